@@ -1,0 +1,62 @@
+"""The Crafter world: exact, deterministic and fast.
+
+    from assay.crafter import World
+    world = World(seed=1)
+    result = world.step("move_left")
+
+Names are loaded when first used, so that asking for a rule does not load a compiler.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .batch import Batch, BatchStep, BatchView
+    from .difficulty import DIFFICULTIES, Difficulty
+    from .engine.digest import DIGEST_VERSION
+    from .render import render
+    from .rules import ACHIEVEMENTS, ACTIONS, ITEMS, MATERIALS, OBJECTS, NoEffect
+    from .view import View
+    from .world import Ended, StepResult, World, warmup
+
+__all__ = [
+    "ACHIEVEMENTS",
+    "ACTIONS",
+    "DIFFICULTIES",
+    "DIGEST_VERSION",
+    "ITEMS",
+    "MATERIALS",
+    "OBJECTS",
+    "Batch",
+    "BatchStep",
+    "BatchView",
+    "Difficulty",
+    "Ended",
+    "NoEffect",
+    "StepResult",
+    "View",
+    "World",
+    "render",
+    "warmup",
+]
+
+_HOME = {
+    "batch": ("Batch", "BatchStep", "BatchView"),
+    "difficulty": ("DIFFICULTIES", "Difficulty"),
+    "engine.digest": ("DIGEST_VERSION",),
+    "render": ("render",),
+    "rules": ("ACHIEVEMENTS", "ACTIONS", "ITEMS", "MATERIALS", "OBJECTS", "NoEffect"),
+    "view": ("View",),
+    "world": ("Ended", "StepResult", "World", "warmup"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _HOME.items():
+        if name in names:
+            return getattr(import_module(f".{module}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

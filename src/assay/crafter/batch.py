@@ -1,0 +1,213 @@
+"""Many worlds stepped by one call, on several threads: for training and for search."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from assay.errors import EpisodeOver, UsageError, WorldFull
+
+from .difficulty import Difficulty, resolve_difficulty
+from .engine import jit
+from .engine.entries import renew_many, step_many
+from .engine.layout import (
+    BLOCK,
+    BROKEN,
+    EPISODE,
+    FACING,
+    INVENTORY,
+    LENGTH,
+    SEED,
+    SLEEPING,
+    STATUS,
+    STEP,
+    new_blocks,
+    section,
+)
+from .engine.look import look_many
+from .engine.noise import geometry_address
+from .engine.numerics import MAX_LENGTH, daylight
+from .rules import ACTIONS, ITEMS, VIEW
+from .world import World, checked_int, write_parameters
+
+__all__ = ["Batch", "BatchStep", "BatchView"]
+
+_WORTH_A_THREAD = 32
+"""Handing work to a thread costs about as much as stepping this many worlds."""
+
+
+class BatchStep(NamedTuple):
+    """What one step did, an entry per world."""
+
+    rewards: NDArray[np.float64]
+    """As `StepResult.reward`; 0 for a world that had ended before."""
+    done: NDArray[np.bool_]
+    """Whether the episode has ended, in this step or before."""
+    ended: NDArray[np.uint8]
+    """0 goes on, 1 died, 2 length."""
+    unlocked: NDArray[np.uint32]
+    """A bit per achievement, in the order of ACHIEVEMENTS, reached for the first time."""
+    no_effect: NDArray[np.uint8]
+    """0, or 1 + the position in NoEffect of why the action changed nothing."""
+
+
+class BatchView(NamedTuple):
+    """What the players see, an entry per world; see `View`."""
+
+    materials: NDArray[np.uint8]
+    """(N, 9, 7)"""
+    objects: NDArray[np.uint8]
+    """(N, 9, 7)"""
+    details: NDArray[np.uint8]
+    """(N, 9, 7)"""
+    inventory: NDArray[np.uint8]
+    """(N, 16), in the order of ITEMS."""
+    facing: NDArray[np.uint8]
+    """(N,): 0 left, 1 right, 2 up, 3 down."""
+    sleeping: NDArray[np.bool_]
+    """(N,)"""
+    daylight: NDArray[np.float64]
+    """(N,)"""
+
+
+class Batch:
+    """N worlds in one block of memory.
+
+    With `auto_reset`, a world whose episode ends is replaced at once by the next episode
+    of its seed: episode e is the world that the e-th `reset()` of `crafter.Env(seed=seed)`
+    makes. Without it, a world that has ended stands still.
+    """
+
+    def __init__(
+        self,
+        seeds: Sequence[int],
+        difficulty: str | Difficulty | Mapping[str, Any] = "classic",
+        length: int = 10_000,
+        *,
+        auto_reset: bool = False,
+        threads: int | None = None,
+    ) -> None:
+        checked = [checked_int("seed", seed, 0, 2**31 - 1) for seed in seeds]
+        if not checked:
+            raise UsageError("a batch needs at least one seed")
+        length = checked_int("length", length, 1, MAX_LENGTH)
+        cores = os.cpu_count() or 1
+        wanted = cores if threads is None else checked_int("threads", threads, 1, 1024)
+        self._difficulty = resolve_difficulty(difficulty)
+        self._auto_reset = auto_reset
+        self._threads = max(1, min(wanted, len(checked) // _WORTH_A_THREAD))
+        self._pool = ThreadPoolExecutor(self._threads - 1) if self._threads > 1 else None
+        jit.load()
+        self._blocks = new_blocks(len(checked))
+        self._address = self._blocks.ctypes.data
+        write_parameters(self._blocks[0], self._difficulty)
+        self._blocks[1:] = self._blocks[0]
+        self._scalars = self._column("scalars")
+        self._scalars[:, SEED] = checked
+        self._scalars[:, LENGTH] = length
+        self._renew(np.arange(len(checked)))
+
+    def _column(self, name: str) -> NDArray[Any]:
+        """A section of all blocks at once, (N, length of the section)."""
+        one = section(self._blocks[0], name)
+        strides = (BLOCK, one.itemsize)
+        shape = (len(self._blocks), len(one))
+        return np.lib.stride_tricks.as_strided(one, shape, strides)
+
+    def __len__(self) -> int:
+        return len(self._blocks)
+
+    @property
+    def steps(self) -> NDArray[np.int32]:
+        """How many steps each world has made."""
+        return np.array(self._scalars[:, STEP])
+
+    @property
+    def episodes(self) -> NDArray[np.int32]:
+        """Which episode of its seed each world is in, from 1."""
+        return np.array(self._scalars[:, EPISODE])
+
+    def step(self, actions: ArrayLike) -> BatchStep:
+        """Carry out one action per world, given by index."""
+        chosen = self._checked_actions(actions)
+        count = len(self)
+        if (self._scalars[:, STATUS] != 0).all():
+            raise EpisodeOver("every world of the batch has ended; make a new Batch to go on")
+        rewards = np.empty(count, np.float64)
+        outcomes = np.empty((count, 3), np.uint8)
+        unlocked = np.empty(count, np.uint32)
+        addresses = [array.ctypes.data for array in (chosen, rewards, outcomes, unlocked)]
+        self._share(count, lambda a, b: step_many(self._address, a, b, *addresses))
+        ended = outcomes[:, 1].copy()
+        if ended.any():
+            if (ended == BROKEN).any():
+                raise WorldFull("a world holds more creatures and plants than it has room for")
+            if self._auto_reset:
+                self._renew(np.flatnonzero(ended))
+        return BatchStep(rewards, ended != 0, ended, unlocked, outcomes[:, 2].copy())
+
+    def _checked_actions(self, actions: ArrayLike) -> NDArray[np.uint8]:
+        given = np.asarray(actions)
+        if given.shape != (len(self),) or given.dtype.kind not in "iu":
+            raise UsageError(
+                f"actions of shape {given.shape} and type {given.dtype} are not allowed; "
+                f"give {len(self)} integers, one per world"
+            )
+        if given.min() < 0 or given.max() >= len(ACTIONS):
+            wrong = given[(given < 0) | (given >= len(ACTIONS))][0]
+            raise UsageError(f"unknown action {wrong}; give 0 to {len(ACTIONS) - 1}")
+        return np.ascontiguousarray(given, np.uint8)
+
+    def _renew(self, which: NDArray[np.int64]) -> None:
+        addresses = (which.ctypes.data, geometry_address())
+        self._share(
+            len(which),
+            lambda a, b: renew_many(self._address, addresses[0], a, b, addresses[1]),
+            worth=1,
+        )
+
+    def _share(
+        self, count: int, work: Callable[[int, int], Any], worth: int = _WORTH_A_THREAD
+    ) -> None:
+        """Run work(first, last) over [0, count), split among the threads."""
+        parts = max(1, min(self._threads, count // worth))
+        if self._pool is None or parts == 1:
+            work(0, count)
+            return
+        edges = [count * i // parts for i in range(parts + 1)]
+        own, *others = pairwise(edges)
+        waiting = [self._pool.submit(work, *part) for part in others]
+        work(*own)
+        for future in waiting:
+            future.result()
+
+    def view(self) -> BatchView:
+        """What the players see."""
+        count = len(self)
+        seen = np.empty((3, count, *VIEW), np.uint8)
+        self._share(count, lambda a, b: look_many(self._address, a, b, count, seen.ctypes.data))
+        inventory = self._scalars[:, INVENTORY : INVENTORY + len(ITEMS)]
+        materials, objects, details = seen
+        return BatchView(
+            materials=materials,
+            objects=objects,
+            details=details,
+            inventory=inventory.astype(np.uint8),
+            facing=self._scalars[:, FACING].astype(np.uint8),
+            sleeping=self._scalars[:, SLEEPING].astype(bool),
+            daylight=np.array([daylight(step) for step in self._scalars[:, STEP].tolist()]),
+        )
+
+    def world(self, index: int) -> World:
+        """A copy of one world, to look at or to play on its own."""
+        index = checked_int("world", index, 0, len(self) - 1)
+        return World._from_block(self._blocks[index], self._difficulty)
+
+    def close(self) -> None:
+        """Let go of the threads."""
+        if self._pool is not None:
+            self._pool.shutdown()

@@ -1,0 +1,162 @@
+"""How generous or hostile a world is: numbers of generation and spawning, per world."""
+
+import dataclasses
+import difflib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from assay.errors import UsageError
+
+__all__ = ["DIFFICULTIES", "Difficulty", "resolve_difficulty"]
+
+
+@dataclass(frozen=True, slots=True)
+class Difficulty:
+    """The numbers that make a world easy or hard. The defaults are the reference game.
+
+    A chance is between 0 and 1, a radius or distance is in cells.
+    """
+
+    start_radius: float = 4.0
+    """Radius of the meadow the player starts on; noise moves its edge by about two."""
+    tree_chance: float = 0.2
+    """Chance of a tree on a cell of woodland."""
+    coal_chance: float = 0.15
+    """Chance of coal on a cell of a coal field."""
+    iron_chance: float = 0.25
+    """Chance of iron on a cell of an iron field."""
+    diamond_chance: float = 0.006
+    """Chance of a diamond on a cell deep in a mountain."""
+    lava_level: float = 0.35
+    """Noise above this turns the inside of mountains to lava; higher means less of it."""
+    cow_chance: float = 0.015
+    """Chance of a cow on a cell of grass when the world is made."""
+    zombie_chance: float = 0.007
+    """Chance of a zombie on a cell when the world is made."""
+    zombie_clear_radius: float = 10.0
+    """No zombie stands closer to the start than this when the world is made."""
+    skeleton_chance: float = 0.05
+    """Chance of a skeleton on a cell of a tunnel when the world is made."""
+    cow_spawn_chance: float = 0.01
+    """Chance, every tenth step, that a chunk without a cow gets one."""
+    zombie_spawn_chance: float = 0.3
+    """Chance, every tenth step, that a chunk short of zombies gets one."""
+    zombie_spawn_distance: float = 6.0
+    """No zombie appears closer to the player than this."""
+    zombies_by_night: float = 3.5
+    """How many zombies a chunk of grassland keeps in deepest night, rounded down."""
+    zombies_by_day: float = 0.5
+    """How many it keeps at noon, rounded down; between the two it follows daylight."""
+    skeleton_spawn_chance: float = 0.1
+    """Chance, every tenth step, that a chunk with tunnels and no skeleton gets one."""
+    skeletons_at_most: float = 2.0
+    """Beyond this many in a chunk, skeletons disappear again."""
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            low, high = _allowed(field.name)
+            good = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if not good or not math.isfinite(value) or not low <= value <= high:
+                raise UsageError(
+                    f"difficulty: {field.name} = {value!r} is not allowed; "
+                    f"give a number from {low:g} to {high:g}"
+                )
+            object.__setattr__(self, field.name, float(value))
+
+
+def _allowed(name: str) -> tuple[float, float]:
+    if name.endswith("_chance"):
+        return 0.0, 1.0
+    if name == "lava_level":
+        return 0.0, 2.0
+    return (0.0, 64.0) if name.endswith(("_radius", "_distance")) else (0.0, 100.0)
+
+
+DIFFICULTIES: Final = MappingProxyType(
+    {
+        "classic": Difficulty(),
+        "easy": Difficulty(
+            start_radius=6.0,
+            tree_chance=0.3,
+            coal_chance=0.25,
+            iron_chance=0.4,
+            diamond_chance=0.02,
+            lava_level=0.5,
+            cow_chance=0.03,
+            zombie_chance=0.002,
+            zombie_clear_radius=16.0,
+            skeleton_chance=0.02,
+            cow_spawn_chance=0.03,
+            zombie_spawn_chance=0.1,
+            zombie_spawn_distance=8.0,
+            zombies_by_night=2.5,
+            zombies_by_day=0.0,
+            skeleton_spawn_chance=0.05,
+            skeletons_at_most=1.0,
+        ),
+        "medium": Difficulty(
+            start_radius=5.0,
+            tree_chance=0.25,
+            coal_chance=0.2,
+            iron_chance=0.3,
+            diamond_chance=0.01,
+            lava_level=0.4,
+            cow_chance=0.02,
+            zombie_chance=0.004,
+            zombie_clear_radius=12.0,
+            skeleton_chance=0.035,
+            cow_spawn_chance=0.02,
+            zombie_spawn_chance=0.2,
+            zombies_by_night=3.0,
+            zombies_by_day=0.0,
+            skeleton_spawn_chance=0.08,
+        ),
+        "hard": Difficulty(
+            start_radius=3.0,
+            tree_chance=0.12,
+            coal_chance=0.1,
+            iron_chance=0.15,
+            diamond_chance=0.003,
+            lava_level=0.3,
+            cow_chance=0.008,
+            zombie_chance=0.014,
+            zombie_clear_radius=6.0,
+            skeleton_chance=0.1,
+            cow_spawn_chance=0.005,
+            zombie_spawn_chance=0.5,
+            zombie_spawn_distance=5.0,
+            zombies_by_night=5.5,
+            zombies_by_day=1.5,
+            skeleton_spawn_chance=0.2,
+            skeletons_at_most=4.0,
+        ),
+    }
+)
+"""The difficulties that have a name; `classic` is the reference game."""
+
+
+def resolve_difficulty(choice: object) -> Difficulty:
+    """A named difficulty, one given as such, or a table of changes to `classic`."""
+    if isinstance(choice, Difficulty):
+        return choice
+    if isinstance(choice, Mapping):
+        known = [field.name for field in dataclasses.fields(Difficulty)]
+        for name in choice:
+            if name not in known:
+                raise UsageError(f"difficulty: unknown parameter {name!r}{_hint(name, known)}")
+        return Difficulty(**choice)
+    if isinstance(choice, str) and choice in DIFFICULTIES:
+        return DIFFICULTIES[choice]
+    raise UsageError(
+        f"unknown difficulty {choice!r}{_hint(choice, list(DIFFICULTIES))}; "
+        "or give a table of parameters (see docs/crafter.md)"
+    )
+
+
+def _hint(name: object, known: list[str]) -> str:
+    near = difflib.get_close_matches(str(name), known, n=1)
+    return f"; did you mean {near[0]!r}?" if near else f"; allowed: {', '.join(known)}"

@@ -1,0 +1,181 @@
+"""What cows, zombies, skeletons, arrows and plants do in one step.
+
+A creature whose health is gone takes itself off the map and, as in the reference, still
+finishes its turn from where it stood: it draws its random numbers, bites and shoots.
+"""
+
+from typing import Final
+
+from ..rules import CREATURES, ITEMS, MATERIALS
+from .grid import (
+    ARROW,
+    COW,
+    DOWN,
+    DX,
+    DY,
+    FLY,
+    LEFT,
+    OFFSET,
+    PLANT,
+    RIGHT,
+    SKELETON,
+    STAY,
+    UP,
+    WALK,
+    ZOMBIE,
+    add_thing,
+    cell_at,
+    distance,
+    material_mask,
+    move_thing,
+    remove_thing,
+    set_material,
+)
+from .jit import inlined, kernel
+from .layout import AIM, CLOCK, FIELDS, HEALTH, INVENTORY, KIND, SLEEPING, State, X, Y
+from .mt19937 import randint, uniform
+
+__all__ = ["update"]
+
+_PLAYER_HEALTH: Final = INVENTORY + ITEMS.index("health")
+_BITE: Final = CREATURES["zombie"].damage
+_BITE_ASLEEP: Final = CREATURES["zombie"].damage_asleep
+_ARROW_DAMAGE: Final = CREATURES["skeleton"].damage
+_PATH: Final = MATERIALS.index("path")
+_BREAKABLE: Final = material_mask("table", "furnace")
+_FULLY_GROWN: Final = 32_000
+"""Growth is not counted beyond this; a plant is ripe long before."""
+
+
+@kernel
+def update(s: State, slot: int, kind: int) -> None:
+    """Let a thing other than the player take its turn."""
+    if kind == ARROW:
+        _fly(s, slot)
+        return
+    if kind == PLANT:
+        _grow(s, slot)
+        return
+    alive = s.things[slot * FIELDS + HEALTH] > 0
+    if not alive:
+        remove_thing(s, slot)
+    if kind == COW:
+        if uniform(s) < 0.5:
+            _go(s, slot, alive, randint(s, 4))
+    elif kind == ZOMBIE:
+        _haunt(s, slot, alive)
+    elif kind == SKELETON:
+        _lurk(s, slot, alive)
+
+
+@kernel
+def _go(s: State, slot: int, alive: bool, direction: int) -> bool:
+    """Move a creature if it can; one that is gone only finds out whether it could."""
+    if alive:
+        return move_thing(s, slot, direction, WALK)
+    base = slot * FIELDS
+    target = cell_at(s.things[base + X], s.things[base + Y]) + OFFSET[direction]
+    return not s.occupants[target] and bool(WALK >> s.materials[target] & 1)
+
+
+@inlined
+def _toward_player(s: State, slot: int, long_axis: bool) -> int:
+    """The direction to the player along the longer or the shorter axis."""
+    base = slot * FIELDS
+    dx, dy = s.things[X] - s.things[base + X], s.things[Y] - s.things[base + Y]
+    horizontal = abs(dx) > abs(dy) if long_axis else abs(dx) <= abs(dy)
+    if horizontal:
+        return LEFT if dx < 0 else RIGHT if dx > 0 else STAY
+    return UP if dy < 0 else DOWN if dy > 0 else STAY
+
+
+@inlined
+def _away(direction: int) -> int:
+    # LEFT and RIGHT, UP and DOWN differ in their last bit.
+    return direction if direction == STAY else direction ^ 1
+
+
+@inlined
+def _player_distance(s: State, slot: int) -> int:
+    return distance(s, s.things[slot * FIELDS + X], s.things[slot * FIELDS + Y])
+
+
+@inlined
+def _haunt(s: State, slot: int, alive: bool) -> None:
+    if _player_distance(s, slot) <= 8 and uniform(s) < 0.9:
+        _go(s, slot, alive, _toward_player(s, slot, uniform(s) < 0.8))
+    else:
+        _go(s, slot, alive, randint(s, 4))
+    if _player_distance(s, slot) <= 1:
+        clock = slot * FIELDS + CLOCK
+        if s.things[clock]:
+            s.things[clock] -= 1
+        else:
+            bite = _BITE_ASLEEP if s.scalars[SLEEPING] else _BITE
+            s.scalars[_PLAYER_HEALTH] = max(0, s.scalars[_PLAYER_HEALTH] - bite)
+            s.things[clock] = 5
+
+
+@inlined
+def _lurk(s: State, slot: int, alive: bool) -> None:
+    clock = slot * FIELDS + CLOCK
+    s.things[clock] = max(0, s.things[clock] - 1)
+    far = _player_distance(s, slot)
+    if far <= 3 and _go(s, slot, alive, _away(_toward_player(s, slot, uniform(s) < 0.6))):
+        return
+    if far <= 5 and uniform(s) < 0.5:
+        _shoot(s, slot)
+    elif far <= 8 and uniform(s) < 0.3:
+        _go(s, slot, alive, _toward_player(s, slot, uniform(s) < 0.6))
+    elif uniform(s) < 0.2:
+        _go(s, slot, alive, randint(s, 4))
+
+
+@inlined
+def _shoot(s: State, slot: int) -> None:
+    base = slot * FIELDS
+    aim = _toward_player(s, slot, True)
+    if s.things[base + CLOCK] > 0 or aim == STAY:
+        return
+    x, y = s.things[base + X] + DX[aim], s.things[base + Y] + DY[aim]
+    cell = cell_at(x, y)
+    if not s.occupants[cell] and FLY >> s.materials[cell] & 1:
+        add_thing(s, ARROW, x, y, 0, aim)
+        s.things[base + CLOCK] = 4
+
+
+@kernel
+def _fly(s: State, slot: int) -> None:
+    base = slot * FIELDS
+    aim = s.things[base + AIM]
+    x, y = s.things[base + X] + DX[aim], s.things[base + Y] + DY[aim]
+    cell = cell_at(x, y)
+    if s.occupants[cell]:
+        struck = s.occupants[cell] - 1
+        health = _PLAYER_HEALTH
+        if struck == 0:
+            s.scalars[health] = max(0, s.scalars[health] - _ARROW_DAMAGE)
+        else:
+            health = struck * FIELDS + HEALTH
+            s.things[health] = max(0, s.things[health] - _ARROW_DAMAGE)
+        remove_thing(s, slot)
+    elif FLY >> s.materials[cell] & 1:
+        move_thing(s, slot, aim, FLY)
+    else:
+        remove_thing(s, slot)
+        if _BREAKABLE >> s.materials[cell] & 1:
+            set_material(s, x, y, _PATH)
+
+
+@kernel
+def _grow(s: State, slot: int) -> None:
+    base = slot * FIELDS
+    s.things[base + CLOCK] = min(s.things[base + CLOCK] + 1, _FULLY_GROWN)
+    cell = cell_at(s.things[base + X], s.things[base + Y])
+    for direction in range(4):
+        beside = s.occupants[cell + OFFSET[direction]]
+        if beside and COW <= s.things[(beside - 1) * FIELDS + KIND] <= SKELETON:
+            s.things[base + HEALTH] = max(0, s.things[base + HEALTH] - 1)
+            break
+    if s.things[base + HEALTH] <= 0:
+        remove_thing(s, slot)

@@ -1,0 +1,142 @@
+"""The entries of the compiled engine: reset a world, step it, step many.
+
+A step returns everything about it as one integer, because that is all a call from
+Python can carry without costing more than the step itself (see `StepCode`).
+"""
+
+from typing import Final
+
+from ..rules import ITEMS
+from .balance import balance
+from .creatures import update
+from .grid import close_holes
+from .jit import entry, kernel, threaded_entry
+from .layout import (
+    BLOCK,
+    CAPACITY,
+    DIED,
+    EPISODE,
+    FIELDS,
+    HOLES,
+    INVENTORY,
+    KIND,
+    LENGTH,
+    NEW,
+    PAID_HEALTH,
+    RUNNING,
+    SEED,
+    STATUS,
+    STEP,
+    TIME_UP,
+    USED,
+    State,
+    X,
+    Y,
+    float64_at,
+    int64_at,
+    state,
+    uint8_at,
+    uint32_at,
+)
+from .player import act
+from .worldgen import generate
+
+__all__ = ["renew_many", "reset", "step", "step_many"]
+
+_HEALTH: Final = INVENTORY + ITEMS.index("health")
+_REACH: Final = 18
+"""Things this far from the player or further stand still."""
+
+# A step as an integer: health gained + 16, then how the world stands, why the action
+# had no effect, and a bit for each achievement reached for the first time.
+STATUS_SHIFT: Final = 8
+REASON_SHIFT: Final = 12
+UNLOCKED_SHIFT: Final = 16
+REFUSED: Final = -1
+"""The world had ended before."""
+
+
+@kernel
+def advance(s: State, action: int) -> int:
+    """Make one step of a running world."""
+    now = s.scalars[STEP] + 1
+    s.scalars[STEP] = now
+    if s.scalars[HOLES] > 8 or s.scalars[USED] > CAPACITY - 256:
+        close_holes(s)
+    used = s.scalars[USED]  # what is added during this step waits for the next
+    reason = act(s, action)
+    x, y = s.things[X], s.things[Y]
+    for slot in range(1, used):
+        base = slot * FIELDS
+        kind = s.things[base + KIND]
+        if kind and abs(s.things[base + X] - x) + abs(s.things[base + Y] - y) < _REACH:
+            update(s, slot, kind)
+    if now % 10 == 0:
+        balance(s)
+    unlocked = s.scalars[NEW]
+    s.scalars[NEW] = 0
+    health = s.scalars[_HEALTH]
+    gained = health - s.scalars[PAID_HEALTH]
+    s.scalars[PAID_HEALTH] = health
+    if s.scalars[STATUS] == RUNNING:
+        if health <= 0:
+            s.scalars[STATUS] = DIED
+        elif now >= s.scalars[LENGTH]:
+            s.scalars[STATUS] = TIME_UP
+    code = gained + 16 | s.scalars[STATUS] << STATUS_SHIFT
+    return code | reason << REASON_SHIFT | unlocked << UNLOCKED_SHIFT
+
+
+@entry
+def reset(address: int, geometry: int, seed: int, episode: int) -> None:
+    """Make the world of (seed, episode) in the block at `address`."""
+    generate(state(address), geometry, seed, episode)
+
+
+@entry
+def step(address: int, action: int) -> int:
+    """Make one step; REFUSED if the world had ended."""
+    s = state(address)
+    if s.scalars[STATUS] != RUNNING:
+        return REFUSED
+    return advance(s, action)
+
+
+@threaded_entry
+def step_many(
+    blocks: int,
+    first: int,
+    last: int,
+    actions: int,
+    rewards: int,
+    outcomes: int,
+    unlocked: int,
+) -> None:
+    """Step the worlds `first` to `last` of an array of blocks; ended ones stand still.
+
+    `outcomes` gets three bytes per world: whether the action was carried out, how the
+    world stands, and why the action had no effect.
+    """
+    action = uint8_at(actions, last)
+    reward = float64_at(rewards, last)
+    outcome = uint8_at(outcomes, 3 * last)
+    new = uint32_at(unlocked, last)
+    for i in range(first, last):
+        s = state(blocks + i * BLOCK)
+        running = s.scalars[STATUS] == RUNNING
+        code = advance(s, action[i]) if running else 16 | s.scalars[STATUS] << STATUS_SHIFT
+        gained = (code & 31) - 16
+        new[i] = code >> UNLOCKED_SHIFT
+        reward[i] = gained / 10 + (1.0 if new[i] else 0.0)
+        outcome[3 * i] = running
+        outcome[3 * i + 1] = code >> STATUS_SHIFT & 15
+        outcome[3 * i + 2] = code >> REASON_SHIFT & 15
+
+
+@threaded_entry
+def renew_many(blocks: int, which: int, first: int, last: int, geometry: int) -> None:
+    """Make the next episode of the worlds that `which` lists from `first` to `last`."""
+    chosen = int64_at(which, last)
+    for i in range(first, last):
+        s = state(blocks + chosen[i] * BLOCK)
+        generate(s, geometry, s.scalars[SEED], s.scalars[EPISODE] + 1)

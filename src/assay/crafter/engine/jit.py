@@ -1,0 +1,308 @@
+"""Compiling the engine with numba, once per machine.
+
+A function marked `@kernel` is a piece of the engine, a function marked `@entry` is
+called from Python. Both state their types once, as annotations. Nothing is compiled
+when a module is imported: `load` either reads the entries from the user's cache
+folder or compiles everything into a new folder there and renames it into place, so
+that a folder with the final name is always complete, whoever else starts at the same
+time. A folder whose files do not match their recorded hashes is thrown away.
+
+Compiled code works on raw pointers. With NUMBA_BOUNDSCHECK=1 in the environment the
+same source is compiled over bounds-checked arrays instead: slow, and for tests.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+import sys
+import tempfile
+import threading
+import time
+import types as python_types
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Protocol, TypeVar, get_type_hints
+
+import llvmlite
+import llvmlite.binding
+import numba
+import numpy as np
+from numba import types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+from platformdirs import user_cache_path
+
+__all__ = [
+    "CHECKED",
+    "CompileReport",
+    "Ints",
+    "Reals",
+    "entry",
+    "inlined",
+    "keep_table",
+    "kernel",
+    "load",
+    "pointer",
+    "register",
+    "table",
+    "threaded_entry",
+]
+
+CHECKED: Final = bool(numba.config.BOUNDSCHECK)
+"""Whether kernels are compiled over bounds-checked arrays instead of pointers."""
+
+_log = logging.getLogger("assay.crafter")
+
+
+class Ints(Protocol):
+    """A run of integers in memory, as kernels see it; of any width."""
+
+    def __getitem__(self, index: int) -> int: ...
+
+    def __setitem__(self, index: int, value: int) -> None: ...
+
+
+class Reals(Protocol):
+    """A run of 64-bit floats in memory, as kernels see it."""
+
+    def __getitem__(self, index: int) -> float: ...
+
+    def __setitem__(self, index: int, value: float) -> None: ...
+
+
+class CompileReport(NamedTuple):
+    """What `load` did."""
+
+    compiled: bool
+    """Whether the engine had to be compiled; else it was read from the cache."""
+    seconds: float
+    """How long that took."""
+    directory: Path | None
+    """Where the compiled engine is kept; None if no folder could be written to."""
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_numba_types: dict[Any, Any] = {
+    int: types.int64,
+    float: types.float64,
+    bool: types.boolean,
+    np.uint64: types.uint64,
+    python_types.NoneType: types.none,
+}
+_kernels: list[tuple[Any, Any]] = []
+_entries: list[tuple[Any, Any]] = []
+_tables: dict[str, Callable[[], Mapping[str, NDArray[Any]]]] = {}
+_arrays: dict[str, Mapping[str, NDArray[Any]]] = {}
+_lock = threading.Lock()
+_report: CompileReport | None = None
+
+
+def register(annotation: Any, numba_type: Any) -> None:
+    """Say which numba type an annotation of kernels stands for."""
+    _numba_types[annotation] = numba_type
+
+
+def pointer(dtype: str) -> tuple[Any, Any]:
+    """The numba type of a run of `dtype` values, and a kernel (address, count) -> run."""
+    element = getattr(types, dtype)
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def raw(typing_context: Any, address: Any) -> Any:
+        del typing_context, address
+
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
+
+        return types.CPointer(element)(types.int64), generate
+
+    if CHECKED:
+        carray = numba.carray
+
+        def at(address: int, count: int) -> Any:
+            return carray(raw(address), count)
+
+        run: Any = types.Array(element, 1, "C")
+    else:
+
+        def at(address: int, count: int) -> Any:
+            return raw(address)
+
+        run = types.CPointer(element)
+    return run, numba.njit(at, forceinline=True)
+
+
+def kernel(function: Function) -> Function:
+    """Mark a piece of the engine; its annotations become its compiled signature."""
+    return _piece(function, forceinline=False)
+
+
+def inlined(function: Function) -> Function:
+    """Mark a small piece of the engine that is worth a copy at every place of use."""
+    return _piece(function, forceinline=True)
+
+
+def entry(function: Function) -> Function:
+    """Mark a function of the engine that Python calls."""
+    return _entry(function, nogil=False)
+
+
+def threaded_entry(function: Function) -> Function:
+    """Mark one that is called from several threads at once; it lets go of the GIL."""
+    return _entry(function, nogil=True)
+
+
+def _entry(function: Function, *, nogil: bool) -> Function:
+    dispatcher = numba.njit(function, nogil=nogil)
+    _entries.append((dispatcher, _signature(function)))
+    return dispatcher  # type: ignore[no-any-return]
+
+
+def _piece(function: Function, *, forceinline: bool) -> Function:
+    dispatcher = numba.njit(function, forceinline=forceinline, no_cpython_wrapper=True)
+    # Without an explicit signature numba compiles a copy per width of its arguments.
+    _kernels.append((dispatcher, _signature(function)))
+    return dispatcher  # type: ignore[no-any-return]
+
+
+def _signature(function: Callable[..., Any]) -> Any:
+    hints = get_type_hints(function)
+    result = _numba_types[hints.pop("return")]
+    return result(*(_numba_types[hint] for hint in hints.values()))
+
+
+def keep_table(name: str, build: Callable[[], Mapping[str, NDArray[Any]]]) -> None:
+    """Have arrays that are slow to build kept in the cache with the compiled code."""
+    _tables[name] = build
+
+
+def table(name: str) -> Mapping[str, NDArray[Any]]:
+    """The arrays of a kept table."""
+    load()
+    return _arrays[name]
+
+
+def load() -> CompileReport:
+    """Make the engine ready to be called; compile it if no cache has it. Idempotent."""
+    global _report
+    if _report is None:
+        with _lock:
+            if _report is None:
+                _report = _load()
+    return _report
+
+
+def _load() -> CompileReport:
+    started = time.perf_counter()
+    root = _cache_root()
+    home = root / f"crafter-{_fingerprint()}"
+    if _intact(home):
+        try:
+            _compile_entries(home)
+            for name in _tables:
+                with np.load(home / f"{name}.npz") as saved:
+                    _arrays[name] = dict(saved)
+        except Exception:  # whatever a broken cache file does to numba or pickle
+            _log.warning("the compiled engine in %s cannot be read: compiling anew", home)
+        else:
+            return CompileReport(False, time.perf_counter() - started, home)
+    _log.warning("compiling the Crafter engine, once for this machine (about 20 s)")
+    workshop = _workshop(root)
+    for dispatcher, signature in _kernels:
+        dispatcher.compile(signature)
+        dispatcher.disable_compile()
+    _compile_entries(workshop)
+    for name, build in _tables.items():
+        _arrays[name] = build()
+    if workshop is None:
+        _log.warning(
+            "cannot write to %s, so every start will compile: "
+            "set ASSAY_CACHE_DIR to a folder you can write to",
+            root,
+        )
+        return CompileReport(True, time.perf_counter() - started, None)
+    for name, arrays in _arrays.items():
+        np.savez(workshop / f"{name}.npz", allow_pickle=False, **arrays)
+    _seal(workshop)
+    _install(workshop, home)
+    return CompileReport(True, time.perf_counter() - started, home)
+
+
+def _compile_entries(cache: Path | None) -> None:
+    before = numba.config.CACHE_DIR
+    try:
+        for dispatcher, signature in _entries:
+            if cache is not None:
+                numba.config.CACHE_DIR = str(cache)
+                dispatcher.enable_caching()
+            dispatcher.compile(signature)
+            dispatcher.disable_compile()
+    finally:
+        numba.config.CACHE_DIR = before
+
+
+def _cache_root() -> Path:
+    chosen = os.environ.get("ASSAY_CACHE_DIR")
+    return Path(chosen).expanduser() if chosen else user_cache_path("assay")
+
+
+def _fingerprint() -> str:
+    """Everything that decides what the compiled code is: sources, tools, CPU, mode."""
+    digest = hashlib.sha256()
+    folder = Path(__file__).parent
+    # numba looks at the file of an entry only, not at those of what it calls. The
+    # folder above holds the rules and difficulties that kernels take as constants.
+    data = [folder.parent / name for name in ("difficulty.py", "rules.py")]
+    for source in [*sorted(folder.glob("*.py")), *data]:
+        digest.update(source.name.encode() + b"\0" + source.read_bytes())
+    facts = (
+        str(folder),
+        sys.version,
+        numba.__version__,
+        llvmlite.__version__,
+        np.__version__,
+        llvmlite.binding.get_host_cpu_name(),
+        llvmlite.binding.get_host_cpu_features().flatten(),
+        str(CHECKED),
+    )
+    digest.update("\0".join(facts).encode())
+    return digest.hexdigest()[:20]
+
+
+def _workshop(root: Path) -> Path | None:
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix="compiling-", dir=root))
+    except OSError:
+        return None
+
+
+def _hashes(folder: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != "manifest.json"
+    }
+
+
+def _seal(folder: Path) -> None:
+    (folder / "manifest.json").write_text(json.dumps(_hashes(folder), indent=1))
+
+
+def _intact(folder: Path) -> bool:
+    try:
+        recorded = json.loads((folder / "manifest.json").read_text())
+        return bool(recorded == _hashes(folder))
+    except (OSError, ValueError):
+        return False
+
+
+def _install(workshop: Path, home: Path) -> None:
+    if home.exists() and not _intact(home):
+        shutil.rmtree(home, ignore_errors=True)
+    try:
+        workshop.rename(home)
+    except OSError:  # another process was first, and its folder is as good as ours
+        shutil.rmtree(workshop, ignore_errors=True)

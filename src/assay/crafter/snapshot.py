@@ -1,0 +1,187 @@
+"""Checking a saved world before compiled code sees it.
+
+The format is described in `engine.packing`. Bytes from outside may be anything: what
+passes `validate` is a world the engine can step without reading or writing astray.
+"""
+
+import dataclasses
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from assay.errors import SnapshotError, UsageError
+
+from .difficulty import Difficulty
+from .engine.grid import ARROW, FLY, PLAYER, PLAYER_WALK, STAY, WALK, material_mask
+from .engine.layout import (
+    CAPACITY,
+    CHUNKS,
+    CHUNKS_ACROSS,
+    DIED,
+    EPISODE,
+    FACING,
+    FATIGUE,
+    FELT_HEALTH,
+    HOLES,
+    HUNGER,
+    INVENTORY,
+    LENGTH,
+    NEW,
+    OPENED,
+    PAID_HEALTH,
+    POSITION,
+    RECOVER,
+    RUNNING,
+    SEED,
+    SLEEPING,
+    STATUS,
+    STEP,
+    THIRST,
+    TIME_UP,
+    USED,
+)
+from .engine.numerics import MAX_LENGTH
+from .engine.packing import (
+    MAGIC,
+    MATERIALS_AT,
+    MAX_SNAPSHOT,
+    ORDER_AT,
+    ORDER_ROOM,
+    PARAMETERS_AT,
+    PER_THING,
+    SCALARS_AT,
+    SNAPSHOT_VERSION,
+    THING_FIELDS,
+    THINGS_AT,
+    UNUSED,
+    WORDS_AT,
+)
+from .rules import AREA, CHUNK, ITEMS, MATERIALS, MAX_ITEM
+
+__all__ = ["validate"]
+
+# What each scalar may be; the inventory and the counts of achievements are below.
+_RANGES: Final = {
+    SEED: ("seed", 0, 2**31 - 1),
+    EPISODE: ("episode", 1, 2**31 - 1),
+    STEP: ("step", 0, MAX_LENGTH),
+    LENGTH: ("length", 1, MAX_LENGTH),
+    STATUS: ("status", RUNNING, TIME_UP),
+    FACING: ("facing", 0, 3),
+    SLEEPING: ("sleeping", 0, 1),
+    HUNGER: ("hunger", 0, 50),
+    THIRST: ("thirst", 0, 40),
+    FATIGUE: ("fatigue", -10, 30),
+    RECOVER: ("recovery", -30, 50),
+    FELT_HEALTH: ("felt health", 0, MAX_ITEM),
+    PAID_HEALTH: ("paid health", 0, MAX_ITEM),
+    POSITION: ("generator index", 0, 624),
+    USED: ("number of things", 1, CAPACITY),
+    HOLES: ("number of holes", 0, 0),
+    OPENED: ("number of chunks", 1, CHUNKS),
+    NEW: ("news", 0, 0),
+}
+
+# Per kind of thing: highest health, highest clock, where it may stand.
+_LIMITS: Final = {
+    "player": (0, 0, PLAYER_WALK),
+    "cow": (3, 0, WALK),
+    "zombie": (5, 5, WALK),
+    "skeleton": (3, 4, WALK),
+    "arrow": (0, 0, FLY),
+    "plant": (1, 32_000, material_mask("grass")),
+}
+
+
+def _require(condition: Any, what: str) -> None:
+    if not condition:
+        raise SnapshotError(f"not a valid saved world: {what}")
+
+
+def validate(data: bytes) -> NDArray[np.uint8]:
+    """The bytes as an array that `unpack` can take, or SnapshotError saying what is wrong."""
+    if not isinstance(data, (bytes, bytearray, memoryview)):
+        raise SnapshotError(f"a saved world is bytes, not {type(data).__name__}")
+    raw = np.zeros(MAX_SNAPSHOT, np.uint8)
+    size = len(bytes(data))
+    _require(THINGS_AT < size <= MAX_SNAPSHOT, f"{size} bytes is too short or too long")
+    raw[:size] = np.frombuffer(data, np.uint8)
+    _require(raw[:8].tobytes() == MAGIC, "it does not start as one")
+    version, length = raw[8:16].view(np.int32).tolist()
+    _require(
+        version == SNAPSHOT_VERSION,
+        f"format version {version}; this assay reads version {SNAPSHOT_VERSION}",
+    )
+    _require(length == size, f"it says {length} bytes and has {size}")
+    scalars = raw[SCALARS_AT:MATERIALS_AT].view(np.int32)
+    _check_scalars(scalars)
+    count = int(scalars[USED])
+    end = THINGS_AT + PER_THING * count
+    _require(-(-end // 32) * 32 == size, f"{size} bytes do not fit {count} things")
+    _require(not raw[end:size].any(), "something stands after its end")
+    _check_parameters(raw[PARAMETERS_AT:WORDS_AT].view(np.float64))
+    _require(raw[WORDS_AT:SCALARS_AT].any(), "the random generator is empty")
+    materials = raw[MATERIALS_AT:ORDER_AT]
+    _require(materials.min() >= 1 and materials.max() < len(MATERIALS), "an unknown material")
+    middle = THINGS_AT + 2 * THING_FIELDS * count
+    things = raw[THINGS_AT:middle].view(np.int16).reshape(count, THING_FIELDS)
+    _check_things(things.astype(np.int64), materials.reshape(AREA, AREA))
+    opened = int(scalars[OPENED])
+    chunks = raw[ORDER_AT : ORDER_AT + ORDER_ROOM].astype(np.int64)
+    _require((chunks[opened:] == UNUSED).all(), "a chunk beyond those in use")
+    _check_order(things, chunks[:opened], raw[middle:end].view(np.int16))
+    return raw
+
+
+def _check_scalars(scalars: NDArray[np.int32]) -> None:
+    values = scalars.tolist()
+    for index, (name, low, high) in _RANGES.items():
+        _require(low <= values[index] <= high, f"{name} {values[index]}")
+    counts = values[INVENTORY : INVENTORY + len(ITEMS)]
+    _require(all(0 <= n <= MAX_ITEM for n in counts), f"an inventory of {counts}")
+    _require(min(values[INVENTORY:]) >= 0, "a negative count of an achievement")
+    _require(values[STEP] <= values[LENGTH], "more steps than its length")
+    dead, late = values[INVENTORY] == 0, values[STEP] == values[LENGTH]
+    status = DIED if dead else TIME_UP if late else RUNNING
+    _require(values[STATUS] == status, "it is over, or not, against its own numbers")
+
+
+def _check_parameters(parameters: NDArray[np.float64]) -> None:
+    names = [field.name for field in dataclasses.fields(Difficulty)]
+    try:
+        Difficulty(**dict(zip(names, parameters.tolist(), strict=False)))
+    except UsageError as error:
+        raise SnapshotError(f"not a valid saved world: {error}") from None
+    rest = parameters[len(names) :]
+    _require(not rest.view(np.uint64).any(), "a number where none belongs")
+
+
+def _check_things(things: NDArray[np.int64], materials: NDArray[np.uint8]) -> None:
+    kind, x, y, health, clock, aim = things.T
+    _require(kind[0] == PLAYER and (kind[1:] > PLAYER).all(), "the player is not first")
+    _require((kind <= len(_LIMITS)).all(), "an unknown kind of thing")
+    inside = (x >= 0) & (x < AREA) & (y >= 0) & (y < AREA)
+    _require(inside.all(), "a thing outside the world")
+    cells = x * AREA + y
+    _require(len(np.unique(cells)) == len(cells), "two things on one cell")
+    most_health, most_clock, ground = np.array([(0, 0, 0), *_LIMITS.values()])[kind].T
+    _require(((health >= 0) & (health <= most_health)).all(), "a thing with wrong health")
+    _require(((clock >= 0) & (clock <= most_clock)).all(), "a thing with a wrong clock")
+    aimed = np.where(kind == ARROW, (aim >= 0) & (aim < STAY), aim == STAY)
+    _require(aimed.all(), "a thing that flies nowhere")
+    stands = ground >> materials[x, y] & 1
+    _require(stands.all(), "a thing where it cannot stand")
+
+
+def _check_order(
+    things: NDArray[np.int16], chunks: NDArray[np.int64], order: NDArray[np.int16]
+) -> None:
+    _require((chunks < CHUNKS).all(), "an unknown chunk")
+    _require(len(np.unique(chunks)) == len(chunks), "a chunk opened twice")
+    _require(np.array_equal(np.sort(order), np.arange(len(things))), "things out of order")
+    place = np.full(CHUNKS, -1)
+    place[chunks] = np.arange(len(chunks))
+    home = place[things[:, 1] // CHUNK * CHUNKS_ACROSS + things[:, 2] // CHUNK]
+    _require((home >= 0).all(), "a thing in a chunk that was never opened")
+    _require((np.diff(home[order]) >= 0).all(), "things in the order of other chunks")

@@ -1,0 +1,42 @@
+"""The PyPI package `crafter` made reproducible: the oracle of the engine's tests.
+
+Two changes and no other: chunks remember the order things entered them in, because the
+package picks creatures from sets ordered by memory address; and nothing is drawn,
+because drawing at night takes numbers from the game's generator.
+"""
+
+import collections
+from typing import Any
+
+import crafter
+import crafter.engine
+
+__all__ = ["Reference"]
+
+
+class _Ordered(dict[Any, None]):
+    """A set that iterates in the order of insertion."""
+
+    def add(self, member: Any) -> None:
+        self[member] = None
+
+    def remove(self, member: Any) -> None:
+        del self[member]
+
+
+class _OrderedWorld(crafter.engine.World):  # type: ignore[misc]
+    def reset(self, seed: int | None = None) -> None:
+        super().reset(seed)
+        self._chunks = collections.defaultdict(_Ordered)
+
+
+class Reference(crafter.Env):  # type: ignore[misc]
+    """`crafter.Env` with ordered chunks and without pictures, reset once."""
+
+    def __init__(self, seed: int, length: int = 10_000) -> None:
+        super().__init__(seed=seed, length=length)
+        self._world.__class__ = _OrderedWorld
+        self.reset()
+
+    def render(self, size: Any = None) -> None:
+        """Draw nothing."""
