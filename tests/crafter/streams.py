@@ -17,6 +17,7 @@ from .saved import SCALAR, Saved
 
 __all__ = ["Edit", "apply_to_ours", "apply_to_reference", "assisted", "plain"]
 
+AROUND = [(-1, 0), (1, 0), (0, -1), (0, 1)]
 WEIGHTS = np.array([1, 3, 3, 3, 3, 6, 0.5] + [0.4] * 10)
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
 
@@ -39,7 +40,8 @@ def _target(edit: Edit, saved: Saved) -> tuple[int, int] | None:
     taken = {(x, y) for _, x, y, *_ in saved.things}
     for kind, x, y, *_ in saved.things:
         if edit.beside and kind == kinds[edit.beside]:
-            for cell in ((x - 1, y), (x + 1, y), (x, y - 1), (x, y + 1), (x - 3, y), (x, y + 4)):
+            for dx, dy in (*AROUND, (-3, 0), (0, 4)):
+                cell = (x + dx, y + dy)
                 inside = 0 <= cell[0] < 64 and 0 <= cell[1] < 64
                 if inside and cell not in taken and saved.materials[cell] in (2, 4, 5):
                     return cell
@@ -89,7 +91,6 @@ def apply_to_reference(edit: Edit, env: Reference, before: Saved) -> None:
         env._step = edit.step
 
 
-AROUND = [(-1, 0), (1, 0), (0, -1), (0, 1)]
 TOOLS = {name: 1 for name in ITEMS if name.endswith("pickaxe")}
 RICH = {"wood": 9, "stone": 9, "coal": 9, "iron": 9, "sapling": 9}
 WELL = {"health": 9, "food": 9, "drink": 9, "energy": 9}
@@ -146,7 +147,9 @@ def plain(seed: int, steps: int) -> Iterator[tuple[Edit | None, int]]:
         yield None, int(rng.choice(17, p=WEIGHTS))
 
 
-def assisted(seed: int, steps: int, *, deadly: bool = False) -> Iterator[tuple[Edit | None, int]]:
+def assisted(
+    seed: int, steps: int, *, deadly: bool = False
+) -> Iterator[tuple[Edit | None, int]]:
     """Scenes with random actions between them; `deadly` ends in lava."""
     rng = np.random.default_rng([seed, 2])
     now = 0
@@ -159,6 +162,6 @@ def assisted(seed: int, steps: int, *, deadly: bool = False) -> Iterator[tuple[E
             yield (edit if i == 0 else None), ACTIONS.index(name)
             now += 1
     if deadly:
-        yield Edit(WELL, {cell: "lava" for cell in AROUND}), ACTIONS.index("move_left")
+        yield Edit(WELL, dict.fromkeys(AROUND, "lava")), ACTIONS.index("move_left")
         for name in ("move_right", "move_up", "move_down"):
             yield None, ACTIONS.index(name)

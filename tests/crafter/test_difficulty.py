@@ -116,8 +116,8 @@ def test_the_reference_is_the_default() -> None:
     ("choice", "message"),
     [
         ("esay", "unknown difficulty 'esay'; did you mean 'easy'"),
-        ("xyz", "allowed: classic, easy, medium, hard"),
-        (3, "unknown difficulty 3"),
+        ("xyz", "choose from: classic, easy, medium, hard"),
+        (3, "unknown difficulty '3'"),
         (["easy"], "unknown difficulty"),
         ({"tree_chanse": 0.1}, "unknown parameter 'tree_chanse'; did you mean 'tree_chance'"),
         ({"tree_chance": 1.5}, r"tree_chance = 1.5 .* from 0 to 1"),
@@ -125,7 +125,7 @@ def test_the_reference_is_the_default() -> None:
         ({"tree_chance": "much"}, "tree_chance = 'much'"),
         ({"tree_chance": True}, "tree_chance = True"),
         ({"start_radius": -1}, "start_radius = -1"),
-        ({1: 2}, "unknown parameter 1"),
+        ({1: 2}, "unknown parameter '1'"),
     ],
 )
 def test_a_difficulty_that_is_not_allowed_is_named(choice: Any, message: str) -> None:

@@ -108,8 +108,8 @@ def test_thirty_worlds_agree_with_the_reference_at_every_step(
     tally: Tally = collections.Counter()
     steps = 0
     for seed in range(30):
-        stream = plain(seed, 120) if seed % 3 == 0 else assisted(seed, 200, deadly=seed % 2 == 0)
-        world, played = play_both(seed, stream)
+        help_given = assisted(seed, 200, deadly=seed % 2 == 0)
+        world, played = play_both(seed, plain(seed, 120) if seed % 3 == 0 else help_given)
         steps += played
         count(tally, world)
     report(capsys, tally, steps, 30)

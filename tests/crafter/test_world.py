@@ -1,12 +1,14 @@
 """The public face of a world: what it takes, what it refuses, what it shows."""
 
+import copy
 import dataclasses
+import pickle
 from typing import Any
 
 import numpy as np
 import pytest
 
-from assay.crafter import ACHIEVEMENTS, ACTIONS, ITEMS, NoEffect, StepResult, World
+from assay.crafter import ACHIEVEMENTS, ACTIONS, ITEMS, Batch, NoEffect, StepResult, World
 from assay.errors import EpisodeOver, UsageError
 
 from .saved import Saved
@@ -15,27 +17,32 @@ from .streams import AROUND, RICH, TOOLS, WELL, Edit, apply_to_ours
 
 def edited(**changes: Any) -> World:
     """A world in which the player can move, with an edit applied."""
-    world = apply_to_ours(Edit(cells={cell: "grass" for cell in AROUND}), World(3))
+    world = apply_to_ours(Edit(cells=dict.fromkeys(AROUND, "grass")), World(3))
     return apply_to_ours(Edit(**changes), world)
 
 
 @pytest.mark.parametrize("seed", [-1, 2**31, 1.0, "1", None, True, np.float64(1), 10**30])
 def test_a_seed_that_is_not_allowed_is_named(seed: Any) -> None:
-    with pytest.raises(UsageError, match="seed .* from 0 to 2147483647"):
+    with pytest.raises(UsageError, match=r"seed .* from 0 to 2147483647"):
         World(seed)
 
 
 @pytest.mark.parametrize("length", [0, -5, 100_001, 1.5, None, False])
 def test_a_length_that_is_not_allowed_is_named(length: Any) -> None:
-    with pytest.raises(UsageError, match="length .* from 1 to 100000"):
+    with pytest.raises(UsageError, match=r"length .* from 1 to 100000"):
         World(1, length=length)
 
 
-@pytest.mark.parametrize("action", [-1, 17, 10**20, "jump", "", None, 1.0, True, b"do", [1], {}])
+BAD_ACTIONS = [-1, 17, 10**20, "jump", "", None, 1.0, True, b"do", [1], {}]
+
+
+@pytest.mark.parametrize("action", BAD_ACTIONS)
 def test_an_action_that_is_not_allowed_is_an_error_and_changes_nothing(action: Any) -> None:
     world = World(1)
     before = world.digest()
-    with pytest.raises(ValueError, match="unknown action .* 0 to 16 or one of noop, move_left"):
+    with pytest.raises(
+        ValueError, match=r"unknown action .* 0 to 16 or one of noop, move_left"
+    ):
         world.step(action)
     assert world.digest() == before
 
@@ -152,7 +159,11 @@ WASTE: dict[str, tuple[dict[str, Any], list[str], NoEffect | None]] = {
         ["place_table"],
         NoEffect.NO_ROOM,
     ),
-    "a stone on water": ({"cells": {(0, 1): "water"}, "inventory": RICH}, ["place_stone"], None),
+    "a stone on water": (
+        {"cells": {(0, 1): "water"}, "inventory": RICH},
+        ["place_stone"],
+        None,
+    ),
     "a plant on sand": (
         {"cells": {(0, 1): "sand"}, "inventory": RICH},
         ["place_plant"],
@@ -232,9 +243,20 @@ def test_a_fork_goes_its_own_way() -> None:
     assert world.digest() != other.digest()
 
 
+def test_a_world_can_be_copied_and_pickled_and_a_batch_cannot() -> None:
+    world = World(4)
+    world.step("move_left")
+    for other in (copy.copy(world), copy.deepcopy(world), pickle.loads(pickle.dumps(world))):
+        assert other.digest() == world.digest()
+        other.step("noop")
+    assert world.steps == 1
+    with pytest.raises(TypeError, match="cannot be copied or pickled"):
+        copy.copy(Batch([1]))
+
+
 def test_restored_and_forked_worlds_keep_seed_length_and_difficulty() -> None:
     world = World(9, {"tree_chance": 0.5}, length=77)
-    for copy in (world.fork(), World.restore(world.snapshot())):
-        assert (copy.seed, copy.length, copy.difficulty) == (9, 77, world.difficulty)
-        assert dataclasses.astuple(copy.difficulty)[1] == 0.5
-        assert copy.difficulty_name == "custom"
+    for other in (world.fork(), World.restore(world.snapshot())):
+        assert (other.seed, other.length, other.difficulty) == (9, 77, world.difficulty)
+        assert dataclasses.astuple(other.difficulty)[1] == 0.5
+        assert other.difficulty_name == "custom"

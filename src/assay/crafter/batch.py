@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -206,6 +206,9 @@ class Batch:
         """A copy of one world, to look at or to play on its own."""
         index = checked_int("world", index, 0, len(self) - 1)
         return World._from_block(self._blocks[index], self._difficulty)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Batch cannot be copied or pickled; take its worlds: batch.world(i)")
 
     def close(self) -> None:
         """Let go of the threads."""

@@ -1,13 +1,13 @@
 """How generous or hostile a world is: numbers of generation and spawning, per world."""
 
 import dataclasses
-import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from assay._util.names import unknown_name
 from assay.errors import UsageError
 
 __all__ = ["DIFFICULTIES", "Difficulty", "resolve_difficulty"]
@@ -147,16 +147,9 @@ def resolve_difficulty(choice: object) -> Difficulty:
         known = [field.name for field in dataclasses.fields(Difficulty)]
         for name in choice:
             if name not in known:
-                raise UsageError(f"difficulty: unknown parameter {name!r}{_hint(name, known)}")
+                raise UsageError(f"difficulty: {unknown_name('parameter', str(name), known)}")
         return Difficulty(**choice)
     if isinstance(choice, str) and choice in DIFFICULTIES:
         return DIFFICULTIES[choice]
-    raise UsageError(
-        f"unknown difficulty {choice!r}{_hint(choice, list(DIFFICULTIES))}; "
-        "or give a table of parameters (see docs/crafter.md)"
-    )
-
-
-def _hint(name: object, known: list[str]) -> str:
-    near = difflib.get_close_matches(str(name), known, n=1)
-    return f"; did you mean {near[0]!r}?" if near else f"; allowed: {', '.join(known)}"
+    message = unknown_name("difficulty", str(choice), DIFFICULTIES)
+    raise UsageError(f"{message}; or give a table of parameters (see docs/crafter.md)")

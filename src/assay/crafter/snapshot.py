@@ -5,6 +5,7 @@ passes `validate` is a world the engine can step without reading or writing astr
 """
 
 import dataclasses
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -92,6 +93,7 @@ _LIMITS: Final = {
     "arrow": (0, 0, FLY),
     "plant": (1, 32_000, material_mask("grass")),
 }
+_LIMIT_ROWS: Final = np.array([(0, 0, 0), *_LIMITS.values()])
 
 
 def _require(condition: Any, what: str) -> None:
@@ -99,8 +101,8 @@ def _require(condition: Any, what: str) -> None:
         raise SnapshotError(f"not a valid saved world: {what}")
 
 
-def validate(data: bytes) -> NDArray[np.uint8]:
-    """The bytes as an array that `unpack` can take, or SnapshotError saying what is wrong."""
+def validate(data: bytes) -> tuple[NDArray[np.uint8], Difficulty]:
+    """What `unpack` takes, and the difficulty in it; or SnapshotError says what is wrong."""
     if not isinstance(data, (bytes, bytearray, memoryview)):
         raise SnapshotError(f"a saved world is bytes, not {type(data).__name__}")
     raw = np.zeros(MAX_SNAPSHOT, np.uint8)
@@ -120,7 +122,7 @@ def validate(data: bytes) -> NDArray[np.uint8]:
     end = THINGS_AT + PER_THING * count
     _require(-(-end // 32) * 32 == size, f"{size} bytes do not fit {count} things")
     _require(not raw[end:size].any(), "something stands after its end")
-    _check_parameters(raw[PARAMETERS_AT:WORDS_AT].view(np.float64))
+    difficulty = _difficulty(raw[PARAMETERS_AT:WORDS_AT].tobytes())
     _require(raw[WORDS_AT:SCALARS_AT].any(), "the random generator is empty")
     materials = raw[MATERIALS_AT:ORDER_AT]
     _require(materials.min() >= 1 and materials.max() < len(MATERIALS), "an unknown material")
@@ -131,7 +133,7 @@ def validate(data: bytes) -> NDArray[np.uint8]:
     chunks = raw[ORDER_AT : ORDER_AT + ORDER_ROOM].astype(np.int64)
     _require((chunks[opened:] == UNUSED).all(), "a chunk beyond those in use")
     _check_order(things, chunks[:opened], raw[middle:end].view(np.int16))
-    return raw
+    return raw, difficulty
 
 
 def _check_scalars(scalars: NDArray[np.int32]) -> None:
@@ -147,14 +149,15 @@ def _check_scalars(scalars: NDArray[np.int32]) -> None:
     _require(values[STATUS] == status, "it is over, or not, against its own numbers")
 
 
-def _check_parameters(parameters: NDArray[np.float64]) -> None:
+@lru_cache(maxsize=256)
+def _difficulty(data: bytes) -> Difficulty:
+    parameters = np.frombuffer(data, np.float64)
     names = [field.name for field in dataclasses.fields(Difficulty)]
+    _require(not any(data[8 * len(names) :]), "a number where none belongs")
     try:
-        Difficulty(**dict(zip(names, parameters.tolist(), strict=False)))
+        return Difficulty(**dict(zip(names, parameters.tolist(), strict=False)))
     except UsageError as error:
         raise SnapshotError(f"not a valid saved world: {error}") from None
-    rest = parameters[len(names) :]
-    _require(not rest.view(np.uint64).any(), "a number where none belongs")
 
 
 def _check_things(things: NDArray[np.int64], materials: NDArray[np.uint8]) -> None:
@@ -164,8 +167,8 @@ def _check_things(things: NDArray[np.int64], materials: NDArray[np.uint8]) -> No
     inside = (x >= 0) & (x < AREA) & (y >= 0) & (y < AREA)
     _require(inside.all(), "a thing outside the world")
     cells = x * AREA + y
-    _require(len(np.unique(cells)) == len(cells), "two things on one cell")
-    most_health, most_clock, ground = np.array([(0, 0, 0), *_LIMITS.values()])[kind].T
+    _require(np.bincount(cells).max() == 1, "two things on one cell")
+    most_health, most_clock, ground = _LIMIT_ROWS[kind].T
     _require(((health >= 0) & (health <= most_health)).all(), "a thing with wrong health")
     _require(((clock >= 0) & (clock <= most_clock)).all(), "a thing with a wrong clock")
     aimed = np.where(kind == ARROW, (aim >= 0) & (aim < STAY), aim == STAY)
@@ -178,7 +181,7 @@ def _check_order(
     things: NDArray[np.int16], chunks: NDArray[np.int64], order: NDArray[np.int16]
 ) -> None:
     _require((chunks < CHUNKS).all(), "an unknown chunk")
-    _require(len(np.unique(chunks)) == len(chunks), "a chunk opened twice")
+    _require(np.bincount(chunks).max() == 1, "a chunk opened twice")
     _require(np.array_equal(np.sort(order), np.arange(len(things))), "things out of order")
     place = np.full(CHUNKS, -1)
     place[chunks] = np.arange(len(chunks))

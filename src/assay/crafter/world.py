@@ -296,11 +296,10 @@ class World:
     @classmethod
     def restore(cls, data: bytes) -> Self:
         """The world that `snapshot` saved; anything else is a SnapshotError."""
-        raw = validate(data)
+        raw, difficulty = validate(data)
         world = cls.__new__(cls)
-        world._adopt(Difficulty())
+        world._adopt(difficulty)
         unpack(world._address, raw.ctypes.data)
-        world._difficulty = read_parameters(world._block)
         return world
 
     def fork(self) -> Self:
@@ -314,6 +313,16 @@ class World:
         world._block[:] = block
         return world
 
+    def __copy__(self) -> Self:
+        return self.fork()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self.fork()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The address of a block means nothing in another process.
+        return self.restore, (self.snapshot(),)
+
     def __repr__(self) -> str:
         return f"<World seed={self.seed} {self.difficulty_name} step={self.steps}>"
 
@@ -322,10 +331,3 @@ def write_parameters(block: NDArray[np.uint8], difficulty: Difficulty) -> None:
     """Put the numbers of a difficulty into a world's block."""
     numbers = dataclasses.astuple(difficulty)
     section(block, "parameters")[: len(numbers)] = numbers
-
-
-def read_parameters(block: NDArray[np.uint8]) -> Difficulty:
-    """The difficulty whose numbers a world's block holds."""
-    names = [field.name for field in dataclasses.fields(Difficulty)]
-    numbers = section(block, "parameters").tolist()
-    return Difficulty(**dict(zip(names, numbers, strict=False)))

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from ..rules import AREA
 from .jit import Ints, Reals, inlined, keep_table, kernel, register, table
 from .layout import (
+    CAPACITY,
     FLOAT64,
     INT32,
     UINT8,
@@ -28,6 +29,7 @@ from .layout import (
     uint8_at,
     uint16_at,
 )
+from .layout import FIELDS as THING_FIELDS
 
 __all__ = [
     "BOUND",
@@ -232,6 +234,7 @@ keep_table("geometry", lambda: packed_geometry()._asdict())
 @cache
 def _addresses() -> tuple[Packed, NDArray[np.int64]]:
     packed = Packed(**table("geometry"))
+    assert len(packed.vertices) <= CAPACITY * THING_FIELDS, "scratch memory is too small"
     starts = [array.ctypes.data for array in packed]
     return packed, np.array([*starts, *(array.size for array in packed)], np.int64)
 
