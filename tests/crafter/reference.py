@@ -6,6 +6,7 @@ because drawing at night takes numbers from the game's generator.
 """
 
 import collections
+import functools
 from typing import Any
 
 import crafter
@@ -27,14 +28,22 @@ class _Ordered(dict[Any, None]):
 class _OrderedWorld(crafter.engine.World):  # type: ignore[misc]
     def reset(self, seed: int | None = None) -> None:
         super().reset(seed)
-        self._chunks = collections.defaultdict(_Ordered)
+        self._chunks: Any = collections.defaultdict(_Ordered)
+
+
+# Every Env reads all textures from disk, which takes longer than making its world.
+_textures = functools.cache(crafter.engine.Textures)
 
 
 class Reference(crafter.Env):  # type: ignore[misc]
     """`crafter.Env` with ordered chunks and without pictures, reset once."""
 
     def __init__(self, seed: int, length: int = 10_000) -> None:
-        super().__init__(seed=seed, length=length)
+        original, crafter.engine.Textures = crafter.engine.Textures, _textures
+        try:
+            super().__init__(seed=seed, length=length)
+        finally:
+            crafter.engine.Textures = original
         self._world.__class__ = _OrderedWorld
         self.reset()
 

@@ -6,7 +6,7 @@ random.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -148,19 +148,24 @@ def plain(seed: int, steps: int) -> Iterator[tuple[Edit | None, int]]:
 
 
 def assisted(
-    seed: int, steps: int, *, deadly: bool = False
+    seed: int, steps: int, *, deadly: bool = False, sturdy: bool = False
 ) -> Iterator[tuple[Edit | None, int]]:
-    """Scenes with random actions between them; `deadly` ends in lava."""
+    """Scenes with random actions between them; `deadly` ends in lava, `sturdy` lives long."""
     rng = np.random.default_rng([seed, 2])
-    now = 0
-    while now < steps:
+    now = played = 0
+    while played < steps:
         edit, actions = _scene(rng, now)
+        if sturdy:
+            dry = {cell: m for cell, m in edit.cells.items() if m != "lava"}
+            hale = {k: max(v, 6) if k in WELL else v for k, v in edit.inventory.items()}
+            edit = replace(edit, inventory={"health": 9} | hale, cells=dry)
         if edit.step is not None:
             now = max(now, edit.step)
         filler = [ACTIONS[i] for i in rng.choice(17, int(rng.integers(2, 9)), p=WEIGHTS)]
         for i, name in enumerate([*actions, *filler]):
-            yield (edit if i == 0 else None), ACTIONS.index(name)
-            now += 1
+            care = Edit({"health": 9}) if sturdy and i % 4 == 0 else None
+            yield (edit if i == 0 else care), ACTIONS.index(name)
+            now, played = now + 1, played + 1
     if deadly:
         yield Edit(WELL, dict.fromkeys(AROUND, "lava")), ACTIONS.index("move_left")
         for name in ("move_right", "move_up", "move_down"):

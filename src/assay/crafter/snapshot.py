@@ -19,6 +19,7 @@ from .engine.layout import (
     CAPACITY,
     CHUNKS,
     CHUNKS_ACROSS,
+    COUNTS,
     DIED,
     EPISODE,
     FACING,
@@ -58,7 +59,7 @@ from .engine.packing import (
     UNUSED,
     WORDS_AT,
 )
-from .rules import AREA, CHUNK, ITEMS, MATERIALS, MAX_ITEM
+from .rules import ACHIEVEMENTS, AREA, CHUNK, ITEMS, MATERIALS, MAX_ITEM
 
 __all__ = ["validate"]
 
@@ -105,8 +106,9 @@ def validate(data: bytes) -> tuple[NDArray[np.uint8], Difficulty]:
     """What `unpack` takes, and the difficulty in it; or SnapshotError says what is wrong."""
     if not isinstance(data, (bytes, bytearray, memoryview)):
         raise SnapshotError(f"a saved world is bytes, not {type(data).__name__}")
+    data = bytes(data)  # of a view with gaps, or of items wider than a byte
     raw = np.zeros(MAX_SNAPSHOT, np.uint8)
-    size = len(bytes(data))
+    size = len(data)
     _require(THINGS_AT < size <= MAX_SNAPSHOT, f"{size} bytes is too short or too long")
     raw[:size] = np.frombuffer(data, np.uint8)
     _require(raw[:8].tobytes() == MAGIC, "it does not start as one")
@@ -142,7 +144,10 @@ def _check_scalars(scalars: NDArray[np.int32]) -> None:
         _require(low <= values[index] <= high, f"{name} {values[index]}")
     counts = values[INVENTORY : INVENTORY + len(ITEMS)]
     _require(all(0 <= n <= MAX_ITEM for n in counts), f"an inventory of {counts}")
-    _require(min(values[INVENTORY:]) >= 0, "a negative count of an achievement")
+    reached = values[COUNTS : COUNTS + len(ACHIEVEMENTS)]
+    # At most one of a kind per step: so the counts cannot outgrow their memory.
+    most = values[STEP] + MAX_LENGTH
+    _require(all(0 <= n <= most for n in reached), f"achievements reached {reached} times")
     _require(values[STEP] <= values[LENGTH], "more steps than its length")
     dead, late = values[INVENTORY] == 0, values[STEP] == values[LENGTH]
     status = DIED if dead else TIME_UP if late else RUNNING

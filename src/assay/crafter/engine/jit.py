@@ -8,9 +8,11 @@ that a folder with the final name is always complete, whoever else starts at the
 time. A folder whose files do not match their recorded hashes is thrown away.
 
 Compiled code works on raw pointers. With NUMBA_BOUNDSCHECK=1 in the environment the
-same source is compiled over bounds-checked arrays instead: slow, and for tests.
+same source is compiled over bounds-checked arrays instead: slow, and for tests. There a
+negative index is an error too.
 """
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -26,11 +28,12 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, TypeVar, get_type_hints
 
 import llvmlite
-import llvmlite.binding
 import numba
 import numpy as np
 from numba import types
+from numba.core.registry import cpu_target
 from numba.extending import intrinsic
+from numba.np import arrayobj
 from numpy.typing import NDArray
 from platformdirs import user_cache_path
 
@@ -98,6 +101,17 @@ _tables: dict[str, Callable[[], Mapping[str, NDArray[Any]]]] = {}
 _arrays: dict[str, Mapping[str, NDArray[Any]]] = {}
 _lock = threading.Lock()
 _report: CompileReport | None = None
+
+
+if CHECKED:
+
+    def _as_it_is(context: Any, builder: Any, index_type: Any, index: Any, size: Any) -> Any:
+        del size
+        native = types.intp if index_type.signed else types.uintp
+        return context.cast(builder, index, index_type, native)
+
+    # numba counts negative indices from the end, as Python does, before it checks them.
+    arrayobj.fix_integer_index = _as_it_is
 
 
 def register(annotation: Any, numba_type: Any) -> None:
@@ -200,47 +214,90 @@ def _load() -> CompileReport:
     home = root / f"crafter-{_fingerprint()}"
     if _intact(home):
         try:
-            _compile_entries(home)
-            for name in _tables:
-                with np.load(home / f"{name}.npz") as saved:
-                    _arrays[name] = dict(saved)
+            _read(home)
         except Exception:  # whatever a broken cache file does to numba or pickle
             _log.warning("the compiled engine in %s cannot be read: compiling anew", home)
-        else:
-            return CompileReport(False, time.perf_counter() - started, home)
+            # What was read is not compiled again, so only the next start can keep it all.
+            _compile(None)
+            _remove(home)
+            return CompileReport(True, time.perf_counter() - started, None)
+        return CompileReport(False, time.perf_counter() - started, home)
     _log.warning("compiling the Crafter engine, once for this machine (about 20 s)")
     workshop = _workshop(root)
-    for dispatcher, signature in _kernels:
-        dispatcher.compile(signature)
-        dispatcher.disable_compile()
-    _compile_entries(workshop)
-    for name, build in _tables.items():
-        _arrays[name] = build()
-    if workshop is None:
+    kept = False
+    if workshop is not None:
+        try:
+            _compile(workshop)
+            _seal(workshop)
+            kept = _install(workshop, home)
+        except OSError:  # such as a full disk
+            _remove(workshop)
+    if not kept:
+        _compile(None)
         _log.warning(
             "cannot write to %s, so every start will compile: "
             "set ASSAY_CACHE_DIR to a folder you can write to",
             root,
         )
-        return CompileReport(True, time.perf_counter() - started, None)
-    for name, arrays in _arrays.items():
-        np.savez(workshop / f"{name}.npz", allow_pickle=False, **arrays)
-    _seal(workshop)
-    _install(workshop, home)
-    return CompileReport(True, time.perf_counter() - started, home)
+    return CompileReport(True, time.perf_counter() - started, home if kept else None)
+
+
+def _read(home: Path) -> None:
+    try:
+        _compile_entries(home)
+    except PermissionError:
+        with tempfile.TemporaryDirectory() as copy:
+            for name in _hashes(home):
+                target = Path(copy, name)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(home / name, target)
+            _compile_entries(Path(copy))
+    if not all(dispatcher.stats.cache_hits for dispatcher, _ in _entries):
+        raise LookupError("an entry is not in the cache")
+    for name in _tables:
+        with np.load(home / f"{name}.npz") as saved:
+            _arrays[name] = dict(saved)
+
+
+def _compile(workshop: Path | None) -> None:
+    """Compile what is not compiled yet, and keep it in a folder."""
+    for dispatcher, signature in _kernels:
+        _compile_one(dispatcher, signature)
+    _compile_entries(workshop)
+    for name, build in _tables.items():
+        _arrays[name] = build()
+        if workshop is not None:
+            np.savez(workshop / f"{name}.npz", allow_pickle=False, **_arrays[name])
 
 
 def _compile_entries(cache: Path | None) -> None:
+    for dispatcher, signature in _entries:
+        if cache is not None:
+            _keep_in(cache, dispatcher)
+        _compile_one(dispatcher, signature)
+
+
+def _keep_in(cache: Path, dispatcher: Any) -> None:
+    """Have numba look for an entry in a folder; PermissionError if it cannot write there."""
+    # Even to read numba wants to write. It would turn to other folders, which it trusts
+    # for as long as the one file of the entry is the same.
+    if not os.access(cache, os.W_OK):
+        raise PermissionError(f"cannot write to {cache}")
     before = numba.config.CACHE_DIR
     try:
-        for dispatcher, signature in _entries:
-            if cache is not None:
-                numba.config.CACHE_DIR = str(cache)
-                dispatcher.enable_caching()
-            dispatcher.compile(signature)
-            dispatcher.disable_compile()
+        numba.config.CACHE_DIR = str(cache)
+        dispatcher.enable_caching()
     finally:
         numba.config.CACHE_DIR = before
+    if not Path(dispatcher.stats.cache_path).is_relative_to(cache):
+        raise PermissionError(f"cannot write to {cache}")
+
+
+def _compile_one(dispatcher: Any, signature: Any) -> None:
+    if signature.args not in dispatcher.signatures:
+        dispatcher.compile(signature)
+    # From now on arguments of other widths are cast to the ones it was compiled for.
+    dispatcher.disable_compile()
 
 
 def _cache_root() -> Path:
@@ -263,8 +320,7 @@ def _fingerprint() -> str:
         numba.__version__,
         llvmlite.__version__,
         np.__version__,
-        llvmlite.binding.get_host_cpu_name(),
-        llvmlite.binding.get_host_cpu_features().flatten(),
+        str(cpu_target.target_context.codegen().magic_tuple()),
         str(CHECKED),
     )
     digest.update("\0".join(facts).encode())
@@ -299,10 +355,22 @@ def _intact(folder: Path) -> bool:
         return False
 
 
-def _install(workshop: Path, home: Path) -> None:
-    if home.exists() and not _intact(home):
-        shutil.rmtree(home, ignore_errors=True)
+def _install(workshop: Path, home: Path) -> bool:
+    """Give the finished folder its name, unless a good one has it; whether one has now."""
+    if not _intact(home):
+        _remove(home)
     try:
         workshop.rename(home)
     except OSError:  # another process was first, and its folder is as good as ours
-        shutil.rmtree(workshop, ignore_errors=True)
+        _remove(workshop)
+        return _intact(home)
+    return True
+
+
+def _remove(path: Path) -> None:
+    """Remove a folder, or the file in its place, as far as that can be done."""
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):
+            path.unlink()

@@ -1,0 +1,78 @@
+# One word per job. Each makes the environment it needs, with nothing but python3.
+# Written for GNU make 3.81, the one that comes with macOS.
+
+PYTHON ?= python3
+BIN := .venv/bin
+WORKERS ?= 2
+# The luckiest of the first 12,000 seeds: seven achievements before the player dies.
+DEMO_SEED ?= 7794
+
+.PHONY: help demo test check perf test-extras warmup install install-peers clean
+
+help:
+	@echo "make demo         play an episode in the terminal and write a picture of it to demo/"
+	@echo "make test         run the tests"
+	@echo "make check        format, lint, types, layers"
+	@echo "make perf         measure the speed against its peers"
+	@echo "make test-extras  run the longer tests"
+	@echo "make warmup       compile the world engine ahead of time"
+	@echo "make install      only make the environment, .venv"
+	@echo "make clean        remove the environments and caches"
+
+demo: install
+	@$(BIN)/assay play --policy random --seed $(DEMO_SEED) --output demo
+
+test: warmup
+	$(BIN)/python -m pytest -n $(WORKERS)
+
+check: install
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy src tests $(wildcard perf)
+	$(BIN)/python -m pytest -q tests/test_layers.py tests/test_exports.py
+
+perf: install install-peers
+	$(BIN)/python -m perf
+
+test-extras: warmup
+	$(BIN)/python -m pytest -m extras -n $(WORKERS)
+
+# Before the tests, so that not every worker compiles on its own.
+warmup: install
+	@$(BIN)/assay warmup
+
+install: .venv/installed
+
+install-peers: .venv-peers/installed
+
+clean:
+	rm -rf .venv .venv-peers .hypothesis .mypy_cache .pytest_cache .ruff_cache demo
+
+.venv/installed: pyproject.toml constraints.txt
+	$(make-environment)
+	$(call fill-environment,dev)
+
+.venv-peers/installed: pyproject.toml constraints.txt
+	$(make-environment)
+	$(call fill-environment,peers)
+
+# Both write into $(@D), and the file $@ says that they came to their end.
+define make-environment
+@command -v $(PYTHON) >/dev/null 2>&1 || { \
+	echo "make: '$(PYTHON)' was not found; install Python 3.11 or newer, or name it: make PYTHON=python3.12" >&2; exit 1; }
+@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	echo "make: assay needs Python 3.11 or newer, '$(PYTHON)' is older; name another: make PYTHON=python3.12" >&2; exit 1; }
+@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { case "$$(uname)" in \
+	Darwin) how="brew install python (or the installer of python.org)";; \
+	*) how="sudo apt install python3-venv (Debian, Ubuntu)";; esac; \
+	echo "make: '$(PYTHON)' lacks venv or ensurepip; install them: $$how" >&2; exit 1; }
+@$(@D)/bin/python -c 'import pip' 2>/dev/null || { \
+	echo "making $(@D)"; $(PYTHON) -m venv --clear $(@D); }
+endef
+
+define fill-environment
+@echo "installing assay and its $(1) tools into $(@D) (about a minute the first time)"
+@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+	--editable '.[$(1)]'
+@touch $@
+endef

@@ -1,0 +1,111 @@
+"""Where the commands print: results on standard output, all else on standard error.
+
+Whatever is printed here is shown as it is: nothing in it is read as markup, and
+nothing in it reaches the terminal as a command.
+"""
+
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Group, Parameter
+
+from assay._util.text import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+
+__all__ = ["Show", "compiling_shown", "complain", "say", "say_json"]
+
+
+@Parameter(name="*", group=Group("Output", sort_key=8))
+@dataclass(frozen=True, kw_only=True)
+class Show:
+    """What every command lets the user choose about its output."""
+
+    json: Annotated[bool, Parameter(negative="", show_default=False)] = False
+    """Print the result as one JSON object, and nothing else."""
+    quiet: Annotated[bool, Parameter(negative="", show_default=False)] = False
+    """Print the result and errors only."""
+    debug: Annotated[bool, Parameter(negative="", show_default=False)] = False
+    """Print the traceback of an error."""
+
+
+def say(line: str) -> None:
+    """Print one line of a result."""
+    from rich.console import Console
+
+    _print(Console(), printable(line))
+
+
+def say_json(result: Mapping[str, object]) -> None:
+    """Print a result for a program to read."""
+    from rich.console import Console
+
+    _print(Console(), json.dumps(result))
+
+
+def complain(message: str) -> None:
+    """Print one line about what went wrong."""
+    from rich.console import Console
+
+    _print(Console(stderr=True), f"error: {printable(message)}", style="red")
+
+
+@contextmanager
+def compiling_shown(show: Show) -> Iterator[None]:
+    """Let the user know while the engine compiles, which takes long the first time."""
+    logger = logging.getLogger("assay.crafter")
+    notices = logging.NullHandler() if show.quiet else _Notices()
+    logger.addHandler(notices)
+    try:
+        yield
+    finally:
+        logger.removeHandler(notices)
+        notices.close()
+
+
+class _Notices(logging.Handler):
+    """Prints what the engine says; where somebody watches, as a clock that runs along."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+
+        super().__init__(logging.WARNING)
+        self._console = Console(stderr=True)
+        self._clock: Progress | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = printable(record.getMessage())
+        if self._console.is_terminal and self._clock is None:
+            self._clock = _clock(self._console, message)
+        else:
+            _print(self._console, message)
+
+    def close(self) -> None:
+        if self._clock is not None:
+            self._clock.stop()
+        super().close()
+
+
+def _clock(console: "Console", message: str) -> "Progress":
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    clock = Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+    )
+    clock.add_task(message, total=None)
+    clock.start()
+    return clock
+
+
+def _print(console: "Console", line: str, style: str | None = None) -> None:
+    console.print(line, style=style, markup=False, highlight=False, emoji=False, soft_wrap=True)

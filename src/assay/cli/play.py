@@ -1,0 +1,120 @@
+"""`assay play`: one episode to look at."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from assay.cli.output import Show, compiling_shown, say, say_json
+from assay.errors import UsageError
+
+if TYPE_CHECKING:
+    from assay.agents import Episode
+
+__all__ = ["play"]
+
+
+def play(
+    *,
+    policy: str = "random",
+    seed: int = 0,
+    difficulty: str = "classic",
+    max_steps: Annotated[int | None, Parameter(validator=Number(gte=1))] = None,
+    output: Path = Path("play"),
+    fps: Annotated[int, Parameter(validator=Number(gte=1, lte=50))] = 12,
+    size: int = 288,
+    live: bool = True,
+    show: Show = Show(),
+) -> int:
+    """Play one episode, and write a moving picture of it.
+
+    In a terminal you watch it live; elsewhere each achievement is a line. Ctrl-C
+    ends the episode and keeps the picture of what was played.
+
+    For example:
+
+        assay play --policy random --seed 7 --output demo
+
+    Args:
+        policy: Who plays: noop or random.
+        seed: Which world, and the dice of the policy.
+        difficulty: The rules of the world.
+        max_steps: Stop after this many steps; without it the world decides.
+        output: The directory for the picture, made if missing.
+        fps: Steps a second, live and in the picture.
+        size: Width and height of the picture in pixels.
+        live: Show the world while it is played, where the terminal can.
+        show: What to print.
+    """
+    from assay.agents import Episode, make_policy
+    from assay.cli.film import Film
+    from assay.cli.screen import choose_screen
+
+    player = make_policy(policy, seed)
+    with compiling_shown(show):
+        from assay.crafter import World
+
+        world = World(seed, difficulty)
+        film = Film(lambda: world.render(size))
+    _make_directory(output)
+    episode = Episode(world, player, max_steps)
+    title = f"{policy}, seed {seed}, {difficulty}"
+    interrupted = False
+    try:
+        with choose_screen(title, fps, live=live, silent=show.json or show.quiet) as screen:
+            for moment in episode:
+                film.offer(moment.step)
+                screen.show(episode, moment)
+    except KeyboardInterrupt:
+        interrupted = True
+    path = output / f"{policy}-{difficulty}-seed{seed}.gif"
+    film.save(path, fps=fps)
+    _report(episode, path, show, interrupted=interrupted)
+    return 130 if interrupted else 0
+
+
+def _make_directory(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = error.strerror or error
+        raise UsageError(
+            f"cannot write to {str(path)!r}: {reason}; name another --output"
+        ) from error
+
+
+def _report(episode: "Episode", path: Path, show: Show, *, interrupted: bool) -> None:
+    from assay.crafter import ACHIEVEMENTS
+
+    world = episode.world
+    if show.json:
+        say_json(
+            {
+                "seed": world.seed,
+                "steps": world.steps,
+                "ended": "interrupted" if interrupted else episode.ended,
+                "reward": round(episode.reward, 6),
+                "achievements": episode.unlocked,
+                "digest": f"{world.digest():016x}",
+                "picture": str(path),
+            }
+        )
+        return
+    if show.quiet:
+        say(str(path))
+    else:
+        how = "interrupted" if interrupted else _ENDINGS[episode.ended or ""]
+        say(
+            f"{how} after {world.steps} steps:"
+            f" {len(episode.unlocked)} of {len(ACHIEVEMENTS)} achievements,"
+            f" reward {episode.reward:.1f}"
+        )
+        say(f"picture: {path}")
+
+
+_ENDINGS = {
+    "died": "died",
+    "length": "the world came to its end",
+    "max_steps": "stopped",
+}

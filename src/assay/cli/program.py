@@ -1,0 +1,66 @@
+"""The program `assay`: its commands, and how it ends."""
+
+import sys
+import traceback
+from collections.abc import Sequence
+
+from cyclopts import App, CycloptsError, Group
+
+from assay import __version__
+from assay.cli.output import complain
+from assay.cli.play import play
+from assay.cli.warmup import warmup
+from assay.errors import AssayError, UsageError
+
+__all__ = ["app", "main"]
+
+DONE, FAILED, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
+
+RUN = Group("Run", sort_key=1)
+OPTIONS = Group("Options", sort_key=9)
+
+app = App(
+    name="assay",
+    help="Agents in worlds that can be replayed bit for bit.",
+    version=f"assay {__version__}",
+    help_format="plaintext",
+    result_action="return_value",
+    exit_on_error=False,
+    print_error=False,
+    suppress_keyboard_interrupt=False,
+)
+app.command(play, group=RUN)
+app.command(warmup, group=RUN)
+for _flag in ("--help", "--version"):
+    app[_flag].group = OPTIONS
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code.
+
+    0 done; 1 the work failed; 2 bad usage, nothing started; 130 interrupted. The
+    whole of an error is one line on standard error, unless `--debug` is given.
+    """
+    tokens = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return app(tokens) or DONE
+    except CycloptsError as error:
+        command = " ".join(["assay", *(error.command_chain or ())])
+        return _failed(f"{error} See '{command} --help'.", BAD_USAGE, tokens)
+    except UsageError as error:
+        return _failed(str(error), BAD_USAGE, tokens)
+    except AssayError as error:
+        return _failed(str(error), FAILED, tokens)
+    except KeyboardInterrupt:
+        return _failed("interrupted", INTERRUPTED, tokens)
+    except Exception as error:
+        # The boundary of the program: a bug is told in one line like any other failure.
+        bug = f"{type(error).__name__}: {error}; '--debug' shows where"
+        return _failed(bug, FAILED, tokens)
+
+
+def _failed(message: str, code: int, tokens: Sequence[str]) -> int:
+    if "--debug" in tokens:
+        traceback.print_exc()
+    complain(message)
+    return code

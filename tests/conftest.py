@@ -1,0 +1,30 @@
+"""What all tests share.
+
+`record_property("note", "3 of 5 seen")` prints that line after the results, whichever
+worker ran the test.
+"""
+
+import pytest
+
+from assay.crafter import warmup
+
+
+@pytest.fixture(scope="session")
+def compiled_engine() -> None:
+    """No program that a test starts has to compile the engine first."""
+    warmup()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    notes = [
+        (report.nodeid, value)
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        if isinstance(report, pytest.TestReport) and report.when == "call"
+        for name, value in report.user_properties
+        if name == "note"
+    ]
+    if notes:
+        terminalreporter.section("notes")
+    for test, note in sorted(notes):
+        terminalreporter.line(f"{test}: {note}")

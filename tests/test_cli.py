@@ -1,0 +1,201 @@
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from assay import __version__
+from assay.cli import app
+
+pytestmark = pytest.mark.usefixtures("compiled_engine")
+
+COMMANDS = [name for name in app if not name.startswith("-")]
+
+
+def assay(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run the program in a process of its own, where nobody watches."""
+    return subprocess.run(
+        [sys.executable, "-m", "assay", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        timeout=120,
+        check=False,
+    )
+
+
+def error_of(*arguments: str) -> str:
+    """The one line with which a wrong command line ends."""
+    done = assay(*arguments)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    return done.stderr
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert assay("--version").stdout == f"assay {__version__}\n"
+
+
+def test_help_shows_the_groups_that_have_commands() -> None:
+    text = assay("--help").stdout
+    assert "─ Run ─" in text
+    assert all(f"│ {name} " in text for name in COMMANDS)
+    assert not any(f"─ {group} ─" in text for group in ("Judge", "Improve", "Look", "Serve"))
+
+
+def test_no_command_at_all_shows_help() -> None:
+    assert assay().stdout == assay("--help").stdout
+
+
+def test_help_loads_nothing_heavy() -> None:
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "assay", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    loaded = {line.split("|")[-1].strip() for line in done.stderr.splitlines()}
+    assert "assay.cli.play" in loaded
+    assert not loaded & {"numpy", "numba", "crafter", "PIL", "assay.crafter", "assay.agents"}
+
+
+def test_help_answers_well_under_a_second() -> None:
+    def seconds() -> float:
+        before = os.times()
+        assay("--help")
+        after = os.times()
+        return sum(after[2:4]) - sum(before[2:4])
+
+    # Time on the processor, because the machine may be busy with other tests.
+    assert min(seconds() for _ in range(3)) < 0.6
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_an_example_that_parses(command: str) -> None:
+    text = assay(command, "--help").stdout
+    _, _, rest = text.partition("For example:")
+    example = next(line.strip() for line in rest.splitlines() if line.strip())
+    program, *tokens = shlex.split(example)
+    assert (program, tokens[0]) == ("assay", command)
+    app.parse_args(tokens, exit_on_error=False, print_error=False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["plya"], ["plya", "play", "assay --help"]),
+        (["play", "--sed", "3"], ["--sed", "--seed", "assay play --help"]),
+        (["play", "--seed", "three"], ["three", "--seed"]),
+        (["play", "--seed", "-1"], ["-1", "0"]),
+        (["play", "--policy", "randm"], ["'randm'", "'random'", "noop"]),
+        (["play", "--difficulty", "esy"], ["'esy'", "easy"]),
+        (["play", "--max-steps", "0"], ["0", "--max-steps", "1"]),
+        (["play", "--fps", "100"], ["100", "--fps", "50"]),
+        (["play", "--size", "3"], ["3", "9"]),
+        (["play", "--output", "/dev/null/x"], ["/dev/null/x", "--output"]),
+        (["play", "stray"], ["stray", "assay play --help"]),
+    ],
+    ids=lambda value: " ".join(value) if value and value[0] in ("play", "plya") else "",
+)
+def test_a_wrong_command_line_ends_with_one_line_that_helps(
+    arguments: list[str], parts: list[str]
+) -> None:
+    line = error_of(*arguments)
+    assert [part for part in parts if part not in line] == []
+
+
+def test_what_the_user_typed_is_shown_as_text() -> None:
+    line = error_of("play", "--policy", "[bold]a[/bold] :smile: \x1b[31m\n")
+    assert r"'[bold]a[/bold] :smile: \x1b[31m\n'" in line
+    line = error_of("play", "--seed", "[/]\x1b[31m")
+    assert r'"[/]\x1b[31m"' in line
+
+
+def test_debug_shows_the_traceback() -> None:
+    done = assay("play", "--policy", "nobody", "--debug")
+    assert done.returncode == 2
+    assert "Traceback (most recent call last)" in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("error: unknown policy 'nobody'")
+
+
+def test_a_bug_ends_with_one_line_too() -> None:
+    program = (
+        "import sys; from assay.cli import app, main\n"
+        "def broken(): {}['key']\n"
+        "app.command(broken); sys.exit(main(['broken']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr == "error: KeyError: 'key'; '--debug' shows where\n"
+
+
+def test_a_reader_that_leaves_early_is_no_reason_to_complain() -> None:
+    command = f"{shlex.quote(sys.executable)} -m assay --help | head -n 1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("Usage: assay")
+    assert done.stderr == ""
+
+
+def test_warmup_says_where_the_engine_is_kept() -> None:
+    assay("warmup", "--quiet")
+    again = json.loads(assay("warmup", "--json").stdout)
+    assert again["compiled"] is False
+    assert again["seconds"] < 20
+    assert Path(again["directory"]).is_dir()
+    lines = assay("warmup").stdout.splitlines()
+    assert lines[1] == f"cache: {again['directory']}"
+
+
+@pytest.mark.extras
+def test_the_first_start_says_that_it_compiles(tmp_path: Path) -> None:
+    environment = {**os.environ, "ASSAY_CACHE_DIR": str(tmp_path / "cache")}
+    command = [sys.executable, "-m", "assay", "warmup", "--json"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["compiled"] is True
+    assert "compiling" in done.stderr
+
+
+def test_play_writes_a_moving_picture_that_says_what_made_it(tmp_path: Path) -> None:
+    done = assay("play", "--seed", "1", "--max-steps", "30", "--size", "64", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    *_, summary, last = done.stdout.splitlines()
+    assert summary.startswith("stopped after 30 steps: ")
+    path = tmp_path / last.removeprefix("picture: ")
+    assert path == tmp_path / "play" / "random-classic-seed1.gif"
+    with Image.open(path) as picture:
+        assert picture.size == (64, 64)
+        assert getattr(picture, "n_frames", 1) > 1
+        assert picture.info["comment"].decode().startswith(f"assay {__version__}")
+
+
+def test_play_prints_achievements_as_lines_where_nobody_watches(tmp_path: Path) -> None:
+    done = assay("play", "--seed", "3", "--output", str(tmp_path), "--size", "32")
+    result = json.loads(
+        assay("play", "--seed", "3", "--output", str(tmp_path), "--size", "32", "--json").stdout
+    )
+    lines = done.stdout.splitlines()[:-2]
+    expected = [f"step {step:5}  {name}" for name, step in result["achievements"].items()]
+    assert lines == expected
+    assert len(lines) > 0
+    assert result["ended"] == "died"
+
+
+def test_play_gives_the_same_game_every_time(tmp_path: Path) -> None:
+    arguments = ["play", "--seed", "5", "--output", str(tmp_path), "--size", "32", "--json"]
+    first, second = (assay(*arguments).stdout for _ in range(2))
+    assert first == second
+    assert len(json.loads(first)["digest"]) == 16
+
+
+def test_a_quiet_play_prints_the_path_and_nothing_else(tmp_path: Path) -> None:
+    done = assay("play", "--max-steps", "3", "--quiet", "--output", str(tmp_path))
+    assert done.stdout == f"{tmp_path / 'random-classic-seed0.gif'}\n"
+    assert done.stderr == ""

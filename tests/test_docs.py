@@ -1,0 +1,114 @@
+"""The documents tell the truth: their commands parse or run, their links lead somewhere."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from assay.cli import app
+
+pytestmark = pytest.mark.usefixtures("compiled_engine")
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+FENCE = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
+
+
+class Block(NamedTuple):
+    """A fenced block of a page; `bash run` has the language bash and the mark run."""
+
+    page: str
+    line: int
+    language: str
+    marks: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}"
+
+    def commands(self) -> list[str]:
+        """The command lines of the block that are ours, prompts and comments removed."""
+        lines = self.text.replace("\\\n", " ").splitlines()
+        lines = [line.strip().removeprefix("$ ") for line in lines]
+        return [line for line in lines if line.startswith("assay ")]
+
+
+def blocks_of(page: str, text: str) -> list[Block]:
+    return [
+        Block(page, text.count("\n", 0, found.start()) + 1, *found.groups())
+        for found in FENCE.finditer(text)
+    ]
+
+
+BLOCKS = [
+    block
+    for page in PAGES
+    for block in blocks_of(str(page.relative_to(ROOT)), page.read_text("utf-8"))
+]
+SHELL = [block for block in BLOCKS if block.language in ("bash", "console", "sh", "shell")]
+RUN = [block for block in SHELL if "run" in block.marks.split()]
+PYTHON = [block for block in BLOCKS if block.language == "python"]
+
+
+@pytest.mark.parametrize("block", SHELL, ids=str)
+def test_commands_on_a_page_parse(block: Block) -> None:
+    for command in block.commands():
+        tokens = shlex.split(command, comments=True)[1:]
+        app.parse_args(tokens, exit_on_error=False, print_error=False)
+
+
+@pytest.mark.parametrize("block", RUN, ids=str)
+def test_commands_marked_run_do_what_the_page_says(block: Block, tmp_path: Path) -> None:
+    assert block.commands()
+    tools = Path(sys.executable).parent
+    environment = {**os.environ, "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"}
+    for command in block.commands():
+        done = subprocess.run(
+            command, shell=True, cwd=tmp_path, env=environment, capture_output=True, check=False
+        )
+        assert done.returncode == 0, done.stderr.decode()
+
+
+@pytest.mark.parametrize("block", PYTHON, ids=str)
+def test_python_on_a_page_runs(block: Block, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", block.text],
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_files_that_exist(page: Path) -> None:
+    targets = [link for link in LINK.findall(page.read_text("utf-8")) if ":" not in link]
+    assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+def test_the_readme_names_its_two_commands_on_the_first_screen() -> None:
+    first_screen = "\n".join((ROOT / "README.md").read_text("utf-8").splitlines()[:24])
+    assert "make demo" in first_screen
+    assert "make test" in first_screen
+    assert "](docs/assets/" in first_screen
+
+
+def test_every_line_of_the_changelog_is_short() -> None:
+    lines = (ROOT / "CHANGELOG.md").read_text("utf-8").splitlines()
+    changes = [line for line in lines if line.startswith("- ")]
+    assert changes
+    assert [line for line in changes if len(line[2:].split()) > 25] == []
+
+
+def test_blocks_are_found_with_their_marks() -> None:
+    page = "text\n```bash run\n$ assay play \\\n  --seed 3\nls\n```\n```python\n1\n```\n"
+    shell, python = blocks_of("page.md", page)
+    assert (shell.line, shell.language, shell.marks.split()) == (2, "bash", ["run"])
+    assert shell.commands() == ["assay play    --seed 3"]
+    assert python.text == "1\n"

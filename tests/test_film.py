@@ -1,0 +1,43 @@
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from assay.cli.film import Film
+
+
+class Counter:
+    """A world that shows nothing but how many steps it has made."""
+
+    def __init__(self) -> None:
+        self.step = 0
+        self.drawn = 0
+
+    def draw(self) -> NDArray[np.uint8]:
+        self.drawn += 1
+        return np.full((1, 1, 3), self.step, np.uint8)
+
+
+def steps_kept(length: int, max_frames: int = 10) -> tuple[list[int], int]:
+    world = Counter()
+    film = Film(world.draw, max_frames)
+    for step in range(1, length + 1):
+        world.step = step
+        film.offer(step)
+    return [int(frame[0, 0, 0]) for frame in film.frames()], world.drawn
+
+
+def test_a_short_episode_keeps_every_frame() -> None:
+    assert steps_kept(5)[0] == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("length", [10, 11, 50, 99, 160, 255])
+def test_a_long_episode_keeps_evenly_spaced_frames_and_the_last(length: int) -> None:
+    steps, _ = steps_kept(length)
+    assert 5 <= len(steps) <= 11
+    assert steps[0] == 0
+    assert steps[-1] == length
+    assert len(set(np.diff(steps[:-1]).tolist())) == 1
+
+
+def test_frames_that_would_be_thrown_away_are_not_drawn() -> None:
+    assert steps_kept(250)[1] < 50

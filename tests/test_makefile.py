@@ -1,0 +1,113 @@
+"""A fresh checkout needs nothing but python3 and make, and says so where that is missing."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """What a fresh clone has, as far as installing needs it, in a path with a blank."""
+    fresh = tmp_path / "fresh clone"
+    fresh.mkdir()
+    for name in ("Makefile", "pyproject.toml", "constraints.txt", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, fresh)
+    shutil.copytree(ROOT / "src", fresh / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    return fresh
+
+
+def make(where: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["make", f"PYTHON={sys.executable}", *arguments],
+        cwd=where,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def only_line(done: subprocess.CompletedProcess[str]) -> str:
+    """What a failed `make` said, without its own last word."""
+    assert done.returncode == 2
+    line, last = done.stderr.splitlines()
+    assert last.startswith("make: ***")
+    return line
+
+
+def test_make_alone_tells_what_there_is(checkout: Path) -> None:
+    text = make(checkout).stdout
+    assert all(f"make {word} " in text for word in ("demo", "test", "check", "perf"))
+    assert not (checkout / ".venv").exists()
+
+
+def test_a_python_without_ensurepip_is_told_how_to_get_it(checkout: Path) -> None:
+    crippled = checkout / "crippled"
+    crippled.mkdir()
+    (crippled / "ensurepip.py").write_text("raise ImportError('as Debian ships it')\n")
+    line = only_line(make(checkout, "install", PYTHONPATH=str(crippled)))
+    assert "lacks venv or ensurepip" in line
+    assert "install" in line.partition(";")[2]
+
+
+def test_a_python_that_is_too_old_is_told_which_is_needed(checkout: Path) -> None:
+    old = checkout / "old"
+    old.mkdir()
+    (old / "sitecustomize.py").write_text("import sys; sys.version_info = (3, 10, 0)\n")
+    line = only_line(make(checkout, "install", PYTHONPATH=str(old)))
+    assert "needs Python 3.11 or newer" in line
+
+
+def test_a_python_that_is_missing_is_told_by_name(checkout: Path) -> None:
+    line = only_line(make(checkout, "install", "PYTHON=python-of-nowhere"))
+    assert "'python-of-nowhere' was not found" in line
+
+
+@pytest.mark.extras
+def test_a_fresh_checkout_installs_once_and_plays(checkout: Path) -> None:
+    first = make(checkout, "install")
+    assert first.returncode == 0, first.stderr
+    started = time.monotonic()
+    assert make(checkout, "install").returncode == 0
+    assert time.monotonic() - started < 2
+    play = [".venv/bin/assay", "play", "--max-steps", "5", "--output", "out", "--quiet"]
+    done = subprocess.run(play, cwd=checkout, capture_output=True, text=True, check=True)
+    assert (checkout / done.stdout.strip()).exists()
+
+
+def ci_run(where: Path, makefile: str) -> subprocess.CompletedProcess[str]:
+    """Run a copy of the script where `make` does what the given file says."""
+    (where / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci" / "run", where / ".ci")
+    (where / "Makefile").write_text(makefile)
+    script = str(where / ".ci" / "run")
+    return subprocess.run([script], capture_output=True, text=True, check=False)
+
+
+def test_ci_runs_every_part_and_tells_their_times(tmp_path: Path) -> None:
+    done = ci_run(tmp_path, "check test test-extras:\n\t@echo all of $@\n")
+    assert done.returncode == 0
+    summary = done.stdout.partition("== summary\n")[2].splitlines()
+    assert [line.split()[0] for line in summary] == [*["passed"] * 3, "total", "not"]
+    assert [line.split(" s  ")[1] for line in summary[:3]] == [
+        *("make check", "make test", "make test-extras")
+    ]
+
+
+def test_ci_goes_on_after_a_failure_fails_and_lists_what_was_skipped(tmp_path: Path) -> None:
+    makefile = "check test-extras:\n\t@echo 'SKIPPED [1] a.py:3: no $@'\ntest:\n\t@false\n"
+    done = ci_run(tmp_path, makefile)
+    assert done.returncode == 1
+    summary = done.stdout.partition("== summary\n")[2].splitlines()
+    assert [line.split()[0] for line in summary[:3]] == ["passed", "FAILED", "passed"]
+    assert summary[-2:] == [
+        "  SKIPPED [1] a.py:3: no check",
+        "  SKIPPED [1] a.py:3: no test-extras",
+    ]
