@@ -16,7 +16,7 @@ from crafter import objects
 from numpy.typing import NDArray
 from PIL import Image, ImageEnhance
 
-from assay.crafter.filmstrip import save_gif, save_strip
+from assay.crafter.gif import save_gif
 from assay.crafter.render import _faded, render
 from assay.crafter.rules import AREA, ITEMS, MATERIALS, MAX_ITEM, OBJECTS, VIEW
 from assay.crafter.view import View
@@ -338,52 +338,29 @@ def test_a_gif_moves_as_told_and_says_what_made_it(tmp_path: Path) -> None:
             np.testing.assert_array_equal(np.asarray(image.convert("RGB")), frame)
 
 
-def test_a_strip_shows_frames_row_by_row_and_says_what_made_it(tmp_path: Path) -> None:
-    frames = shots(5)
-    path = tmp_path / "strip.png"
-    save_strip(frames, path, columns=3, comment="seed 0")
-    with Image.open(path) as image:
-        assert image.info == {"Software": "assay", "Comment": "seed 0"}
-        pixels = np.asarray(image)
-    assert pixels.shape == (2 * 36, 3 * 36, 3)
-    for number, frame in enumerate(frames):
-        y, x = 36 * (number // 3), 36 * (number % 3)
-        np.testing.assert_array_equal(pixels[y : y + 36, x : x + 36], frame)
-    assert not pixels[36:, 72:].any()
-
-
-def test_few_frames_make_a_narrow_strip(tmp_path: Path) -> None:
-    save_strip(shots(2), tmp_path / "strip.png", columns=8, comment="")
-    with Image.open(tmp_path / "strip.png") as image:
-        assert image.size == (72, 36)
-
-
-@pytest.mark.parametrize("save", [save_gif, save_strip])
-def test_saving_replaces_a_file_and_leaves_nothing_else(save: Any, tmp_path: Path) -> None:
+def test_saving_replaces_a_file_and_leaves_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "picture"
     path.write_text("old")
-    save(shots(1), path, comment="new")
+    save_gif(shots(1), path, comment="new")
     assert path.read_bytes() != b"old"
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize("save", [save_gif, save_strip])
-def test_a_failed_save_leaves_nothing_behind(save: Any, tmp_path: Path) -> None:
+def test_a_failed_save_leaves_nothing_behind(tmp_path: Path) -> None:
     path = tmp_path / "taken"
     path.mkdir()
     with pytest.raises(OSError, match="taken"):
-        save(shots(1), path, comment="")
+        save_gif(shots(1), path, comment="")
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize("save", [save_gif, save_strip])
-def test_frames_that_cannot_be_saved_are_refused(save: Any, tmp_path: Path) -> None:
+def test_frames_that_cannot_be_saved_are_refused(tmp_path: Path) -> None:
     frame = np.zeros((9, 9, 3), np.uint8)
     with pytest.raises(UsageError, match="no frames"):
-        save([], tmp_path / "x", comment="")
+        save_gif([], tmp_path / "x", comment="")
     for odd in (frame[:5], frame[..., 0], frame.astype(float)):
         with pytest.raises(UsageError, match="frame 1 is"):
-            save([frame, odd], tmp_path / "x", comment="")
+            save_gif([frame, odd], tmp_path / "x", comment="")
     assert not list(tmp_path.iterdir())
 
 
@@ -391,8 +368,3 @@ def test_frames_that_cannot_be_saved_are_refused(save: Any, tmp_path: Path) -> N
 def test_a_speed_no_viewer_shows_is_refused(fps: int, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="from 1 to 50"):
         save_gif(shots(1), tmp_path / "x", fps=fps, comment="")
-
-
-def test_a_strip_without_columns_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="at least 1"):
-        save_strip(shots(1), tmp_path / "x", columns=0, comment="")

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from assay._util.provenance import provenance
-from assay.crafter.filmstrip import save_gif
+from assay.crafter.gif import save_gif
 from assay.errors import OutputError
 
 __all__ = ["Film"]

@@ -167,8 +167,11 @@ def _difficulty(data: bytes) -> Difficulty:
 
 def _check_things(things: NDArray[np.int64], materials: NDArray[np.uint8]) -> None:
     kind, x, y, health, clock, aim = things.T
-    _require(kind[0] == PLAYER and (kind[1:] > PLAYER).all(), "the player is not first")
-    _require((kind <= len(_LIMITS)).all(), "an unknown kind of thing")
+    known = (kind >= PLAYER) & (kind <= len(_LIMITS))
+    _require(known.all(), "an unknown kind of thing")
+    _require(
+        kind[0] == PLAYER and (kind[1:] > PLAYER).all(), "not one player, as its first thing"
+    )
     inside = (x >= 0) & (x < AREA) & (y >= 0) & (y < AREA)
     _require(inside.all(), "a thing outside the world")
     cells = x * AREA + y

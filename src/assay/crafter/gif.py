@@ -1,6 +1,6 @@
-"""Several pictures in one file: a moving GIF, or a PNG that shows them side by side.
+"""Several pictures as one moving GIF.
 
-Every file carries a comment that says what made it. It appears whole or not at all: what
+The file carries a comment that says what made it. It appears whole or not at all: what
 stood at the path before stays until the new file is complete. Knows nothing of worlds.
 """
 
@@ -13,11 +13,10 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from PIL.PngImagePlugin import PngInfo
 
 from assay.errors import UsageError
 
-__all__ = ["save_gif", "save_strip"]
+__all__ = ["save_gif"]
 
 
 def save_gif(
@@ -43,32 +42,6 @@ def save_gif(
         loop=0,
         comment=comment.encode(),
     )
-    _write(data, Path(path))
-
-
-def save_strip(
-    frames: Sequence[NDArray[np.uint8]],
-    path: str | os.PathLike[str],
-    *,
-    columns: int = 8,
-    comment: str,
-) -> None:
-    """Save frames (height, width, 3) as one PNG, row by row, `columns` in each row."""
-    _check(frames)
-    if columns < 1:
-        raise UsageError(f"cannot lay frames out in {columns!r} columns; give at least 1")
-    height, width, _ = frames[0].shape
-    columns = min(columns, len(frames))
-    rows = -(-len(frames) // columns)
-    sheet = np.zeros((rows, height, columns, width, 3), np.uint8)
-    for place, frame in enumerate(frames):
-        sheet[place // columns, :, place % columns] = frame
-    text = PngInfo()
-    text.add_text("Software", "assay")
-    text.add_text("Comment", comment)
-    data = io.BytesIO()
-    image = Image.fromarray(sheet.reshape(rows * height, columns * width, 3))
-    image.save(data, "PNG", pnginfo=text)
     _write(data, Path(path))
 
 
