@@ -64,6 +64,16 @@ def test_auto_reset_goes_on_with_the_next_episode_at_once() -> None:
     assert all(batch.world(i).snapshot() != first[i] for i in range(3))
 
 
+def test_worlds_can_be_replaced_by_their_next_episode_at_any_time() -> None:
+    batch = Batch([7, 8, 9])
+    batch.step([1, 1, 1])
+    batch.renew([0, 2])
+    assert batch.episodes.tolist() == [2, 1, 2]
+    assert batch.world(2).digest() == World(9, episode=2).digest()
+    with pytest.raises(UsageError, match="world"):
+        batch.renew([3])
+
+
 def test_a_batch_whose_worlds_have_all_ended_refuses_to_go_on() -> None:
     batch = Batch([1, 2], length=1)
     assert batch.step([0, 0]).done.all()

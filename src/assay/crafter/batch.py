@@ -78,8 +78,8 @@ class Batch:
     """N worlds in one block of memory.
 
     With `auto_reset`, a world whose episode ends is replaced at once by the next episode
-    of its seed: episode e is the world that the e-th `reset()` of `crafter.Env(seed=seed)`
-    makes. Without it, a world that has ended stands still.
+    of its seed, `World(seed, episode=e)`. Without it, a world that has ended stands still
+    until `renew` replaces it.
     """
 
     def __init__(
@@ -161,6 +161,14 @@ class Batch:
             wrong = given[(given < 0) | (given >= len(ACTIONS))][0]
             raise UsageError(f"unknown action {wrong}; give 0 to {len(ACTIONS) - 1}")
         return np.ascontiguousarray(given, np.uint8)
+
+    def renew(self, which: ArrayLike) -> None:
+        """Replace the worlds at these indices by the next episode of their seeds."""
+        chosen = np.unique(np.asarray(which, np.int64))
+        if chosen.size:
+            checked_int("world", chosen[0], 0, len(self) - 1)
+            checked_int("world", chosen[-1], 0, len(self) - 1)
+            self._renew(chosen)
 
     def _renew(self, which: NDArray[np.int64]) -> None:
         addresses = (which.ctypes.data, geometry_address())

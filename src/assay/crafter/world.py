@@ -18,6 +18,7 @@ from .engine.entries import REASON_SHIFT, REFUSED, STATUS_SHIFT, UNLOCKED_SHIFT,
 from .engine.layout import (
     BROKEN,
     COUNTS,
+    EPISODE,
     FACING,
     INVENTORY,
     LENGTH,
@@ -131,8 +132,9 @@ def warmup() -> jit.CompileReport:
 class World:
     """A world that is played one step at a time.
 
-    `World(seed)` is the world that the first `reset()` of `crafter.Env(seed=seed)` makes.
-    Looking at a world, drawing it, saving it and hashing it never change it.
+    `World(seed)` is the world that the first `reset()` of `crafter.Env(seed=seed)` makes,
+    and `World(seed, episode=e)` the one that its e-th `reset()` makes. Looking at a world,
+    drawing it, saving it and hashing it never change it.
     """
 
     __slots__ = ("_address", "_block", "_difficulty", "_scalars")
@@ -142,13 +144,16 @@ class World:
         seed: int,
         difficulty: str | Difficulty | Mapping[str, Any] = "classic",
         length: int = 10_000,
+        *,
+        episode: int = 1,
     ) -> None:
         seed = checked_int("seed", seed, 0, 2**31 - 1)
+        episode = checked_int("episode", episode, 1, 2**31 - 1)
         length = checked_int("length", length, 1, MAX_LENGTH)
         self._adopt(resolve_difficulty(difficulty))
         self._scalars[LENGTH] = length
         write_parameters(self._block, self._difficulty)
-        reset(self._address, geometry_address(), seed, 1)
+        reset(self._address, geometry_address(), seed, episode)
 
     def _adopt(self, difficulty: Difficulty) -> None:
         jit.load()
@@ -182,6 +187,11 @@ class World:
     def seed(self) -> int:
         """The seed the world was made from."""
         return int(self._scalars[SEED])
+
+    @property
+    def episode(self) -> int:
+        """Which of the worlds of its seed this is, from 1."""
+        return int(self._scalars[EPISODE])
 
     @property
     def difficulty(self) -> Difficulty:

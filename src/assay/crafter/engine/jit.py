@@ -218,7 +218,8 @@ def _load() -> CompileReport:
         except Exception:  # whatever a broken cache file does to numba or pickle
             _log.warning("the compiled engine in %s cannot be read: compiling anew", home)
             # What was read is not compiled again, so only the next start can keep it all.
-            _compile(None)
+            with tempfile.TemporaryDirectory() as scratch:
+                _compile(Path(scratch))
             _remove(home)
             return CompileReport(True, time.perf_counter() - started, None)
         return CompileReport(False, time.perf_counter() - started, home)

@@ -1,0 +1,255 @@
+"""The world as a Gymnasium environment, registered as `assay/Crafter-v1`.
+
+    gymnasium.make("assay.crafter.gymnasium:assay/Crafter-v1")
+
+The part before the colon is Gymnasium's way to name the module that registers an id (since
+its version 1.0 it looks for none by itself); once that is imported the id alone does.
+Worlds are those of `World(seed, episode=e)`: `reset(seed=s)` starts with episode 1 of a
+seed, a `reset()` without one goes on with the next episode.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+from numpy.typing import ArrayLike, NDArray
+
+from assay.errors import UsageError
+
+from .batch import Batch, BatchStep
+from .difficulty import Difficulty, resolve_difficulty
+from .rules import ACTIONS, ITEMS, MATERIALS, MAX_ITEM, OBJECTS, VIEW
+from .world import World
+
+__all__ = ["CrafterEnv", "CrafterVectorEnv"]
+
+Observation = Any
+"""A dict of arrays, or a picture (height, width, 3)."""
+Sight = Literal["symbolic", "pixels"]
+
+_SIGHTS: Final = ("symbolic", "pixels")
+_MAX_SEED: Final = 2**31 - 1
+
+
+def _space(sight: str, size: int) -> spaces.Space[Any]:
+    if sight not in _SIGHTS:
+        raise UsageError(f"unknown observation {sight!r}; choose from: {', '.join(_SIGHTS)}")
+    if sight == "pixels":
+        return spaces.Box(0, 255, (size, size, 3), np.uint8)
+    cells = len(MATERIALS) + len(OBJECTS) - 1
+    return spaces.Dict(
+        {
+            "materials": spaces.Box(0, len(MATERIALS) - 1, VIEW, np.uint8),
+            "objects": spaces.Box(0, cells, VIEW, np.uint8),
+            "details": spaces.Box(0, 4, VIEW, np.uint8),
+            "inventory": spaces.Box(0, MAX_ITEM, (len(ITEMS),), np.uint8),
+            "sleeping": spaces.Box(0, 1, (1,), np.uint8),
+            "daylight": spaces.Box(0, 1, (1,), np.float32),
+        }
+    )
+
+
+class CrafterEnv(gymnasium.Env[Observation, Any]):
+    """One world. `terminated` means died, `truncated` that its length is reached."""
+
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
+
+    def __init__(
+        self,
+        difficulty: str | Difficulty | Mapping[str, Any] = "classic",
+        length: int = 10_000,
+        observation: Sight = "symbolic",
+        size: int = 64,
+        render_mode: str | None = None,
+    ) -> None:
+        self.observation_space = _space(observation, size)
+        self.action_space = spaces.Discrete(len(ACTIONS))
+        self.render_mode = render_mode
+        self._difficulty = resolve_difficulty(difficulty)
+        self._length = length
+        self._pixels = observation == "pixels"
+        self._size = size
+        self._world: World | None = None
+
+    @property
+    def world(self) -> World:
+        """The world as it is now."""
+        if self._world is None:
+            raise gymnasium.error.ResetNeeded("call reset() before anything else")
+        return self._world
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Start episode 1 of a seed, or the next episode of the one in use."""
+        super().reset(seed=seed)
+        if seed is None and self._world is not None:
+            number, episode = self._world.seed, self._world.episode + 1
+        else:
+            drawn = int(self.np_random.integers(_MAX_SEED)) if seed is None else seed
+            number, episode = drawn, 1
+        self._world = World(number, self._difficulty, self._length, episode=episode)
+        return self._observe(), {"seed": number, "episode": episode}
+
+    def step(self, action: int) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Carry out an action; the info names what was achieved and what was wasted."""
+        result = self.world.step(action)
+        info = {"unlocked": result.unlocked, "no_effect": result.no_effect}
+        died, late = result.ended == "died", result.ended == "length"
+        return self._observe(), result.reward, died, late, info
+
+    def render(self) -> Any:
+        """A picture of what the player sees, if that was asked for."""
+        return self.world.render(self._size) if self.render_mode == "rgb_array" else None
+
+    def _observe(self) -> Observation:
+        if self._pixels:
+            return self.world.render(self._size)
+        view = self.world.view()
+        return {
+            "materials": view.materials,
+            "objects": view.objects,
+            "details": view.details,
+            "inventory": np.array(list(view.inventory.values()), np.uint8),
+            "sleeping": np.array([view.sleeping], np.uint8),
+            "daylight": np.array([view.daylight], np.float32),
+        }
+
+
+class CrafterVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
+    """Many worlds stepped together by the compiled engine.
+
+    A world that has ended is replaced in the next step, as Gymnasium's own vector
+    environments do by default; the action given to it in that step is not used.
+    """
+
+    metadata: dict[str, Any] = {  # noqa: RUF012
+        "render_modes": ["rgb_array"],
+        "render_fps": 10,
+        "autoreset_mode": AutoresetMode.NEXT_STEP,
+    }
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        difficulty: str | Difficulty | Mapping[str, Any] = "classic",
+        length: int = 10_000,
+        observation: Sight = "symbolic",
+        size: int = 64,
+        render_mode: str | None = None,
+        threads: int | None = None,
+    ) -> None:
+        if num_envs < 1:
+            raise UsageError(f"num_envs {num_envs!r} is not allowed; give a number from 1")
+        self.num_envs = num_envs
+        self.render_mode = render_mode
+        self.single_observation_space = _space(observation, size)
+        self.single_action_space = spaces.Discrete(len(ACTIONS))
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self._difficulty = resolve_difficulty(difficulty)
+        self._length = length
+        self._threads = threads
+        self._pixels = observation == "pixels"
+        self._size = size
+        self._batch: Batch | None = None
+        self._ended = np.zeros(num_envs, bool)
+
+    @property
+    def batch(self) -> Batch:
+        """The worlds as they are now."""
+        if self._batch is None:
+            raise gymnasium.error.ResetNeeded("call reset() before anything else")
+        return self._batch
+
+    def reset(
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Start episode 1 of `seed`, `seed` + 1 and so on, or the next episode of each."""
+        if seed is None and self._batch is not None:
+            self._batch.renew(np.arange(self.num_envs))
+        else:
+            self._batch = Batch(
+                self._seeds(seed), self._difficulty, self._length, threads=self._threads
+            )
+        self._ended[:] = False
+        return self._observe(), {"episode": self.batch.episodes}
+
+    def _seeds(self, seed: int | Sequence[int | None] | None) -> list[int]:
+        super().reset(seed=seed if isinstance(seed, int) else None)
+        if seed is None:
+            return [int(n) for n in self.np_random.integers(_MAX_SEED, size=self.num_envs)]
+        if isinstance(seed, int):
+            return [(seed + i) % (_MAX_SEED + 1) for i in range(self.num_envs)]
+        if len(seed) != self.num_envs or None in seed:
+            raise UsageError(f"give {self.num_envs} seeds, one per world, or one int")
+        return [int(number) for number in seed if number is not None]
+
+    def step(
+        self, actions: NDArray[Any]
+    ) -> tuple[Observation, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
+        """Carry out one action per world, and start those anew that ended before."""
+        fresh = np.flatnonzero(self._ended)
+        result = self._play(actions, fresh)
+        died, late = result.ended == 1, result.ended == 2
+        for array in (result.rewards, died, late, result.unlocked, result.no_effect):
+            array[fresh] = 0
+        self._ended = died | late
+        info = {"unlocked": result.unlocked, "no_effect": result.no_effect}
+        return self._observe(), result.rewards, died, late, info
+
+    def _play(self, actions: ArrayLike, fresh: NDArray[np.int64]) -> BatchStep:
+        # Worlds that ended stand still in this step; if all did, there is none to make.
+        if len(fresh) == self.num_envs:
+            nothing = np.zeros(self.num_envs)
+            self.batch.renew(fresh)
+            return BatchStep(
+                nothing,
+                nothing.astype(bool),
+                nothing.astype(np.uint8),
+                nothing.astype(np.uint32),
+                nothing.astype(np.uint8),
+            )
+        result = self.batch.step(actions)
+        self.batch.renew(fresh)
+        return result
+
+    def render(self) -> tuple[Any, ...] | None:
+        """A picture of each world, if that was asked for."""
+        return tuple(self._pictures()) if self.render_mode == "rgb_array" else None
+
+    def _pictures(self) -> list[NDArray[np.uint8]]:
+        batch = self.batch
+        return [batch.world(i).render(self._size) for i in range(self.num_envs)]
+
+    def _observe(self) -> Observation:
+        if self._pixels:
+            return np.stack(self._pictures())
+        view = self.batch.view()
+        return {
+            "materials": view.materials,
+            "objects": view.objects,
+            "details": view.details,
+            "inventory": view.inventory,
+            "sleeping": view.sleeping.astype(np.uint8)[:, None],
+            "daylight": view.daylight.astype(np.float32)[:, None],
+        }
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Let go of the threads."""
+        if self._batch is not None:
+            self._batch.close()
+
+
+gymnasium.register(
+    id="assay/Crafter-v1",
+    entry_point=f"{__name__}:CrafterEnv",
+    vector_entry_point=f"{__name__}:CrafterVectorEnv",
+)

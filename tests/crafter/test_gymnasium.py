@@ -1,0 +1,109 @@
+"""The world behind Gymnasium's interface, checked by Gymnasium itself."""
+
+import subprocess
+import sys
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode
+
+from assay.crafter import World
+from assay.crafter.gymnasium import CrafterEnv, CrafterVectorEnv
+from assay.errors import UsageError
+
+ID = "assay.crafter.gymnasium:assay/Crafter-v1"
+
+
+@pytest.mark.parametrize("observation", ["symbolic", "pixels"])
+def test_gymnasiums_own_checker_is_content(observation: Any) -> None:
+    env = gymnasium.make(ID, observation=observation, render_mode="rgb_array")
+    check_env(env.unwrapped)
+
+
+def test_a_new_process_finds_the_id_by_the_name_of_its_module() -> None:
+    script = (
+        f"import gymnasium; env = gymnasium.make({ID!r}); env.reset(seed=1);"
+        f"print(env.unwrapped.world.digest());"
+        f"envs = gymnasium.make_vec({ID!r}, num_envs=3,"
+        f" vectorization_mode='vector_entry_point');"
+        f"print(type(envs.unwrapped).__name__)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout.split() == [str(World(1).digest()), "CrafterVectorEnv"], done.stderr
+
+
+def test_an_episode_is_that_of_the_world_with_the_same_seed() -> None:
+    env = CrafterEnv("easy", length=50)
+    world = World(7, "easy", length=50)
+    observation, info = env.reset(seed=7)
+    assert info == {"seed": 7, "episode": 1}
+    rng = np.random.default_rng(0)
+    while not world.done:
+        action = int(rng.integers(17))
+        observation, reward, terminated, truncated, info = env.step(action)
+        result = world.step(action)
+        assert (reward, terminated or truncated) == (result.reward, result.done)
+        assert (info["unlocked"], info["no_effect"]) == (result.unlocked, result.no_effect)
+        assert np.array_equal(observation["materials"], world.view().materials)
+        assert observation["inventory"].tolist() == list(world.inventory.values())
+    assert truncated != terminated
+    env.reset()
+    assert env.world.digest() == World(7, "easy", length=50, episode=2).digest()
+
+
+def test_without_a_seed_worlds_come_from_the_environments_own_generator() -> None:
+    one, two = CrafterEnv(), CrafterEnv()
+    assert one.reset()[1]["seed"] != two.reset()[1]["seed"]
+
+
+def test_a_vector_of_worlds_agrees_with_worlds_alone_across_episodes() -> None:
+    envs = CrafterVectorEnv(5, length=9)
+    observation, _ = envs.reset(seed=40)
+    assert observation in envs.observation_space
+    worlds = [World(40 + i, length=9) for i in range(5)]
+    rng = np.random.default_rng(1)
+    for step in range(1, 35):
+        actions = rng.integers(0, 17, 5)
+        observation, rewards, terminations, truncations, _ = envs.step(actions)
+        assert observation in envs.observation_space
+        for i, world in enumerate(worlds):
+            if world.done:  # replaced in this step, whose action is not used
+                worlds[i] = World(world.seed, length=9, episode=world.episode + 1)
+                assert [rewards[i], terminations[i], truncations[i]] == [0, 0, 0]
+            else:
+                result = world.step(int(actions[i]))
+                assert (rewards[i], terminations[i] | truncations[i]) == result[:2]
+            assert envs.batch.world(i).digest() == worlds[i].digest(), f"step {step}"
+    assert envs.metadata["autoreset_mode"] == AutoresetMode.NEXT_STEP
+    envs.close()
+
+
+def test_a_vector_can_be_seeded_one_by_one_and_goes_on_with_next_episodes() -> None:
+    envs = CrafterVectorEnv(2, observation="pixels", size=32, render_mode="rgb_array")
+    observation, _ = envs.reset(seed=[5, 3])
+    assert observation.shape == (2, 32, 32, 3)
+    pictures = envs.render()
+    assert pictures is not None
+    assert np.array_equal(pictures[1], World(3).render(32))
+    envs.reset()
+    assert envs.batch.episodes.tolist() == [2, 2]
+    with pytest.raises(UsageError, match="give 2 seeds"):
+        envs.reset(seed=[1])
+
+
+@pytest.mark.parametrize("make", [CrafterEnv, lambda: CrafterVectorEnv(2)])
+def test_stepping_before_a_reset_is_a_clear_error(make: Any) -> None:
+    with pytest.raises(gymnasium.error.ResetNeeded, match="reset"):
+        make().step(np.zeros(2, int))
+
+
+def test_options_that_are_not_allowed_are_named() -> None:
+    with pytest.raises(UsageError, match="unknown observation 'text'; choose from: symbolic"):
+        CrafterEnv(observation="text")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="num_envs 0"):
+        CrafterVectorEnv(0)
+    with pytest.raises(UsageError, match="did you mean 'easy'"):
+        CrafterEnv("esay")
