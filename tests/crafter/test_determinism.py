@@ -109,37 +109,31 @@ def chain(seed: int) -> list[str]:
 CHAINS = range(500, 510)
 
 
-@pytest.fixture(scope="module")
-def elsewhere(
-    tmp_path_factory: pytest.TempPathFactory, compiled_engine: None
-) -> list[dict[str, Any]]:
-    """What two fresh processes print, with other hashes of strings and in other folders."""
+@pytest.mark.usefixtures("compiled_engine")
+def test_fresh_processes_give_the_golden_digests_and_agree_after_every_step(
+    tmp_path: Path,
+) -> None:
     path = os.pathsep.join(str(folder) for folder in (ROOT, Path(assay.__file__).parents[1]))
     started = [
         subprocess.Popen(
             [sys.executable, "-m", "tests.crafter.test_determinism"],
             stdout=subprocess.PIPE,
-            cwd=tmp_path_factory.mktemp("elsewhere"),
+            cwd=tmp_path,
             env=os.environ | {"PYTHONHASHSEED": hashes, "PYTHONPATH": path},
         )
         for hashes in ("1", "4711")
     ]
     printed = [process.communicate(timeout=120)[0] for process in started]
     assert [process.returncode for process in started] == [0, 0]
-    return [json.loads(text) for text in printed]
 
-
-def test_a_fresh_process_gives_the_golden_digests(elsewhere: list[dict[str, Any]]) -> None:
     committed = json.loads(GOLDEN.read_text())
     assert committed["digest_version"] == DIGEST_VERSION, "write golden_digests.json anew"
-    for printed in elsewhere:
-        assert printed["golden"] == committed
-
-
-def test_two_processes_agree_after_every_step(elsewhere: list[dict[str, Any]]) -> None:
-    here = {str(seed): chain(seed) for seed in CHAINS}
-    assert sum(map(len, here.values())) > 1000
-    assert [printed["chains"] for printed in elsewhere] == [here, here]
+    chains = {str(seed): chain(seed) for seed in CHAINS}
+    assert sum(map(len, chains.values())) > 1000
+    for text in printed:
+        found = json.loads(text)
+        assert found["golden"] == committed
+        assert found["chains"] == chains
 
 
 def test_the_golden_games_are_worth_their_place() -> None:
@@ -238,6 +232,7 @@ def test_a_digest_is_the_halved_xxh64_of_the_snapshot() -> None:
 def test_worlds_that_differ_in_anything_have_other_digests() -> None:
     games = [World(seed) for seed in range(200)]
     games += [World(0, length=length) for length in (1, 2, 9_999, 100_000)]
+    games += [World(0, episode=episode) for episode in (2, 3, 2**31 - 1)]
     games += [World(0, name) for name in DIFFICULTIES if name != "classic"]
     games += [World(0, {"cow_spawn_chance": chance}) for chance in (0.0, 0.5, 0.02)]
     digests = {world.digest() for world in games}
@@ -290,6 +285,8 @@ def test_auto_reset_makes_the_worlds_of_the_next_resets_of_the_reference() -> No
             assert (result.rewards[i], result.done[i]) == (reward, done)
             if done:
                 env.reset()
+                alone = World(seeds[i], length=length, episode=env._episode)
+                assert batch.world(i).digest() == alone.digest()
             assert_same(env, batch.world(i))
     assert batch.episodes.tolist() == [env._episode for env in envs]
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from .batch import Batch, BatchStep, BatchView
     from .difficulty import DIFFICULTIES, Difficulty
     from .engine.digest import DIGEST_VERSION
-    from .render import render
     from .rules import ACHIEVEMENTS, ACTIONS, ITEMS, MATERIALS, OBJECTS, NoEffect
+    from .text import Observation, full_text, observe, parse, rules_text, short_text
     from .view import View
     from .world import Ended, StepResult, World, warmup
 
@@ -33,10 +33,15 @@ __all__ = [
     "Difficulty",
     "Ended",
     "NoEffect",
+    "Observation",
     "StepResult",
     "View",
     "World",
-    "render",
+    "full_text",
+    "observe",
+    "parse",
+    "rules_text",
+    "short_text",
     "warmup",
 ]
 
@@ -44,8 +49,8 @@ _HOME = {
     "batch": ("Batch", "BatchStep", "BatchView"),
     "difficulty": ("DIFFICULTIES", "Difficulty"),
     "engine.digest": ("DIGEST_VERSION",),
-    "render": ("render",),
     "rules": ("ACHIEVEMENTS", "ACTIONS", "ITEMS", "MATERIALS", "OBJECTS", "NoEffect"),
+    "text": ("Observation", "full_text", "observe", "parse", "rules_text", "short_text"),
     "view": ("View",),
     "world": ("Ended", "StepResult", "World", "warmup"),
 }

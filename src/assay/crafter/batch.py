@@ -48,7 +48,7 @@ class BatchStep(NamedTuple):
     done: NDArray[np.bool_]
     """Whether the episode has ended, in this step or before."""
     ended: NDArray[np.uint8]
-    """0 goes on, 1 died, 2 length."""
+    """0 goes on, 1 died, 2 length, 3 no room for more creatures and plants."""
     unlocked: NDArray[np.uint32]
     """A bit per achievement, in the order of ACHIEVEMENTS, reached for the first time."""
     no_effect: NDArray[np.uint8]
@@ -110,6 +110,8 @@ class Batch:
         self._scalars[:, SEED] = checked
         self._scalars[:, LENGTH] = length
         self._renew(np.arange(len(checked)))
+        if (self._scalars[:, STATUS] == BROKEN).any():
+            raise WorldFull("a world has no room for its creatures; choose fewer of them")
 
     def _column(self, name: str) -> NDArray[Any]:
         """A section of all blocks at once, (N, length of the section)."""
@@ -143,11 +145,8 @@ class Batch:
         addresses = [array.ctypes.data for array in (chosen, rewards, outcomes, unlocked)]
         self._share(count, lambda a, b: step_many(self._address, a, b, *addresses))
         ended = outcomes[:, 1].copy()
-        if ended.any():
-            if (ended == BROKEN).any():
-                raise WorldFull("a world holds more creatures and plants than it has room for")
-            if self._auto_reset:
-                self._renew(np.flatnonzero(ended))
+        if self._auto_reset and ended.any():
+            self._renew(np.flatnonzero(ended))
         return BatchStep(rewards, ended != 0, ended, unlocked, outcomes[:, 2].copy())
 
     def _checked_actions(self, actions: ArrayLike) -> NDArray[np.uint8]:

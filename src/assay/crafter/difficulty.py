@@ -65,12 +65,15 @@ class Difficulty:
                     f"difficulty: {field.name} = {value!r} is not allowed; "
                     f"give a number from {low:g} to {high:g}"
                 )
-            object.__setattr__(self, field.name, float(value))
+            # Adding zero turns -0.0 into 0.0: equal difficulties have equal bytes.
+            object.__setattr__(self, field.name, float(value) + 0.0)
 
 
 def _allowed(name: str) -> tuple[float, float]:
     if name.endswith("_chance"):
         return 0.0, 1.0
+    if name == "start_radius":  # with less, noise could put the player into a rock
+        return 2.0, 64.0
     if name == "lava_level":
         return 0.0, 2.0
     return (0.0, 64.0) if name.endswith(("_radius", "_distance")) else (0.0, 100.0)

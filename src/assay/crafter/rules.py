@@ -18,16 +18,21 @@ __all__ = [
     "COLLECT",
     "CREATURES",
     "DAMAGE",
+    "FOOD",
     "ITEMS",
     "MAKE",
     "MATERIALS",
     "MAX_ITEM",
     "OBJECTS",
     "PLACE",
+    "RECOVER_AFTER",
+    "REST_AFTER",
     "RIPE_AFTER",
+    "SUFFER_AFTER",
     "VIEW",
     "VITALS",
     "WALKABLE",
+    "WEAR",
     "Collect",
     "Creature",
     "Make",
@@ -220,6 +225,23 @@ DAMAGE: Final = MappingProxyType(
     {"iron_sword": 5, "stone_sword": 3, "wood_sword": 2, "bare hands": 1}
 )
 """What a blow of the player takes from a creature, best weapon first."""
+
+FOOD: Final = MappingProxyType({"cow": 6, "plant": 4})
+"""How much food a dead cow and a ripe plant give."""
+
+WEAR: Final = MappingProxyType({"food": 25, "drink": 20, "energy": 30})
+"""One of each is lost after more steps than this; in sleep food and drink last twice as
+long and energy does not fall."""
+
+REST_AFTER: Final = 10
+"""A sleeper gains one energy after more steps than this."""
+
+RECOVER_AFTER: Final = 25
+"""Who lacks nothing gains one health after more steps than this, in sleep twice as fast."""
+
+SUFFER_AFTER: Final = 15
+"""Who lacks food, drink or energy loses one health after more steps than this, in sleep
+half as fast."""
 
 RIPE_AFTER: Final = 300
 """A plant can be eaten once it has grown for more steps than this."""

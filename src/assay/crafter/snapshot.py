@@ -59,7 +59,18 @@ from .engine.packing import (
     UNUSED,
     WORDS_AT,
 )
-from .rules import ACHIEVEMENTS, AREA, CHUNK, ITEMS, MATERIALS, MAX_ITEM
+from .rules import (
+    ACHIEVEMENTS,
+    AREA,
+    CHUNK,
+    ITEMS,
+    MATERIALS,
+    MAX_ITEM,
+    RECOVER_AFTER,
+    REST_AFTER,
+    SUFFER_AFTER,
+    WEAR,
+)
 
 __all__ = ["validate"]
 
@@ -72,10 +83,10 @@ _RANGES: Final = {
     STATUS: ("status", RUNNING, TIME_UP),
     FACING: ("facing", 0, 3),
     SLEEPING: ("sleeping", 0, 1),
-    HUNGER: ("hunger", 0, 50),
-    THIRST: ("thirst", 0, 40),
-    FATIGUE: ("fatigue", -10, 30),
-    RECOVER: ("recovery", -30, 50),
+    HUNGER: ("hunger", 0, 2 * WEAR["food"]),
+    THIRST: ("thirst", 0, 2 * WEAR["drink"]),
+    FATIGUE: ("fatigue", -REST_AFTER, WEAR["energy"]),
+    RECOVER: ("recovery", -2 * SUFFER_AFTER, 2 * RECOVER_AFTER),
     FELT_HEALTH: ("felt health", 0, MAX_ITEM),
     PAID_HEALTH: ("paid health", 0, MAX_ITEM),
     POSITION: ("generator index", 0, 624),

@@ -154,6 +154,7 @@ class World:
         self._scalars[LENGTH] = length
         write_parameters(self._block, self._difficulty)
         reset(self._address, geometry_address(), seed, episode)
+        self._refuse_broken()
 
     def _adopt(self, difficulty: Difficulty) -> None:
         jit.load()
@@ -170,18 +171,21 @@ class World:
         return _results.get(code) or self._unusual(code)
 
     def _unusual(self, code: int) -> StepResult:
-        status = int(self._scalars[STATUS])
-        if status == BROKEN:
-            raise WorldFull(
-                f"the world of seed {self.seed} holds more creatures and plants than "
-                "there is room for and cannot go on; restore an earlier snapshot"
-            )
+        self._refuse_broken()
         if code == REFUSED:
             raise EpisodeOver(
-                f"the episode ended after {self.steps} steps ({_ENDINGS[status]}); "
+                f"the episode ended after {self.steps} steps ({self.ended}); "
                 "make a new World to go on"
             )
         return _decode(code)
+
+    def _refuse_broken(self) -> None:
+        if int(self._scalars[STATUS]) == BROKEN:
+            raise WorldFull(
+                f"the world of seed {self.seed} has no room for more creatures and plants "
+                "and cannot go on; restore an earlier snapshot, or choose a difficulty with "
+                "fewer of them"
+            )
 
     @property
     def seed(self) -> int:
@@ -292,13 +296,13 @@ class World:
 
     def snapshot(self) -> bytes:
         """The world as bytes, for `restore`; equal states give equal bytes."""
-        if int(self._scalars[STATUS]) == BROKEN:
-            self._unusual(REFUSED)
+        self._refuse_broken()
         buffer = np.empty(MAX_SNAPSHOT, np.uint8)
         return buffer[: pack(self._address, buffer.ctypes.data)].tobytes()
 
     def digest(self) -> int:
         """A number in [0, 2^63) that equal states share; see `DIGEST_VERSION`."""
+        self._refuse_broken()
         buffer = np.empty(MAX_SNAPSHOT, np.uint8)
         address = buffer.ctypes.data
         return int(xxh64(address, pack(self._address, address)))

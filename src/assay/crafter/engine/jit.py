@@ -37,6 +37,8 @@ from numba.np import arrayobj
 from numpy.typing import NDArray
 from platformdirs import user_cache_path
 
+from assay.errors import UsageError
+
 __all__ = [
     "CHECKED",
     "CompileReport",
@@ -209,6 +211,8 @@ def load() -> CompileReport:
 
 
 def _load() -> CompileReport:
+    if numba.config.DISABLE_JIT:
+        raise UsageError("the engine must be compiled; unset NUMBA_DISABLE_JIT")
     started = time.perf_counter()
     root = _cache_root()
     home = root / f"crafter-{_fingerprint()}"
@@ -322,7 +326,7 @@ def _fingerprint() -> str:
         llvmlite.__version__,
         np.__version__,
         str(cpu_target.target_context.codegen().magic_tuple()),
-        str(CHECKED),
+        str((CHECKED, numba.config.OPT)),
     )
     digest.update("\0".join(facts).encode())
     return digest.hexdigest()[:20]
@@ -331,9 +335,21 @@ def _fingerprint() -> str:
 def _workshop(root: Path) -> Path | None:
     try:
         root.mkdir(parents=True, exist_ok=True)
-        return Path(tempfile.mkdtemp(prefix="compiling-", dir=root))
+        _clean(root)
+        workshop = Path(tempfile.mkdtemp(prefix="compiling-", dir=root))
+        workshop.chmod(0o755)  # others may read what one user compiled
+        return workshop
     except OSError:
         return None
+
+
+def _clean(root: Path) -> None:
+    """Remove what starts that were killed left behind, and engines of a month ago."""
+    for pattern, days in (("compiling-*", 1), ("crafter-*", 30)):
+        for folder in root.glob(pattern):
+            with contextlib.suppress(OSError):
+                if time.time() - folder.stat().st_mtime > days * 86_400:
+                    _remove(folder)
 
 
 def _hashes(folder: Path) -> dict[str, str]:

@@ -9,12 +9,17 @@ from ..rules import (
     ACTIONS,
     COLLECT,
     DAMAGE,
+    FOOD,
     ITEMS,
     MAKE,
     MATERIALS,
     MAX_ITEM,
     PLACE,
+    RECOVER_AFTER,
+    REST_AFTER,
     RIPE_AFTER,
+    SUFFER_AFTER,
+    WEAR,
     NoEffect,
 )
 from .grid import (
@@ -89,6 +94,8 @@ _LAVA, _WATER = MATERIALS.index("lava"), MATERIALS.index("water")
 _IRON_SWORD, _STONE_SWORD, _WOOD_SWORD = (
     _slot(f"{name}_sword") for name in ("iron", "stone", "wood")
 )
+_COW_FOOD, _PLANT_FOOD = FOOD["cow"], FOOD["plant"]
+_HUNGRY_AFTER, _THIRSTY_AFTER, _TIRED_AFTER = WEAR["food"], WEAR["drink"], WEAR["energy"]
 _IRON_BLOW, _STONE_BLOW, _WOOD_BLOW, _BARE_BLOW = DAMAGE.values()
 
 # The recipes as rows of scalar indices.
@@ -205,7 +212,7 @@ def _use_thing(s: State, base: int) -> int:
         if s.things[base + CLOCK] <= RIPE_AFTER:
             return _NOT_RIPE
         s.things[base + CLOCK] = 0
-        s.scalars[_FOOD] += 4
+        s.scalars[_FOOD] += _PLANT_FOOD
         _reach(s, _EAT_PLANT)
         return 0
     if kind == ARROW:
@@ -218,7 +225,7 @@ def _use_thing(s: State, base: int) -> int:
         elif kind == SKELETON:
             _reach(s, _DEFEAT_SKELETON)
         elif kind == COW:
-            s.scalars[_FOOD] += 6
+            s.scalars[_FOOD] += _COW_FOOD
             s.scalars[HUNGER] = 0
             _reach(s, _EAT_COW)
     return 0
@@ -297,18 +304,18 @@ def _age(s: State) -> None:
     asleep = s.scalars[SLEEPING] != 0
     pace = 1 if asleep else 2
     s.scalars[HUNGER] += pace
-    if s.scalars[HUNGER] > 2 * 25:
+    if s.scalars[HUNGER] > 2 * _HUNGRY_AFTER:
         s.scalars[HUNGER] = 0
         s.scalars[_FOOD] -= 1
     s.scalars[THIRST] += pace
-    if s.scalars[THIRST] > 2 * 20:
+    if s.scalars[THIRST] > 2 * _THIRSTY_AFTER:
         s.scalars[THIRST] = 0
         s.scalars[_DRINK] -= 1
     fatigue = min(s.scalars[FATIGUE] - 1, 0) if asleep else s.scalars[FATIGUE] + 1
-    if fatigue < -10:
+    if fatigue < -REST_AFTER:
         fatigue = 0
         s.scalars[_ENERGY] += 1
-    elif fatigue > 30:
+    elif fatigue > _TIRED_AFTER:
         fatigue = 0
         s.scalars[_ENERGY] -= 1
     s.scalars[FATIGUE] = fatigue
@@ -317,10 +324,10 @@ def _age(s: State) -> None:
         s.scalars[RECOVER] += 4 if asleep else 2
     else:
         s.scalars[RECOVER] -= pace
-    if s.scalars[RECOVER] > 2 * 25:
+    if s.scalars[RECOVER] > 2 * RECOVER_AFTER:
         s.scalars[RECOVER] = 0
         s.scalars[_HEALTH] += 1
-    elif s.scalars[RECOVER] < -2 * 15:
+    elif s.scalars[RECOVER] < -2 * SUFFER_AFTER:
         s.scalars[RECOVER] = 0
         s.scalars[_HEALTH] = max(0, s.scalars[_HEALTH] - 1)
     for item in range(INVENTORY, INVENTORY + _ITEMS):

@@ -1,0 +1,240 @@
+"""What a model is told at one moment, as a value. Knows nothing of how it is worded.
+
+Every `Observation` that can be made can be written and read back; one that could not is
+refused when it is made.
+"""
+
+import operator
+import reprlib
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
+
+from assay.errors import UsageError
+
+from ..rules import (
+    ACHIEVEMENTS,
+    ACTIONS,
+    ITEMS,
+    MATERIALS,
+    MAX_ITEM,
+    OBJECTS,
+    VIEW,
+    NoEffect,
+)
+from ..view import View
+
+if TYPE_CHECKING:
+    from ..world import StepResult
+
+__all__ = [
+    "ACROSS",
+    "CELLS",
+    "CENTER",
+    "DIRECTIONS",
+    "DOWN",
+    "FAILURES",
+    "MAX_STEP",
+    "STEPS",
+    "Cell",
+    "Observation",
+    "observe",
+]
+
+ACROSS, DOWN = VIEW
+CENTER: Final = ACROSS * DOWN // 2
+"""The index of the player's cell among the cells, counted row by row."""
+
+DIRECTIONS: Final = tuple(name.removeprefix("move_") for name in ACTIONS[1:5])
+"""The four directions in the order of a view's details."""
+STEPS: Final = dict(zip(DIRECTIONS, (-1, 1, -ACROSS, ACROSS), strict=True))
+"""How far the next cell in a direction is, counted in cells row by row."""
+
+MAX_STEP: Final = 999_999_999
+"""The highest number of a step that can be told."""
+
+
+class Cell(NamedTuple):
+    """One cell of the map."""
+
+    material: str
+    """One of `rules.MATERIALS`; under a thing, what it stands on."""
+    thing: str | None = None
+    """One of `rules.OBJECTS`, if anything stands there."""
+    detail: str | None = None
+    """Where the player looks or an arrow flies; `ripe` for a ripe plant."""
+
+    @property
+    def kind(self) -> str:
+        """What a player would say is there: `grass`, `zombie`, `ripe plant`."""
+        if self.thing == "plant" and self.detail:
+            return f"{self.detail} plant"
+        return self.thing or self.material
+
+
+def _details(thing: str | None) -> tuple[str | None, ...]:
+    """What can be said of a thing, in the order of a view's details."""
+    if thing in ("player", "arrow"):
+        return (None, *DIRECTIONS)
+    return (None, "ripe") if thing == "plant" else (None,)
+
+
+# By the three numbers of a view; what has a direction is never without it.
+_SEEN: Final = {
+    (m, len(MATERIALS) - 1 + o if thing else 0, d): Cell(material, thing, detail)
+    for (m, material), (o, thing) in product(enumerate(MATERIALS), enumerate((None, *OBJECTS)))
+    if m or not thing
+    for d, detail in enumerate(_details(thing))
+    if detail or thing not in ("player", "arrow")
+}
+CELLS: Final = tuple(_SEEN.values())
+"""Every cell there can be."""
+_PLAYERS: Final = frozenset(cell for cell in CELLS if cell.thing == "player")
+_OTHERS: Final = frozenset(CELLS) - _PLAYERS
+_NAMES: Final = frozenset(ACHIEVEMENTS)
+
+
+def _can_fail(action: str, reason: NoEffect) -> bool:
+    match reason:
+        case NoEffect.BLOCKED:
+            return action.startswith("move_")
+        case NoEffect.NOTHING_THERE | NoEffect.NOT_RIPE | NoEffect.NEEDS_TOOL:
+            return action == "do"
+        case NoEffect.NO_ROOM:
+            return action.startswith("place_")
+        case NoEffect.NEEDS_NEARBY:
+            return action.startswith("make_")
+        case NoEffect.NEEDS_ITEMS:
+            return action.startswith(("place_", "make_"))
+        case NoEffect.ASLEEP:
+            return action not in ("noop", "sleep")
+
+
+FAILURES: Final = {
+    action: tuple(reason for reason in NoEffect if _can_fail(action, reason))
+    for action in ACTIONS
+}
+"""Why each action can have had no effect."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What a player sees, knows of itself, and learned from its last action."""
+
+    step: int
+    """How many steps the world has made."""
+    daylight: int
+    """From 0 in deepest night to 100 at noon."""
+    sleeping: bool
+    """Whether the player is asleep."""
+    inventory: tuple[int, ...]
+    """Counts of all `rules.ITEMS`, in their order."""
+    cells: tuple[Cell, ...]
+    """The cells in view, row by row from the top left; the player is in the middle."""
+    action: str | None = None
+    """The last action, if it was told."""
+    achieved: tuple[str, ...] = ()
+    """What the last action achieved for the first time."""
+    no_effect: NoEffect | None = None
+    """Why the last action changed nothing, if it did not."""
+
+    def __post_init__(self) -> None:
+        if not _is_count(self.step, MAX_STEP):
+            _refuse("step", self.step, f"an int from 0 to {MAX_STEP}")
+        if not _is_count(self.daylight, 100):
+            _refuse("daylight", self.daylight, "an int from 0 to 100")
+        if self.sleeping.__class__ is not bool:
+            _refuse("sleeping", self.sleeping, "a bool")
+        if not _is_tuple(self.inventory, len(ITEMS)) or not all(
+            count.__class__ is int and 0 <= count <= MAX_ITEM for count in self.inventory
+        ):
+            _refuse("inventory", self.inventory, f"{len(ITEMS)} ints from 0 to {MAX_ITEM}")
+        if not _is_tuple(self.cells, ACROSS * DOWN) or not (
+            {*map(type, self.cells)} == {Cell}
+            and self.cells[CENTER] in _PLAYERS
+            and _OTHERS.issuperset(self.cells[:CENTER])
+            and _OTHERS.issuperset(self.cells[CENTER + 1 :])
+        ):
+            _refuse("cells", self.cells, f"{ACROSS * DOWN} cells around one of the player")
+        self._check_last_action()
+
+    def _check_last_action(self) -> None:
+        if self.action is None:
+            if self.achieved != () or self.no_effect is not None:
+                _refuse("action", self.action, "the one that achieved something or failed")
+            return
+        if self.action not in ACTIONS:
+            _refuse("action", self.action, f"None or one of {', '.join(ACTIONS)}")
+        if self.achieved.__class__ is not tuple or not _NAMES.issuperset(self.achieved):
+            _refuse("achieved", self.achieved, f"a tuple of {', '.join(ACHIEVEMENTS)}")
+        reasons = FAILURES[self.action]
+        if self.no_effect is not None and self.no_effect not in reasons:
+            _refuse("no_effect", self.no_effect, f"{', '.join(reasons) or None} there")
+
+    @property
+    def facing(self) -> str:
+        """Where the player looks: left, right, up or down."""
+        return self.cells[CENTER].detail or ""
+
+    @property
+    def ahead(self) -> Cell:
+        """The cell in front of the player."""
+        return self.cells[CENTER + STEPS[self.facing]]
+
+    @property
+    def around(self) -> tuple[Cell, ...]:
+        """The nine cells within one cell of the player."""
+        rows = (CENTER - ACROSS, CENTER, CENTER + ACROSS)
+        return tuple(cell for row in rows for cell in self.cells[row - 1 : row + 2])
+
+    def count(self, item: str) -> int:
+        """How much the player has of an item, vitals included."""
+        return self.inventory[ITEMS.index(item)]
+
+
+def _is_count(value: object, highest: int) -> bool:
+    return value.__class__ is int and 0 <= value <= highest
+
+
+def _is_tuple(value: object, length: int) -> bool:
+    return isinstance(value, tuple) and len(value) == length
+
+
+def _refuse(name: str, value: object, allowed: str) -> NoReturn:
+    # Short, because a map is long.
+    found = reprlib.repr(value)
+    raise UsageError(f"observation: {name} = {found} is not allowed; give {allowed}")
+
+
+def observe(
+    view: View, *, action: int | None = None, result: "StepResult | None" = None
+) -> Observation:
+    """What a model is told of a view, of its last action and of what came of it."""
+    if action is not None:
+        action = operator.index(action)
+        if not 0 <= action < len(ACTIONS):
+            _refuse("action", action, f"an index from 0 to {len(ACTIONS) - 1}")
+    if result is not None and action is None:
+        raise UsageError("observation: a result was given without its action; give both")
+    return Observation(
+        step=int(view.step),
+        daylight=round(100 * view.daylight),
+        sleeping=bool(view.sleeping),
+        inventory=tuple([int(view.inventory[item]) for item in ITEMS]),
+        cells=_cells(view),
+        action=None if action is None else ACTIONS[action],
+        achieved=() if result is None else result.unlocked,
+        no_effect=None if result is None else result.no_effect,
+    )
+
+
+def _cells(view: View) -> tuple[Cell, ...]:
+    planes = (view.materials, view.objects, view.details)
+    # A view is indexed [x, y], the cells go row by row.
+    ids = zip(*(plane.T.tobytes() for plane in planes), strict=True)
+    try:
+        return tuple([_SEEN[seen] for seen in ids])
+    except KeyError as error:
+        raise UsageError(
+            f"not a view: material, object and detail {error} do not go together"
+        ) from None
