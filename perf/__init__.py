@@ -1,0 +1,5 @@
+"""What `make perf` measures: the speed of assay as ratios against named peers.
+
+`python -m perf` from the project's root prints one table. Every figure is a ratio of two
+sides measured in turns in the same run: on a shared machine a time says little by itself.
+"""

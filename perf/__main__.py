@@ -1,0 +1,98 @@
+"""`python -m perf`: measure everything, or what was asked for, and print one table."""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; its exit code is 1 if something could not be measured."""
+    asked = _parser().parse_args(arguments)
+    # The engine gets an entry more here, and that must not reach the user's cache.
+    with tempfile.TemporaryDirectory(prefix="assay-perf-cache-") as folder:
+        os.environ["ASSAY_CACHE_DIR"] = folder
+        return _run(asked)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m perf",
+        description="Measure the speed of assay as ratios against named peers.",
+    )
+    parser.add_argument("--rounds", type=_count, default=10, help="turns of each side (10)")
+    parser.add_argument(
+        "--only", nargs="+", default=[], metavar="NAME", help="these rows or topics only"
+    )
+    parser.add_argument("--list", action="store_true", help="list topics and rows, and stop")
+    parser.add_argument("--no-peers", action="store_true", help="leave Craftax out")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead")
+    return parser
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; give 1 or more")
+    return int(text)
+
+
+def _run(asked: argparse.Namespace) -> int:
+    # Late, because all of them import assay, which must find its cache folder set.
+    from .machine import load_average, this_machine
+    from .measure import measure
+    from .table import as_json, print_results, verdict
+    from .topics import TOPICS, choose, unavailable
+
+    try:
+        chosen = choose(asked.only)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    if asked.list:
+        for topic in TOPICS:
+            for row in topic.rows:
+                print(f"{topic.name:12}  {row.name:16}  {row.what} | {row.against}")
+        return 0
+    machine, load_before, started = this_machine(), load_average(), time.perf_counter()
+    if not asked.json:
+        print(*machine.lines(), f"load average before: {load_before}", sep="\n", flush=True)
+    missing = unavailable(asked.no_peers)
+    with _progress() as report:
+        results = [
+            (topic, measure(topic, rows, asked.rounds, missing, report))
+            for topic, rows in chosen
+        ]
+    load_after, seconds = load_average(), time.perf_counter() - started
+    if asked.json:
+        document = {
+            "machine": machine.as_dict(),
+            "load_average": {"before": load_before, "after": load_after},
+            "seconds": seconds,
+            "rows": [as_json(topic, row) for topic, rows in results for row in rows],
+        }
+        print(json.dumps(document, indent=1))
+    else:
+        print(f"load average after: {load_after}; {seconds:.0f} s\n")
+        print_results(results)
+        print(f"\n{verdict(results)}")
+    problems = {row.problem for _, rows in results for row in rows} - {None}
+    return int(bool(problems - {*missing.values()}))
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """Say on standard error what is being measured."""
+    # No spinner: a thread that draws one would be measured, too.
+    start, end = ("\r\x1b[K", "") if sys.stderr.isatty() else ("", "\n")
+    try:
+        yield lambda line: print(start + line, end=end, file=sys.stderr, flush=True)
+    finally:
+        print(start, end="", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

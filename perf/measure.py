@@ -1,0 +1,138 @@
+"""Two sides measured in turns, and what their ratio comes to.
+
+A side is a function of the number of the round that returns seconds per unit of work. The
+sides of a topic take turns (A B C A B C …), so that whatever else the machine does falls
+on all of them; a ratio pairs the two sides of one round. Every side gets a turn that does
+not count before the first, unless each of its turns starts a process anyway.
+"""
+
+import statistics
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+
+from .processes import PeerFailed
+
+__all__ = ["WARMUP", "Agreement", "Row", "Side", "Topic", "measure"]
+
+Side = Callable[[int], float]
+
+WARMUP: Final = -1
+"""The number of the round that does not count."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One line of the table: two sides, and later their times."""
+
+    name: str
+    what: str
+    ours: str
+    """The key of our side in its topic."""
+    peer: str
+    """The key of the other side."""
+    against: str
+    """What the other side is, in words."""
+    target: float | None = None
+    """What the median ratio should reach."""
+    cost: str | None = None
+    """Set where the ratio says how many of these ours costs, not how much quicker it is."""
+    ours_seconds: tuple[float, ...] = ()
+    """Per unit of work, a value per round."""
+    peer_seconds: tuple[float, ...] = ()
+    problem: str | None = None
+    """Why there are no times."""
+
+    @property
+    def ratios(self) -> list[float]:
+        """How many times quicker we are, or how much we cost, a value per round."""
+        pairs = zip(self.ours_seconds, self.peer_seconds, strict=True)
+        return [ours / peer if self.cost else peer / ours for ours, peer in pairs]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.ratios)
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the target is reached; None without one, or without times."""
+        if self.target is None or self.problem is not None:
+            return None
+        return self.median >= self.target
+
+
+@dataclass(frozen=True, kw_only=True)
+class Topic:
+    """Rows whose sides are measured together."""
+
+    name: str
+    unit: str
+    """What a time is for: a step, a reset, …"""
+    sides: Mapping[str, Side]
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...]
+    """How it was measured, for the lines below the table."""
+    rounds_at_most: int | None = None
+    """For what takes long and has no target."""
+    warmup: bool = True
+
+
+def measure(
+    topic: Topic,
+    chosen: Sequence[Row],
+    rounds: int,
+    missing: Mapping[str, str],
+    report: Callable[[str], None],
+) -> list[Row]:
+    """Measure rows of a topic. `missing` says why a side must be left out."""
+    if topic.rounds_at_most is not None:
+        rounds = min(rounds, topic.rounds_at_most)
+    problems = dict(missing)
+    wanted = {side for row in chosen if _problem(row, problems) is None for side in _sides(row)}
+    names = [name for name in topic.sides if name in wanted]
+    times: dict[str, list[float]] = {name: [] for name in names}
+    for turn in range(WARMUP if topic.warmup else 0, rounds):
+        for name in names:
+            if name in problems:
+                continue
+            place = "warming up" if turn == WARMUP else f"round {turn + 1} of {rounds}"
+            report(f"{topic.name}: {place}, {name}")
+            try:
+                seconds = topic.sides[name](turn)
+            except PeerFailed as error:
+                problems[name] = str(error)
+            else:
+                if turn != WARMUP:
+                    times[name].append(seconds)
+    return [_filled(row, times, problems) for row in chosen]
+
+
+def _sides(row: Row) -> tuple[str, str]:
+    return row.ours, row.peer
+
+
+def _problem(row: Row, problems: Mapping[str, str]) -> str | None:
+    return next((problems[side] for side in _sides(row) if side in problems), None)
+
+
+def _filled(row: Row, times: Mapping[str, list[float]], problems: Mapping[str, str]) -> Row:
+    problem = _problem(row, problems)
+    if problem is not None:
+        return replace(row, problem=problem)
+    ours, peer = tuple(times[row.ours]), tuple(times[row.peer])
+    return replace(row, ours_seconds=ours, peer_seconds=peer)
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Both sides must come to the same result, or their times are of different work."""
+
+    _seen: dict[Hashable, Any] = field(default_factory=dict)
+
+    def check(self, key: Hashable, result: Any) -> None:
+        """Compare with what was recorded under the same key before."""
+        before = self._seen.setdefault(key, result)
+        if not np.array_equal(before, result):
+            raise AssertionError(f"the sides differ at {key}: {before!r} and {result!r}")

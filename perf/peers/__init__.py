@@ -1,0 +1,1 @@
+"""Peers that need a process of their own. Each prints one line of JSON."""

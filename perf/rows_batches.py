@@ -1,0 +1,147 @@
+"""Many worlds stepped together, against Craftax-Classic on the same cores."""
+
+import atexit
+import shutil
+import tempfile
+import time
+from functools import cache, partial
+from typing import Final
+
+import numpy as np
+
+from assay.crafter import ACTIONS, Batch
+
+from .games import seeds_of
+from .measure import Row, Topic
+from .processes import PEERS_PYTHON, ask
+
+__all__ = ["CRAFTAX_SIDES", "OPTIMISTIC", "TOPIC"]
+
+_MANY: Final = 1_024
+_FEWER: Final = 256
+_STEPS: Final = 50
+"""Without resets: most worlds are still running then."""
+_STEPS_WITH_RESETS: Final = 400
+"""With them: more than two lives of the random policy, so that resets get their share."""
+_CRAFTAX_LIMIT: Final = 300
+"""Seconds that a process of Craftax may take, compiling included."""
+
+
+def _ours(turn: int, *, worlds: int, auto_reset: bool) -> float:
+    steps = _STEPS_WITH_RESETS if auto_reset else _STEPS
+    batch = Batch(list(seeds_of(turn, worlds)), auto_reset=auto_reset, threads=2)
+    shape = (steps, worlds)
+    actions = np.random.default_rng(turn + 1).integers(0, len(ACTIONS), shape, dtype=np.uint8)
+    carried_out = 0
+    running = np.ones(worlds, bool)
+    started = time.perf_counter()
+    for chosen in actions:
+        carried_out += int(running.sum())
+        done = batch.step(chosen).done
+        if not auto_reset:
+            # A world that has ended stands still, and that is not a step.
+            running = ~done
+    seconds = time.perf_counter() - started
+    batch.close()
+    return seconds / carried_out
+
+
+@cache
+def _compile_cache() -> str:
+    """A folder for what JAX compiles, so that only its first process waits for it."""
+    folder = tempfile.mkdtemp(prefix="assay-perf-jax-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def _craftax(turn: int, *, mode: str, worlds: int, steps: int) -> float:
+    return ask(
+        "craftax_steps.py",
+        f"--mode={mode}",
+        f"--worlds={worlds}",
+        f"--steps={steps}",
+        f"--seed={turn + 1}",
+        python=PEERS_PYTHON,
+        environment={
+            "JAX_PLATFORMS": "cpu",
+            "JAX_COMPILATION_CACHE_DIR": _compile_cache(),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        },
+        timeout=_CRAFTAX_LIMIT,
+    )
+
+
+CRAFTAX_SIDES: Final = ("craftax 1024", "craftax 256 auto-reset", "craftax 256 optimistic")
+"""The sides that need the environment of the peers."""
+
+_OURS_AUTO: Final = partial(_ours, worlds=_FEWER, auto_reset=True)
+
+TOPIC: Final = Topic(
+    name="batches",
+    unit="step",
+    sides={
+        "ours 1024": partial(_ours, worlds=_MANY, auto_reset=False),
+        CRAFTAX_SIDES[0]: partial(_craftax, mode="none", worlds=_MANY, steps=20),
+        "ours 256 auto-reset": _OURS_AUTO,
+        CRAFTAX_SIDES[1]: partial(_craftax, mode="auto", worlds=_FEWER, steps=1),
+        "ours 1024 auto-reset": partial(_ours, worlds=_MANY, auto_reset=True),
+    },
+    rows=(
+        Row(
+            name="batch",
+            what="1,024 worlds, no auto-reset",
+            ours="ours 1024",
+            peer=CRAFTAX_SIDES[0],
+            against="Craftax-Classic, same",
+            target=40,
+        ),
+        Row(
+            name="batch-reset",
+            what="256 worlds, auto-reset",
+            ours="ours 256 auto-reset",
+            peer=CRAFTAX_SIDES[1],
+            against="Craftax-Classic, same",
+            target=60,
+        ),
+        Row(
+            name="batch-reset-1024",
+            what="1,024 worlds, auto-reset",
+            ours="ours 1024 auto-reset",
+            peer="ours 256 auto-reset",
+            against="ours at 256 (Craftax: see below)",
+        ),
+    ),
+    notes=(
+        "Wall time per step of one world on two threads. Craftax-Classic-Symbolic-v1 as "
+        "jit(scan(vmap(step))) in a fresh process each round; compiling, making the first "
+        "worlds and observations are excluded. Ours: calls of Batch.step from Python with "
+        f"rewards and endings, {_STEPS} steps without resets, of which only those of worlds "
+        f"still running count, {_STEPS_WITH_RESETS} with them. Not the same games: Craftax "
+        "has generators and worlds of its own.",
+        "Craftax with auto-reset at 1,024 worlds is not run here: it did not finish in 330 s.",
+    ),
+)
+
+OPTIMISTIC: Final = Topic(
+    name="optimistic",
+    unit="step",
+    sides={
+        "ours 256 auto-reset": _OURS_AUTO,
+        CRAFTAX_SIDES[2]: partial(_craftax, mode="optimistic", worlds=_FEWER, steps=10),
+    },
+    rows=(
+        Row(
+            name="batch-optimistic",
+            what="256 worlds, auto-reset",
+            ours="ours 256 auto-reset",
+            peer=CRAFTAX_SIDES[2],
+            against="Craftax-Classic, 16 resets a step",
+        ),
+    ),
+    notes=(
+        "The package's own auto-reset makes a world per world and step. Its authors train "
+        "with a wrapper from another repository that makes one for every 16 worlds and hands "
+        "them to those that ended, twice if need be; this is that idea.",
+    ),
+    rounds_at_most=3,
+)

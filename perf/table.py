@@ -1,0 +1,119 @@
+"""The rows of a run as a table, as plain text, or as JSON."""
+
+import statistics
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from .measure import Row, Topic
+
+__all__ = ["as_json", "print_results", "verdict"]
+
+_HEADINGS = ("what", "ours", "peer", "ratio", "spread", "rounds", "target", "met")
+_NOTE_WIDTH = 96
+
+
+def print_results(results: Sequence[tuple[Topic, list[Row]]]) -> None:
+    """Print one table and the notes below it; without a terminal, as plain text."""
+    console = Console()
+    if console.is_terminal:
+        _print_table(console, results)
+    else:
+        _print_plain(results)
+    for topic, _ in results:
+        for note in topic.notes:
+            print()
+            print(textwrap.fill(f"{topic.name}: {note}", _NOTE_WIDTH))
+
+
+def _print_table(console: Console, results: Sequence[tuple[Topic, list[Row]]]) -> None:
+    table = Table(
+        box=box.SIMPLE_HEAD, title="how many times quicker than the peer; medians of the rounds"
+    )
+    for heading in _HEADINGS:
+        right = heading in ("ratio", "spread", "rounds", "target")
+        table.add_column(heading, justify="right" if right else "left", overflow="fold")
+    for topic, rows in results:
+        for row in rows:
+            style = "red" if row.met is False else "dim" if row.problem else None
+            table.add_row(*_cells(topic, row), style=style)
+        table.add_section()
+    console.print(table)
+
+
+def _print_plain(results: Sequence[tuple[Topic, list[Row]]]) -> None:
+    lines = [_HEADINGS, *(_cells(topic, row) for topic, rows in results for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(_HEADINGS))]
+    for line in lines:
+        padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        print("  ".join(padded).rstrip())
+
+
+def _cells(topic: Topic, row: Row) -> tuple[str, ...]:
+    target = f">= {row.target:,.0f}x" if row.target is not None else "-"
+    if row.problem is not None:
+        return (row.what, "-", row.against, f"none: {row.problem}", "-", "0", target, "-")
+    return (
+        row.what,
+        _duration(row.ours_seconds, topic.unit),
+        f"{row.against}: {_duration(row.peer_seconds, 'step' if row.cost else topic.unit)}",
+        _ratio(row.median, row.cost),
+        f"{_number(min(row.ratios))}-{_number(max(row.ratios))}",
+        str(len(row.ratios)),
+        target,
+        {True: "yes", False: "no", None: "-"}[row.met],
+    )
+
+
+def _ratio(value: float, cost: str | None) -> str:
+    return f"{_number(value)} {cost}" if cost else f"{_number(value)}x"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _duration(seconds: Sequence[float], unit: str) -> str:
+    median = statistics.median(seconds)
+    for scale, name in ((1, "s"), (1e3, "ms"), (1e6, "us")):
+        if median * scale >= 1:
+            return f"{median * scale:.3g} {name}/{unit}"
+    return f"{median * 1e9:.3g} ns/{unit}"
+
+
+def verdict(results: Sequence[tuple[Topic, list[Row]]]) -> str:
+    """How many targets are met, in one line."""
+    rows = [row for _, rows in results for row in rows if row.target is not None]
+    judged = [row for row in rows if row.met is not None]
+    line = f"targets met: {sum(row.met is True for row in judged)} of {len(judged)}"
+    if judged and min(len(row.ratios) for row in judged) < 10:
+        line += " (fewer than ten rounds: no verdict)"
+    if len(judged) < len(rows):
+        line += f"; not measured: {', '.join(row.name for row in rows if row.met is None)}"
+    return line
+
+
+def as_json(topic: Topic, row: Row) -> dict[str, Any]:
+    """A row for a program to read, with the times of every round."""
+    measured = row.problem is None
+    return {
+        "topic": topic.name,
+        "name": row.name,
+        "what": row.what,
+        "unit": topic.unit,
+        "peer": row.against,
+        "ratio_is": f"cost in {row.cost}" if row.cost else "times quicker than the peer",
+        "ratio_median": row.median if measured else None,
+        "ratio_min": min(row.ratios) if measured else None,
+        "ratio_max": max(row.ratios) if measured else None,
+        "ratios": row.ratios,
+        "ours_seconds": row.ours_seconds,
+        "peer_seconds": row.peer_seconds,
+        "target": row.target,
+        "met": row.met,
+        "problem": row.problem,
+    }
