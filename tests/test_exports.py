@@ -34,7 +34,11 @@ def bound(tree: ast.Module, *, with_imports: bool) -> set[str]:
     names: set[str] = set()
     for node in statements(tree):
         match node:
-            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+            case (
+                ast.FunctionDef(name=name)
+                | ast.AsyncFunctionDef(name=name)
+                | ast.ClassDef(name=name)
+            ):
                 names.add(name)
             case ast.Assign(targets=targets):
                 names |= {n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)}

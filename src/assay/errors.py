@@ -2,20 +2,34 @@
 
     AssayError
     ├── UsageError (ValueError)      a value the caller gave is not allowed
-    │   └── SnapshotError            bytes that are not a valid saved world
+    │   ├── SnapshotError            bytes that are not a valid saved world
+    │   ├── InvalidField             fields of a request that are not allowed
+    │   ├── RequestTooLarge          more than a request may hold
+    │   └── AccessDenied             a service that asks for a token, or for another host
     ├── EpisodeOver (RuntimeError)   a finished world was asked to go on
     ├── WorldFull (RuntimeError)     more creatures and plants than a world can hold
+    ├── UnknownInstance (LookupError)      no such instance, or no longer
+    ├── InstanceLimit (RuntimeError)       a service holds as many instances as it may
+    ├── ServiceError (ConnectionError)     a service could not be reached, or failed
     └── OutputError (OSError)        a result could not be written
 
 Messages name the bad value, what is allowed and what to do next; the command
 line prints them as they are, without a traceback. Imports nothing of assay.
 """
 
+from typing import Any
+
 __all__ = [
+    "AccessDenied",
     "AssayError",
     "EpisodeOver",
+    "InstanceLimit",
+    "InvalidField",
     "OutputError",
+    "RequestTooLarge",
+    "ServiceError",
     "SnapshotError",
+    "UnknownInstance",
     "UsageError",
     "WorldFull",
 ]
@@ -33,12 +47,50 @@ class SnapshotError(UsageError):
     """Bytes that are not a valid saved world."""
 
 
+class InvalidField(UsageError):
+    """Fields of a request that are not allowed.
+
+    `problems` has a (field, message, allowed values or None) for each of them.
+    """
+
+    def __init__(self, problems: list[tuple[str, str, list[Any] | None]]) -> None:
+        super().__init__(problems)
+        self.problems = problems
+
+    def __str__(self) -> str:
+        return "; ".join(f"{field}: {message}" for field, message, _ in self.problems)
+
+
+class RequestTooLarge(UsageError):
+    """More than a request may hold."""
+
+
+class AccessDenied(UsageError):
+    """A service that asks for a token, or that answers to another host only."""
+
+
 class EpisodeOver(AssayError, RuntimeError):
     """A finished world was asked to go on."""
 
 
 class WorldFull(AssayError, RuntimeError):
     """More creatures and plants than a world can hold."""
+
+
+class UnknownInstance(AssayError, LookupError):
+    """No instance has this id, or it was terminated or expired."""
+
+
+class InstanceLimit(AssayError, RuntimeError):
+    """A service holds as many instances as it may; `retry_after` is in seconds."""
+
+    def __init__(self, message: str, retry_after: int = 1) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class ServiceError(AssayError, ConnectionError):
+    """A service could not be reached, or did not do its part."""
 
 
 class OutputError(AssayError, OSError):

@@ -9,6 +9,7 @@ from cyclopts import App, CycloptsError, Group
 from assay import __version__
 from assay.cli.output import complain
 from assay.cli.play import play
+from assay.cli.serve import serve
 from assay.cli.warmup import warmup
 from assay.errors import AssayError, UsageError
 
@@ -17,6 +18,7 @@ __all__ = ["app", "main"]
 DONE, FAILED, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
 
 RUN = Group("Run", sort_key=1)
+SERVE = Group("Serve", sort_key=5)
 OPTIONS = Group("Options", sort_key=9)
 
 app = App(
@@ -31,6 +33,7 @@ app = App(
 )
 app.command(play, group=RUN)
 app.command(warmup, group=RUN)
+app.command(serve, group=SERVE)
 for _flag in ("--help", "--version"):
     app[_flag].group = OPTIONS
 

@@ -1,0 +1,129 @@
+"""`assay serve`: the world over HTTP."""
+
+import os
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from assay._util.text import printable
+from assay.cli.output import Show, compiling_shown, say, say_json
+from assay.errors import UsageError
+
+if TYPE_CHECKING:
+    from assay.service import Running
+
+__all__ = ["serve"]
+
+_TOKEN_VARIABLE = "ASSAY_SERVICE_TOKEN"
+
+
+def serve(
+    *,
+    host: str = "127.0.0.1",
+    port: Annotated[int, Parameter(validator=Number(gte=0, lte=65535))] = 8901,
+    max_instances: Annotated[int, Parameter(validator=Number(gte=1, lte=100_000))] = 1024,
+    idle_timeout: Annotated[float, Parameter(validator=Number(gt=0, lte=1e9))] = 3600.0,
+    token_env: str = _TOKEN_VARIABLE,
+    allow_host: Annotated[list[str] | None, Parameter(negative="")] = None,
+    seed: Annotated[int | None, Parameter(validator=Number(gte=0))] = None,
+    show: Show = Show(),
+) -> int:
+    """Serve Crafter worlds over HTTP until Ctrl-C.
+
+    Programs make worlds and play them with POST /env/CrafterClassic/initialize and
+    /step; /docs describes every route. Worlds live in memory and end with the service.
+
+    For example:
+
+        assay serve --port 8901 --max-instances 64
+
+    Args:
+        host: The address to listen on; anything but loopback lets other machines in.
+        port: The port to listen on; 0 picks a free one.
+        max_instances: How many worlds may be played at once.
+        idle_timeout: Seconds after which a world that nobody asks for is forgotten.
+        token_env: The environment variable that holds the token clients must send; where
+            it is not set, no token is asked for.
+        allow_host: Names that clients may call the service by, besides its own.
+        seed: Where worlds come from that nobody gave a seed; without it, from anywhere.
+        show: What to print.
+    """
+    token = _token(token_env)
+    from assay.service import Running, Settings, run
+
+    settings = Settings(
+        host=host,
+        port=port,
+        max_instances=max_instances,
+        idle_timeout=idle_timeout,
+        token=token,
+        allowed_hosts=tuple(allow_host or ()),
+        **({} if seed is None else {"seed": seed}),
+    )
+
+    def prepare() -> None:
+        with compiling_shown(show):
+            from assay.crafter import warmup
+
+            warmup()
+
+    def announce(service: Running) -> None:
+        if not settings.is_local:
+            _warn(host, token_env, has_token=token is not None)
+        _announce(service, show, token_env)
+
+    run(settings, announce, prepare)
+    if not (show.quiet or show.json):
+        say("stopped")
+    return 0
+
+
+def _token(variable: str) -> str | None:
+    token = os.environ.get(variable)
+    if token is None:
+        if variable == _TOKEN_VARIABLE:
+            return None
+        raise UsageError(f"--token-env {variable!r}: no such environment variable is set")
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        # The token itself is shown nowhere, not even when it is wrong.
+        raise UsageError(
+            f"the token in {variable} is not allowed; "
+            "give one or more printable ASCII characters without blanks"
+        )
+    return token
+
+
+def _warn(host: str, variable: str, *, has_token: bool) -> None:
+    asked = (
+        "the token is sent in clear" if has_token else f"no token is asked for: set {variable}"
+    )
+    line = printable(f"other machines can reach {host}, and {asked}")
+    print(f"warning: {line}", file=sys.stderr, flush=True)
+
+
+def _announce(service: "Running", show: Show, variable: str) -> None:
+    settings = service.settings
+    if show.json:
+        say_json(
+            {
+                "address": service.address,
+                "pid": os.getpid(),
+                "seed": settings.seed,
+                "max_instances": settings.max_instances,
+                "idle_timeout": settings.idle_timeout,
+                "token": settings.token is not None,
+            }
+        )
+    elif show.quiet:
+        say(service.address)
+    else:
+        header = f' -H "Authorization: Bearer ${variable}"' if settings.token else ""
+        say(f"serving CrafterClassic on {service.address} (Ctrl-C ends it)")
+        say(f"routes: {service.address}/docs")
+        say(f"worlds that nobody gave a seed are drawn from --seed {settings.seed}")
+        say(
+            f"try: curl{header} {service.address}/env/CrafterClassic/initialize"
+            """ -d '{"config": {"seed": 7}}'"""
+        )

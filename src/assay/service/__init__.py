@@ -1,0 +1,51 @@
+"""The Crafter world over HTTP, and the client that the rest of assay plays through.
+
+    from assay.service import HttpClient, LocalClient
+
+Both clients do the same; only where the worlds are differs. Names are loaded when first
+used, so that a client in process loads no HTTP.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .client.http import HttpClient
+    from .client.local import LocalClient
+    from .client.protocol import WorldClient
+    from .results import Checkpoint, Observation, Started, StepReply
+    from .server import DEFAULT_PORT, Running, Settings, run, running
+
+__all__ = [
+    "DEFAULT_PORT",
+    "Checkpoint",
+    "HttpClient",
+    "LocalClient",
+    "Observation",
+    "Running",
+    "Settings",
+    "Started",
+    "StepReply",
+    "WorldClient",
+    "run",
+    "running",
+]
+
+_HOME = {
+    "client.http": ("HttpClient",),
+    "client.local": ("LocalClient",),
+    "client.protocol": ("WorldClient",),
+    "results": ("Checkpoint", "Observation", "Started", "StepReply"),
+    "server": ("DEFAULT_PORT", "Running", "Settings", "run", "running"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _HOME.items():
+        if name in names:
+            return getattr(import_module(f".{module}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,18 @@
+"""A real service on loopback, shared by the tests that leave it as they found it."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from assay.service import Running, Settings, running
+
+
+@pytest.fixture(scope="session")
+def service(compiled_engine: None) -> Iterator[Running]:
+    with running(Settings(port=0, seed=1)) as service:
+        yield service
+
+
+@pytest.fixture(scope="session")
+def address(service: Running) -> str:
+    return service.address

@@ -1,0 +1,108 @@
+"""The OpenAPI document is true: generated requests never fail, and answers are as declared."""
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from assay.service.openapi import document
+
+from .calls import ENV, ask, start
+
+
+def test_the_document_names_every_route_and_none_that_is_missing(address: str) -> None:
+    found = ask(address, "/openapi.json").json
+    assert found == document()
+    for path, methods in found["paths"].items():
+        for method in methods:
+            assert ask(address, path, method=method.upper()).status not in (404, 405)
+    names = ("initialize", "step", "terminate", "restore", "checkpoint", "metadata", "batch")
+    assert set(found["paths"]) == {"/health", *(f"{ENV}/{name}" for name in names)}
+
+
+def test_every_reference_leads_somewhere() -> None:
+    def references(node: Any) -> set[str]:
+        if isinstance(node, dict):
+            own = {node["$ref"]} if isinstance(node.get("$ref"), str) else set()
+            return own.union(*map(references, node.values()))
+        return set().union(*map(references, node)) if isinstance(node, list) else set()
+
+    schemas = document()["components"]["schemas"]
+    assert {ref.rsplit("/", 1)[1] for ref in references(dict(document()))} <= set(schemas)
+
+
+def test_the_page_shows_the_document_and_loads_nothing_from_elsewhere(address: str) -> None:
+    answer = ask(address, "/docs")
+    text = answer.json.decode()
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    assert all(path in text for path in document()["paths"])
+    assert "/ws" in text
+    assert re.findall(r"(?:src|href)=\"(?!#|/openapi)", text) == []
+    assert "<script" not in text
+
+
+OPERATIONS = [
+    f"{method.upper()} {path}"
+    for path, methods in document()["paths"].items()
+    for method in methods
+]
+
+
+# Schemathesis brings its own plugin and deprecations with it.
+@pytest.mark.extras
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [
+        (name, mode)
+        for name in OPERATIONS
+        for mode in ("positive", "negative")
+        if (name, mode) != ("GET /health", "negative")  # nothing can be wrong with it
+    ],
+)
+def test_generated_requests_never_fail_and_answers_are_as_declared(
+    address: str, name: str, mode: str, record_property: Callable[[str, object], None]
+) -> None:
+    import schemathesis
+    from hypothesis import HealthCheck, Phase, given, settings
+    from schemathesis import GenerationMode
+    from schemathesis.checks import not_a_server_error
+    from schemathesis.specs.openapi import checks
+
+    method, path = name.split(" ")
+    wanted = [
+        not_a_server_error,
+        checks.status_code_conformance,
+        checks.content_type_conformance,
+        checks.response_headers_conformance,
+        checks.response_schema_conformance,
+    ]
+    if mode == "negative" and not path.endswith("/batch"):  # which refuses each step by itself
+        wanted.append(checks.negative_data_rejection)
+    schema = schemathesis.openapi.from_url(f"{address}/openapi.json")
+    env_id = start(address, seed=1)["env_id"]
+    statuses: Counter[int] = Counter()
+
+    @given(case=schema[path][method].as_strategy(GenerationMode(mode)))
+    @settings(
+        max_examples=50,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    def check(case: Any) -> None:
+        # Every other request is about an instance that is there.
+        if statuses.total() % 2 and mode == "positive":
+            for body in case.body if isinstance(case.body, list) else [case.body]:
+                if isinstance(body, dict) and "env_id" in body:
+                    body["env_id"] = env_id
+        answer = case.call_and_validate(checks=wanted)
+        statuses[answer.status_code] += 1
+
+    check()
+    record_property("note", dict(sorted(statuses.items())))

@@ -1,0 +1,168 @@
+"""`assay serve` as a program: how it starts, what it prints, and how it ends."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
+
+from assay.cli import main
+
+from .calls import ENV, ask, start
+
+pytestmark = pytest.mark.usefixtures("compiled_engine")
+
+TOKEN = "never-shown-anywhere"
+
+
+@contextmanager
+def serving(*arguments: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    """The program on a free port; ended at the end, if it has not ended before."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "assay", "serve", "--port", "0", *arguments],
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as program:
+        try:
+            yield program
+        finally:
+            if program.poll() is None:
+                program.kill()
+
+
+def first_line(program: subprocess.Popen[str]) -> str:
+    assert program.stdout is not None
+    return program.stdout.readline().strip()
+
+
+def rest(program: subprocess.Popen[str]) -> tuple[str, str]:
+    """What it still printed by its end, and its errors."""
+    program.wait(timeout=20)
+    assert program.stdout is not None
+    assert program.stderr is not None
+    # `communicate` would miss the lines that were read ahead together with the first.
+    return program.stdout.read(), program.stderr.read()
+
+
+@pytest.fixture
+def fails(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., str]:
+    """Run the command where it must fail before it serves; the one line it prints."""
+
+    def run(*arguments: str, **environment: str) -> str:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        assert main(["serve", *arguments]) == 2
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        assert printed.err.count("\n") == 1
+        return printed.err
+
+    return run
+
+
+def test_it_prints_the_address_and_an_example_that_works() -> None:
+    with serving("--seed", "5") as program:
+        line = first_line(program)
+        assert line.startswith("serving CrafterClassic on http://127.0.0.1:")
+        address = line.split()[3]
+        assert ask(address, "/health").status == 200
+        program.send_signal(signal.SIGINT)
+        output, errors = rest(program)
+        assert (program.returncode, errors) == (0, "")
+    *_, example, last = output.splitlines()
+    assert last == "stopped"
+    assert "--seed 5" in output
+    assert example.startswith(f"try: curl {address}/env/CrafterClassic/initialize -d ")
+    assert json.loads(example.split("'")[1]) == {"config": {"seed": 7}}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
+def test_it_ends_in_order_while_clients_are_connected(number: signal.Signals) -> None:
+    with serving("--json") as program:
+        told: dict[str, Any] = json.loads(first_line(program))
+        address = told["address"]
+        start(address, seed=1)
+        assert told["pid"] == program.pid
+        with connect(address.replace("http", "ws") + f"{ENV}/ws") as line:
+            program.send_signal(number)
+            assert program.wait(timeout=20) == 0
+            with pytest.raises(ConnectionClosed):
+                line.recv(timeout=5)
+            assert line.close_code == 1012
+        assert rest(program) == ("", "")
+
+
+def test_a_port_that_is_taken_is_told_in_one_line(fails: Callable[..., str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        line = fails("--port", port)
+    assert f"127.0.0.1:{port}" in line
+    assert "in use" in line
+    assert "--port" in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["--host", "no.such.host.invalid"], ["no.such.host.invalid", "--host"]),
+        (["--host", "192.0.2.1"], ["192.0.2.1", "--host"]),
+        (["--port", "70000"], ["70000", "--port"]),
+        (["--max-instances", "0"], ["0", "--max-instances"]),
+        (["--idle-timeout", "0"], ["0", "--idle-timeout"]),
+        (["--idle-timeout", "nan"], ["nan"]),
+        (["--token-env", "NOT_SET_ANYWHERE"], ["NOT_SET_ANYWHERE", "--token-env"]),
+    ],
+    ids=lambda value: value[0] if value[0].startswith("--") else "",
+)
+def test_a_wrong_option_ends_with_one_line(
+    fails: Callable[..., str], arguments: list[str], parts: list[str]
+) -> None:
+    line = fails(*arguments)
+    assert [part for part in parts if part not in line] == []
+
+
+@pytest.mark.parametrize("token", ["", "with blank", "é", "a\tb"], ids=repr)
+def test_a_token_that_no_header_can_carry_is_refused_and_not_shown(
+    fails: Callable[..., str], token: str
+) -> None:
+    line = fails(ASSAY_SERVICE_TOKEN=token)
+    assert "ASSAY_SERVICE_TOKEN" in line
+    assert not token or token not in line
+
+
+def test_the_token_of_the_environment_is_asked_for_and_never_shown() -> None:
+    with serving("--token-env", "MINE", MINE=TOKEN) as program:
+        address = first_line(program).split()[3]
+        assert ask(address, f"{ENV}/initialize", {}).status == 401
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        assert ask(address, f"{ENV}/initialize", {}, headers=headers).status == 200
+        program.send_signal(signal.SIGTERM)
+        output, errors = rest(program)
+    assert "Authorization: Bearer $MINE" in output
+    assert TOKEN not in output + errors
+
+
+def test_it_warns_when_other_machines_can_reach_it() -> None:
+    with serving("--host", "0.0.0.0", "--quiet") as program:
+        line = first_line(program)
+        assert line.startswith("http://0.0.0.0:")
+        port = line.rsplit(":", 1)[1]
+        assert ask(f"http://127.0.0.1:{port}", "/health").status == 200
+        program.send_signal(signal.SIGINT)
+        output, errors = rest(program)
+    assert output == ""
+    assert errors.count("\n") == 1
+    assert errors.startswith("warning: other machines can reach 0.0.0.0")
+    assert "ASSAY_SERVICE_TOKEN" in errors
