@@ -7,6 +7,7 @@ from typing import Final, Protocol
 import numpy as np
 
 from assay._util.names import unknown_name
+from assay.agents.expert import ExpertPolicy
 from assay.crafter import ACTIONS, View
 from assay.errors import UsageError
 
@@ -43,7 +44,7 @@ class RandomPolicy:
 
 
 POLICIES: Final[Mapping[str, Callable[[int], Policy]]] = MappingProxyType(
-    {"noop": lambda seed: NoopPolicy(), "random": RandomPolicy}
+    {"noop": lambda seed: NoopPolicy(), "random": RandomPolicy, "expert": ExpertPolicy}
 )
 """The built-in policies by name; each is made from a seed."""
 

@@ -1,0 +1,1 @@
+"""Proofs: long runs whose tables are committed in the documents."""

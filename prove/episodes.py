@@ -1,0 +1,77 @@
+"""Episodes of a policy, played in several processes, each summed up in one record."""
+
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
+from multiprocessing import get_context
+from typing import NamedTuple
+
+from assay.agents import make_policy
+from assay.crafter import ACHIEVEMENTS, World, warmup
+
+_BESIDE = ((1, 0), (-1, 0), (0, 1), (0, -1))
+_LAVA, _ZOMBIE = 7, 15
+"""Ids in the map of meaning."""
+
+
+class Played(NamedTuple):
+    """One episode."""
+
+    seed: int
+    unlocked: dict[str, int]
+    """The achievements, each with the step it came at."""
+    steps: int
+    ended: str
+    """`all unlocked`, `length`, or what took the last health."""
+    seconds: float
+    """Spent in the policy alone."""
+
+
+def play_many(
+    policy: str, seeds: Sequence[int], max_steps: int, processes: int
+) -> Iterator[Played]:
+    """Play one episode per seed, and yield them as they are finished."""
+    warmup()  # once, so that not every process compiles
+    play = partial(play_one, policy, max_steps=max_steps)
+    if processes == 1:
+        yield from map(play, seeds)
+        return
+    with get_context("spawn").Pool(processes) as pool:
+        yield from pool.imap_unordered(play, seeds, chunksize=4)
+
+
+def play_one(policy: str, seed: int, max_steps: int) -> Played:
+    """Play an episode to its end, or until there is nothing left to unlock."""
+    world, player = World(seed, length=max_steps), make_policy(policy, seed)
+    unlocked: dict[str, int] = {}
+    seconds, lost = 0.0, 0
+    while not world.done and len(unlocked) < len(ACHIEVEMENTS):
+        view = world.view()
+        started = time.perf_counter()
+        action = player.act(view)
+        seconds += time.perf_counter() - started
+        result = world.step(action)
+        unlocked.update(dict.fromkeys(result.unlocked, world.steps))
+        lost = view.inventory["health"] - world.inventory["health"]
+    if len(unlocked) == len(ACHIEVEMENTS):
+        ended = "all unlocked"
+    else:
+        ended = _cause(world, lost) if world.ended == "died" else "length"
+    return Played(seed, unlocked, world.steps, ended, seconds)
+
+
+def _cause(world: World, lost: int) -> str:
+    """What took the last health of a player who died."""
+    x, y = world.player_pos
+    whole, inventory = world.semantic(), world.inventory
+    if lost == 1:
+        for vital, cause in (("food", "hunger"), ("drink", "thirst"), ("energy", "fatigue")):
+            if inventory[vital] == 0:
+                return cause
+    size = len(whole)
+    beside = [
+        whole[x + dx, y + dy] for dx, dy in _BESIDE if 0 <= x + dx < size and 0 <= y + dy < size
+    ]
+    if _ZOMBIE in beside:
+        return "zombie"
+    return "lava" if _LAVA in beside and lost > 2 else "arrow"

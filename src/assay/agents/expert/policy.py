@@ -1,0 +1,110 @@
+"""The expert: what it does next is the first of its behaviours that has something to do."""
+
+from itertools import permutations
+from typing import Final
+
+from assay.crafter import View
+from assay.errors import UsageError
+
+from .combat import Combat
+from .crafting import Crafting
+from .garden import Garden
+from .goals import Goal
+from .memory import Memory
+from .needs import Needs
+from .shelter import Shelter
+from .terrain import LAVA, MOVE, NOOP, SLEEP, STEPS
+from .walker import Walker
+
+__all__ = ["ExpertPolicy"]
+
+_ORDERS: Final = tuple(permutations(range(4)))
+
+
+class ExpertPolicy:
+    """Plays by the rules it knows and the views it was given, and nothing else.
+
+    The seed only decides which of several equally good directions is taken.
+    """
+
+    def __init__(self, seed: int) -> None:
+        if not isinstance(seed, int) or seed < 0:
+            raise UsageError(f"seed {seed!r} is not allowed; give an int from 0")
+        self.goal = Goal.EXPLORE
+        """What the last action was for."""
+        self.memory = Memory()
+        walker = Walker(self.memory, _ORDERS[seed % len(_ORDERS)])
+        self._walker = walker
+        combat, needs = Combat(self.memory, walker), Needs(self.memory, walker)
+        shelter = Shelter(self.memory, walker)
+        garden = Garden(self.memory, walker, shelter)
+        crafting = Crafting(self.memory, walker)
+        self._combat, self._needs = combat, needs
+        self._shelter, self._garden, self._crafting = shelter, garden, crafting
+        self._behaviours = (
+            combat.defend,
+            shelter.rest,
+            self._night_shift,
+            combat.block,
+            self._prepare_for_night,
+            shelter.seek,
+            needs.urgent,
+            garden.start,
+            needs.usual,
+            combat.hunt,
+            garden.harvest,
+            garden.tend,
+            crafting.advance,
+            combat.seek_skeleton,
+            garden.stay,
+            self._explore,
+        )
+
+    def act(self, view: View) -> int:
+        """Return the next action; `goal` says what it is for."""
+        memory = self.memory
+        memory.see(view)
+        if memory.plants or self._walker.fence:
+            self._garden.guard()
+        self.goal, action = self._choose(view)
+        safe = action if view.sleeping else self._combat.dodge(action)
+        if safe != action:
+            self.goal, action = Goal.AVOID_ARROW, safe
+        if (
+            MOVE <= action < MOVE + 4
+            and memory.ground[memory.here + STEPS[action - MOVE]] == LAVA
+        ):
+            action = NOOP
+        memory.took(action)
+        return action
+
+    def _choose(self, view: View) -> tuple[Goal, int]:
+        if view.sleeping:
+            return Goal.SLEEP, SLEEP
+        for behaviour in self._behaviours:
+            choice = behaviour()
+            if choice is not None:
+                return choice
+        return self._shelter.hide() or (Goal.REST, NOOP)
+
+    def _prepare_for_night(self) -> tuple[Goal, int] | None:
+        dusk = 100 < self.memory.step % 300 < 152 and not self._shelter.heading
+        return self._needs.before_night() if dusk else None
+
+    def _night_shift(self) -> tuple[Goal, int] | None:
+        """While zombies wait outside, tunnel for minerals and new sights, or wait."""
+        if not self._shelter.besieged():
+            return None
+        walker = self._walker
+        walker.tunnelling = True
+        choice = self._crafting.underground()
+        if choice is None:
+            action = walker.explore()
+            choice = (Goal.REST, NOOP) if action is None else (Goal.EXPLORE, action)
+        walker.tunnelling = False
+        return choice
+
+    def _explore(self) -> tuple[Goal, int] | None:
+        pickaxe = self.memory.inventory["wood_pickaxe"] > 0
+        action = self._walker.explore(rock=pickaxe)
+        return None if action is None else (Goal.EXPLORE, action)

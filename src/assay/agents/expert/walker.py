@@ -1,0 +1,386 @@
+"""How the expert gets about: it plans a way, follows it, and turns to what it wants to use."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+
+from .memory import Memory
+from .paths import Way, costs, search
+from .terrain import (
+    ACROSS,
+    CORNER,
+    DO,
+    GRASS,
+    HIGH,
+    LAVA,
+    MOVE,
+    NOOP,
+    OPEN,
+    PLACE_STONE,
+    PLANT,
+    SAND,
+    STEPS,
+    STRIDE,
+    UNKNOWN,
+    WATER,
+    ZOMBIE,
+)
+
+__all__ = ["ARRIVED", "Walker"]
+
+ARRIVED: Final = -1
+"""In place of an action: the end of the way is reached, `Walker.target` says what for."""
+
+_PICKAXES: Final = ("wood_pickaxe", "stone_pickaxe", "iron_pickaxe")
+_DARK: Final = 0.5
+"""Below this much daylight ways do not lead onto grass, where the zombies are."""
+_PLAN_AGAIN: Final = 12
+"""After this many steps a way is planned anew, with what was seen since."""
+_TRY_AGAIN: Final = 6
+"""For this many steps a search that found nothing is not repeated, then for twice as many."""
+_ROCKY: Final = 8
+"""So many cells of rock in view promise minerals."""
+_WORTH_SEEING: Final = 8
+"""So many unknown cells in view make a cell worth exploring from."""
+_WIDE: Final = 20
+"""So many make it a good one."""
+
+_DANGER: Final = (8, 8, 6, 3, 2)
+"""What a step to a cell near a zombie costs more, by its distance from the zombie."""
+_AROUND: Final = tuple(
+    (dx * STRIDE + dy, _DANGER[abs(dx) + abs(dy)])
+    for dx in range(-4, 5)
+    for dy in range(-4, 5)
+    if abs(dx) + abs(dy) < len(_DANGER)
+)
+"""The cells around a zombie, and what they cost more."""
+
+Goal = Callable[[int], int]
+
+
+class Walker:
+    """Turns places to be into moves."""
+
+    def __init__(self, memory: Memory, order: Sequence[int]) -> None:
+        self.memory = memory
+        self.order = tuple(order)
+        """The directions in the order in which ties are broken."""
+        self.steps = tuple(STEPS[d] for d in self.order)
+        self.fence: set[int] = set()
+        """Stones that must stay where they are."""
+        self.walls: set[int] = set()
+        """The sides of a burrow that is being built, which must stay as they are."""
+        self.tunnelling = False
+        """Whether ways lead through rock only, and never next to grass or sand."""
+        self.target = 0
+        """What the goal function answered at the end of the present way."""
+        self._key = ""
+        self._way = Way([], 0)
+        self._planned = 0
+        self._from = 0
+        self._failed: dict[str, tuple[int, int]] = {}
+        """For searches that found nothing: until when they rest, and for how long."""
+
+    def cost(self, *, anywhere: bool = False) -> bytes:
+        """What a step onto each material costs with the present inventory.
+
+        In the dark grass is out of bounds, except for who stands on it, starves, or has
+        to go `anywhere`.
+        """
+        inventory = self.memory.inventory
+        tools = frozenset(name for name in _PICKAXES if inventory[name])
+        memory = self.memory
+        off_grass = (
+            memory.daylight < _DARK
+            and not anywhere
+            and memory.ground[memory.here] != GRASS
+            and min(inventory["food"], inventory["drink"]) > 0
+        )
+        return costs(tools, inventory["stone"] > 0, off_grass)
+
+    def blocked(self, cell: int) -> bool:
+        """Whether something stands on a cell, or it must not be touched."""
+        memory = self.memory
+        if cell in memory.things or cell in memory.plants:
+            return True
+        return cell in self.fence or cell in self.walls
+
+    def approach(
+        self,
+        key: str,
+        goal: Goal,
+        *,
+        limit: int = 1000,
+        breach: bool = False,
+        anywhere: bool = False,
+    ) -> int | None:
+        """The next action on the way to a cell where `goal` does not answer 0.
+
+        ARRIVED at its end, None without a way. Ways are kept by `key` while they are good.
+        With `breach` fences may be dug through; for `anywhere` see `cost`.
+        """
+        memory = self.memory
+        if self.tunnelling:
+            key = f"tunnel: {key}"
+        until, pause = self._failed.get(key, (-1, _TRY_AGAIN))
+        if until > memory.step:
+            return None
+        cost = self.cost(anywhere=anywhere)
+        if key != self._key or not self._still_good(goal, cost, breach):
+            blocked = {*memory.things, *memory.plants, *self.walls}
+            if not breach:
+                blocked |= self.fence
+            way = search(
+                self._rock() if self.tunnelling else memory.ground,
+                memory.here,
+                cost,
+                blocked,
+                self._danger(),
+                goal,
+                self.steps,
+                limit,
+            )
+            if way is None:
+                self._failed[key] = memory.step + pause, min(2 * pause, 200)
+                self._key = ""
+                return None
+            self._failed.pop(key, None)
+            self._way, self._key, self._planned = way, key, memory.step
+        self._from = memory.here
+        self.target = self._way.target
+        cells = self._way.cells
+        return self.step_to(cells[-1]) if cells else ARRIVED
+
+    def _rock(self) -> bytearray:
+        """The map without the cells that touch grass or sand."""
+        ground = np.frombuffer(self.memory.ground, np.uint8)
+        outside = (ground == GRASS) | (ground == SAND)
+        touched = outside.copy()
+        for step in STEPS:
+            touched |= np.roll(outside, step)
+        return bytearray(np.where(touched, UNKNOWN, ground).astype(np.uint8).tobytes())
+
+    def _danger(self) -> dict[int, int]:
+        """What cells near zombies cost more."""
+        danger: dict[int, int] = {}
+        for cell, thing in self.memory.things.items():
+            if thing == ZOMBIE:
+                for offset, price in _AROUND:
+                    near = cell + offset
+                    danger[near] = max(danger.get(near, 0), price)
+        return danger
+
+    def _still_good(self, goal: Goal, cost: bytes, breach: bool) -> bool:
+        memory, cells = self.memory, self._way.cells
+        if cells and memory.here == cells[-1]:
+            cells.pop()
+        elif memory.here != self._from:
+            return False
+        if memory.step - self._planned > _PLAN_AGAIN or memory.zombie_near:
+            return False
+        if not cells:
+            return goal(memory.here) == self._way.target
+        after = cells[-1]
+        if self.tunnelling and any(memory.ground[after + s] in (GRASS, SAND) for s in STEPS):
+            return False
+        if not cost[memory.ground[after]] or after in memory.things or after in memory.plants:
+            return False
+        if after in self.walls or (after in self.fence and not breach):
+            return False
+        return goal(cells[0]) == self._way.target
+
+    def step_to(self, cell: int) -> int:
+        """The action that leads onto a neighbouring cell, or makes way for it."""
+        memory = self.memory
+        direction = self.direction(cell)
+        ground = memory.ground[cell]
+        if OPEN[ground] or memory.facing != direction:
+            return NOOP if ground == LAVA else MOVE + direction
+        return PLACE_STONE if ground == WATER else DO
+
+    def direction(self, cell: int) -> int:
+        """The direction of a neighbouring cell."""
+        return STEPS.index(cell - self.memory.here)
+
+    def use(self, cell: int) -> int:
+        """The action that uses a neighbouring cell, or turns to it.
+
+        Only for cells the player cannot walk onto: a move towards those only turns it.
+        """
+        return DO if self.memory.ahead == cell else MOVE + self.direction(cell)
+
+    def beside(self, wanted: bytes) -> Goal:
+        """A goal: next to a material of a table."""
+        ground, steps, blocked = self.memory.ground, self.steps, self.blocked
+
+        def goal(cell: int) -> int:
+            for step in steps:
+                if wanted[ground[cell + step]] and not blocked(cell + step):
+                    return cell + step
+            return 0
+
+        return goal
+
+    def beside_any(self, cells: dict[int, int] | set[int]) -> Goal:
+        """A goal: next to one of some cells."""
+        steps = self.steps
+
+        def goal(cell: int) -> int:
+            for step in steps:
+                if cell + step in cells:
+                    return cell + step
+            return 0
+
+        return goal
+
+    def run_up_to(self, wanted: Callable[[int], bool]) -> Goal:
+        """A goal: one step before a cell from which an open cell is faced.
+
+        Who moves towards an open cell walks onto it. To face it, one has to come from
+        the other side. The answer is the cell to step onto next.
+        """
+        memory, steps = self.memory, self.steps
+
+        def goal(cell: int) -> int:
+            for step in steps:
+                stand = cell + step
+                if (
+                    wanted(stand + step)
+                    and OPEN[memory.ground[stand]]
+                    and not self.blocked(stand)
+                ):
+                    return stand
+            return 0
+
+        return goal
+
+    def face(
+        self, key: str, wanted: Callable[[int], bool], *, anywhere: bool = False
+    ) -> int | None:
+        """The next action towards facing an open cell that is wanted; ARRIVED when faced."""
+        if wanted(self.memory.ahead):
+            return ARRIVED
+        action = self.approach(key, self.run_up_to(wanted), anywhere=anywhere)
+        return self.step_to(self.target) if action == ARRIVED else action
+
+    def explore(self, *, rock: bool = False) -> int | None:
+        """The next action towards cells that were never seen, with `rock` near rock first."""
+        places = [
+            ("explore", _WIDE, 0, 60),
+            ("explore edges", _WORTH_SEEING, 0, 1000),
+            ("explore rest", 1, 0, 1000),
+        ]
+        if rock:
+            places.insert(0, ("explore rock", _WIDE, _ROCKY, 60))
+        for key, least, rocky, limit in places:
+            action = self.approach(key, self._overlooking(least, rocky), limit=limit)
+            if action is not None:
+                return NOOP if action == ARRIVED else action
+        return None
+
+    def explore_near(self, centre: int, radius: int) -> int | None:
+        """The same, without going further than `radius` from a cell."""
+        x, y = divmod(centre, STRIDE)
+        overlooking = self._overlooking(_WORTH_SEEING)
+
+        def goal(cell: int) -> int:
+            far = abs(cell // STRIDE - x) + abs(cell % STRIDE - y)
+            return overlooking(cell) if far <= radius else 0
+
+        action = self.approach("explore near", goal, limit=2 * radius)
+        return NOOP if action == ARRIVED else action
+
+    def patrol(self, stale: int = 250) -> int | None:
+        """The next action towards grass that was never seen, else not for long."""
+        memory = self.memory
+        ground, visited, block = memory.ground, memory.visited, memory.block
+        wide, narrow = self._overlooking(_WIDE), self._overlooking(_WORTH_SEEING)
+
+        def meadow(cell: int) -> int:
+            if ground[cell] != GRASS or not wide(cell):
+                return 0
+            return cell if memory.grass_around(cell) >= _WIDE else 0
+
+        def unseen(cell: int) -> int:
+            return narrow(cell) if ground[cell] == GRASS else 0
+
+        def unvisited(cell: int) -> int:
+            long_ago = memory.step - visited.get(block(cell), -10_000) > stale
+            return cell if ground[cell] == GRASS and long_ago else 0
+
+        for key, goal in (
+            ("patrol", meadow),
+            ("patrol edges", unseen),
+            ("patrol again", unvisited),
+        ):
+            action = self.approach(key, goal)
+            if action is not None:
+                return NOOP if action == ARRIVED else action
+        return None
+
+    def _overlooking(self, least: int, rocky: int = 0) -> Goal:
+        ground, rock_around = self.memory.ground, self.memory.rock_around
+        reach = (ACROSS // 2 * STRIDE, -(ACROSS // 2) * STRIDE, HIGH // 2, -(HIGH // 2))
+        corners = (CORNER, -CORNER, CORNER + HIGH - 1, -CORNER - HIGH + 1)
+        spots = (*reach, *corners)
+
+        def goal(cell: int) -> int:
+            for spot in spots:
+                if ground[cell + spot] == UNKNOWN:
+                    break
+            else:
+                return 0
+            left = cell + CORNER
+            unknown = 0
+            for at in range(left, left + ACROSS * STRIDE, STRIDE):
+                unknown += ground.count(UNKNOWN, at, at + HIGH)
+            return cell if unknown >= least and rock_around(cell) >= rocky else 0
+
+        return goal
+
+    def make_room(self, keep_near: Callable[[int], bool]) -> int | None:
+        """An action towards facing a cell to place something on; ARRIVED when facing one.
+
+        Stays where `keep_near` holds for the player's cell.
+        """
+        memory = self.memory
+        ground, here = memory.ground, memory.here
+        cost = self.cost()
+        if OPEN[ground[memory.ahead]] and not self.blocked(memory.ahead):
+            return ARRIVED
+        for d in (memory.facing, *self.order):
+            cell = here + STEPS[d]
+            if self.blocked(cell):
+                continue
+            if OPEN[ground[cell]]:
+                beyond = cell + STEPS[d]
+                if keep_near(cell) and OPEN[ground[beyond]] and not self.blocked(beyond):
+                    return MOVE + d
+            elif cost[ground[cell]] and ground[cell] != WATER:
+                return DO if memory.facing == d else MOVE + d
+        for d in self.order:
+            cell = here + STEPS[d]
+            if OPEN[ground[cell]] and not self.blocked(cell) and keep_near(cell):
+                return MOVE + d
+        return None
+
+    def enclosed(self, most: int = 60) -> bool:
+        """Whether no creature can get to the player."""
+        memory = self.memory
+        ground = memory.ground
+        seen, edge = {memory.here}, [memory.here]
+        while edge:
+            cell = edge.pop()
+            for step in STEPS:
+                near = cell + step
+                if near in seen or memory.things.get(near) == PLANT:
+                    continue
+                if OPEN[ground[near]]:
+                    if len(seen) >= most or near in memory.things:
+                        return False
+                    seen.add(near)
+                    edge.append(near)
+                elif ground[near] in (UNKNOWN, LAVA):
+                    return False
+        return True
