@@ -42,6 +42,7 @@ def _count(text: str) -> int:
 
 def _run(asked: argparse.Namespace) -> int:
     # Late, because all of them import assay, which must find its cache folder set.
+    from . import rows_text
     from .machine import load_average, this_machine
     from .measure import measure
     from .table import as_json, print_results, verdict
@@ -78,6 +79,8 @@ def _run(asked: argparse.Namespace) -> int:
     else:
         print(f"load average after: {load_after}; {seconds:.0f} s\n")
         print_results(results)
+        if any(topic is rows_text.TOPIC for topic, _ in results):
+            print("", *rows_text.token_lines(), sep="\n")
         print(f"\n{verdict(results)}")
     problems = {row.problem for _, rows in results for row in rows} - {None}
     return int(bool(problems - {*missing.values()}))

@@ -5,12 +5,14 @@ from typing import Final
 
 from . import (
     rows_batches,
+    rows_doors,
     rows_looks,
     rows_resets,
     rows_service,
     rows_starts,
     rows_states,
     rows_steps,
+    rows_text,
 )
 from .measure import Row, Topic
 from .processes import PEERS_PYTHON
@@ -24,7 +26,10 @@ TOPICS: Final = (
     rows_batches.TOPIC,
     rows_batches.OPTIMISTIC,
     rows_states.TOPIC,
+    rows_text.TOPIC,
     rows_service.TOPIC,
+    rows_doors.GYMNASIUM,
+    rows_doors.EXPERT,
     rows_starts.FIRST,
     rows_starts.SECOND,
 )

@@ -20,6 +20,8 @@ from .episodes import Played, play_many
 _RESAMPLES = 10_000
 _Z = 1.959963984540054
 """Half the width of a 95 % interval, in deviations of a normal distribution."""
+_EARLY = 1000
+"""The tests in CI play so many steps."""
 _HUMAN_SCORE, _HUMAN_ACHIEVEMENTS = 50.5, 14
 
 
@@ -71,6 +73,8 @@ class Report(NamedTuple):
     """The step at which half of those who reached an achievement had it."""
     score: Interval
     achievements: float
+    early: tuple[float, float]
+    """Achievements within the first 1,000 steps: mean and standard deviation."""
     steps: float
     endings: dict[str, int]
     decision_microseconds: float
@@ -102,12 +106,18 @@ def report(
         median_steps={n: float(np.median(s)) if s else None for n, s in came.items()},
         score=score_interval(success_N_A),
         achievements=float(success_N_A.sum(axis=1).mean()),
+        early=_early(played),
         steps=steps / len(played),
         endings=dict(Counter(one.ended for one in played).most_common()),
         decision_microseconds=1e6 * sum(one.seconds for one in played) / steps,
         seconds=seconds,
         processes=processes,
     )
+
+
+def _early(played: Sequence[Played]) -> tuple[float, float]:
+    counts = [sum(step <= _EARLY for step in one.unlocked.values()) for one in played]
+    return float(np.mean(counts)), float(np.std(counts, ddof=min(1, len(counts) - 1)))
 
 
 def table(found: Report) -> str:
@@ -119,9 +129,11 @@ def table(found: Report) -> str:
         f"| Crafter score | {found.score.point:.1f} "
         f"({found.score.low:.1f} to {found.score.high:.1f}; human 50.5) |",
         f"| mean achievements | {found.achievements:.2f} of 22 (human 13.9) |",
+        f"| of them within {_EARLY:,} steps | {found.early[0]:.2f} "
+        f"(standard deviation {found.early[1]:.2f}) |",
         f"| mean steps | {found.steps:,.0f} (at most {found.max_steps:,}; "
         "an episode also ends once all 22 are unlocked: nothing more can be gained) |",
-        f"| time per decision | {found.decision_microseconds:.0f} µs |",
+        f"| CPU time per decision | {found.decision_microseconds:.0f} µs |",
         f"| wall time | {found.seconds:,.0f} s on {found.processes} processes |",
         "",
         "| how episodes ended | share |",

@@ -120,6 +120,18 @@ def test_it_knows_where_it_is_and_what_it_has_achieved(seed: int) -> None:
     assert policy.memory.done <= achieved
 
 
+def test_it_follows_when_another_hand_leads_for_a_while() -> None:
+    world, policy = World(4), ExpertPolicy(4)
+    x, y = world.player_pos
+    for name in ("move_left", "move_up", "noop", "move_right") * 10:
+        policy.act(world.view())
+        policy.took(ACTIONS.index(name))
+        world.step(name)
+    policy.act(world.view())
+    moved_x, moved_y = world.player_pos[0] - x, world.player_pos[1] - y
+    assert policy.memory.here - START == moved_x * STRIDE + moved_y
+
+
 def test_every_decision_has_a_goal_of_the_vocabulary() -> None:
     world, policy = World(5), ExpertPolicy(5)
     seen = set()

@@ -118,6 +118,7 @@ def test_a_port_that_is_taken_is_told_in_one_line(fails: Callable[..., str]) -> 
     [
         (["--host", "no.such.host.invalid"], ["no.such.host.invalid", "--host"]),
         (["--host", "192.0.2.1"], ["192.0.2.1", "--host"]),
+        (["--host", ""], ["host is empty"]),
         (["--port", "70000"], ["70000", "--port"]),
         (["--max-instances", "0"], ["0", "--max-instances"]),
         (["--idle-timeout", "0"], ["0", "--idle-timeout"]),

@@ -167,6 +167,8 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 def _bind(host: str, port: int) -> socket.socket:
+    if not host:  # which would mean every address there is
+        raise UsageError("the host is empty; give one, for example 127.0.0.1")
     try:
         found = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

@@ -2,13 +2,11 @@
 
 from .goals import Goal
 from .memory import Memory
-from .terrain import MOVE, NOOP, PLACE_STONE, SKELETON, STEPS, STRIDE, ZOMBIE
+from .terrain import MOVE, NOOP, PLACE_STONE, SKELETON, STEPS, ZOMBIE
 from .walker import ARRIVED, Walker
 
 __all__ = ["Combat"]
 
-_CLOSE = 5
-"""Zombies this near count as an attack."""
 _PATIENCE = 25
 """A skeleton that runs is chased for so many steps, then left alone for a while."""
 
@@ -40,26 +38,6 @@ class Combat:
                 if things.get(memory.here + step) == kind:
                     return goal, self.walker.use(memory.here + step)
         return None
-
-    def flee(self) -> Choice | None:
-        """Run from more zombies than can be beaten one after the other."""
-        memory = self.memory
-        zombies = [
-            divmod(cell, STRIDE)
-            for cell, thing in memory.things.items()
-            if thing == ZOMBIE and memory.distance(cell) <= _CLOSE
-        ]
-        few = 2 if memory.inventory["health"] > 5 else 1
-        if len(zombies) <= few or self.walker.enclosed():
-            return None
-
-        def goal(cell: int) -> int:
-            x, y = divmod(cell, STRIDE)
-            near = any(abs(x - zx) + abs(y - zy) <= _CLOSE + 1 for zx, zy in zombies)
-            return 0 if near else cell
-
-        action = self.walker.approach("flee", goal, limit=60, anywhere=True)
-        return None if action is None or action == ARRIVED else (Goal.FLEE, action)
 
     def block(self) -> Choice | None:
         """Put a stone before a zombie that comes straight on.

@@ -2,6 +2,7 @@
 
 from .goals import Goal
 from .memory import Memory
+from .scout import explore_near
 from .shelter import Shelter
 from .terrain import DO, GRASS, NOOP, OPEN, PLACE_PLANT, PLACE_STONE, STEPS
 from .walker import ARRIVED, Walker
@@ -124,7 +125,7 @@ class Garden:
             action = self.walker.approach("stay", goal)
             if action is not None and action != ARRIVED:
                 return Goal.WAIT_FOR_PLANT, action
-        action = self.walker.explore_near(plant, _REACH - 2)
+        action = explore_near(self.walker, plant, _REACH - 2)
         if action is not None:
             return Goal.EXPLORE, action
         return self.shelter.hide() or (Goal.WAIT_FOR_PLANT, NOOP)

@@ -56,8 +56,6 @@ class Goal(StrEnum):
     """Facing or chasing a zombie."""
     FIGHT_SKELETON = "fight skeleton"
     """Facing or chasing a skeleton."""
-    FLEE = "flee from zombies"
-    """Running from several zombies at once."""
     AVOID_ARROW = "avoid arrow"
     """Stepping out of the way of an arrow, or stopping it with a stone."""
     BUILD_SHELTER = "build shelter"

@@ -2,6 +2,7 @@
 
 from .goals import Goal
 from .memory import Memory
+from .scout import explore, patrol
 from .terrain import WATER, table_of
 from .walker import ARRIVED, Walker
 
@@ -76,8 +77,8 @@ class Needs:
             return choice
         if "eat_cow" not in memory.done:
             return self.eat(limit=12)
-        if food <= 7:
-            return self.eat(limit=25 if food <= 4 or (evening and food <= 6) else 15 - 2 * food)
+        if food <= 6:
+            return self.eat(limit=25 if food <= 4 or evening else 10 if food == 5 else 6)
         return None
 
     def drink(self, limit: int = 1000) -> Choice | None:
@@ -111,11 +112,11 @@ class Needs:
     def _find_water(self) -> Choice | None:
         if self.memory.knows(WATER) and self.memory.daylight < 0.5:
             return None  # it is out of reach only until the morning
-        action = self.walker.explore()
+        action = explore(self.walker)
         return None if action is None else (Goal.FIND_WATER, action)
 
     def _find_food(self) -> Choice | None:
-        action = self.walker.patrol()
+        action = patrol(self.walker)
         if action is None:
-            action = self.walker.explore()
+            action = explore(self.walker)
         return None if action is None else (Goal.FIND_FOOD, action)

@@ -12,6 +12,7 @@ from .garden import Garden
 from .goals import Goal
 from .memory import Memory
 from .needs import Needs
+from .scout import explore
 from .shelter import Shelter
 from .terrain import LAVA, MOVE, NOOP, SLEEP, STEPS
 from .walker import Walker
@@ -78,6 +79,10 @@ class ExpertPolicy:
         memory.took(action)
         return action
 
+    def took(self, action: int) -> None:
+        """Say which action was carried out, if it was not the one that `act` returned."""
+        self.memory.took(action)
+
     def _choose(self, view: View) -> tuple[Goal, int]:
         if view.sleeping:
             return Goal.SLEEP, SLEEP
@@ -99,12 +104,12 @@ class ExpertPolicy:
         walker.tunnelling = True
         choice = self._crafting.underground()
         if choice is None:
-            action = walker.explore()
+            action = explore(walker)
             choice = (Goal.REST, NOOP) if action is None else (Goal.EXPLORE, action)
         walker.tunnelling = False
         return choice
 
     def _explore(self) -> tuple[Goal, int] | None:
         pickaxe = self.memory.inventory["wood_pickaxe"] > 0
-        action = self._walker.explore(rock=pickaxe)
+        action = explore(self._walker, rock=pickaxe)
         return None if action is None else (Goal.EXPLORE, action)

@@ -8,11 +8,8 @@ import numpy as np
 from .memory import Memory
 from .paths import Way, costs, search
 from .terrain import (
-    ACROSS,
-    CORNER,
     DO,
     GRASS,
-    HIGH,
     LAVA,
     MOVE,
     NOOP,
@@ -27,7 +24,7 @@ from .terrain import (
     ZOMBIE,
 )
 
-__all__ = ["ARRIVED", "Walker"]
+__all__ = ["ARRIVED", "Test", "Walker"]
 
 ARRIVED: Final = -1
 """In place of an action: the end of the way is reached, `Walker.target` says what for."""
@@ -39,13 +36,6 @@ _PLAN_AGAIN: Final = 12
 """After this many steps a way is planned anew, with what was seen since."""
 _TRY_AGAIN: Final = 6
 """For this many steps a search that found nothing is not repeated, then for twice as many."""
-_ROCKY: Final = 8
-"""So many cells of rock in view promise minerals."""
-_WORTH_SEEING: Final = 8
-"""So many unknown cells in view make a cell worth exploring from."""
-_WIDE: Final = 20
-"""So many make it a good one."""
-
 _DANGER: Final = (8, 8, 6, 3, 2)
 """What a step to a cell near a zombie costs more, by its distance from the zombie."""
 _AROUND: Final = tuple(
@@ -56,7 +46,8 @@ _AROUND: Final = tuple(
 )
 """The cells around a zombie, and what they cost more."""
 
-Goal = Callable[[int], int]
+Test = Callable[[int], int]
+"""What a way is to lead to: not 0 for cells where it may end."""
 
 
 class Walker:
@@ -109,7 +100,7 @@ class Walker:
     def approach(
         self,
         key: str,
-        goal: Goal,
+        goal: Test,
         *,
         limit: int = 1000,
         breach: bool = False,
@@ -171,7 +162,7 @@ class Walker:
                     danger[near] = max(danger.get(near, 0), price)
         return danger
 
-    def _still_good(self, goal: Goal, cost: bytes, breach: bool) -> bool:
+    def _still_good(self, goal: Test, cost: bytes, breach: bool) -> bool:
         memory, cells = self.memory, self._way.cells
         if cells and memory.here == cells[-1]:
             cells.pop()
@@ -210,7 +201,7 @@ class Walker:
         """
         return DO if self.memory.ahead == cell else MOVE + self.direction(cell)
 
-    def beside(self, wanted: bytes) -> Goal:
+    def beside(self, wanted: bytes) -> Test:
         """A goal: next to a material of a table."""
         ground, steps, blocked = self.memory.ground, self.steps, self.blocked
 
@@ -222,7 +213,7 @@ class Walker:
 
         return goal
 
-    def beside_any(self, cells: dict[int, int] | set[int]) -> Goal:
+    def beside_any(self, cells: dict[int, int] | set[int]) -> Test:
         """A goal: next to one of some cells."""
         steps = self.steps
 
@@ -234,7 +225,7 @@ class Walker:
 
         return goal
 
-    def run_up_to(self, wanted: Callable[[int], bool]) -> Goal:
+    def run_up_to(self, wanted: Callable[[int], bool]) -> Test:
         """A goal: one step before a cell from which an open cell is faced.
 
         Who moves towards an open cell walks onto it. To face it, one has to come from
@@ -263,81 +254,6 @@ class Walker:
             return ARRIVED
         action = self.approach(key, self.run_up_to(wanted), anywhere=anywhere)
         return self.step_to(self.target) if action == ARRIVED else action
-
-    def explore(self, *, rock: bool = False) -> int | None:
-        """The next action towards cells that were never seen, with `rock` near rock first."""
-        places = [
-            ("explore", _WIDE, 0, 60),
-            ("explore edges", _WORTH_SEEING, 0, 1000),
-            ("explore rest", 1, 0, 1000),
-        ]
-        if rock:
-            places.insert(0, ("explore rock", _WIDE, _ROCKY, 60))
-        for key, least, rocky, limit in places:
-            action = self.approach(key, self._overlooking(least, rocky), limit=limit)
-            if action is not None:
-                return NOOP if action == ARRIVED else action
-        return None
-
-    def explore_near(self, centre: int, radius: int) -> int | None:
-        """The same, without going further than `radius` from a cell."""
-        x, y = divmod(centre, STRIDE)
-        overlooking = self._overlooking(_WORTH_SEEING)
-
-        def goal(cell: int) -> int:
-            far = abs(cell // STRIDE - x) + abs(cell % STRIDE - y)
-            return overlooking(cell) if far <= radius else 0
-
-        action = self.approach("explore near", goal, limit=2 * radius)
-        return NOOP if action == ARRIVED else action
-
-    def patrol(self, stale: int = 250) -> int | None:
-        """The next action towards grass that was never seen, else not for long."""
-        memory = self.memory
-        ground, visited, block = memory.ground, memory.visited, memory.block
-        wide, narrow = self._overlooking(_WIDE), self._overlooking(_WORTH_SEEING)
-
-        def meadow(cell: int) -> int:
-            if ground[cell] != GRASS or not wide(cell):
-                return 0
-            return cell if memory.grass_around(cell) >= _WIDE else 0
-
-        def unseen(cell: int) -> int:
-            return narrow(cell) if ground[cell] == GRASS else 0
-
-        def unvisited(cell: int) -> int:
-            long_ago = memory.step - visited.get(block(cell), -10_000) > stale
-            return cell if ground[cell] == GRASS and long_ago else 0
-
-        for key, goal in (
-            ("patrol", meadow),
-            ("patrol edges", unseen),
-            ("patrol again", unvisited),
-        ):
-            action = self.approach(key, goal)
-            if action is not None:
-                return NOOP if action == ARRIVED else action
-        return None
-
-    def _overlooking(self, least: int, rocky: int = 0) -> Goal:
-        ground, rock_around = self.memory.ground, self.memory.rock_around
-        reach = (ACROSS // 2 * STRIDE, -(ACROSS // 2) * STRIDE, HIGH // 2, -(HIGH // 2))
-        corners = (CORNER, -CORNER, CORNER + HIGH - 1, -CORNER - HIGH + 1)
-        spots = (*reach, *corners)
-
-        def goal(cell: int) -> int:
-            for spot in spots:
-                if ground[cell + spot] == UNKNOWN:
-                    break
-            else:
-                return 0
-            left = cell + CORNER
-            unknown = 0
-            for at in range(left, left + ACROSS * STRIDE, STRIDE):
-                unknown += ground.count(UNKNOWN, at, at + HIGH)
-            return cell if unknown >= least and rock_around(cell) >= rocky else 0
-
-        return goal
 
     def make_room(self, keep_near: Callable[[int], bool]) -> int | None:
         """An action towards facing a cell to place something on; ARRIVED when facing one.
