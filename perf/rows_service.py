@@ -43,7 +43,7 @@ def _address(*command: str) -> str:
 
 
 def _ours() -> str:
-    return _address("-m", "assay", "serve", "--port", "0", "--json")
+    return _address("-m", "assay", "serve", "--port", "0", "--max-instances", "50000", "--json")
 
 
 def _stub() -> str:

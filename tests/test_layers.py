@@ -20,13 +20,16 @@ HOMES = {
     "crafter": {"crafter"},
     "cyclopts": {"cli"},
     "duckdb": {"traces"},
+    "gymnasium": {"crafter", "training"},
     "llvmlite": {"crafter"},
     "matplotlib": {"report"},
     "numba": {"crafter"},
     "plotly": {"report"},
     "rich": {"cli", "report"},
     "scipy": {"stats"},
+    "starlette": {"service", "serving"},
     "torch": {"finetune", "training"},
+    "uvicorn": {"service", "serving"},
 }
 
 

@@ -122,6 +122,7 @@ def test_the_reference_is_the_default() -> None:
         ({"tree_chanse": 0.1}, "unknown parameter 'tree_chanse'; did you mean 'tree_chance'"),
         ({"tree_chance": 1.5}, r"tree_chance = 1.5 .* from 0 to 1"),
         ({"tree_chance": float("nan")}, "tree_chance = nan"),
+        ({"tree_chance": 10**400}, "tree_chance = 1000"),
         ({"tree_chance": "much"}, "tree_chance = 'much'"),
         ({"tree_chance": True}, "tree_chance = True"),
         ({"start_radius": -1}, "start_radius = -1"),

@@ -84,6 +84,7 @@ def test_what_a_world_shows_has_every_name() -> None:
     assert (world.steps, world.done, world.ended, world.sleeping) == (0, False, None, False)
     assert world.semantic().shape == (64, 64)
     assert world.semantic()[world.player_pos] == 13
+    assert np.array_equal(world.materials(), Saved.read(world.snapshot()).materials)
     words, position = world.rng_state()
     assert words.shape == (624,)
     assert words.dtype == np.uint32

@@ -59,14 +59,24 @@ class Difficulty:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             low, high = _allowed(field.name)
-            good = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if not good or not math.isfinite(value) or not low <= value <= high:
+            number = _number(value)
+            if not low <= number <= high:
                 raise UsageError(
                     f"difficulty: {field.name} = {value!r} is not allowed; "
                     f"give a number from {low:g} to {high:g}"
                 )
             # Adding zero turns -0.0 into 0.0: equal difficulties have equal bytes.
-            object.__setattr__(self, field.name, float(value) + 0.0)
+            object.__setattr__(self, field.name, number + 0.0)
+
+
+def _number(value: object) -> float:
+    """The value as a float; what is none becomes NaN, which no range allows."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
 
 
 def _allowed(name: str) -> tuple[float, float]:

@@ -285,6 +285,11 @@ class World:
         semantic(self._address, canvas.ctypes.data)
         return canvas
 
+    def materials(self) -> NDArray[np.uint8]:
+        """What every cell is made of, (64, 64) indexed [x, y]; ids into `MATERIALS`."""
+        ringed = section(self._block, "materials").reshape(AREA + 2, AREA + 2)
+        return ringed[1:-1, 1:-1].astype(np.uint8)
+
     def render(self, size: int | tuple[int, int] = 64) -> NDArray[np.uint8]:
         """A picture of what the player sees, (height, width, 3)."""
         return render(self.view(), size, noise_seed=self.seed)

@@ -2,12 +2,7 @@
 
 from typing import Any
 
-import numpy as np
-
 from assay.crafter import ACHIEVEMENTS, Ended, World
-from assay.crafter.engine.packing import MATERIALS_AT, ORDER_AT
-from assay.crafter.rules import AREA
-from assay.errors import WorldFull
 
 from .instances import Instance
 
@@ -25,7 +20,9 @@ def observe(instance: Instance) -> dict[str, Any]:
         "player_position": world.player_pos,
         "player_direction": world.facing,
         "semantic_map": world.semantic().tolist() if "semantic_map" in include else None,
-        "world_material_map": _materials(world) if "world_material_map" in include else None,
+        "world_material_map": world.materials().tolist()
+        if "world_material_map" in include
+        else None,
         "observation_image": world.render().tolist()
         if "observation_image" in include
         else None,
@@ -38,16 +35,6 @@ def observe(instance: Instance) -> dict[str, Any]:
         "terminated": ended is Ended.DIED,
         "truncated": done and ended is not Ended.DIED,
     }
-
-
-def _materials(world: World) -> list[list[int]] | None:
-    """The ground alone; a world tells it in its snapshot only."""
-    try:
-        saved = np.frombuffer(world.snapshot(), np.uint8)
-    except WorldFull:
-        return None
-    grid: list[list[int]] = saved[MATERIALS_AT:ORDER_AT].reshape(AREA, AREA).tolist()
-    return grid
 
 
 def _view(world: World) -> dict[str, Any]:
