@@ -15,7 +15,7 @@ from .reference import Headless
 
 __all__ = ["TOPIC"]
 
-_WORLDS: Final = 12
+_WORLDS: Final = 8
 _REPEATS: Final = 8
 """How often we play the games of a round: once is over too soon to measure well."""
 _OTHERS: Final = 48
