@@ -24,10 +24,12 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def make(where: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    # A `make` that runs the tests hands its own level and flags on.
+    clean = {name: value for name, value in os.environ.items() if "MAKE" not in name}
     return subprocess.run(
         ["make", f"PYTHON={sys.executable}", *arguments],
         cwd=where,
-        env={**os.environ, **environment},
+        env={**clean, **environment},
         capture_output=True,
         text=True,
         check=False,
