@@ -1,30 +1,14 @@
 """The PyPI package `crafter`, as it is and made comparable."""
 
-import collections
 from typing import Any
 
 import crafter
-import crafter.engine
 import numpy as np
 from numpy.typing import NDArray
 
+from tests.crafter.reference import OrderedWorld
+
 __all__ = ["Headless", "draw"]
-
-
-class _Ordered(dict[Any, None]):
-    """A set that iterates in the order of insertion."""
-
-    def add(self, member: Any) -> None:
-        self[member] = None
-
-    def remove(self, member: Any) -> None:
-        del self[member]
-
-
-class _OrderedWorld(crafter.engine.World):  # type: ignore[misc]
-    def reset(self, seed: int | None = None) -> None:
-        super().reset(seed)
-        self._chunks: dict[Any, _Ordered] = collections.defaultdict(_Ordered)
 
 
 class Headless(crafter.Env):  # type: ignore[misc]
@@ -36,7 +20,7 @@ class Headless(crafter.Env):  # type: ignore[misc]
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed=seed)
-        self._world.__class__ = _OrderedWorld
+        self._world.__class__ = OrderedWorld
 
     def render(self, size: Any = None) -> None:
         """Draw nothing."""

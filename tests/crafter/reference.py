@@ -12,7 +12,7 @@ from typing import Any
 import crafter
 import crafter.engine
 
-__all__ = ["Reference"]
+__all__ = ["OrderedWorld", "Reference"]
 
 
 class _Ordered(dict[Any, None]):
@@ -25,7 +25,9 @@ class _Ordered(dict[Any, None]):
         del self[member]
 
 
-class _OrderedWorld(crafter.engine.World):  # type: ignore[misc]
+class OrderedWorld(crafter.engine.World):  # type: ignore[misc]
+    """A world whose chunks remember the order things entered them in."""
+
     def reset(self, seed: int | None = None) -> None:
         super().reset(seed)
         self._chunks: Any = collections.defaultdict(_Ordered)
@@ -44,7 +46,7 @@ class Reference(crafter.Env):  # type: ignore[misc]
             super().__init__(seed=seed, length=length)
         finally:
             crafter.engine.Textures = original
-        self._world.__class__ = _OrderedWorld
+        self._world.__class__ = OrderedWorld
         self.reset()
 
     def render(self, size: Any = None) -> None:
