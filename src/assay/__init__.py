@@ -4,8 +4,9 @@ What stands in `__all__` is loaded when it is first asked for, so that
 `import assay` costs next to nothing.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from assay._util.lazy import lazy_names as _lazy_names
 
 if TYPE_CHECKING:
     from assay.crafter import World as World
@@ -14,16 +15,8 @@ __version__ = "0.1.0"
 
 __all__ = ["World", "__version__"]
 
-_HOMES = {"World": "assay.crafter"}
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'assay' has no attribute {name!r}")
-    value: object = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
+__getattr__ = _lazy_names(__name__, {"crafter": ("World",)})
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return __all__

@@ -7,8 +7,9 @@
 Names are loaded when first used, so that asking for a rule does not load a compiler.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from assay._util.lazy import lazy_names as _lazy_names
 
 if TYPE_CHECKING:
     from .batch import Batch, BatchStep, BatchView
@@ -45,22 +46,18 @@ __all__ = [
     "warmup",
 ]
 
-_HOME = {
-    "batch": ("Batch", "BatchStep", "BatchView"),
-    "difficulty": ("DIFFICULTIES", "Difficulty"),
-    "engine.digest": ("DIGEST_VERSION",),
-    "rules": ("ACHIEVEMENTS", "ACTIONS", "ITEMS", "MATERIALS", "OBJECTS", "NoEffect"),
-    "text": ("Observation", "full_text", "observe", "parse", "rules_text", "short_text"),
-    "view": ("View",),
-    "world": ("Ended", "StepResult", "World", "warmup"),
-}
-
-
-def __getattr__(name: str) -> Any:
-    for module, names in _HOME.items():
-        if name in names:
-            return getattr(import_module(f".{module}", __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = _lazy_names(
+    __name__,
+    {
+        "batch": ("Batch", "BatchStep", "BatchView"),
+        "difficulty": ("DIFFICULTIES", "Difficulty"),
+        "engine.digest": ("DIGEST_VERSION",),
+        "rules": ("ACHIEVEMENTS", "ACTIONS", "ITEMS", "MATERIALS", "OBJECTS", "NoEffect"),
+        "text": ("Observation", "full_text", "observe", "parse", "rules_text", "short_text"),
+        "view": ("View",),
+        "world": ("Ended", "StepResult", "World", "warmup"),
+    },
+)
 
 
 def __dir__() -> list[str]:

@@ -6,8 +6,9 @@ Both clients do the same; only where the worlds are differs. Names are loaded wh
 used, so that a client in process loads no HTTP.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from assay._util.lazy import lazy_names as _lazy_names
 
 if TYPE_CHECKING:
     from .client.http import HttpClient
@@ -31,20 +32,16 @@ __all__ = [
     "running",
 ]
 
-_HOME = {
-    "client.http": ("HttpClient",),
-    "client.local": ("LocalClient",),
-    "client.protocol": ("WorldClient",),
-    "results": ("Checkpoint", "Observation", "Started", "StepReply"),
-    "server": ("DEFAULT_PORT", "Running", "Settings", "run", "running"),
-}
-
-
-def __getattr__(name: str) -> Any:
-    for module, names in _HOME.items():
-        if name in names:
-            return getattr(import_module(f".{module}", __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = _lazy_names(
+    __name__,
+    {
+        "client.http": ("HttpClient",),
+        "client.local": ("LocalClient",),
+        "client.protocol": ("WorldClient",),
+        "results": ("Checkpoint", "Observation", "Started", "StepReply"),
+        "server": ("DEFAULT_PORT", "Running", "Settings", "run", "running"),
+    },
+)
 
 
 def __dir__() -> list[str]:

@@ -83,8 +83,6 @@ class Memory:
         self.step = 0
         self.daylight = 1.0
         self.sleeping = False
-        self.hurt = 0
-        """The step at which health was last lost to a blow."""
         self.zombie_near = False
         """Whether a zombie is close enough to change plans."""
         self.visited: dict[int, int] = {}
@@ -204,8 +202,6 @@ class Memory:
                 done.add(f"collect_{item}")
         if self.sleeping and not view.sleeping and now["energy"] >= 9:
             done.add("wake_up")
-        if now["health"] <= before["health"] - 2:
-            self.hurt = view.step
         if struck in _FELLED and self._fell(ahead, struck, stood):
             done.add(_FELLED[struck])
             self.cows.pop(ahead, None)

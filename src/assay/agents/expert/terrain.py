@@ -65,8 +65,6 @@ def table_of(*materials: int) -> bytes:
 
 OPEN: Final = table_of(*(MATERIALS.index(name) for name in WALKABLE))
 """Where creatures and the player walk."""
-SOLID: Final = table_of(WATER, STONE, TREE, COAL, IRON, DIAMOND, TABLE, FURNACE, OUTSIDE)
-"""What no creature passes, and what does not harm who walks into it."""
 DIGGABLE: Final = {
     MATERIALS.index(name): rule.tool for name, rule in COLLECT.items() if rule.leaves != name
 }

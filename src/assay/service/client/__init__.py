@@ -1,7 +1,8 @@
 """One interface to worlds, in process or over HTTP."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from assay._util.lazy import lazy_names as _lazy_names
 
 if TYPE_CHECKING:
     from .http import HttpClient
@@ -10,13 +11,9 @@ if TYPE_CHECKING:
 
 __all__ = ["HttpClient", "LocalClient", "WorldClient"]
 
-_HOME = {"HttpClient": "http", "LocalClient": "local", "WorldClient": "protocol"}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(import_module(f".{_HOME[name]}", __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = _lazy_names(
+    __name__, {"http": ("HttpClient",), "local": ("LocalClient",), "protocol": ("WorldClient",)}
+)
 
 
 def __dir__() -> list[str]:
