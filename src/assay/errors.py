@@ -5,12 +5,18 @@
     │   ├── SnapshotError            bytes that are not a valid saved world
     │   ├── InvalidField             fields of a request that are not allowed
     │   ├── RequestTooLarge          more than a request may hold
-    │   └── AccessDenied             a service that asks for a token, or for another host
+    │   ├── AccessDenied             a service that asks for a token, or for another host
+    │   └── ModelRejected            no such model, no access, or a request it cannot read
     ├── EpisodeOver (RuntimeError)   a finished world was asked to go on
     ├── WorldFull (RuntimeError)     more creatures and plants than a world can hold
     ├── UnknownInstance (LookupError)      no such instance, or no longer
     ├── InstanceLimit (RuntimeError)       a service holds as many instances as it may
     ├── ServiceError (ConnectionError)     a service could not be reached, or failed
+    ├── ModelRefused (RuntimeError)        a model will not answer: a failure of the subject
+    ├── ModelUnavailable (ConnectionError) a model could not be asked, for all the retries
+    ├── JournalError (OSError)       a journal that is damaged in the middle
+    ├── StoreError (OSError)         a database that cannot be opened, read or written
+    │   └── StoreBusy                another process holds it
     └── OutputError (OSError)        a result could not be written
 
 Messages name the bad value, what is allowed and what to do next; the command
@@ -25,10 +31,16 @@ __all__ = [
     "EpisodeOver",
     "InstanceLimit",
     "InvalidField",
+    "JournalError",
+    "ModelRefused",
+    "ModelRejected",
+    "ModelUnavailable",
     "OutputError",
     "RequestTooLarge",
     "ServiceError",
     "SnapshotError",
+    "StoreBusy",
+    "StoreError",
     "UnknownInstance",
     "UsageError",
     "WorldFull",
@@ -91,6 +103,30 @@ class InstanceLimit(AssayError, RuntimeError):
 
 class ServiceError(AssayError, ConnectionError):
     """A service could not be reached, or did not do its part."""
+
+
+class ModelRefused(AssayError, RuntimeError):
+    """A model will not answer this, or the request is too long for it."""
+
+
+class ModelUnavailable(AssayError, ConnectionError):
+    """A model could not be asked: rate limit, overload, timeout, lost connection."""
+
+
+class ModelRejected(UsageError):
+    """A model does not exist, may not be used, or cannot read such requests at all."""
+
+
+class JournalError(AssayError, OSError):
+    """A journal that is damaged where it should not be."""
+
+
+class StoreError(AssayError, OSError):
+    """A database that cannot be opened, read or written."""
+
+
+class StoreBusy(StoreError):
+    """Another process holds the database."""
 
 
 class OutputError(AssayError, OSError):

@@ -1,0 +1,144 @@
+"""The seams: what packages that do not know each other exchange.
+
+Language models are asked by a `ChatRequest` and answer with a `ChatReply`, in the shapes of
+the OpenAI chat protocol. Messages are encoded once, when they are made: what is sent, what is
+hashed and what is stored are the same bytes.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol
+
+from assay._util.canonical import canonical_json, content_hash
+
+__all__ = [
+    "ChatModel",
+    "ChatReply",
+    "ChatRequest",
+    "Encoded",
+    "Message",
+    "TrialState",
+    "Usage",
+]
+
+
+class TrialState(StrEnum):
+    """How a trial ended. There is no fourth way."""
+
+    RESULT = "result"
+    """It earned its outcomes, good or bad."""
+    FAILURE = "failure"
+    """The subject is to blame: it refused, asked too much, or its code raised."""
+    INFRASTRUCTURE = "infrastructure"
+    """Neither the subject nor the task is to blame; never scored, tried again on resume."""
+
+
+class Encoded:
+    """A JSON value with its canonical bytes and their hash, both made once."""
+
+    __slots__ = ("encoded", "hash", "value")
+
+    def __init__(self, value: Any) -> None:
+        self.encoded = canonical_json(value)
+        """Canonical JSON in UTF-8."""
+        self.hash = content_hash(self.encoded)
+        # What cannot be encoded was replaced, and then the bytes are what counts.
+        self.value: Any = json.loads(self.encoded) if b"\xef\xbf\xbd" in self.encoded else value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Encoded) and self.encoded == other.encoded
+
+    def __hash__(self) -> int:
+        return hash(self.encoded)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.value!r})"
+
+
+class Message(Encoded):
+    """One message of a conversation, in the shape of the chat protocol.
+
+    `value` has `role`, `content` and, where they apply, `tool_calls` or `tool_call_id`.
+    """
+
+    __slots__ = ()
+    value: Mapping[str, Any]
+
+    @property
+    def role(self) -> str:
+        """Who speaks: system, user, assistant or tool."""
+        return str(self.value["role"])
+
+    @property
+    def text(self) -> str:
+        """The content, or nothing where there are only tool calls."""
+        content = self.value.get("content")
+        return content if isinstance(content, str) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one call; those of `cached` are part of the prompt, `reasoning` of the rest."""
+
+    prompt: int = 0
+    completion: int = 0
+    cached: int = 0
+    reasoning: int = 0
+
+    @property
+    def total(self) -> int:
+        """All tokens, each counted once."""
+        return self.prompt + self.completion
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """One question to a model."""
+
+    model: str
+    """The name the model is known by here."""
+    messages: Sequence[Message]
+    tools: Encoded
+    """A list of tools in the shape of the chat protocol; empty where there are none."""
+    temperature: float | None = None
+    max_tokens: int = 1024
+    """The most tokens a reply may have."""
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChatReply:
+    """One answer of a model."""
+
+    message: Message
+    """The assistant's message, as it goes into the history."""
+    finish_reason: str = "stop"
+    """In the words of the chat protocol: stop, length, tool_calls, content_filter."""
+    usage: Usage = field(default_factory=Usage)
+    cost_usd: float | None = None
+    """What the call cost; None if the price is not known."""
+    latency_s: float = 0.0
+    """Of the attempt that succeeded, without waiting for a turn."""
+    retries: int = 0
+
+
+class ChatModel(Protocol):
+    """Answers requests; many may be open at once.
+
+    Raises ModelRefused, ModelUnavailable or ModelRejected, of `assay.errors`.
+    """
+
+    name: str
+    """What users call it."""
+    provider: str
+    """Who answers: `builtin`, `openai` and so on."""
+
+    async def reply(self, request: ChatRequest) -> ChatReply:
+        """Answer one request."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        ...
