@@ -40,6 +40,19 @@ def test_several_calls_all_run_in_order_and_each_is_told(address: str) -> None:
     assert reply["observation"]["num_steps_taken"] == 5
 
 
+def test_inventories_after_each_call_are_told_where_they_are_included(address: str) -> None:
+    env_id, world = start(address, seed=4, include=["inventories"])["env_id"], World(4)
+    actions = ["sleep"] * 40
+    inventories = []
+    for action in actions:
+        world.step(action)
+        inventories.append(world.inventory)
+    assert inventories[0] != inventories[-1]
+    assert step(address, env_id, *actions).json["info"]["inventories"] == inventories
+    plain = start(address, seed=4)["env_id"]
+    assert step(address, plain, 0).json["info"]["inventories"] is None
+
+
 def test_achievements_are_named_in_the_step_that_reached_them(address: str) -> None:
     env_id = start(address, seed=1, difficulty={"tree_chance": 1.0})["env_id"]
     named = []
@@ -76,7 +89,7 @@ def test_a_finished_episode_refuses_to_go_on(address: str) -> None:
 
 def test_maps_and_image_come_only_where_they_were_asked_for(address: str) -> None:
     plain = start(address, seed=6)["observation"]
-    assert all(plain[name] is None for name in limits.INCLUDES)
+    assert all(plain.get(name) is None for name in limits.INCLUDES)
     full = start(address, seed=6, include=list(limits.INCLUDES))
     world = World(6)
     saved = Saved.read(world.snapshot())

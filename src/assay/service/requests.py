@@ -42,8 +42,11 @@ __all__ = [
 
 ENVIRONMENT: Final = "CrafterClassic"
 """The name of the one environment there is."""
-INCLUDES: Final = ("semantic_map", "world_material_map", "observation_image", "view")
-"""What an observation holds only if it was asked for."""
+INCLUDES: Final = (
+    *("semantic_map", "world_material_map", "observation_image", "view"),
+    "inventories",
+)
+"""What an answer holds only if it was asked for; `inventories` is part of a step's info."""
 MAX_BODY: Final = 1 << 20
 """A request and a WebSocket message may have this many bytes."""
 MAX_BATCH: Final = 256
@@ -126,7 +129,11 @@ _Difficulty = Annotated[
 ]
 _Seed = Annotated[int, Field(strict=True, ge=0, le=2**31 - 1)]
 Include = Annotated[
-    list[Literal["semantic_map", "world_material_map", "observation_image", "view"]],
+    list[
+        Literal[
+            "semantic_map", "world_material_map", "observation_image", "view", "inventories"
+        ]
+    ],
     Field(max_length=16),
 ]
 
@@ -153,7 +160,7 @@ class Config(_Strict):
     length: Annotated[int, Field(ge=1, le=MAX_LENGTH)] | None = None
     """After how many steps the episode ends; 10,000 without it."""
     include: Include | None = None
-    """What observations hold besides what they always hold."""
+    """What answers hold besides what they always hold."""
 
 
 class TaskMetadata(_Lenient):

@@ -110,6 +110,8 @@ class StepInfo(BaseModel):
     """Why an action changed nothing, if it did not."""
     digests: list[str]
     """The state after each action, as a digest in hexadecimal."""
+    inventories: list[dict[str, int]] | None
+    """What the player had after each action; only where it was included."""
     skipped: int
     """How many actions were left out because the episode had ended."""
 

@@ -159,6 +159,7 @@ def _play(instance: Instance, actions: Sequence[int]) -> dict[str, Any]:
     world = instance.world
     played: list[StepResult] = []
     digests: list[str] = []
+    inventories: list[dict[str, int]] | None = [] if "inventories" in instance.include else None
     for action in actions:
         try:
             result = world.step(action)
@@ -168,6 +169,8 @@ def _play(instance: Instance, actions: Sequence[int]) -> dict[str, Any]:
             break  # what was played counts; the next request is told
         played.append(result)
         digests.append(f"{world.digest():016x}")
+        if inventories is not None:
+            inventories.append(world.inventory)
         if result.done:
             break
     rewards = [result.reward for result in played]
@@ -187,6 +190,7 @@ def _play(instance: Instance, actions: Sequence[int]) -> dict[str, Any]:
             "unlocked": [result.unlocked for result in played],
             "no_effect": [result.no_effect for result in played],
             "digests": digests,
+            "inventories": inventories,
             "skipped": len(actions) - len(played),
         },
     }
