@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import math
 import sys
 import time
 from collections import Counter
@@ -14,40 +13,14 @@ from numpy.typing import NDArray
 
 from assay._util.provenance import provenance
 from assay.crafter import ACHIEVEMENTS
+from assay.stats import Interval, crafter_score, wilson
 
 from .episodes import Played, play_many
 
 _RESAMPLES = 10_000
-_Z = 1.959963984540054
-"""Half the width of a 95 % interval, in deviations of a normal distribution."""
 _EARLY = 1000
 """The tests in CI play so many steps."""
 _HUMAN_SCORE, _HUMAN_ACHIEVEMENTS = 50.5, 14
-
-
-class Interval(NamedTuple):
-    """An estimate and the bounds of its 95 % interval."""
-
-    point: float
-    low: float
-    high: float
-
-
-def crafter_score(rates: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The Crafter score of success rates in [0, 1]; the last axis are the achievements.
-
-    exp(mean(ln(1 + percent))) - 1, as in the reference's `analysis/common.py`.
-    """
-    return np.asarray(np.exp(np.log1p(100 * rates).mean(axis=-1)) - 1)
-
-
-def wilson(successes: int, trials: int) -> Interval:
-    """A share with Wilson's 95 % interval."""
-    share, square = successes / trials, _Z * _Z
-    middle = (share + square / (2 * trials)) / (1 + square / trials)
-    half = math.sqrt(share * (1 - share) / trials + square / (4 * trials * trials))
-    half *= _Z / (1 + square / trials)
-    return Interval(share, max(0.0, middle - half), min(1.0, middle + half))
 
 
 def score_interval(success_N_A: NDArray[np.bool_]) -> Interval:

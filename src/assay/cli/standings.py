@@ -1,0 +1,211 @@
+"""How the models of a run stand, kept up from its events.
+
+An event costs the same however many episodes there are: sums go along, nothing is added up
+again. Means are over episodes that ended as a result and over open ones as far as they are;
+what was spent is over all. Knows nothing of terminals.
+"""
+
+from dataclasses import dataclass, field
+
+from assay.rollouts.progress import EpisodeEnd, TurnProgress
+from assay.trials import (
+    Event,
+    GroupEnded,
+    GroupStarted,
+    GroupStopped,
+    RunStarted,
+    TrialEnded,
+    TrialInterrupted,
+    TrialProgress,
+    TrialSkipped,
+    TrialStarted,
+)
+from assay.types import TrialState
+
+__all__ = ["Standing", "Standings"]
+
+
+@dataclass(slots=True)
+class _Sums:
+    """Sums over episodes; each may be taken out again."""
+
+    episodes: int = 0
+    achievements: int = 0
+    reward: float = 0.0
+    invalid_rate: float = 0.0
+    turns: int = 0
+    share: float = 0.0
+    """Of their turns that were played, each episode counting 1."""
+
+    def add(self, at: TurnProgress, sign: int = 1) -> None:
+        """Add an open episode as it stands, or take it out with the sign -1."""
+        self.episodes += sign
+        self.achievements += sign * at.achievements
+        self.reward += sign * at.reward
+        self.invalid_rate += sign * (at.invalid / at.asked if at.asked else 0.0)
+        self.turns += sign * at.turn
+        self.share += sign * at.turn / max(1, at.max_turns)
+
+
+@dataclass(slots=True)
+class Standing:
+    """One model: what is done, what is open, and what it came to so far."""
+
+    group: str
+    """The model's name; untrusted text."""
+    planned: int
+    started_at: float | None = None
+    ended_at: float | None = None
+    stopped: str | None = None
+    """Why no more of its episodes start, if that is so."""
+    skipped: int = 0
+    """Episodes done before this run."""
+    ended: int = 0
+    tokens: int = 0
+    cost_usd: float | None = 0.0
+    """None once a price was not known."""
+    _done: _Sums = field(default_factory=_Sums)
+    _open: _Sums = field(default_factory=_Sums)
+    _latest: dict[str, TurnProgress] = field(default_factory=dict)
+    _turns_made: int = 0
+    _max_turns: int = 0
+
+    @property
+    def finished(self) -> int:
+        """Episodes that need nothing more."""
+        return self.skipped + self.ended
+
+    @property
+    def share(self) -> float:
+        """How much of the work is done, from 0 to 1; open episodes count by their turns."""
+        if not self.planned:
+            return 1.0
+        return min(1.0, (self.finished + self._open.share) / self.planned)
+
+    @property
+    def achievements(self) -> float | None:
+        """The mean so far; None before the first turn."""
+        return self._mean(self._done.achievements + self._open.achievements)
+
+    @property
+    def reward(self) -> float | None:
+        """The mean so far."""
+        return self._mean(self._done.reward + self._open.reward)
+
+    @property
+    def invalid_rate(self) -> float | None:
+        """The mean so far."""
+        return self._mean(self._done.invalid_rate + self._open.invalid_rate)
+
+    def seconds_left(self, now: float) -> float | None:
+        """What the rest takes at the pace so far; None before there is one.
+
+        An episode is expected to be as long as those that ended, or else as it may be.
+        """
+        if self.started_at is None or self.ended_at is not None or not self._turns_made:
+            return None
+        known = self._done.episodes
+        length = self._done.turns / known if known else self._max_turns
+        left = (self.planned - self.finished) * length - self._open.turns
+        pace = self._turns_made / max(1e-9, now - self.started_at)
+        return max(0.0, left) / pace
+
+    def _mean(self, total: float) -> float | None:
+        episodes = self._done.episodes + self._open.episodes
+        return total / episodes if episodes else None
+
+    def progressed(self, trial_id: str, at: TurnProgress) -> None:
+        """An open episode played a turn."""
+        before = self._latest.get(trial_id)
+        self._latest[trial_id] = at
+        self._open.add(at)
+        self._max_turns = at.max_turns
+        if before is None:
+            # A resumed episode begins late; the turns before are not this run's work.
+            self._turns_made += 1
+            self._spend(at.tokens, at.cost_usd)
+        else:
+            self._open.add(before, -1)
+            self._turns_made += max(0, at.turn - before.turn)
+            self._spend_since(before, at.tokens, at.cost_usd)
+
+    def ended_as(self, trial_id: str, state: TrialState, end: EpisodeEnd | None) -> None:
+        """An episode came to its end."""
+        at = self._closed(trial_id)
+        self.ended += 1
+        if end is None:
+            return
+        if at is None:
+            self._spend(end.tokens, end.cost_usd)
+        else:
+            self._spend_since(at, end.tokens, end.cost_usd)
+        if state is TrialState.RESULT:
+            self._done.episodes += 1
+            self._done.achievements += end.achievements
+            self._done.reward += end.reward
+            self._done.invalid_rate += end.invalid_rate
+            self._done.turns += end.turns
+
+    def _closed(self, trial_id: str) -> TurnProgress | None:
+        at = self._latest.pop(trial_id, None)
+        if at is not None:
+            self._open.add(at, -1)
+        if not self._latest:
+            self._open = _Sums()  # what rounding left behind
+        return at
+
+    def _spend_since(self, at: TurnProgress, tokens: int, cost_usd: float | None) -> None:
+        known = None if cost_usd is None or at.cost_usd is None else cost_usd - at.cost_usd
+        self._spend(tokens - at.tokens, known)
+
+    def _spend(self, tokens: int, cost_usd: float | None) -> None:
+        self.tokens += tokens
+        known = self.cost_usd is not None and cost_usd is not None
+        self.cost_usd = self.cost_usd + cost_usd if known else None  # type: ignore[operator]
+
+
+class Standings:
+    """All models of a run, in the order of its plan."""
+
+    def __init__(self) -> None:
+        self.groups: dict[str, Standing] = {}
+
+    def take(self, event: Event, now: float) -> Standing | None:
+        """Note an event; returns the standing that it changed, if it was one model's."""
+        match event:
+            case TrialProgress(trial=trial, payload=payload):
+                standing = self.groups[trial.group]
+                if isinstance(payload, TurnProgress):
+                    standing.progressed(trial.id, payload)
+                return standing
+            case TrialStarted(trial=trial):
+                standing = self.groups[trial.group]
+                if standing.started_at is None:
+                    standing.started_at = now
+                return standing
+            case TrialEnded(trial=trial, verdict=verdict):
+                standing = self.groups[trial.group]
+                value = verdict.value if isinstance(verdict.value, EpisodeEnd) else None
+                standing.ended_as(trial.id, verdict.state, value)
+                return standing
+            case TrialSkipped(trial=trial):
+                self.groups[trial.group].skipped += 1
+                return self.groups[trial.group]
+            case TrialInterrupted(trial=trial):
+                # It stays where it stands, so that one sees how far the model came.
+                return self.groups[trial.group]
+        return self._of_groups(event, now)
+
+    def _of_groups(self, event: Event, now: float) -> Standing | None:
+        match event:
+            case RunStarted(planned=planned):
+                self.groups = {name: Standing(name, count) for name, count in planned.items()}
+            case GroupStarted(group=group, planned=planned):
+                return self.groups.setdefault(group, Standing(group, planned))
+            case GroupStopped(group=group, stop=stop):
+                self.groups[group].stopped = stop.reason
+                return self.groups[group]
+            case GroupEnded(group=group):
+                self.groups[group].ended_at = now
+                return self.groups[group]
+        return None

@@ -1,0 +1,16 @@
+"""What was found, for people to read: tables of runs."""
+
+from assay.report.anchors import HUMAN, Anchor
+from assay.report.summary import ModelSummary, Trouble, as_json, summarize
+from assay.report.tables import RunReport, as_text
+
+__all__ = [
+    "HUMAN",
+    "Anchor",
+    "ModelSummary",
+    "RunReport",
+    "Trouble",
+    "as_json",
+    "as_text",
+    "summarize",
+]

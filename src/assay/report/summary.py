@@ -1,0 +1,251 @@
+"""What the episodes of each model came to, in numbers.
+
+Means and totals are over episodes that ended as a result: a failure or an infrastructure
+error is counted and named, never scored. What was spent is over all episodes, because it was
+spent. Pure: rows in, summaries out; nothing is read or drawn here.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from assay.crafter.rules import ACHIEVEMENTS
+from assay.report.anchors import HUMAN, HUMAN_DIFFICULTY
+from assay.stats import Interval, crafter_score, t_interval, wilson
+from assay.types import TrialState
+
+if TYPE_CHECKING:
+    from assay.traces.queries import EpisodeRow
+
+__all__ = ["ModelSummary", "Trouble", "as_json", "beside_humans", "summarize"]
+
+_EARLY, _MID = 25, 50
+"""The last environment step that counts as early, and as mid."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """Episodes of one model that went wrong in the same way."""
+
+    state: TrialState
+    """A failure or an infrastructure error."""
+    kind: str
+    """The type of the error, or the reason the episode stopped for."""
+    count: int
+    message: str
+    """What the first of them said; untrusted text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSummary:
+    """One model's episodes. Means are missing where no episode ended as a result."""
+
+    model: str
+    """Untrusted text, like all names."""
+    experiments: tuple[tuple[str, str], ...]
+    """Id and name of each experiment the rows came from."""
+    baseline: bool
+    """A row to compare with, out of the rankings."""
+    difficulty: str | None
+    started: int
+    results: int
+    failures: int
+    infrastructure: int
+    success: Interval | None
+    """Results over episodes started, with Wilson's interval."""
+    reward: Interval | None
+    achievements: Interval | None
+    """Different ones per episode."""
+    steps: Interval | None
+    """Environment steps per episode."""
+    turns: Interval | None
+    """Model calls per episode."""
+    duration_s: Interval | None
+    tokens: Interval | None
+    cost_usd: Interval | None
+    """Dollars per episode; missing too where a price is not known."""
+    invalid_rate: Interval | None
+    """The mean over episodes of (unknown + without effect) / actions asked for."""
+    score: float | None
+    """The Crafter score over `results` episodes."""
+    actions: int
+    """Actions asked for, unknown ones included."""
+    malformed: int
+    """Replies that could not be read."""
+    unknown: int
+    no_effect: int
+    asleep: int
+    """Actions ignored because the player slept."""
+    unlocked: int
+    """Achievements unlocked, summed over episodes."""
+    unique: int
+    """Different achievements unlocked in any episode."""
+    early: int
+    """Of `unlocked`, those within environment steps 0-25."""
+    mid: int
+    """Those within 26-50."""
+    late: int
+    """Those from 51 on."""
+    tokens_spent: int
+    """Over all episodes, however they ended."""
+    cost_spent: float | None
+    """Over all episodes; missing where a price is not known."""
+    troubles: tuple[Trouble, ...]
+
+    @property
+    def invalid(self) -> int:
+        """Actions that were unknown or had no effect."""
+        return self.unknown + self.no_effect
+
+    @property
+    def unended(self) -> int:
+        """Episodes that started and have no ending: the run was interrupted."""
+        return self.started - self.results - self.failures - self.infrastructure
+
+
+def summarize(
+    rows: Sequence["EpisodeRow"],
+    started: Mapping[str, int],
+    *,
+    baselines: Collection[str] = (),
+) -> list[ModelSummary]:
+    """Sum up episodes by model, in the order of `started`, then of first appearance.
+
+    Args:
+        rows: All episodes that ended, in any state.
+        started: How many episodes each model started; for a model that is missing here, or
+            has more rows than that, the rows are what started.
+        baselines: Models that are baselines although no row of theirs may say so.
+    """
+    by_model: dict[str, list[EpisodeRow]] = {model: [] for model in started}
+    for row in rows:
+        by_model.setdefault(row.model, []).append(row)
+    return [
+        _summary(
+            model,
+            own,
+            max(started.get(model, 0), len(own)),
+            baseline=model in baselines or any(row.baseline for row in own),
+        )
+        for model, own in by_model.items()
+    ]
+
+
+def as_json(summaries: Sequence[ModelSummary]) -> dict[str, Any]:
+    """The summaries for a program to read; what is not known is null."""
+    models = [
+        {
+            **{name: _plain(value) for name, value in asdict(one).items()},
+            "experiments": [{"id": id, "name": name} for id, name in one.experiments],
+            "invalid": one.invalid,
+            "unended": one.unended,
+        }
+        for one in summaries
+    ]
+    return {"models": models, "human": asdict(HUMAN) if beside_humans(summaries) else None}
+
+
+def beside_humans(summaries: Sequence[ModelSummary]) -> bool:
+    """Whether all that was played was the difficulty that people played too."""
+    return {one.difficulty for one in summaries if one.started} == {HUMAN_DIFFICULTY}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Interval):
+        return {
+            "mean": value.point,
+            "low": value.low if value.known else None,
+            "high": value.high if value.known else None,
+        }
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _summary(
+    model: str, rows: Sequence["EpisodeRow"], started: int, *, baseline: bool
+) -> ModelSummary:
+    results = [row for row in rows if row.state is TrialState.RESULT]
+    states = Counter(row.state for row in rows)
+    unlock_steps = [step for row in results for step in row.achievements.values()]
+    early = sum(step <= _EARLY for step in unlock_steps)
+    mid = sum(_EARLY < step <= _MID for step in unlock_steps)
+    return ModelSummary(
+        model=model,
+        experiments=tuple({row.experiment_id: row.experiment_name for row in rows}.items()),
+        baseline=baseline,
+        difficulty=_only({row.difficulty for row in rows}),
+        started=started,
+        results=len(results),
+        failures=states[TrialState.FAILURE],
+        infrastructure=states[TrialState.INFRASTRUCTURE],
+        success=wilson(len(results), started) if started else None,
+        reward=_mean([row.reward for row in results]),
+        achievements=_mean([len(row.achievements) for row in results]),
+        steps=_mean([row.steps for row in results]),
+        turns=_mean([row.turns for row in results]),
+        duration_s=_mean([row.duration_s for row in results]),
+        tokens=_mean([_tokens(row) for row in results]),
+        cost_usd=_mean([row.cost_usd for row in results]),
+        invalid_rate=_mean([_invalid_rate(row) for row in results]),
+        score=_score(results),
+        actions=sum(row.actions_asked for row in results),
+        malformed=sum(row.malformed_replies for row in results),
+        unknown=sum(row.unknown_actions for row in results),
+        no_effect=sum(row.no_effect_actions for row in results),
+        asleep=sum(row.asleep_actions for row in results),
+        unlocked=len(unlock_steps),
+        unique=len({name for row in results for name in row.achievements}),
+        early=early,
+        mid=mid,
+        late=len(unlock_steps) - early - mid,
+        tokens_spent=sum(_tokens(row) for row in rows),
+        cost_spent=_sum([row.cost_usd for row in rows]),
+        troubles=_troubles(rows),
+    )
+
+
+def _mean(values: Sequence[float | None]) -> Interval | None:
+    known = [value for value in values if value is not None]
+    return t_interval(known) if known and len(known) == len(values) else None
+
+
+def _sum(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return math.fsum(known) if len(known) == len(values) else None
+
+
+def _only(values: set[str | None]) -> str | None:
+    return values.pop() if len(values) == 1 else None
+
+
+def _tokens(row: "EpisodeRow") -> int:
+    return row.prompt_tokens + row.completion_tokens
+
+
+def _invalid_rate(row: "EpisodeRow") -> float:
+    wasted = row.unknown_actions + row.no_effect_actions
+    return wasted / row.actions_asked if row.actions_asked else 0.0
+
+
+def _score(results: Sequence["EpisodeRow"]) -> float | None:
+    if not results:
+        return None
+    reached = Counter(name for row in results for name in row.achievements)
+    return float(crafter_score([reached[name] / len(results) for name in ACHIEVEMENTS]))
+
+
+def _troubles(rows: Sequence["EpisodeRow"]) -> tuple[Trouble, ...]:
+    found: dict[tuple[TrialState, str], list[EpisodeRow]] = {}
+    for row in rows:
+        if row.state is not TrialState.RESULT:
+            kind = row.error_type or row.stop_reason or "unknown"
+            found.setdefault((row.state, kind), []).append(row)
+    return tuple(
+        Trouble(state=state, kind=kind, count=len(of_kind), message=_first_message(of_kind))
+        for (state, kind), of_kind in sorted(found.items())
+    )
+
+
+def _first_message(rows: Sequence["EpisodeRow"]) -> str:
+    return next((row.error_message for row in rows if row.error_message), "")

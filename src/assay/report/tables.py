@@ -1,0 +1,241 @@
+"""The tables at the end of a run, for a terminal or as plain text.
+
+They show numbers and claim nothing: a ranking is an order of means, and says so. Names and
+messages are untrusted and reach the terminal as text, never as markup.
+"""
+
+import io
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.text import Text
+
+from assay._util.text import printable
+from assay.report import cells
+from assay.report.anchors import HUMAN
+from assay.report.cells import DASH, Cell
+from assay.report.grid import Grid, Row
+from assay.report.summary import ModelSummary, beside_humans
+from assay.types import TrialState
+
+__all__ = ["RunReport", "as_text"]
+
+_BASELINE = "*"
+_LONGEST_MESSAGE = 300
+_STATES = {
+    TrialState.FAILURE: "failed",
+    TrialState.INFRASTRUCTURE: "ended by infrastructure errors",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """All tables of a run, what went wrong in it, and the ids to ask for it by."""
+
+    summaries: Sequence[ModelSummary]
+    run_id: str | None = None
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The parts in the order they are read, an empty line between them."""
+        for at, part in enumerate(self._parts()):
+            if at:
+                yield Text()
+            if isinstance(part, Text) and options.ascii_only:
+                part = Text(cells.only_ascii(part.plain))
+            yield part
+
+    def _parts(self) -> Iterator[RenderableType]:
+        ordered = sorted(self.summaries, key=lambda one: one.baseline)
+        human = beside_humans(ordered)
+        yield _performance(ordered, human=human)
+        yield _spending(ordered)
+        yield _invalid(ordered)
+        yield _achievements(ordered, human=human)
+        yield from _rankings(ordered)
+        yield _notes(ordered, human=human)
+        if troubles := _troubles(ordered):
+            yield troubles
+        if ids := self._ids(ordered):
+            yield ids
+
+    def _ids(self, ordered: Sequence[ModelSummary]) -> Text | None:
+        lines = [f"Run {cells.name(self.run_id)}"] if self.run_id else []
+        lines += [
+            f"  experiment {cells.name(id)}  {cells.name(name)}"
+            for one in ordered
+            for id, name in one.experiments
+        ]
+        return Text("\n".join(lines)) if lines else None
+
+
+def as_text(report: RenderableType, width: int = 100) -> str:
+    """A report for a file or a pipe: no colours, no codes, no line longer than `width`."""
+    console = Console(
+        file=io.StringIO(), width=width, color_system=None, force_terminal=False, record=False
+    )
+    with console.capture() as captured:
+        console.print(report)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n"
+
+
+def _grid(
+    title: str,
+    summaries: Sequence[ModelSummary],
+    columns: dict[str, Callable[[ModelSummary], Cell]],
+    human: dict[str, Cell] | None = None,
+) -> Grid:
+    rows = [
+        Row(_label(one), [cell(one) for cell in columns.values()], dim=one.baseline)
+        for one in summaries
+    ]
+    if human is not None:
+        rows.append(Row(HUMAN.name, [human.get(head, Cell(DASH)) for head in columns], True))
+    return Grid(title, list(columns), rows)
+
+
+def _label(summary: ModelSummary) -> str:
+    return cells.name(summary.model) + (_BASELINE if summary.baseline else "")
+
+
+def _performance(summaries: Sequence[ModelSummary], *, human: bool) -> Grid:
+    anchor = {
+        "Episodes": cells.count(HUMAN.episodes),
+        "Avg Steps": Cell(f"{HUMAN.steps:.1f}"),
+        "Crafter score": Cell(f"{HUMAN.score:.1f}", f"(n={HUMAN.episodes})"),
+    }
+    return _grid(
+        "Performance",
+        summaries,
+        {
+            "Episodes": lambda one: cells.count(one.started),
+            "Success%": lambda one: Cell(
+                f"{100 * one.success.point:.1f}%" if one.success else DASH
+            ),
+            "Avg Reward": lambda one: cells.mean(one.reward),
+            "Avg Steps": lambda one: cells.mean(one.steps, 1),
+            "Avg Duration": lambda one: cells.mean(one.duration_s, 1, "s"),
+            "Crafter score": _score,
+        },
+        anchor if human else None,
+    )
+
+
+def _score(summary: ModelSummary) -> Cell:
+    if summary.score is None:
+        return Cell(DASH)
+    return Cell(f"{summary.score:.1f}", f"(n={summary.results})")
+
+
+def _spending(summaries: Sequence[ModelSummary]) -> Grid:
+    return _grid(
+        "Tokens and dollars per episode, and in all",
+        summaries,
+        {
+            "Avg Turns": lambda one: cells.mean(one.turns, 1),
+            "Avg Tokens": lambda one: cells.mean(one.tokens, 0),
+            "Avg Dollars": lambda one: cells.dollars(one.cost_usd),
+            "Total Tokens": lambda one: cells.count(one.tokens_spent),
+            "Total Dollars": lambda one: cells.total_dollars(one.cost_spent),
+        },
+    )
+
+
+def _invalid(summaries: Sequence[ModelSummary]) -> Grid:
+    return _grid(
+        "Invalid actions",
+        summaries,
+        {
+            "Avg Invalid%": lambda one: cells.percent(one.invalid_rate),
+            "Total Invalid": lambda one: cells.count(one.invalid),
+            "Total Actions": lambda one: cells.count(one.actions),
+            "Unknown": lambda one: cells.count(one.unknown),
+            "No effect": lambda one: cells.count(one.no_effect),
+            "Asleep": lambda one: cells.count(one.asleep),
+            "Malformed": lambda one: cells.count(one.malformed),
+        },
+    )
+
+
+def _achievements(summaries: Sequence[ModelSummary], *, human: bool) -> Grid:
+    return _grid(
+        "Achievements, by environment step",
+        summaries,
+        {
+            "Avg Ach.": lambda one: cells.mean(one.achievements),
+            "Total Ach.": lambda one: cells.count(one.unlocked),
+            "Unique Ach.": lambda one: cells.count(one.unique),
+            "Early (0-25)": lambda one: cells.count(one.early),
+            "Mid (26-50)": lambda one: cells.count(one.mid),
+            "Late (51+)": lambda one: cells.count(one.late),
+        },
+        {"Avg Ach.": Cell(f"{HUMAN.achievements:.2f}", f"SD {HUMAN.achievements_sd:.2f}")}
+        if human
+        else None,
+    )
+
+
+def _rankings(summaries: Sequence[ModelSummary]) -> Iterator[Text]:
+    ranked = [one for one in summaries if not one.baseline and one.results]
+    if len(ranked) < 2:
+        return
+    yield _ranking(
+        "By average reward", [(one, cells.mean(one.reward)) for one in ranked], sign=-1
+    )
+    yield _ranking(
+        "By invalid action rate (lower is better)",
+        [(one, cells.percent(one.invalid_rate)) for one in ranked],
+        sign=1,
+    )
+
+
+def _ranking(title: str, entries: Sequence[tuple[ModelSummary, Cell]], sign: int) -> Text:
+    """An order by what is shown: equal figures share a place, marked by an equals sign."""
+    figures = [sign * float(cell.value.strip("%").replace(",", "")) for _, cell in entries]
+    lines = [Text(title, style="bold")]
+    for at in sorted(range(len(entries)), key=figures.__getitem__):
+        place = 1 + sum(figure < figures[at] for figure in figures)
+        mark = "=" if figures.count(figures[at]) > 1 else "."
+        summary, cell = entries[at]
+        lines.append(
+            Text(f"  {place}{mark} {_label(summary)}: {cell.value} {cell.beside}".rstrip())
+        )
+    return Text("\n").join(lines)
+
+
+def _notes(summaries: Sequence[ModelSummary], *, human: bool) -> Text:
+    notes = [
+        "± is half the width of the 95 % t interval of a mean over the episodes that ended"
+        " as a result. No test was made: the order of models does not say who is better."
+    ]
+    if any(one.results == 1 for one in summaries):
+        notes.append("±? one episode gives no interval.")
+    notes.append(
+        "The Crafter score grows with the number of episodes n: compare scores of equal n only."
+    )
+    notes.append("Invalid = unknown + no effect; asleep and malformed are counted apart.")
+    if any(one.baseline for one in summaries):
+        notes.append("* a baseline on the same worlds with the same limits; not ranked.")
+    if human:
+        notes.append(HUMAN.note)
+    return Text("\n".join(notes), style="dim")
+
+
+def _troubles(summaries: Sequence[ModelSummary]) -> Text | None:
+    lines: list[str] = []
+    for one in summaries:
+        for trouble in one.troubles:
+            what = f"{trouble.count} of {one.started} episodes {_STATES[trouble.state]}"
+            message = f"{cells.name(trouble.kind)}: {_short(trouble.message)}".rstrip(": ")
+            lines.append(f"{cells.name(one.model)}: {what}: {message}")
+        if one.unended > 0:
+            lines.append(
+                f"{cells.name(one.model)}: {one.unended} of {one.started} episodes without an"
+                " ending; resume the run to end them"
+            )
+    return Text("\n".join(lines), style="yellow") if lines else None
+
+
+def _short(message: str) -> str:
+    shown = printable(message[: _LONGEST_MESSAGE + 1])
+    return shown if len(shown) <= _LONGEST_MESSAGE else f"{shown[: _LONGEST_MESSAGE - 1]}…"

@@ -1,0 +1,91 @@
+"""Intervals of means and shares that hold at small n.
+
+Every function takes all values there are and returns an `Interval`. A bound that the data
+cannot give is NaN, never a guess.
+"""
+
+import math
+from collections.abc import Sequence
+from statistics import NormalDist
+from typing import NamedTuple
+
+import numpy as np
+
+from assay.errors import UsageError
+
+__all__ = ["Interval", "t_interval", "wilson"]
+
+
+class Interval(NamedTuple):
+    """An estimate and the bounds of its interval; bounds that are not known are NaN."""
+
+    point: float
+    low: float
+    high: float
+
+    @property
+    def known(self) -> bool:
+        """Whether the data gave bounds at all."""
+        return not math.isnan(self.low)
+
+    @property
+    def half_width(self) -> float:
+        """Half the distance of the bounds; NaN where they are not known."""
+        return (self.high - self.low) / 2
+
+
+def t_interval(values: Sequence[float], level: float = 0.95) -> Interval:
+    """The mean of independent values with Student's interval.
+
+    One value has a mean and no interval: its bounds are NaN. Values that are all equal have
+    an interval of no width.
+    """
+    _check_level(level)
+    if not len(values):
+        raise UsageError("the mean of no values was asked for; give one value or more")
+    sample = np.asarray(values, np.float64)
+    if not np.isfinite(sample).all():
+        raise UsageError("a mean takes finite numbers; leave out what is missing or infinite")
+    if len(sample) == 1:
+        return Interval(float(sample[0]), math.nan, math.nan)
+    if sample.min() == sample.max():
+        # Rounding in the mean would otherwise leave a width of about 1e-17.
+        return Interval(*[float(sample[0])] * 3)
+    mean = float(sample.mean())
+    error = float(sample.std(ddof=1)) / math.sqrt(len(sample))
+    half = _t_quantile(len(sample) - 1, (1 + level) / 2) * error
+    return Interval(mean, mean - half, mean + half)
+
+
+def wilson(successes: int, trials: int, level: float = 0.95) -> Interval:
+    """A share with Wilson's interval, which stays within [0, 1] and has width at 0 and 1.
+
+    Wilson, "Probable inference, the law of succession, and statistical inference", 1927.
+    """
+    _check_level(level)
+    if not 0 <= successes <= trials or trials < 1:
+        raise UsageError(
+            f"{successes} of {trials} is no share; successes are 0 or more, trials at least"
+            " as many and 1 or more"
+        )
+    z = NormalDist().inv_cdf((1 + level) / 2)
+    share, square = successes / trials, z * z
+    middle = (share + square / (2 * trials)) / (1 + square / trials)
+    half = math.sqrt(share * (1 - share) / trials + square / (4 * trials * trials))
+    half *= z / (1 + square / trials)
+    # At either end the bound is exact, and rounding would leave the point outside.
+    low = 0.0 if successes == 0 else middle - half
+    high = 1.0 if successes == trials else middle + half
+    return Interval(share, max(0.0, low), min(1.0, high))
+
+
+def _check_level(level: float) -> None:
+    if not 0 < level < 1:
+        raise UsageError(f"level {level!r} is not between 0 and 1; 0.95 is usual")
+
+
+def _t_quantile(freedom: int, probability: float) -> float:
+    # SciPy takes a while to import, and most of assay does without.
+    from scipy.special import stdtrit  # type: ignore[import-untyped]
+
+    return float(stdtrit(freedom, probability))

@@ -1,0 +1,122 @@
+"""What the episodes of a model come to."""
+
+import json
+import math
+
+import pytest
+
+from assay.crafter.rules import ACHIEVEMENTS
+from assay.report import Trouble, as_json, summarize
+from assay.stats import Interval, crafter_score, t_interval, wilson
+from assay.types import TrialState
+
+from .rows import episode, failed
+
+
+def test_means_are_over_results_and_have_t_intervals() -> None:
+    rows = [episode(number=n, unlocked=n, duration_s=n / 2) for n in (1, 2, 6)]
+    [one] = summarize([*rows, failed(number=9, unlocked=20)], {"a/model": 4})
+    assert one.reward == t_interval([1, 2, 6])
+    assert one.achievements == t_interval([1, 2, 6])
+    assert one.duration_s == t_interval([0.5, 1, 3])
+    assert one.tokens == Interval(1200, 1200, 1200)
+    assert one.invalid_rate is not None
+    assert one.invalid_rate.point == pytest.approx(0.05)
+
+
+def test_success_is_results_over_episodes_started() -> None:
+    rows = [episode(number=0), episode(number=1), failed(number=2)]
+    [one] = summarize(rows, {"a/model": 8})
+    assert one.success == wilson(2, 8)
+    assert (one.started, one.results, one.failures, one.unended) == (8, 2, 1, 5)
+
+
+def test_the_invalid_rate_is_the_mean_over_episodes_and_nothing_asked_is_no_waste() -> None:
+    rows = [
+        episode(number=0, actions_asked=10, unknown_actions=2, no_effect_actions=3),
+        episode(number=1, actions_asked=0, unknown_actions=0, no_effect_actions=0),
+    ]
+    [one] = summarize(rows, {})
+    assert one.invalid_rate is not None
+    assert one.invalid_rate.point == 0.25
+    assert (one.invalid, one.actions, one.unknown, one.no_effect) == (5, 10, 2, 3)
+    assert (one.asleep, one.malformed) == (4, 2)
+
+
+def test_achievements_are_sorted_by_the_environment_step_they_came_at() -> None:
+    steps = {"collect_wood": 1, "place_table": 25, "collect_drink": 26, "wake_up": 50}
+    rows = [
+        episode(number=0, achievements=steps),
+        episode(number=1, achievements={"collect_wood": 51, "eat_cow": 900}),
+    ]
+    [one] = summarize(rows, {})
+    assert (one.unlocked, one.unique) == (6, 5)
+    assert (one.early, one.mid, one.late) == (2, 2, 2)
+
+
+def test_the_score_is_that_of_the_success_rates() -> None:
+    [one] = summarize([episode(number=0, unlocked=22), episode(number=1, unlocked=11)], {})
+    assert one.score == pytest.approx(float(crafter_score([1.0] * 11 + [0.5] * 11)))
+    assert len(ACHIEVEMENTS) == 22
+
+
+def test_what_was_spent_counts_every_episode() -> None:
+    [one] = summarize([episode(number=0), failed(number=1)], {})
+    assert one.tokens_spent == 2400
+    assert one.cost_spent == pytest.approx(0.02)
+    assert one.tokens == t_interval([1200])
+
+
+def test_one_unknown_price_makes_the_cost_unknown() -> None:
+    [one] = summarize([episode(number=0), episode(number=1, cost_usd=None)], {})
+    assert one.cost_usd is None
+    assert one.cost_spent is None
+    assert one.tokens_spent == 2400
+
+
+def test_troubles_are_counted_by_kind_with_the_first_message() -> None:
+    infrastructure = TrialState.INFRASTRUCTURE
+    rows = [
+        failed(number=0, error_message="first"),
+        failed(number=1, error_message="second"),
+        failed(number=2, state=infrastructure, error_type="ModelUnavailable"),
+        failed(number=3, error_type=None, error_message=None, stop_reason="odd"),
+    ]
+    [one] = summarize(rows, {})
+    assert one.troubles == (
+        Trouble(state=TrialState.FAILURE, kind="ModelRefused", count=2, message="first"),
+        Trouble(state=TrialState.FAILURE, kind="odd", count=1, message=""),
+        Trouble(state=infrastructure, kind="ModelUnavailable", count=1, message="will not"),
+    )
+    assert one.reward is None
+    assert one.score is None
+
+
+def test_models_stand_in_the_order_they_were_started_in() -> None:
+    rows = [episode("c"), episode("b"), episode("a", baseline=True)]
+    summaries = summarize(rows, {"a": 1, "b": 1, "never": 0}, baselines=["never"])
+    assert [one.model for one in summaries] == ["a", "b", "never", "c"]
+    assert [one.baseline for one in summaries] == [True, False, True, False]
+    assert summaries[2].success is None
+    assert summaries[3].experiments == (("id of c", "c v1.0"),)
+
+
+def test_json_holds_no_nan_and_names_the_parts_of_an_interval() -> None:
+    found = as_json(summarize([episode()], {"other": 0}))
+    text = json.loads(json.dumps(found, allow_nan=False))
+    other, model = text["models"]
+    assert model["reward"] == {"mean": 3.0, "low": None, "high": None}
+    assert model["success"]["high"] == 1.0
+    assert model["experiments"] == [{"id": "id of a/model", "name": "a/model v1.0"}]
+    assert other["reward"] is None
+    assert text["human"] is None
+
+
+def test_the_human_numbers_stand_beside_classic_only() -> None:
+    classic = [episode(difficulty="classic")]
+    human = as_json(summarize(classic, {}))["human"]
+    assert human is not None
+    assert human["episodes"] == 100
+    assert math.isclose(human["achievements"], 13.9)
+    assert as_json(summarize([*classic, episode("b")], {}))["human"] is None
+    assert as_json([])["human"] is None

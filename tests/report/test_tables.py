@@ -1,0 +1,170 @@
+"""The tables at the end of a run, as text."""
+
+import io
+import re
+
+import pytest
+from rich.console import Console
+
+from assay.report import RunReport, as_text, summarize
+from assay.traces.queries import EpisodeRow
+from assay.types import TrialState
+
+from .rows import episode, failed
+
+
+def shown(rows: list[EpisodeRow], width: int = 100, **started: int) -> str:
+    return as_text(RunReport(summarize(rows, started), "20260101-run"), width)
+
+
+def many(model: str, offset: int, **but: object) -> list[EpisodeRow]:
+    return [
+        episode(
+            model,
+            number,
+            unlocked=offset + number % 3,
+            steps=1000 + 400 * (number % 5),
+            duration_s=1234.5 + number,
+            actions_asked=5000 + number,
+            prompt_tokens=1_234_567 + 10_000 * number,
+            cost_usd=1.2345 * (1 + number),
+            **but,
+        )
+        for number in range(10)
+    ]
+
+
+SEED_COLUMNS = (
+    *("Model", "Episodes", "Success%", "Avg Reward", "Avg Steps", "Avg Duration"),
+    *("Avg Invalid%", "Total Invalid", "Total Actions"),
+    *("Total Ach.", "Unique Ach.", "Early (0-25)", "Mid (26-50)", "Late (51+)"),
+)
+
+
+def test_the_tables_have_the_columns_of_the_seed() -> None:
+    text = shown([*many("a", 3), *many("b", 5)], 110)
+    assert [name for name in SEED_COLUMNS if name not in text] == []
+
+
+def test_a_mean_stands_beside_half_its_interval() -> None:
+    text = shown([episode(number=n, unlocked=1 + n) for n in range(5)])
+    assert "3.00 ±1.96" in text
+    assert "1,200 ±0" in text
+    assert "5.00% ±0.00" in text.replace("%\n", "% ")
+
+
+def test_one_episode_has_no_interval_and_the_text_says_so() -> None:
+    text = shown([episode()])
+    assert "3.00 ±?" in text
+    assert "±? one episode gives no interval" in text
+    assert "nan" not in text
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120])
+def test_no_number_is_broken_and_no_line_too_long(width: int) -> None:
+    long = "meta-llama/Llama-3.3-70B-Instruct-Turbo-Free-Preview"
+    text = shown([*many("builtin/expert", 3), *many(long, 5)], width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "…" not in text
+    for number in ("1,239.0s", "50,045", "12,797,670", "$67.90", "$6.79"):
+        assert re.search(rf"(?<![\d,.]){re.escape(number)}(?![\d,])", text)
+
+
+def test_rankings_show_equal_figures_as_ties() -> None:
+    rows = [episode("low", 0, 2), episode("x", 0, 5), episode("y", 0, 5), episode("z", 0, 1)]
+    text = shown(rows)
+    by_reward = text.partition("By average reward")[2].splitlines()[1:5]
+    assert by_reward == [
+        "  1= x: 5.00 ±?",
+        "  1= y: 5.00 ±?",
+        "  3. low: 2.00 ±?",
+        "  4. z: 1.00 ±?",
+    ]
+    by_waste = text.partition("By invalid action rate")[2].splitlines()[1:5]
+    assert [line[:4] for line in by_waste] == ["  1="] * 4
+    assert "does not say who is better" in text
+
+
+def test_baselines_are_marked_last_and_out_of_the_rankings() -> None:
+    rows = [
+        episode("builtin/random", baseline=True, unlocked=9),
+        episode("a", unlocked=1),
+        episode("b", unlocked=2),
+    ]
+    text = shown(rows)
+    table, _, rest = text.partition("By average reward")
+    assert table.index("builtin/random*") > table.index("\nb")
+    assert "random" not in rest.partition("\n\n")[0]
+    assert "* a baseline on the same worlds" in text
+
+
+def test_a_single_model_is_not_ranked() -> None:
+    assert "By average reward" not in shown([episode(), episode(number=1)])
+
+
+def test_the_human_row_is_for_classic_only_and_says_what_it_is() -> None:
+    text = shown([episode(difficulty="classic"), episode("b", difficulty="classic")])
+    assert re.search(r"human, full episodes +100 +- +- +619\.0 +- +50\.5 \(n=100\)", text)
+    assert "13.90 SD 3.38" in text
+    assert "5 people, 20 full episodes each (n = 100)" in text
+    assert "human" not in shown([episode()])
+
+
+def test_troubles_are_listed_with_counts_and_the_first_message() -> None:
+    rows = [
+        episode(number=0),
+        failed(number=1),
+        failed(number=2, error_message="other words"),
+        failed(number=3, state=TrialState.INFRASTRUCTURE, error_type="ModelUnavailable"),
+    ]
+    text = as_text(RunReport(summarize(rows, {"a/model": 5})), 100)
+    assert "a/model: 2 of 5 episodes failed: ModelRefused: will not" in text
+    assert (
+        "a/model: 1 of 5 episodes ended by infrastructure errors: ModelUnavailable: will not"
+        in text
+    )
+    assert "a/model: 1 of 5 episodes without an ending" in text
+    assert "20.0%" in text
+
+
+def test_names_and_messages_are_text_and_never_markup_or_commands() -> None:
+    name = "[red]evil[/red]\x1b[2J\u202e"
+    rows = [
+        failed(name, error_message="[link=x]boom\x1b]0;title\x07 " + "x" * 10_000),
+        episode(name, 1),
+        episode("b"),
+    ]
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=100, color_system="truecolor")
+    console.print(RunReport(summarize(rows, {})))
+    text = out.getvalue()
+    assert "[red]evil[/red]" in text
+    assert "[link=x]boom" in text
+    assert "\x1b[2J" not in text
+    assert "\x1b]" not in text
+    assert "\u202e" not in text
+    assert text.count("x" * 80) < 6
+
+
+def test_the_run_and_the_experiments_are_named() -> None:
+    text = shown([episode("a"), episode("b")])
+    assert "Run 20260101-run" in text
+    assert "experiment id of b  b v1.0" in text
+
+
+def test_a_run_in_which_nothing_ended_has_tables_of_dashes() -> None:
+    text = as_text(RunReport(summarize([], {"a": 0, "b": 3})))
+    assert re.search(r"^a +0 +- +- +- +- +-$", text, re.M)
+    assert re.search(r"^b +3 +0\.0% +- +- +- +-$", text, re.M)
+
+
+def test_a_place_without_unicode_gets_ascii() -> None:
+    raw = io.BytesIO()
+    out = io.TextIOWrapper(raw, encoding="ascii")
+    Console(file=out, width=100).print(
+        RunReport(summarize([episode("modèle"), episode("b")], {}))
+    )
+    out.flush()
+    text = raw.getvalue().decode("ascii")
+    assert "+-?" in text
+    assert "mod\\xe8le" in text

@@ -1,0 +1,363 @@
+"""What one sees of a run while it goes on; the events come from the real engine."""
+
+import asyncio
+import io
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from assay.cli.live import LiveDisplay, PlainDisplay, RunDisplay, choose_display
+from assay.cli.standings import Standing, Standings
+from assay.errors import ModelRejected, ModelUnavailable
+from assay.rollouts.progress import EpisodeEnd, TurnProgress
+from assay.trials import (
+    AsyncioExecutor,
+    Context,
+    Event,
+    Group,
+    Limits,
+    Plan,
+    Retries,
+    RunStarted,
+    Stop,
+    Trial,
+    TrialEnded,
+    TrialProgress,
+    TrialStarted,
+    Verdict,
+    run_trials,
+)
+from assay.types import TrialState
+
+TURNS = 4
+
+
+def at(turn: int, **but: Any) -> TurnProgress:
+    values: dict[str, Any] = {
+        "turn": turn,
+        "max_turns": TURNS,
+        "steps": 5 * turn,
+        "achievements": turn,
+        "reward": turn - 0.5,
+        "asked": 10 * turn,
+        "invalid": turn,
+        "tokens": 1000 * turn,
+        "cost_usd": 0.01 * turn,
+        "note": "do move_left",
+    }
+    return TurnProgress(**values | but)
+
+
+def end(**but: Any) -> EpisodeEnd:
+    values: dict[str, Any] = {
+        "achievements": TURNS,
+        "reward": TURNS - 0.5,
+        "steps": 5 * TURNS,
+        "turns": TURNS,
+        "invalid_rate": 0.1,
+        "tokens": 1000 * TURNS,
+        "cost_usd": 0.01 * TURNS,
+        "stop_reason": "max_turns",
+    }
+    return EpisodeEnd(**values | but)
+
+
+async def play(trial: Trial[None], context: Context) -> Verdict:
+    for turn in range(1, TURNS + 1):
+        context.progress(at(turn))
+        await asyncio.sleep(0)
+        context.check()
+    return Verdict(TrialState.RESULT, "max_turns", value=end())
+
+
+def plan(*names: str, episodes: int = 3) -> Plan[None]:
+    def group(name: str) -> Group[None]:
+        return Group(name, episodes, lambda at: Trial(f"{name} {at}", name, at, None))
+
+    return Plan(tuple(map(group, names)))
+
+
+def run(
+    listen: Callable[[Event], None],
+    what: Plan[None],
+    body: Callable[[Trial[None], Context], Awaitable[Verdict]] = play,
+    **options: Any,
+) -> None:
+    no_waiting = Retries(attempts=2, first_wait=0, longest_wait=0)
+    asyncio.run(
+        run_trials(what, AsyncioExecutor(body), listen=listen, retries=no_waiting, **options)
+    )
+
+
+class Screen:
+    """A place to print to, and what was printed."""
+
+    def __init__(self, width: int = 100, height: int = 24, **options: Any) -> None:
+        self.out = io.StringIO()
+        self.console = Console(file=self.out, width=width, height=height, **options)
+
+    @property
+    def text(self) -> str:
+        return self.out.getvalue()
+
+    @property
+    def lines(self) -> list[str]:
+        return self.text.splitlines()
+
+
+def terminal(width: int = 100, height: int = 24) -> Screen:
+    return Screen(width, height, force_terminal=True, color_system="truecolor")
+
+
+def ticking(step: float) -> Callable[[], float]:
+    ticks = iter(range(1_000_000))
+    return lambda: step * next(ticks)
+
+
+def stand(events: Iterable[Event], step: float = 1.0) -> Standings:
+    standings = Standings()
+    for number, event in enumerate(events):
+        standings.take(event, step * number)
+    return standings
+
+
+def started(episodes: int) -> tuple[Standings, Standing]:
+    """A run of one model that began at the time 0."""
+    standings = stand(
+        [RunStarted({"a": episodes}), TrialStarted(Trial("other", "a", 9, None), 1)], 0.0
+    )
+    return standings, standings.groups["a"]
+
+
+def test_the_standing_after_a_run_is_that_of_its_episodes() -> None:
+    events: list[Event] = []
+    run(events.append, plan("a", "b"))
+    one = stand(events).groups["a"]
+    assert (one.finished, one.planned, one.share) == (3, 3, 1.0)
+    assert one.achievements == TURNS
+    assert one.reward == TURNS - 0.5
+    assert one.invalid_rate == pytest.approx(0.1)
+    assert one.tokens == 3 * 1000 * TURNS
+    assert one.cost_usd == pytest.approx(0.12)
+    assert one.seconds_left(1e9) is None
+
+
+def test_open_episodes_count_as_far_as_they_are() -> None:
+    trial, other = (Trial(name, "a", 0, None) for name in "xy")
+    standings, one = started(4)
+    for turn in (1, 2):
+        standings.take(TrialProgress(trial, at(turn)), float(turn))
+    standings.take(TrialProgress(other, at(1, achievements=0)), 3.0)
+    assert one.achievements == 1.0
+    assert one.share == (2 / TURNS + 1 / TURNS) / 4
+    assert one.tokens == 3000
+    # 3 turns in 6 seconds, and 13 of 16 to go.
+    assert one.seconds_left(6.0) == pytest.approx(26)
+
+
+def test_the_time_left_follows_the_length_of_episodes_that_ended() -> None:
+    standings, one = started(3)
+    trial = Trial("x", "a", 0, None)
+    standings.take(TrialProgress(trial, at(1, max_turns=100)), 4.0)
+    assert one.seconds_left(4.0) == pytest.approx(299 * 4)
+    standings.take(TrialProgress(trial, at(2, max_turns=100)), 8.0)
+    died = Verdict(TrialState.RESULT, "died", value=end(turns=2))
+    standings.take(TrialEnded(trial, 1, died), 8.0)
+    assert one.seconds_left(8.0) == pytest.approx(4 * 4)
+
+
+def test_turns_before_a_resume_are_no_work_of_this_run() -> None:
+    standings, one = started(1)
+    standings.take(TrialProgress(Trial("x", "a", 0, None), at(61, max_turns=100)), 1.0)
+    standings.take(TrialProgress(Trial("x", "a", 0, None), at(62, max_turns=100)), 2.0)
+    assert one.seconds_left(2.0) == pytest.approx(38)
+
+
+def test_failures_are_spent_but_not_averaged() -> None:
+    async def refuse(trial: Trial[None], context: Context) -> Verdict:
+        if trial.index:
+            return await play(trial, context)
+        context.progress(at(1, achievements=22))
+        return Verdict(TrialState.FAILURE, "refused", value=end(achievements=22, tokens=1500))
+
+    events: list[Event] = []
+    run(events.append, plan("a", episodes=2), refuse)
+    one = stand(events).groups["a"]
+    assert one.achievements == TURNS
+    assert one.tokens == 1500 + 1000 * TURNS
+    assert one.finished == 2
+
+
+def test_one_unknown_price_makes_the_cost_unknown() -> None:
+    async def unpriced(trial: Trial[None], context: Context) -> Verdict:
+        context.progress(at(1, cost_usd=None if trial.index == 1 else 0.01))
+        return Verdict(TrialState.RESULT, "died", value=end(cost_usd=0.01))
+
+    screen = Screen()
+    run(PlainDisplay(screen.console), plan("a"), unpriced)
+    assert screen.lines[-1].endswith("12.0k tokens, $?")
+
+
+def test_episodes_done_before_count_as_done() -> None:
+    events: list[Event] = []
+    run(events.append, plan("a"), done=lambda id: id != "a 2")
+    one = stand(events).groups["a"]
+    assert (one.skipped, one.ended, one.finished) == (2, 1, 3)
+
+
+def test_plain_lines_tell_the_start_and_the_end_of_a_model() -> None:
+    screen = Screen()
+    run(PlainDisplay(screen.console), plan("a", "b"))
+    told = (
+        "3 of 3 episodes, 100 % done, 4.0 achievements, reward 3.5, invalid 10.0 %,"
+        " 12.0k tokens, $0.1200"
+    )
+    assert screen.lines == ["a: 3 episodes", f"a: {told}", "b: 3 episodes", f"b: {told}"]
+
+
+def test_plain_lines_come_every_ten_seconds_however_many_events_there_are() -> None:
+    screen = Screen()
+    run(PlainDisplay(screen.console, clock=ticking(1.0)), plan("a", episodes=20))
+    between = screen.lines[1:-1]
+    # 20 starts, 80 turns and 20 ends, one a second.
+    assert 10 <= len(between) <= 13
+    assert " left" in between[5]
+
+
+def test_verbose_adds_a_line_per_episode_and_more_a_line_per_turn() -> None:
+    once, twice = Screen(), Screen()
+    run(PlainDisplay(once.console, 1), plan("a", episodes=2))
+    run(PlainDisplay(twice.console, 2), plan("a", episodes=2))
+    ended = (
+        "a episode 2: 4 achievements, reward 3.5, 20 steps, 4 turns, invalid 10.0 %,"
+        " 4.0k tokens, $0.0400, max_turns"
+    )
+    assert ended in once.lines
+    assert len(once.lines) == 4
+    turn = "a episode 1 turn 3/4, 15 steps, 3 achievements, reward 2.5: do move_left"
+    assert turn in twice.lines
+    assert len(twice.lines) == 4 + 2 * TURNS
+
+
+async def lost(trial: Trial[None], context: Context) -> Verdict:
+    raise ModelUnavailable("no \x1b[31mconnection [bold]")
+
+
+def test_each_kind_of_trouble_is_told_once_unless_all_is_wanted() -> None:
+    short, full = Screen(width=200), Screen(width=200)
+    run(PlainDisplay(short.console), plan("a"), lost)
+    run(PlainDisplay(full.console, 1), plan("a"), lost)
+    said = "infrastructure error: ModelUnavailable: no \\x1b[31mconnection [bold]"
+    assert short.text.count(said) == 1
+    assert full.text.count(said) == 3
+    assert full.text.count("attempt 1 ended, the next in 0s: ModelUnavailable") == 3
+
+
+def test_a_model_that_is_stopped_is_told_with_its_reason() -> None:
+    async def reject(trial: Trial[None], context: Context) -> Verdict:
+        raise ModelRejected("unknown model 'a'; see 'assay models'")
+
+    screen = Screen()
+    run(PlainDisplay(screen.console), plan("a"), reject)
+    assert "a stopped: unknown model 'a'; see 'assay models'" in screen.lines
+
+
+@pytest.mark.parametrize("width", [80, 110])
+def test_the_live_table_has_a_line_per_model(width: int) -> None:
+    screen = terminal(width)
+    with LiveDisplay(screen.console) as display:
+        run(display, plan("builtin/expert", "a-model-with-a-very-long-name-of-version-7"))
+        display.notice("waiting for the database, held by python (pid 12)")
+    assert "waiting for the database, held by python (pid 12)" in screen.text
+    last = Screen(width)
+    last.console.print(display.drawn())
+    assert max(map(len, last.lines)) <= width
+    assert last.lines[0].split() == (
+        ["Model", "Episodes", "Ach.", "Reward", "Invalid%", "Tokens", "Cost", "Left"]
+    )
+    expert, long = last.lines[1:]
+    assert expert.split()[0] == "builtin/expert"
+    assert expert.split()[-7:] == ["3/3", "4.0", "3.5", "10.0", "12.0k", "$0.1200", "done"]
+    assert long.split()[0].endswith("-7")
+    assert ("━" in expert) == (width == 110)
+
+
+def test_a_narrow_terminal_gets_fewer_columns_and_no_broken_ones() -> None:
+    display = LiveDisplay(terminal(50).console)
+    run(display, plan("builtin/expert"))
+    last = Screen(50)
+    last.console.print(display.drawn())
+    assert last.lines[0].split() == ["Model", "Episodes", "Ach.", "Invalid%", "Cost", "Left"]
+    assert last.lines[1].split()[1:] == ["3/3", "4.0", "10.0", "$0.1200", "done"]
+
+
+def test_lines_above_the_live_table_are_all_there_at_the_end() -> None:
+    screen = terminal(200)
+    with LiveDisplay(screen.console, 2) as display:
+        run(display, plan("a", episodes=30))
+    assert screen.text.count(" turn ") == 30 * TURNS
+    assert screen.text.count("max_turns") == 30
+
+
+def test_more_models_than_lines_are_summed_up() -> None:
+    screen = terminal(100, height=10)
+    with LiveDisplay(screen.console) as display:
+        run(display, plan(*(f"model-{n}" for n in range(40)), episodes=1))
+    last = Screen()
+    last.console.print(display.drawn())
+    assert len(last.lines) == 1 + 6 + 1
+    assert last.lines[-1] == "and 34 more models, 34 of them done"
+
+
+def test_an_interrupted_run_shows_how_far_it_came() -> None:
+    stop, screen = Stop(), terminal()
+    display = LiveDisplay(screen.console)
+
+    def listen(event: Event) -> None:
+        display(event)
+        if isinstance(event, TrialProgress) and not stop.asked and event.payload.turn == 2:
+            stop.ask()
+
+    with display:
+        run(listen, plan("a", "b"), stop=stop, limits=Limits(max_open=2, max_groups=1))
+    last = Screen()
+    last.console.print(display.drawn())
+    interrupted, never = last.lines[1:]
+    assert interrupted.split()[-1] == "stopped"
+    assert interrupted.split()[-7] == "0/3"
+    assert float(interrupted.split()[-6]) > 1
+    assert never.split()[-1] == "waiting"
+
+
+def test_names_and_notes_reach_no_terminal_as_commands() -> None:
+    name = "[red]evil\x1b[2J"
+
+    async def sing(trial: Trial[None], context: Context) -> Verdict:
+        context.progress(at(1, note="\x1b]0;x\x07[bold]" + "y" * 5000))
+        return Verdict(TrialState.RESULT, "x", value=end(stop_reason="terminate: \x1b[2J"))
+
+    screen = terminal(120)
+    with LiveDisplay(screen.console, 2) as display:
+        run(display, plan(name), sing)
+        display.notice("\x1b[2J[blink]held")
+    assert "\x1b[2J" not in screen.text
+    assert "\x1b]0;" not in screen.text
+    assert "[red]evil\\x1b[2J" in screen.text
+    assert "[blink]held" in screen.text
+    assert "y" * 201 not in screen.text
+
+
+def test_the_display_fits_the_place_it_prints_to() -> None:
+    assert isinstance(choose_display(silent=False, console=terminal().console), LiveDisplay)
+    plain = choose_display(silent=False, console=Screen().console)
+    assert type(plain) is PlainDisplay
+    assert type(choose_display(silent=True)) is RunDisplay
+
+
+def test_a_silent_display_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    with choose_display(silent=True, verbosity=2) as display:
+        run(display, plan("a"))
+        display.notice("x")
+    assert capfd.readouterr() == ("", "")
