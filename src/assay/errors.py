@@ -6,6 +6,7 @@
     │   ├── InvalidField             fields of a request that are not allowed
     │   ├── RequestTooLarge          more than a request may hold
     │   ├── AccessDenied             a service that asks for a token, or for another host
+    │   ├── ReplayError              a session that says too little to be played again
     │   └── ModelRejected            no such model, no access, or a request it cannot read
     ├── EpisodeOver (RuntimeError)   a finished world was asked to go on
     ├── WorldFull (RuntimeError)     more creatures and plants than a world can hold
@@ -14,6 +15,7 @@
     ├── ServiceError (ConnectionError)     a service could not be reached, or failed
     ├── ModelRefused (RuntimeError)        a model will not answer: a failure of the subject
     ├── ModelUnavailable (ConnectionError) a model could not be asked, for all the retries
+    ├── HookError (RuntimeError)     a user's hook raised, or reported nonsense
     ├── JournalError (OSError)       a journal that is damaged in the middle
     ├── StoreError (OSError)         a database that cannot be opened, read or written
     │   └── StoreBusy                another process holds it
@@ -29,6 +31,7 @@ __all__ = [
     "AccessDenied",
     "AssayError",
     "EpisodeOver",
+    "HookError",
     "InstanceLimit",
     "InvalidField",
     "JournalError",
@@ -36,6 +39,7 @@ __all__ = [
     "ModelRejected",
     "ModelUnavailable",
     "OutputError",
+    "ReplayError",
     "RequestTooLarge",
     "ServiceError",
     "SnapshotError",
@@ -113,8 +117,16 @@ class ModelUnavailable(AssayError, ConnectionError):
     """A model could not be asked: rate limit, overload, timeout, lost connection."""
 
 
+class ReplayError(UsageError):
+    """A session that says too little to be played again."""
+
+
 class ModelRejected(UsageError):
     """A model does not exist, may not be used, or cannot read such requests at all."""
+
+
+class HookError(AssayError, RuntimeError):
+    """A hook raised, or reported something that cannot be stored: a failure of the subject."""
 
 
 class JournalError(AssayError, OSError):

@@ -1,24 +1,34 @@
 """How an episode is shown while it is played: live, as plain lines, or not at all."""
 
 import time
+from collections.abc import Sequence
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from rich.columns import Columns
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from assay.agents import Episode, Moment
+from assay.agents import Moment
 from assay.cli.pixels import Pixels
-from assay.crafter import ACHIEVEMENTS, ACTIONS
+from assay.crafter import ACHIEVEMENTS, ACTIONS, World
 from assay.crafter.rules import MAX_ITEM, VIEW, VITALS
 
-__all__ = ["LiveScreen", "PlainScreen", "Screen", "choose_screen"]
+__all__ = ["LiveScreen", "PlainScreen", "Screen", "Shown", "choose_screen"]
 
 _PANEL_WIDTH = 30
+_CAPTION_LINES = 4
 _MIN_UNIT, _MAX_UNIT = 4, 8
 _COLOURS = {"health": "red", "food": "yellow", "drink": "blue", "energy": "green"}
+
+
+class Shown(Protocol):
+    """An episode that can be shown, whether it is played or played again."""
+
+    world: World
+    reward: float
+    unlocked: dict[str, int]
 
 
 class Screen:
@@ -35,8 +45,8 @@ class Screen:
     ) -> None:
         return None
 
-    def show(self, episode: Episode, moment: Moment) -> None:
-        """Show the step that was just made."""
+    def show(self, episode: Shown, moment: Moment, caption: str = "") -> None:
+        """Show the step that was just made, with words of one's own."""
 
 
 class PlainScreen(Screen):
@@ -45,7 +55,7 @@ class PlainScreen(Screen):
     def __init__(self, console: Console) -> None:
         self._console = console
 
-    def show(self, episode: Episode, moment: Moment) -> None:
+    def show(self, episode: Shown, moment: Moment, caption: str = "") -> None:
         """Print what this step unlocked."""
         for name in moment.result.unlocked:
             self._console.print(
@@ -81,14 +91,15 @@ class LiveScreen(Screen):
         self._live.__exit__(kind, error, trace)
         self._console.print(self._last)
 
-    def show(self, episode: Episode, moment: Moment) -> None:
+    def show(self, episode: Shown, moment: Moment, caption: str = "") -> None:
         """Draw this step, not before it is due."""
         self._next += self._pause
         time.sleep(max(0.0, self._next - time.monotonic()))
         columns, rows = VIEW
         picture = episode.world.render((columns * self._unit, (rows + 2) * self._unit))
         world = Pixels(picture[: rows * self._unit])
-        panel = _panel(self._title, episode, moment, self._height)
+        words = Text(caption, style="italic").wrap(self._console, _PANEL_WIDTH)
+        panel = _panel(self._title, episode, moment, words[:_CAPTION_LINES], self._height)
         self._last = Columns([world, panel], padding=(0, 2))
         self._live.update(self._last, refresh=True)
 
@@ -112,7 +123,9 @@ def _unit(console: Console) -> int:
     return min(wide, high, _MAX_UNIT)
 
 
-def _panel(title: str, episode: Episode, moment: Moment, height: int) -> RenderableType:
+def _panel(
+    title: str, episode: Shown, moment: Moment, caption: Sequence[Text], height: int
+) -> RenderableType:
     view = episode.world.view()
     carried = [
         Text(f"{count} {name}")
@@ -123,6 +136,7 @@ def _panel(title: str, episode: Episode, moment: Moment, height: int) -> Rendera
         Text(title, style="bold"),
         Text(f"step {moment.step}, reward {episode.reward:.1f}"),
         Text("asleep" if view.sleeping else ACTIONS[moment.action], style="dim"),
+        *caption,
         Text(),
         *(_bar(name, view.inventory[name]) for name in VITALS),
         *([Text(), *carried] if carried else []),

@@ -1,0 +1,131 @@
+"""Running totals of one episode, and the outcomes they come to.
+
+Fed with calls and turns as they come; the same records in the same order always give the
+same numbers, so that outcomes can be made again from a trace.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from assay.crafter.rules import ACHIEVEMENTS, NoEffect
+from assay.traces.records import CallRecord, PlayedRecord, SessionRecord
+
+__all__ = ["OUTCOMES", "Tally"]
+
+OUTCOMES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "achievements": "how many of the 22 achievements were unlocked",
+        "reward": "the sum of all rewards",
+        "steps": "steps of the environment",
+        "turns": "calls of the model",
+        "invalid_rate": "actions that do not exist or had no effect, over actions asked for",
+        "tokens": "prompt and completion tokens of all calls",
+        "cost_usd": "what all calls cost; missing where a price is not known",
+        "duration_s": "seconds played, without waiting for a turn",
+        **{f"unlocked/{name}": f"1 if {name} was unlocked, else 0" for name in ACHIEVEMENTS},
+    }
+)
+"""What an episode earns, by public name, with its meaning."""
+
+
+class Tally:
+    """What one episode has come to so far."""
+
+    __slots__ = (
+        *("asked", "asleep", "cost_usd", "malformed", "no_effect", "steps", "tokens", "turns"),
+        *("_reward", "unknown", "unlocked"),
+    )
+
+    def __init__(self) -> None:
+        self.turns = 0
+        """Calls of the model."""
+        self.steps = 0
+        """Steps of the environment."""
+        self.asked = 0
+        """Actions asked for, unknown ones included."""
+        self.unknown = 0
+        """Those among them that do not exist."""
+        self.no_effect = 0
+        """Actions played that changed nothing, not counting those of a sleeper."""
+        self.asleep = 0
+        """Actions that a sleeping player did not carry out."""
+        self.malformed = 0
+        """Replies that could not be read."""
+        self.tokens = 0
+        """Prompt and completion tokens."""
+        self.cost_usd: float | None = 0.0
+        """What the calls cost; None once the price of one is not known."""
+        self.unlocked: dict[str, int] = {}
+        """Achievements in the order they came, each with the index of its step."""
+        self._reward = 0.0
+
+    @classmethod
+    def of(cls, session: SessionRecord) -> "Tally":
+        """The totals of a recorded session."""
+        tally = cls()
+        for call in session.calls:
+            tally.add_call(call)
+        for played in session.played:
+            tally.add_played(played)
+        return tally
+
+    def add_call(self, call: CallRecord) -> None:
+        """Count one call of the model."""
+        self.turns += 1
+        self.tokens += call.usage.total
+        if self.cost_usd is not None:
+            self.cost_usd = None if call.cost_usd is None else self.cost_usd + call.cost_usd
+
+    def add_played(self, played: PlayedRecord) -> None:
+        """Count what was played of one answer."""
+        self.asked += len(played.asked)
+        self.unknown += len(played.unknown)
+        self.malformed += played.malformed is not None
+        self.steps += len(played.steps)
+        for step in played.steps:
+            self._reward += step.reward
+            for name in step.unlocked:
+                self.unlocked.setdefault(name, step.index)
+            if step.no_effect == NoEffect.ASLEEP:
+                self.asleep += 1
+            elif step.no_effect is not None:
+                self.no_effect += 1
+
+    @property
+    def achievements(self) -> int:
+        """How many different achievements were unlocked."""
+        return len(self.unlocked)
+
+    @property
+    def reward(self) -> float:
+        """The sum of all rewards."""
+        # Rewards are tenths, and so are their sums, which floats alone would not keep.
+        return round(self._reward, 6)
+
+    @property
+    def invalid(self) -> int:
+        """Actions that do not exist or had no effect."""
+        return self.unknown + self.no_effect
+
+    @property
+    def invalid_rate(self) -> float:
+        """`invalid` over `asked`; 0 if nothing was asked for."""
+        return self.invalid / self.asked if self.asked else 0.0
+
+    def outcomes(self, duration_s: float) -> dict[str, float]:
+        """What the episode earned, by the names in `OUTCOMES`."""
+        earned = {
+            "achievements": float(self.achievements),
+            "reward": self.reward,
+            "steps": float(self.steps),
+            "turns": float(self.turns),
+            "invalid_rate": self.invalid_rate,
+            "tokens": float(self.tokens),
+            "duration_s": duration_s,
+        }
+        if self.cost_usd is not None:
+            earned["cost_usd"] = self.cost_usd
+        for name in ACHIEVEMENTS:
+            earned[f"unlocked/{name}"] = 1.0 if name in self.unlocked else 0.0
+        return earned

@@ -1,0 +1,147 @@
+"""The hooks of one episode, called in order, and what they report checked.
+
+Whatever comes out of here can be stored: typed, bounded, and equal to what a reader of the
+store gets back. A hook that raises, or reports something else, is a HookError.
+"""
+
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from assay._util.canonical import canonical_json
+from assay.errors import HookError
+from assay.traces.records import HookRecord, PlayedRecord
+
+from .builtin_hooks import DEFAULT_HOOKS
+from .hooks import Hook, StepSeen
+
+__all__ = ["MAX_DATA", "MAX_RESULTS", "Watch"]
+
+MAX_DATA = 16_384
+"""The data of one result may have this many bytes as JSON."""
+MAX_RESULTS = 100
+"""A hook may report this much at once."""
+_MAX_NAME = 100
+_MAX_DESCRIPTION = 1_000
+_MAX_PRIORITY = 1_000
+
+_T = TypeVar("_T")
+
+
+class Watch:
+    """Hooks made for one episode; give it each step, then each turn, in order."""
+
+    def __init__(self, classes: Sequence[type[Hook]] = DEFAULT_HOOKS) -> None:
+        self._hooks = [
+            (_guarded(kind, "made", kind), kind in DEFAULT_HOOKS) for kind in classes
+        ]
+
+    def step(self, seen: StepSeen) -> list[HookRecord]:
+        """What the hooks notice about a step."""
+        found: list[HookRecord] = []
+        for hook, is_trusted in self._hooks:
+            # Ours are tested: to check them again would cost more than to run them.
+            if is_trusted:
+                found.extend(hook.on_step(seen))
+            else:
+                found += _called(hook, "on_step", hook.on_step, seen, (seen.step.index,))
+        return found
+
+    def turn(self, played: PlayedRecord) -> list[HookRecord]:
+        """What the hooks notice about a turn; `played` has its steps, and no results yet."""
+        found: list[HookRecord] = []
+        for hook, is_trusted in self._hooks:
+            if is_trusted:
+                found.extend(hook.on_turn(played))
+            else:
+                steps = (
+                    range(played.steps[0].index, played.steps[-1].index + 1)
+                    if played.steps
+                    else ()
+                )
+                found += _called(hook, "on_turn", hook.on_turn, played, steps)
+        return found
+
+
+def _guarded(kind: type, what: str, call: Callable[[], _T]) -> _T:
+    try:
+        return call()
+    except HookError:
+        raise
+    except Exception as error:
+        raise HookError(
+            f"hook {kind.__name__!r} raised {type(error).__name__} when {what}: {error}"
+        ) from error
+
+
+def _called(
+    hook: Hook,
+    method: str,
+    function: Callable[[_T], Iterable[HookRecord]],
+    argument: _T,
+    steps: Collection[int],
+) -> list[HookRecord]:
+    kind = type(hook)
+
+    def results() -> list[HookRecord]:
+        # A generator runs here, not when it is made; an endless one is cut off.
+        found: list[HookRecord] = []
+        given: Any = function(argument)
+        if (
+            given is None
+            or isinstance(given, (str, Mapping))
+            or not isinstance(given, Iterable)
+        ):
+            raise _refused(kind, method, f"{_shown(given)} instead of a list of HookRecord")
+        for number, result in enumerate(given):
+            if number == MAX_RESULTS:
+                raise _refused(kind, method, f"more than {MAX_RESULTS} results at once")
+            found.append(_checked(kind, method, result, steps))
+        return found
+
+    return _guarded(kind, f"asked by {method}", results)
+
+
+def _checked(kind: type, method: str, result: object, steps: Collection[int]) -> HookRecord:
+    """The result as it will be read back, or an error that says what is wrong with it."""
+    if not isinstance(result, HookRecord):
+        raise _refused(kind, method, f"{_shown(result)}, which is not a HookRecord")
+    problem = _problem(result, steps)
+    if problem:
+        raise _refused(kind, method, problem)
+    try:
+        encoded = canonical_json([result.name, result.code, result.description, result.data])
+    except (TypeError, ValueError, RecursionError) as error:
+        raise _refused(kind, method, f"data that is not JSON: {error}") from error
+    if len(encoded) > MAX_DATA:
+        words = f"{len(encoded)} bytes of data; at most {MAX_DATA} are kept"
+        raise _refused(kind, method, words)
+    name, code, description, data = json.loads(encoded)
+    return replace(result, name=name, code=code, description=description, data=data)
+
+
+def _problem(result: HookRecord, steps: Collection[int]) -> str | None:
+    name, code, priority, text = result.name, result.code, result.priority, result.description
+    if not isinstance(name, str) or not 0 < len(name) <= _MAX_NAME:
+        return f"name {_shown(name)}; give 1 to {_MAX_NAME} characters"
+    if not isinstance(code, str) or len(code) != 1 or not code.isprintable():
+        return f"code {_shown(code)}; give one letter"
+    if type(priority) is not int or abs(priority) > _MAX_PRIORITY:
+        return f"priority {_shown(priority)}; give an int up to {_MAX_PRIORITY}"
+    if result.step is not None and (type(result.step) is not int or result.step not in steps):
+        return f"step {_shown(result.step)}; give the index of a step it was shown, or None"
+    if not isinstance(text, str) or len(text) > _MAX_DESCRIPTION:
+        return f"description {_shown(text)}; give at most {_MAX_DESCRIPTION} characters"
+    if not isinstance(result.data, Mapping):
+        return f"data {_shown(result.data)}; give a dictionary"
+    return None
+
+
+def _refused(kind: type, method: str, words: str) -> HookError:
+    return HookError(f"hook {kind.__name__!r}: {method} gave {words}")
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,71 @@
+"""Running totals and outcomes."""
+
+from assay.crafter.rules import ACHIEVEMENTS, NoEffect
+from assay.metrics import OUTCOMES, Tally
+from assay.traces.records import PlayedRecord, StepRecord
+
+from .episodes import call, play
+
+
+def step(index: int, **changes: object) -> StepRecord:
+    fields = {"index": index, "action": "do", "reward": 0.0, "digest": None, **changes}
+    return StepRecord(**fields)  # type: ignore[arg-type]
+
+
+def test_an_empty_episode_earned_nothing() -> None:
+    earned = Tally().outcomes(0.0)
+    assert set(earned) == set(OUTCOMES)
+    assert set(earned.values()) == {0.0}
+
+
+def test_the_kinds_of_waste_are_counted_apart() -> None:
+    tally = Tally()
+    steps = (
+        step(1, no_effect=NoEffect.BLOCKED),
+        step(2, no_effect=NoEffect.ASLEEP),
+        step(3),
+    )
+    asked = ("do", "do", "do", "fly", "swim")
+    tally.add_played(
+        PlayedRecord(turn=1, at=0.0, asked=asked, unknown=("fly", "swim"), steps=steps)
+    )
+    tally.add_played(PlayedRecord(turn=2, at=0.0, malformed="no tool call"))
+    assert (tally.asked, tally.unknown, tally.no_effect) == (5, 2, 1)
+    assert (tally.asleep, tally.malformed, tally.invalid) == (1, 1, 3)
+    assert tally.outcomes(0.0)["invalid_rate"] == 0.6
+
+
+def test_rewards_are_summed_as_the_tenths_they_are() -> None:
+    tally = Tally()
+    for index in range(1, 31):
+        tally.add_played(PlayedRecord(turn=index, at=0.0, steps=(step(index, reward=0.1),)))
+    assert tally.reward == 3.0
+
+
+def test_an_achievement_counts_once_with_its_first_step() -> None:
+    tally = Tally()
+    steps = tuple(step(index, unlocked=("wake_up",)) for index in (4, 5))
+    tally.add_played(PlayedRecord(turn=1, at=0.0, steps=steps))
+    assert tally.achievements == 1
+    assert tally.unlocked == {"wake_up": 4}
+    earned = tally.outcomes(0.0)
+    assert earned["unlocked/wake_up"] == 1.0
+    assert sum(earned[f"unlocked/{name}"] for name in ACHIEVEMENTS) == 1.0
+
+
+def test_a_call_without_a_known_price_leaves_the_cost_out() -> None:
+    tally = Tally()
+    tally.add_call(call(1, cost=0.5))
+    assert tally.outcomes(1.0)["cost_usd"] == 0.5
+    tally.add_call(call(2, cost=None))
+    tally.add_call(call(3, cost=0.5))
+    earned = tally.outcomes(1.0)
+    assert "cost_usd" not in earned
+    assert (earned["turns"], earned["tokens"], earned["duration_s"]) == (3.0, 300.0, 1.0)
+
+
+def test_a_trace_gives_its_outcomes_again() -> None:
+    session = play(turns=30)
+    assert session.end is not None
+    assert Tally.of(session).outcomes(2.5) == session.end.outcomes
+    assert session.end.outcomes["turns"] == 30.0
