@@ -1,0 +1,93 @@
+"""`assay doctor`: what is in order and what is not, with the next step for each."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from assay.cli.database import DEFAULT_DATABASE, Database
+from assay.cli.output import Show, say, say_json
+
+if TYPE_CHECKING:
+    from assay.cli.checks import Check
+
+__all__ = ["doctor"]
+
+
+def doctor(
+    *,
+    service_url: str | None = None,
+    database: Database = DEFAULT_DATABASE,
+    show: Show = Show(),
+) -> int:
+    """Look at everything a run depends on, and say what to do about it.
+
+    Each line says how one thing stands: ok, warn or fail. Nothing is repaired.
+    The exit code is 1 if anything fails.
+
+    For example:
+
+        assay doctor --database my_experiments.duckdb
+
+    Args:
+        service_url: A service that has to answer; without it, one on port 8901 may.
+        database: The database that runs write to.
+        show: What to print.
+    """
+    from assay.cli.checks import State
+    from assay.rollouts.settings import SETTINGS
+
+    address: str | None = None
+    if service_url is not None:
+        address = SETTINGS["service_url"].read(service_url, "--service-url")
+    found = []
+    for check in _checks(address, database):
+        found.append(check)
+        if not show.json and not (show.quiet and check.state is State.OK):
+            _print(check)
+    failed = sum(check.state is State.FAIL for check in found)
+    warned = sum(check.state is State.WARN for check in found)
+    if show.json:
+        say_json({"checks": [_plain(check) for check in found], "failed": failed})
+    elif not show.quiet:
+        say(_sum_up(failed, warned))
+    return 1 if failed else 0
+
+
+def _checks(service_url: str | None, database: Path) -> Iterator["Check"]:
+    from assay.cli import checks
+
+    yield checks.check_python()
+    yield checks.check_assay()
+    yield checks.check_extras()
+    yield checks.check_engine()
+    yield checks.check_service(service_url, os.environ.get("ASSAY_SERVICE_TOKEN"))
+    yield checks.check_database(database)
+    yield from checks.check_journals(database)
+    yield checks.check_disk(database)
+
+
+def _print(check: "Check") -> None:
+    say(f"{check.state:5} {check.name:9} {check.detail}")
+    if check.next_step is not None:
+        say(f"{'':15} next: {check.next_step}")
+
+
+def _plain(check: "Check") -> dict[str, str | None]:
+    return {
+        "name": check.name,
+        "state": str(check.state),
+        "detail": check.detail,
+        "next_step": check.next_step,
+    }
+
+
+def _sum_up(failed: int, warned: int) -> str:
+    if not failed and not warned:
+        return "all is well"
+    parts = []
+    if failed:
+        parts.append(f"{failed} failed")
+    if warned:
+        parts.append(f"{warned} to look at")
+    return ", ".join(parts)

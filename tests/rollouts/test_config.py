@@ -1,0 +1,320 @@
+import json
+import pickle
+import re
+from dataclasses import FrozenInstanceError, fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.agents.options import AgentOptions
+from assay.crafter import DIFFICULTIES, Difficulty
+from assay.errors import UsageError
+from assay.rollouts.config import (
+    BASELINES,
+    DATABASE_VARIABLE,
+    DEFAULT_MODELS,
+    RunConfig,
+    difference,
+    resolve,
+)
+from assay.rollouts.kinds import Real, Secret, Whole
+from assay.rollouts.settings import SETTINGS
+
+KEY = "sk-very-secret"
+
+
+def resolved(**given: Any) -> RunConfig:
+    return resolve(given, environment={}).config
+
+
+def error_of(**given: Any) -> str:
+    with pytest.raises(UsageError) as caught:
+        resolved(**given)
+    return str(caught.value)
+
+
+def test_the_defaults_are_those_of_the_command_line_users_know() -> None:
+    config = resolved()
+    assert config == RunConfig()
+    assert config.models == DEFAULT_MODELS
+    assert (config.episodes, config.max_turns, config.seed) == (10, 100, 42)
+    assert config.difficulty == DIFFICULTIES["easy"]
+    assert config.database == Path("crafter_multi_model_traces.duckdb")
+    assert config.service_url is None
+    assert (config.concurrent_models, config.max_concurrent_models) == (False, 3)
+    assert config.max_concurrent_episodes == 1000
+    assert config.agent == AgentOptions()
+
+
+def test_every_setting_is_a_field_of_the_run_or_of_the_agent() -> None:
+    own = {one.name for one in fields(RunConfig)} - {"agent", "hook_hashes"}
+    assert own | {one.name for one in fields(AgentOptions)} == set(SETTINGS)
+
+
+def test_a_configuration_cannot_be_changed() -> None:
+    with pytest.raises(FrozenInstanceError):
+        RunConfig().episodes = 3  # type: ignore[misc]
+
+
+def test_a_configuration_can_be_sent_to_another_process() -> None:
+    config = RunConfig(openai_api_key=Secret(KEY))
+    assert pickle.loads(pickle.dumps(config)) == config
+
+
+def test_sources_say_where_each_value_came_from(tmp_path: Path) -> None:
+    file = tmp_path / "a.toml"
+    file.write_text("[experiment]\nepisodes = 5\nmax_turns = 7\n")
+    done = resolve({"episodes": 3, "seed": None}, file, environment={})
+    assert (done.config.episodes, done.config.max_turns, done.config.seed) == (3, 7, 42)
+    assert done.sources["episodes"] == "command line"
+    assert done.sources["max_turns"] == f"{file} [experiment] max_turns"
+    assert done.sources["seed"] == "default"
+    assert set(done.sources) == set(SETTINGS)
+
+
+def test_the_environment_names_the_database_unless_somebody_else_does(tmp_path: Path) -> None:
+    environment = {DATABASE_VARIABLE: "env.duckdb"}
+    done = resolve({}, environment=environment)
+    assert done.config.database == Path("env.duckdb")
+    assert done.sources["database"] == "environment ASSAY_DATABASE"
+    file = tmp_path / "a.toml"
+    file.write_text('[services]\ndatabase_path = "file.duckdb"\n')
+    assert resolve({}, file, environment=environment).config.database == Path("file.duckdb")
+    given = resolve({"database": "mine.duckdb"}, file, environment=environment)
+    assert given.config.database == Path("mine.duckdb")
+    assert resolve({}, environment={DATABASE_VARIABLE: ""}).config == RunConfig()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("episodes", 0),
+        ("episodes", True),
+        ("episodes", 2.5),
+        ("episodes", "ten"),
+        ("max_turns", -1),
+        ("seed", 2**31),
+        ("models", []),
+        ("models", ["a", ""]),
+        ("models", 3),
+        ("name", "two\nlines"),
+        ("name", "x" * 201),
+        ("service_url", "localhost:8901"),
+        ("service_url", "ftp://localhost"),
+        ("service_url", "http://me:secret@localhost"),
+        ("service_url", "http://localhost:99999"),
+        ("service_timeout", 0),
+        ("service_timeout", float("nan")),
+        ("service_timeout", float("inf")),
+        ("concurrent_models", 1),
+        ("max_concurrent_models", 0),
+        ("max_concurrent_episodes", 0),
+        ("database", ""),
+        ("traces_dir", "a\0b"),
+        ("history", 0),
+        ("temperature", 2.5),
+        ("max_tokens", 0),
+        ("actions_per_turn", 51),
+        ("view", "long"),
+        ("view", ["full"]),
+        ("step_limit", -1),
+        ("token_limit", 1.5),
+        ("time_limit", -0.5),
+        ("time_limit", 10**400),
+    ],
+)
+def test_a_value_that_is_not_allowed_is_named_with_what_is(name: str, value: Any) -> None:
+    message = error_of(**{name: value})
+    setting = SETTINGS[name]
+    assert message.startswith(f"{setting.option}: ")
+    assert repr(value)[:40] in message
+    assert f"give {setting.kind.allowed}" in message
+
+
+def test_a_model_named_twice_is_pointed_out() -> None:
+    assert "'a' is there twice" in error_of(models=["a", "b", "a"])
+
+
+def test_one_model_needs_no_list() -> None:
+    assert resolved(models="gpt-4o-mini").models == ("gpt-4o-mini",)
+
+
+def test_a_setting_that_does_not_exist_is_an_error_with_a_suggestion() -> None:
+    assert "did you mean 'episodes'?" in error_of(episode=3)
+
+
+def test_a_configuration_made_by_hand_is_checked_as_well() -> None:
+    with pytest.raises(UsageError, match=r"^episodes: 0 is not allowed; give a whole number"):
+        RunConfig(episodes=0)
+    with pytest.raises(UsageError, match="leaves no room for 10 episodes"):
+        RunConfig(seed=2**31 - 5)
+    assert RunConfig(seed=2**31 - 10).seed == 2**31 - 10
+
+
+def test_nothing_and_zero_take_back_what_a_file_gives(tmp_path: Path) -> None:
+    file = tmp_path / "a.toml"
+    file.write_text(
+        '[services]\ncrafter_service_url = "http://localhost:8901/"\n'
+        "[limits]\nstep_limit = 50\ntime_limit = 1\n[run]\nname = ' mine '\n"
+    )
+    config = resolve({}, file, environment={}).config
+    assert (config.service_url, config.step_limit) == ("http://localhost:8901", 50)
+    assert (config.time_limit, config.name) == (1.0, "mine")
+    taken_back = {"service_url": "", "step_limit": 0, "time_limit": 0, "name": ""}
+    assert resolve(taken_back, file, environment={}).config == RunConfig()
+
+
+def test_a_difficulty_is_a_name_or_a_table_of_numbers() -> None:
+    assert resolved(difficulty="hard").difficulty == DIFFICULTIES["hard"]
+    own = resolved(difficulty={"cow_chance": 0.5}).difficulty
+    assert own == Difficulty(cow_chance=0.5)
+    assert "did you mean 'medium'?" in error_of(difficulty="medum")
+    assert "cow_chance = 2 is not allowed" in error_of(difficulty={"cow_chance": 2})
+
+
+def test_settings_of_the_agent_have_the_same_bounds_as_the_agent() -> None:
+    for name in ("history", "temperature", "max_tokens", "actions_per_turn"):
+        kind = SETTINGS[name].kind
+        assert isinstance(kind, Whole | Real)
+        for bound in (kind.low, kind.high):
+            assert getattr(resolved(**{name: bound}).agent, name) == bound
+    for word in ("full", "short"):
+        assert resolved(view=word).agent.view == word
+
+
+def test_a_prompt_file_counts_by_its_text(tmp_path: Path) -> None:
+    prompt = tmp_path / "prompt.md"
+    prompt.write_text("Play well.")
+    config = resolved(prompt=prompt)
+    assert config.agent.prompt == "Play well."
+    prompt.write_text("Play better.")
+    lines = difference(config.identity(), resolved(prompt=str(prompt)).identity())
+    assert lines == ["agent.prompt: Play well. -> Play better."]
+    assert "cannot read" in error_of(prompt=tmp_path / "none.md")
+    prompt.write_bytes(b"\xff\xfe")
+    assert "not text in UTF-8" in error_of(prompt=prompt)
+
+
+def test_hook_files_count_by_their_content(tmp_path: Path) -> None:
+    hooks = tmp_path / "hooks.py"
+    hooks.write_text("a = 1\n")
+    moved = tmp_path / "moved.py"
+    moved.write_text("a = 1\n")
+    one = resolved(hooks=[hooks])
+    assert one.hooks == (hooks,)
+    assert one.identity() == resolved(hooks=str(moved)).identity()
+    hooks.write_text("a = 2\n")
+    assert difference(one.identity(), resolved(hooks=[hooks]).identity())
+    assert "there is no such file" in error_of(hooks=[tmp_path / "none.py"])
+    assert "twice" in error_of(hooks=[hooks, hooks])
+
+
+def test_baselines_play_unless_they_play_anyway() -> None:
+    assert RunConfig(models=("a",)).extra_baselines == BASELINES
+    assert RunConfig(models=("builtin/random", "a")).extra_baselines == ("builtin/noop",)
+    assert RunConfig().extra_baselines == ()
+    assert RunConfig(models=("a",), baselines=False).extra_baselines == ()
+
+
+def test_a_key_is_neither_shown_nor_stored() -> None:
+    config = resolved(openai_api_key=KEY)
+    assert config.openai_api_key is not None
+    assert config.openai_api_key.reveal() == KEY
+    assert KEY not in f"{config!r} {config} {json.dumps(config.stored())}"
+    assert KEY not in json.dumps(config.identity())
+    assert KEY not in error_of(openai_api_key=f"{KEY} {KEY}")
+    assert difference(config.stored(), RunConfig().stored()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("models", ("a",)),
+        ("name", "mine"),
+        ("episodes", 3),
+        ("max_turns", 3),
+        ("difficulty", DIFFICULTIES["hard"]),
+        ("seed", 3),
+        ("baselines", False),
+        ("agent", AgentOptions(history=3)),
+        ("step_limit", 3),
+        ("token_limit", 3),
+        ("time_limit", 3.0),
+        ("openai_base_url", "http://localhost:1"),
+    ],
+)
+def test_the_identity_holds_what_decides_results(name: str, value: Any) -> None:
+    assert difference(RunConfig().stored(), replace(RunConfig(), **{name: value}).stored())
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("database", Path("other.duckdb")),
+        ("service_url", "http://localhost:1"),
+        ("service_timeout", 3.0),
+        ("concurrent_models", True),
+        ("max_concurrent_models", 2),
+        ("max_concurrent_episodes", 2),
+        ("traces_dir", Path("other")),
+        ("save_traces", False),
+        ("save_detailed_results", False),
+    ],
+)
+def test_the_identity_leaves_out_what_does_not(name: str, value: Any) -> None:
+    changed = replace(RunConfig(), **{name: value})
+    assert changed.identity() == RunConfig().identity()
+    assert changed.stored() != RunConfig().stored()
+
+
+def test_a_difference_is_told_in_lines_that_can_be_read() -> None:
+    old = RunConfig().stored()
+    new = RunConfig(
+        episodes=20, step_limit=5, difficulty=Difficulty(), agent=AgentOptions(view="short")
+    ).stored()
+    lines = difference(old, new)
+    assert "episodes: 10 -> 20" in lines
+    assert "step_limit: none -> 5" in lines
+    assert "agent.view: full -> short" in lines
+    assert "difficulty.tree_chance: 0.3 -> 0.2" in lines
+    assert difference(old, json.loads(json.dumps(old))) == []
+
+
+def test_a_difference_at_the_end_of_a_long_text_is_not_lost() -> None:
+    one, other = (AgentOptions(prompt="x" * 100 + end) for end in "ab")
+    lines = difference(RunConfig(agent=one).stored(), RunConfig(agent=other).stored())
+    assert lines == ["agent.prompt: changed"]
+
+
+def test_a_stored_run_takes_the_place_of_the_defaults(tmp_path: Path) -> None:
+    prompt, hooks = tmp_path / "prompt.md", tmp_path / "hooks.py"
+    prompt.write_text("Play well.")
+    hooks.write_text("a = 1\n")
+    config = resolved(
+        models=["a"], episodes=3, prompt=prompt, hooks=[hooks], difficulty={"cow_chance": 0.5}
+    )
+    stored = json.loads(json.dumps(config.stored()))
+    prompt.unlink()
+    again = resolve({}, stored=stored, environment={})
+    assert again.config == config
+    assert again.sources["episodes"] == "the run"
+    other = resolve({"episodes": 4}, stored=stored, environment={}).config
+    assert difference(stored, other.stored()) == ["episodes: 3 -> 4"]
+    hooks.write_text("a = 2\n")
+    changed = resolve({}, stored=stored, environment={}).config
+    assert re.match("hook_hashes: ", difference(stored, changed.stored())[0])
+
+
+def test_a_stored_run_is_in_the_database_it_was_found_in() -> None:
+    stored = RunConfig(database=Path("elsewhere.duckdb")).stored()
+    found = resolve({"database": "here.duckdb"}, stored=stored, environment={}).config
+    assert found.database == Path("here.duckdb")
+    assert resolve({}, stored=stored, environment={}).config.database == RunConfig().database
+
+
+def test_a_choice_without_effect_is_a_warning() -> None:
+    alone = resolve({"max_concurrent_models": 2}, environment={})
+    assert "--concurrent-models" in alone.warnings[0]
+    both = {"max_concurrent_models": 2, "concurrent_models": True}
+    assert resolve(both, environment={}).warnings == ()

@@ -1,0 +1,242 @@
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from cyclopts import App
+
+from assay import __version__
+from assay.cli.checks import (
+    State,
+    check_assay,
+    check_database,
+    check_disk,
+    check_engine,
+    check_extras,
+    check_journals,
+    check_python,
+    check_service,
+)
+from assay.cli.doctor import doctor
+from assay.service import Settings, running
+from assay.traces.folder import RunFolder, journal_root
+from assay.traces.records import RunRecord
+from assay.traces.store import Store
+
+NAMES = ["python", "assay", "extras", "engine", "service", "database", "journals", "disk"]
+HOLD = """
+import sys, duckdb
+connection = duckdb.connect(sys.argv[1])
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def run(*arguments: str) -> int:
+    app = App(result_action="return_value", exit_on_error=False, print_error=False)
+    app.default(doctor)
+    return int(app(list(arguments)))
+
+
+def unfinished(database: Path, name: str = "abc") -> RunFolder:
+    record = RunRecord(
+        id=name,
+        command="assay run",
+        configuration={},
+        provenance={},
+        created_at=time.time(),
+        experiments=(),
+    )
+    return RunFolder.create(database, record)
+
+
+@contextmanager
+def held(database: Path) -> Iterator[int]:
+    """Another process that has the database open."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(database)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        yield holder.pid
+        assert holder.stdin is not None
+        holder.stdin.close()
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    path = tmp_path / "traces.duckdb"
+    with Store(path).writing():
+        pass
+    return path
+
+
+def test_the_versions_are_told() -> None:
+    assert sys.version.split()[0] in check_python().detail
+    assert __version__ in check_assay().detail
+
+
+def test_extras_are_told_and_none_of_them_is_a_must() -> None:
+    check = check_extras()
+    assert check.state is State.OK
+    assert "dev" in check.detail
+
+
+@pytest.mark.usefixtures("compiled_engine")
+def test_a_compiled_engine_is_found() -> None:
+    assert check_engine().state is State.OK
+
+
+def test_a_cold_cache_is_told_and_stays_cold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ASSAY_CACHE_DIR", str(tmp_path / "cache"))
+    check = check_engine()
+    assert check.state is State.WARN
+    assert "assay warmup" in (check.next_step or "")
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_cache_that_cannot_be_written_to_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("ASSAY_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    check = check_engine()
+    assert check.state is State.WARN
+    assert "ASSAY_CACHE_DIR" in (check.next_step or "")
+
+
+def test_a_service_that_answers_is_in_order() -> None:
+    with running(Settings(port=0)) as service:
+        check = check_service(service.address)
+    assert check.state is State.OK
+    assert service.address in check.detail
+
+
+def test_a_service_that_was_named_must_answer() -> None:
+    with running(Settings(port=0)) as service:
+        address = service.address
+    check = check_service(address)
+    assert check.state is State.FAIL
+    assert address in check.detail
+    assert "assay serve" in (check.next_step or "")
+
+
+def test_a_database_that_is_missing_is_no_problem(tmp_path: Path) -> None:
+    check = check_database(tmp_path / "none.duckdb")
+    assert check.state is State.OK
+    assert "assay run makes it" in check.detail
+    assert not (tmp_path / "none.duckdb").exists()
+
+
+def test_a_database_that_cannot_be_made_is_one(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    check = check_database(tmp_path / "file" / "a.duckdb")
+    assert check.state is State.FAIL
+    assert "--database" in (check.next_step or "")
+
+
+def test_a_database_is_told_with_its_schema_and_what_it_holds(database: Path) -> None:
+    check = check_database(database)
+    assert check.state is State.OK
+    assert "schema version 1, 0 episodes" in check.detail
+
+
+def test_a_file_that_is_no_database_fails(tmp_path: Path) -> None:
+    file = tmp_path / "a.duckdb"
+    file.write_text("no database, " * 1000)
+    check = check_database(file)
+    assert check.state is State.FAIL
+    assert str(file) in check.detail
+
+
+def test_a_database_that_another_process_holds_names_the_process(database: Path) -> None:
+    with held(database) as pid:
+        check = check_database(database, patience=0.1)
+    assert check.state is State.WARN
+    assert str(pid) in check.detail
+
+
+def test_no_run_left_behind_is_in_order(database: Path) -> None:
+    (check,) = check_journals(database)
+    assert check.state is State.OK
+
+
+def test_an_unfinished_run_comes_with_the_command_that_goes_on(database: Path) -> None:
+    unfinished(database)
+    (check,) = check_journals(database)
+    assert check.state is State.WARN
+    assert check.next_step is not None
+    assert f"assay run --resume abc --database {database}" in check.next_step
+
+
+def test_a_run_that_is_going_on_is_in_order(database: Path) -> None:
+    with unfinished(database).hold():
+        (check,) = check_journals(database)
+    assert check.state is State.OK
+    assert "plays it" in check.detail
+
+
+def test_damaged_journals_are_told(database: Path) -> None:
+    folder = unfinished(database)
+    (folder.folder / "x.jsonl.damaged").touch()
+    checks = check_journals(database)
+    assert [check.state for check in checks] == [State.WARN, State.WARN]
+    assert "x.jsonl.damaged" in checks[1].detail
+
+
+def test_a_folder_of_journals_that_cannot_be_read_is_told(database: Path) -> None:
+    folder = journal_root(database) / "abc"
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text("{")
+    (check,) = check_journals(database)
+    assert check.state is State.WARN
+    assert "run.json" in check.detail
+
+
+def test_the_disk_is_that_of_the_database_even_before_its_folder_exists(tmp_path: Path) -> None:
+    check = check_disk(tmp_path / "none" / "deeper" / "a.duckdb")
+    assert "GiB free" in check.detail
+    assert str(tmp_path.resolve()) in check.detail
+
+
+def test_every_check_is_a_line_and_the_last_line_sums_up(
+    database: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unfinished(database)
+    assert run("--database", str(database)) == 0
+    lines = capsys.readouterr().out.splitlines()
+    heads = [line.split()[:2] for line in lines if line.startswith(("ok ", "warn ", "fail "))]
+    assert [name for _, name in heads] == NAMES
+    assert ["warn", "journals"] in heads
+    assert "to look at" in lines[-1]
+
+
+def test_the_checks_as_json_and_the_exit_code_when_one_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "a.duckdb"
+    file.mkdir()
+    assert run("--database", str(file), "--json") == 1
+    result = json.loads(capsys.readouterr().out)
+    assert [check["name"] for check in result["checks"]] == NAMES
+    assert result["failed"] == 1
+    assert {check["state"] for check in result["checks"]} <= {"ok", "warn", "fail"}
+
+
+def test_quiet_prints_only_what_is_not_in_order(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ASSAY_DATABASE", str(tmp_path / "none.duckdb"))
+    monkeypatch.setenv("ASSAY_CACHE_DIR", str(tmp_path / "cache"))
+    assert run("--quiet") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("warn  engine") for line in lines)
+    assert not any(line.startswith("ok ") for line in lines)
