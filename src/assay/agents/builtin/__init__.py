@@ -1,0 +1,16 @@
+"""Chat models that come with the package: scripted players behind the chat protocol."""
+
+from .models import BUILTIN_MODELS, BuiltinModel, make_builtin
+from .request import Choice, draws, last_observation, max_actions, notes, offers_interact
+
+__all__ = [
+    "BUILTIN_MODELS",
+    "BuiltinModel",
+    "Choice",
+    "draws",
+    "last_observation",
+    "make_builtin",
+    "max_actions",
+    "notes",
+    "offers_interact",
+]

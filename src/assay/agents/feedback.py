@@ -1,0 +1,142 @@
+"""What a model is told after a turn, and how to read it back.
+
+A message is a report of the turn, then a line that is `MARKER`, then the observation as
+`assay.crafter.text` writes it, up to the end. Nothing a model wrote can forge the marker:
+names it made up are quoted on one line.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from assay.crafter.rules import ACHIEVEMENTS, ACTIONS, COLLECT, MAKE, PLACE, NoEffect
+from assay.crafter.text import Observation, parse
+from assay.crafter.text.observation import FAILURES
+from assay.errors import UsageError
+
+if TYPE_CHECKING:
+    from assay.traces.records import PlayedRecord, StepRecord
+
+__all__ = ["MARKER", "Result", "observation_in", "report", "results_in"]
+
+MARKER: Final = "--- observation ---"
+"""The line that an observation follows."""
+_MAX_OBSERVATION: Final = 10_000
+_ALL: Final = len(ACHIEVEMENTS)
+
+
+class Result(NamedTuple):
+    """What a report says of one action that was carried out."""
+
+    action: str
+    worked: bool
+    """Whether it had an effect."""
+    reason: str | None
+    """Why not, in words."""
+
+
+def observation_in(text: str) -> Observation | None:
+    """The observation that a message ends with; None if there is none to be read."""
+    _, marker, told = text.rpartition(f"{MARKER}\n")
+    if not marker or len(told) > _MAX_OBSERVATION:
+        return None
+    try:
+        return parse(told)
+    except UsageError:
+        return None
+
+
+def results_in(text: str) -> tuple[Result, ...]:
+    """What a message reports of the actions of a turn, in order."""
+    return tuple(
+        Result(action, not reason, reason or None)
+        for action, reason in _RESULT.findall(text.rpartition(f"{MARKER}\n")[0])
+    )
+
+
+def report(
+    played: "PlayedRecord",
+    *,
+    max_turns: int,
+    cut: int,
+    limit: int,
+    problems: Sequence[str],
+    achieved: Sequence[str],
+) -> str:
+    """The report of a turn: each action, each kind of waste, what was achieved so far."""
+    lines = [f"Turn {played.turn} of {max_turns} is over."]
+    if played.malformed is not None:
+        lines.append(f"Your reply could not be read, so nothing was done: {played.malformed}.")
+    lines += [f"{problem}." for problem in problems]
+    lines += [_result(step) for step in played.steps]
+    lines += _not_carried_out(played, cut, limit)
+    if achieved:
+        lines.append(f"Achieved so far ({len(achieved)} of {_ALL}): {', '.join(achieved)}.")
+    else:
+        lines.append(f"Achieved so far: none of {_ALL}.")
+    return "\n".join(lines)
+
+
+def _result(step: "StepRecord") -> str:
+    line = _LINES.get((step.action, step.no_effect)) or f"- {step.action}: no effect, ?"
+    return f"{line}; achieved {', '.join(step.unlocked)}" if step.unlocked else line
+
+
+def _not_carried_out(played: "PlayedRecord", cut: int, limit: int) -> Iterator[str]:
+    for name in played.unknown:
+        near = get_close_matches(name, ACTIONS, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        yield f"There is no action {name!r}{hint}"
+    if played.unknown:
+        yield f"The actions are: {', '.join(ACTIONS)}."
+    if cut:
+        yield (
+            f"You asked for {cut + limit} actions. "
+            f"Only {limit} are allowed in a turn, so the last {cut} were not carried out."
+        )
+    if played.skipped:
+        yield f"The last {played.skipped} were not carried out."
+
+
+def _why(action: str, reason: NoEffect) -> str:
+    """Why an action had no effect, in words that hold wherever the player is by now."""
+    name = action.partition("_")[2]
+    match reason:
+        case NoEffect.BLOCKED:
+            return "something was in the way"
+        case NoEffect.NOTHING_THERE:
+            return "nothing there to collect, fight or eat"
+        case NoEffect.NOT_RIPE:
+            return "the plant was not ripe"
+        case NoEffect.NEEDS_TOOL:
+            tools = dict.fromkeys(rule.tool for rule in COLLECT.values() if rule.tool)
+            return f"it takes a better tool: {' or '.join(tools)}"
+        case NoEffect.NO_ROOM:
+            return f"no free {' or '.join(PLACE[name].where)} in front"
+        case NoEffect.NEEDS_NEARBY:
+            return f"no {' and '.join(MAKE[name].nearby)} nearby"
+        case NoEffect.NEEDS_ITEMS:
+            uses = (PLACE[name] if action.startswith("place_") else MAKE[name]).uses
+            return f"it takes {' and '.join(f'{n} {item}' for item, n in uses.items())}"
+        case NoEffect.ASLEEP:
+            return "you were asleep"
+
+
+def _line(action: str, reason: NoEffect | None) -> str:
+    if reason is None:
+        return f"- {action}: ok"
+    if reason is NoEffect.ASLEEP:
+        return f"- {action}: ignored, {_why(action, reason)}"
+    return f"- {action}: no effect, {_why(action, reason)}"
+
+
+_LINES: Final[dict[tuple[str, str | None], str]] = {
+    (action, reason): _line(action, reason)
+    for action, reasons in FAILURES.items()
+    for reason in (None, *reasons)
+}
+_RESULT: Final = re.compile(
+    rf"^- ({'|'.join(ACTIONS)}): (?:ok|(?:no effect|ignored), (.+?))(?:; achieved .+)?$",
+    re.MULTILINE,
+)

@@ -1,0 +1,296 @@
+"""What a reply asks for, however it is put: tool calls, else JSON, else plain text.
+
+Never raises, whatever the reply holds, and does bounded work. Prose is never searched for
+names of actions: "I do not know" asks for nothing.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from assay._util.text import printable
+from assay.crafter.rules import ACTIONS
+
+from .plain import actions_in_text, known_action
+from .prompt import INTERACT, TERMINATE
+
+__all__ = ["Decision", "Reading", "read_reply"]
+
+_MAX_TEXT: Final = 65_536
+_MAX_CALLS: Final = 128
+_MAX_NAME: Final = 60
+_MAX_REASON: Final = 200
+_MAX_STARTS: Final = 32
+_ARGUMENTS: Final = ("arguments", "args", "parameters", "input")
+_TOOL: Final = ("tool", "name", "tool_name", "function")
+_TOO_LONG: Final = f"it is longer than {_MAX_TEXT:,} characters"
+_NOTHING: Final = f"it calls neither {INTERACT} nor {TERMINATE}, and names no actions"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a reply comes to."""
+
+    asked: tuple[str, ...] = ()
+    """The actions asked for, unknown ones included, no more than a turn may have."""
+    unknown: tuple[str, ...] = ()
+    """Those among them that do not exist."""
+    actions: tuple[str, ...] = ()
+    """Those that do, in order: what is to be played."""
+    malformed: str | None = None
+    """Why nothing could be read, if so."""
+    terminate: str | None = None
+    """Why the model wants to end the episode, after the actions, if so."""
+    cut: int = 0
+    """How many more actions were asked for than a turn may have."""
+
+
+class Reading(NamedTuple):
+    """A decision, and what is needed to answer the calls it came from."""
+
+    decision: Decision
+    calls: tuple[str, ...]
+    """The ids of all tool calls, each of which is owed an answer."""
+    problems: tuple[str, ...]
+    """What was wrong with some calls where others could be read."""
+
+
+class _Unreadable(Exception):
+    """A call that asks for nothing; its text says why."""
+
+
+class _Collected:
+    """What the calls of a reply add up to."""
+
+    def __init__(self) -> None:
+        self.actions: list[Any] = []
+        self.terminate: str | None = None
+        self.problems: list[str] = []
+
+    def take(self, name: object, arguments: object) -> None:
+        if self.terminate is not None:
+            return
+        try:
+            self._take(name, arguments)
+        except _Unreadable as problem:
+            self.problems.append(str(problem))
+
+    def _take(self, name: object, arguments: object) -> None:
+        if name == INTERACT:
+            self.actions += _action_list(_decoded(arguments))
+        elif name == TERMINATE:
+            self.terminate = _reason(_decoded(arguments))
+        else:
+            raise _Unreadable(
+                f"there is no tool {_clean(name)!r}; call {INTERACT} or {TERMINATE}"
+            )
+
+    @property
+    def empty(self) -> bool:
+        return not self.actions and self.terminate is None
+
+
+def read_reply(message: Mapping[str, Any], limit: int) -> Reading:
+    """What an assistant's message asks for; at most `limit` actions of it count."""
+    calls = message.get("tool_calls")
+    found = _Collected()
+    ids: tuple[str, ...] = ()
+    if isinstance(calls, list) and calls:
+        if len(calls) > _MAX_CALLS:
+            return _nothing(f"it has {len(calls):,} tool calls, more than {_MAX_CALLS}")
+        ids = tuple(_ids(calls))
+        for call in calls:
+            function = call.get("function") if isinstance(call, dict) else None
+            if not isinstance(function, dict):
+                found.problems.append("a tool call has no function")
+            else:
+                found.take(function.get("name"), function.get("arguments"))
+    if found.empty and not ids:
+        content = message.get("content")
+        if isinstance(content, str) and content.strip():
+            if len(content) > _MAX_TEXT:
+                return _nothing(_TOO_LONG)
+            _read_text(content, found)
+        elif not found.problems:
+            return _nothing("it is empty")
+    if found.empty:
+        return _nothing("; ".join(found.problems[:3]) or _NOTHING, ids)
+    return Reading(_decision(found, limit), ids, tuple(found.problems[:3]))
+
+
+def _nothing(reason: str, ids: tuple[str, ...] = ()) -> Reading:
+    return Reading(Decision(malformed=reason), ids, ())
+
+
+def _ids(calls: list[Any]) -> Iterator[str]:
+    for call in calls:
+        id = call.get("id") if isinstance(call, dict) else None
+        if isinstance(id, str) and id:
+            yield id
+
+
+def _decision(found: _Collected, limit: int) -> Decision:
+    named = [_name(entry) for entry in found.actions[:limit]]
+    return Decision(
+        asked=tuple(name for name, _ in named),
+        unknown=tuple(name for name, known in named if not known),
+        actions=tuple(name for name, known in named if known),
+        terminate=found.terminate,
+        cut=max(0, len(found.actions) - limit),
+    )
+
+
+def _name(entry: object) -> tuple[str, bool]:
+    """An entry of a list of actions as a name, and whether there is such an action."""
+    if isinstance(entry, dict):
+        entry = next((entry[key] for key in ("action", "name") if key in entry), "{}")
+    if isinstance(entry, int) and not isinstance(entry, bool) and 0 <= entry < len(ACTIONS):
+        return ACTIONS[entry], True
+    if isinstance(entry, str) and len(entry) <= _MAX_NAME:
+        known = known_action(entry)
+        if known is not None:
+            return known, True
+    return _clean(entry), False
+
+
+def _clean(value: object, longest: int = _MAX_NAME) -> str:
+    """A value as one short line that is safe to show and to store."""
+    if isinstance(value, str):
+        text = value
+    elif isinstance(value, int | float | None) and not _is_huge(value):
+        text = json.dumps(value)
+    else:
+        text = type(value).__name__
+    text = text.strip()
+    shown = printable(text[:longest])
+    return f"{shown[:longest]}…" if len(text) > longest or len(shown) > longest else shown
+
+
+def _is_huge(value: float | None) -> bool:
+    # Python refuses to write out an integer of very many digits.
+    return isinstance(value, int) and value.bit_length() > 128
+
+
+def _decoded(arguments: object) -> object:
+    """The arguments of a call, which may be JSON in a string, or that in a string again."""
+    for _ in range(2):
+        if not isinstance(arguments, str):
+            break
+        if len(arguments) > _MAX_TEXT:
+            raise _Unreadable(f"the arguments cannot be read: {_TOO_LONG}")
+        try:
+            arguments = json.loads(arguments)
+        except (ValueError, RecursionError):
+            raise _Unreadable("the arguments are not valid JSON") from None
+    return arguments
+
+
+def _action_list(arguments: object) -> list[Any]:
+    """The entries that the arguments of `interact` list."""
+    if isinstance(arguments, dict):
+        for key in ("actions", "action"):
+            if key in arguments:
+                arguments = arguments[key]
+                break
+        else:
+            raise _Unreadable(f"{INTERACT} was called without actions")
+    if isinstance(arguments, str):
+        arguments = _listed(arguments)
+    if isinstance(arguments, int) and not isinstance(arguments, bool):
+        arguments = [arguments]
+    if not isinstance(arguments, list):
+        raise _Unreadable("actions must be a list of names")
+    if not arguments:
+        raise _Unreadable("the list of actions is empty")
+    return arguments
+
+
+def _listed(text: str) -> object:
+    """A list that was written into a string: as JSON, or by commas, or one name alone."""
+    if len(text) > _MAX_TEXT:
+        raise _Unreadable(_TOO_LONG)
+    if text.lstrip().startswith("["):
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            pass
+    return [part for part in re.split(r"[,;\n]", text.strip(" \t\n[]")) if part.strip()]
+
+
+def _reason(arguments: object) -> str:
+    reason = arguments.get("reason") if isinstance(arguments, dict) else arguments
+    return _clean(reason, _MAX_REASON) if isinstance(reason, str) and reason.strip() else "none"
+
+
+def _read_text(content: str, found: _Collected) -> None:
+    """Read a reply that has no tool calls."""
+    # What stands before this tag is thought, not said.
+    said = content.rpartition("</think>")[2]
+    for value in _json_values(said):
+        _take_value(value, found)
+        if not found.empty:
+            found.problems.clear()
+            return
+    if not found.problems:
+        found.actions += actions_in_text(said)
+
+
+def _take_value(value: object, found: _Collected) -> None:
+    if isinstance(value, list):
+        if value and all(isinstance(entry, dict) for entry in value[:_MAX_CALLS]):
+            for entry in value[:_MAX_CALLS]:
+                _take_value(entry, found)
+        elif value and all(isinstance(entry, str) and _name(entry)[1] for entry in value):
+            # Strings only: a number in brackets is more likely a reference.
+            found.actions += value
+        return
+    if not isinstance(value, dict):
+        return
+    name = next((value[key] for key in _TOOL if isinstance(value.get(key), str)), None)
+    if name in (INTERACT, TERMINATE):
+        inner = next((value[key] for key in _ARGUMENTS if key in value), value)
+        found.take(name, inner)
+    elif "actions" in value or "action" in value:
+        found.take(INTERACT, value)
+
+
+_FENCE: Final = re.compile(r"```[a-zA-Z]*\n?")
+_DECODER: Final = json.JSONDecoder()
+_BETWEEN: Final = re.compile(r"(?:\s|,|</?tool_call>)*")
+
+
+def _json_values(text: str) -> Iterator[object]:
+    """The JSON values in a text, first to last; those that follow each other as one list."""
+    text = _FENCE.sub("", text).strip()
+    position, starts = 0, 0
+    while starts < _MAX_STARTS:
+        position = _next_start(text, position)
+        if position < 0:
+            return
+        starts += 1
+        try:
+            value, end = _DECODER.raw_decode(text, position)
+        except (ValueError, RecursionError):
+            position += 1
+            continue
+        values = [value]
+        while isinstance(value, dict) and starts < _MAX_STARTS:
+            between = _BETWEEN.match(text, end)
+            start = between.end() if between else end
+            if not text.startswith("{", start):
+                break
+            starts += 1
+            try:
+                value, end = _DECODER.raw_decode(text, start)
+            except (ValueError, RecursionError):
+                break
+            values.append(value)
+        yield values if len(values) > 1 else values[0]
+        position = end
+
+
+def _next_start(text: str, position: int) -> int:
+    found = [at for at in (text.find(sign, position) for sign in "{[") if at >= 0]
+    return min(found, default=-1)

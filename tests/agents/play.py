@@ -1,0 +1,88 @@
+"""A small loop that plays an episode in process: agent, built-in model and world."""
+
+from dataclasses import dataclass, field
+
+from assay.agents import AgentOptions, BuiltinModel, Decision, NewMessage, ReactAgent
+from assay.agents.builtin import make_builtin
+from assay.crafter import World
+from assay.traces.records import PlayedRecord, StepRecord
+from assay.types import ChatReply, ChatRequest
+
+__all__ = ["Game", "play", "play_actions"]
+
+
+@dataclass
+class Game:
+    """What came of an episode."""
+
+    world: World
+    requests: list[ChatRequest] = field(default_factory=list)
+    replies: list[ChatReply] = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)
+    played: list[PlayedRecord] = field(default_factory=list)
+    messages: list[NewMessage] = field(default_factory=list)
+
+    @property
+    def achieved(self) -> list[str]:
+        """The achievements that were unlocked."""
+        return [name for name, count in self.world.achievements.items() if count]
+
+
+def play_actions(world: World, turn: int, decision: Decision) -> PlayedRecord:
+    """Carry out what a decision asks for, until the episode ends."""
+    steps: list[StepRecord] = []
+    for action in decision.actions:
+        if world.done:
+            break
+        result = world.step(action)
+        steps.append(
+            StepRecord(
+                index=world.steps,
+                action=action,
+                reward=result.reward,
+                digest=None,
+                unlocked=result.unlocked,
+                no_effect=result.no_effect,
+                terminated=result.done,
+            )
+        )
+    return PlayedRecord(
+        turn=turn,
+        at=0.0,
+        asked=decision.asked,
+        unknown=decision.unknown,
+        malformed=decision.malformed,
+        skipped=len(decision.actions) - len(steps),
+        steps=tuple(steps),
+    )
+
+
+def play(
+    model: str,
+    seed: int,
+    difficulty: str = "easy",
+    *,
+    turns: int = 100,
+    options: AgentOptions | None = None,
+) -> Game:
+    """Let a built-in model play."""
+    options = options or AgentOptions()
+    player = make_builtin(model)
+    assert isinstance(player, BuiltinModel)
+    game = Game(World(seed, difficulty))
+    agent = ReactAgent(options, model=model, seed=seed, max_turns=turns)
+    agent.begin(game.world.view())
+    for turn in range(1, turns + 1):
+        asked = agent.request()
+        reply = player.answer(asked.request)
+        decision = agent.read(reply.message)
+        played = play_actions(game.world, turn, decision)
+        game.requests.append(asked.request)
+        game.replies.append(reply)
+        game.decisions.append(decision)
+        game.played.append(played)
+        if game.world.done:
+            break
+        agent.observe(played, game.world.view())
+    game.messages = agent.take_new()
+    return game

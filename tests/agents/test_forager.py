@@ -1,0 +1,82 @@
+import pytest
+
+from assay.agents import AgentOptions
+from assay.agents.builtin.sight import Sight
+from assay.crafter import World, observe
+from assay.crafter.text import Cell
+from assay.crafter.text.observation import CENTER, STEPS, Observation
+
+from .play import play
+
+GRASS, TREE, WATER = Cell("grass"), Cell("tree"), Cell("water")
+SEEDS = range(100, 106)
+
+
+def seen(facing: str = "down", **things: Cell) -> Observation:
+    """A meadow with things on it, named like `left2_up1`."""
+    cells = [GRASS] * 63
+    cells[CENTER] = Cell("grass", "player", facing)
+    for place, cell in things.items():
+        offset = sum(STEPS[part[:-1]] * int(part[-1]) for part in place.split("_"))
+        cells[CENTER + offset] = cell
+    counts = (9, 9, 9, 9, *[0] * 12)
+    return Observation(0, 100, False, counts, tuple(cells))
+
+
+def mean_achieved(model: str, difficulty: str) -> float:
+    return sum(len(play(model, seed, difficulty).achieved) for seed in SEEDS) / len(SEEDS)
+
+
+@pytest.mark.parametrize("difficulty", ["easy", "classic"])
+def test_the_forager_is_far_better_than_chance(difficulty: str) -> None:
+    forager = mean_achieved("builtin/forager", difficulty)
+    assert forager > mean_achieved("builtin/random", difficulty) + 2
+    assert forager > 4
+
+
+def test_the_forager_wastes_few_actions() -> None:
+    games = [play("builtin/forager", seed, turns=60) for seed in SEEDS]
+    steps = [step for game in games for played in game.played for step in played.steps]
+    assert sum(step.no_effect is not None for step in steps) < len(steps) / 20
+
+
+def test_the_forager_plays_from_the_short_view_as_well() -> None:
+    full = play("builtin/forager", 100, turns=30)
+    short = play("builtin/forager", 100, turns=30, options=AgentOptions(view="short"))
+    assert len(short.played) == len(full.played)
+    assert len(short.achieved) >= 2
+
+
+def test_the_forager_keeps_its_heading_in_its_notes() -> None:
+    game = play("builtin/forager", 100, turns=30)
+    assert "heading " in str(game.replies[-1].message.value)
+
+
+def test_a_way_ends_in_front_of_the_nearest_of_its_kind() -> None:
+    sight = Sight(seen(left3=TREE, right2_up1=TREE, down3=WATER))
+    assert sight.approach(("water",)) == ["move_down", "move_down"]
+    assert sight.approach(("tree",)) == ["move_left", "move_left"]
+    assert sight.approach(("cow",)) is None
+
+
+def test_what_is_in_front_takes_no_moves_and_what_is_beside_a_turn() -> None:
+    assert Sight(seen("up", up1=TREE)).approach(("tree",)) == []
+    assert Sight(seen("left", up1=TREE)).approach(("tree",)) == ["move_up"]
+
+
+def test_a_way_leads_around_what_is_in_it() -> None:
+    wall = {"left1": WATER, "left1_up1": WATER, "left1_down1": WATER, "left2": TREE}
+    moves = Sight(seen("right", **wall)).approach(("tree",))
+    assert moves == ["move_up", "move_up", "move_left", "move_left", "move_down"]
+
+
+def test_what_is_too_far_is_left_alone() -> None:
+    sight = Sight(seen(left3=TREE))
+    assert sight.approach(("tree",), within=2) is None
+    assert sight.approach(("tree",), within=3) is not None
+
+
+def test_a_view_is_searched_to_its_edges_and_not_around_them() -> None:
+    sight = Sight(observe(World(1, "easy").view()))
+    assert sight.ahead_after(9, "left") == ["move_left"] * 4
+    assert sight.ahead_after(2, "up") == ["move_up"] * 2

@@ -1,0 +1,37 @@
+from typing import Any
+
+import pytest
+
+from assay.agents.prompt import system_message, tools
+from assay.crafter import rules_text
+
+
+def system(prompt: str | None = None, **changes: Any) -> str:
+    options = {"short": False, "actions_per_turn": 5, "history": 8} | changes
+    return system_message(prompt, **options).text
+
+
+@pytest.mark.parametrize("short", [False, True])
+def test_the_rules_are_told_in_the_form_of_the_view(short: bool) -> None:
+    assert system(short=short).startswith(rules_text(short=short))
+
+
+def test_the_instructions_follow_the_options() -> None:
+    assert "a list of 1 to 5 actions" in system()
+    assert "last 8 turns" in system()
+    alone = system(actions_per_turn=1)
+    assert "a list of 1 action." in alone
+    assert "Give several actions" not in alone
+
+
+def test_a_prompt_replaces_the_instructions_but_not_the_rules() -> None:
+    told = system("Be brave.")
+    assert told == f"{rules_text()}\n\nBe brave."
+
+
+def test_the_tools_say_how_many_actions_a_turn_may_have() -> None:
+    interact, terminate = (tool["function"] for tool in tools(3).value)
+    assert (interact["name"], terminate["name"]) == ("interact", "terminate")
+    actions = interact["parameters"]["properties"]["actions"]
+    assert (actions["minItems"], actions["maxItems"]) == (1, 3)
+    assert tools(3) is tools(3)
