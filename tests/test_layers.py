@@ -10,7 +10,7 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "assay"
 
 LAYERS = (
-    *("errors", "types", "_util"),
+    *("errors", "_util", "types"),
     *("crafter", "models", "traces", "stats"),
     *("service", "agents", "metrics", "trials", "rollouts", "bench", "datasets"),
     *("curves", "serving", "finetune", "training", "report", "loop", "api", "cli", "__main__"),

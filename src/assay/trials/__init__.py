@@ -1,0 +1,59 @@
+"""Many trials at once: a plan is worked off under limits, with retries and typed events.
+
+Knows nothing of what a trial does: an executor runs it, and says how it ended.
+"""
+
+from .events import (
+    Event,
+    GroupEnded,
+    GroupStarted,
+    GroupStopped,
+    RunEnded,
+    RunStarted,
+    TrialEnded,
+    TrialInterrupted,
+    TrialProgress,
+    TrialRetried,
+    TrialSkipped,
+    TrialStarted,
+)
+from .executor import AsyncioExecutor, Body, Context, Executor
+from .limits import Limits, Retries
+from .plan import Group, Plan, Trial
+from .run import run_trials
+from .stop import Stop
+from .tally import GroupTally
+from .verdict import GroupStop, Interrupted, TrialError, Verdict, classify, trial_error
+
+__all__ = [
+    "AsyncioExecutor",
+    "Body",
+    "Context",
+    "Event",
+    "Executor",
+    "Group",
+    "GroupEnded",
+    "GroupStarted",
+    "GroupStop",
+    "GroupStopped",
+    "GroupTally",
+    "Interrupted",
+    "Limits",
+    "Plan",
+    "Retries",
+    "RunEnded",
+    "RunStarted",
+    "Stop",
+    "Trial",
+    "TrialEnded",
+    "TrialError",
+    "TrialInterrupted",
+    "TrialProgress",
+    "TrialRetried",
+    "TrialSkipped",
+    "TrialStarted",
+    "Verdict",
+    "classify",
+    "run_trials",
+    "trial_error",
+]

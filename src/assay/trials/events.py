@@ -1,0 +1,137 @@
+"""What a run of trials tells whoever listens, in the order it happens.
+
+Each trial that is not skipped has a `TrialStarted` for each attempt, `TrialRetried` between
+two of them, and then exactly one of `TrialEnded` and `TrialInterrupted`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .plan import Trial
+from .tally import GroupTally
+from .verdict import GroupStop, Verdict
+
+__all__ = [
+    "Event",
+    "GroupEnded",
+    "GroupStarted",
+    "GroupStopped",
+    "RunEnded",
+    "RunStarted",
+    "TrialEnded",
+    "TrialInterrupted",
+    "TrialProgress",
+    "TrialRetried",
+    "TrialSkipped",
+    "TrialStarted",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted:
+    """Work on the plan begins."""
+
+    planned: Mapping[str, int]
+    """The number of trials of each group, in the order of the plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStarted:
+    """The first trials of a group may start."""
+
+    group: str
+    planned: int
+
+
+@dataclass(frozen=True, slots=True)
+class TrialSkipped:
+    """A trial was done before this run."""
+
+    trial: Trial[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TrialStarted:
+    """An attempt of a trial begins; from here on the trial is open."""
+
+    trial: Trial[Any]
+    attempt: int
+    """Counted from 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialProgress:
+    """A trial that is open says how it goes."""
+
+    trial: Trial[Any]
+    payload: Any
+    """Whatever the body passed on."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRetried:
+    """An attempt ended as an infrastructure error; the trial waits, not open, for the next."""
+
+    trial: Trial[Any]
+    attempt: int
+    """The number of the attempt that ended."""
+    wait: float
+    """Seconds until the trial may start again."""
+    verdict: Verdict
+    """What ended it; its `error` says more."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialEnded:
+    """A trial ended, for good as far as this run goes."""
+
+    trial: Trial[Any]
+    attempt: int
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class TrialInterrupted:
+    """A trial that had started was left without an end, to be resumed."""
+
+    trial: Trial[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStopped:
+    """A trial found that none of its group can succeed; no more of them start."""
+
+    group: str
+    stop: GroupStop
+
+
+@dataclass(frozen=True, slots=True)
+class GroupEnded:
+    """No trial of a group is open or waits."""
+
+    group: str
+    tally: GroupTally
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnded:
+    """Nothing is open; groups that never started are counted too."""
+
+    tallies: Mapping[str, GroupTally]
+
+
+Event = (
+    RunStarted
+    | GroupStarted
+    | TrialSkipped
+    | TrialStarted
+    | TrialProgress
+    | TrialRetried
+    | TrialEnded
+    | TrialInterrupted
+    | GroupStopped
+    | GroupEnded
+    | RunEnded
+)
+"""Anything a listener hears."""

@@ -1,0 +1,119 @@
+"""One group while it is worked off: what waits, what is open, what has been counted.
+
+Holds one trial that has not started, whatever the size of the group.
+"""
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from assay.types import TrialState
+
+from .plan import Group, Trial
+from .tally import GroupTally
+from .verdict import GroupStop
+
+__all__ = ["Attempt", "Line"]
+
+P = TypeVar("P")
+
+_FIELDS = {
+    TrialState.RESULT: "results",
+    TrialState.FAILURE: "failures",
+    TrialState.INFRASTRUCTURE: "infrastructure",
+}
+
+
+@dataclass(slots=True)
+class Attempt(Generic[P]):
+    """One attempt of a trial."""
+
+    trial: Trial[P]
+    number: int = 1
+    """Counted from 1."""
+    spent: int = 0
+    """How many of those before it count against the limit of attempts."""
+    started: int = 0
+    """Which start of the whole run this was, counted from 1; 0 before it."""
+
+
+class Line(Generic[P]):
+    """A group, and how far it has come."""
+
+    def __init__(
+        self,
+        group: Group[P],
+        done: Callable[[str], bool],
+        skipped: Callable[[Trial[P]], None],
+    ) -> None:
+        self.name = group.name
+        self.open = 0
+        """Attempts that are running."""
+        self.started = 0
+        """Which start of the whole run was the last one here."""
+        self.closed = False
+        """Whether nothing more starts."""
+        self.stop: GroupStop | None = None
+        self.rests: dict[asyncio.Task[None], None] = {}
+        """Waits for another attempt."""
+        self.due: deque[Attempt[P]] = deque()
+        """Attempts whose wait is over."""
+        self._group = group
+        self._done = done
+        self._skipped = skipped
+        self._index = 0
+        self._next: Trial[P] | None = None
+        self._counts: Counter[str] = Counter()
+
+    @property
+    def ready(self) -> bool:
+        """Whether there is something to start."""
+        return bool(self.due) or self._peek() is not None
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is open, waits or will start."""
+        return not (self.open or self.rests or self.ready)
+
+    def take(self) -> Attempt[P]:
+        """What starts next: another attempt before a first one."""
+        if self.due:
+            return self.due.popleft()
+        trial = self._peek()
+        assert trial is not None, "nothing is ready"
+        self._next = None
+        self.count("started")
+        return Attempt(trial)
+
+    def close(self) -> None:
+        """Start nothing more, and count what is left over."""
+        self.closed = True
+        if self._next is not None:
+            self._next = None
+            self.count("not_started")
+        for index in range(self._index, self._group.size):
+            known = self._done(self._group.make(index).id)
+            self.count("skipped" if known else "not_started")
+        self._index = self._group.size
+
+    def count(self, what: str | TrialState) -> None:
+        """Count a trial that ended in a state, or under a name that the tally has."""
+        self._counts[_FIELDS[what] if isinstance(what, TrialState) else what] += 1
+
+    def tally(self) -> GroupTally:
+        """The counts so far."""
+        return GroupTally(planned=self._group.size, stop=self.stop, **self._counts)
+
+    def _peek(self) -> Trial[P] | None:
+        """The next trial that is not done; made here, and kept until it is taken."""
+        while self._next is None and self._index < self._group.size:
+            trial = self._group.make(self._index)
+            self._index += 1
+            if self._done(trial.id):
+                self.count("skipped")
+                self._skipped(trial)
+            else:
+                self._next = trial
+        return self._next

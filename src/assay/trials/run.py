@@ -1,0 +1,52 @@
+"""The door to the engine."""
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from .engine import Engine, Rules, Sleep
+from .events import Event
+from .executor import Executor
+from .limits import Limits, Retries
+from .plan import Plan
+from .stop import Stop
+from .tally import GroupTally
+from .verdict import GroupStop, Verdict
+from .verdict import classify as classify_error
+
+__all__ = ["run_trials"]
+
+P = TypeVar("P")
+
+_LIMITS = Limits()
+_RETRIES = Retries()
+
+
+async def run_trials(
+    plan: Plan[P],
+    executor: Executor[P],
+    *,
+    limits: Limits = _LIMITS,
+    retries: Retries = _RETRIES,
+    listen: Callable[[Event], None] = lambda _: None,
+    stop: Stop | None = None,
+    done: Callable[[str], bool] = lambda _: False,
+    classify: Callable[[Exception], Verdict | GroupStop] = classify_error,
+    sleep: Sleep = asyncio.sleep,
+) -> dict[str, GroupTally]:
+    """Work off a plan and count, for each group, how its trials ended.
+
+    Args:
+        plan: What is to be tried. Within a group, trials start in order.
+        executor: Runs one attempt of a trial.
+        limits: How much goes on at once.
+        retries: When a trial is tried again. While it waits, others may take its place.
+        listen: Hears every event, in this thread and loop.
+        stop: Asked once, open trials leave when they can and nothing new starts; asked
+            twice, they are cancelled.
+        done: Whether the trial with this id needs no more work.
+        classify: Sorts what the executor raises. Never sees Interrupted or a cancellation.
+        sleep: Waits for so many seconds between attempts.
+    """
+    rules = Rules(limits, retries, classify, sleep, done)
+    return await Engine(plan, executor, rules, listen, stop or Stop()).run()

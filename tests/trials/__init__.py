@@ -1,0 +1,84 @@
+"""Tests of the engine for many trials, with what they share."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from assay.trials import (
+    AsyncioExecutor,
+    Body,
+    Context,
+    Event,
+    Group,
+    GroupTally,
+    Plan,
+    Trial,
+    Verdict,
+    run_trials,
+)
+from assay.types import TrialState
+
+WON = Verdict(TrialState.RESULT, "won")
+
+
+def plan_of(*sizes: int) -> Plan[int]:
+    """Groups a, b, c, … of these sizes; the payload of a trial is its index."""
+
+    def group(name: str, size: int) -> Group[int]:
+        return Group(name, size, lambda index: Trial(f"{name}{index}", name, index, index))
+
+    return Plan(tuple(group(chr(ord("a") + i), size) for i, size in enumerate(sizes)))
+
+
+async def no_sleep(_: float) -> None:
+    """Let the others go on, and be back."""
+    await asyncio.sleep(0)
+
+
+class Watched:
+    """An executor that plays a body, and counts what is open as the body sees it."""
+
+    def __init__(self, body: Body[int]) -> None:
+        self._inner = AsyncioExecutor(body)
+        self.open: Counter[str] = Counter()
+        self.most_open = 0
+        self.most_groups = 0
+        self.order: list[str] = []
+
+    async def run(self, trial: Trial[int], context: Context) -> Verdict:
+        self.order.append(trial.id)
+        self.open[trial.group] += 1
+        self.most_open = max(self.most_open, self.open.total())
+        self.most_groups = max(self.most_groups, len(+self.open))
+        try:
+            return await self._inner.run(trial, context)
+        finally:
+            self.open[trial.group] -= 1
+
+
+def run(
+    plan: Plan[int], body: Body[int] | Watched, **options: Any
+) -> tuple[dict[str, GroupTally], list[Event]]:
+    """Work off a plan without waiting; fails if a task is left behind."""
+    events: list[Event] = []
+    listen: Callable[[Event], None] = options.pop("listen", lambda _: None)
+
+    def hear(event: Event) -> None:
+        events.append(event)
+        listen(event)
+
+    async def main() -> dict[str, GroupTally]:
+        executor = body if isinstance(body, Watched) else AsyncioExecutor(body)
+        options.setdefault("sleep", no_sleep)
+        try:
+            return await run_trials(plan, executor, listen=hear, **options)
+        finally:
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    return asyncio.run(main()), events
+
+
+def of_kind(events: Sequence[Event], *kinds: type) -> list[Any]:
+    """The events of these kinds, in order."""
+    return [event for event in events if isinstance(event, kinds)]
