@@ -9,13 +9,19 @@ from typing import TYPE_CHECKING
 from assay._util.lazy import lazy_names as _lazy_names
 
 if TYPE_CHECKING:
+    from assay.api import open as open
+    from assay.api import run as run
     from assay.crafter import World as World
+    from assay.traces import SessionTracer as SessionTracer
 
 __version__ = "0.1.0"
 
-__all__ = ["World", "__version__"]
+__all__ = ["SessionTracer", "World", "__version__", "open", "run"]
 
-__getattr__ = _lazy_names(__name__, {"crafter": ("World",)})
+__getattr__ = _lazy_names(
+    __name__,
+    {"api": ("open", "run"), "crafter": ("World",), "traces": ("SessionTracer",)},
+)
 
 
 def __dir__() -> list[str]:

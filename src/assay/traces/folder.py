@@ -1,0 +1,211 @@
+"""The folder of an unfinished run: what was asked for, a lock, and a journal per session.
+
+`<database>.journal/<run>/` is there exactly while the run is unfinished. The lock belongs to
+the process that plays the run and is free the moment that process is gone; the text in it
+only says who that was.
+"""
+
+import fcntl
+import json
+import os
+import re
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from assay._util.canonical import canonical_json
+from assay.errors import JournalError, UsageError
+
+from .journal import is_blank
+from .records import ExperimentRecord, RunRecord
+
+__all__ = ["RunFolder", "RunHeld", "journal_root", "unfinished_runs"]
+
+_FORMAT = "assay-run/1"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_TRIES = 5
+_PAUSE_S = 0.02
+
+
+class RunHeld(UsageError):
+    """A living process plays this run; `pid` is its number, or None if it does not say."""
+
+    def __init__(self, message: str, pid: int | None) -> None:
+        super().__init__(message)
+        self.pid = pid
+
+
+def journal_root(database: Path) -> Path:
+    """Where the journals of a database are."""
+    return database.with_name(f"{database.name}.journal")
+
+
+def unfinished_runs(database: Path) -> list["RunFolder"]:
+    """The runs that are not finished, the oldest first."""
+    root = journal_root(database)
+    found = [RunFolder.open(database, file.parent.name) for file in root.glob("*/run.json")]
+    return sorted(found, key=lambda folder: (folder.record.created_at, folder.record.id))
+
+
+class RunFolder:
+    """The folder of one unfinished run."""
+
+    def __init__(self, folder: Path, record: RunRecord) -> None:
+        self.folder = folder
+        self.record = record
+        """The run, as it was asked for."""
+
+    @classmethod
+    def create(
+        cls, database: Path, record: RunRecord, *, name: str | None = None
+    ) -> "RunFolder":
+        """Make the folder of a new run, named by its id unless another name is given."""
+        folder = journal_root(database) / _checked("run", name or record.id)
+        target = folder / "run.json"
+        if target.exists():
+            raise UsageError(
+                f"run {record.id!r} is already there and unfinished; go on with it by "
+                f"'assay run --resume {record.id}', or choose another id"
+            )
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            # Renamed into place, so that a run is either there as a whole or not at all.
+            draft = folder / "run.json.part"
+            draft.write_bytes(canonical_json({"format": _FORMAT, **asdict(record)}))
+            draft.rename(target)
+        except OSError as error:
+            raise JournalError(
+                f"cannot make {folder}: {error.strerror}; choose a --database in a folder "
+                "that can be written to"
+            ) from error
+        return cls(folder, record)
+
+    @classmethod
+    def open(cls, database: Path, run_id: str) -> "RunFolder":
+        """Find the folder of an unfinished run."""
+        folder = journal_root(database) / _checked("run", run_id)
+        file = folder / "run.json"
+        try:
+            values = json.loads(file.read_bytes())
+            return cls(folder, _record(values))
+        except FileNotFoundError:
+            raise UsageError(
+                f"run {run_id!r} has no journals beside {database}: it is finished, or its "
+                "database is another; see 'assay traces list'"
+            ) from None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise JournalError(f"{file} cannot be read ({error}); move it away") from error
+
+    def path(self, session_id: str) -> Path:
+        """Where the journal of a session is, or would be."""
+        return self.folder / f"{_checked('session', session_id)}.jsonl"
+
+    def journals(self) -> list[Path]:
+        """The journals that have at least a header, in the order of their names."""
+        return [path for path in sorted(self.folder.glob("*.jsonl")) if not is_blank(path)]
+
+    def damaged(self) -> list[Path]:
+        """The journals that were set aside."""
+        return sorted(self.folder.glob("*.damaged"))
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Keep every other process from playing this run; raises RunHeld if one does."""
+        try:
+            descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise JournalError(f"cannot open {self._lock}: {error.strerror}") from error
+        try:
+            self._take(descriptor)
+            text = f"{os.getpid()} {socket.gethostname()}\n".encode()
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, text, 0)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _take(self, descriptor: int) -> None:
+        # Somebody who only asks who holds the lock has it for a moment: try again.
+        for attempt in range(_TRIES):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if attempt == _TRIES - 1:
+                    raise self._held() from None
+                time.sleep(_PAUSE_S)
+            except OSError as error:
+                raise JournalError(f"cannot lock {self._lock}: {error.strerror}") from error
+            else:
+                break
+        with suppress(OSError):
+            if os.stat(self._lock).st_ino == os.fstat(descriptor).st_ino:
+                return
+        raise UsageError(f"run {self.record.id!r} was finished by another process meanwhile")
+
+    def _held(self) -> RunHeld:
+        pid, host = self._written()
+        who = "another process" if pid is None else f"process {pid} on {host}"
+        return RunHeld(
+            f"run {self.record.id!r} is being played by {who}; wait for it, or stop it first",
+            pid,
+        )
+
+    def holder(self) -> int | None:
+        """The number of the process that plays this run, or None if none does."""
+        try:
+            descriptor = os.open(self._lock, os.O_RDONLY)
+        except OSError:
+            return None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return self._written()[0] or 0
+        finally:
+            os.close(descriptor)
+        return None
+
+    def remove(self) -> None:
+        """Delete the folder; journals in it that were set aside move one folder up."""
+        if left := self.journals():
+            raise JournalError(f"{left[0]} is not stored yet; the run is not finished")
+        root = self.folder.parent
+        for path in self.damaged():
+            path.rename(root / f"{self.folder.name}.{path.name}")
+        # The record goes first: without it the folder is nobody's, whatever is left of it.
+        (self.folder / "run.json").unlink(missing_ok=True)
+        for path in self.folder.iterdir():
+            path.unlink(missing_ok=True)
+        self.folder.rmdir()
+        with suppress(OSError):
+            root.rmdir()
+
+    @property
+    def _lock(self) -> Path:
+        return self.folder / "lock"
+
+    def _written(self) -> tuple[int | None, str]:
+        try:
+            pid, _, host = self._lock.read_text("utf-8").partition(" ")
+            return int(pid), host.strip()
+        except (OSError, ValueError):
+            return None, ""
+
+
+def _checked(kind: str, name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"{name!r} cannot be the id of a {kind}: use letters, digits, '.', '_' and '-', "
+            "at most 100, the first a letter or a digit"
+        )
+    return name
+
+
+def _record(values: dict[str, Any]) -> RunRecord:
+    if values.pop("format") != _FORMAT:
+        raise ValueError(f"its format is not {_FORMAT}")
+    experiments = tuple(ExperimentRecord(**each) for each in values.pop("experiments"))
+    return RunRecord(**values, experiments=experiments)

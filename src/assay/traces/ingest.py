@@ -1,0 +1,219 @@
+"""Moves runs and sessions into a store. A session is there as a whole or not at all.
+
+A session that is already there is replaced, so that ingesting twice adds nothing. A message
+body is stored once, whoever says it: to look for new ones costs a pass over the hashes of
+all, which the sessions of a batch share. Takes an open connection that may write.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import duckdb
+import pyarrow as pa
+
+from assay._util.canonical import canonical_json
+
+from .records import ExperimentRecord, RunRecord, SessionRecord
+from .rows import SessionRows, session_rows, to_table
+from .schema import ASSAY_SOURCE, SESSION_TABLES, RunStatus, table
+
+__all__ = [
+    "Ingestion",
+    "ensure_run",
+    "finish_run",
+    "ingest_session",
+    "transaction",
+]
+
+_VERSION = re.compile(r"v(\d+)\.(\d+)")
+
+
+@contextmanager
+def transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """All of the block, or nothing of it."""
+    connection.begin()
+    try:
+        yield
+    except BaseException:
+        connection.rollback()
+        raise
+    connection.commit()
+
+
+def ingest_session(
+    connection: duckdb.DuckDBPyConnection,
+    session: SessionRecord,
+    *,
+    source: str = ASSAY_SOURCE,
+) -> None:
+    """Store one session that has ended; an Ingestion is faster for many."""
+    rows = session_rows(session, source=source)
+    Ingestion(connection, [rows]).store(rows)
+
+
+class Ingestion:
+    """Stores a batch of sessions over an open connection."""
+
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, batch: Sequence[SessionRows]
+    ) -> None:
+        """Find out what of the batch is stored already.
+
+        Nobody else writes while the connection is open, so that asking once is enough.
+        """
+        self._connection = connection
+        bodies = list(dict.fromkeys(name for rows in batch for name in rows.bodies))
+        self._new_bodies = _missing(connection, "message_bodies", "hash", bodies)
+        ids = [rows.session_id for rows in batch]
+        self._stored = set(ids) - _missing(connection, "session_traces", "session_id", ids)
+
+    def store(self, *group: SessionRows) -> None:
+        """Store sessions of the batch, all of them in one transaction or none."""
+        last = {rows.session_id: rows for rows in group}
+        bodies = {
+            name: body
+            for rows in last.values()
+            for name, body in rows.bodies.items()
+            if name in self._new_bodies
+        }
+        with transaction(self._connection):
+            if stored := [each for each in last if each in self._stored]:
+                _delete(self._connection, stored)
+            for name in group[0].tables:
+                parts = [rows.tables[name] for rows in last.values()]
+                _insert(self._connection, name, pa.concat_tables(parts))
+            columns = {"hash": list(bodies), "body": list(bodies.values())}
+            _insert(self._connection, "message_bodies", to_table("message_bodies", columns))
+        self._new_bodies.difference_update(bodies)
+        self._stored.update(last)
+
+
+def _missing(
+    connection: duckdb.DuckDBPyConnection, name: str, column: str, values: list[str]
+) -> set[str]:
+    """Those of the values that a column does not have."""
+    kind = next(each.type for each in table(name).columns if each.name == column)
+    connection.register("batch", pa.table({"value": pa.array(values, pa.string())}))
+    try:
+        found = connection.execute(
+            f"SELECT value FROM batch ANTI JOIN {name} t ON t.{column} = batch.value::{kind}"
+        )
+        return {row[0] for row in found.fetchall()}
+    finally:
+        connection.unregister("batch")
+
+
+def _insert(connection: duckdb.DuckDBPyConnection, name: str, rows: pa.Table) -> None:
+    if not rows.num_rows:
+        return
+    connection.register("incoming", rows)
+    try:
+        connection.execute(f"INSERT INTO {name} BY NAME SELECT * FROM incoming")
+    finally:
+        connection.unregister("incoming")
+
+
+def _delete(connection: duckdb.DuckDBPyConnection, session_ids: list[str]) -> None:
+    chosen = "IN (SELECT unnest(?::VARCHAR[]))"
+    for each in SESSION_TABLES:
+        connection.execute(f"DELETE FROM {each.name} WHERE session_id {chosen}", [session_ids])
+    connection.execute(f"DELETE FROM outcomes WHERE trial_id {chosen}", [session_ids])
+    connection.execute(f"DELETE FROM session_traces WHERE session_id {chosen}", [session_ids])
+
+
+def ensure_run(connection: duckdb.DuckDBPyConnection, record: RunRecord) -> None:
+    """Store a run and its experiments, and name those, unless they are there already."""
+    with transaction(connection):
+        connection.execute(
+            "INSERT INTO runs (id, command, configuration, provenance, status, created_at) "
+            "VALUES (?, ?, ?, ?, ?, make_timestamp(?)) ON CONFLICT DO NOTHING",
+            [
+                record.id,
+                record.command,
+                canonical_json(dict(record.configuration)).decode(),
+                canonical_json(dict(record.provenance)).decode(),
+                RunStatus.RUNNING.value,
+                round(record.created_at * 1_000_000),
+            ],
+        )
+        for position, experiment in enumerate(record.experiments):
+            _ensure_experiment(connection, record, position, experiment)
+
+
+def _ensure_experiment(
+    connection: duckdb.DuckDBPyConnection,
+    run: RunRecord,
+    position: int,
+    experiment: ExperimentRecord,
+) -> None:
+    if connection.execute("FROM experiments WHERE id = ?", [experiment.id]).fetchone():
+        return
+    version = _version(connection, run.id, experiment)
+    connection.execute(
+        "INSERT INTO experiments (id, name, series, version, run_id, position, model, "
+        "fingerprint, tags, created_at, updated_at) "
+        "SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, t, t FROM (SELECT make_timestamp(?) AS t)",
+        [
+            experiment.id,
+            _name(connection, f"{experiment.series} {version}"),
+            experiment.series,
+            version,
+            run.id,
+            position,
+            experiment.model,
+            experiment.fingerprint,
+            canonical_json(dict(experiment.tags)).decode(),
+            round(run.created_at * 1_000_000),
+        ],
+    )
+
+
+def _version(
+    connection: duckdb.DuckDBPyConnection, run_id: str, experiment: ExperimentRecord
+) -> str:
+    """The version of the last run of the series that had this fingerprint, or a new one."""
+    rows = connection.execute(
+        "SELECT run_id, version, fingerprint FROM experiments WHERE series = ? "
+        "ORDER BY created_at DESC, run_id DESC, position DESC",
+        [experiment.series],
+    ).fetchall()
+    before = next((run for run, _, _ in rows if run != run_id), None)
+    for run, version, fingerprint in rows:
+        if run in (run_id, before) and fingerprint == experiment.fingerprint:
+            return str(version)
+    found = [_VERSION.fullmatch(version or "") for _, version, _ in rows]
+    numbers = [(int(match[1]), int(match[2])) for match in found if match]
+    if not numbers:
+        return "v1.0"
+    major, minor = max(numbers)
+    return f"v{major}.{minor + 1}"
+
+
+def _name(connection: duckdb.DuckDBPyConnection, base: str) -> str:
+    """`base`, or `base #2` and so on: the first that no experiment has."""
+    taken = {
+        row[0]
+        for row in connection.execute(
+            "SELECT name FROM experiments WHERE starts_with(name, ?)", [base]
+        ).fetchall()
+    }
+    name, count = base, 1
+    while name in taken:
+        count += 1
+        name = f"{base} #{count}"
+    return name
+
+
+def finish_run(
+    connection: duckdb.DuckDBPyConnection,
+    run_id: str,
+    status: RunStatus,
+    *,
+    at: float | None = None,
+) -> None:
+    """Say how a run came to its end; `at` is seconds since 1970."""
+    connection.execute(
+        "UPDATE runs SET status = ?, finished_at = make_timestamp(?) WHERE id = ?",
+        [status.value, None if at is None else round(at * 1_000_000), run_id],
+    )

@@ -1,0 +1,167 @@
+"""From journals to the store, and what became of each.
+
+Journals are read and made into rows before the database is opened, so that it is held only
+while rows go in. A journal is deleted once its session is committed, unless the session
+ended as an infrastructure error and may be resumed. Whatever goes wrong is reported, and the
+journal is kept.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import duckdb
+
+from assay._util.text import printable
+from assay.errors import JournalError, StoreError
+from assay.types import TrialState
+
+from .ingest import Ingestion, ensure_run
+from .journal import read_journal, set_aside
+from .records import RunRecord
+from .rows import SessionRows, session_rows
+from .store import Store
+
+__all__ = [
+    "Ended",
+    "JournalDamaged",
+    "SessionStored",
+    "StoringFailed",
+    "WriterEvent",
+    "store_journals",
+]
+
+_GROUP = 16
+"""Sessions to a transaction. Each transaction costs as much as storing some 60 turns."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStored:
+    """A session is in the store."""
+
+    run_id: str
+    session_id: str
+    state: TrialState
+
+    def __str__(self) -> str:
+        return f"session {self.session_id} is stored ({self.state})"
+
+
+@dataclass(frozen=True, slots=True)
+class JournalDamaged:
+    """A journal could not be understood and was set aside."""
+
+    run_id: str
+    session_id: str
+    path: Path
+    """Where it is."""
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.reason}; it was set aside as {self.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class StoringFailed:
+    """A session could not be stored; its journal is kept and tried again on resume."""
+
+    run_id: str
+    session_id: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"session {self.session_id} is not stored, its journal is kept: {self.reason}"
+
+
+WriterEvent: TypeAlias = SessionStored | JournalDamaged | StoringFailed
+"""What became of a journal."""
+
+_Tell: TypeAlias = Callable[[WriterEvent], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The journal of a session that has ended, and the run it belongs to."""
+
+    run: RunRecord
+    journal: Path
+
+    @property
+    def session_id(self) -> str:
+        """The session, by the name of its file."""
+        return self.journal.name.removesuffix(".jsonl")
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    ended: Ended
+    rows: SessionRows
+    state: TrialState
+
+
+def store_journals(store: Store, batch: Sequence[Ended], on_event: _Tell) -> None:
+    """Move sessions into a store, here and now.
+
+    Journals whose sessions go on are left alone: whoever resumed them hands them over again.
+    """
+    once = {ended.journal: ended for ended in batch}
+    ready = [found for ended in once.values() if (found := _read(ended, on_event))]
+    waiting = {each.ended.journal: each for each in ready}
+    if not ready:
+        return
+    try:
+        with store.writing() as connection:
+            # These are many small statements: more threads would wait for each other.
+            connection.execute("SET threads = 1")
+            for run in {each.ended.run.id: each.ended.run for each in ready}.values():
+                ensure_run(connection, run)
+            ingestion = Ingestion(connection, [each.rows for each in ready])
+            for start in range(0, len(ready), _GROUP):
+                _store(ingestion, ready[start : start + _GROUP], waiting, on_event)
+    except StoreError as error:
+        for each in waiting.values():
+            on_event(StoringFailed(each.ended.run.id, each.ended.session_id, str(error)))
+
+
+def _read(ended: Ended, on_event: _Tell) -> _Ready | None:
+    try:
+        session = read_journal(ended.journal)
+        if session.end is None:
+            return None
+        return _Ready(ended, session_rows(session), session.end.state)
+    except (JournalError, ValueError, TypeError, OverflowError) as error:
+        reason = str(error)
+        if isinstance(error.__cause__, OSError):
+            on_event(StoringFailed(ended.run.id, ended.session_id, reason))
+        else:
+            path = set_aside(ended.journal)
+            on_event(JournalDamaged(ended.run.id, ended.session_id, path, reason))
+        return None
+
+
+def _store(
+    ingestion: Ingestion,
+    group: Sequence[_Ready],
+    waiting: dict[Path, _Ready],
+    on_event: _Tell,
+) -> None:
+    try:
+        ingestion.store(*(each.rows for each in group))
+    except duckdb.Error as error:
+        if len(group) > 1:
+            # One session that cannot be stored must not keep the others out.
+            for each in group:
+                _store(ingestion, [each], waiting, on_event)
+            return
+        reason = printable(str(error))
+        waiting.pop(group[0].ended.journal)
+        on_event(StoringFailed(group[0].ended.run.id, group[0].ended.session_id, reason))
+        return
+    for each in group:
+        waiting.pop(each.ended.journal)
+        if each.state is not TrialState.INFRASTRUCTURE:
+            with suppress(OSError):
+                each.ended.journal.unlink()
+        on_event(SessionStored(each.ended.run.id, each.ended.session_id, each.state))

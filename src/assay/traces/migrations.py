@@ -1,0 +1,87 @@
+"""Brings a file to the newest version of the schema.
+
+Migrations are numbered and only ever added. What a version added to tables follows from the
+schema; a function stands here only where rows have to change too. Each version is one
+transaction, so that a file is always of one version.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import duckdb
+
+from assay.errors import StoreError
+
+from .schema import TABLES, VERSION, Table
+from .views import VIEWS
+
+__all__ = ["migrate", "stored_version"]
+
+_CHANGES: Mapping[int, Callable[[duckdb.DuckDBPyConnection], None]] = {}
+"""What a version does to rows, after its tables and columns were added."""
+
+
+def stored_version(connection: duckdb.DuckDBPyConnection) -> int:
+    """The version of the schema in a file; 0 where there is none.
+
+    Raises:
+        StoreError: the file is newer than this program, or somebody else's.
+    """
+    names = {
+        row[0]
+        for row in connection.execute(
+            "SELECT table_name FROM duckdb_tables() WHERE schema_name = 'main' AND NOT internal"
+        ).fetchall()
+    }
+    if "schema_version" not in names:
+        if taken := sorted(names & {table.name for table in TABLES}):
+            raise StoreError(
+                f"the database has a table {taken[0]!r} that assay did not make; "
+                "choose another --database"
+            )
+        return 0
+    row = connection.execute("SELECT max(version) FROM schema_version").fetchone()
+    version = int(row[0] or 0) if row else 0
+    if version > VERSION:
+        raise StoreError(
+            f"the database has version {version} of the schema, this program knows up to "
+            f"{VERSION}; install a newer assay"
+        )
+    return version
+
+
+def migrate(
+    connection: duckdb.DuckDBPyConnection,
+    version: int,
+    *,
+    tables: Sequence[Table] = TABLES,
+    target: int = VERSION,
+) -> None:
+    """Bring a file from a version to the newest one, step by step."""
+    for step in range(version + 1, target + 1):
+        connection.execute("BEGIN")
+        try:
+            _add(connection, tables, step)
+            if step in _CHANGES:
+                _CHANGES[step](connection)
+            for view in VIEWS:
+                connection.execute(view.ddl)
+            connection.execute(
+                "INSERT INTO schema_version VALUES (?, now() AT TIME ZONE 'UTC')", [step]
+            )
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+
+
+def _add(connection: duckdb.DuckDBPyConnection, tables: Sequence[Table], step: int) -> None:
+    connection.execute(
+        "CREATE TABLE IF NOT EXISTS schema_version (version INTEGER, applied_at TIMESTAMP)"
+    )
+    for table in tables:
+        if table.since == step:
+            connection.execute(table.ddl(step))
+            continue
+        for column in table.columns:
+            if column.since == step:
+                connection.execute(f"ALTER TABLE {table.name} ADD COLUMN {column.ddl}")

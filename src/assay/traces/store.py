@@ -1,0 +1,153 @@
+"""A DuckDB file, opened for as long as a piece of work takes and no longer.
+
+DuckDB lets one process write or several read. Whoever finds the file taken waits, and says
+once for whom. Within this process only one piece of work has the file at a time, because
+DuckDB refuses to open it twice in different ways. Errors of DuckDB end here.
+"""
+
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import duckdb
+
+from assay._util.text import printable
+from assay.errors import StoreBusy, StoreError, UsageError
+
+from .migrations import migrate, stored_version
+from .schema import VERSION
+
+__all__ = ["Store"]
+
+_HOLDER = re.compile(r"held in (?P<program>.+?) \(PID (?P<pid>\d+)\)")
+_FIRST_PAUSE_S = 0.005
+_LONGEST_PAUSE_S = 0.25
+
+_locks: dict[Path, threading.RLock] = {}
+_locks_guard = threading.Lock()
+
+
+class Store:
+    """One database file."""
+
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        patience: float | None = None,
+        on_wait: Callable[[StoreBusy], None] | None = None,
+    ) -> None:
+        """Name a file; nothing is opened yet.
+
+        Args:
+            path: the file.
+            patience: seconds to wait for another process before StoreBusy; None for ever.
+            on_wait: called once for each process that is waited for.
+        """
+        self.path = Path(path)
+        self._patience = patience
+        self._on_wait = on_wait
+        key = self.path.resolve()
+        with _locks_guard:
+            self._lock = _locks.setdefault(key, threading.RLock())
+
+    @contextmanager
+    def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A connection that cannot change anything; the file must be there."""
+        if not self.path.exists():
+            raise UsageError(
+                f"there is no database {str(self.path)!r}; make one with 'assay run', or name "
+                "another with --database"
+            )
+        with self._lock, _translated(self.path):
+            connection = self._open(read_only=True)
+            try:
+                version = stored_version(connection)
+                if version == 0:
+                    raise StoreError(
+                        f"{str(self.path)!r} is a DuckDB file without traces; name another "
+                        "with --database"
+                    )
+                if version < VERSION:
+                    connection.close()
+                    with self.writing():
+                        pass
+                    connection = self._open(read_only=True)
+                yield connection
+            finally:
+                connection.close()
+
+    @contextmanager
+    def writing(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A connection that may write; the file is made if it is missing."""
+        with self._lock, _translated(self.path):
+            connection = self._open(read_only=False)
+            try:
+                version = stored_version(connection)
+                if version < VERSION:
+                    migrate(connection, version)
+                yield connection
+            finally:
+                connection.close()
+
+    def _open(self, *, read_only: bool) -> duckdb.DuckDBPyConnection:
+        started = time.monotonic()
+        pause = _FIRST_PAUSE_S
+        told: str | None = None
+        while True:
+            try:
+                return duckdb.connect(str(self.path), read_only=read_only)
+            except duckdb.IOException as error:
+                if "Could not set lock" not in str(error):
+                    raise
+                busy, holder = _busy(self.path, str(error))
+            if holder != told and self._on_wait is not None:
+                self._on_wait(busy)
+            told = holder
+            waited = time.monotonic() - started
+            if self._patience is not None and waited + pause > self._patience:
+                raise busy
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+
+def _busy(path: Path, message: str) -> tuple[StoreBusy, str]:
+    found = _HOLDER.search(message)
+    who = "another process"
+    if found:
+        program = printable(Path(found["program"]).name)
+        who = f"process {found['pid']} ({program})"
+    return StoreBusy(
+        f"{str(path)!r} is held by {who}; close it there, or read a copy made by "
+        "'assay traces snapshot'"
+    ), who
+
+
+@contextmanager
+def _translated(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except duckdb.Error as error:
+        raise StoreError(_advice(path, error)) from error
+
+
+def _advice(path: Path, error: duckdb.Error) -> str:
+    name, text = repr(str(path)), printable(str(error).splitlines()[0] if str(error) else "")
+    if path.is_dir():
+        return f"{name} is a folder; name a file with --database"
+    if "not a valid DuckDB database file" in text:
+        return f"{name} is no DuckDB file; name another with --database, or move it away"
+    if "No space left" in text or "Could not write" in text or "out of space" in text.lower():
+        return (
+            f"{name} could not be written, the disk is full: {text}; free space, then run the "
+            "same command again: journals are kept"
+        )
+    if "Cannot open file" in text or "Permission denied" in text or "Read-only" in text:
+        return (
+            f"{name} cannot be opened: {text}; name a file with --database in a folder that "
+            "exists and can be written to"
+        )
+    return f"{name}: DuckDB reports: {text}"

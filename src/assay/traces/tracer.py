@@ -1,0 +1,336 @@
+"""Records any loop of one's own: a session, written down as it goes.
+
+    with SessionTracer("traces.duckdb", name="my loop", task="maze", seed=1) as tracer:
+        tracer.message({"role": "user", "content": "where to?"})
+        tracer.call({"role": "assistant", "content": "north"})
+        tracer.step("north", reward=1.0)
+        tracer.outcome("score", 3.0)
+
+The session ends as a result, or as a failure if the block raises. If the process dies, what
+was journaled is stored by `ingest_leftovers`, which any later command calls. A turn reaches
+the journal when the next one begins.
+"""
+
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from uuid import uuid4
+
+from assay._util.canonical import canonical_json, content_hash, derived_id
+from assay._util.provenance import provenance
+from assay.errors import UsageError
+from assay.types import Encoded, Message, TrialState, Usage
+
+from .folder import RunFolder
+from .journal import Journal
+from .leftovers import TRACER_COMMAND, finish_traced, ingest_leftovers
+from .records import (
+    CallRecord,
+    EndRecord,
+    ErrorRecord,
+    ExperimentRecord,
+    HookRecord,
+    MessageRecord,
+    PlayedRecord,
+    RunRecord,
+    SessionHeader,
+    StepRecord,
+)
+from .store import Store
+
+__all__ = ["SessionTracer"]
+
+
+class SessionTracer:
+    """A context manager that records one session; see the module for an example."""
+
+    def __init__(
+        self,
+        database: Path | str,
+        *,
+        name: str,
+        task: str,
+        seed: int | None = None,
+        subject: str | None = None,
+        run_id: str | None = None,
+        episode: int = 0,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        tags: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Say what will be recorded; nothing is written yet.
+
+        Args:
+            database: the file to store it in, made if it is missing.
+            name: the series of the experiment.
+            task: what is tried.
+            seed: of the task.
+            subject: who tries; `name` if not given.
+            run_id: sessions with the same one belong together; one of its own by default.
+            episode: tells apart sessions of one run, subject and seed.
+            tools: what the model may call, in the shape of the chat protocol.
+            metadata: all else worth keeping.
+            tags: of the experiment.
+        """
+        subject = subject or name
+        run_id = run_id or derived_id("run", uuid4().hex)
+        experiment_id = derived_id(run_id, subject)
+        self._store = Store(database)
+        self._header = SessionHeader(
+            session_id=derived_id(run_id, subject, -1 if seed is None else seed, episode),
+            run_id=run_id,
+            experiment_id=experiment_id,
+            subject=subject,
+            task=task,
+            seed=seed,
+            episode=episode,
+            created_at=time.time(),
+            tools=None if tools is None else Encoded(list(tools)),
+            metadata=dict(metadata or {}),
+        )
+        fingerprint = content_hash(canonical_json([name, subject, task]))
+        self._run = RunRecord(
+            id=run_id,
+            command=TRACER_COMMAND,
+            configuration={},
+            provenance=asdict(provenance()),
+            created_at=self._header.created_at,
+            experiments=(
+                ExperimentRecord(
+                    id=experiment_id,
+                    series=name,
+                    model=subject,
+                    fingerprint=fingerprint,
+                    tags=dict(tags or {}),
+                ),
+            ),
+        )
+        self._messages = self._turns = self._steps = 0
+        self._open: PlayedRecord | None = None
+        self._explicit = False
+        self._outcomes: dict[str, float] = {}
+
+    @property
+    def session_id(self) -> str:
+        """The session that is being recorded."""
+        return self._header.session_id
+
+    @property
+    def run_id(self) -> str:
+        """The run it belongs to."""
+        return self._header.run_id
+
+    def __enter__(self) -> Self:
+        self._started = time.monotonic()
+        with ExitStack() as opened:
+            self._folder = self._make_folder()
+            opened.enter_context(self._folder.hold())
+            path = self._folder.path(self.session_id)
+            self._journal = Journal.create(path, self._header)
+            self._held = opened.pop_all()
+        return self
+
+    def _make_folder(self) -> RunFolder:
+        try:
+            return RunFolder.create(self._store.path, self._run, name=self.session_id)
+        except UsageError:
+            # A process that died may have left this very session behind.
+            ingest_leftovers(self._store)
+            return RunFolder.create(self._store.path, self._run, name=self.session_id)
+
+    def message(self, value: Mapping[str, Any], message_type: str | None = None) -> int:
+        """Record a message of the conversation and return its position."""
+        record = self._message(value, message_type, self._turns + 1)
+        self._flush()
+        self._journal.append_messages([record])
+        return record.position
+
+    def _message(
+        self, value: Mapping[str, Any], message_type: str | None, turn: int
+    ) -> MessageRecord:
+        if not isinstance(value.get("role"), str):
+            raise UsageError(f"a message needs a role, such as 'user'; got {dict(value)!r}")
+        kind = message_type or str(value["role"])
+        record = MessageRecord(self._messages, turn, Message(dict(value)), kind, time.time())
+        self._messages += 1
+        return record
+
+    def call(
+        self,
+        reply: Mapping[str, Any],
+        *,
+        request: Sequence[int] | None = None,
+        model: str | None = None,
+        provider: str = "custom",
+        usage: Usage | None = None,
+        cost_usd: float | None = None,
+        latency_s: float = 0.0,
+        finish_reason: str = "stop",
+        asked: Sequence[str] = (),
+        parameters: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Record the answer of a model, which begins a turn.
+
+        Args:
+            reply: the assistant's message.
+            request: positions of the messages that were sent; all so far by default.
+            model: who was asked; the subject by default.
+            provider: who answered.
+            usage: tokens.
+            cost_usd: in dollars, if known.
+            latency_s: how long it took.
+            finish_reason: why the answer ended.
+            asked: the actions it asks for.
+            parameters: temperature and the like.
+        """
+        sent = tuple(range(self._messages)) if request is None else tuple(request)
+        self.turn(asked=asked)
+        message = self._message(reply, "reply", self._turns)
+        call = CallRecord(
+            turn=self._turns,
+            at=time.time(),
+            request=sent,
+            reply=message.position,
+            model=model or self._header.subject,
+            provider=provider,
+            finish_reason=finish_reason,
+            usage=usage or Usage(),
+            cost_usd=cost_usd,
+            latency_s=latency_s,
+            parameters=dict(parameters or {}),
+        )
+        self._journal.append_call(call, [message])
+
+    def turn(
+        self,
+        *,
+        asked: Sequence[str] = (),
+        unknown: Sequence[str] = (),
+        malformed: str | None = None,
+    ) -> None:
+        """Begin a turn that no model was asked for; `call` begins its own."""
+        self._flush()
+        self._turns += 1
+        self._explicit = True
+        self._open = PlayedRecord(
+            turn=self._turns,
+            at=time.time(),
+            asked=tuple(asked),
+            unknown=tuple(unknown),
+            malformed=malformed,
+        )
+
+    def step(
+        self,
+        action: str,
+        *,
+        reward: float = 0.0,
+        digest: str | None = None,
+        unlocked: Sequence[str] = (),
+        no_effect: str | None = None,
+        terminated: bool = False,
+        truncated: bool = False,
+    ) -> int:
+        """Record a step and return its index; outside of a turn it is one of its own."""
+        if self._open is None or not self._explicit:
+            self.turn(asked=(action,))
+            self._explicit = False
+        self._steps += 1
+        step = StepRecord(
+            index=self._steps,
+            action=action,
+            reward=float(reward),
+            digest=digest,
+            unlocked=tuple(unlocked),
+            no_effect=no_effect,
+            terminated=terminated,
+            truncated=truncated,
+        )
+        played = self._current()
+        self._open = replace(played, steps=(*played.steps, step), at=time.time())
+        return step.index
+
+    def hook(
+        self,
+        name: str,
+        *,
+        code: str = "",
+        priority: int = 0,
+        description: str = "",
+        **data: Any,
+    ) -> None:
+        """Record something worth noticing about the last step, or about the turn."""
+        played = self._current()
+        hook = HookRecord(
+            name=name,
+            code=code,
+            priority=priority,
+            step=played.steps[-1].index if played.steps else None,
+            description=description,
+            data=data,
+        )
+        self._open = replace(played, hooks=(*played.hooks, hook))
+
+    def outcome(self, metric: str, value: float) -> None:
+        """Record a number that the session earned; it counts if the block ends well."""
+        self._outcomes[metric] = float(value)
+
+    def _current(self) -> PlayedRecord:
+        if self._open is None:
+            self.turn()
+        assert self._open is not None
+        return self._open
+
+    def _flush(self) -> None:
+        if self._open is not None:
+            self._journal.append_played(self._open)
+            self._open = None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self._flush()
+            self._journal.append_end(self._end(error))
+            finish_traced(self._store, self._folder)
+        except Exception as problem:
+            if error is None:
+                raise
+            # What went wrong first matters more; the journal is there for later.
+            error.add_note(f"the session is not stored yet: {problem}")
+        finally:
+            self._held.close()
+
+    def _end(self, error: BaseException | None) -> EndRecord:
+        end = EndRecord(
+            at=time.time(),
+            state=TrialState.RESULT,
+            stop_reason="done",
+            duration_s=time.monotonic() - self._started,
+            outcomes=self._outcomes,
+        )
+        if error is None:
+            return end
+        name = type(error).__name__
+        return replace(
+            end,
+            # Whoever stops a program by hand says nothing about its subject.
+            state=TrialState.FAILURE
+            if isinstance(error, Exception)
+            else TrialState.INFRASTRUCTURE,
+            stop_reason=name,
+            outcomes={},
+            error=ErrorRecord(
+                type=name,
+                message=str(error),
+                traceback="".join(traceback.format_exception(error)),
+            ),
+        )

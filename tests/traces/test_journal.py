@@ -1,0 +1,194 @@
+"""What a journal keeps, whatever happens to the process that writes it."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from assay.errors import JournalError, UsageError
+from assay.traces.journal import Journal, is_blank, read_journal, set_aside
+from assay.traces.records import EndRecord, HookRecord, PlayedRecord, SessionRecord
+from assay.types import TrialState
+from tests.traces.sessions import make_run, make_session
+
+
+def write(path: Path, session: SessionRecord) -> Journal:
+    """A journal as whoever plays a session writes it."""
+    journal = Journal.create(path, session.header)
+    written = 0
+    for call, played in zip(session.calls, session.played, strict=True):
+        journal.append_call(call, session.messages[written : call.reply + 1])
+        written = call.reply + 1
+        journal.append_played(played)
+    if session.messages[written:]:
+        journal.append_messages(session.messages[written:])
+    if session.end is not None:
+        journal.append_end(session.end)
+    return journal
+
+
+@pytest.fixture
+def session() -> SessionRecord:
+    return make_session(make_run())
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "session.jsonl"
+
+
+def test_what_is_read_is_what_was_written(path: Path, session: SessionRecord) -> None:
+    write(path, session)
+    assert read_journal(path) == session
+
+
+def test_messages_keep_their_bytes_and_hashes(path: Path) -> None:
+    strange = '<script>\x00\x1b[31m "\ud83d\ude00\ud800 \u2019\n'
+    session = make_session(make_run(), text=strange)
+    write(path, session)
+    read = read_journal(path)
+    assert [m.message.encoded for m in read.messages] == [
+        m.message.encoded for m in session.messages
+    ]
+    assert path.read_bytes().count(b"\n") == 2 * len(session.calls) + 3
+
+
+def test_times_are_whole_microseconds(path: Path, session: SessionRecord) -> None:
+    header = replace(session.header, created_at=1_760_000_000.123456789)
+    Journal.create(path, header)
+    assert read_journal(path).header.created_at == 1_760_000_000.123457
+
+
+@pytest.mark.parametrize("lost", [1, 5, 40])
+def test_a_torn_last_line_is_dropped(path: Path, session: SessionRecord, lost: int) -> None:
+    write(path, session)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-lost])
+    read = read_journal(path)
+    assert read == replace(session, end=None)
+    assert path.stat().st_size == len(whole) - lost, "reading changes nothing"
+    journal, reopened = Journal.reopen(path)
+    assert reopened == read
+    assert session.end is not None
+    journal.append_end(session.end)
+    assert path.read_bytes() == whole
+
+
+def test_a_last_line_of_the_right_length_with_other_bytes_is_dropped(
+    path: Path, session: SessionRecord
+) -> None:
+    write(path, session)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:-1]) + b"\0" * (len(lines[-1]) - 1) + b"\n")
+    assert read_journal(path) == replace(session, end=None)
+
+
+def test_damage_in_the_middle_is_an_error_that_names_the_line(
+    path: Path, session: SessionRecord
+) -> None:
+    write(path, session)
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[2] = lines[2].replace(b"move", b"mole").replace(b"turn", b"burn")
+    path.write_bytes(b"".join(lines))
+    with pytest.raises(JournalError, match="damaged in line 3"):
+        read_journal(path)
+    with pytest.raises(JournalError, match="damaged in line 3"):
+        Journal.reopen(path)
+    aside = set_aside(path)
+    assert aside.name == "session.jsonl.damaged"
+    assert aside.read_bytes() == b"".join(lines)
+
+
+def test_an_end_that_is_not_the_last_record_was_taken_back(path: Path) -> None:
+    session = make_session(make_run(), state=TrialState.INFRASTRUCTURE)
+    journal = write(path, session)
+    journal.append_played(PlayedRecord(turn=5, at=1.0))
+    assert read_journal(path).end is None
+    end = EndRecord(at=2.0, state=TrialState.RESULT, stop_reason="died", duration_s=1.0)
+    journal.append_end(end)
+    read = read_journal(path)
+    assert read.end == end
+    assert len(read.played) == len(session.played) + 1
+
+
+def test_a_journal_is_not_started_twice(path: Path, session: SessionRecord) -> None:
+    Journal.create(path, session.header)
+    with pytest.raises(JournalError, match="already there"):
+        Journal.create(path, session.header)
+
+
+def test_a_journal_whose_process_died_before_the_header_is_started_anew(
+    path: Path, session: SessionRecord
+) -> None:
+    assert is_blank(path)
+    path.write_bytes(b"1234abcd {")
+    assert is_blank(path)
+    with pytest.raises(JournalError, match="no header"):
+        read_journal(path)
+    Journal.create(path, session.header)
+    assert read_journal(path).header == session.header
+
+
+def test_another_file_is_not_taken_for_a_journal(path: Path) -> None:
+    path.write_text("hello\nworld\n")
+    with pytest.raises(JournalError, match="damaged in line 1"):
+        read_journal(path)
+
+
+def test_what_has_no_json_form_is_named_and_nothing_is_written(
+    path: Path, session: SessionRecord
+) -> None:
+    journal = Journal.create(path, session.header)
+    before = path.read_bytes()
+    hook = HookRecord(name="h", code="h", priority=1, step=None, data={"x": float("nan")})
+    with pytest.raises(UsageError, match="'played' has no JSON form"):
+        journal.append_played(PlayedRecord(turn=1, at=1.0, hooks=(hook,)))
+    assert path.read_bytes() == before
+
+
+def test_a_missing_folder_is_an_error_with_a_next_step(
+    tmp_path: Path, session: SessionRecord
+) -> None:
+    with pytest.raises(JournalError, match="resume the run"):
+        Journal.create(tmp_path / "gone" / "a.jsonl", session.header)
+
+
+def test_a_full_disk_leaves_whole_lines_only(path: Path, tmp_path: Path) -> None:
+    # A limit on the size of files stops a write half way, as a full disk does.
+    program = textwrap.dedent("""
+        import resource, signal, sys
+        from pathlib import Path
+        from assay.errors import JournalError
+        from tests.traces.sessions import make_run, make_session
+        from tests.traces.test_journal import write
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+        try:
+            write(Path(sys.argv[1]), make_session(make_run()))
+        except JournalError as error:
+            print(error)
+    """)
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(path)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert "free space" in done.stdout
+    content = path.read_bytes()
+    assert content.endswith(b"\n")
+    assert read_journal(path).end is None
+
+
+def test_a_thousand_open_journals_hold_no_descriptors(tmp_path: Path) -> None:
+    session = make_session(make_run())
+    before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+    journals = [Journal.create(tmp_path / f"{i}.jsonl", session.header) for i in range(100)]
+    after = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+    assert len(journals) == 100
+    assert after == before
