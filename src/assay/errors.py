@@ -15,6 +15,7 @@
     ├── ServiceError (ConnectionError)     a service could not be reached, or failed
     ├── ModelRefused (RuntimeError)        a model will not answer: a failure of the subject
     ├── ModelUnavailable (ConnectionError) a model could not be asked, for all the retries
+    ├── BudgetSpent (RuntimeError)   the next call does not fit into what may be spent
     ├── HookError (RuntimeError)     a user's hook raised, or reported nonsense
     ├── JournalError (OSError)       a journal that is damaged in the middle
     ├── StoreError (OSError)         a database that cannot be opened, read or written
@@ -30,6 +31,7 @@ from typing import Any
 __all__ = [
     "AccessDenied",
     "AssayError",
+    "BudgetSpent",
     "EpisodeOver",
     "HookError",
     "InstanceLimit",
@@ -114,7 +116,12 @@ class ModelRefused(AssayError, RuntimeError):
 
 
 class ModelUnavailable(AssayError, ConnectionError):
-    """A model could not be asked: rate limit, overload, timeout, lost connection."""
+    """A model could not be asked, for all the retries; `kind` says why."""
+
+    def __init__(self, message: str, kind: str = "connection") -> None:
+        super().__init__(message)
+        self.kind = kind
+        """rate_limit, overload, timeout, connection, server_error or malformed."""
 
 
 class ReplayError(UsageError):
@@ -123,6 +130,10 @@ class ReplayError(UsageError):
 
 class ModelRejected(UsageError):
     """A model does not exist, may not be used, or cannot read such requests at all."""
+
+
+class BudgetSpent(AssayError, RuntimeError):
+    """The next call does not fit into what may be spent."""
 
 
 class HookError(AssayError, RuntimeError):

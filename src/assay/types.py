@@ -121,6 +121,8 @@ class ChatReply:
     """What the call cost; None if the price is not known."""
     latency_s: float = 0.0
     """Of the attempt that succeeded, without waiting for a turn."""
+    waited_s: float = 0.0
+    """Time in the queue for a turn and between attempts: not the model's time."""
     retries: int = 0
 
 

@@ -16,13 +16,25 @@ from cyclopts import Group, Parameter
 from assay._util.text import printable
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
     from rich.progress import Progress
 
-__all__ = ["Show", "compiling_shown", "complain", "say", "say_json"]
+__all__ = [
+    "OUTPUT",
+    "Show",
+    "compiling_shown",
+    "complain",
+    "say",
+    "say_json",
+    "say_report",
+    "warn",
+]
 
 
-@Parameter(name="*", group=Group("Output", sort_key=8))
+OUTPUT = Group("Output", sort_key=8)
+
+
+@Parameter(name="*", group=OUTPUT)
 @dataclass(frozen=True, kw_only=True)
 class Show:
     """What every command lets the user choose about its output."""
@@ -42,6 +54,19 @@ def say(line: str) -> None:
     _print(Console(), printable(line))
 
 
+def say_report(report: "RenderableType") -> None:
+    """Print tables; where nobody watches, as plain text of a fixed width."""
+    from rich.console import Console
+
+    from assay.report import as_text
+
+    console = Console()
+    if console.is_terminal:
+        console.print(report)
+    else:
+        console.file.write(as_text(report))
+
+
 def say_json(result: Mapping[str, object]) -> None:
     """Print a result for a program to read."""
     from rich.console import Console
@@ -54,6 +79,13 @@ def complain(message: str) -> None:
     from rich.console import Console
 
     _print(Console(stderr=True), f"error: {printable(message)}", style="red")
+
+
+def warn(message: str) -> None:
+    """Print one line about something that is allowed, and perhaps not meant."""
+    from rich.console import Console
+
+    _print(Console(stderr=True), f"warning: {printable(message)}", style="yellow")
 
 
 @contextmanager

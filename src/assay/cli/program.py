@@ -7,9 +7,13 @@ from collections.abc import Sequence
 from cyclopts import App, CycloptsError, Group
 
 from assay import __version__
+from assay.cli.doctor import doctor
+from assay.cli.init import init
 from assay.cli.output import complain
 from assay.cli.play import play
+from assay.cli.run import run
 from assay.cli.serve import serve
+from assay.cli.traces import traces
 from assay.cli.warmup import warmup
 from assay.errors import AssayError, UsageError
 
@@ -18,6 +22,7 @@ __all__ = ["app", "main"]
 DONE, FAILED, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
 
 RUN = Group("Run", sort_key=1)
+LOOK = Group("Look", sort_key=4)
 SERVE = Group("Serve", sort_key=5)
 OPTIONS = Group("Options", sort_key=9)
 
@@ -31,8 +36,12 @@ app = App(
     print_error=False,
     suppress_keyboard_interrupt=False,
 )
+app.command(run, group=RUN)
+app.command(init, group=RUN)
 app.command(play, group=RUN)
 app.command(warmup, group=RUN)
+app.command(doctor, group=LOOK)
+app.command(traces)
 app.command(serve, group=SERVE)
 for _flag in ("--help", "--version"):
     app[_flag].group = OPTIONS

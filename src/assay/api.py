@@ -1,0 +1,143 @@
+"""The Python face of assay, and the only place that picks classes and resolves names.
+
+import assay
+result = assay.run(models=["builtin/forager"], episodes=3)
+assay.open(result.database).episodes()
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from assay._util.names import unknown_name
+from assay.agents import BUILTIN_MODELS, make_builtin
+from assay.errors import ModelRejected
+from assay.metrics import DEFAULT_HOOKS, Hook, gather_hooks
+from assay.rollouts import PreparedRun, RunConfig, RunResult, execute, prepare_run
+from assay.service.client import HttpClient, LocalClient, WorldClient
+from assay.service.worlds import Worlds
+from assay.traces.database import Database
+from assay.trials import Event, Retries, Stop
+from assay.types import ChatModel
+
+__all__ = ["open", "prepare", "run", "run_prepared"]
+
+_FOR_EVER = 1e9
+"""Seconds."""
+
+
+def prepare(
+    settings: Mapping[str, Any],
+    config: Path | None = None,
+    *,
+    command: str = "",
+    run_id: str | None = None,
+    resume: str | None = None,
+    fresh: bool = False,
+) -> PreparedRun:
+    """Settle what a run would do, and check all that can be checked; starts nothing."""
+    prepared = prepare_run(
+        settings, config, command=command, run_id=run_id, resume=resume, fresh=fresh
+    )
+    for experiment in prepared.record.experiments:
+        _model(experiment.model)
+    _hooks(prepared.config)
+    return prepared
+
+
+def run(
+    *,
+    config: Path | str | None = None,
+    run_id: str | None = None,
+    resume: str | None = None,
+    fresh: bool = False,
+    listen: Callable[[Event], None] = lambda _: None,
+    notice: Callable[[str], None] = lambda _: None,
+    **settings: Any,
+) -> RunResult:
+    """Let models play, record everything, and return what came of it.
+
+    Settings have the names of `RunConfig`: models, episodes, max_turns, difficulty, seed,
+    database and so on. Like the command, it goes on with the latest unfinished run that has
+    the same settings, unless `fresh` is given.
+
+    Args:
+        config: A configuration file; what is given here counts before it.
+        run_id: The id of the run.
+        resume: The id of an unfinished run to go on with.
+        fresh: Start anew, whatever is unfinished.
+        listen: Who hears of progress, as events of `assay.trials`.
+        notice: Who hears of everything else, in sentences.
+        **settings: What to choose; the rest has its default.
+    """
+    prepared = prepare(
+        settings,
+        None if config is None else Path(config),
+        command="assay.run(...)",
+        run_id=run_id,
+        resume=resume,
+        fresh=fresh,
+    )
+    for warning in prepared.warnings:
+        notice(warning)
+    return run_prepared(prepared, listen=listen, notice=notice)
+
+
+def run_prepared(
+    prepared: PreparedRun,
+    *,
+    listen: Callable[[Event], None] = lambda _: None,
+    notice: Callable[[str], None] = lambda _: None,
+    stop: Stop | None = None,
+) -> RunResult:
+    """Do what `prepare` settled."""
+    config = prepared.config
+    if config.service_url is not None:
+        asyncio.run(_check_service(config.service_url, config.service_timeout))
+    return execute(
+        prepared,
+        models={one.model: _model(one.model) for one in prepared.record.experiments},
+        make_worlds=lambda: _worlds(config),
+        hooks=_hooks(config),
+        retries=Retries(seed=config.seed),
+        listen=listen,
+        notice=notice,
+        stop=stop,
+    )
+
+
+def open(database: Path | str | None = None) -> Database:
+    """The traces in a database, as DataFrames and typed rows."""
+    return Database(RunConfig().database if database is None else Path(database))
+
+
+def _model(name: str) -> ChatModel:
+    if name in BUILTIN_MODELS:
+        return make_builtin(name)
+    raise ModelRejected(unknown_name("model", name, BUILTIN_MODELS))
+
+
+def _worlds(config: RunConfig) -> WorldClient:
+    if config.service_url is not None:
+        return HttpClient(config.service_url, timeout=config.service_timeout)
+    # Ours alone: as many as may be open, and none is ever forgotten.
+    worlds = Worlds(
+        seed=config.seed,
+        max_instances=config.max_concurrent_episodes,
+        idle_timeout=_FOR_EVER,
+    )
+    return LocalClient(worlds)
+
+
+async def _check_service(url: str, timeout: float) -> None:
+    """Find out before the first episode that nobody answers there."""
+    async with HttpClient(url, timeout=timeout) as client:
+        await client.health()
+
+
+def _hooks(config: RunConfig) -> tuple[type[Hook], ...]:
+    found: dict[type[Hook], None] = dict.fromkeys(DEFAULT_HOOKS)
+    for path in (None, *config.hooks):
+        found |= dict.fromkeys(gather_hooks(path).classes)
+    return tuple(found)

@@ -1,0 +1,206 @@
+"""`assay run`: let models play, record everything, show what came of it."""
+
+import shlex
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Group, Parameter
+
+from assay.cli.output import OUTPUT, Show, compiling_shown, say, say_json, say_report, warn
+from assay.cli.run_options import RunOptions
+
+if TYPE_CHECKING:
+    from assay.rollouts import PreparedRun, RunResult
+    from assay.trials import Stop
+
+__all__ = ["run"]
+
+FAILED, BAD_USAGE, INFRASTRUCTURE, INTERRUPTED = 1, 2, 3, 130
+_WHICH = Group("Which run", sort_key=6)
+
+
+def run(
+    *,
+    options: RunOptions = RunOptions(),
+    config: Annotated[Path | None, Parameter(group=_WHICH, show_default=False)] = None,
+    resume: Annotated[str | None, Parameter(group=_WHICH, show_default=False)] = None,
+    fresh: Annotated[bool, Parameter(group=_WHICH, negative="", show_default=False)] = False,
+    run_id: Annotated[str | None, Parameter(group=_WHICH, show_default=False)] = None,
+    dry_run: Annotated[bool, Parameter(group=_WHICH, negative="", show_default=False)] = False,
+    verbose: Annotated[
+        int,
+        Parameter(
+            name=["--verbose", "-v"], count=True, negative="", group=OUTPUT, show_default=False
+        ),
+    ] = 0,
+    show: Show = Show(),
+) -> int:
+    """Let models play Crafter, record every turn, and compare them.
+
+    Without any option the built-in models play, which need no key and no network.
+    Ctrl-C ends the turn in hand and loses nothing: the same command goes on.
+
+    For example:
+
+        assay run --models builtin/forager builtin/expert --episodes 20
+
+    Args:
+        options: The settings of the run.
+        config: A TOML file with settings; what is given here counts before it.
+        resume: Go on with an unfinished run, by its id or the start of it.
+        fresh: Start anew, even if the same command has an unfinished run.
+        run_id: The id of the run, for tests and schedulers.
+        dry_run: Say what would be done, and do nothing.
+        verbose: A line per episode; twice, a line per turn.
+        show: What to print.
+    """
+    from assay import api
+
+    prepared = api.prepare(
+        asdict(options),
+        config,
+        command=shlex.join(["assay", *sys.argv[1:]]),
+        run_id=run_id,
+        resume=resume,
+        fresh=fresh,
+    )
+    if not show.quiet:
+        for warning in prepared.warnings:
+            warn(warning)
+    if dry_run:
+        _describe(prepared, show)
+        return 0
+    with compiling_shown(show):
+        from assay.crafter import warmup
+
+        warmup()
+    result = _watched(prepared, show, verbose)
+    _report(prepared, result, show)
+    return _exit_code(result)
+
+
+def _watched(prepared: "PreparedRun", show: Show, verbose: int) -> "RunResult":
+    from assay import api
+    from assay.cli.live import choose_display
+    from assay.trials import Stop
+
+    stop = Stop()
+    display = choose_display(silent=show.json or show.quiet, verbosity=verbose)
+    if prepared.resumed is not None:
+        display.notice(
+            f"going on with run {prepared.record.id}, which is unfinished; --fresh starts anew"
+        )
+    with _stopped_by_signals(stop, display.notice), display:
+        return api.run_prepared(prepared, listen=display, notice=display.notice, stop=stop)
+
+
+@contextmanager
+def _stopped_by_signals(stop: "Stop", notice: Any) -> Iterator[None]:
+    def ask(number: int, frame: FrameType | None) -> None:
+        stop.ask()
+        if not stop.forced:
+            notice("ending the turns in hand; once more to leave at once")
+
+    before = {name: signal.signal(name, ask) for name in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for name, handler in before.items():
+            signal.signal(name, handler)
+
+
+def _describe(prepared: "PreparedRun", show: Show) -> None:
+    config, record = prepared.config, prepared.record
+    names = [experiment.model for experiment in record.experiments]
+    calls = len(names) * config.episodes * config.max_turns
+    if show.json:
+        say_json(
+            {
+                "run": record.id,
+                "resumes": prepared.resumed is not None,
+                "models": names,
+                "episodes": config.episodes * len(names),
+                "seeds": [config.seed, config.seed + config.episodes - 1],
+                "calls_at_most": calls,
+                "config": config.stored(),
+                "sources": dict(prepared.sources),
+            }
+        )
+        return
+    say(
+        f"would {'go on with run ' + record.id if prepared.resumed else 'start a run'}: "
+        f"{len(names)} models ({', '.join(names)})"
+    )
+    say(
+        f"{config.episodes} episodes each, seeds {config.seed} to "
+        f"{config.seed + config.episodes - 1}, at most {config.max_turns} turns: "
+        f"at most {calls:,} model calls"
+    )
+    for name, source in prepared.sources.items():
+        if source != "default":
+            say(f"  {name}: from {source}")
+    say(f"traces go to {config.database}, files to {config.traces_dir}; nothing was started")
+
+
+def _report(prepared: "PreparedRun", result: "RunResult", show: Show) -> None:
+    from assay.report import RunReport, as_json, summarize
+
+    summaries = summarize(
+        result.episodes,
+        result.started,
+        baselines=prepared.config.extra_baselines,
+    )
+    if show.json:
+        say_json(
+            {
+                "run": result.run_id,
+                "status": result.status,
+                "interrupted": result.interrupted,
+                "resumed": result.resumed,
+                "database": str(result.database),
+                "results": None if result.results_file is None else str(result.results_file),
+                **as_json(summaries),
+            }
+        )
+        return
+    if show.quiet:
+        say(result.run_id)
+        return
+    say_report(RunReport(summaries, result.run_id))
+    for line in _next_steps(prepared, result):
+        say(line)
+
+
+def _next_steps(prepared: "PreparedRun", result: "RunResult") -> Iterator[str]:
+    database = shlex.quote(str(result.database))
+    say_where = "" if "database" not in _chosen(prepared) else f" --database {database}"
+    yield ""
+    if result.results_file is not None:
+        yield f"Traces: {result.database}; results: {result.results_file}"
+    if result.status != "finished":
+        yield f"Unfinished. Go on:   assay run --resume {result.run_id}{say_where}"
+    yield f"See the best one:    assay traces replay best{say_where}"
+    yield f"Read it:             assay traces show best{say_where}"
+    yield f"Check every episode: assay traces verify {result.run_id}{say_where}"
+
+
+def _chosen(prepared: "PreparedRun") -> set[str]:
+    return {name for name, source in prepared.sources.items() if source != "default"}
+
+
+def _exit_code(result: "RunResult") -> int:
+    if result.interrupted:
+        return INTERRUPTED
+    tallies = result.tallies.values()
+    if any(tally.infrastructure for tally in tallies):
+        return INFRASTRUCTURE
+    if any(tally.stop is not None for tally in tallies):
+        return FAILED if result.episodes else BAD_USAGE
+    useless = any(tally.failures and not tally.results for tally in tallies)
+    return FAILED if useless and not any(tally.skipped for tally in tallies) else 0

@@ -1,0 +1,83 @@
+"""The options of `assay run`. None means that it was not given; see `rollouts.config`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Group, Parameter
+
+__all__ = ["RunOptions"]
+
+_WHO = Group("Who plays, and what", sort_key=1)
+_HOW = Group("At once", sort_key=2)
+_AGENT = Group("How models are asked", sort_key=3)
+_LIMITS = Group("Limits of an episode", sort_key=4)
+_FILES = Group("Files and services", sort_key=5)
+
+
+@Parameter(name="*", show_default=False)
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """Every setting of a run, under the name it has in a configuration file."""
+
+    models: Annotated[
+        tuple[str, ...] | None,
+        Parameter(name=["--models", "--model"], group=_WHO, consume_multiple=True, negative=""),
+    ] = None
+    """The models, by name; the four built-in ones unless given."""
+    episodes: Annotated[int | None, Parameter(group=_WHO)] = None
+    """Episodes of each model; 10 unless given."""
+    max_turns: Annotated[int | None, Parameter(group=_WHO)] = None
+    """Model calls in an episode, at most; 100 unless given."""
+    difficulty: Annotated[str | None, Parameter(group=_WHO)] = None
+    """The rules of the worlds: easy unless given."""
+    seed: Annotated[int | None, Parameter(group=_WHO)] = None
+    """The first world, 42 unless given; the next ones count up. All models play the same."""
+    baselines: Annotated[bool | None, Parameter(group=_WHO)] = None
+    """Let noop and random play beside the models, for comparison; on unless turned off."""
+    name: Annotated[str | None, Parameter(group=_WHO)] = None
+    """The series the experiments belong to; each model's own name unless given."""
+
+    concurrent_models: Annotated[bool | None, Parameter(group=_HOW, negative="")] = None
+    """Let models play at the same time, not one after the other."""
+    max_concurrent_models: Annotated[int | None, Parameter(group=_HOW)] = None
+    """How many of them; 3 unless given."""
+    max_concurrent_episodes: Annotated[int | None, Parameter(group=_HOW)] = None
+    """Episodes open at the same time, at most; 1,000 unless given."""
+
+    history: Annotated[int | None, Parameter(group=_AGENT)] = None
+    """How many of its last turns a model sees; 8 unless given."""
+    temperature: Annotated[float | None, Parameter(group=_AGENT)] = None
+    """From 0 to 2; 0 unless given."""
+    max_tokens: Annotated[int | None, Parameter(group=_AGENT)] = None
+    """The most tokens of one reply; 1,024 unless given."""
+    actions_per_turn: Annotated[int | None, Parameter(group=_AGENT)] = None
+    """The most actions of one turn; 5 unless given."""
+    view: Annotated[str | None, Parameter(group=_AGENT)] = None
+    """How the world is told: full, or short for small models."""
+    prompt: Annotated[Path | None, Parameter(group=_AGENT)] = None
+    """A text file with instructions of your own; rules and tools are always told."""
+
+    step_limit: Annotated[int | None, Parameter(group=_LIMITS)] = None
+    """Environment steps, at most."""
+    token_limit: Annotated[int | None, Parameter(group=_LIMITS)] = None
+    """Tokens after which the episode ends."""
+    time_limit: Annotated[float | None, Parameter(group=_LIMITS)] = None
+    """Seconds after which the episode ends; waiting for its turn does not count."""
+
+    database: Annotated[Path | None, Parameter(group=_FILES)] = None
+    """Where traces go; $ASSAY_DATABASE, else crafter_multi_model_traces.duckdb."""
+    service_url: Annotated[str | None, Parameter(group=_FILES)] = None
+    """Where the worlds are, such as http://localhost:8901; in this process unless given."""
+    service_timeout: Annotated[float | None, Parameter(group=_FILES)] = None
+    """Seconds that a request to the service may take; 30 unless given."""
+    hooks: Annotated[
+        tuple[Path, ...] | None, Parameter(group=_FILES, consume_multiple=True, negative="")
+    ] = None
+    """Python files with hooks of your own."""
+    traces_dir: Annotated[Path | None, Parameter(group=_FILES)] = None
+    """The folder for results and traces as files; traces_multi_model unless given."""
+    save_traces: Annotated[bool | None, Parameter(group=_FILES)] = None
+    """Write a file for each episode too; on unless turned off."""
+    save_detailed_results: Annotated[bool | None, Parameter(group=_FILES)] = None
+    """List every episode in the results file; on unless turned off."""

@@ -1,0 +1,46 @@
+"""The Crafter episode as a trial, and the run of many of them."""
+
+from typing import TYPE_CHECKING
+
+from assay._util.lazy import lazy_names as _lazy_names
+
+if TYPE_CHECKING:
+    from .config import RunConfig
+    from .episode import Episode
+    from .play import play_all
+    from .prepare import PreparedRun, prepare_run
+    from .progress import EpisodeEnd, TurnProgress
+    from .run import RunResult, execute
+    from .spec import EpisodeLimits, EpisodeSettings, EpisodeSpec
+
+__all__ = [
+    "Episode",
+    "EpisodeEnd",
+    "EpisodeLimits",
+    "EpisodeSettings",
+    "EpisodeSpec",
+    "PreparedRun",
+    "RunConfig",
+    "RunResult",
+    "TurnProgress",
+    "execute",
+    "play_all",
+    "prepare_run",
+]
+
+__getattr__ = _lazy_names(
+    __name__,
+    {
+        "config": ("RunConfig",),
+        "episode": ("Episode",),
+        "play": ("play_all",),
+        "prepare": ("PreparedRun", "prepare_run"),
+        "progress": ("EpisodeEnd", "TurnProgress"),
+        "run": ("RunResult", "execute"),
+        "spec": ("EpisodeLimits", "EpisodeSettings", "EpisodeSpec"),
+    },
+)
+
+
+def __dir__() -> list[str]:
+    return __all__

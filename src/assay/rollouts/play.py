@@ -1,0 +1,100 @@
+"""All episodes of a run, on the engine for trials: played, journaled, and handed on.
+
+Receives models, worlds and a folder for journals; opens no database itself.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from assay.metrics import Hook
+from assay.service.client import WorldClient
+from assay.trials import (
+    AsyncioExecutor,
+    Context,
+    Event,
+    GroupStop,
+    GroupTally,
+    Limits,
+    Plan,
+    Retries,
+    Stop,
+    Trial,
+    TrialEnded,
+    Verdict,
+    classify,
+    run_trials,
+)
+from assay.types import ChatModel, TrialState
+
+from .episode import Episode
+from .spec import EpisodeSettings, EpisodeSpec
+
+__all__ = ["play_all"]
+
+
+async def play_all(
+    plan: Plan[EpisodeSpec],
+    settings: EpisodeSettings,
+    *,
+    models: Mapping[str, ChatModel],
+    worlds: WorldClient,
+    hooks: Sequence[type[Hook]],
+    journal: Callable[[str], Path],
+    ended: Callable[[Path], None],
+    limits: Limits,
+    retries: Retries,
+    done: Callable[[str], bool] = lambda _: False,
+    listen: Callable[[Event], None] = lambda _: None,
+    stop: Stop | None = None,
+) -> dict[str, GroupTally]:
+    """Play the plan; `ended` gets the journal of each episode that has an end.
+
+    Args:
+        plan: The episodes, a group for each model.
+        settings: What they have in common.
+        models: Who answers, by the names of the groups.
+        worlds: Where they play.
+        hooks: What watches, made anew for each episode.
+        journal: Where the journal of a session is, by its id.
+        ended: What to do with a journal that has an end.
+        limits: How many are open at once.
+        retries: How infrastructure errors are tried again.
+        done: Which sessions need not be played, by their ids.
+        listen: Who hears of progress.
+        stop: How to stop early.
+    """
+
+    async def body(trial: Trial[EpisodeSpec], context: Context) -> Verdict:
+        episode = Episode(
+            trial.payload,
+            settings,
+            model=models[trial.group],
+            worlds=worlds,
+            hooks=hooks,
+            journal=journal(trial.id),
+            state_of=_state_of,
+            stopping=context.asked_to_stop,
+            progress=context.report,
+        )
+        end = await episode.play()
+        return Verdict(TrialState.RESULT, end.stop_reason, value=end)
+
+    def hear(event: Event) -> None:
+        if isinstance(event, TrialEnded):
+            ended(journal(event.trial.id))
+        listen(event)
+
+    return await run_trials(
+        plan,
+        AsyncioExecutor(body),
+        limits=limits,
+        retries=retries,
+        listen=hear,
+        stop=stop,
+        done=done,
+    )
+
+
+def _state_of(error: Exception) -> TrialState | None:
+    sorted_as = classify(error)
+    return None if isinstance(sorted_as, GroupStop) else sorted_as.state

@@ -1,0 +1,232 @@
+"""A run from its first world to its last row: plays, stores, and leaves files behind.
+
+Whatever stops it, the journals that are not stored yet stay where they are, and the same
+command goes on from there. Receives models and worlds; chooses nothing itself.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from assay.errors import StoreBusy
+from assay.metrics import Hook
+from assay.service.client import WorldClient
+from assay.traces.folder import RunFolder
+from assay.traces.ingest import ensure_run, finish_run
+from assay.traces.intake import JournalDamaged, StoringFailed, WriterEvent
+from assay.traces.journal import read_journal
+from assay.traces.load import load_outcomes, load_stored_run
+from assay.traces.queries import EpisodeRow, committed_sessions, episodes
+from assay.traces.results import results_name, write_results
+from assay.traces.schema import RunStatus
+from assay.traces.store import Store
+from assay.traces.trace_folder import check_trace_folder, write_trace_folder
+from assay.traces.writer import Writer
+from assay.trials import Event, GroupTally, Limits, Retries, Stop
+from assay.types import ChatModel, TrialState
+
+from .play import play_all
+from .prepare import PreparedRun
+from .record import episode_settings, make_plan
+
+__all__ = ["RunResult", "execute"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """What came of a run."""
+
+    run_id: str
+    database: Path
+    status: RunStatus
+    interrupted: bool
+    """Whether it was stopped on request; it can be resumed."""
+    resumed: bool
+    """Whether it went on from an earlier attempt."""
+    tallies: Mapping[str, GroupTally]
+    """How the episodes of each model ended."""
+    episodes: tuple[EpisodeRow, ...]
+    """Every episode that is stored, in model, episode order."""
+    results_file: Path | None
+    """Where the numbers are, as a file; None if the run was interrupted."""
+
+    @property
+    def started(self) -> dict[str, int]:
+        """How many episodes of each model were started, now or earlier."""
+        return {name: tally.skipped + tally.started for name, tally in self.tallies.items()}
+
+
+def execute(
+    prepared: PreparedRun,
+    *,
+    models: Mapping[str, ChatModel],
+    make_worlds: Callable[[], WorldClient],
+    hooks: Sequence[type[Hook]],
+    retries: Retries,
+    listen: Callable[[Event], None] = lambda _: None,
+    notice: Callable[[str], None] = lambda _: None,
+    stop: Stop | None = None,
+) -> RunResult:
+    """Play a prepared run to its end, or to the wish to stop.
+
+    Args:
+        prepared: The run.
+        models: Who answers, by name.
+        make_worlds: Opens the worlds, inside the event loop that uses them.
+        hooks: What watches each episode.
+        retries: How infrastructure errors are tried again.
+        listen: Who hears of progress.
+        notice: Who hears of everything else, in sentences.
+        stop: How to stop early.
+    """
+    config, record = prepared.config, prepared.record
+    stop = stop or Stop()
+    _check_store(config.database)
+    store = Store(config.database, on_wait=lambda busy: notice(f"waiting: {busy}"))
+    check_trace_folder(config.traces_dir, store, record.id)
+    folder = prepared.resumed or RunFolder.create(config.database, record)
+    with folder.hold():
+        writer = Writer(store, on_event=lambda event: _tell(event, notice))
+        writer.start()
+        try:
+            done = _catch_up(folder, store, writer)
+            tallies = asyncio.run(
+                _play(
+                    prepared,
+                    folder,
+                    writer,
+                    done=done,
+                    models=models,
+                    make_worlds=make_worlds,
+                    hooks=hooks,
+                    retries=retries,
+                    listen=listen,
+                    stop=stop,
+                )
+            )
+            writer.drain()
+        finally:
+            writer.close()
+        return _conclude(prepared, folder, store, tallies, stop)
+
+
+def _tell(event: WriterEvent, notice: Callable[[str], None]) -> None:
+    match event:
+        case JournalDamaged(session_id=session, path=path, reason=reason):
+            notice(f"session {session} could not be read and is kept as {path}: {reason}")
+        case StoringFailed(session_id=session, reason=reason):
+            notice(f"session {session} is not stored yet, its journal is kept: {reason}")
+
+
+def _check_store(database: Path) -> None:
+    """Find out before the first episode that a database cannot be used at all."""
+    try:
+        with Store(database, patience=0).writing():
+            pass
+    except StoreBusy:
+        pass  # it will be free again, and until then journals are enough
+
+
+def _catch_up(folder: RunFolder, store: Store, writer: Writer) -> set[str]:
+    """Hand on journals that have an end, and say which sessions need not be played."""
+    done = set()
+    for path in folder.journals():
+        session = read_journal(path)
+        if session.end is not None and session.end.state is not TrialState.INFRASTRUCTURE:
+            writer.submit(folder.record, path)
+            done.add(session.header.session_id)
+    with store.reading() as connection:
+        stored = committed_sessions(connection, folder.record.id)
+    return done | {
+        name for name, state in stored.items() if state is not TrialState.INFRASTRUCTURE
+    }
+
+
+async def _play(
+    prepared: PreparedRun,
+    folder: RunFolder,
+    writer: Writer,
+    *,
+    done: set[str],
+    models: Mapping[str, ChatModel],
+    make_worlds: Callable[[], WorldClient],
+    hooks: Sequence[type[Hook]],
+    retries: Retries,
+    listen: Callable[[Event], None],
+    stop: Stop,
+) -> dict[str, GroupTally]:
+    config = prepared.config
+    limits = Limits(
+        max_open=config.max_concurrent_episodes,
+        max_groups=config.max_concurrent_models if config.concurrent_models else 1,
+    )
+    try:
+        async with make_worlds() as worlds:
+            return await play_all(
+                make_plan(config, prepared.record.id),
+                episode_settings(config),
+                models=models,
+                worlds=worlds,
+                hooks=hooks,
+                journal=folder.path,
+                ended=lambda path: writer.submit(folder.record, path),
+                limits=limits,
+                retries=retries,
+                done=done.__contains__,
+                listen=listen,
+                stop=stop,
+            )
+    finally:
+        for model in models.values():
+            await model.close()
+
+
+def _conclude(
+    prepared: PreparedRun,
+    folder: RunFolder,
+    store: Store,
+    tallies: Mapping[str, GroupTally],
+    stop: Stop,
+) -> RunResult:
+    config, run_id = prepared.config, prepared.record.id
+    complete = all(
+        tally.infrastructure == tally.interrupted == tally.not_started == 0
+        for tally in tallies.values()
+    )
+    interrupted = stop.asked and not complete
+    status = RunStatus.FINISHED if complete else RunStatus.INCOMPLETE
+    now = time.time()
+    with store.writing() as connection:
+        ensure_run(connection, prepared.record)
+        finish_run(connection, run_id, status, at=now)
+        rows = episodes(connection, run_id=run_id)
+    name = None
+    if not interrupted:
+        name = results_name(now)
+        write_trace_folder(
+            config.traces_dir, store, run_id, traces=config.save_traces, results=name
+        )
+        with store.reading() as connection:
+            run = load_stored_run(connection, run_id)
+            earned = load_outcomes(connection, [row.session_id for row in rows])
+        write_results(
+            config.traces_dir / name,
+            run,
+            rows,
+            earned,
+            detailed=config.save_detailed_results,
+        )
+    if complete:
+        folder.remove()
+    return RunResult(
+        run_id=run_id,
+        database=config.database,
+        status=status,
+        interrupted=interrupted,
+        resumed=prepared.resumed is not None,
+        tallies=tallies,
+        episodes=tuple(rows),
+        results_file=None if name is None else config.traces_dir / name,
+    )
