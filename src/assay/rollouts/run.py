@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from assay.errors import StoreBusy
+from assay.errors import JournalError, StoreBusy, StoreError
 from assay.metrics import Hook
 from assay.service.client import WorldClient
 from assay.traces.folder import RunFolder
@@ -106,9 +106,14 @@ def execute(
                     stop=stop,
                 )
             )
-            writer.drain()
+            stored = writer.drain(lambda: stop.forced)
         finally:
-            writer.close()
+            writer.close(lambda: stop.forced)
+        if not stored:
+            raise StoreError(
+                f"run {record.id!r} was left before all its episodes were stored; nothing is "
+                f"lost: 'assay run --resume {record.id}' stores them and goes on"
+            )
         return _conclude(prepared, folder, store, tallies, stop)
 
 
@@ -133,7 +138,10 @@ def _catch_up(folder: RunFolder, store: Store, writer: Writer) -> set[str]:
     """Hand on journals that have an end, and say which sessions need not be played."""
     done = set()
     for path in folder.journals():
-        session = read_journal(path)
+        try:
+            session = read_journal(path)
+        except JournalError:
+            continue  # whoever plays it sets it aside, and says so
         if session.end is not None and session.end.state is not TrialState.INFRASTRUCTURE:
             writer.submit(folder.record, path)
             done.add(session.header.session_id)
@@ -191,7 +199,7 @@ def _conclude(
     stop: Stop,
 ) -> RunResult:
     config, run_id = prepared.config, prepared.record.id
-    complete = all(
+    complete = not folder.journals() and all(
         tally.infrastructure == tally.interrupted == tally.not_started == 0
         for tally in tallies.values()
     )

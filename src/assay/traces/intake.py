@@ -33,9 +33,6 @@ __all__ = [
     "store_journals",
 ]
 
-_GROUP = 16
-"""Sessions to a transaction. Each transaction costs as much as storing some 60 turns."""
-
 
 @dataclass(frozen=True, slots=True)
 class SessionStored:
@@ -118,8 +115,8 @@ def store_journals(store: Store, batch: Sequence[Ended], on_event: _Tell) -> Non
             for run in {each.ended.run.id: each.ended.run for each in ready}.values():
                 ensure_run(connection, run)
             ingestion = Ingestion(connection, [each.rows for each in ready])
-            for start in range(0, len(ready), _GROUP):
-                _store(ingestion, ready[start : start + _GROUP], waiting, on_event)
+            for each in ready:
+                _store(ingestion, each, waiting, on_event)
     except StoreError as error:
         for each in waiting.values():
             on_event(StoringFailed(each.ended.run.id, each.ended.session_id, str(error)))
@@ -142,26 +139,18 @@ def _read(ended: Ended, on_event: _Tell) -> _Ready | None:
 
 
 def _store(
-    ingestion: Ingestion,
-    group: Sequence[_Ready],
-    waiting: dict[Path, _Ready],
-    on_event: _Tell,
+    ingestion: Ingestion, each: _Ready, waiting: dict[Path, _Ready], on_event: _Tell
 ) -> None:
+    run_id, session_id = each.ended.run.id, each.ended.session_id
     try:
-        ingestion.store(*(each.rows for each in group))
+        ingestion.store(each.rows)
     except duckdb.Error as error:
-        if len(group) > 1:
-            # One session that cannot be stored must not keep the others out.
-            for each in group:
-                _store(ingestion, [each], waiting, on_event)
-            return
-        reason = printable(str(error))
-        waiting.pop(group[0].ended.journal)
-        on_event(StoringFailed(group[0].ended.run.id, group[0].ended.session_id, reason))
-        return
-    for each in group:
+        # One session that cannot be stored must not keep the others out.
         waiting.pop(each.ended.journal)
-        if each.state is not TrialState.INFRASTRUCTURE:
-            with suppress(OSError):
-                each.ended.journal.unlink()
-        on_event(SessionStored(each.ended.run.id, each.ended.session_id, each.state))
+        on_event(StoringFailed(run_id, session_id, printable(str(error))))
+        return
+    waiting.pop(each.ended.journal)
+    if each.state is not TrialState.INFRASTRUCTURE:
+        with suppress(OSError):
+            each.ended.journal.unlink()
+    on_event(SessionStored(run_id, session_id, each.state))
