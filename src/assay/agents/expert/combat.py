@@ -19,8 +19,10 @@ class Combat:
     def __init__(self, memory: Memory, walker: Walker) -> None:
         self.memory = memory
         self.walker = walker
-        self._chased = 0
-        self._tired_until = 0
+        self.chased = 0
+        """For how many steps a skeleton was chased."""
+        self.tired_until = 0
+        """Until this step none is chased."""
 
     def defend(self) -> Choice | None:
         """Strike what stands next to the player and bites."""
@@ -66,13 +68,13 @@ class Combat:
                 return choice
         if "defeat_skeleton" in memory.done or health < 6 or not self._armed():
             return None
-        if memory.step < self._tired_until:
+        if memory.step < self.tired_until:
             return None
         choice = self._chase(SKELETON, Goal.FIGHT_SKELETON)
         if choice:
-            self._chased += 1
-            if self._chased > _PATIENCE:
-                self._chased, self._tired_until = 0, memory.step + 3 * _PATIENCE
+            self.chased += 1
+            if self.chased > _PATIENCE:
+                self.chased, self.tired_until = 0, memory.step + 3 * _PATIENCE
         return choice
 
     def _armed(self) -> bool:

@@ -27,7 +27,8 @@ class Garden:
         self.memory = memory
         self.walker = walker
         self.shelter = shelter
-        self._returning = False
+        self.returning = False
+        """Whether the player is on its way back to a plant."""
 
     def start(self) -> Choice | None:
         """The first sapling, kept until there are stones for a fence, but not for ever."""
@@ -119,8 +120,8 @@ class Garden:
         if not fenced:
             return None
         plant = min(fenced, key=memory.distance)
-        self._returning = memory.distance(plant) > (5 if self._returning else _REACH)
-        if self._returning:
+        self.returning = memory.distance(plant) > (5 if self.returning else _REACH)
+        if self.returning:
             goal = self.walker.beside_any({plant + 2 * step for step in STEPS})
             action = self.walker.approach("stay", goal)
             if action is not None and action != ARRIVED:

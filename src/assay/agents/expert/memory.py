@@ -79,6 +79,8 @@ class Memory:
         """The expert's own plants by cell."""
         self.done: set[str] = set()
         """Achievements, as far as they follow from what was seen."""
+        self.told: frozenset[str] | None = None
+        """What has been achieved by the next view, where the expert is told."""
         self.inventory: dict[str, int] = {}
         self.step = 0
         self.daylight = 1.0
@@ -87,18 +89,20 @@ class Memory:
         """Whether a zombie is close enough to change plans."""
         self.visited: dict[int, int] = {}
         """When the player was last in each block of 8x8 cells."""
-        self._action = NOOP
-        self._could_act = True
+        self.action = NOOP
+        """The action that was carried out last."""
+        self.could_act = True
+        """Whether the player was awake to carry it out."""
 
     def took(self, action: int) -> None:
         """Note the action that is carried out next."""
-        self._action = action
+        self.action = action
 
     def see(self, view: View) -> None:
         """Take in a view."""
-        action, ahead_before = self._action, self.ahead
+        action, ahead_before = self.action, self.ahead
         before = self.inventory
-        if self._could_act and MOVE <= action < MOVE + 4:
+        if self.could_act and MOVE <= action < MOVE + 4:
             target = self.here + STEPS[action - MOVE]
             ground = self.ground[target]
             if target not in self.things and (OPEN[ground] or ground == LAVA):
@@ -114,8 +118,10 @@ class Memory:
         self._look(view)
         if before:
             self._conclude(view, before, action, ahead_before, struck, stood)
+        if self.told is not None:
+            self.done, self.told = set(self.told), None
         self.sleeping = view.sleeping
-        self._could_act = not view.sleeping or inventory["energy"] >= 9
+        self.could_act = not view.sleeping or inventory["energy"] >= 9
         for cell, plant in self.plants.items():
             x, y = divmod(cell, STRIDE)
             if abs(x - here // STRIDE) + abs(y - here % STRIDE) < _GROWS_WITHIN:

@@ -21,16 +21,17 @@ class Needs:
     def __init__(self, memory: Memory, walker: Walker) -> None:
         self.memory = memory
         self.walker = walker
-        self._drinking = False
+        self.drinking = False
+        """Whether the player stands at water and has not had enough."""
 
     def urgent(self) -> Choice | None:
         """What cannot wait: little is left."""
         inventory = self.memory.inventory
         drink, food = inventory["drink"], inventory["food"]
         choice = None
-        if self._drinking and drink < 9:
+        if self.drinking and drink < 9:
             choice = self.drink(limit=4)
-        self._drinking = choice is not None
+        self.drinking = choice is not None
         if choice:
             return choice
         if drink <= 6 and not self.memory.knows(WATER) and self.memory.daylight > 0.5:
@@ -89,7 +90,7 @@ class Needs:
         if action is None:
             return None
         if action == ARRIVED:
-            self._drinking = True
+            self.drinking = True
             action = self.walker.use(self.walker.target)
         return Goal.DRINK, action
 

@@ -12,8 +12,10 @@ from .garden import Garden
 from .goals import Goal
 from .memory import Memory
 from .needs import Needs
+from .packing import Damaged
 from .scout import explore
 from .shelter import Shelter
+from .state import Parts, read_state, write_state
 from .terrain import LAVA, MOVE, NOOP, SLEEP, STEPS
 from .walker import Walker
 
@@ -40,6 +42,7 @@ class ExpertPolicy:
         shelter = Shelter(self.memory, walker)
         garden = Garden(self.memory, walker, shelter)
         crafting = Crafting(self.memory, walker)
+        self._parts = Parts(self.memory, walker, combat, needs, garden, shelter)
         self._combat, self._needs = combat, needs
         self._shelter, self._garden, self._crafting = shelter, garden, crafting
         self._behaviours = (
@@ -82,6 +85,23 @@ class ExpertPolicy:
     def took(self, action: int) -> None:
         """Say which action was carried out, if it was not the one that `act` returned."""
         self.memory.took(action)
+
+    def dump(self) -> bytes:
+        """All that it remembers, for `load`; the goal is not part of it."""
+        return write_state(self._parts)
+
+    @classmethod
+    def load(cls, seed: int, state: bytes) -> "ExpertPolicy | None":
+        """An expert that goes on from where `dump` was; None if these are not its bytes.
+
+        It then plays as the dumped one would have: same views, same actions.
+        """
+        policy = cls(seed)
+        try:
+            read_state(state, policy._parts)
+        except Damaged:
+            return None
+        return policy
 
     def _choose(self, view: View) -> tuple[Goal, int]:
         if view.sleeping:

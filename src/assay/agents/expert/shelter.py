@@ -20,17 +20,19 @@ class Shelter:
         self.memory = memory
         self.walker = walker
         self._builder = Builder(memory, walker)
-        self._burrow: Burrow | None = None
-        self._resting = False
+        self.burrow: Burrow | None = None
+        """The place that is being gone to or built."""
+        self.resting = False
+        """Whether the player is in a closed place to rest."""
 
     def rest(self) -> Choice | None:
         """Stay in a closed place as long as there is a reason to."""
-        if not (self._resting or self._wanted()) or not self.walker.enclosed():
-            self._resting = False
+        if not (self.resting or self._wanted()) or not self.walker.enclosed():
+            self.resting = False
             return None
         self._leave()
-        self._resting = self._worth_staying()
-        return self._stay_in() if self._resting else None
+        self.resting = self._worth_staying()
+        return self._stay_in() if self.resting else None
 
     def hide(self) -> Choice | None:
         """Wait in a closed place, for whatever reason."""
@@ -44,7 +46,7 @@ class Shelter:
         lacking = min(inventory["food"], inventory["drink"])
         if lacking == 0 and (memory.daylight > _DARK or inventory["health"] <= 3):
             return False
-        if inventory["energy"] < (9 if self._resting else 4):
+        if inventory["energy"] < (9 if self.resting else 4):
             return True
         if lacking <= 2 and memory.daylight > _DARK:
             return False
@@ -62,7 +64,7 @@ class Shelter:
     @property
     def heading(self) -> bool:
         """Whether a shelter is being gone to or built."""
-        return self._burrow is not None
+        return self.burrow is not None
 
     def _stay_in(self) -> Choice:
         action = self._wall_off_water()
@@ -90,17 +92,17 @@ class Shelter:
         return None
 
     def _leave(self) -> None:
-        self._burrow = None
+        self.burrow = None
         self.walker.walls = set()
 
     def _go_in(self) -> Choice | None:
         builder = self._builder
         self.walker.walls = set()
-        if self._burrow is None or not builder.usable(self._burrow):
-            self._burrow = builder.find()
-        if self._burrow is None:
+        if self.burrow is None or not builder.usable(self.burrow):
+            self.burrow = builder.find()
+        if self.burrow is None:
             return None
-        action = builder.step(self._burrow)
+        action = builder.step(self.burrow)
         if action is None:
             self._leave()
             return None

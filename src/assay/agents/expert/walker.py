@@ -66,11 +66,14 @@ class Walker:
         """Whether ways lead through rock only, and never next to grass or sand."""
         self.target = 0
         """What the goal function answered at the end of the present way."""
-        self._key = ""
-        self._way = Way([], 0)
-        self._planned = 0
-        self._from = 0
-        self._failed: dict[str, tuple[int, int]] = {}
+        self.key = ""
+        """What the present way is for; empty without a way."""
+        self.way = Way([], 0)
+        self.planned = 0
+        """The step in which the present way was planned."""
+        self.origin = 0
+        """Where the player was when it last followed the way."""
+        self.failed: dict[str, tuple[int, int]] = {}
         """For searches that found nothing: until when they rest, and for how long."""
 
     def cost(self, *, anywhere: bool = False) -> bytes:
@@ -114,11 +117,11 @@ class Walker:
         memory = self.memory
         if self.tunnelling:
             key = f"tunnel: {key}"
-        until, pause = self._failed.get(key, (-1, _TRY_AGAIN))
+        until, pause = self.failed.get(key, (-1, _TRY_AGAIN))
         if until > memory.step:
             return None
         cost = self.cost(anywhere=anywhere)
-        if key != self._key or not self._still_good(goal, cost, breach):
+        if key != self.key or not self._still_good(goal, cost, breach):
             blocked = {*memory.things, *memory.plants, *self.walls}
             if not breach:
                 blocked |= self.fence
@@ -133,14 +136,14 @@ class Walker:
                 limit,
             )
             if way is None:
-                self._failed[key] = memory.step + pause, min(2 * pause, 200)
-                self._key = ""
+                self.failed[key] = memory.step + pause, min(2 * pause, 200)
+                self.key = ""
                 return None
-            self._failed.pop(key, None)
-            self._way, self._key, self._planned = way, key, memory.step
-        self._from = memory.here
-        self.target = self._way.target
-        cells = self._way.cells
+            self.failed.pop(key, None)
+            self.way, self.key, self.planned = way, key, memory.step
+        self.origin = memory.here
+        self.target = self.way.target
+        cells = self.way.cells
         return self.step_to(cells[-1]) if cells else ARRIVED
 
     def _rock(self) -> bytearray:
@@ -163,15 +166,15 @@ class Walker:
         return danger
 
     def _still_good(self, goal: Test, cost: bytes, breach: bool) -> bool:
-        memory, cells = self.memory, self._way.cells
+        memory, cells = self.memory, self.way.cells
         if cells and memory.here == cells[-1]:
             cells.pop()
-        elif memory.here != self._from:
+        elif memory.here != self.origin:
             return False
-        if memory.step - self._planned > _PLAN_AGAIN or memory.zombie_near:
+        if memory.step - self.planned > _PLAN_AGAIN or memory.zombie_near:
             return False
         if not cells:
-            return goal(memory.here) == self._way.target
+            return goal(memory.here) == self.way.target
         after = cells[-1]
         if self.tunnelling and any(memory.ground[after + s] in (GRASS, SAND) for s in STEPS):
             return False
@@ -179,7 +182,7 @@ class Walker:
             return False
         if after in self.walls or (after in self.fence and not breach):
             return False
-        return goal(cells[0]) == self._way.target
+        return goal(cells[0]) == self.way.target
 
     def step_to(self, cell: int) -> int:
         """The action that leads onto a neighbouring cell, or makes way for it."""

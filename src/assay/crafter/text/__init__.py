@@ -9,7 +9,7 @@ data in `rules`; nothing here knows how the world works.
 
 from .full import full_text
 from .guide import rules_text
-from .observation import Cell, Observation, observe
+from .observation import Cell, Observation, as_view, observe
 from .parsing import parse
 from .short import GLYPHS, short_text
 
@@ -17,6 +17,7 @@ __all__ = [
     "GLYPHS",
     "Cell",
     "Observation",
+    "as_view",
     "full_text",
     "observe",
     "parse",

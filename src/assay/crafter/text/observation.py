@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
+import numpy as np
+
 from assay.errors import UsageError
 
 from ..rules import (
@@ -38,6 +40,7 @@ __all__ = [
     "STEPS",
     "Cell",
     "Observation",
+    "as_view",
     "observe",
 ]
 
@@ -87,6 +90,7 @@ _SEEN: Final = {
     for d, detail in enumerate(_details(thing))
     if detail or thing not in ("player", "arrow")
 }
+_IDS: Final = {cell: bytes(ids) for ids, cell in _SEEN.items()}
 CELLS: Final = tuple(_SEEN.values())
 """Every cell there can be."""
 _PLAYERS: Final = frozenset(cell for cell in CELLS if cell.thing == "player")
@@ -238,3 +242,20 @@ def _cells(view: View) -> tuple[Cell, ...]:
         raise UsageError(
             f"not a view: material, object and detail {error} do not go together"
         ) from None
+
+
+def as_view(observation: Observation) -> View:
+    """The view that was observed, with its daylight to the percent that was told."""
+    o = observation
+    ids = np.frombuffer(b"".join([_IDS[cell] for cell in o.cells]), np.uint8)
+    # The cells go row by row, a view is indexed [x, y].
+    materials, objects, details = ids.reshape(DOWN, ACROSS, 3).transpose(2, 1, 0).copy()
+    return View(
+        materials=materials,
+        objects=objects,
+        details=details,
+        inventory=dict(zip(ITEMS, o.inventory, strict=True)),
+        sleeping=o.sleeping,
+        daylight=o.daylight / 100,
+        step=o.step,
+    )
