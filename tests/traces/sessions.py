@@ -202,6 +202,7 @@ class _Play:
             usage=Usage(prompt=100 * turn, completion=20, cached=10 * turn, reasoning=5),
             cost_usd=price,
             latency_s=0.25,
+            waited_s=0.25 * (turn % 2),
             retries=turn % 2,
             parameters={"temperature": 0.0, "max_tokens": 1024, "seed": self.seed},
         )

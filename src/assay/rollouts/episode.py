@@ -201,6 +201,7 @@ class Episode:
             usage=reply.usage,
             cost_usd=reply.cost_usd,
             latency_s=reply.latency_s,
+            waited_s=reply.waited_s,
             retries=reply.retries,
             parameters={
                 "temperature": request.temperature,

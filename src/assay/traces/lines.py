@@ -101,6 +101,7 @@ def call_line(call: CallRecord, messages: Sequence[MessageRecord]) -> bytes:
             "usage": (usage.prompt, usage.completion, usage.cached, usage.reasoning),
             "cost_usd": call.cost_usd,
             "latency_s": _time(call.latency_s),
+            "waited_s": _time(call.waited_s),
             "retries": call.retries,
             "parameters": dict(call.parameters),
         },

@@ -105,6 +105,8 @@ class CallRecord:
     usage: Usage
     cost_usd: float | None
     latency_s: float
+    waited_s: float = 0.0
+    """Time in the queue for a turn and between attempts; no time of the model."""
     retries: int = 0
     parameters: Mapping[str, Any] = field(default_factory=dict)
     """temperature, max_tokens and seed of the request."""

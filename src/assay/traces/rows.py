@@ -245,6 +245,7 @@ class _Builder:
             "reasoning_tokens": [call.usage.reasoning for call in calls],
             "cost": [call.cost_usd for call in calls],
             "latency_ms": [round(call.latency_s * 1000, 3) for call in calls],
+            "waited_ms": [round(call.waited_s * 1000, 3) for call in calls],
             "metadata": [_json(call.parameters) for call in calls],
             "finish_reason": [call.finish_reason for call in calls],
             "retries": [call.retries for call in calls],

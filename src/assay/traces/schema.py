@@ -284,6 +284,7 @@ EVENTS = Table(
         Column("cached_tokens", Type.INTEGER, "cais"),
         Column("reasoning_tokens", Type.INTEGER, "cais"),
         Column("finish_reason", Type.TEXT, "cais: stop, length, tool_calls, …"),
+        Column("waited_ms", Type.DOUBLE, "cais: for a turn, and between attempts"),
         Column("retries", Type.INTEGER, "cais"),
         Column("request", Type.INTEGERS, "cais: positions of the messages sent"),
         Column("reply", Type.INTEGER, "cais: position of the answer"),

@@ -129,6 +129,7 @@ MODEL_USAGE = View(
         ("latency_ms_mean", "of the attempts that succeeded"),
         ("latency_ms_p50", "half were faster"),
         ("latency_ms_p95", "95 of 100 were faster"),
+        ("waited_ms", "for turns, and between attempts"),
         ("retries", "attempts that did not succeed"),
     ),
     """
@@ -137,7 +138,7 @@ MODEL_USAGE = View(
            sum(v.total_tokens)::BIGINT, sum(v.cached_tokens)::BIGINT,
            sum(v.reasoning_tokens)::BIGINT, sum(v.cost), count(*) - count(v.cost),
            avg(v.latency_ms), quantile_cont(v.latency_ms, 0.5),
-           quantile_cont(v.latency_ms, 0.95), sum(v.retries)::BIGINT
+           quantile_cont(v.latency_ms, 0.95), sum(v.waited_ms), sum(v.retries)::BIGINT
     FROM events v JOIN session_traces s USING (session_id)
     LEFT JOIN experiments e ON e.id = s.experiment_id
     WHERE v.event_type = 'cais'
@@ -185,6 +186,7 @@ TURNS = View(
         ("completion_tokens", "received"),
         ("cost_usd", "NULL if not known"),
         ("latency_ms", "of the attempt that succeeded"),
+        ("waited_ms", "for a turn, and between attempts"),
         ("retries", "attempts that did not succeed"),
         ("finish_reason", "stop, length, tool_calls, …"),
         ("reply_text", "what the model said"),
@@ -195,7 +197,7 @@ TURNS = View(
     """
     SELECT t.session_id, t.turn, s.experiment_id, s.subject, s.seed, t.asked, t.unknown,
            t.malformed, t.skipped, t.steps, t.reward, t.prompt_tokens, t.completion_tokens,
-           t.cost, t.latency_ms, t.retries, t.finish_reason,
+           t.cost, t.latency_ms, t.waited_ms, t.retries, t.finish_reason,
            json_extract_string(b.body, '$.content'),
            json_extract_string(b.body, '$.tool_calls[0].function.arguments'),
            t.ended, t.event_time
@@ -208,6 +210,7 @@ TURNS = View(
                any_value(prompt_tokens) AS prompt_tokens,
                any_value(completion_tokens) AS completion_tokens,
                any_value(cost) AS cost, any_value(latency_ms) AS latency_ms,
+               any_value(waited_ms) AS waited_ms,
                any_value(retries) AS retries, any_value(finish_reason) AS finish_reason,
                any_value(reply) AS reply,
                coalesce(bool_or(terminated OR truncated), false) AS ended,

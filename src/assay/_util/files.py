@@ -1,0 +1,80 @@
+"""Files that are there whole or not at all.
+
+What is written goes to a file beside the target and takes its name at the end, so that a
+reader never sees half of it and a crash leaves the old content.
+"""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+from assay.errors import OutputError
+
+__all__ = ["atomic_file", "atomic_write"]
+
+
+@contextmanager
+def atomic_file(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file for writing that replaces `path` when the block ends well.
+
+    Its `name` is the path of the temporary file. Directories above it are made. If the
+    block raises, `path` stays as it was.
+
+    Raises:
+        OutputError: The file cannot be written.
+    """
+    stream, temporary = _beside(path)
+    try:
+        try:
+            with stream:
+                yield stream
+                stream.flush()
+                os.fsync(stream.fileno())
+            temporary.replace(path)
+        except OSError as error:
+            raise _failed(path, error) from error
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def atomic_write(path: Path, content: bytes) -> None:
+    """Write a whole file at once; see `atomic_file`."""
+    with atomic_file(path) as stream:
+        stream.write(content)
+
+
+def _beside(path: Path) -> tuple[IO[bytes], Path]:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
+        # A temporary file is for its owner only; the one it becomes is for whom it was for.
+        os.fchmod(handle, _mode(path))
+        os.close(handle)
+        # Opened by its name, so that `stream.name` is a path that others can write to.
+        temporary = Path(name)
+        return temporary.open("wb"), temporary
+    except OSError as error:
+        raise _failed(path, error) from error
+
+
+def _mode(path: Path) -> int:
+    try:
+        return path.stat().st_mode & 0o777
+    except OSError:
+        mask = os.umask(0o077)
+        os.umask(mask)
+        return 0o666 & ~mask
+
+
+def _failed(path: Path, error: OSError) -> OutputError:
+    if isinstance(error, OutputError):
+        return error
+    return OutputError(
+        f"cannot write {str(path)!r}: {error.strerror or error}; "
+        "free some space, or name another place"
+    )

@@ -1,0 +1,51 @@
+"""`assay traces import`: sessions from files."""
+
+from pathlib import Path
+
+from assay.cli.database import DEFAULT_DATABASE, Database, open_store
+from assay.cli.output import Show, complain, say, say_json
+from assay.cli.traces.counting import counting
+from assay.errors import UsageError
+
+__all__ = ["import_"]
+
+
+def import_(
+    *paths: Path,
+    database: Database = DEFAULT_DATABASE,
+    show: Show = Show(),
+) -> int:
+    """Read sessions from files that 'assay traces export' or a run wrote.
+
+    A session that is in the store stays as it is, so that importing twice adds
+    nothing. A damaged file is named, the rest is imported, and the exit code is 1.
+
+    For example:
+
+        assay traces import traces_multi_model --database all.duckdb
+
+    Args:
+        paths: Files (.json, .jsonl) or folders of them.
+        database: The store to write, made if missing.
+        show: What to print.
+    """
+    from assay.traces.imports import import_traces, trace_files
+
+    if not paths:
+        raise UsageError("name files or folders to import, such as traces_multi_model")
+    store = open_store(database, show)
+    files = trace_files(paths)
+    with counting(show, "importing", len(files)) as done:
+        report = import_traces(store, files, on_file=done)
+    if show.json:
+        damaged = [{"where": bad.where, "reason": bad.reason} for bad in report.damaged]
+        say_json({"added": report.added, "present": report.present, "damaged": damaged})
+    else:
+        for bad in report.damaged:
+            complain(f"{bad.where}: {bad.reason}")
+        if not show.quiet:
+            say(
+                f"{report.added} added to {database}, {report.present} there already, "
+                f"{len(report.damaged)} damaged"
+            )
+    return 1 if report.damaged else 0

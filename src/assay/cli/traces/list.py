@@ -1,0 +1,112 @@
+"""`assay traces list`: what is in a store."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from assay._util.text import printable
+from assay.cli.database import DEFAULT_DATABASE, Database, open_store
+from assay.cli.output import Show, say, say_json
+
+if TYPE_CHECKING:
+    from assay.traces.listing import ListedRun, ListedSession
+
+__all__ = ["list_"]
+
+_HEADS = (
+    *("session", "experiment", "seed", "ended by", "achievements", "reward"),
+    *("steps", "turns"),
+)
+_LEFT = ("session", "experiment", "ended by")
+_WIDEST = 40
+_SHORT_ID = 10
+
+
+def list_(
+    *,
+    run: str | None = None,
+    experiment: str | None = None,
+    model: str | None = None,
+    limit: Annotated[int, Parameter(validator=Number(gte=1))] = 20,
+    database: Database = DEFAULT_DATABASE,
+    show: Show = Show(),
+) -> int:
+    """List sessions run by run, the newest last.
+
+    For example:
+
+        assay traces list --model builtin/expert --limit 50
+
+    Args:
+        run: Only those of this run: an id or the start of one, or latest.
+        experiment: Only those of this experiment: an id, a name, or the start of one.
+        model: Only those that this model played.
+        limit: How many sessions to list at most.
+        database: The store to read.
+        show: What to print.
+    """
+    from assay.traces.listing import list_sessions
+    from assay.traces.select import select_sessions
+
+    with open_store(database, show).reading() as connection:
+        chosen = select_sessions(connection, run=run, experiment=experiment, model=model)
+        runs = list_sessions(connection, chosen[-limit:])
+    if show.json:
+        say_json({"total": len(chosen), "runs": [asdict(each) for each in runs]})
+        return 0
+    for each in runs:
+        _say_run(each, show)
+    if not chosen:
+        say("no sessions")
+    elif len(chosen) > limit and not show.quiet:
+        say(f"{limit} of {len(chosen)} sessions; --limit shows more")
+    return 0
+
+
+def _say_run(run: "ListedRun", show: Show) -> None:
+    if show.quiet:
+        for session in run.sessions:
+            say(session.session_id)
+        return
+    say(f"run {run.run_id}, {run.status}, started {run.created_at} UTC: {run.command}")
+    for line in _table([_cells(session) for session in run.sessions]):
+        say(line)
+    say("")
+
+
+def _cells(session: "ListedSession") -> tuple[str, ...]:
+    ended = session.stop_reason
+    if session.state != "result":
+        ended = f"{session.state}: {ended}"
+    return (
+        session.session_id[:_SHORT_ID],
+        _short(session.experiment),
+        "" if session.seed is None else str(session.seed),
+        _short(ended),
+        str(session.achievements),
+        f"{session.reward:.1f}",
+        str(session.steps),
+        str(session.turns),
+    )
+
+
+def _short(text: str) -> str:
+    text = printable(text)
+    return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 1]}…"
+
+
+def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    widths = [
+        max(len(head), *(len(row[column]) for row in rows))
+        for column, head in enumerate(_HEADS)
+    ]
+    return [
+        "  ".join(
+            cell.ljust(width) if head in _LEFT else cell.rjust(width)
+            for cell, width, head in zip(row, widths, _HEADS, strict=True)
+        ).rstrip()
+        for row in (_HEADS, *rows)
+    ]

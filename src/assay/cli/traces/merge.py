@@ -1,0 +1,54 @@
+"""`assay traces merge`: several stores into one."""
+
+from pathlib import Path
+
+from assay.cli.database import DEFAULT_DATABASE, Database, open_store
+from assay.cli.output import Show, say, say_json
+from assay.cli.traces.counting import counting
+from assay.errors import UsageError
+
+__all__ = ["merge"]
+
+
+def merge(
+    *others: Path,
+    database: Database = DEFAULT_DATABASE,
+    show: Show = Show(),
+) -> int:
+    """Copy all sessions of other stores into one.
+
+    The others stay as they are. A session that is in the store stays as it is, so that
+    merging twice adds nothing; an experiment whose name is taken gets another number.
+
+    For example:
+
+        assay traces merge monday.duckdb tuesday.duckdb --database week.duckdb
+
+    Args:
+        others: The stores to copy from.
+        database: The store to copy into, made if missing.
+        show: What to print.
+    """
+    from assay.traces.merge import merge_stores
+
+    if not others:
+        raise UsageError("name the databases to copy from, such as monday.duckdb")
+    store = open_store(database, show)
+    with counting(show, "merging", len(others)) as done:
+        merged = merge_stores(
+            store, [open_store(other, show) for other in others], on_store=done
+        )
+    if show.json:
+        say_json(
+            {
+                "database": str(database),
+                "added": merged.added,
+                "present": merged.present,
+                "renamed": dict(merged.renamed),
+            }
+        )
+    elif not show.quiet:
+        say(f"{merged.added} added to {database}, {merged.present} there already")
+        for old, new in merged.renamed.items():
+            say(f"experiment {old} is {new} here, because the name was taken")
+    return 0

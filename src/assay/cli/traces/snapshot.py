@@ -1,0 +1,52 @@
+"""`assay traces snapshot`: a copy to read while a run goes on."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from assay.cli.database import DEFAULT_DATABASE, Database, open_store
+from assay.cli.output import Show, say, say_json
+
+__all__ = ["snapshot"]
+
+
+def snapshot(
+    output: Path,
+    *,
+    force: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    database: Database = DEFAULT_DATABASE,
+    show: Show = Show(),
+) -> int:
+    """Copy the store as it is between two writes, for reading while a run goes on.
+
+    Episodes that are still played are in their journals, not in the copy.
+
+    For example:
+
+        assay traces snapshot now.duckdb
+
+    Args:
+        output: The file to write.
+        force: Replace a file that is there.
+        database: The store to copy.
+        show: What to print.
+    """
+    from assay.traces.snapshot import take_snapshot
+
+    taken = take_snapshot(open_store(database, show), output, replace=force)
+    if show.json:
+        say_json(
+            {
+                "snapshot": str(output),
+                "sessions": taken.sessions,
+                "open_journals": taken.open_journals,
+            }
+        )
+    elif show.quiet:
+        say(str(output))
+    else:
+        say(f"{taken.sessions} sessions in {output}")
+        if taken.open_journals:
+            say(f"{taken.open_journals} are still in their journals and not part of it")
+    return 0

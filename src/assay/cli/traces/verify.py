@@ -1,0 +1,103 @@
+"""`assay traces verify`: is what is stored what the worlds really do?"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from assay.cli.database import DEFAULT_DATABASE, Database, open_store
+from assay.cli.output import Show, compiling_shown, say, say_json
+from assay.cli.traces.counting import counting
+
+if TYPE_CHECKING:
+    from assay.metrics import Verification
+    from assay.traces.records import SessionRecord
+    from assay.traces.store import Store
+
+__all__ = ["verify"]
+
+_BATCH = 64
+_MAX_LINES = 20
+
+
+def verify(
+    *names: str,
+    database: Database = DEFAULT_DATABASE,
+    show: Show = Show(),
+) -> int:
+    """Play stored episodes again and compare every step with the trace.
+
+    No model is asked. Exit code 1 if any episode comes out differently.
+
+    For example:
+
+        assay traces verify
+        assay traces verify best
+
+    Args:
+        names: Sessions, experiments or runs: ids, names, or the start of one; all
+            episodes if there is none. best, worst and latest are words for sessions.
+        database: The store to read.
+        show: What to print.
+    """
+    from assay.traces.select import select_sessions
+
+    store = open_store(database, show)
+    with store.reading() as connection:
+        chosen = select_sessions(connection, names)
+    with compiling_shown(show):
+        from assay.crafter import warmup
+        from assay.metrics import verify_session
+
+        warmup()
+    found: list[Verification] = []
+    with counting(show, "verifying", len(chosen)) as done:
+        for session in _stored(store, chosen):
+            found.append(verify_session(session))
+            done(len(found))
+    return _report(found, show)
+
+
+def _stored(store: "Store", chosen: Sequence[str]) -> Iterator["SessionRecord"]:
+    """The sessions, read a few at a time."""
+    from assay.traces.load import load_sessions
+
+    # The store is let go between two batches: a run that goes on must be able to write.
+    for start in range(0, len(chosen), _BATCH):
+        with store.reading() as connection:
+            batch = list(load_sessions(connection, chosen[start : start + _BATCH]))
+        yield from batch
+
+
+def _report(found: Sequence["Verification"], show: Show) -> int:
+    from assay.metrics import Finding
+
+    counts = Counter(each.finding for each in found)
+    steps = sum(each.steps for each in found)
+    different = [each for each in found if each.finding is Finding.DIFFERENT]
+    unverifiable = [each for each in found if each.finding is Finding.UNVERIFIABLE]
+    if show.json:
+        say_json(
+            {
+                "sessions": len(found),
+                "steps": steps,
+                **{str(finding): counts[finding] for finding in Finding},
+                "differences": {e.session_id: str(e.difference) for e in different},
+                "reasons": {e.session_id: e.reason for e in unverifiable},
+            }
+        )
+        return 1 if different else 0
+    _list([f"different     {each.session_id}  {each.difference}" for each in different])
+    if not show.quiet:
+        _list([f"unverifiable  {each.session_id}  {each.reason}" for each in unverifiable])
+    say(
+        f"{len(found)} episodes, {steps} steps: {counts[Finding.SAME]} the same, "
+        f"{len(different)} different, {len(unverifiable)} unverifiable"
+    )
+    return 1 if different else 0
+
+
+def _list(lines: Sequence[str]) -> None:
+    for line in lines[:_MAX_LINES]:
+        say(line)
+    if len(lines) > _MAX_LINES:
+        say(f"... and {len(lines) - _MAX_LINES} more; '--json' has them all")

@@ -1,0 +1,90 @@
+"""Which sessions a command is about, from the names a user gave."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from duckdb import DuckDBPyConnection
+
+from assay.errors import UsageError
+
+from .queries import resolve_experiment, resolve_run, resolve_session
+
+__all__ = ["SESSION_WORDS", "select_sessions"]
+
+SESSION_WORDS = ("best", "latest", "worst")
+"""Words that stand for a session of the latest run."""
+
+_Resolve = Callable[[DuckDBPyConnection, str], str]
+_KINDS: tuple[tuple[str, str, _Resolve], ...] = (
+    ("session", "session_id", resolve_session),
+    ("experiment", "experiment_id", resolve_experiment),
+    ("run", "run_id", resolve_run),
+)
+
+
+def select_sessions(
+    connection: DuckDBPyConnection,
+    names: Sequence[str] = (),
+    *,
+    run: str | None = None,
+    experiment: str | None = None,
+    model: str | None = None,
+) -> list[str]:
+    """The ids of sessions, in the order of runs, experiments and episodes.
+
+    Each of `names` is a session, an experiment or a run: an id, a name, or the start of one;
+    with no names, all sessions are meant. `run`, `experiment` and `model` narrow them down.
+
+    Raises:
+        UsageError: A name means nothing, or several things.
+    """
+    parts: list[str] = []
+    values: list[Any] = []
+    if names:
+        meant = [_meant(connection, name) for name in names]
+        parts.append("(" + " OR ".join(f"s.{column} = ?" for column, _ in meant) + ")")
+        values += [value for _, value in meant]
+    if run is not None:
+        parts.append("s.run_id = ?")
+        values.append(resolve_run(connection, run))
+    if experiment is not None:
+        parts.append("s.experiment_id = ?")
+        values.append(resolve_experiment(connection, experiment))
+    if model is not None:
+        parts.append("s.subject = ?")
+        values.append(model)
+    where = f"WHERE {' AND '.join(parts)}" if parts else ""
+    rows = connection.execute(
+        "SELECT s.session_id FROM session_traces s LEFT JOIN runs r ON r.id = s.run_id"
+        f" LEFT JOIN experiments e ON e.id = s.experiment_id {where}"
+        " ORDER BY r.created_at, s.run_id, e.position, s.experiment_id, s.episode,"
+        " s.replicate, s.session_id",
+        values,
+    ).fetchall()
+    return [session_id for (session_id,) in rows]
+
+
+def _meant(connection: DuckDBPyConnection, name: str) -> tuple[str, str]:
+    """The column and the value that a name stands for."""
+    if name in SESSION_WORDS:
+        return "session_id", resolve_session(connection, name)
+    found: list[tuple[str, str, str]] = []
+    problems: list[UsageError] = []
+    for kind, column, resolve in _KINDS:
+        try:
+            found.append((kind, column, resolve(connection, name)))
+        except UsageError as error:
+            problems.append(error)
+    exact = [each for each in found if each[2] == name]
+    if len(exact or found) == 1:
+        _, column, value = (exact or found)[0]
+        return column, value
+    if found:
+        choices = " or ".join(f"{kind} {value}" for kind, _, value in found)
+        raise UsageError(f"{name!r} could be {choices}; give more of it")
+    for problem in problems:
+        if "ambiguous" in str(problem):
+            raise problem
+    raise UsageError(
+        f"no session, experiment or run is called {name!r}; 'assay traces list' shows them"
+    )

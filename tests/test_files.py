@@ -1,0 +1,67 @@
+"""Files are there whole or not at all."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from assay._util.files import atomic_file, atomic_write
+from assay.errors import OutputError
+
+
+def test_a_file_is_written_whole_with_the_folders_above_it(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b" / "c.txt"
+    atomic_write(path, b"content")
+    assert path.read_bytes() == b"content"
+    assert os.listdir(path.parent) == ["c.txt"]
+
+
+def test_a_block_that_raises_leaves_the_old_content_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "c.txt"
+    path.write_text("old")
+    with pytest.raises(ZeroDivisionError), atomic_file(path) as stream:
+        stream.write(bytes([1 // stream.tell()]))
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["c.txt"]
+
+
+def test_others_can_write_the_file_by_its_name(tmp_path: Path) -> None:
+    with atomic_file(tmp_path / "c.txt") as stream:
+        Path(stream.name).write_text("by name")
+    assert (tmp_path / "c.txt").read_text() == "by name"
+
+
+def test_nobody_sees_the_file_before_the_block_ends(tmp_path: Path) -> None:
+    path = tmp_path / "c.txt"
+    with atomic_file(path) as stream:
+        stream.write(b"new")
+        stream.flush()
+        assert not path.exists()
+    assert path.read_bytes() == b"new"
+
+
+def test_a_file_may_be_read_by_whom_the_user_wants(tmp_path: Path) -> None:
+    mask = os.umask(0o027)
+    try:
+        atomic_write(tmp_path / "new", b"")
+    finally:
+        os.umask(mask)
+    (tmp_path / "old").touch()
+    (tmp_path / "old").chmod(0o600)
+    atomic_write(tmp_path / "old", b"")
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o640
+    assert stat.S_IMODE((tmp_path / "old").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("path", ["/dev/null/x", "/proc/nowhere/x"])
+def test_a_place_that_cannot_be_written_is_named(path: str) -> None:
+    with pytest.raises(OutputError, match=path):
+        atomic_write(Path(path), b"")
+
+
+def test_a_folder_in_the_place_of_the_file_is_named_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "c").mkdir()
+    with pytest.raises(OutputError, match="cannot write"):
+        atomic_write(tmp_path / "c", b"")
+    assert os.listdir(tmp_path) == ["c"]

@@ -1,0 +1,83 @@
+"""What comes out of a store is what went in."""
+
+from pathlib import Path
+
+import pytest
+
+from assay.errors import UsageError
+from assay.traces.journal import Journal, read_journal
+from assay.traces.load import load_outcomes, load_run, load_session, load_sessions, load_traces
+from assay.traces.records import SessionRecord
+from assay.types import TrialState
+
+from .sessions import make_run, make_session, make_sessions
+from .stores import fill, ids
+
+RUN = make_run()
+
+
+def journaled(session: SessionRecord, path: Path) -> SessionRecord:
+    """A session after it went through a journal."""
+    journal = Journal.create(path, session.header)
+    told = 0
+    for number, call in enumerate(session.calls):
+        journal.append_call(call, session.messages[told : call.reply + 1])
+        told = call.reply + 1
+        if number < len(session.played):
+            journal.append_played(session.played[number])
+    journal.append_messages(session.messages[told:])
+    assert session.end is not None
+    journal.append_end(session.end)
+    return read_journal(path)
+
+
+@pytest.mark.parametrize(
+    "session",
+    [
+        pytest.param(make_session(RUN), id="result"),
+        pytest.param(make_session(RUN, state=TrialState.FAILURE), id="failure"),
+        pytest.param(make_session(RUN, state=TrialState.INFRASTRUCTURE), id="infrastructure"),
+        pytest.param(make_session(RUN, turns=0), id="no turns"),
+        pytest.param(make_session(RUN, digests=False, price=None), id="no digests or prices"),
+        pytest.param(make_session(RUN, text="\x00 \x1b[31m ü 🙂 ' \" \\"), id="odd text"),
+    ],
+)
+def test_a_session_is_the_same_after_journal_and_store(
+    session: SessionRecord, tmp_path: Path
+) -> None:
+    written = journaled(session, tmp_path / "s.jsonl")
+    assert written == session
+    store = fill(tmp_path / "t.duckdb", RUN, [written])
+    with store.reading() as connection:
+        assert load_session(connection, session.header.session_id) == session
+
+
+def test_a_run_is_the_same_with_its_experiments_in_order(tmp_path: Path) -> None:
+    run = make_run(models=("z", "a", "m"), baselines=["a"])
+    with fill(tmp_path / "t.duckdb", run, []).reading() as connection:
+        assert load_run(connection, run.id) == run
+
+
+def test_many_sessions_come_in_the_order_they_were_asked_for(tmp_path: Path) -> None:
+    sessions = make_sessions(RUN, 40, turns=1)
+    with fill(tmp_path / "t.duckdb", RUN, sessions).reading() as connection:
+        wanted = ids(sessions)[::-1]
+        assert ids(load_sessions(connection, wanted)) == wanted
+        sources = [trace.source for trace in load_traces(connection, wanted[:2])]
+    assert sources == ["assay", "assay"]
+
+
+def test_outcomes_are_those_of_the_results(tmp_path: Path) -> None:
+    good, bad = make_session(RUN), make_session(RUN, episode=1, state=TrialState.FAILURE)
+    with fill(tmp_path / "t.duckdb", RUN, [good, bad]).reading() as connection:
+        found = load_outcomes(connection, ids([good, bad]))
+    assert good.end is not None
+    assert found == {good.header.session_id: good.end.outcomes}
+
+
+def test_what_is_not_there_is_named(tmp_path: Path) -> None:
+    with fill(tmp_path / "t.duckdb", RUN, []).reading() as connection:
+        with pytest.raises(UsageError, match="session 'nope'"):
+            load_session(connection, "nope")
+        with pytest.raises(UsageError, match="run 'nope'"):
+            load_run(connection, "nope")

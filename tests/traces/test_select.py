@@ -1,0 +1,68 @@
+"""Names stand for sessions, experiments or runs."""
+
+from pathlib import Path
+
+import pytest
+
+from assay.errors import UsageError
+from assay.traces.select import select_sessions
+from assay.traces.store import Store
+
+from .sessions import START, make_run, make_session, make_sessions
+from .stores import fill, ids
+
+FIRST = make_run("first", ("z", "a"))
+SECOND = make_run("second", ("a",), created_at=START + 100)
+SESSIONS = {run.id: make_sessions(run, turns=2) for run in (FIRST, SECOND)}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    for run in (SECOND, FIRST):
+        fill(tmp_path / "t.duckdb", run, reversed(SESSIONS[run.id]))
+    return Store(tmp_path / "t.duckdb")
+
+
+def test_no_name_means_all_in_the_order_of_runs_models_and_episodes(store: Store) -> None:
+    with store.reading() as connection:
+        assert select_sessions(connection) == ids(SESSIONS["first"] + SESSIONS["second"])
+
+
+def test_a_name_may_be_a_run_an_experiment_or_a_session(store: Store) -> None:
+    session = SESSIONS["first"][3].header
+    with store.reading() as connection:
+        assert select_sessions(connection, ["sec"]) == ids(SESSIONS["second"])
+        assert select_sessions(connection, ["z v1.0"]) == ids(SESSIONS["first"][:2])
+        assert select_sessions(connection, [session.experiment_id]) == ids(
+            SESSIONS["first"][2:]
+        )
+        assert select_sessions(connection, [session.session_id[:12]]) == [session.session_id]
+        both = select_sessions(connection, ["second", "z v1.0"])
+    assert both == ids(SESSIONS["first"][:2] + SESSIONS["second"])
+
+
+def test_words_stand_for_sessions_of_the_latest_run(store: Store) -> None:
+    with store.reading() as connection:
+        best = select_sessions(connection, ["best"])
+    assert best[0] in ids(SESSIONS["second"])
+
+
+def test_options_narrow_the_choice_down(store: Store) -> None:
+    with store.reading() as connection:
+        assert select_sessions(connection, run="first", model="a") == ids(SESSIONS["first"][2:])
+        assert select_sessions(connection, experiment="z") == ids(SESSIONS["first"][:2])
+        assert select_sessions(connection, ["second"], model="z") == []
+
+
+def test_a_name_that_means_nothing_is_named(store: Store) -> None:
+    with store.reading() as connection, pytest.raises(UsageError, match=r"'nope'.*traces list"):
+        select_sessions(connection, ["nope"])
+
+
+def test_a_name_that_means_several_things_asks_for_more(store: Store) -> None:
+    third = make_run("third", ("first model",), created_at=START + 200)
+    fill(store.path, third, [make_session(third)])
+    with store.reading() as connection:
+        with pytest.raises(UsageError, match=r"experiment .* or run first; give more"):
+            select_sessions(connection, ["firs"])
+        assert select_sessions(connection, ["first"]) == ids(SESSIONS["first"])
