@@ -21,6 +21,7 @@ from assay._util.canonical import canonical_json
 
 from .records import EndRecord, SessionRecord, StepRecord
 from .schema import ASLEEP, ASSAY_SOURCE, EventType, arrow_schema
+from .totals import imported_columns
 
 __all__ = ["Kind", "SessionRows", "row_id", "session_rows", "to_table"]
 
@@ -142,6 +143,8 @@ class _Builder:
             **self._played(),
             **self._spent(),
         }
+        if self.source != ASSAY_SOURCE:
+            row |= imported_columns(header.metadata)
         return {name: [value] for name, value in row.items()}
 
     def _played(self) -> dict[str, Any]:

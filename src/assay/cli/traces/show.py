@@ -217,4 +217,4 @@ def _wrapped(line: str) -> list[str]:
     if len(line) > _BRIEF * 20:
         # Wrapping at words takes far too long for a line of megabytes.
         return [line[start : start + _WIDTH] for start in range(0, len(line), _WIDTH)]
-    return textwrap.wrap(line, _WIDTH, drop_whitespace=False) or [""]
+    return textwrap.wrap(line, _WIDTH) or [""]
