@@ -4,13 +4,11 @@
 PYTHON ?= python3
 BIN := .venv/bin
 WORKERS ?= 2
-# A world in which the expert finds nearly everything within a few hundred steps.
-DEMO_SEED ?= 105
 
 .PHONY: help demo test check perf prove-expert test-extras warmup install install-peers clean
 
 help:
-	@echo "make demo         play an episode in the terminal and write a picture of it to demo/"
+	@echo "make demo         compare the built-in models, and film the best episode into demo/"
 	@echo "make test         run the tests"
 	@echo "make check        format, lint, types, layers"
 	@echo "make perf         measure the speed against its peers"
@@ -21,7 +19,9 @@ help:
 	@echo "make clean        remove the environments and caches"
 
 demo: install
-	@$(BIN)/assay play --policy expert --seed $(DEMO_SEED) --max-steps 300 --output demo
+	@mkdir -p demo
+	@$(BIN)/assay run --episodes 5 --database demo/traces.duckdb --traces-dir demo/traces
+	@$(BIN)/assay traces replay best --gif demo/best.gif --database demo/traces.duckdb
 
 test: warmup
 	$(BIN)/python -m pytest -n $(WORKERS)
