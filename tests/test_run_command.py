@@ -175,7 +175,7 @@ def service(compiled_engine: None) -> Iterator[str]:
 
 def test_a_run_ends_with_its_tables_and_the_commands_to_run_next(shared: Shared) -> None:
     assert shared.done.code == 0
-    titles = ("Performance", "Invalid actions", "Achievements", "By average reward")
+    titles = ("Performance", "Invalid actions", "Achievements", "Tokens and dollars")
     assert all(title in shared.done.out for title in titles)
     assert "builtin/noop*" in shared.done.out
     assert "\nRun shared\n" in shared.done.out
@@ -251,7 +251,7 @@ def test_the_results_file_has_a_value_per_world_and_metric(shared: Shared) -> No
     for model, part in results["models"].items():
         assert part["name"] == f"{model} v1.0"
         assert part["seeds"] == [42, 43]
-        assert part["baseline"] is (model == "builtin/noop")
+        assert part["baseline"] is (model in ("builtin/noop", "builtin/random"))
         assert len(part["episodes"]) == 2
         assert {"achievements", "reward", "unlocked/collect_wood"} <= set(part["metrics"])
         for metric, values in part["metrics"].items():

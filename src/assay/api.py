@@ -5,14 +5,14 @@ result = assay.run(models=["builtin/forager"], episodes=3)
 assay.open(result.database).episodes()
 """
 
-import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from assay._util.loops import run_apart
 from assay._util.names import unknown_name
 from assay.agents import BUILTIN_MODELS, make_builtin
-from assay.errors import ModelRejected
+from assay.errors import ModelRejected, ServiceError, UsageError
 from assay.metrics import DEFAULT_HOOKS, Hook, gather_hooks
 from assay.rollouts import PreparedRun, RunConfig, RunResult, execute, prepare_run
 from assay.service.client import HttpClient, LocalClient, WorldClient
@@ -94,7 +94,7 @@ def run_prepared(
     """Do what `prepare` settled."""
     config = prepared.config
     if config.service_url is not None:
-        asyncio.run(_check_service(config.service_url, config.service_timeout))
+        run_apart(lambda: _check_service(config.service_url or "", config.service_timeout))
     return execute(
         prepared,
         models={one.model: _model(one.model) for one in prepared.record.experiments},
@@ -133,7 +133,10 @@ def _worlds(config: RunConfig) -> WorldClient:
 async def _check_service(url: str, timeout: float) -> None:
     """Find out before the first episode that nobody answers there."""
     async with HttpClient(url, timeout=timeout) as client:
-        await client.health()
+        try:
+            await client.health()
+        except ServiceError as error:
+            raise UsageError(str(error)) from error
 
 
 def _hooks(config: RunConfig) -> tuple[type[Hook], ...]:

@@ -8,6 +8,7 @@ import json
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "OUTPUT",
     "Show",
+    "command_line",
     "compiling_shown",
     "complain",
     "say",
@@ -30,6 +32,9 @@ __all__ = [
     "warn",
 ]
 
+
+command_line: ContextVar[tuple[str, ...]] = ContextVar("command_line", default=())
+"""What the program was called with, for records."""
 
 OUTPUT = Group("Output", sort_key=8)
 

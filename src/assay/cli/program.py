@@ -9,7 +9,7 @@ from cyclopts import App, CycloptsError, Group
 from assay import __version__
 from assay.cli.doctor import doctor
 from assay.cli.init import init
-from assay.cli.output import complain
+from assay.cli.output import command_line, complain
 from assay.cli.play import play
 from assay.cli.run import run
 from assay.cli.serve import serve
@@ -54,6 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     whole of an error is one line on standard error, unless `--debug` is given.
     """
     tokens = list(sys.argv[1:] if arguments is None else arguments)
+    command_line.set(tuple(tokens))
     try:
         return app(tokens) or DONE
     except CycloptsError as error:

@@ -2,7 +2,6 @@
 
 import shlex
 import signal
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -12,7 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Group, Parameter
 
-from assay.cli.output import OUTPUT, Show, compiling_shown, say, say_json, say_report, warn
+from assay.cli.output import (
+    OUTPUT,
+    Show,
+    command_line,
+    compiling_shown,
+    say,
+    say_json,
+    say_report,
+    warn,
+)
 from assay.cli.run_options import RunOptions
 
 if TYPE_CHECKING:
@@ -65,7 +73,7 @@ def run(
     prepared = api.prepare(
         asdict(options),
         config,
-        command=shlex.join(["assay", *sys.argv[1:]]),
+        command=shlex.join(["assay", *command_line.get()]),
         run_id=run_id,
         resume=resume,
         fresh=fresh,
@@ -150,11 +158,12 @@ def _describe(prepared: "PreparedRun", show: Show) -> None:
 
 def _report(prepared: "PreparedRun", result: "RunResult", show: Show) -> None:
     from assay.report import RunReport, as_json, summarize
+    from assay.rollouts.config import BASELINES
 
     summaries = summarize(
         result.episodes,
         result.started,
-        baselines=prepared.config.extra_baselines,
+        baselines=BASELINES,
     )
     if show.json:
         say_json(

@@ -18,6 +18,7 @@ __all__ = [
     "name",
     "only_ascii",
     "percent",
+    "seconds",
     "total_dollars",
 ]
 
@@ -50,6 +51,12 @@ def mean(interval: Interval | None, digits: int = 2, unit: str = "", scale: floa
 def percent(interval: Interval | None, digits: int = 2) -> Cell:
     """A share in percent and half the width of its interval."""
     return mean(interval, digits, "%", 100)
+
+
+def seconds(interval: Interval | None) -> Cell:
+    """A mean time, with more digits where it is short."""
+    digits = 1 if interval is None or interval.point >= 10 else 3 if interval.point < 1 else 2
+    return mean(interval, digits, "s")
 
 
 def dollars(interval: Interval | None) -> Cell:

@@ -114,7 +114,7 @@ def _performance(summaries: Sequence[ModelSummary], *, human: bool) -> Grid:
             ),
             "Avg Reward": lambda one: cells.mean(one.reward),
             "Avg Steps": lambda one: cells.mean(one.steps, 1),
-            "Avg Duration": lambda one: cells.mean(one.duration_s, 1, "s"),
+            "Avg Duration": lambda one: cells.seconds(one.duration_s),
             "Crafter score": _score,
         },
         anchor if human else None,
@@ -176,7 +176,8 @@ def _achievements(summaries: Sequence[ModelSummary], *, human: bool) -> Grid:
 
 
 def _rankings(summaries: Sequence[ModelSummary]) -> Iterator[Text]:
-    ranked = [one for one in summaries if not one.baseline and one.results]
+    played = [one for one in summaries if one.results]
+    ranked = [one for one in played if not one.baseline] or played
     if len(ranked) < 2:
         return
     yield _ranking(
@@ -215,7 +216,9 @@ def _notes(summaries: Sequence[ModelSummary], *, human: bool) -> Text:
     )
     notes.append("Invalid = unknown + no effect; asleep and malformed are counted apart.")
     if any(one.baseline for one in summaries):
-        notes.append("* a baseline on the same worlds with the same limits; not ranked.")
+        notes.append(
+            "* a baseline on the same worlds with the same limits; models are not ranked with it."
+        )
     if human:
         notes.append(HUMAN.note)
     return Text("\n".join(notes), style="dim")

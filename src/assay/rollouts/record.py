@@ -11,7 +11,7 @@ from assay.errors import UsageError
 from assay.traces.records import ExperimentRecord, RunRecord
 from assay.trials import Group, Plan, Trial
 
-from .config import RunConfig
+from .config import BASELINES, RunConfig
 from .spec import EpisodeLimits, EpisodeSettings, EpisodeSpec
 
 __all__ = ["checked_run_id", "episode_settings", "make_plan", "new_run_id", "run_record"]
@@ -51,7 +51,7 @@ def run_record(config: RunConfig, run_id: str, command: str) -> RunRecord:
                 series=_series(config, model),
                 model=model,
                 fingerprint=_fingerprint(config, model),
-                tags={"baseline": True} if model in config.extra_baselines else {},
+                tags={"baseline": True} if model in BASELINES else {},
             )
             for model in (*config.models, *config.extra_baselines)
         ),

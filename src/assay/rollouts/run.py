@@ -4,13 +4,13 @@ Whatever stops it, the journals that are not stored yet stay where they are, and
 command goes on from there. Receives models and worlds; chooses nothing itself.
 """
 
-import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from assay.errors import JournalError, StoreBusy, StoreError
+from assay._util.loops import run_apart
+from assay.errors import JournalError, StoreBusy, StoreError, UsageError
 from assay.metrics import Hook
 from assay.service.client import WorldClient
 from assay.traces.folder import RunFolder
@@ -92,8 +92,8 @@ def execute(
         writer.start()
         try:
             done = _catch_up(folder, store, writer)
-            tallies = asyncio.run(
-                _play(
+            tallies = run_apart(
+                lambda: _play(
                     prepared,
                     folder,
                     writer,
@@ -128,10 +128,18 @@ def _tell(event: WriterEvent, notice: Callable[[str], None]) -> None:
 def _check_store(database: Path) -> None:
     """Find out before the first episode that a database cannot be used at all."""
     try:
+        database.parent.mkdir(parents=True, exist_ok=True)
         with Store(database, patience=0).writing():
             pass
     except StoreBusy:
         pass  # it will be free again, and until then journals are enough
+    except OSError as error:
+        if isinstance(error, StoreError):
+            raise UsageError(str(error)) from error
+        raise UsageError(
+            f"cannot make the folder of {str(database)!r}: {error.strerror}; "
+            "name another file with --database"
+        ) from error
 
 
 def _catch_up(folder: RunFolder, store: Store, writer: Writer) -> set[str]:
