@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from assay._util.secret import Secret
 from assay.agents.options import AgentOptions
 from assay.crafter import DIFFICULTIES, Difficulty
 from assay.errors import UsageError
@@ -18,7 +19,7 @@ from assay.rollouts.config import (
     difference,
     resolve,
 )
-from assay.rollouts.kinds import Real, Secret, Whole
+from assay.rollouts.kinds import Real, Whole
 from assay.rollouts.settings import SETTINGS
 
 KEY = "sk-very-secret"

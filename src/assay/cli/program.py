@@ -9,10 +9,12 @@ from cyclopts import App, CycloptsError, Group
 from assay import __version__
 from assay.cli.doctor import doctor
 from assay.cli.init import init
+from assay.cli.models import models
 from assay.cli.output import command_line, complain
 from assay.cli.play import play
 from assay.cli.run import run
 from assay.cli.serve import serve
+from assay.cli.serve_models import serve_models
 from assay.cli.traces import traces
 from assay.cli.warmup import warmup
 from assay.errors import AssayError, UsageError
@@ -43,6 +45,8 @@ app.command(warmup, group=RUN)
 app.command(doctor, group=LOOK)
 app.command(traces)
 app.command(serve, group=SERVE)
+app.command(serve_models, name="serve-models", group=SERVE)
+app.command(models)
 for _flag in ("--help", "--version"):
     app[_flag].group = OPTIONS
 

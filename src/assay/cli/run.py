@@ -194,6 +194,8 @@ def _next_steps(prepared: "PreparedRun", result: "RunResult") -> Iterator[str]:
         yield f"Traces: {result.database}; results: {result.results_file}"
     if result.status != "finished":
         yield f"Unfinished. Go on:   assay run --resume {result.run_id}{say_where}"
+    if not result.episodes:
+        return
     yield f"See the best one:    assay traces replay best{say_where}"
     yield f"Read it:             assay traces show best{say_where}"
     yield f"Check every episode: assay traces verify {result.run_id}{say_where}"
@@ -211,5 +213,7 @@ def _exit_code(result: "RunResult") -> int:
         return INFRASTRUCTURE
     if any(tally.stop is not None for tally in tallies):
         return FAILED if result.episodes else BAD_USAGE
+    if result.status != "finished":
+        return INFRASTRUCTURE
     useless = any(tally.failures and not tally.results for tally in tallies)
     return FAILED if useless and not any(tally.skipped for tally in tallies) else 0

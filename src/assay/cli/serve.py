@@ -1,15 +1,13 @@
 """`assay serve`: the world over HTTP."""
 
 import os
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from assay._util.text import printable
+from assay.cli.access import secret_of, warn_of_others
 from assay.cli.output import Show, compiling_shown, say, say_json
-from assay.errors import UsageError
 
 if TYPE_CHECKING:
     from assay.service import Running
@@ -50,7 +48,7 @@ def serve(
         seed: Where worlds come from that nobody gave a seed; without it, from anywhere.
         show: What to print.
     """
-    token = _token(token_env)
+    token = secret_of(token_env, default=_TOKEN_VARIABLE, option="--token-env", what="token")
     from assay.service import Running, Settings, run
 
     settings = Settings(
@@ -71,36 +69,13 @@ def serve(
 
     def announce(service: Running) -> None:
         if not settings.is_local:
-            _warn(host, token_env, has_token=token is not None)
+            warn_of_others(host, token_env, has_secret=token is not None, what="token")
         _announce(service, show, token_env)
 
     run(settings, announce, prepare)
     if not (show.quiet or show.json):
         say("stopped")
     return 0
-
-
-def _token(variable: str) -> str | None:
-    token = os.environ.get(variable)
-    if token is None:
-        if variable == _TOKEN_VARIABLE:
-            return None
-        raise UsageError(f"--token-env {variable!r}: no such environment variable is set")
-    if not token or not token.isascii() or not token.isprintable() or " " in token:
-        # The token itself is shown nowhere, not even when it is wrong.
-        raise UsageError(
-            f"the token in {variable} is not allowed; "
-            "give one or more printable ASCII characters without blanks"
-        )
-    return token
-
-
-def _warn(host: str, variable: str, *, has_token: bool) -> None:
-    asked = (
-        "the token is sent in clear" if has_token else f"no token is asked for: set {variable}"
-    )
-    line = printable(f"other machines can reach {host}, and {asked}")
-    print(f"warning: {line}", file=sys.stderr, flush=True)
 
 
 def _announce(service: "Running", show: Show, variable: str) -> None:

@@ -14,11 +14,12 @@ from typing import Any, Final, NamedTuple
 
 from assay._util.canonical import content_hash
 from assay._util.names import unknown_name
+from assay._util.secret import Secret
 from assay.agents.options import AgentOptions
 from assay.crafter import DIFFICULTIES, Difficulty
 from assay.errors import UsageError
 from assay.rollouts.config_file import Given, read_config_file
-from assay.rollouts.kinds import Secret, file_text
+from assay.rollouts.kinds import file_text
 from assay.rollouts.settings import SETTINGS
 
 __all__ = [

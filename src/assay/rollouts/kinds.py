@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
+from assay._util.secret import Secret
 from assay.crafter import DIFFICULTIES, Difficulty
 from assay.crafter.difficulty import resolve_difficulty
 from assay.errors import UsageError
@@ -27,35 +28,12 @@ __all__ = [
     "Location",
     "Names",
     "Real",
-    "Secret",
     "Whole",
     "World",
     "file_text",
 ]
 
 LONGEST_NAME = 200
-
-
-class Secret:
-    """A text that is shown nowhere; only `reveal` gives it away."""
-
-    __slots__ = ("_text",)
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def reveal(self) -> str:
-        """The text itself, for the one place that has to send it."""
-        return self._text
-
-    def __repr__(self) -> str:
-        return "Secret(...)"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Secret) and self._text == other._text
-
-    def __hash__(self) -> int:
-        return hash(self._text)
 
 
 class Kind(Protocol):

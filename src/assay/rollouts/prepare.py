@@ -11,7 +11,7 @@ from typing import Any
 
 from assay._util.names import unknown_name
 from assay.errors import UsageError
-from assay.traces.folder import RunFolder, RunHeld, unfinished_runs
+from assay.traces.folder import RunFolder, RunHeld, unfinished_runs, unreadable_runs
 from assay.traces.records import RunRecord
 
 from .config import RunConfig, difference, resolve
@@ -72,9 +72,13 @@ def prepare_run(
         if folder is not None
         else run_record(resolved.config, run_id or new_run_id(), command)
     )
-    return PreparedRun(
-        resolved.config, record, folder, resolved.sources, tuple(resolved.warnings)
-    )
+    damaged = [
+        f"{path}/run.json cannot be read, so that run cannot go on; its journals are kept: "
+        "repair the file, or move the folder away"
+        for path in unreadable_runs(database)
+    ]
+    warnings = (*resolved.warnings, *damaged)
+    return PreparedRun(resolved.config, record, folder, resolved.sources, warnings)
 
 
 def _named(database: Path, name: str) -> RunFolder:

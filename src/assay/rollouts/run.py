@@ -16,7 +16,7 @@ from assay.service.client import WorldClient
 from assay.traces.folder import RunFolder
 from assay.traces.ingest import ensure_run, finish_run
 from assay.traces.intake import JournalDamaged, StoringFailed, WriterEvent
-from assay.traces.journal import read_journal
+from assay.traces.journal import read_journal, set_aside
 from assay.traces.load import load_outcomes, load_stored_run
 from assay.traces.queries import EpisodeRow, committed_sessions, episodes
 from assay.traces.results import results_name, write_results
@@ -83,15 +83,18 @@ def execute(
     """
     config, record = prepared.config, prepared.record
     stop = stop or Stop()
-    _check_store(config.database)
-    store = Store(config.database, on_wait=lambda busy: notice(f"waiting: {busy}"))
-    check_trace_folder(config.traces_dir, store, record.id)
+    _check_outputs(prepared)
+    store = Store(
+        config.database,
+        on_wait=lambda busy: notice(f"waiting: {busy}"),
+        given_up=lambda: stop.forced,
+    )
     folder = prepared.resumed or RunFolder.create(config.database, record)
     with folder.hold():
         writer = Writer(store, on_event=lambda event: _tell(event, notice))
         writer.start()
         try:
-            done = _catch_up(folder, store, writer)
+            done = _catch_up(prepared, folder, store, writer, notice)
             tallies = run_apart(
                 lambda: _play(
                     prepared,
@@ -106,15 +109,14 @@ def execute(
                     stop=stop,
                 )
             )
-            stored = writer.drain(lambda: stop.forced)
+            writer.drain()
+            return _conclude(prepared, folder, store, tallies, stop)
+        except StoreBusy:
+            if not stop.forced:
+                raise
+            return _left(prepared)
         finally:
-            writer.close(lambda: stop.forced)
-        if not stored:
-            raise StoreError(
-                f"run {record.id!r} was left before all its episodes were stored; nothing is "
-                f"lost: 'assay run --resume {record.id}' stores them and goes on"
-            )
-        return _conclude(prepared, folder, store, tallies, stop)
+            writer.close()
 
 
 def _tell(event: WriterEvent, notice: Callable[[str], None]) -> None:
@@ -125,39 +127,71 @@ def _tell(event: WriterEvent, notice: Callable[[str], None]) -> None:
             notice(f"session {session} is not stored yet, its journal is kept: {reason}")
 
 
-def _check_store(database: Path) -> None:
-    """Find out before the first episode that a database cannot be used at all."""
+def _check_outputs(prepared: PreparedRun) -> None:
+    """Find out before the first episode that a database or a folder cannot be used at all."""
+    config = prepared.config
+    store = Store(config.database, patience=0)
     try:
-        database.parent.mkdir(parents=True, exist_ok=True)
-        with Store(database, patience=0).writing():
+        config.database.parent.mkdir(parents=True, exist_ok=True)
+        with store.writing():
             pass
+        check_trace_folder(config.traces_dir, store, prepared.record.id)
     except StoreBusy:
         pass  # it will be free again, and until then journals are enough
+    except StoreError as error:
+        raise UsageError(str(error)) from error
     except OSError as error:
-        if isinstance(error, StoreError):
-            raise UsageError(str(error)) from error
         raise UsageError(
-            f"cannot make the folder of {str(database)!r}: {error.strerror}; "
+            f"cannot make the folder of {str(config.database)!r}: {error.strerror}; "
             "name another file with --database"
         ) from error
 
 
-def _catch_up(folder: RunFolder, store: Store, writer: Writer) -> set[str]:
+def _catch_up(
+    prepared: PreparedRun,
+    folder: RunFolder,
+    store: Store,
+    writer: Writer,
+    notice: Callable[[str], None],
+) -> set[str]:
     """Hand on journals that have an end, and say which sessions need not be played."""
     done = set()
     for path in folder.journals():
         try:
             session = read_journal(path)
-        except JournalError:
-            continue  # whoever plays it sets it aside, and says so
+        except JournalError as error:
+            kept = set_aside(path)
+            notice(f"{error}; it is kept as {kept.name}, and the episode is played anew")
+            continue
         if session.end is not None and session.end.state is not TrialState.INFRASTRUCTURE:
             writer.submit(folder.record, path)
             done.add(session.header.session_id)
-    with store.reading() as connection:
-        stored = committed_sessions(connection, folder.record.id)
+    # A new run has stored nothing yet, so it need not wait for who holds the database.
+    look = store if prepared.resumed is not None else Store(store.path, patience=0)
+    stored: dict[str, TrialState] = {}
+    try:
+        with look.reading() as connection:
+            stored = committed_sessions(connection, folder.record.id)
+    except StoreBusy:
+        if prepared.resumed is not None:
+            raise
     return done | {
         name for name, state in stored.items() if state is not TrialState.INFRASTRUCTURE
     }
+
+
+def _left(prepared: PreparedRun) -> RunResult:
+    """What is known of a run that was left while another process held the database."""
+    return RunResult(
+        run_id=prepared.record.id,
+        database=prepared.config.database,
+        status=RunStatus.INCOMPLETE,
+        interrupted=True,
+        resumed=prepared.resumed is not None,
+        tallies={},
+        episodes=(),
+        results_file=None,
+    )
 
 
 async def _play(

@@ -7,7 +7,7 @@ on loopback, where no token is asked for.
 
 import hmac
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -29,12 +29,25 @@ def is_loopback(host: str) -> bool:
 
 
 class Guard:
-    """Refuses requests for other hosts, from other origins, or without the token."""
+    """Refuses requests for other hosts, from other origins, or without the token.
+
+    Servers besides that of worlds name their own command and open paths, and put a refusal
+    into the shape their clients know.
+    """
 
     def __init__(
-        self, app: ASGIApp, *, host: str, allowed: Iterable[str] = (), token: str | None = None
+        self,
+        app: ASGIApp,
+        *,
+        host: str,
+        allowed: Iterable[str] = (),
+        token: str | None = None,
+        command: str = "assay serve",
+        open_paths: frozenset[str] = _OPEN,
+        shape: Callable[[Refusal], Refusal] = lambda refusal: refusal,
     ) -> None:
         self._app = app
+        self._command, self._open, self._shape = command, open_paths, shape
         self._names = {name.lower() for name in (host, "localhost", *allowed)}
         address = _address(host)
         # Behind 0.0.0.0 any address of the machine is right; only names can be made to lie.
@@ -47,7 +60,7 @@ class Guard:
         if refusal is None:
             await self._app(scope, receive, send)
         else:
-            await deny(refusal, scope, receive, send)
+            await deny(self._shape(refusal), scope, receive, send)
 
     def _refusal(self, scope: Scope) -> Refusal | None:
         hosts, origins, tokens = [], [], []
@@ -61,11 +74,11 @@ class Guard:
         if len(hosts) != 1 or not self._is_ours(hosts[0]):
             return _forbidden(
                 "the Host of the request is not one of this service; "
-                "'assay serve --allow-host NAME' adds one"
+                f"'{self._command} --allow-host NAME' adds one"
             )
         if any(_netloc(origin) != _netloc(f"//{hosts[0]}") for origin in origins):
             return _forbidden("the Origin of the request is another host")
-        if self._token is None or scope["path"] in _OPEN or self._is_right(tokens):
+        if self._token is None or scope["path"] in self._open or self._is_right(tokens):
             return None
         return Refusal(
             401,

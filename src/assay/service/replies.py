@@ -19,7 +19,6 @@ BODY_SECONDS: Final = 30.0
 """A body must have arrived in this time."""
 _MAX_DISCARDED: Final = 16 * MAX_BODY
 """Somewhat too much is read to its end and thrown away: who still sends cannot yet listen."""
-_TOO_LARGE: Final = f"the body is too large; at most {MAX_BODY} bytes are taken"
 
 
 class Abandoned(Exception):
@@ -48,26 +47,28 @@ async def deny(refusal: Refusal, scope: Scope, receive: Receive, send: Send) -> 
     await reply_refusal(refusal)(scope, receive, send)
 
 
-async def whole_body(request: Request) -> bytes:
+async def whole_body(request: Request, limit: int = MAX_BODY) -> bytes:
     """The body, if it is not too large and not too slow."""
+    too_large = f"the body is too large; at most {limit} bytes are taken"
+    discarded = max(_MAX_DISCARDED, 2 * limit)
     declared = request.headers.get("content-length", "")
     expected = int(declared) if declared.isdecimal() and len(declared) < 20 else 0
-    if expected > (MAX_BODY if "expect" in request.headers else _MAX_DISCARDED):
-        raise Abandoned(413, "too_large", _TOO_LARGE)
+    if expected > (limit if "expect" in request.headers else discarded):
+        raise Abandoned(413, "too_large", too_large)
     parts: list[bytes] = []
     size = 0
     try:
         async with asyncio.timeout(BODY_SECONDS):
             async for part in request.stream():
                 size += len(part)
-                if size > _MAX_DISCARDED:
-                    raise Abandoned(413, "too_large", _TOO_LARGE)
-                if size > MAX_BODY:
+                if size > discarded:
+                    raise Abandoned(413, "too_large", too_large)
+                if size > limit:
                     parts.clear()
                 else:
                     parts.append(part)
     except (TimeoutError, ClientDisconnect):
         raise Abandoned(408, "timeout", "the body did not arrive in time") from None
-    if size > MAX_BODY:
-        raise RequestTooLarge(_TOO_LARGE)
+    if size > limit:
+        raise RequestTooLarge(too_large)
     return b"".join(parts)

@@ -1,32 +1,23 @@
-"""Running the service: the socket, uvicorn, and an orderly end."""
+"""Running the service of worlds."""
 
 import contextlib
 import secrets
-import signal
 import socket
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from types import FrameType
-from typing import Any, Final
-
-import uvicorn
+from typing import Final
 
 from assay.crafter import warmup
-from assay.errors import UsageError
 
 from .app import make_app
 from .guard import is_loopback
-from .protocol import BoundedHttp
+from .hosting import Server, address_of, in_thread, listening, make_server
 from .requests import MAX_BODY
 from .worlds import DEFAULT_IDLE_TIMEOUT, DEFAULT_INSTANCES, Worlds
 
 __all__ = ["DEFAULT_PORT", "Running", "Settings", "run", "running"]
 
 DEFAULT_PORT: Final = 8901
-_CONNECTIONS: Final = 1000
-_KEEP_ALIVE: Final = 75
-_GRACE: Final = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,37 +62,24 @@ def run(
     `prepare` is called once the address is ours, for what takes long, and `announce` when
     clients can connect.
     """
-    with _listening(settings) as (server, sockets, service):
+    with _listening(settings) as (server, listener, service):
         prepare()
         server.announce = lambda: announce(service)
-        server.run(sockets)
+        server.run([listener])
 
 
 @contextlib.contextmanager
 def running(settings: Settings) -> Iterator[Running]:
     """Serve in a thread, for as long as the block takes."""
-    with _listening(settings) as (server, sockets, service):
+    with _listening(settings) as (server, listener, service):
         warmup()
-        ready = threading.Event()
-        server.announce = ready.set
-        thread = threading.Thread(target=server.run, args=(sockets,), daemon=True)
-        thread.start()
-        try:
-            while not ready.wait(0.05):
-                if not thread.is_alive():
-                    raise RuntimeError("the service did not start")
+        with in_thread(server, listener):
             yield service
-        finally:
-            server.should_exit = True
-            thread.join()
 
 
 @contextlib.contextmanager
-def _listening(
-    settings: Settings,
-) -> Iterator[tuple["_Server", list[socket.socket], Running]]:
-    listener = _bind(settings.host, settings.port)
-    with contextlib.closing(listener):
+def _listening(settings: Settings) -> Iterator[tuple[Server, socket.socket, Running]]:
+    with listening(settings.host, settings.port) as listener:
         worlds = Worlds(
             seed=settings.seed,
             max_instances=settings.max_instances,
@@ -114,77 +92,5 @@ def _listening(
             token=settings.token,
             sweep_seconds=min(30.0, max(0.1, settings.idle_timeout / 4)),
         )
-        port = listener.getsockname()[1]
-        host = f"[{settings.host}]" if ":" in settings.host else settings.host
-        yield _Server(_config(app)), [listener], Running(f"http://{host}:{port}", settings)
-
-
-def _config(app: Any) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        http=BoundedHttp,
-        ws="websockets-sansio",
-        ws_max_size=MAX_BODY,
-        ws_per_message_deflate=False,
-        lifespan="on",
-        log_config=None,
-        log_level="error",
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        limit_concurrency=_CONNECTIONS,
-        timeout_keep_alive=_KEEP_ALIVE,
-        timeout_graceful_shutdown=_GRACE,
-    )
-
-
-class _Server(uvicorn.Server):
-    """Says when it can be reached, and ends without passing a signal on to the process."""
-
-    announce: Callable[[], None] = staticmethod(lambda: None)
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.announce()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = {number: signal.signal(number, self._stop) for number in _SIGNALS}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    def _stop(self, number: int, frame: FrameType | None) -> None:
-        self.handle_exit(number, frame)
-
-
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    if not host:  # which would mean every address there is
-        raise UsageError("the host is empty; give one, for example 127.0.0.1")
-    try:
-        found = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = socket.socket(found[0], found[1], found[2])
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(found[4])
-            listener.listen(_CONNECTIONS)
-        except BaseException:
-            listener.close()
-            raise
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise UsageError(
-            f"cannot serve on {host}:{port}: {reason}; "
-            "choose another --host or --port (0 picks a free one)"
-        ) from error
-    return listener
+        server = make_server(app, websocket_bytes=MAX_BODY)
+        yield server, listener, Running(address_of(settings.host, listener), settings)

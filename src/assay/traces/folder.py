@@ -23,7 +23,7 @@ from assay.errors import JournalError, UsageError
 from .journal import is_blank
 from .records import ExperimentRecord, RunRecord
 
-__all__ = ["RunFolder", "RunHeld", "journal_root", "unfinished_runs"]
+__all__ = ["RunFolder", "RunHeld", "journal_root", "unfinished_runs", "unreadable_runs"]
 
 _FORMAT = "assay-run/1"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -45,10 +45,23 @@ def journal_root(database: Path) -> Path:
 
 
 def unfinished_runs(database: Path) -> list["RunFolder"]:
-    """The runs that are not finished, the oldest first."""
-    root = journal_root(database)
-    found = [RunFolder.open(database, file.parent.name) for file in root.glob("*/run.json")]
+    """The runs that are not finished, the oldest first; see also `unreadable_runs`."""
+    found = []
+    for file in journal_root(database).glob("*/run.json"):
+        with suppress(JournalError):
+            found.append(RunFolder.open(database, file.parent.name))
     return sorted(found, key=lambda folder: (folder.record.created_at, folder.record.id))
+
+
+def unreadable_runs(database: Path) -> list[Path]:
+    """The folders of runs whose record is damaged; nothing can go on there by itself."""
+    found = []
+    for file in sorted(journal_root(database).glob("*/run.json")):
+        try:
+            RunFolder.open(database, file.parent.name)
+        except JournalError:
+            found.append(file.parent)
+    return found
 
 
 class RunFolder:

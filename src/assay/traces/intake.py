@@ -19,7 +19,7 @@ from assay.errors import JournalError, StoreError
 from assay.types import TrialState
 
 from .ingest import Ingestion, ensure_run
-from .journal import read_journal, set_aside
+from .journal import is_blank, read_journal, set_aside
 from .records import RunRecord
 from .rows import SessionRows, session_rows
 from .store import Store
@@ -124,6 +124,8 @@ def store_journals(store: Store, batch: Sequence[Ended], on_event: _Tell) -> Non
 
 def _read(ended: Ended, on_event: _Tell) -> _Ready | None:
     try:
+        if is_blank(ended.journal):
+            return None  # the disk was full before its first line
         session = read_journal(ended.journal)
         if session.end is None:
             return None

@@ -5,11 +5,12 @@ once for whom. Within this process only one piece of work has the file at a time
 DuckDB refuses to open it twice in different ways. Errors of DuckDB end here.
 """
 
+import os
 import re
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import duckdb
@@ -39,6 +40,7 @@ class Store:
         *,
         patience: float | None = None,
         on_wait: Callable[[StoreBusy], None] | None = None,
+        given_up: Callable[[], bool] = lambda: False,
     ) -> None:
         """Name a file; nothing is opened yet.
 
@@ -46,10 +48,12 @@ class Store:
             path: the file.
             patience: seconds to wait for another process before StoreBusy; None for ever.
             on_wait: called once for each process that is waited for.
+            given_up: asked while waiting; once it says yes, StoreBusy is raised.
         """
         self.path = Path(path)
         self._patience = patience
         self._on_wait = on_wait
+        self._given_up = given_up
         key = self.path.resolve()
         with _locks_guard:
             self._lock = _locks.setdefault(key, threading.RLock())
@@ -84,6 +88,8 @@ class Store:
     def writing(self) -> Iterator[duckdb.DuckDBPyConnection]:
         """A connection that may write; the file is made if it is missing."""
         with self._lock, _translated(self.path):
+            if not self.path.exists():
+                self._create()
             connection = self._open(read_only=False)
             try:
                 version = stored_version(connection)
@@ -92,6 +98,27 @@ class Store:
                 yield connection
             finally:
                 connection.close()
+
+    def _create(self) -> None:
+        """Make the file under another name first, so that it is never there half made."""
+        draft = self.path.with_name(f"{self.path.name}.part-{os.getpid()}")
+        try:
+            connection = duckdb.connect(str(draft))
+            try:
+                migrate(connection, 0)
+            finally:
+                connection.close()
+            # Another process may have been faster, and then its file counts.
+            with suppress(FileExistsError):
+                os.link(draft, self.path)
+        except OSError as error:
+            raise StoreError(
+                f"{str(self.path)!r} cannot be made: {error.strerror}; name a file with "
+                "--database in a folder that exists and can be written to"
+            ) from error
+        finally:
+            for suffix in ("", ".wal"):
+                draft.with_name(draft.name + suffix).unlink(missing_ok=True)
 
     def _open(self, *, read_only: bool) -> duckdb.DuckDBPyConnection:
         started = time.monotonic()
@@ -108,7 +135,8 @@ class Store:
                 self._on_wait(busy)
             told = holder
             waited = time.monotonic() - started
-            if self._patience is not None and waited + pause > self._patience:
+            tired = self._patience is not None and waited + pause > self._patience
+            if tired or self._given_up():
                 raise busy
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)

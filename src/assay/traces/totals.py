@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-__all__ = ["IMPORTED", "Imported", "imported_columns"]
+__all__ = ["IMPORTED", "Imported", "imported_columns", "unverifiable_reason"]
 
 IMPORTED: Final = "imported"
 """The key in the metadata of a session."""
@@ -54,14 +54,21 @@ def imported_columns(metadata: Mapping[str, Any]) -> dict[str, Any]:
         for name, value in (totals.items() if isinstance(totals, Mapping) else ())
         if _allowed(name, value)
     }
-    if about.get("unverifiable"):
+    if unverifiable_reason(metadata) is not None:
         columns["verifiable"] = False
     return columns
+
+
+def unverifiable_reason(metadata: Mapping[str, Any]) -> str | None:
+    """Why an imported session cannot be played again; None if it can."""
+    about = metadata.get(IMPORTED)
+    reason = about.get("unverifiable") if isinstance(about, Mapping) else None
+    return reason if isinstance(reason, str) and reason else None
 
 
 def _allowed(name: str, value: object) -> bool:
     if name in _COUNTS:
         return type(value) is int and 0 <= value < _COUNTS[name]
-    if name not in _NUMBERS:
+    if name not in _NUMBERS or isinstance(value, bool):
         return False
     return value is None or (isinstance(value, int | float) and -_LARGE < value < _LARGE)

@@ -7,8 +7,8 @@ written before the files it lists, so that a folder left half way can be taken o
 
 import os
 import re
+import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +16,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from assay._util.files import atomic_write
-from assay.errors import AssayError, OutputError, UsageError
+from assay.errors import AssayError, OutputError, StoreBusy, UsageError
 
 from .export import read_traces
 from .formats import dump_trace
@@ -94,6 +94,7 @@ def check_trace_folder(folder: Path, store: Store, run_id: str) -> None:
     """
     if folder.exists() and not folder.is_dir():
         raise _refused(folder, "it is not a folder")
+    _try_to_write(folder)
     index = read_index(folder)
     listed = set(_names(index)) if index else set()
     foreign = [name for name in _existing(folder) if name not in listed]
@@ -189,6 +190,15 @@ def _unreadable(path: Path) -> str:
     )
 
 
+def _try_to_write(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise _refused(folder, str(error.strerror)) from error
+
+
 def _names(index: TraceIndex) -> Iterator[str]:
     yield from (item.file for item in index.files)
     if index.results is not None:
@@ -219,14 +229,18 @@ def _not_stored(index: TraceIndex, store: Store, folder: Path) -> int:
 
 
 def _stored(store: Store, session_ids: list[str]) -> set[str]:
-    with suppress(AssayError), store.reading() as connection:
-        rows = connection.execute(
-            "SELECT session_id FROM session_traces"
-            " WHERE session_id IN (SELECT unnest(?::VARCHAR[]))",
-            [session_ids],
-        ).fetchall()
-        return {session_id for (session_id,) in rows}
-    return set()
+    try:
+        with store.reading() as connection:
+            rows = connection.execute(
+                "SELECT session_id FROM session_traces"
+                " WHERE session_id IN (SELECT unnest(?::VARCHAR[]))",
+                [session_ids],
+            ).fetchall()
+    except StoreBusy:
+        raise
+    except AssayError:
+        return set()
+    return {session_id for (session_id,) in rows}
 
 
 def _file(number: int, row: EpisodeRow) -> TraceFile:

@@ -17,7 +17,6 @@ from .store import Store
 __all__ = ["Writer"]
 
 _LINGER_S = 0.5
-_ASK_EVERY_S = 0.2
 _BATCH = 64
 _BATCH_BYTES = 32_000_000
 
@@ -61,33 +60,24 @@ class Writer:
             self._pending += 1
         self._queue.put(Ended(run, journal))
 
-    def drain(self, given_up: Callable[[], bool] = lambda: False) -> bool:
-        """Wait until all that was submitted is stored or reported, and say whether it is.
-
-        Another process may hold the database for long: `given_up` is asked now and then
-        whether to go on waiting. What is not stored stays in its journal.
-        """
+    def drain(self) -> None:
+        """Wait until all that was submitted is stored or reported."""
         self._queue.put(None)
         with self._changed:
-            while self._pending and self._crash is None and not given_up():
-                self._changed.wait(_ASK_EVERY_S)
+            self._changed.wait_for(lambda: self._pending == 0 or self._crash is not None)
         if self._crash is not None:
             raise self._crash
-        return self._pending == 0
 
-    def close(self, given_up: Callable[[], bool] = lambda: False) -> None:
+    def close(self) -> None:
         """Store what is left, then end the thread."""
         if self._thread is None:
             return
-        stored = False
         try:
-            stored = self.drain(given_up)
+            self.drain()
         finally:
             self._closing = True
             self._queue.put(None)
-            # One that waits for the database dies with the process, before it has written.
-            if stored or self._crash is not None:
-                self._thread.join()
+            self._thread.join()
             self._thread = None
 
     def _work(self) -> None:

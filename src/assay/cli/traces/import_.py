@@ -15,7 +15,11 @@ def import_(
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
-    """Read sessions from files that 'assay traces export' or a run wrote.
+    """Read sessions from files: those of assay, and the logs of other programs.
+
+    Read are what 'assay traces export' or a run wrote, ATIF trajectories, logs of
+    Inspect (.eval, .json) and folders of BALROG; the content tells the format.
+    Sessions of other programs cannot be played again: they are counted.
 
     A session that is in the store stays as it is, so that importing twice adds
     nothing. A damaged file is named, the rest is imported, and the exit code is 1.
@@ -25,7 +29,7 @@ def import_(
         assay traces import traces_multi_model --database all.duckdb
 
     Args:
-        paths: Files (.json, .jsonl) or folders of them.
+        paths: Files (.json, .jsonl, .eval) or folders of them.
         database: The store to write, made if missing.
         show: What to print.
     """
@@ -39,7 +43,15 @@ def import_(
         report = import_traces(store, files, on_file=done)
     if show.json:
         damaged = [{"where": bad.where, "reason": bad.reason} for bad in report.damaged]
-        say_json({"added": report.added, "present": report.present, "damaged": damaged})
+        unverifiable = [each._asdict() for each in report.unverifiable]
+        say_json(
+            {
+                "added": report.added,
+                "present": report.present,
+                "damaged": damaged,
+                "unverifiable": unverifiable,
+            }
+        )
     else:
         for bad in report.damaged:
             complain(f"{bad.where}: {bad.reason}")
@@ -48,4 +60,6 @@ def import_(
                 f"{report.added} added to {database}, {report.present} there already, "
                 f"{len(report.damaged)} damaged"
             )
+            for each in report.unverifiable:
+                say(f"{each.sessions} of them cannot be verified: {each.reason}")
     return 1 if report.damaged else 0

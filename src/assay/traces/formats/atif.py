@@ -1,4 +1,4 @@
-"""ATIF, the trajectory format of Harbor, version 1.7: written, not read.
+"""ATIF, the trajectory format of Harbor, version 1.7, as it is written.
 
 A message of the system or the user is a step of its own; an answer of the model is an agent
 step, and what the tools said to it is the observation of that step. What ATIF has no field

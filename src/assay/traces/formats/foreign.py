@@ -26,6 +26,7 @@ __all__ = [
     "Conversation",
     "ForeignRun",
     "as_count",
+    "as_list",
     "as_mapping",
     "as_name",
     "as_number",
@@ -34,7 +35,6 @@ __all__ = [
     "blame",
     "flat_text",
     "load_object",
-    "sealed",
     "tool_call",
 ]
 
@@ -42,7 +42,8 @@ _LARGE: Final = 1e15
 _LAST: Final = 253_402_300_800.0
 _LONGEST_TEXT: Final = 20_000
 _MODEL_IS_TO_BLAME: Final = re.compile(
-    r"context.{0,12}(length|window)|too many tokens|content.?(filter|policy)|refus|output.?length",
+    r"context.{0,12}(length|window)|output.?length|too many tokens"
+    r"|content.?(filter|policy)|refus",
     re.IGNORECASE,
 )
 
@@ -65,6 +66,11 @@ def load_object(content: bytes) -> dict[str, Any]:
 def as_mapping(value: Any) -> Mapping[str, Any]:
     """An object, or an empty one in its place."""
     return value if isinstance(value, dict) else {}
+
+
+def as_list(value: Any) -> list[Any]:
+    """A list, or an empty one in its place."""
+    return value if isinstance(value, list) else []
 
 
 def as_number(value: Any) -> float | None:
@@ -106,8 +112,7 @@ def flat_text(content: Any) -> str:
     """What a content says: itself, or the texts of its parts."""
     if isinstance(content, str):
         return content
-    parts = content if isinstance(content, list) else ()
-    texts = (part.get("text") for part in parts if isinstance(part, dict))
+    texts = (as_mapping(part).get("text") for part in as_list(content))
     return "\n".join(text for text in texts if isinstance(text, str))
 
 
@@ -153,7 +158,6 @@ class ForeignRun:
     """What tells it from others; its id follows from that."""
     model: str
     created_at: float
-    command: str = ""
     configuration: Mapping[str, Any]
     provenance: Mapping[str, Any]
     status: str = "finished"
@@ -184,7 +188,7 @@ class ForeignRun:
         """One session of the run, checked.
 
         Raises:
-            UsageError: It holds what no session may hold.
+            ValueError: It holds what no session may hold.
         """
         offered = list(tools)
         header = SessionHeader(
@@ -202,12 +206,13 @@ class ForeignRun:
             metadata={**(metadata or {}), **imported.metadata},
         )
         session = SessionRecord(header, conversation.records, calls, played, end)
-        return sealed(Trace(self._run(), self._experiment(), session, self.source))
+        trace = Trace(self._run(), self._experiment(), session, self.source)
+        return parse_trace(dump_line(trace))
 
     def _run(self) -> StoredRun:
         return StoredRun(
             id=self.id,
-            command=self.command,
+            command=f"imported from {self.provenance.get('program', self.source)}",
             configuration=self.configuration,
             provenance=self.provenance,
             status=self.status,
@@ -230,18 +235,3 @@ class ForeignRun:
             updated_at=self.created_at,
             tags={},
         )
-
-
-def sealed(trace: Trace) -> Trace:
-    """The same session, after every check that a file of our own would pass.
-
-    Raises:
-        UsageError: It does not pass; says which field.
-    """
-    try:
-        return parse_trace(dump_line(trace))
-    except (ValueError, RecursionError, OverflowError, TypeError) as error:
-        # A UsageError is a ValueError as well, and says what is wrong.
-        if isinstance(error, UsageError):
-            raise
-        raise UsageError(f"holds a value that has no place in JSON: {error}") from error

@@ -267,10 +267,8 @@ def _format(content: bytes) -> object:
 
 
 def _other_format(found: object) -> str:
-    if isinstance(found, str) and found.startswith("ATIF"):
-        return "is an ATIF trajectory, which assay writes but does not read"
     if isinstance(found, str):
-        return f"has the format {_shown(found)}; only {FORMAT!r} can be imported"
+        return f"has the format {_shown(found)}, which cannot be imported"
     return f"is not a trace: its field 'format' must be {FORMAT!r}"
 
 

@@ -1,0 +1,45 @@
+"""Chat models over HTTP, in the wire protocol of OpenAI, with faults on request.
+
+    from assay.serving import Faults, Settings, running
+
+    with running(Settings(port=0, faults=Faults(latency=0.1, error_rate=0.2))) as server:
+        ...  # any client of the protocol, with server.base_url
+
+It serves the built-in models unless it is given others. Names are loaded when first used.
+"""
+
+from typing import TYPE_CHECKING
+
+from assay._util.lazy import lazy_names as _lazy_names
+
+if TYPE_CHECKING:
+    from .faults import Fault, Faults
+    from .limits import Limits
+    from .server import DEFAULT_PORT, Running, Settings, run, running
+    from .shelf import Shelf
+
+__all__ = [
+    "DEFAULT_PORT",
+    "Fault",
+    "Faults",
+    "Limits",
+    "Running",
+    "Settings",
+    "Shelf",
+    "run",
+    "running",
+]
+
+__getattr__ = _lazy_names(
+    __name__,
+    {
+        "faults": ("Fault", "Faults"),
+        "limits": ("Limits",),
+        "server": ("DEFAULT_PORT", "Running", "Settings", "run", "running"),
+        "shelf": ("Shelf",),
+    },
+)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,156 @@
+"""Answers as they go over HTTP: right ones, refusals, and those that are broken on purpose."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from starlette.types import Receive, Scope, Send
+
+from assay.service.problems import Refusal
+from assay.service.protocol import BoundedHttp
+
+from .limits import TooMuch
+from .wire import error_body
+
+__all__ = [
+    "Answer",
+    "CuttableHttp",
+    "broken",
+    "failed",
+    "failure",
+    "json_answer",
+    "reshaped",
+    "send_answer",
+    "send_cut",
+    "too_much",
+]
+
+_CUT: Final = "assay.cut"
+_FAILURES: Final = (
+    (500, "the server had an error, on request"),
+    (502, "bad gateway, on request"),
+    (503, "the server is overloaded, on request"),
+)
+_PAGE: Final = b"<html><body><h1>It works!</h1></body></html>"
+
+
+class Answer(NamedTuple):
+    """An answer, as yet unsent."""
+
+    status: int
+    parts: Sequence[bytes]
+    """The body; each part is written by itself."""
+    headers: Mapping[str, str] = {}
+    stream: bool = False
+    """Whether it is a stream of events, whose length nobody tells."""
+
+
+def json_answer(
+    body: bytes, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Answer:
+    """An answer of JSON."""
+    return Answer(status, (body,), headers or {})
+
+
+def failed(
+    status: int,
+    message: str,
+    *,
+    code: str | None = None,
+    param: str | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Answer:
+    """An answer that says what is wrong."""
+    kind = "requests" if status == 429 else _kind(status)
+    return json_answer(error_body(message, type=kind, code=code, param=param), status, headers)
+
+
+def _kind(status: int) -> str:
+    return "server_error" if status >= 500 else "invalid_request_error"
+
+
+def too_much(reason: TooMuch, headers: Mapping[str, str] | None = None) -> Answer:
+    """The refusal of a call, with the time after which to try again.
+
+    Whole seconds are all that one header can tell, so another has the milliseconds.
+    """
+    milliseconds = max(1, -int(-reason.seconds * 1000 // 1))
+    told = {
+        "retry-after": str(-(-milliseconds // 1000)),
+        "retry-after-ms": str(milliseconds),
+    }
+    message = f"{reason.message}; try again in {milliseconds} ms"
+    return failed(429, message, code=reason.code, headers={**(headers or {}), **told})
+
+
+def reshaped(refusal: Refusal) -> Refusal:
+    """A refusal of the guard, in the shape that clients of this protocol know."""
+    code = {401: "invalid_api_key"}.get(refusal.status, refusal.body["code"])
+    message = refusal.body["detail"]
+    if refusal.status == 401:
+        message = "the API key is missing or wrong: send 'Authorization: Bearer <key>'"
+    error = {"message": message, "type": _kind(refusal.status), "param": None, "code": code}
+    return Refusal(refusal.status, {"error": error}, refusal.headers)
+
+
+def broken(answer: Answer, draw: int) -> Answer:
+    """An answer with status 200 that is no completion; `draw` chooses how."""
+    if answer.stream:
+        half = answer.parts[: len(answer.parts) // 2]
+        return answer._replace(parts=(*half, b'data: {"id":"chatcmpl-\n\n'))
+    (body,) = answer.parts
+    kinds = (b"", body[: len(body) // 2], _PAGE, b'{"object":"chat.completion"}')
+    return answer._replace(parts=((*kinds, b'{"choices":[]}')[draw % 5],))
+
+
+def failure(draw: int) -> Answer:
+    """One of the errors that servers have."""
+    status, message = _FAILURES[draw % len(_FAILURES)]
+    return failed(status, message)
+
+
+async def send_answer(answer: Answer, send: Send) -> None:
+    """Send a whole answer."""
+    await send(_start(answer))
+    for part in answer.parts[:-1]:
+        await send({"type": "http.response.body", "body": part, "more_body": True})
+    await send({"type": "http.response.body", "body": answer.parts[-1]})
+
+
+def _start(answer: Answer) -> dict[str, Any]:
+    headers = [
+        (name.encode("ascii"), value.encode("latin-1"))
+        for name, value in answer.headers.items()
+    ]
+    if answer.stream:
+        headers.append((b"content-type", b"text/event-stream"))
+        headers.append((b"cache-control", b"no-store"))
+    else:
+        headers.append((b"content-type", b"application/json"))
+        headers.append((b"content-length", b"%d" % sum(map(len, answer.parts))))
+    return {"type": "http.response.start", "status": answer.status, "headers": headers}
+
+
+async def send_cut(
+    answer: Answer, draw: int, scope: Scope, receive: Receive, send: Send
+) -> None:
+    """Lose the connection: one time in four before the answer, else in the middle of it."""
+    line: CuttableHttp = scope["extensions"][_CUT]["line"]
+    if draw % 4:
+        await send(_start(answer))
+        whole = b"".join(answer.parts)
+        part = whole[: draw // 4 % max(1, len(whole))]
+        await send({"type": "http.response.body", "body": part, "more_body": True})
+        line.transport.close()  # what was written is still sent
+    else:
+        line.transport.abort()
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+class CuttableHttp(BoundedHttp):
+    """Lets the application close the connection in the middle of an answer."""
+
+    def on_message_begin(self) -> None:
+        """Tell the application where it is connected."""
+        super().on_message_begin()
+        self.scope["extensions"] = {_CUT: {"line": self}}

@@ -1,0 +1,249 @@
+"""The routes as an ASGI application: bodies in, models asked, answers and faults out."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from assay._util.canonical import canonical_json
+from assay.errors import ModelRejected, RequestTooLarge
+from assay.service.guard import Guard
+from assay.service.replies import Abandoned, whole_body
+from assay.types import Usage
+
+from .answers import (
+    Answer,
+    broken,
+    failed,
+    failure,
+    json_answer,
+    reshaped,
+    send_answer,
+    send_cut,
+    too_much,
+)
+from .faults import Fate, Fault, Faults, fate_of
+from .limits import Gate, Limits, TooMuch
+from .pauses import Pauses
+from .shelf import Shelf
+from .stats import Outcome, Stats
+from .streaming import events
+from .wire import BadRequest, Question, completion, read_request
+
+__all__ = ["MAX_BODY", "ModelApp", "guarded"]
+
+MAX_BODY: Final = 8 << 20
+"""A request may have this many bytes."""
+_LARGE: Final = 256 << 10
+_LARGE_AT_ONCE: Final = 32
+"""So many large bodies are read at once, which bounds the memory that clients can fill."""
+_CHAT: Final = "/v1/chat/completions"
+_MODELS: Final = "/v1/models"
+_METHODS: Final = {
+    _CHAT: "POST",
+    _MODELS: "GET",
+    "/stats": "GET",
+    "/stats/reset": "POST",
+    "/health": "GET",
+}
+_log: Final = logging.getLogger(__name__)
+
+
+class _Call(NamedTuple):
+    """A call that was let in, with its answer ready; the request itself is held no longer."""
+
+    ticket: int
+    request: bytes
+    due: float
+    answer: Answer
+    outcome: Outcome
+    usage: Usage
+    draw: int
+    """A random number, for where an answer is cut off."""
+
+
+class ModelApp:
+    """An ASGI application that serves the models of a shelf."""
+
+    def __init__(self, shelf: Shelf, faults: Faults, limits: Limits) -> None:
+        self._shelf, self._faults = shelf, faults
+        self._gate = Gate(limits)
+        self._pauses = Pauses()
+        self._large = asyncio.Semaphore(_LARGE_AT_ONCE)
+        self.stats = Stats()
+
+    def close(self) -> None:
+        """Let no call wait any longer."""
+        self._pauses.close()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] == "lifespan":
+            await _live(receive, send)
+        elif scope["path"] == _CHAT and scope["method"] == "POST":
+            await self._chat(scope, receive, send)
+        else:
+            await send_answer(self._look(scope["path"], scope["method"]), send)
+
+    def _look(self, path: str, method: str) -> Answer:
+        """The answer of every route but the one for chat."""
+        named = path.removeprefix(f"{_MODELS}/")
+        allowed = "GET" if named != path else _METHODS.get(path)
+        if allowed is None:
+            routes = ", ".join(_METHODS)
+            return failed(404, f"there is nothing at this path; there is: {routes}")
+        if method != allowed and (method, allowed) != ("HEAD", "GET"):
+            message = f"this path takes {allowed} only"
+            return failed(405, message, headers={"allow": allowed})
+        match path:
+            case "/health":
+                return json_answer(canonical_json({"status": "ok"}))
+            case "/stats":
+                return json_answer(canonical_json(self.stats.told()))
+            case "/stats/reset":
+                self.stats.reset()
+                return json_answer(canonical_json(self.stats.told()))
+            case "/v1/models":
+                rows = [self._row(name) for name in self._shelf.names]
+                return json_answer(canonical_json({"object": "list", "data": rows}))
+        try:
+            self._shelf.require(named)
+        except ModelRejected as error:
+            return failed(404, str(error), code="model_not_found", param="model")
+        return json_answer(canonical_json(self._row(named)))
+
+    def _row(self, name: str) -> dict[str, object]:
+        owner = self._shelf.provider(name)
+        return {"id": name, "object": "model", "created": 0, "owned_by": owner}
+
+    async def _chat(self, scope: Scope, receive: Receive, send: Send) -> None:
+        call = await self._admit(Request(scope, receive))
+        if isinstance(call, Answer):
+            await send_answer(call, send)
+            return
+        outcome = Outcome.ENDING
+        try:
+            if await self._pauses.until(call.due):
+                outcome = call.outcome
+        finally:
+            # Before it is sent: who has an answer and asks again must find room.
+            self._gate.leave(call.ticket)
+            self.stats.end(call.request, outcome, call.usage)
+        if outcome is Outcome.ENDING:
+            await send_answer(failed(503, "the server ends"), send)
+        elif outcome is Outcome.CUT:
+            await send_cut(call.answer, call.draw, scope, receive, send)
+        else:
+            await send_answer(call.answer, send)
+
+    async def _admit(self, request: Request) -> _Call | Answer:
+        """Let a call in and ask the model, or turn it away."""
+        try:
+            body = await self._body(request)
+            now = time.monotonic()
+            excess = self._gate.refusal(now)
+            if excess is not None:
+                return self._turned_away(excess, now)
+            question = read_request(body)
+            self._shelf.require(question.request.model)
+        except (BadRequest, ModelRejected, RequestTooLarge, Abandoned) as error:
+            self.stats.turn_away(Outcome.REFUSED)
+            return _blamed(error)
+        ticket = self._gate.enter(now)
+        name = blake2b(body, digest_size=16).digest()
+        attempt = self.stats.admit(question.request.model, name, len(body))
+        fate = fate_of(self._faults, name, attempt)
+        self._gate.expect(ticket, now + fate.seconds)
+        answer, outcome, usage = await self._answer(question, fate, name, now)
+        due = now + fate.seconds
+        return _Call(ticket, name, due, answer, outcome, usage, fate.draw)
+
+    async def _body(self, request: Request) -> bytes:
+        declared = request.headers.get("content-length", "")
+        if declared.isdecimal() and len(declared) < 7 and int(declared) <= _LARGE:
+            return await whole_body(request, MAX_BODY)
+        async with self._large:
+            return await whole_body(request, MAX_BODY)
+
+    def _turned_away(self, excess: TooMuch, now: float) -> Answer:
+        limited = excess.code == "rate_limit_exceeded"
+        self.stats.turn_away(Outcome.RATE_LIMITED if limited else Outcome.TOO_MANY)
+        return too_much(excess, self._gate.rate_headers(now))
+
+    async def _answer(
+        self, question: Question, fate: Fate, name: bytes, now: float
+    ) -> tuple[Answer, Outcome, Usage]:
+        """What is sent in the end, and what is counted."""
+        headers = {"x-request-id": name.hex(), **self._gate.rate_headers(now)}
+        if fate.fault is Fault.ERROR:
+            return failure(fate.draw), Outcome.ERROR, Usage()
+        if fate.fault is Fault.BUSY:
+            reason = TooMuch("rate_limit_exceeded", "too many requests, on request", 0.0)
+            return too_much(reason, headers), Outcome.BUSY, Usage()
+        try:
+            reply = await self._shelf.answer(question.request)
+        except Exception:
+            # A model that fails must not take the server down, nor look like a fault.
+            _log.exception("the model %r failed", question.request.model)
+            return failed(500, "the model failed: a bug"), Outcome.BUG, Usage()
+        told = {
+            "id": f"chatcmpl-{name.hex()}",
+            "model": question.request.model,
+        }
+        created = int(time.time())
+        if question.stream:
+            usage = question.include_usage
+            parts = tuple(events(reply, **told, created=created, include_usage=usage))
+            answer = Answer(200, parts, headers, stream=True)
+        else:
+            answer = json_answer(completion(reply, **told, created=created), 200, headers)
+        if fate.fault is Fault.MALFORMED:
+            return broken(answer, fate.draw), Outcome.MALFORMED, Usage()
+        outcome = Outcome.ANSWERED if fate.fault is None else Outcome(fate.fault)
+        return answer, outcome, reply.usage
+
+
+def _blamed(error: Exception) -> Answer:
+    match error:
+        case BadRequest():
+            return failed(400, str(error), param=error.param)
+        case ModelRejected():
+            return failed(404, str(error), code="model_not_found", param="model")
+        case Abandoned():
+            refusal = error.refusal
+            return failed(
+                refusal.status,
+                refusal.body["detail"],
+                code=refusal.body["code"],
+                headers=refusal.headers,
+            )
+        case _:
+            return failed(413, str(error), code="too_large")
+
+
+async def _live(receive: Receive, send: Send) -> None:
+    while True:
+        kind = (await receive())["type"]
+        await send({"type": f"{kind}.complete"})
+        if kind == "lifespan.shutdown":
+            return
+
+
+def guarded(
+    app: ModelApp, *, host: str, allowed_hosts: Iterable[str] = (), key: str | None = None
+) -> ASGIApp:
+    """The application behind the checks of Host, Origin and key."""
+    return Guard(
+        app,
+        host=host,
+        allowed=allowed_hosts,
+        token=key,
+        command="assay serve-models",
+        open_paths=frozenset({"/health"}),
+        shape=reshaped,
+    )

@@ -1,0 +1,108 @@
+"""Running the server of models."""
+
+import contextlib
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from assay.service.guard import is_loopback
+from assay.service.hosting import Server, address_of, in_thread, listening, make_server
+
+from .answers import CuttableHttp
+from .app import ModelApp, guarded
+from .faults import Faults
+from .limits import Limits
+from .shelf import Shelf
+
+__all__ = ["DEFAULT_PORT", "Running", "Settings", "run", "running"]
+
+DEFAULT_PORT: Final = 8902
+_CONNECTIONS: Final = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How to serve."""
+
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+    """0 picks a free one."""
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    """Further names, each with the built-in model that answers to it."""
+    faults: Faults = field(default_factory=Faults)
+    limits: Limits = field(default_factory=Limits)
+    api_key: str | None = field(default=None, repr=False)
+    """What clients must send, if anything."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Names the server answers to, besides its own and those of loopback."""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine can reach it."""
+        return is_loopback(self.host)
+
+
+@dataclass(frozen=True)
+class Running:
+    """A server that can be asked."""
+
+    address: str
+    """For example http://127.0.0.1:8902"""
+    settings: Settings
+    stats: Callable[[], dict[str, Any]] = field(repr=False)
+    """The counts that /stats tells."""
+    reset: Callable[[], None] = field(repr=False)
+    """Counts from nothing, as /stats/reset does."""
+    names: tuple[str, ...] = ()
+    """The models it has."""
+
+    @property
+    def base_url(self) -> str:
+        """What clients of the protocol call the base URL."""
+        return f"{self.address}/v1"
+
+
+def run(
+    settings: Settings, announce: Callable[[Running], None], shelf: Shelf | None = None
+) -> None:
+    """Serve until SIGINT or SIGTERM; `announce` is called when clients can connect.
+
+    Without a shelf the built-in models are served, under their names and the aliases.
+    """
+    with _listening(settings, shelf) as (server, listener, service):
+        server.announce = lambda: announce(service)
+        server.run([listener])
+
+
+@contextlib.contextmanager
+def running(settings: Settings, shelf: Shelf | None = None) -> Iterator[Running]:
+    """Serve in a thread, for as long as the block takes."""
+    with (
+        _listening(settings, shelf) as (server, listener, service),
+        in_thread(server, listener),
+    ):
+        yield service
+
+
+@contextlib.contextmanager
+def _listening(
+    settings: Settings, shelf: Shelf | None
+) -> Iterator[tuple[Server, socket.socket, Running]]:
+    models = shelf or Shelf.builtin(settings.aliases)
+    app = ModelApp(models, settings.faults, settings.limits)
+    entrance = guarded(
+        app,
+        host=settings.host,
+        allowed_hosts=settings.allowed_hosts,
+        key=settings.api_key,
+    )
+    with listening(settings.host, settings.port, backlog=_CONNECTIONS) as listener:
+        server = make_server(entrance, http=CuttableHttp, connections=_CONNECTIONS)
+        server.ending = app.close
+        address = address_of(settings.host, listener)
+        yield (
+            server,
+            listener,
+            Running(address, settings, app.stats.told, app.stats.reset, tuple(models.names)),
+        )

@@ -1,0 +1,56 @@
+"""The models a server has, by the names it answers to. Knows nothing of any wire."""
+
+from collections.abc import Iterable, Mapping
+
+from assay._util.names import unknown_name
+from assay.agents import BUILTIN_MODELS, make_builtin
+from assay.errors import ModelRejected, UsageError
+from assay.types import ChatModel, ChatReply, ChatRequest
+
+__all__ = ["Shelf"]
+
+_MAX_NAME = 200
+
+
+class Shelf:
+    """Models by name; a model may have several names."""
+
+    def __init__(self, models: Mapping[str, ChatModel]) -> None:
+        self._models = dict(models)
+
+    @classmethod
+    def builtin(cls, aliases: Mapping[str, str] | None = None) -> "Shelf":
+        """The built-in models, some under further names: `aliases` gives the model of each."""
+        models = {name: make_builtin(name) for name in BUILTIN_MODELS}
+        for name, target in (aliases or {}).items():
+            if not name or len(name) > _MAX_NAME or not name.isprintable():
+                raise UsageError(
+                    f"alias {name!r} is not allowed; give 1 to {_MAX_NAME} printable characters"
+                )
+            if name in BUILTIN_MODELS:
+                raise UsageError(f"alias {name!r} is the name of a built-in model already")
+            models[name] = make_builtin(target)
+        return cls(models)
+
+    @property
+    def names(self) -> Iterable[str]:
+        """All names, in order."""
+        return self._models.keys()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._models
+
+    def provider(self, name: str) -> str:
+        """Who is behind a name."""
+        return self._models[name].provider
+
+    def require(self, name: str) -> None:
+        """Refuse a name that no model has."""
+        if name not in self._models:
+            # The search for a near name takes long where this one is long.
+            shown = name if len(name) <= _MAX_NAME else f"{name[:_MAX_NAME]}..."
+            raise ModelRejected(unknown_name("model", shown, self._models))
+
+    async def answer(self, request: ChatRequest) -> ChatReply:
+        """What the model answers that the request names."""
+        return await self._models[request.model].reply(request)

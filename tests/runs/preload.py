@@ -1,0 +1,14 @@
+"""Imported once by the process that starts the programs of these tests: all that is slow."""
+
+from importlib import import_module
+
+import assay.agents.builtin.forager
+import assay.cli.live
+import assay.report
+import assay.service.client  # noqa: F401
+from assay import api  # noqa: F401
+from assay.crafter import warmup
+
+for name in ("pandas", "scipy.special"):
+    import_module(name)
+warmup()

@@ -1,0 +1,106 @@
+"""Runs that are asked to stop, and which run the same command means after that."""
+
+from pathlib import Path
+
+import pytest
+
+from assay.traces.folder import journal_root, unfinished_runs
+
+from .programs import Holder, Program, run_arguments
+from .tables import sessions
+
+pytestmark = pytest.mark.usefixtures("compiled_engine")
+
+
+def interrupted(folder: Path, *more: str) -> Program:
+    """A run that was stopped in the middle, in good order."""
+    program = Program(folder, *run_arguments(folder, *more, pause=0.02))
+    program.until(lambda: program.turns >= 10, "some turns")
+    program.interrupt()
+    assert program.wait() == 130, program.errors
+    return program
+
+
+def unfinished(folder: Path) -> list[str]:
+    return [each.record.id for each in unfinished_runs(folder / "traces.duckdb")]
+
+
+def test_an_interrupted_run_names_the_way_on_and_goes_on(tmp_path: Path) -> None:
+    program = interrupted(tmp_path)
+    (run_id,) = unfinished(tmp_path)
+    assert f"assay run --resume {run_id} --database traces.duckdb" in program.output
+    arguments = run_arguments(tmp_path, pause=0.02)
+
+    changed = Program(tmp_path, "run", "--resume", run_id, *arguments[1:], "--seed", "7")
+    assert changed.wait() == 2
+    assert "seed: 42 -> 7" in changed.errors
+
+    again = Program(tmp_path, *arguments)
+    again.until(lambda: again.turns >= 10, "some turns")
+    # While it is being played, the same command means another run.
+    other = Program(tmp_path, *arguments, "--dry-run")
+    assert other.wait() == 0
+    assert "would start a run" in other.output
+    assert again.wait() == 0
+    assert sessions(tmp_path / "traces.duckdb", run_id) == 4
+    assert unfinished(tmp_path) == []
+
+    after = Program(tmp_path, *arguments, "--dry-run")
+    assert after.wait() == 0
+    assert "would start a run" in after.output
+
+
+def test_fresh_starts_anew_beside_an_unfinished_run(tmp_path: Path) -> None:
+    interrupted(tmp_path)
+    (first,) = unfinished(tmp_path)
+    interrupted(tmp_path, "--fresh")
+    assert len(unfinished(tmp_path)) == 2
+    named = Program(tmp_path, "run", "--resume", first, "--database", "traces.duckdb")
+    assert named.wait() == 0, named.errors
+    assert f"going on with run {first}" in named.errors
+    assert len(unfinished(tmp_path)) == 1
+
+
+def test_asked_twice_it_leaves_a_database_that_is_held(tmp_path: Path) -> None:
+    database = tmp_path / "traces.duckdb"
+    arguments = run_arguments(tmp_path, "--max-concurrent-episodes", "1", pause=0.01)
+    program = Program(tmp_path, *arguments)
+    program.until(lambda: program.turns >= 1, "a turn")
+    (tmp_path / "holder").mkdir()
+    holder = Holder(tmp_path / "holder", database)
+    program.until(lambda: program.turns >= 30, "an episode that has ended")
+    program.interrupt()
+    program.until(lambda: "once more" in program.errors, "its word")
+    program.interrupt()
+    assert program.wait() == 130, program.errors
+    (run_id,) = unfinished(tmp_path)
+    assert f"assay run --resume {run_id}" in program.errors + program.output
+    assert list(journal_root(database).glob("*/*.jsonl"))
+    holder.kill()
+    again = Program(tmp_path, *arguments)
+    assert again.wait() == 0, again.errors
+    assert sessions(database, run_id) == 4
+
+
+def test_a_database_that_is_held_does_not_delay_the_first_turn(tmp_path: Path) -> None:
+    first = Program(tmp_path, *run_arguments(tmp_path, episodes=1, turns=1))
+    assert first.wait() == 0, first.errors
+    (tmp_path / "holder").mkdir()
+    holder = Holder(tmp_path / "holder", tmp_path / "traces.duckdb")
+    program = Program(tmp_path, *run_arguments(tmp_path))
+    program.until(lambda: program.turns >= 10, "turns while the database is held")
+    holder.kill()
+    assert program.wait() == 0
+
+
+def test_asked_twice_without_an_ended_episode_it_leaves_too(tmp_path: Path) -> None:
+    program = Program(tmp_path, *run_arguments(tmp_path, pause=0.05))
+    program.until(lambda: program.turns >= 1, "a turn")
+    (tmp_path / "holder").mkdir()
+    holder = Holder(tmp_path / "holder", tmp_path / "traces.duckdb")
+    for _ in range(2):
+        program.interrupt()
+    try:
+        assert program.wait() == 130
+    finally:
+        holder.kill()

@@ -1,0 +1,170 @@
+"""Runs that are killed at any moment, and then go on: nothing is lost, nothing asked twice."""
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.traces.folder import RunFolder, journal_root
+from assay.traces.journal import is_blank, read_journal
+
+from .programs import Program, run_arguments
+from .tables import calls_at, contents
+
+pytestmark = pytest.mark.usefixtures("compiled_engine")
+
+RUN = "killed"
+TURNS = 2 * 8 * 20
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that nobody disturbed."""
+    folder = tmp_path_factory.mktemp("plain")
+    program = start(folder)
+    assert program.wait() == 0, program.errors
+    return folder
+
+
+def start(folder: Path) -> Program:
+    more = ("--models", "builtin/random", "builtin/forager", "--max-concurrent-episodes", "5")
+    return Program(folder, *run_arguments(folder, *more, "--run-id", RUN, episodes=8))
+
+
+def journaled(folder: Path) -> dict[tuple[str, int], int]:
+    """When each call that a process left behind was answered: in journals, or stored."""
+    database = folder / "traces.duckdb"
+    found = calls_at(database)
+    for path in journal_root(database).glob(f"{RUN}/*.jsonl"):
+        if not is_blank(path):
+            session = read_journal(path)
+            for call in session.calls:
+                found[session.header.session_id, call.turn] = round(call.at * 1_000_000)
+    return found
+
+
+def left(folder: Path) -> int:
+    """How many turns the next process plays or replays: all but those of ended episodes."""
+    database = folder / "traces.duckdb"
+    ended = len(calls_at(database))
+    for path in journal_root(database).glob(f"{RUN}/*.jsonl"):
+        session = None if is_blank(path) else read_journal(path)
+        if session is not None and session.end is not None:
+            ended += len(session.calls)
+    return TURNS - ended
+
+
+def kill_once(folder: Path, chance: random.Random) -> bool:
+    """Start the run, or go on with it, and kill it at some moment; whether that met it."""
+    turns = left(folder)
+    # Some moments come after the last turn, while sessions are stored and files written.
+    turn, pause = chance.randrange(int(turns * 1.2) + 1), chance.random()
+    pause *= 0.01 if turn <= turns else 0.5
+    program = start(folder)
+    program.until(lambda: program.turns >= min(turn, turns), "the turn to be killed in")
+    time.sleep(pause)
+    met = program.alive
+    program.kill()
+    return met
+
+
+def check_kills(folder: Path, plain: Path, chance: random.Random, kills: int) -> int:
+    """Kill a run so often, let it end, compare; how many of the kills met it alive."""
+    answered: dict[tuple[str, int], int] = {}
+    met = 0
+    for _ in range(kills):
+        met += kill_once(folder, chance)
+        after = journaled(folder)
+        assert answered.items() <= after.items()
+        answered = after
+    program = start(folder)
+    assert program.wait() == 0, program.errors
+    assert answered.items() <= calls_at(folder / "traces.duckdb").items()
+    assert contents(folder / "traces.duckdb") == contents(plain / "traces.duckdb")
+    assert not journal_root(folder / "traces.duckdb").exists()
+    return met
+
+
+@pytest.mark.parametrize(("seed", "kills"), [(1, 1), (2, 3)])
+def test_a_killed_run_goes_on_and_ends_like_one_that_was_not(
+    plain: Path, tmp_path: Path, seed: int, kills: int
+) -> None:
+    assert check_kills(tmp_path, plain, random.Random(seed), kills)
+
+
+@pytest.mark.extras
+@pytest.mark.parametrize("seed", range(100, 115))
+def test_kills_at_many_moments_change_nothing(
+    plain: Path,
+    tmp_path: Path,
+    seed: int,
+    record_property: Callable[[str, object], None],
+) -> None:
+    met = check_kills(tmp_path, plain, random.Random(seed), 2)
+    record_property("note", f"{met} of 2 kills met the run alive")
+
+
+class CountedModel:
+    """A built-in model that leaves a byte in a file for each time it is asked."""
+
+    provider = "builtin"
+
+    def __init__(self, name: str) -> None:
+        from assay.agents import make_builtin
+
+        self.name = name
+        self._inner = make_builtin(name)
+
+    async def reply(self, request: Any) -> Any:
+        with Path("asked").open("ab") as file:
+            file.write(b".")
+        await asyncio.sleep(0.002)
+        return await self._inner.reply(request)
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+def counted(*_: str) -> int:
+    """Like the command, with models that count."""
+    from assay import api
+    from assay.rollouts import execute
+    from assay.service.client import LocalClient
+    from assay.trials import Retries
+
+    prepared = api.prepare(
+        {"models": ["builtin/random"], "episodes": 4, "max_turns": 20, "baselines": False},
+        run_id=RUN,
+    )
+    execute(
+        prepared,
+        models={"builtin/random": CountedModel("builtin/random")},
+        make_worlds=LocalClient,
+        hooks=(),
+        retries=Retries(),
+    )
+    return 0
+
+
+def test_no_call_whose_answer_was_journaled_is_asked_again(tmp_path: Path) -> None:
+    asked = tmp_path / "asked"
+
+    def count() -> int:
+        return asked.stat().st_size if asked.exists() else 0
+
+    program = Program(tmp_path, main=counted)
+    program.until(lambda: count() >= 30, "some calls")
+    program.kill()
+    before = count()
+    folder = RunFolder.open(tmp_path / "crafter_multi_model_traces.duckdb", RUN)
+    answered = sum(len(read_journal(path).calls) for path in folder.journals())
+    assert 0 < answered <= before < 80
+    os.unlink(asked)
+    program = Program(tmp_path, main=counted)
+    assert program.wait() == 0, program.errors
+    assert count() == 80 - answered

@@ -1,0 +1,187 @@
+"""What is broken around a run: disks, files, services, hooks."""
+
+import resource
+import socket
+from pathlib import Path
+
+import pytest
+
+from assay.traces.folder import journal_root
+
+from .programs import Program, run_arguments, until
+from .tables import contents, rows, sessions
+
+pytestmark = pytest.mark.usefixtures("compiled_engine")
+
+
+def killed_in_the_middle(folder: Path) -> list[str]:
+    arguments = run_arguments(folder, "--run-id", "broken", pause=0.01)
+    program = Program(folder, *arguments)
+    program.until(lambda: program.turns >= 40, "some turns")
+    program.kill()
+    return arguments
+
+
+def with_small_files(limit: str, *arguments: str) -> int:
+    """The command where no file can grow beyond a limit, as on a disk that is full."""
+    from assay.cli import main
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), int(limit)))
+    return main(arguments)
+
+
+def test_a_journal_damaged_in_the_middle_is_kept_and_its_episode_played_anew(
+    tmp_path: Path,
+) -> None:
+    arguments = killed_in_the_middle(tmp_path)
+    root = journal_root(tmp_path / "traces.duckdb")
+    path = sorted(root.glob("*/*.jsonl"))[0]
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    program = Program(tmp_path, *arguments)
+    assert program.wait() == 0, program.errors
+    assert "is damaged in line" in program.errors
+    (kept,) = root.glob("*.damaged")
+    assert kept.read_bytes() == content
+    assert sessions(tmp_path / "traces.duckdb", "broken") == 4
+
+
+def test_a_damaged_record_of_a_run_is_named(tmp_path: Path) -> None:
+    arguments = killed_in_the_middle(tmp_path)
+    file = tmp_path / "traces.duckdb.journal" / "broken" / "run.json"
+    file.write_bytes(file.read_bytes()[:50])
+    program = Program(tmp_path, *arguments)
+    assert program.wait() == 2
+    assert "run.json cannot be read" in program.errors
+
+
+def test_a_full_disk_keeps_what_fits_and_the_rest_comes_later(tmp_path: Path) -> None:
+    # Journals fit, the database does not.
+    arguments = run_arguments(tmp_path, "--run-id", "full", episodes=12, turns=40, pause=0)
+    program = Program(tmp_path, "300000", *arguments, main=with_small_files)
+    assert program.wait() == 3
+    assert "its journal is kept" in program.errors
+    assert list(journal_root(tmp_path / "traces.duckdb").glob("full/*.jsonl"))
+    again = Program(tmp_path, *arguments)
+    assert again.wait() == 0, again.errors
+    assert sessions(tmp_path / "traces.duckdb", "full") == 12
+
+
+def test_a_disk_without_room_for_a_database_leaves_none(tmp_path: Path) -> None:
+    arguments = run_arguments(tmp_path)
+    program = Program(tmp_path, "3000", *arguments, main=with_small_files)
+    assert program.wait() == 2
+    assert "the disk is full" in program.errors
+    assert Program(tmp_path, *arguments).wait() == 0
+
+
+@pytest.mark.extras
+def test_a_full_disk_in_the_middle_of_journals_ends_as_infrastructure(tmp_path: Path) -> None:
+    arguments = run_arguments(tmp_path, "--run-id", "full", pause=0)
+    program = Program(tmp_path, "30000", *arguments, main=with_small_files)
+    assert program.wait() == 3
+    assert "free space" in program.errors
+    assert "--resume full" in program.output
+    again = Program(tmp_path, *arguments)
+    assert again.wait() == 0, again.errors
+    assert sessions(tmp_path / "traces.duckdb", "full") == 4
+
+
+def test_a_file_that_is_no_database_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    (tmp_path / "traces.duckdb").write_text("a shopping list", "utf-8")
+    program = Program(tmp_path, *run_arguments(tmp_path))
+    assert program.wait() != 0
+    assert "is no DuckDB file" in program.errors
+    assert not journal_root(tmp_path / "traces.duckdb").exists()
+
+
+def test_a_hook_that_raises_fails_its_episodes_and_no_others(tmp_path: Path) -> None:
+    arguments = run_arguments(tmp_path, "--run-id", "hooked", pause=0)
+    with (tmp_path / "hooks.py").open("a", encoding="utf-8") as file:
+        # In these four worlds the player unlocks 1, 2, 1 and 3 achievements.
+        file.write(
+            "    unlocked = 0\n"
+            "    def on_step(self, seen):\n"
+            "        self.unlocked += len(seen.step.unlocked)\n"
+            "        if self.unlocked > 1:\n"
+            "            raise KeyError('oops')\n"
+            "        return ()\n"
+        )
+    program = Program(tmp_path, *arguments)
+    assert program.wait() == 0, program.errors
+    assert "HookError: hook 'Slow' raised KeyError" in program.errors
+    found = rows(tmp_path / "traces.duckdb", "session_traces")
+    states = [row["state"] for row in sorted(found, key=lambda row: row["episode"])]
+    assert states == ["result", "failure", "result", "failure"]
+
+
+def test_files_of_a_run_that_is_in_no_database_are_not_replaced(tmp_path: Path) -> None:
+    arguments = run_arguments(tmp_path, episodes=1, turns=2)
+    assert Program(tmp_path, *arguments).wait() == 0
+    (tmp_path / "traces.duckdb").unlink()
+    program = Program(tmp_path, *arguments)
+    assert program.wait() == 2
+    assert "--traces-dir" in program.errors
+    assert (tmp_path / "traces_multi_model" / "trace_episode_0.json").exists()
+
+
+@pytest.mark.parametrize("episodes", [50, pytest.param(200, marks=pytest.mark.extras)])
+def test_many_episodes_pass_through_few_places(tmp_path: Path, episodes: int) -> None:
+    arguments = run_arguments(
+        tmp_path, "--run-id", "many", "--no-save-traces", episodes=episodes, turns=1, pause=0
+    )
+    program = Program(tmp_path, *arguments, "--max-concurrent-episodes", "3")
+    assert program.wait() == 0, program.errors
+    assert sessions(tmp_path / "traces.duckdb", "many") == episodes
+
+
+def free_port() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return str(server.getsockname()[1])
+
+
+def serve(folder: Path, port: str) -> Program:
+    folder.mkdir(exist_ok=True)
+    program = Program(folder, "serve", "--port", port)
+    until(lambda: (folder / "stdout").exists() and "serving" in program.output, "the service")
+    return program
+
+
+def test_a_service_that_dies_and_comes_back_changes_nothing(tmp_path: Path) -> None:
+    for name in ("plain", "served"):
+        (tmp_path / name).mkdir()
+    plain = Program(
+        tmp_path / "plain", *run_arguments(tmp_path / "plain", "--run-id", "same", pause=0.01)
+    )
+    port = free_port()
+    service = serve(tmp_path / "service", port)
+    arguments = run_arguments(tmp_path / "served", "--run-id", "same", pause=0.01)
+    address = ("--service-url", f"http://127.0.0.1:{port}")
+    program = Program(tmp_path / "served", *arguments, *address)
+    program.until(lambda: program.turns >= 30, "some turns")
+    service.kill()
+    service = serve(tmp_path / "service", port)
+    assert program.wait() == 0, program.errors
+    assert plain.wait() == 0, plain.errors
+    service.kill()
+    tables = [contents(tmp_path / name / "traces.duckdb") for name in ("plain", "served")]
+    assert tables[0] == tables[1]
+
+
+@pytest.mark.extras
+def test_a_service_that_stays_away_ends_the_run_with_3(tmp_path: Path) -> None:
+    port = free_port()
+    service = serve(tmp_path / "service", port)
+    arguments = run_arguments(tmp_path, "--run-id", "away", pause=0.01)
+    arguments += ["--service-url", f"http://127.0.0.1:{port}"]
+    program = Program(tmp_path, *arguments)
+    program.until(lambda: program.turns >= 30, "some turns")
+    service.kill()
+    assert program.wait() == 3
+    assert "--resume away" in program.output
+    service = serve(tmp_path / "service", port)
+    again = Program(tmp_path, *arguments)
+    assert again.wait() == 0, again.errors
+    service.kill()
+    assert sessions(tmp_path / "traces.duckdb", "away") == 4

@@ -1,0 +1,227 @@
+"""Faults on request: seeded, independent of order, and what they say on the wire."""
+
+import http.client
+import json
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from assay.errors import UsageError
+from assay.serving import Fault, Faults, Limits, Running, Settings, running
+from assay.serving.faults import fate_of
+from assay.serving.limits import Gate
+
+from .calls import HELLO, Got, post
+
+LOST = "lost"
+
+
+def hello(number: int) -> dict[str, Any]:
+    return {**HELLO, "seed": number}
+
+
+def outcome(address: str, number: int) -> str:
+    """What a client sees of one call."""
+    try:
+        got = post(address, hello(number))
+    except (http.client.HTTPException, ConnectionError):
+        return LOST
+    return str(got.status) if got.status != 200 or is_completion(got) else "nonsense"
+
+
+def is_completion(got: Got) -> bool:
+    try:
+        return bool(json.loads(got.body)["choices"])
+    except (ValueError, LookupError):
+        return False
+
+
+def test_what_befalls_a_call_follows_from_seed_request_and_attempt() -> None:
+    faults = Faults(error_rate=0.3, cut_rate=0.3, jitter=1.0, seed=5)
+    fates = [fate_of(faults, b"%d" % i, 0) for i in range(50)]
+    assert [fate_of(faults, b"%d" % i, 0) for i in range(50)] == fates
+    others = Faults(error_rate=0.3, cut_rate=0.3, jitter=1.0, seed=6)
+    assert [fate_of(others, b"%d" % i, 0) for i in range(50)] != fates
+    assert [fate_of(faults, b"%d" % i, 1) for i in range(50)] != fates
+
+
+def test_every_fault_comes_as_often_as_it_should() -> None:
+    faults = Faults(
+        latency=1.0,
+        jitter=0.5,
+        late_seconds=9.0,
+        error_rate=0.1,
+        busy_rate=0.1,
+        cut_rate=0.1,
+        malformed_rate=0.1,
+        late_rate=0.1,
+    )
+    fates = [fate_of(faults, b"%d" % i, 0) for i in range(10_000)]
+    counts = Counter(fate.fault for fate in fates)
+    # A count is binomial with a mean of 1,000 and a deviation of 30.
+    assert all(850 < counts[fault] < 1150 for fault in Fault)
+    late = [fate.seconds for fate in fates if fate.fault is Fault.LATE]
+    others = [fate.seconds for fate in fates if fate.fault is not Fault.LATE]
+    assert 1.0 <= min(others) < 1.01
+    assert 1.49 < max(others) < 1.5
+    assert 10.0 <= min(late) < max(late) < 10.5
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"latency": -1.0},
+        {"latency": float("nan")},
+        {"jitter": 1e9},
+        {"error_rate": 1.5},
+        {"cut_rate": float("nan")},
+        {"error_rate": 0.6, "cut_rate": 0.6},
+    ],
+    ids=str,
+)
+def test_faults_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        Faults(**wrong)
+
+
+@pytest.fixture(scope="module")
+def faulty() -> Any:
+    faults = Faults(error_rate=0.2, busy_rate=0.1, cut_rate=0.2, malformed_rate=0.2, seed=1)
+    with running(Settings(port=0, faults=faults)) as server:
+        yield server
+
+
+def test_faults_do_not_depend_on_the_order_of_calls(faulty: Running) -> None:
+    faulty.reset()
+    numbers = list(range(120))
+    there = [outcome(faulty.address, number) for number in numbers]
+    counts = faulty.stats()["outcomes"]
+    faulty.reset()
+    with ThreadPoolExecutor(8) as threads:
+        back = [*threads.map(lambda n: outcome(faulty.address, n), numbers[::-1])]
+    assert back[::-1] == there
+    assert set(there) == {"200", "500", "502", "503", "429", LOST, "nonsense"}
+    again = faulty.stats()["outcomes"]
+    assert counts == again
+    assert counts["answered"] == there.count("200")
+    assert counts["cut"] == there.count(LOST)
+    assert counts["malformed"] == there.count("nonsense")
+    assert counts["busy"] == there.count("429")
+    assert counts["error"] == sum(one.startswith("50") for one in there)
+
+
+def test_a_request_that_is_tried_again_gets_through(faulty: Running) -> None:
+    faulty.reset()
+    for number in range(40):
+        assert any(outcome(faulty.address, number) == "200" for _ in range(30))
+    told = faulty.stats()
+    assert told["unique"] == 40
+    assert told["repeats"] == told["calls"] - 40
+    assert told["answered_again"] == 0
+
+
+def test_a_streamed_answer_has_faults_too() -> None:
+    def seen(address: str) -> tuple[bool, bytes]:
+        """Whether the stream came to an orderly end, and what came of it."""
+        try:
+            return True, post(address, {**HELLO, "stream": True}).body
+        except http.client.IncompleteRead as error:
+            return False, error.partial
+        except ConnectionError:
+            return False, b""
+
+    with running(Settings(port=0, faults=Faults(cut_rate=1.0))) as server:
+        ends = [seen(server.address) for _ in range(8)]
+        assert not any(whole for whole, _ in ends)
+        assert len({part for _, part in ends}) > 1
+    with running(Settings(port=0, faults=Faults(malformed_rate=1.0))) as server:
+        whole, stream = seen(server.address)
+        assert whole
+        assert not stream.endswith(b"[DONE]\n\n")
+        with pytest.raises(ValueError, match="Unterminated"):
+            json.loads(stream.strip().split(b"\n\n")[-1].removeprefix(b"data: "))
+
+
+def test_a_late_answer_is_a_right_one() -> None:
+    faults = Faults(late_rate=1.0, late_seconds=0.05)
+    with running(Settings(port=0, faults=faults)) as server:
+        assert is_completion(post(server.address, HELLO))
+        assert server.stats()["outcomes"]["late"] == 1
+
+
+def test_a_bucket_lets_in_what_it_holds_and_then_one_at_a_time() -> None:
+    gate = Gate(Limits(per_minute=60, burst=3))
+    for _ in range(3):
+        assert gate.refusal(100.0) is None
+        gate.enter(100.0)
+    refused = gate.refusal(100.0)
+    assert refused is not None
+    assert refused.seconds == pytest.approx(1.0)
+    assert gate.refusal(100.9) is not None
+    assert gate.refusal(100.0 + refused.seconds) is None
+    gate.enter(101.0)
+    assert gate.refusal(101.5) is not None
+    # After a long pause the bucket is full, and holds no more than before.
+    for _ in range(3):
+        assert gate.refusal(500.0) is None
+        gate.enter(500.0)
+    assert gate.refusal(500.0) is not None
+
+
+def test_in_a_minute_no_more_are_let_in_than_allowed() -> None:
+    gate = Gate(Limits(per_minute=300))
+    let_in = []
+    for tick in range(120_000):  # two minutes
+        if gate.refusal(tick / 1000) is None:
+            gate.enter(tick / 1000)
+            let_in.append(tick)
+    # Five at first, which a second is worth, and five a second from then on.
+    assert len([tick for tick in let_in if tick < 60_000]) in (304, 305)
+    assert len(let_in) in (604, 605)
+
+
+def test_a_call_too_many_is_told_when_to_come_again() -> None:
+    limits = Limits(per_minute=100)
+    with running(Settings(port=0, limits=limits)) as server:
+        first, second = (post(server.address, hello(number)) for number in range(2))
+        assert (first.status, second.status) == (200, 429)
+        wait = int(second.headers["retry-after-ms"])
+        assert 0 < wait <= 600
+        assert second.headers["retry-after"] == "1"
+        assert second.headers["x-ratelimit-limit-requests"] == "100"
+        assert second.headers["x-ratelimit-remaining-requests"] == "0"
+        error = json.loads(second.body)["error"]
+        assert (error["code"], error["type"]) == ("rate_limit_exceeded", "requests")
+        told = server.stats()
+        assert told["outcomes"]["rate_limited"] == 1
+        # What was turned away has no fate: that comes with the first attempt let in.
+        assert (told["unique"], told["repeats"]) == (1, 0)
+
+
+def test_no_more_calls_are_open_than_allowed_and_more_are_turned_away() -> None:
+    limits, faults = Limits(at_once=2), Faults(latency=0.4)
+    with (
+        running(Settings(port=0, limits=limits, faults=faults)) as server,
+        ThreadPoolExecutor(6) as threads,
+    ):
+        got = [*threads.map(lambda n: post(server.address, hello(n)), range(6))]
+        statuses = Counter(one.status for one in got)
+        told = server.stats()
+        assert statuses[200] == told["outcomes"]["answered"]
+        assert statuses[429] == told["outcomes"]["too_many"] > 0
+        assert told["max_in_flight"] == 2
+        for one in got:
+            if one.status == 429:
+                assert 0 < int(one.headers["retry-after-ms"]) <= 400
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"per_minute": 0}, {"at_once": -1}, {"burst": 3}, {"per_minute": 10**9}],
+    ids=str,
+)
+def test_limits_that_cannot_be_are_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(UsageError):
+        Limits(**wrong)
