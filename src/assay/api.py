@@ -10,18 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from assay._util.loops import run_apart
-from assay._util.names import unknown_name
 from assay.agents import BUILTIN_MODELS, make_builtin
-from assay.errors import ModelRejected, ServiceError, UsageError
+from assay.errors import ServiceError, UsageError
 from assay.metrics import DEFAULT_HOOKS, Hook, gather_hooks
+from assay.models import Budget, ModelPool, PaceChange, Price, load_registry
 from assay.rollouts import PreparedRun, RunConfig, RunResult, execute, prepare_run
+from assay.rollouts.spending import spent_so_far
 from assay.service.client import HttpClient, LocalClient, WorldClient
 from assay.service.worlds import Worlds
 from assay.traces.database import Database
+from assay.traces.records import LimitRecord
 from assay.trials import Event, Retries, Stop
 from assay.types import ChatModel
 
-__all__ = ["open", "prepare", "run", "run_prepared"]
+__all__ = ["chat_model", "open", "prepare", "run", "run_prepared"]
 
 _FOR_EVER = 1e9
 """Seconds."""
@@ -40,9 +42,14 @@ def prepare(
     prepared = prepare_run(
         settings, config, command=command, run_id=run_id, resume=resume, fresh=fresh
     )
-    for experiment in prepared.record.experiments:
-        _model(experiment.model)
-    _hooks(prepared.config)
+    chosen = prepared.config
+    pool = _pool(chosen, None if chosen.budget is None else Budget(chosen.budget))
+    try:
+        for experiment in prepared.record.experiments:
+            _model(experiment.model, chosen, pool)
+    finally:
+        pool.close()
+    _hooks(chosen)
     return prepared
 
 
@@ -95,16 +102,25 @@ def run_prepared(
     config = prepared.config
     if config.service_url is not None:
         run_apart(lambda: _check_service(config.service_url or "", config.service_timeout))
-    return execute(
-        prepared,
-        models={one.model: _model(one.model) for one in prepared.record.experiments},
-        make_worlds=lambda: _worlds(config),
-        hooks=_hooks(config),
-        retries=Retries(seed=config.seed),
-        listen=listen,
-        notice=notice,
-        stop=stop,
-    )
+    budget = None if config.budget is None else Budget(config.budget, spent_so_far(prepared))
+    pool = _pool(config, budget)
+    try:
+        return execute(
+            prepared,
+            models={
+                one.model: _model(one.model, config, pool)
+                for one in prepared.record.experiments
+            },
+            make_worlds=lambda: _worlds(config),
+            hooks=_hooks(config),
+            retries=Retries(seed=config.seed),
+            limits_seen=lambda: map(_limit, pool.history()),
+            listen=listen,
+            notice=notice,
+            stop=stop,
+        )
+    finally:
+        pool.close()
 
 
 def open(database: Path | str | None = None) -> Database:
@@ -112,10 +128,55 @@ def open(database: Path | str | None = None) -> Database:
     return Database(RunConfig().database if database is None else Path(database))
 
 
-def _model(name: str) -> ChatModel:
-    if name in BUILTIN_MODELS:
+def chat_model(name: str) -> ChatModel:
+    """A model by its name, built in or of a provider; close it after use."""
+    config = RunConfig()
+    return _model(name, config, _pool(config))
+
+
+def _model(name: str, config: RunConfig, pool: ModelPool) -> ChatModel:
+    # The user's own address answers under any name; baselines are played here.
+    if name in BUILTIN_MODELS and (
+        config.openai_base_url is None or name in config.extra_baselines
+    ):
         return make_builtin(name)
-    raise ModelRejected(unknown_name("model", name, BUILTIN_MODELS))
+    return pool.make(name)
+
+
+def _pool(config: RunConfig, budget: Budget | None = None) -> ModelPool:
+    return ModelPool(
+        load_registry(),
+        base_url=config.openai_base_url,
+        key=config.openai_api_key,
+        budget=budget,
+        price=_price(config.price),
+        max_connections=config.max_connections,
+        cache=config.cache,
+        seed=config.seed,
+    )
+
+
+def _price(text: str | None) -> Price | None:
+    if text is None:
+        return None
+    numbers = [float(part) for part in text.split("/")]
+    return Price(
+        input=numbers[0],
+        cached=numbers[1] if len(numbers) == 3 else None,
+        output=numbers[-1],
+    )
+
+
+def _limit(line: tuple[str, PaceChange]) -> LimitRecord:
+    provider, change = line
+    return LimitRecord(
+        provider=provider,
+        at=change.at,
+        connections=change.limit,
+        per_second=change.rate,
+        pause_s=change.pause_s,
+        reason=change.reason,
+    )
 
 
 def _worlds(config: RunConfig) -> WorldClient:

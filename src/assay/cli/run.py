@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 FAILED, BAD_USAGE, INFRASTRUCTURE, INTERRUPTED = 1, 2, 3, 130
-_WHICH = Group("Which run", sort_key=6)
+_WHICH = Group("Which run", sort_key=7)
 
 
 def run(
@@ -192,6 +192,8 @@ def _next_steps(prepared: "PreparedRun", result: "RunResult") -> Iterator[str]:
     yield ""
     if result.results_file is not None:
         yield f"Traces: {result.database}; results: {result.results_file}"
+    if result.stopped_by is not None:
+        yield f"Stopped: {result.stopped_by}"
     if result.status != "finished":
         yield f"Unfinished. Go on:   assay run --resume {result.run_id}{say_where}"
     if not result.episodes:

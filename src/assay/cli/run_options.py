@@ -12,7 +12,8 @@ _WHO = Group("Who plays, and what", sort_key=1)
 _HOW = Group("At once", sort_key=2)
 _AGENT = Group("How models are asked", sort_key=3)
 _LIMITS = Group("Limits of an episode", sort_key=4)
-_FILES = Group("Files and services", sort_key=5)
+_SPEND = Group("Providers and money", sort_key=5)
+_FILES = Group("Files and services", sort_key=6)
 
 
 @Parameter(name="*", show_default=False)
@@ -44,6 +45,17 @@ class RunOptions:
     """How many of them; 3 unless given."""
     max_concurrent_episodes: Annotated[int | None, Parameter(group=_HOW)] = None
     """Episodes open at the same time, at most; 1,000 unless given."""
+
+    budget: Annotated[float | None, Parameter(group=_SPEND)] = None
+    """Dollars that the whole run may spend; it stops there and can be resumed with more."""
+    price: Annotated[str | None, Parameter(group=_SPEND)] = None
+    """IN/OUT in dollars per million tokens, for models whose price is not known."""
+    max_connections: Annotated[int | None, Parameter(group=_SPEND)] = None
+    """Calls open at once for each provider, at most; it is found out unless given."""
+    cache: Annotated[Path | None, Parameter(group=_SPEND)] = None
+    """A file that keeps replies, for reruns of the same requests that cost nothing."""
+    openai_base_url: Annotated[str | None, Parameter(group=_SPEND)] = None
+    """Where models are asked that are OpenAI's or in no list, such as those of vLLM."""
 
     history: Annotated[int | None, Parameter(group=_AGENT)] = None
     """How many of its last turns a model sees; 8 unless given."""

@@ -217,7 +217,7 @@ def _notes(summaries: Sequence[ModelSummary], *, human: bool) -> Text:
     notes.append("Invalid = unknown + no effect; asleep and malformed are counted apart.")
     if any(one.baseline for one in summaries):
         notes.append(
-            "* a baseline on the same worlds with the same limits; models are not ranked with it."
+            "* a baseline on the same worlds with the same limits; ranked with no model."
         )
     if human:
         notes.append(HUMAN.note)

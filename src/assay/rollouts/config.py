@@ -109,6 +109,14 @@ class RunConfig:
     """Whether each episode is also written as a file."""
     save_detailed_results: bool = True
     """Whether the results file lists the episodes one by one."""
+    budget: float | None = None
+    """Dollars that the whole run may spend; None: no limit."""
+    price: str | None = None
+    """IN/OUT in dollars per million tokens, for models whose price is not known."""
+    max_connections: int | None = None
+    """Calls open at once for each provider, at most; None: as many as it takes."""
+    cache: Path | None = None
+    """A file with replies to requests that were asked before; None: ask anew."""
     openai_base_url: str | None = None
     """Where models of the OpenAI protocol are asked; None: where each is known to be."""
     openai_api_key: Secret | None = None

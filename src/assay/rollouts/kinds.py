@@ -27,6 +27,8 @@ __all__ = [
     "Label",
     "Location",
     "Names",
+    "OptionalLocation",
+    "Rates",
     "Real",
     "Whole",
     "World",
@@ -174,6 +176,39 @@ class Location:
             return Path(value).expanduser()
         except RuntimeError as error:
             raise ValueError("there is no such home folder") from error
+
+
+@dataclass(frozen=True, slots=True)
+class OptionalLocation:
+    """A path of something that need not exist; an empty one stands for none at all."""
+
+    allowed: str = "a path"
+
+    def read(self, value: Any) -> Path | None:
+        """The path, with a leading ~ resolved."""
+        return None if value == "" else Location().read(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What tokens cost, read and written; an empty text stands for none at all."""
+
+    allowed: str = (
+        "IN/OUT in dollars per million tokens, such as 0.15/0.60; a third number between "
+        "them is for cached tokens"
+    )
+
+    def read(self, value: Any) -> str | None:
+        """The numbers with a slash between them."""
+        if value == "":
+            return None
+        parts = value.split("/") if isinstance(value, str) else ()
+        if len(parts) not in (2, 3):
+            raise ValueError
+        numbers = [float(part) for part in parts]
+        if not all(0 <= number <= 1e6 for number in numbers):
+            raise ValueError
+        return str(value)
 
 
 @dataclass(frozen=True, slots=True)

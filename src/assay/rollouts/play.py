@@ -6,6 +6,7 @@ Receives models, worlds and a folder for journals; opens no database itself.
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from assay.errors import BudgetSpent
 from assay.metrics import Hook
 from assay.service.client import WorldClient
 from assay.trials import (
@@ -14,6 +15,7 @@ from assay.trials import (
     Event,
     GroupStop,
     GroupTally,
+    Interrupted,
     Limits,
     Plan,
     Retries,
@@ -44,6 +46,7 @@ async def play_all(
     limits: Limits,
     retries: Retries,
     done: Callable[[str], bool] = lambda _: False,
+    out_of_budget: Callable[[BudgetSpent], None] = lambda _: None,
     listen: Callable[[Event], None] = lambda _: None,
     stop: Stop | None = None,
 ) -> dict[str, GroupTally]:
@@ -60,6 +63,8 @@ async def play_all(
         limits: How many are open at once.
         retries: How infrastructure errors are tried again.
         done: Which sessions need not be played, by their ids.
+        out_of_budget: What to do when a call does not fit into the budget; such an episode
+            waits for the next attempt.
         listen: Who hears of progress.
         stop: How to stop early.
     """
@@ -76,7 +81,11 @@ async def play_all(
             stopping=context.asked_to_stop,
             progress=context.report,
         )
-        end = await episode.play()
+        try:
+            end = await episode.play()
+        except BudgetSpent as error:
+            out_of_budget(error)
+            raise Interrupted(str(error)) from error
         return Verdict(TrialState.RESULT, end.stop_reason, value=end)
 
     def hear(event: Event) -> None:
@@ -96,5 +105,7 @@ async def play_all(
 
 
 def _state_of(error: Exception) -> TrialState | None:
+    if isinstance(error, BudgetSpent):
+        return None
     sorted_as = classify(error)
     return None if isinstance(sorted_as, GroupStop) else sorted_as.state

@@ -5,20 +5,21 @@ command goes on from there. Receives models and worlds; chooses nothing itself.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from assay._util.loops import run_apart
-from assay.errors import JournalError, StoreBusy, StoreError, UsageError
+from assay.errors import BudgetSpent, JournalError, StoreBusy, StoreError, UsageError
 from assay.metrics import Hook
 from assay.service.client import WorldClient
 from assay.traces.folder import RunFolder
-from assay.traces.ingest import ensure_run, finish_run
+from assay.traces.ingest import ensure_run, finish_run, store_limits
 from assay.traces.intake import JournalDamaged, StoringFailed, WriterEvent
 from assay.traces.journal import read_journal, set_aside
 from assay.traces.load import load_outcomes, load_stored_run
 from assay.traces.queries import EpisodeRow, committed_sessions, episodes
+from assay.traces.records import LimitRecord
 from assay.traces.results import results_name, write_results
 from assay.traces.schema import RunStatus
 from assay.traces.store import Store
@@ -51,6 +52,8 @@ class RunResult:
     """Every episode that is stored, in model, episode order."""
     results_file: Path | None
     """Where the numbers are, as a file; None if the run was interrupted."""
+    stopped_by: str | None = None
+    """What stopped it, if it was not the user: the budget."""
 
     @property
     def started(self) -> dict[str, int]:
@@ -65,6 +68,7 @@ def execute(
     make_worlds: Callable[[], WorldClient],
     hooks: Sequence[type[Hook]],
     retries: Retries,
+    limits_seen: Callable[[], Iterable[LimitRecord]] = tuple,
     listen: Callable[[Event], None] = lambda _: None,
     notice: Callable[[str], None] = lambda _: None,
     stop: Stop | None = None,
@@ -77,12 +81,21 @@ def execute(
         make_worlds: Opens the worlds, inside the event loop that uses them.
         hooks: What watches each episode.
         retries: How infrastructure errors are tried again.
+        limits_seen: What providers allowed, asked at the end.
         listen: Who hears of progress.
         notice: Who hears of everything else, in sentences.
         stop: How to stop early.
     """
     config, record = prepared.config, prepared.record
     stop = stop or Stop()
+    trouble: list[str] = []
+
+    def out_of_budget(error: BudgetSpent) -> None:
+        # Every open episode finds out by itself; asking twice would cut them off.
+        if not trouble:
+            trouble.append(str(error))
+            stop.ask()
+
     _check_outputs(prepared)
     store = Store(
         config.database,
@@ -107,10 +120,12 @@ def execute(
                     retries=retries,
                     listen=listen,
                     stop=stop,
+                    out_of_budget=out_of_budget,
                 )
             )
             writer.drain()
-            return _conclude(prepared, folder, store, tallies, stop)
+            result = _conclude(prepared, folder, store, tallies, stop, limits_seen())
+            return replace(result, stopped_by=trouble[0] if trouble else None)
         except StoreBusy:
             if not stop.forced:
                 raise
@@ -206,6 +221,7 @@ async def _play(
     retries: Retries,
     listen: Callable[[Event], None],
     stop: Stop,
+    out_of_budget: Callable[[BudgetSpent], None],
 ) -> dict[str, GroupTally]:
     config = prepared.config
     limits = Limits(
@@ -225,6 +241,7 @@ async def _play(
                 limits=limits,
                 retries=retries,
                 done=done.__contains__,
+                out_of_budget=out_of_budget,
                 listen=listen,
                 stop=stop,
             )
@@ -239,6 +256,7 @@ def _conclude(
     store: Store,
     tallies: Mapping[str, GroupTally],
     stop: Stop,
+    limits_seen: Iterable[LimitRecord],
 ) -> RunResult:
     config, run_id = prepared.config, prepared.record.id
     complete = not folder.journals() and all(
@@ -251,6 +269,7 @@ def _conclude(
     with store.writing() as connection:
         ensure_run(connection, prepared.record)
         finish_run(connection, run_id, status, at=now)
+        store_limits(connection, run_id, limits_seen)
         rows = episodes(connection, run_id=run_id)
     name = None
     if not interrupted:

@@ -52,6 +52,14 @@ _HEAD: Final = """\
 #max_concurrent_models = 3
 # How many episodes are open at once: from 1 to 100000.
 #max_concurrent_episodes = 1000
+# Dollars that the whole run may spend; 0 means no limit.
+#budget = 0
+# What models cost whose price is not known, IN/OUT in dollars per million tokens; "" for none.
+#price = ""
+# Calls open at once for each provider, at most; 0 means as many as the provider takes.
+#max_connections = 0
+# A file that keeps replies for reruns of the same requests; "" for none.
+#cache = ""
 
 [agent]
 # How many of the last turns a model sees: from 1 to 100.

@@ -179,4 +179,5 @@ _CHOSEN = {
         f" OR t.hash IN ({_OF_SESSIONS.format('tools_hash')})"
     ),
     "outcomes": "t.trial_id IN (FROM chosen)",
+    "provider_limits": f"t.run_id IN ({_OF_SESSIONS.format('run_id')})",
 }

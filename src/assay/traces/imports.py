@@ -16,18 +16,14 @@ from .adopt import adopt_experiment, adopt_run
 from .ingest import Ingestion, transaction
 from .rows import SessionRows, session_rows
 from .schema import ASSAY_SOURCE
-from .sources import MAX_TRACE, Damaged, Found, TraceSource, read_sources, trace_files
+from .sources import Damaged, Found, TraceSource, read_sources
 from .store import Store
 from .totals import unverifiable_reason
 
 __all__ = [
-    "MAX_TRACE",
-    "Damaged",
     "ImportReport",
-    "TraceSource",
     "Unverifiable",
     "import_traces",
-    "trace_files",
 ]
 
 _BATCH: Final = 64

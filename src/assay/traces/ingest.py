@@ -6,15 +6,16 @@ all, which the sessions of a batch share. Takes an open connection that may writ
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import duckdb
 import pyarrow as pa
 
 from assay._util.canonical import canonical_json
 
-from .records import ExperimentRecord, RunRecord, SessionRecord
+from .records import ExperimentRecord, LimitRecord, RunRecord, SessionRecord
 from .rows import SessionRows, session_rows, to_table
 from .schema import ASSAY_SOURCE, SESSION_TABLES, RunStatus, table
 
@@ -23,6 +24,7 @@ __all__ = [
     "ensure_run",
     "finish_run",
     "ingest_session",
+    "store_limits",
     "transaction",
 ]
 
@@ -203,6 +205,23 @@ def _name(connection: duckdb.DuckDBPyConnection, base: str) -> str:
         count += 1
         name = f"{base} #{count}"
     return name
+
+
+def store_limits(
+    connection: duckdb.DuckDBPyConnection, run_id: str, records: Iterable[LimitRecord]
+) -> None:
+    """Store how the limits of providers changed in a run."""
+    rows = list(records)
+    columns: dict[str, list[Any]] = {
+        "run_id": [run_id] * len(rows),
+        "provider": [each.provider for each in rows],
+        "at": [round(each.at * 1_000_000) for each in rows],
+        "connections": [each.connections for each in rows],
+        "per_second": [each.per_second for each in rows],
+        "pause_s": [each.pause_s for each in rows],
+        "reason": [each.reason for each in rows],
+    }
+    _insert(connection, "provider_limits", to_table("provider_limits", columns))
 
 
 def finish_run(

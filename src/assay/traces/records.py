@@ -17,6 +17,7 @@ __all__ = [
     "ErrorRecord",
     "ExperimentRecord",
     "HookRecord",
+    "LimitRecord",
     "MessageRecord",
     "PlayedRecord",
     "RunRecord",
@@ -185,6 +186,19 @@ class EndRecord:
     """What it earned; empty unless it ended as a result."""
     error: ErrorRecord | None = None
     attempts: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitRecord:
+    """How many calls a provider was given at once, from some moment on."""
+
+    provider: str
+    at: float
+    connections: int
+    per_second: float | None
+    """Calls that may start; None for no limit."""
+    pause_s: float
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

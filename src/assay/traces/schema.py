@@ -359,6 +359,21 @@ OUTCOMES = Table(
     key=("trial_id", "metric"),
 )
 
+PROVIDER_LIMITS = Table(
+    "provider_limits",
+    "How many calls a provider was given at once, and why that changed.",
+    (
+        Column("run_id", Type.TEXT, "the run", required=True),
+        Column("provider", Type.TEXT, "whom it was about", required=True),
+        Column("at", Type.TIME, "when", required=True),
+        Column("connections", Type.INTEGER, "calls that could be open from then on"),
+        Column("per_second", Type.DOUBLE, "calls that could start; NULL for no limit"),
+        Column("pause_s", Type.DOUBLE, "seconds in which none started"),
+        Column("reason", Type.TEXT, "start, growth, rate_limit, overload, headers, …"),
+    ),
+    key=("run_id", "provider", "at"),
+)
+
 SESSION_TABLES = (SESSION_TIMESTEPS, EVENTS, MESSAGE_ROWS, HOOK_RESULTS)
 """The tables whose rows belong to one session and carry its `session_id`."""
 
@@ -369,6 +384,7 @@ TABLES = (
     *SESSION_TABLES,
     MESSAGE_BODIES,
     OUTCOMES,
+    PROVIDER_LIMITS,
 )
 """All tables, each after those it refers to."""
 

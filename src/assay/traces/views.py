@@ -223,5 +223,36 @@ TURNS = View(
     """,
 )
 
-VIEWS = (MESSAGES, EPISODES, MODEL_USAGE, ACHIEVEMENTS, TURNS)
+THROTTLING = View(
+    "throttling",
+    "A session that waited for its provider, and what the provider did meanwhile.",
+    (
+        ("session_id", "the session"),
+        ("experiment_id", "its experiment"),
+        ("model", "who played"),
+        ("provider", "who answered"),
+        ("calls", "calls of the session"),
+        ("waited_s", "seconds of waiting for turns and between attempts"),
+        ("retries", "attempts that did not succeed"),
+        ("rejections", "times the provider was given less while the session was played"),
+        ("fewest_connections", "the least it was given then; NULL if nothing changed"),
+    ),
+    """
+    SELECT c.session_id, s.experiment_id, s.subject, c.provider, c.calls, c.waited_s,
+           c.retries, count(l.at) FILTER (l.reason IN ('rate_limit', 'overload')),
+           min(l.connections)
+    FROM (
+        SELECT session_id, provider, count(*) AS calls, sum(waited_ms) / 1000 AS waited_s,
+               sum(retries)::BIGINT AS retries
+        FROM events WHERE event_type = 'cais' GROUP BY session_id, provider
+        HAVING sum(waited_ms) > 0
+    ) c
+    JOIN session_traces s USING (session_id)
+    LEFT JOIN provider_limits l ON l.run_id = s.run_id AND l.provider = c.provider
+         AND l.at BETWEEN s.created_at AND s.ended_at
+    GROUP BY ALL
+    """,
+)
+
+VIEWS = (MESSAGES, EPISODES, MODEL_USAGE, ACHIEVEMENTS, TURNS, THROTTLING)
 """All views."""

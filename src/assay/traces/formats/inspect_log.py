@@ -14,7 +14,7 @@ from assay._util.canonical import canonical_json, content_hash, derived_id
 from assay.errors import UsageError
 from assay.traces.records import CallRecord, EndRecord, ErrorRecord, PlayedRecord
 from assay.traces.totals import Imported
-from assay.types import TrialState, Usage
+from assay.types import TrialState
 
 from .foreign import (
     Conversation,
@@ -29,6 +29,7 @@ from .foreign import (
     blame,
 )
 from .inspect_messages import Pool, read_message
+from .inspect_scores import read_scores, read_usage
 from .trace import Trace
 
 __all__ = ["InspectLog", "is_inspect"]
@@ -36,7 +37,6 @@ __all__ = ["InspectLog", "is_inspect"]
 _REASON: Final = (
     "Inspect records what was said and scored, not the state of a world that could be replayed"
 )
-_LETTERS: Final = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
 _ERROR_TYPE: Final = re.compile(r"(\w{1,80})\(")
 _MAX_POSITIONS: Final = 5_000_000
 
@@ -150,7 +150,7 @@ class _Reading:
                 model=model,
                 provider=model.split("/")[0] if "/" in model else "unknown",
                 finish_reason=as_text(choice.get("stop_reason"), 200),
-                usage=_usage(as_mapping(output.get("usage"))),
+                usage=read_usage(as_mapping(output.get("usage"))),
                 cost_usd=as_number(as_mapping(output.get("usage")).get("total_cost")),
                 latency_s=_duration(output.get("time")),
                 retries=as_count(event.get("retries")),
@@ -212,7 +212,7 @@ class _Reading:
 
     def totals(self) -> dict[str, float | None]:
         """What is known of the whole: scores, and tokens if no call is recorded."""
-        scores = dict(_scores(as_mapping(self.sample.get("scores"))))
+        scores = dict(read_scores(as_mapping(self.sample.get("scores"))))
         totals: dict[str, float | None] = {}
         if "reward" in scores:
             totals["total_reward"] = scores["reward"]
@@ -221,7 +221,7 @@ class _Reading:
         if self.calls:
             return totals
         totals |= {"unknown_actions": 0, "cost_usd": self._cost()}
-        usages = [_usage(usage) for usage in self._usages()]
+        usages = [read_usage(usage) for usage in self._usages()]
         for column in ("prompt", "completion", "cached", "reasoning"):
             totals[f"{column}_tokens"] = sum(getattr(usage, column) for usage in usages)
         return totals
@@ -269,7 +269,7 @@ class _Reading:
         )
 
     def _outcomes(self) -> dict[str, float]:
-        usages = [call.usage for call in self.calls] or [_usage(u) for u in self._usages()]
+        usages = [call.usage for call in self.calls] or [read_usage(u) for u in self._usages()]
         asked = sum(len(each.asked) for each in self.played)
         outcomes = {
             "turns": float(len(self.played)),
@@ -281,7 +281,7 @@ class _Reading:
             outcomes["invalid_rate"] = unknown / asked
         if (cost := self._cost()) is not None:
             outcomes["cost_usd"] = cost
-        for name, value in _scores(as_mapping(self.sample.get("scores"))):
+        for name, value in read_scores(as_mapping(self.sample.get("scores"))):
             outcomes[name] = value
         return outcomes
 
@@ -297,42 +297,6 @@ def _solving(events: Any) -> Iterator[Mapping[str, Any]]:
             scoring = None
         elif kind == "model" and scoring is None and not found.get("error"):
             yield found
-
-
-def _scores(scores: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    taken: set[str] = set()
-    for scorer, score in scores.items():
-        value = as_mapping(score).get("value")
-        for name, each in value.items() if isinstance(value, dict) else ((scorer, value),):
-            number = _score(each)
-            if number is not None:
-                metric = as_name(name if name not in taken else f"{scorer}/{name}", scorer)
-                taken.add(name)
-                yield metric, number
-
-
-def _score(value: Any) -> float | None:
-    if not isinstance(value, str):
-        return as_number(value)
-    if value in _LETTERS:
-        return _LETTERS[value]
-    try:
-        return as_number(float(value[:40]))
-    except ValueError:
-        return None
-
-
-def _usage(usage: Mapping[str, Any]) -> Usage:
-    cached = as_count(usage.get("input_tokens_cache_read"))
-    written = as_count(usage.get("input_tokens_cache_write"))
-    # Inspect leaves out of `input_tokens` what was read from or written to a cache.
-    prompt = min(as_count(usage.get("input_tokens")) + cached + written, 2**31 - 1)
-    return Usage(
-        prompt=prompt,
-        completion=as_count(usage.get("output_tokens")),
-        cached=cached,
-        reasoning=as_count(usage.get("reasoning_tokens")),
-    )
 
 
 def _duration(value: Any) -> float:

@@ -1,0 +1,141 @@
+"""A cap on what all calls of a run may cost together.
+
+What is spent and what is reserved for open calls never exceed the cap together, as long as
+no call costs more than was reserved for it. Amounts are whole picodollars inside, so that a
+million small ones add up exactly.
+"""
+
+import asyncio
+import math
+from collections import deque
+
+from assay.errors import BudgetSpent, UsageError
+
+__all__ = ["Budget", "Reservation"]
+
+_PICO = 10**12
+
+
+class Reservation:
+    """Dollars that are set aside for one call, until `settle`."""
+
+    def __init__(self, budget: "Budget", amount: int) -> None:
+        self._budget, self._amount = budget, amount
+        self._open = True
+
+    @property
+    def usd(self) -> float:
+        """How much is set aside."""
+        return self._amount / _PICO
+
+    def settle(self, actual: float | None) -> None:
+        """Spend what the call cost and give back the rest; None spends all of it.
+
+        Only the first time counts.
+        """
+        if self._open:
+            self._open = False
+            spent = self._amount if actual is None else _whole(actual)
+            self._budget._settle(self._amount, spent)
+
+
+class Budget:
+    """What a run may spend; many calls share one.
+
+    A call that does not fit waits, first come, first served, while calls are open that may
+    give something back.
+    """
+
+    def __init__(self, cap_usd: float, spent: float = 0.0) -> None:
+        if not (math.isfinite(cap_usd) and cap_usd > 0):
+            raise UsageError(f"a budget of {cap_usd} dollars; it must be more than 0")
+        # Downwards: half a picodollar over the cap is over the cap.
+        self._cap = math.floor(cap_usd * _PICO)
+        self._spent = _whole(spent)
+        self._reserved = 0
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    @property
+    def cap_usd(self) -> float:
+        """The most that may be spent."""
+        return self._cap / _PICO
+
+    @property
+    def spent_usd(self) -> float:
+        """What calls that ended cost, or may have cost."""
+        return self._spent / _PICO
+
+    @property
+    def reserved_usd(self) -> float:
+        """What is set aside for open calls."""
+        return self._reserved / _PICO
+
+    async def reserve(self, upper_bound: float) -> Reservation:
+        """Set dollars aside for a call, or wait until that is possible.
+
+        Raises:
+            BudgetSpent: It does not fit, whatever open calls give back.
+        """
+        amount = _whole(upper_bound)
+        if not self._waiting and self._fits(amount):
+            self._take(amount)
+            return Reservation(self, amount)
+        if self._hopeless(amount):
+            raise self._refusal(amount)
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((amount, turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            # It may have been served in the very moment it was cancelled.
+            if turn.done() and not turn.cancelled() and turn.exception() is None:
+                self._settle(amount, 0)
+            else:
+                self._serve()
+            raise
+        return Reservation(self, amount)
+
+    def _fits(self, amount: int) -> bool:
+        return self._spent + self._reserved + amount <= self._cap
+
+    def _hopeless(self, amount: int) -> bool:
+        return self._spent + amount > self._cap
+
+    def _take(self, amount: int) -> None:
+        self._reserved += amount
+
+    def _settle(self, amount: int, spent: int) -> None:
+        self._reserved -= amount
+        self._spent += spent
+        self._serve()
+
+    def _serve(self) -> None:
+        while self._waiting:
+            amount, turn = self._waiting[0]
+            if turn.done():
+                self._waiting.popleft()
+            elif self._fits(amount):
+                self._waiting.popleft()
+                self._take(amount)
+                turn.set_result(None)
+            elif self._hopeless(amount):
+                self._waiting.popleft()
+                turn.set_exception(self._refusal(amount))
+            else:
+                return
+
+    def _refusal(self, amount: int) -> BudgetSpent:
+        return BudgetSpent(
+            f"the next call may cost {_dollars(amount)} and does not fit: "
+            f"{_dollars(self._spent)} of {_dollars(self._cap)} are spent; "
+            "resume the run with a larger --budget"
+        )
+
+
+def _whole(usd: float) -> int:
+    return math.ceil(usd * _PICO)
+
+
+def _dollars(amount: int) -> str:
+    usd = amount / _PICO
+    return f"${usd:.2f}" if usd >= 1 else f"${usd:.3g}"

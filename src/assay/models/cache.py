@@ -1,0 +1,157 @@
+"""Replies kept by what was asked, for reruns that cost nothing.
+
+A SQLite file, which several processes may share. A key has everything a reply depends on:
+the model, the messages, the tools, the settings, the seed and the replicate.
+"""
+
+import json
+import sqlite3
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from assay._util.canonical import canonical_json, content_hash
+from assay.errors import StoreError
+from assay.types import ChatModel, ChatReply, ChatRequest, Message, Usage
+
+__all__ = ["CachedModel", "ReplyCache", "request_key"]
+
+T = TypeVar("T")
+_PATIENCE = 30.0
+"""Seconds to wait for another process that writes."""
+
+
+def request_key(request: ChatRequest, replicate: int = 0) -> str:
+    """The name of everything a reply depends on."""
+    return content_hash(
+        canonical_json(
+            [
+                request.model,
+                [message.hash for message in request.messages],
+                request.tools.hash,
+                request.temperature,
+                request.max_tokens,
+                request.seed,
+                replicate,
+            ]
+        )
+    )
+
+
+class ReplyCache:
+    """Replies by request.
+
+    Raises:
+        StoreError: The file cannot be used.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self._path = Path(path)
+        self._file = self._guard(self._open)
+
+    def get(self, request: ChatRequest, replicate: int = 0) -> ChatReply | None:
+        """The reply to a request that was asked before, with what it cost then."""
+        key = request_key(request, replicate)
+        query = "SELECT reply FROM replies WHERE key = ?"
+        row = self._guard(lambda: self._file.execute(query, (key,)).fetchone())
+        return None if row is None else _decode(row[0])
+
+    def put(self, request: ChatRequest, reply: ChatReply, replicate: int = 0) -> None:
+        """Keep a reply; the first one to a request stays."""
+        row = (request_key(request, replicate), request.model, _encode(reply))
+        insert = "INSERT OR IGNORE INTO replies (key, model, reply) VALUES (?, ?, ?)"
+        self._guard(lambda: self._file.execute(insert, row))
+
+    def __len__(self) -> int:
+        count = "SELECT count(*) FROM replies"
+        return int(self._guard(lambda: self._file.execute(count).fetchone())[0])
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _open(self) -> sqlite3.Connection:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        file = sqlite3.connect(
+            self._path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False
+        )
+        try:
+            # A reply that is lost with the machine is only asked for again.
+            file.execute("PRAGMA journal_mode = WAL")
+            file.execute("PRAGMA synchronous = OFF")
+            file.execute(
+                "CREATE TABLE IF NOT EXISTS replies "
+                "(key TEXT PRIMARY KEY, model TEXT NOT NULL, reply TEXT NOT NULL) WITHOUT ROWID"
+            )
+        except BaseException:
+            file.close()
+            raise
+        return file
+
+    def _guard(self, do: Callable[[], T]) -> T:
+        try:
+            return do()
+        except (sqlite3.Error, OSError) as error:
+            raise StoreError(
+                f"cannot use the cache of replies {str(self._path)!r}: {error}; "
+                "name another file, or remove this one"
+            ) from error
+
+
+class CachedModel:
+    """A `ChatModel` that asks another one only what was never asked before.
+
+    What comes from the cache cost nothing and took no time.
+    """
+
+    def __init__(self, model: ChatModel, cache: ReplyCache, *, replicate: int = 0) -> None:
+        self.name, self.provider = model.name, model.provider
+        self._model, self._cache, self._replicate = model, cache, replicate
+
+    async def reply(self, request: ChatRequest) -> ChatReply:
+        """Answer one request."""
+        kept = self._cache.get(request, self._replicate)
+        if kept is not None:
+            return replace(kept, cost_usd=0.0, latency_s=0.0, waited_s=0.0, retries=0)
+        reply = await self._model.reply(request)
+        self._cache.put(request, reply, self._replicate)
+        return reply
+
+    async def close(self) -> None:
+        """Let go of the other model; the cache stays open for others."""
+        await self._model.close()
+
+
+def _encode(reply: ChatReply) -> str:
+    fields: dict[str, Any] = {
+        "message": reply.message.value,
+        "finish_reason": reply.finish_reason,
+        "usage": asdict(reply.usage),
+        "cost_usd": reply.cost_usd,
+        "latency_s": reply.latency_s,
+    }
+    return canonical_json(fields).decode()
+
+
+def _decode(text: str) -> ChatReply:
+    fields = json.loads(text)
+    return ChatReply(
+        message=Message(fields["message"]),
+        finish_reason=fields["finish_reason"],
+        usage=Usage(**fields["usage"]),
+        cost_usd=fields["cost_usd"],
+        latency_s=fields["latency_s"],
+    )

@@ -1,0 +1,307 @@
+"""A chat model behind HTTP: asked in turn, within the budget, and again where that may help.
+
+Every attempt waits for its turn and sets aside what it may cost. The key is sent and goes
+nowhere else: not into messages, exceptions or what a model is shown as.
+"""
+
+import asyncio
+import random
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from assay._util.redact import redact
+from assay._util.secret import Secret
+from assay._util.text import printable
+from assay.errors import AssayError, ModelRefused, ModelRejected, ModelUnavailable
+from assay.types import ChatReply, ChatRequest, Message, Usage
+
+from .access import find_base_url
+from .allowance import read_allowance
+from .budget import Budget, Reservation
+from .connections import Connections
+from .cost import cost, upper_bound
+from .faults import Fault, FaultKind, failed_generation, fault_of_exception, fault_of_status
+from .pace import Pace, Turn
+from .registry import ModelEntry, Price
+from .retries import CallRetries
+from .wire import Malformed, RequestWriter, WireReply, embedded_error, read_reply
+
+if TYPE_CHECKING:
+    import httpx2
+    from openai import AsyncOpenAI
+
+__all__ = ["RemoteModel"]
+
+_CONNECT_TIMEOUT = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    status: int
+    headers: "httpx2.Headers"
+    body: bytes
+
+
+class RemoteModel:
+    """A `ChatModel` of a provider.
+
+    Args:
+        entry: The model.
+        key: What to show the provider; None if it asks for nothing.
+        base_url: Where the provider is, if not where its row and the environment say.
+        pace: The turns of this provider and key; shared by its models.
+        budget: What the run may spend; None for no limit.
+        price: What tokens cost, if not what the entry says.
+        timeout: Seconds for one attempt.
+        retries: How patient a call is.
+        http: Connections that models share.
+        seed: For the random part of waits.
+
+    Raises:
+        ModelRejected: There is a budget and no price.
+    """
+
+    def __init__(
+        self,
+        entry: ModelEntry,
+        *,
+        key: Secret | str | None,
+        base_url: str | None = None,
+        pace: Pace | None = None,
+        budget: Budget | None = None,
+        price: Price | None = None,
+        timeout: float = 120.0,
+        retries: CallRetries | None = None,
+        http: Connections | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.name = entry.name
+        self.provider = entry.provider.name
+        self._base_url = (base_url or find_base_url(entry.provider)).rstrip("/")
+        self._key = key.reveal() if isinstance(key, Secret) else key
+        self._price = price or entry.price
+        if budget is not None and self._price is None:
+            raise ModelRejected(
+                f"model {entry.name!r} has no known price, which a budget needs; "
+                "give --price IN/OUT, in dollars per million tokens"
+            )
+        self._pace = pace or Pace(per_minute=entry.requests_per_minute)
+        self._budget, self._timeout = budget, timeout
+        self._retries = retries or CallRetries()
+        self._writer = RequestWriter(entry)
+        self._jitter = random.Random(f"{seed} {entry.name}")
+        self._connections = http or Connections()
+        self._connections.join()
+        self._joined = True
+        self._options: Any = {}
+        self._api: tuple[AsyncOpenAI, httpx2.AsyncClient] | None = None
+
+    def __repr__(self) -> str:
+        return f"RemoteModel({self.name!r} at {self.provider})"
+
+    @property
+    def pace(self) -> Pace:
+        """The turns it waits for; its history says when the provider slowed it down."""
+        return self._pace
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        self._api = None
+        if self._joined:
+            self._joined = False
+            await self._connections.leave()
+
+    async def reply(self, request: ChatRequest) -> ChatReply:
+        """Answer one request, after as many attempts as patience allows.
+
+        Raises:
+            ModelRefused: The model will not answer, or the request is too long for it.
+            ModelUnavailable: Patience ended; `kind` says with what.
+            ModelRejected: No request to this model can succeed.
+            BudgetSpent: The call does not fit into the budget.
+        """
+        began = time.perf_counter()
+        call = _Call(request, self._writer.write(request))
+        while True:
+            async with self._pace.turn(again=call.attempts > 0) as turn:
+                outcome = await self._attempt(call, turn)
+            if isinstance(outcome, ChatReply):
+                waited = max(0.0, time.perf_counter() - began - outcome.latency_s)
+                return replace(outcome, waited_s=waited, retries=call.attempts)
+            if isinstance(outcome, AssayError):
+                raise outcome
+            call.attempts += 1
+            await self._back_off(call, outcome)
+
+    async def _attempt(self, call: "_Call", turn: Turn) -> ChatReply | Fault | AssayError:
+        reservation = await self._reserve(call)
+        begun = time.perf_counter()
+        try:
+            answer = await self._send(call.body)
+            seconds = time.perf_counter() - begun
+            outcome = answer if isinstance(answer, Fault) else self._judge(answer, call)
+        except BaseException:
+            # It was cut off here, and may have been heard there.
+            _settle(reservation, None)
+            raise
+        if isinstance(outcome, Fault):
+            call.failed_s = seconds if outcome.kind is FaultKind.TIMEOUT else 0.0
+            _settle(reservation, None if outcome.billed else 0.0)
+            _tell(turn, outcome)
+            return outcome
+        allowance = None if isinstance(answer, Fault) else read_allowance(answer.headers)
+        turn.done(allowance)
+        if isinstance(outcome, AssayError):
+            _settle(reservation, 0.0)
+            return outcome
+        return self._accept(outcome, call, reservation, seconds)
+
+    async def _reserve(self, call: "_Call") -> Reservation | None:
+        if self._budget is None or self._price is None:
+            return None
+        if call.bound is None:
+            call.bound = upper_bound(call.request, self._price)
+        return await self._budget.reserve(call.bound)
+
+    def _accept(
+        self, reply: WireReply, call: "_Call", reservation: Reservation | None, seconds: float
+    ) -> ChatReply | AssayError:
+        dollars = self._dollars(reply.usage, call)
+        _settle(reservation, dollars)
+        if reply.refusal is not None:
+            words = printable(self._clean(reply.refusal)[:400])
+            return ModelRefused(f"model {self.name!r} refused: {words}")
+        return ChatReply(
+            message=reply.message,
+            finish_reason=reply.finish_reason,
+            usage=reply.usage or Usage(),
+            cost_usd=dollars,
+            latency_s=seconds,
+        )
+
+    def _dollars(self, usage: Usage | None, call: "_Call") -> float | None:
+        """What a reply cost; the most it can have cost, if the provider does not say."""
+        if self._price is None:
+            return None
+        if usage is not None and (dollars := cost(usage, self._price)) is not None:
+            return dollars
+        return call.bound
+
+    def _judge(self, answer: _Answer, call: "_Call") -> WireReply | Fault | AssayError:
+        status, body = answer.status, answer.body
+        said = failed_generation(status, body)
+        if said is not None:
+            content = {"role": "assistant", "content": self._clean(said)}
+            return WireReply(Message(content), "stop", None)
+        if 200 <= status < 300:
+            last = call.request.messages[-1].hash if call.request.messages else ""
+            try:
+                return read_reply(body, after=last, clean=self._clean)
+            except Malformed as error:
+                message = f"{self._who} sent a malformed reply: {error}"
+            late = embedded_error(body)
+            if late is None:
+                return Fault(FaultKind.MALFORMED, message, billed=True)
+            status = late
+        return fault_of_status(status, answer.headers, body, who=self._who, clean=self._clean)
+
+    async def _send(self, body: bytes) -> "_Answer | Fault":
+        import httpx2
+        from openai import APIStatusError, OpenAIError
+
+        client = self._client()
+        try:
+            async with asyncio.timeout(self._timeout):
+                response = await client.post(
+                    "/chat/completions",
+                    cast_to=httpx2.Response,
+                    content=body,
+                    options=self._options,
+                )
+        except APIStatusError as error:
+            response = error.response
+        except (OpenAIError, OSError, httpx2.HTTPError) as error:
+            return fault_of_exception(error, self._who, self._timeout)
+        return _Answer(response.status_code, response.headers, response.content)
+
+    def _client(self) -> "AsyncOpenAI":
+        http = self._connections.http()
+        if self._api is None or self._api[1] is not http:
+            self._api = (self._make(http), http)
+        return self._api[0]
+
+    def _make(self, http: "httpx2.AsyncClient") -> "AsyncOpenAI":
+        import httpx2
+        from openai import AsyncOpenAI, Omit
+
+        headers: dict[str, Any] = {}
+        if self.provider != "openai":
+            # They come from the environment, and are nobody else's business.
+            headers = {"OpenAI-Organization": Omit(), "OpenAI-Project": Omit()}
+        if self._key is None:
+            self._options = {"headers": {"Authorization": Omit()}}
+        timeout = httpx2.Timeout(self._timeout, connect=min(_CONNECT_TIMEOUT, self._timeout))
+        return AsyncOpenAI(
+            # Never left out: the key of OpenAI would be taken from the environment instead.
+            api_key=self._key or "none",
+            admin_api_key="none",
+            base_url=self._base_url,
+            max_retries=0,
+            timeout=timeout,
+            default_headers=headers,
+            http_client=http,
+        )
+
+    async def _back_off(self, call: "_Call", fault: Fault) -> None:
+        wait = self._retries.wait(call.attempts - 1, self._jitter)
+        call.used += wait + call.failed_s
+        if call.used > self._retries.patience:
+            raise ModelUnavailable(
+                f"model {self.name!r} could not be asked in {call.attempts} attempts; "
+                f"the last time {fault.message}",
+                kind=str(fault.kind),
+            )
+        if fault.retry_after is not None and fault.kind not in _PACED:
+            wait = max(wait, fault.retry_after)
+        await asyncio.sleep(wait)
+
+    def _clean(self, text: str) -> str:
+        return redact(text, (self._key,)) if self._key else text
+
+    @property
+    def _who(self) -> str:
+        return f"{self.provider} (for {self.name!r})"
+
+
+_PACED = (FaultKind.RATE_LIMIT, FaultKind.OVERLOAD)
+"""Faults after which the pace waits, for all calls together."""
+
+
+@dataclass(slots=True)
+class _Call:
+    """What is known of a call while it is tried."""
+
+    request: ChatRequest
+    body: bytes
+    bound: float | None = None
+    attempts: int = 0
+    used: float = 0.0
+    """Patience, in seconds."""
+    failed_s: float = 0.0
+    """Seconds the last attempt took, where that counts."""
+
+
+def _settle(reservation: Reservation | None, dollars: float | None) -> None:
+    if reservation is not None:
+        reservation.settle(dollars)
+
+
+def _tell(turn: Turn, fault: Fault) -> None:
+    match fault.kind:
+        case FaultKind.RATE_LIMIT:
+            turn.throttled(fault.retry_after)
+        case FaultKind.OVERLOAD:
+            turn.overloaded(fault.retry_after)
+        case _:
+            turn.failed()

@@ -1,0 +1,104 @@
+"""The models of a run, which share what there is once: connections, turns and a budget."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from assay._util.secret import Secret
+from assay.types import ChatModel
+
+from .access import find_base_url, find_key
+from .budget import Budget
+from .cache import CachedModel, ReplyCache
+from .client import RemoteModel
+from .connections import Connections
+from .pace import Pace, PaceChange
+from .registry import ModelEntry, Price, Provider, Registry
+
+__all__ = ["ELSEWHERE", "ModelPool"]
+
+ELSEWHERE = Provider(name="custom", key_variable="OPENAI_API_KEY", key_optional=True)
+"""Whoever answers at an address of the user's own."""
+
+
+class ModelPool:
+    """Makes models of providers.
+
+    Args:
+        registry: Which models there are.
+        base_url: Where models of OpenAI, and models that no row knows, are asked instead.
+        key: The key for that address.
+        budget: What all of them may spend together.
+        price: What a model without a known price costs.
+        max_connections: Calls open at once for each provider, at most.
+        cache: A file with replies to requests that were asked before.
+        seed: For the random part of waits.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        *,
+        base_url: str | None = None,
+        key: Secret | None = None,
+        budget: Budget | None = None,
+        price: Price | None = None,
+        max_connections: int | None = None,
+        cache: Path | None = None,
+        seed: int = 0,
+    ) -> None:
+        self._registry = registry
+        self._base_url, self._key = base_url, key
+        self._budget, self._price = budget, price
+        self._max_connections = max_connections
+        self._cache = None if cache is None else ReplyCache(cache)
+        self._seed = seed
+        self._connections = Connections()
+        self._paces: dict[str, Pace] = {}
+
+    def entry(self, name: str) -> ModelEntry:
+        """The row of a name; one that can be asked, as far as that is known.
+
+        Raises:
+            ModelRejected: There is no such model, it is gone, or its key is missing.
+        """
+        if self._base_url is not None:
+            known = self._registry.entries.get(name)
+            if known is None or known.provider.name == "openai":
+                provider = known.provider if known else ELSEWHERE
+                return known or ModelEntry(name=name, provider=provider, remote_name=name)
+        entry = self._registry.resolve(name)
+        entry.check_callable()
+        find_key(entry.provider)
+        find_base_url(entry.provider)
+        return entry
+
+    def make(self, name: str) -> ChatModel:
+        """A model by its name; close it when the run is over."""
+        entry = self.entry(name)
+        own = self._base_url is not None and entry.provider.name in ("openai", ELSEWHERE.name)
+        pace = self._paces.setdefault(
+            entry.provider.name,
+            Pace(self._max_connections, per_minute=entry.requests_per_minute),
+        )
+        model = RemoteModel(
+            entry,
+            key=(self._key if own else None) or find_key(entry.provider),
+            base_url=self._base_url if own else None,
+            pace=pace,
+            budget=self._budget,
+            price=entry.price or self._price,
+            http=self._connections,
+            seed=self._seed,
+        )
+        return model if self._cache is None else CachedModel(model, self._cache)
+
+    def history(self) -> Iterator[tuple[str, PaceChange]]:
+        """How the limits of each provider changed, the latest last."""
+        for provider, pace in self._paces.items():
+            for change in pace.history:
+                yield provider, change
+
+    def close(self) -> None:
+        """Close the cache; models are closed by who made them."""
+        if self._cache is not None:
+            self._cache.close()

@@ -1,0 +1,35 @@
+"""What a run has cost so far, from its journals and its database."""
+
+from contextlib import suppress
+
+from assay.errors import JournalError, UsageError
+from assay.traces.journal import read_journal
+from assay.traces.store import Store
+
+from .prepare import PreparedRun
+
+__all__ = ["spent_so_far"]
+
+
+def spent_so_far(prepared: PreparedRun) -> float:
+    """Dollars of all calls of an unfinished run; 0 for a new one."""
+    folder = prepared.resumed
+    if folder is None:
+        return 0.0
+    dollars = 0.0
+    journaled = []
+    for path in folder.journals():
+        with suppress(JournalError):
+            session = read_journal(path)
+            journaled.append(session.header.session_id)
+            dollars += sum(call.cost_usd or 0.0 for call in session.calls)
+    # Without a database nothing was stored yet.
+    with suppress(UsageError), Store(prepared.config.database).reading() as connection:
+        row = connection.execute(
+            "SELECT coalesce(sum(v.cost), 0)"
+            " FROM events v JOIN session_traces s USING (session_id)"
+            " WHERE s.run_id = ? AND NOT list_contains(?::VARCHAR[], s.session_id)",
+            [prepared.record.id, journaled],
+        ).fetchone()
+        dollars += float(row[0]) if row else 0.0
+    return dollars
