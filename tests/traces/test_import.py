@@ -7,7 +7,8 @@ import pytest
 
 from assay.errors import UsageError
 from assay.traces.export import ExportFormat, export_sessions
-from assay.traces.imports import ImportReport, import_traces, trace_files
+from assay.traces.imports import ImportReport, import_traces
+from assay.traces.sources import trace_files
 from assay.traces.store import Store
 from assay.types import TrialState
 

@@ -8,7 +8,8 @@ import pytest
 
 from assay.errors import UsageError
 from assay.traces.formats import parse_trace
-from assay.traces.imports import import_traces, trace_files
+from assay.traces.imports import import_traces
+from assay.traces.sources import trace_files
 from assay.traces.store import Store
 from assay.traces.trace_folder import check_trace_folder, read_index, write_trace_folder
 
