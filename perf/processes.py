@@ -9,13 +9,25 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-__all__ = ["PEERS_PYTHON", "ROOT", "PeerFailed", "ask", "wall_time"]
+__all__ = [
+    "INSPECT_PYTHON",
+    "PEERS_PYTHON",
+    "ROOT",
+    "PeerFailed",
+    "ask",
+    "figures",
+    "wall_time",
+]
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PEERS_PYTHON: Final = Path(
     os.environ.get("ASSAY_PEERS_PYTHON") or ROOT / ".venv-peers" / "bin" / "python"
 )
 """The Python that has Craftax; `make install-peers` makes it."""
+INSPECT_PYTHON: Final = Path(
+    os.environ.get("ASSAY_INSPECT_PYTHON") or ROOT / ".venv-inspect" / "bin" / "python"
+)
+"""The Python that has Inspect AI; `make install-peers` makes it."""
 
 _SCRIPTS: Final = Path(__file__).resolve().parent / "peers"
 
@@ -40,6 +52,19 @@ def ask(
         raise PeerFailed(f"{script} answered {output[-200:]!r} instead of seconds") from None
 
 
+def figures(
+    module: str, *arguments: str, python: Path | str = sys.executable, timeout: float
+) -> dict[str, float]:
+    """What a module of `perf` measured in a fresh process, by name."""
+    command = [str(python), "-m", module, *arguments]
+    output = _run(command, {"PYTHONPATH": str(ROOT)}, timeout)
+    try:
+        answer = json.loads(output.splitlines()[-1])
+        return {name: float(value) for name, value in answer.items()}
+    except (IndexError, AttributeError, TypeError, ValueError):
+        raise PeerFailed(f"{module} answered {output[-200:]!r} instead of figures") from None
+
+
 def wall_time(code: str, environment: Mapping[str, str], timeout: float) -> float:
     """How long a fresh Python takes from its start to its end to run a line of code."""
     started = time.perf_counter()
@@ -48,7 +73,7 @@ def wall_time(code: str, environment: Mapping[str, str], timeout: float) -> floa
 
 
 def _run(command: Sequence[str], environment: Mapping[str, str] | None, timeout: float) -> str:
-    name = Path(command[1]).name if command[1] != "-c" else command[2]
+    name = command[2] if command[1] in ("-c", "-m") else Path(command[1]).name
     try:
         done = subprocess.run(
             command,

@@ -32,7 +32,8 @@ def print_results(results: Sequence[tuple[Topic, list[Row]]]) -> None:
 
 def _print_table(console: Console, results: Sequence[tuple[Topic, list[Row]]]) -> None:
     table = Table(
-        box=box.SIMPLE_HEAD, title="how many times quicker than the peer; medians of the rounds"
+        box=box.SIMPLE_HEAD,
+        title="how many times quicker or smaller than the peer; medians of the rounds",
     )
     for heading in _HEADINGS:
         right = heading in ("ratio", "spread", "rounds", "target")
@@ -54,19 +55,26 @@ def _print_plain(results: Sequence[tuple[Topic, list[Row]]]) -> None:
 
 
 def _cells(topic: Topic, row: Row) -> tuple[str, ...]:
-    target = f">= {row.target:,.0f}x" if row.target is not None else "-"
+    target = _target(row)
+    peer_unit = row.peer_unit or ("step" if row.cost else topic.unit)
     if row.problem is not None:
         return (row.what, "-", row.against, f"none: {row.problem}", "-", "0", target, "-")
     return (
         row.what,
-        _duration(row.ours_seconds, topic.unit),
-        f"{row.against}: {_duration(row.peer_seconds, 'step' if row.cost else topic.unit)}",
+        _amount(topic, row.ours_values, topic.unit),
+        f"{row.against}: {_amount(topic, row.peer_values, peer_unit)}",
         _ratio(row.median, row.cost),
         f"{_number(min(row.ratios))}-{_number(max(row.ratios))}",
         str(len(row.ratios)),
         target,
         {True: "yes", False: "no", None: "-"}[row.met],
     )
+
+
+def _target(row: Row) -> str:
+    if row.most is not None:
+        return f"<= {row.most:g}x"
+    return f">= {row.target:,.0f}x" if row.target is not None else "-"
 
 
 def _ratio(value: float, cost: str | None) -> str:
@@ -77,8 +85,17 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _duration(seconds: Sequence[float], unit: str) -> str:
-    median = statistics.median(seconds)
+def _amount(topic: Topic, values: Sequence[float], unit: str) -> str:
+    median = statistics.median(values)
+    if topic.in_bytes:
+        for size, name in ((2**20, "MB"), (2**10, "KB")):
+            if median >= size:
+                return f"{median / size:.3g} {name}/{unit}"
+        return f"{median:.3g} B/{unit}"
+    return _duration(median, unit)
+
+
+def _duration(median: float, unit: str) -> str:
     for scale, name in ((1, "s"), (1e3, "ms"), (1e6, "us")):
         if median * scale >= 1:
             return f"{median * scale:.3g} {name}/{unit}"
@@ -87,14 +104,25 @@ def _duration(seconds: Sequence[float], unit: str) -> str:
 
 def verdict(results: Sequence[tuple[Topic, list[Row]]]) -> str:
     """How many targets are met, in one line."""
-    rows = [row for _, rows in results for row in rows if row.target is not None]
+    aimed = [
+        (topic, row)
+        for topic, rows in results
+        for row in rows
+        if row.target is not None or row.most is not None
+    ]
+    rows = [row for _, row in aimed]
     judged = [row for row in rows if row.met is not None]
     line = f"targets met: {sum(row.met is True for row in judged)} of {len(judged)}"
-    if judged and min(len(row.ratios) for row in judged) < 10:
-        line += " (fewer than ten rounds: no verdict)"
+    if any(row in judged and len(row.ratios) < _enough(topic) for topic, row in aimed):
+        line += " (too few rounds: no verdict)"
     if len(judged) < len(rows):
         line += f"; not measured: {', '.join(row.name for row in rows if row.met is None)}"
     return line
+
+
+def _enough(topic: Topic) -> int:
+    """How many rounds a verdict takes."""
+    return min(10, topic.rounds_at_most or 10)
 
 
 def as_json(topic: Topic, row: Row) -> dict[str, Any]:
@@ -106,14 +134,16 @@ def as_json(topic: Topic, row: Row) -> dict[str, Any]:
         "what": row.what,
         "unit": topic.unit,
         "peer": row.against,
-        "ratio_is": f"cost in {row.cost}" if row.cost else "times quicker than the peer",
+        "values_are": "bytes" if topic.in_bytes else "seconds",
+        "ratio_is": f"cost in {row.cost}" if row.cost else "peer over ours",
         "ratio_median": row.median if measured else None,
         "ratio_min": min(row.ratios) if measured else None,
         "ratio_max": max(row.ratios) if measured else None,
         "ratios": row.ratios,
-        "ours_seconds": row.ours_seconds,
-        "peer_seconds": row.peer_seconds,
+        "ours_values": row.ours_values,
+        "peer_values": row.peer_values,
         "target": row.target,
+        "most": row.most,
         "met": row.met,
         "problem": row.problem,
     }

@@ -7,15 +7,18 @@ from . import (
     rows_batches,
     rows_doors,
     rows_looks,
+    rows_queries,
     rows_resets,
+    rows_runs,
     rows_service,
     rows_starts,
     rows_states,
     rows_steps,
+    rows_store,
     rows_text,
 )
 from .measure import Row, Topic
-from .processes import PEERS_PYTHON
+from .processes import INSPECT_PYTHON, PEERS_PYTHON
 
 __all__ = ["TOPICS", "choose", "unavailable"]
 
@@ -32,6 +35,13 @@ TOPICS: Final = (
     rows_doors.EXPERT,
     rows_starts.FIRST,
     rows_starts.SECOND,
+    rows_runs.TOPIC,
+    rows_runs.OPEN,
+    rows_runs.MEMORY,
+    rows_runs.MANY,
+    rows_store.TOPIC,
+    rows_store.SIZE,
+    rows_queries.TOPIC,
 )
 
 
@@ -50,10 +60,15 @@ def choose(names: Sequence[str]) -> list[tuple[Topic, list[Row]]]:
 
 def unavailable(no_peers: bool) -> dict[str, str]:
     """The sides that cannot be measured, with the reason."""
-    if no_peers:
-        reason = "skipped by --no-peers"
-    elif not PEERS_PYTHON.exists():
-        reason = "skipped, Craftax is not there: make install-peers"
-    else:
-        return {}
-    return dict.fromkeys(rows_batches.CRAFTAX_SIDES, reason)
+    groups = (
+        ("Craftax", PEERS_PYTHON, rows_batches.CRAFTAX_SIDES),
+        ("Inspect AI", INSPECT_PYTHON, rows_runs.INSPECT_SIDES),
+    )
+    missing: dict[str, str] = {}
+    for name, python, sides in groups:
+        if no_peers:
+            missing |= dict.fromkeys(sides, "skipped by --no-peers")
+        elif not python.exists():
+            reason = f"skipped, {name} is not there: make install-peers"
+            missing |= dict.fromkeys(sides, reason)
+    return missing

@@ -121,7 +121,7 @@ async def providing(*script: Say, port: int = 0) -> AsyncIterator[Provided]:
         for listener in server.servers:
             listener.close()
         for connection in list(server.server_state.connections):
-            connection.transport.abort()  # type: ignore[union-attr]
+            connection.transport.abort()
         for task in list(server.server_state.tasks):
             task.cancel()
         await asyncio.sleep(0)
