@@ -105,7 +105,7 @@ class Load:
     accepted: list[float] = field(default_factory=list)
     rejected: list[float] = field(default_factory=list)
 
-    async def run(self, seconds: float, callers: int = 200) -> None:
+    async def run(self, seconds: float, callers: int = 80) -> None:
         tasks = [asyncio.create_task(self._caller(random.Random(n))) for n in range(callers)]
         await asyncio.sleep(seconds)
         for task in tasks:

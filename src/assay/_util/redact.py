@@ -21,7 +21,8 @@ def redact(text: str, secrets: Iterable[str | None]) -> str:
     """
     # The longest first: one secret may be the beginning of another.
     for secret in sorted({one for one in secrets if one}, key=lambda one: (-len(one), one)):
-        for form in dict.fromkeys((secret, json.dumps(secret)[1:-1], quote(secret, safe=""))):
+        written = (secret, json.dumps(secret)[1:-1], quote(secret, safe=""), quote(secret))
+        for form in dict.fromkeys(written):
             if form not in text:
                 continue
             if len(secret) >= _LONG:

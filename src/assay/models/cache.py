@@ -1,7 +1,7 @@
 """Replies kept by what was asked, for reruns that cost nothing.
 
 A SQLite file, which several processes may share. A key has everything a reply depends on:
-the model, the messages, the tools, the settings, the seed and the replicate.
+the model and where it is, the messages, the tools, the settings, the seed, the replicate.
 """
 
 import json
@@ -23,8 +23,8 @@ _PATIENCE = 30.0
 """Seconds to wait for another process that writes."""
 
 
-def request_key(request: ChatRequest, replicate: int = 0) -> str:
-    """The name of everything a reply depends on."""
+def request_key(request: ChatRequest, replicate: int = 0, origin: str = "") -> str:
+    """The name of everything a reply depends on; `origin` says who answers, and how asked."""
     return content_hash(
         canonical_json(
             [
@@ -35,6 +35,7 @@ def request_key(request: ChatRequest, replicate: int = 0) -> str:
                 request.max_tokens,
                 request.seed,
                 replicate,
+                origin,
             ]
         )
     )
@@ -51,16 +52,20 @@ class ReplyCache:
         self._path = Path(path)
         self._file = self._guard(self._open)
 
-    def get(self, request: ChatRequest, replicate: int = 0) -> ChatReply | None:
+    def get(
+        self, request: ChatRequest, replicate: int = 0, origin: str = ""
+    ) -> ChatReply | None:
         """The reply to a request that was asked before, with what it cost then."""
-        key = request_key(request, replicate)
+        key = request_key(request, replicate, origin)
         query = "SELECT reply FROM replies WHERE key = ?"
         row = self._guard(lambda: self._file.execute(query, (key,)).fetchone())
         return None if row is None else _decode(row[0])
 
-    def put(self, request: ChatRequest, reply: ChatReply, replicate: int = 0) -> None:
+    def put(
+        self, request: ChatRequest, reply: ChatReply, replicate: int = 0, origin: str = ""
+    ) -> None:
         """Keep a reply; the first one to a request stays."""
-        row = (request_key(request, replicate), request.model, _encode(reply))
+        row = (request_key(request, replicate, origin), request.model, _encode(reply))
         insert = "INSERT OR IGNORE INTO replies (key, model, reply) VALUES (?, ?, ?)"
         self._guard(lambda: self._file.execute(insert, row))
 
@@ -114,20 +119,22 @@ class ReplyCache:
 class CachedModel:
     """A `ChatModel` that asks another one only what was never asked before.
 
-    What comes from the cache cost nothing and took no time.
+    What comes from the cache cost nothing and took no time. A model may have an `origin`: the
+    same name at another address, or with other fields in each request, is another model.
     """
 
     def __init__(self, model: ChatModel, cache: ReplyCache, *, replicate: int = 0) -> None:
         self.name, self.provider = model.name, model.provider
-        self._model, self._cache, self._replicate = model, cache, replicate
+        self._model, self._cache = model, cache
+        self._key = (replicate, str(getattr(model, "origin", "")))
 
     async def reply(self, request: ChatRequest) -> ChatReply:
         """Answer one request."""
-        kept = self._cache.get(request, self._replicate)
+        kept = self._cache.get(request, *self._key)
         if kept is not None:
             return replace(kept, cost_usd=0.0, latency_s=0.0, waited_s=0.0, retries=0)
         reply = await self._model.reply(request)
-        self._cache.put(request, reply, self._replicate)
+        self._cache.put(request, reply, *self._key)
         return reply
 
     async def close(self) -> None:

@@ -101,6 +101,11 @@ class RemoteModel:
         return f"RemoteModel({self.name!r} at {self.provider})"
 
     @property
+    def origin(self) -> str:
+        """Who answers: the address, and what stands in every request."""
+        return f"{self._base_url} {self._writer.fixed}"
+
+    @property
     def pace(self) -> Pace:
         """The turns it waits for; its history says when the provider slowed it down."""
         return self._pace

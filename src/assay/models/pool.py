@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from assay._util.secret import Secret
+from assay.errors import ModelRejected
 from assay.types import ChatModel
 
 from .access import find_base_url, find_key
@@ -56,10 +57,10 @@ class ModelPool:
         self._paces: dict[str, Pace] = {}
 
     def entry(self, name: str) -> ModelEntry:
-        """The row of a name; one that can be asked, as far as that is known.
+        """The row of a name; needs no key.
 
         Raises:
-            ModelRejected: There is no such model, it is gone, or its key is missing.
+            ModelRejected: There is no such model, or it is gone.
         """
         if self._base_url is not None:
             known = self._registry.entries.get(name)
@@ -68,14 +69,34 @@ class ModelPool:
                 return known or ModelEntry(name=name, provider=provider, remote_name=name)
         entry = self._registry.resolve(name)
         entry.check_callable()
-        find_key(entry.provider)
-        find_base_url(entry.provider)
         return entry
 
+    def price(self, entry: ModelEntry) -> Price | None:
+        """What a model costs; None if nobody knows."""
+        return entry.price or self._price
+
+    def missing(self, entry: ModelEntry) -> tuple[str, ...]:
+        """What has to be set before a model can be asked, in sentences."""
+        own = self._is_own(entry)
+        problems = []
+        for is_there, find in (
+            (own and self._key is not None, find_key),
+            (own, find_base_url),
+        ):
+            try:
+                _ = is_there or find(entry.provider)
+            except ModelRejected as error:
+                problems.append(str(error))
+        return tuple(problems)
+
     def make(self, name: str) -> ChatModel:
-        """A model by its name; close it when the run is over."""
+        """A model by its name; close it when the run is over.
+
+        Raises:
+            ModelRejected: It cannot be asked: unknown, gone, or without a key or a price.
+        """
         entry = self.entry(name)
-        own = self._base_url is not None and entry.provider.name in ("openai", ELSEWHERE.name)
+        own = self._is_own(entry)
         pace = self._paces.setdefault(
             entry.provider.name,
             Pace(self._max_connections, per_minute=entry.requests_per_minute),
@@ -86,11 +107,15 @@ class ModelPool:
             base_url=self._base_url if own else None,
             pace=pace,
             budget=self._budget,
-            price=entry.price or self._price,
+            price=self.price(entry),
             http=self._connections,
             seed=self._seed,
         )
         return model if self._cache is None else CachedModel(model, self._cache)
+
+    def _is_own(self, entry: ModelEntry) -> bool:
+        """Whether the user's own address answers for it."""
+        return self._base_url is not None and entry.provider.name in ("openai", ELSEWHERE.name)
 
     def history(self) -> Iterator[tuple[str, PaceChange]]:
         """How the limits of each provider changed, the latest last."""

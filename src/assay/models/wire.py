@@ -46,6 +46,12 @@ class RequestWriter:
         self._seed = "seed" not in left_out
         self._tools = entry.tools and "tools" not in left_out
 
+    @property
+    def fixed(self) -> str:
+        """What every request has in common."""
+        flags = (self._temperature, self._seed, self._tools)
+        return f"{(self._start + self._limit + self._always).decode()} {flags}"
+
     def write(self, request: ChatRequest) -> bytes:
         """The body of a request; the limit on the reply is always in it."""
         parts = [

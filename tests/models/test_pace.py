@@ -1,0 +1,228 @@
+"""The pace against providers with limits, on a clock that does not wait."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from assay.errors import UsageError
+from assay.models.allowance import Allowance
+from assay.models.pace import Pace
+
+from .clock import run
+from .providers import Bucket, FixedWindow, Limiter, Load, Moody, Rooms, SlidingWindow
+
+MINUTE_LIMITS: list[Any] = [
+    pytest.param(lambda: Bucket(5, 10), id="bucket of 10"),
+    pytest.param(lambda: Bucket(5, 300), id="bucket of 300"),
+    pytest.param(lambda: SlidingWindow(300), id="sliding window"),
+    pytest.param(lambda: FixedWindow(300), id="fixed window"),
+]
+
+
+def loaded(limiter: Limiter, seconds: float, pace: Pace | None = None, **how: Any) -> Load:
+    async def play() -> Load:
+        load = Load(limiter, pace or Pace(), **how)
+        await load.run(seconds)
+        return load
+
+    return run(play())
+
+
+@pytest.mark.parametrize("limiter", MINUTE_LIMITS)
+@pytest.mark.parametrize(
+    ("says", "latency"),
+    [("exact", 1.0), ("seconds", 0.05), ("seconds", 1.0), ("seconds", 8.0)],
+)
+def test_three_hundred_calls_a_minute_are_used_and_few_rejected(
+    limiter: Callable[[], Limiter], says: str, latency: float
+) -> None:
+    load = loaded(limiter(), 420, says=says, latency=latency)
+    assert load.busy(120, 420, per_second=5) >= 0.9
+    assert load.wasted(after=120) < 0.02
+
+
+@pytest.mark.parametrize("limiter", MINUTE_LIMITS)
+def test_a_provider_that_does_not_say_how_long_to_wait_is_understood_too(
+    limiter: Callable[[], Limiter],
+) -> None:
+    load = loaded(limiter(), 420, says="nothing")
+    assert load.busy(120, 420, per_second=5) >= 0.8
+    assert load.wasted(after=120) < 0.03
+
+
+def test_a_limit_that_is_known_causes_hardly_a_rejection() -> None:
+    load = loaded(Bucket(5, 10), 300, Pace(per_minute=300))
+    assert load.busy(10, 300, per_second=5) >= 0.9
+    assert len(load.rejected) <= 20
+
+
+def test_a_limit_that_is_raised_is_found_out() -> None:
+    bucket = Bucket(5, 10)
+
+    async def play() -> Load:
+        load = Load(bucket, Pace())
+        asyncio.get_running_loop().call_later(200, lambda: setattr(bucket, "per_second", 20))
+        await load.run(400)
+        return load
+
+    load = run(play())
+    assert load.busy(320, 400, per_second=20) >= 0.85
+
+
+def test_a_limit_that_is_lowered_is_obeyed_soon() -> None:
+    bucket = Bucket(20, 10)
+
+    async def play() -> Load:
+        load = Load(bucket, Pace())
+        asyncio.get_running_loop().call_later(100, lambda: setattr(bucket, "per_second", 4))
+        await load.run(300)
+        return load
+
+    load = run(play())
+    assert load.busy(150, 300, per_second=4) >= 0.85
+    assert load.wasted(after=150) < 0.03
+
+
+def test_a_limit_on_open_calls_is_found_out() -> None:
+    load = loaded(Rooms(30), 200, latency=2.0, says="exact")
+    assert load.busy(60, 200, per_second=15) >= 0.75
+    assert load.wasted(after=60) < 0.02
+
+
+@pytest.mark.parametrize("share", [0.05, 0.2])
+def test_rejections_that_come_at_any_rate_do_not_slow_it_down(share: float) -> None:
+    load = loaded(Moody(share), 120, says="nothing", latency=2.0)
+    # Eighty callers, two seconds each.
+    assert load.busy(60, 120, per_second=40) >= 0.9
+    assert "unrelated" in [change.reason for change in load.pace.history]
+
+
+def test_without_limits_all_calls_are_open_within_a_few_round_trips() -> None:
+    load = loaded(Rooms(10_000), 6)
+    assert load.most_open == 80
+    assert load.rejected == []
+
+
+def test_no_more_calls_are_open_than_may_be() -> None:
+    load = loaded(Rooms(10_000), 30, Pace(max_connections=7))
+    assert load.most_open == 7
+
+
+def test_calls_start_in_order_and_those_tried_again_first() -> None:
+    async def play() -> list[str]:
+        pace, order = Pace(max_connections=1), []
+
+        async def call(name: str, again: bool = False) -> None:
+            async with pace.turn(again=again) as turn:
+                order.append(name)
+                await asyncio.sleep(1)
+                turn.done()
+
+        first = [asyncio.create_task(call(name)) for name in ("a", "b", "c")]
+        await asyncio.sleep(0.5)
+        again = [asyncio.create_task(call(name, again=True)) for name in ("x", "y")]
+        await asyncio.gather(*first, *again)
+        return order
+
+    assert run(play()) == ["a", "x", "y", "b", "c"]
+
+
+def test_nothing_starts_before_the_provider_wants_it() -> None:
+    async def play() -> float:
+        pace = Pace()
+        async with pace.turn() as turn:
+            turn.throttled(retry_after=30.0)
+        async with pace.turn(again=True) as turn:
+            return turn.started
+
+    assert run(play()) == pytest.approx(30.0)
+
+
+def test_rejections_of_one_round_trip_shrink_it_once() -> None:
+    async def play() -> Pace:
+        pace = Pace()
+        turns = [pace.turn() for _ in range(20)]
+        opened = [await turn.__aenter__() for turn in turns]
+        for one in opened:
+            one.throttled(retry_after=1.0)
+        for turn in turns:
+            await turn.__aexit__(None, None, None)
+        return pace
+
+    pace = run(play())
+    assert [change.reason for change in pace.history] == ["start", "rate_limit"]
+    assert pace.limit == 10
+
+
+def test_an_overload_shrinks_it_and_a_rare_one_does_not() -> None:
+    async def play() -> tuple[int, int]:
+        pace = Pace()
+        async with pace.turn() as turn:
+            turn.overloaded()
+        shrunk = pace.limit
+        for _ in range(10):
+            async with pace.turn() as turn:
+                turn.done()
+        async with pace.turn() as turn:
+            turn.overloaded()
+        return shrunk, pace.limit
+
+    assert run(play()) == (10, 10)
+
+
+def test_headers_slow_it_down_before_a_rejection() -> None:
+    async def play() -> Pace:
+        pace = Pace()
+        async with pace.turn() as turn:
+            turn.done(Allowance(remaining=400, refill=2.0))
+        assert pace.rate is None
+        async with pace.turn() as turn:
+            turn.done(Allowance(remaining=0, refill=2.0))
+        return pace
+
+    pace = run(play())
+    assert pace.rate == 2.0
+    assert pace.history[-1].reason == "headers"
+
+
+def test_a_cancelled_wait_leaves_no_hole() -> None:
+    async def play() -> Pace:
+        pace = Pace(max_connections=1)
+        async with pace.turn():
+            waiting = asyncio.create_task(pace.turn().__aenter__())
+            await asyncio.sleep(1)
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+            served = asyncio.create_task(pace.turn().__aenter__())
+            await asyncio.sleep(1)
+        # Served and cancelled in the same moment.
+        served.cancel()
+        await asyncio.gather(served, return_exceptions=True)
+        async with pace.turn():
+            pass
+        return pace
+
+    pace = run(play())
+    assert (pace.open, pace.waiting) == (0, 0)
+
+
+def test_the_history_is_bounded_and_says_when() -> None:
+    seconds = iter(range(10**6))
+
+    async def play() -> Pace:
+        pace = Pace(clock=lambda: float(next(seconds)))
+        for _ in range(1500):
+            async with pace.turn() as turn:
+                turn.throttled(retry_after=0.01)
+        return pace
+
+    history = list(run(play()).history)
+    assert len(history) == 1000
+    assert [change.at for change in history] == sorted(change.at for change in history)
+
+
+def test_fewer_than_one_call_is_no_limit() -> None:
+    with pytest.raises(UsageError, match="at least 1"):
+        Pace(max_connections=0)

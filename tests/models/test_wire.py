@@ -1,0 +1,126 @@
+"""Replies are repaired so that they can stand in a history, and nothing breaks the reader."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from assay.models.wire import Malformed, RequestWriter, read_reply
+from assay.types import Encoded
+
+from .server import completion, entry, request
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=8,
+)
+
+
+def message(said: dict[str, Any]) -> dict[str, Any]:
+    body = json.dumps(completion(said)).encode()
+    return dict(read_reply(body, after="question").message.value)
+
+
+def test_fields_nobody_asked_for_are_dropped() -> None:
+    said: dict[str, Any] = {
+        "role": "model",
+        "content": "hi",
+        "audio": None,
+        "annotations": [],
+        "refusal": None,
+    }
+    assert message(said) == {"role": "assistant", "content": "hi"}
+
+
+def test_no_content_becomes_empty_unless_there_are_calls() -> None:
+    assert message({"content": None}) == {"role": "assistant", "content": ""}
+    call = {"id": "1", "function": {"name": "f", "arguments": "{}"}}
+    assert message({"content": "", "tool_calls": [call]})["content"] is None
+
+
+def test_content_in_parts_is_joined() -> None:
+    parts = [{"type": "text", "text": "go "}, {"type": "text", "text": "on"}, {"type": "x"}, 3]
+    assert message({"content": parts})["content"] == "go on"
+
+
+def test_calls_without_an_id_get_one_that_follows_from_them() -> None:
+    call = {"function": {"name": "f", "arguments": "{}"}}
+    same = {"id": "1", **call}
+    first = message({"tool_calls": [call, {"id": "", **call}, same, same]})["tool_calls"]
+    again = message({"tool_calls": [call, {"id": "", **call}, same, same]})["tool_calls"]
+    assert first == again
+    assert len({one["id"] for one in first}) == 4
+    assert first[2]["id"] == "1"
+    assert all(one["type"] == "function" for one in first)
+
+
+def test_arguments_stay_as_the_model_wrote_them() -> None:
+    call = {"id": "1", "function": {"name": "f", "arguments": '{"actions": ["do"'}}
+    [repaired] = message({"tool_calls": [call]})["tool_calls"]
+    assert repaired["function"]["arguments"] == '{"actions": ["do"'
+
+
+def test_arguments_sent_as_an_object_become_text() -> None:
+    call = {"id": "1", "function": {"name": "f", "arguments": {"actions": ["do"]}}}
+    [repaired] = message({"tool_calls": [call]})["tool_calls"]
+    assert json.loads(repaired["function"]["arguments"]) == {"actions": ["do"]}
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        None,
+        {},
+        {"prompt_tokens": 5},
+        {"prompt_tokens": "5", "completion_tokens": 1},
+        {"prompt_tokens": -5, "completion_tokens": 1},
+        {"prompt_tokens": True, "completion_tokens": 1},
+        {"prompt_tokens": 10**30, "completion_tokens": 1},
+    ],
+)
+def test_tokens_that_make_no_sense_are_not_counted(usage: Any) -> None:
+    assert read_reply(json.dumps(completion(usage=usage)).encode()).usage is None
+
+
+def test_half_a_surrogate_pair_does_not_break_a_reply() -> None:
+    body = b'{"choices": [{"message": {"content": "a \\ud800 b"}}]}'
+    assert read_reply(body).message.text == "a \ufffd b"
+
+
+@given(said=JSON, finish=JSON, usage=JSON, calls=JSON, function=JSON)
+def test_any_reply_is_read_or_called_malformed(
+    said: Any, finish: Any, usage: Any, calls: Any, function: Any
+) -> None:
+    inner = {"content": said, "tool_calls": [calls, {"id": said, "function": function}]}
+    named = {"function": {"name": said, "arguments": function}}
+    for message in (said, inner, {"tool_calls": [named]}):
+        choice = {"message": message, "finish_reason": finish}
+        body = json.dumps({"choices": [choice], "usage": usage}).encode()
+        try:
+            reply = read_reply(body)
+        except Malformed:
+            continue
+        assert reply.message.role == "assistant"
+        assert isinstance(reply.message.value["content"], str | None)
+
+
+@given(st.binary(max_size=50))
+def test_any_bytes_are_read_or_called_malformed(body: bytes) -> None:
+    with pytest.raises(Malformed):
+        read_reply(body)
+
+
+def test_a_request_is_the_encoded_messages_as_they_are() -> None:
+    question = request("ünï", temperature=0.5, seed=3)
+    body = RequestWriter(entry()).write(question)
+    assert b",".join(one.encoded for one in question.messages) in body
+    assert json.loads(body)["messages"] == [one.value for one in question.messages]
+
+
+@pytest.mark.parametrize("row", [entry(tools=False), entry()], ids=["cannot", "none asked"])
+def test_tools_are_left_out_where_there_are_none(row: Any) -> None:
+    tools = request().tools if not row.tools else Encoded([])
+    assert "tools" not in json.loads(RequestWriter(row).write(request(tools=tools)))
