@@ -6,6 +6,7 @@ assay.open(result.database).episodes()
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ from assay.errors import ServiceError, UsageError
 from assay.metrics import DEFAULT_HOOKS, Hook, gather_hooks
 from assay.models import Budget, ModelPool, PaceChange, Price, load_registry
 from assay.rollouts import PreparedRun, RunConfig, RunResult, execute, prepare_run
+from assay.rollouts.estimate import Quote, RunEstimate, estimate_run
+from assay.rollouts.remaining import remaining
+from assay.rollouts.sample import play_sample
 from assay.rollouts.spending import spent_so_far
 from assay.service.client import HttpClient, LocalClient, WorldClient
 from assay.service.worlds import Worlds
@@ -23,10 +27,13 @@ from assay.traces.records import LimitRecord
 from assay.trials import Event, Retries, Stop
 from assay.types import ChatModel
 
-__all__ = ["chat_model", "open", "prepare", "run", "run_prepared"]
+__all__ = ["chat_model", "estimate", "open", "prepare", "run", "run_prepared"]
 
+_OPENAI = "https://api.openai.com/v1"
 _FOR_EVER = 1e9
 """Seconds."""
+_PATIENCE = 5.0
+"""Seconds that who asks for an estimate waits for the database."""
 
 
 def prepare(
@@ -37,12 +44,34 @@ def prepare(
     run_id: str | None = None,
     resume: str | None = None,
     fresh: bool = False,
+    dry: bool = False,
+    giver: str = "command line",
 ) -> PreparedRun:
-    """Settle what a run would do, and check all that can be checked; starts nothing."""
+    """Settle what a run would do, and check all that can be checked; starts nothing.
+
+    Args:
+        settings: What to choose, by the names of `RunConfig`.
+        config: A configuration file; the settings count before it.
+        command: The command line, for the record.
+        run_id: The id of the run.
+        resume: The id of an unfinished run to go on with.
+        fresh: Start anew, whatever is unfinished.
+        dry: Leave out what only a run needs: keys, addresses and the file of replies.
+        giver: Who gives the settings, for errors and the record.
+    """
     prepared = prepare_run(
-        settings, config, command=command, run_id=run_id, resume=resume, fresh=fresh
+        settings,
+        config,
+        command=command,
+        run_id=run_id,
+        resume=resume,
+        fresh=fresh,
+        giver=giver,
     )
     chosen = prepared.config
+    if dry:
+        _hooks(chosen)
+        return prepared
     pool = _pool(chosen, None if chosen.budget is None else Budget(chosen.budget))
     try:
         for experiment in prepared.record.experiments:
@@ -85,6 +114,7 @@ def run(
         run_id=run_id,
         resume=resume,
         fresh=fresh,
+        giver="assay.run",
     )
     for warning in prepared.warnings:
         notice(warning)
@@ -123,6 +153,24 @@ def run_prepared(
         pool.close()
 
 
+def estimate(prepared: PreparedRun) -> RunEstimate:
+    """What a prepared run would take; needs no key and no network, and writes nothing.
+
+    Raises:
+        ModelRejected: There is no such model, or it is gone.
+    """
+    config = prepared.config
+    pool = _pool(replace(config, cache=None))
+    quotes = [_quote(one.model, config, pool) for one in prepared.record.experiments]
+    return estimate_run(
+        config,
+        quotes,
+        play_sample(config),
+        remaining(prepared),
+        spent=spent_so_far(prepared, patience=_PATIENCE),
+    )
+
+
 def open(database: Path | str | None = None) -> Database:
     """The traces in a database, as DataFrames and typed rows."""
     return Database(RunConfig().database if database is None else Path(database))
@@ -135,17 +183,37 @@ def chat_model(name: str) -> ChatModel:
 
 
 def _model(name: str, config: RunConfig, pool: ModelPool) -> ChatModel:
-    # The user's own address answers under any name; baselines are played here.
-    if name in BUILTIN_MODELS and (
-        config.openai_base_url is None or name in config.extra_baselines
-    ):
-        return make_builtin(name)
-    return pool.make(name)
+    return make_builtin(name) if _is_played_here(name, config) else pool.make(name)
+
+
+def _is_played_here(name: str, config: RunConfig) -> bool:
+    # An address of the user's own answers under any name; that of OpenAI is nobody's own.
+    elsewhere = config.openai_base_url not in (None, _OPENAI)
+    return name in BUILTIN_MODELS and (not elsewhere or name in config.extra_baselines)
+
+
+def _quote(name: str, config: RunConfig, pool: ModelPool) -> Quote:
+    if _is_played_here(name, config):
+        free = Price(input=0.0, output=0.0)
+        return Quote(model=name, provider="builtin", in_process=True, price=free)
+    entry = pool.entry(name)
+    price = pool.price(entry)
+    missing = pool.missing(entry)
+    if price is None and config.budget is not None:
+        missing += (f"the budget needs a price of {name!r}; give --price IN/OUT",)
+    return Quote(
+        model=name,
+        provider=entry.provider.name,
+        price=price,
+        per_minute=entry.requests_per_minute,
+        missing=missing,
+    )
 
 
 def _pool(config: RunConfig, budget: Budget | None = None) -> ModelPool:
     return ModelPool(
         load_registry(),
+        also=BUILTIN_MODELS,
         base_url=config.openai_base_url,
         key=config.openai_api_key,
         budget=budget,

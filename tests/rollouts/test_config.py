@@ -13,7 +13,6 @@ from assay.crafter import DIFFICULTIES, Difficulty
 from assay.errors import UsageError
 from assay.rollouts.config import (
     BASELINES,
-    DATABASE_VARIABLE,
     DEFAULT_MODELS,
     RunConfig,
     difference,
@@ -21,6 +20,7 @@ from assay.rollouts.config import (
 )
 from assay.rollouts.kinds import Real, Whole
 from assay.rollouts.settings import SETTINGS
+from assay.traces.location import DATABASE_VARIABLE
 
 KEY = "sk-very-secret"
 

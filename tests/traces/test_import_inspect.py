@@ -273,6 +273,7 @@ def test_an_entry_cannot_unpack_to_more_than_the_limit(method: str, tmp_path: Pa
         assert opened.read("header.json") == content
 
 
+@pytest.mark.extras
 def test_references_cannot_make_a_small_log_endless(tmp_path: Path) -> None:
     said = [{"id": f"m{i}", "role": "user", "content": "x"} for i in range(3000)]
     many = [asked(answer(f"r{i}", ""), 10**9) for i in range(2000)]

@@ -7,18 +7,16 @@ from cyclopts import Parameter
 
 from assay._util.text import printable
 from assay.cli.output import Show
+from assay.traces.location import DATABASE_VARIABLE
 
 if TYPE_CHECKING:
     from assay.errors import StoreBusy
     from assay.traces.store import Store
 
-__all__ = ["DEFAULT_DATABASE", "Database", "open_store"]
-
-DEFAULT_DATABASE = Path("crafter_multi_model_traces.duckdb")
-"""The store of a directory, where nobody names another."""
+__all__ = ["Database", "open_store"]
 
 Database: TypeAlias = Annotated[
-    Path, Parameter(name="--database", env_var="ASSAY_DATABASE", show_env_var=True)
+    Path, Parameter(name="--database", env_var=DATABASE_VARIABLE, show_env_var=True)
 ]
 """The store a command works on."""
 

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from assay.cli.database import DEFAULT_DATABASE, Database
+from assay.cli.database import Database
 from assay.cli.output import Show, say, say_json
+from assay.traces.location import DEFAULT_DATABASE
 
 if TYPE_CHECKING:
     from assay.cli.checks import Check

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Group, Parameter
 
+from assay.cli.dry_run import describe
 from assay.cli.output import (
     OUTPUT,
     Show,
@@ -64,7 +65,7 @@ def run(
         resume: Go on with an unfinished run, by its id or the start of it.
         fresh: Start anew, even if the same command has an unfinished run.
         run_id: The id of the run, for tests and schedulers.
-        dry_run: Say what would be done, and do nothing.
+        dry_run: Say what would be done, and what it would cost; start nothing.
         verbose: A line per episode; twice, a line per turn.
         show: What to print.
     """
@@ -77,12 +78,15 @@ def run(
         run_id=run_id,
         resume=resume,
         fresh=fresh,
+        dry=dry_run,
     )
     if not show.quiet:
         for warning in prepared.warnings:
             warn(warning)
     if dry_run:
-        _describe(prepared, show)
+        with compiling_shown(show):
+            estimate = api.estimate(prepared)
+        describe(prepared, estimate, show)
         return 0
     with compiling_shown(show):
         from assay.crafter import warmup
@@ -121,39 +125,6 @@ def _stopped_by_signals(stop: "Stop", notice: Any) -> Iterator[None]:
     finally:
         for name, handler in before.items():
             signal.signal(name, handler)
-
-
-def _describe(prepared: "PreparedRun", show: Show) -> None:
-    config, record = prepared.config, prepared.record
-    names = [experiment.model for experiment in record.experiments]
-    calls = len(names) * config.episodes * config.max_turns
-    if show.json:
-        say_json(
-            {
-                "run": record.id,
-                "resumes": prepared.resumed is not None,
-                "models": names,
-                "episodes": config.episodes * len(names),
-                "seeds": [config.seed, config.seed + config.episodes - 1],
-                "calls_at_most": calls,
-                "config": config.stored(),
-                "sources": dict(prepared.sources),
-            }
-        )
-        return
-    say(
-        f"would {'go on with run ' + record.id if prepared.resumed else 'start a run'}: "
-        f"{len(names)} models ({', '.join(names)})"
-    )
-    say(
-        f"{config.episodes} episodes each, seeds {config.seed} to "
-        f"{config.seed + config.episodes - 1}, at most {config.max_turns} turns: "
-        f"at most {calls:,} model calls"
-    )
-    for name, source in prepared.sources.items():
-        if source != "default":
-            say(f"  {name}: from {source}")
-    say(f"traces go to {config.database}, files to {config.traces_dir}; nothing was started")
 
 
 def _report(prepared: "PreparedRun", result: "RunResult", show: Show) -> None:

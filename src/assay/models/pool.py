@@ -1,6 +1,6 @@
 """The models of a run, which share what there is once: connections, turns and a budget."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from assay._util.secret import Secret
@@ -14,6 +14,7 @@ from .client import RemoteModel
 from .connections import Connections
 from .pace import Pace, PaceChange
 from .registry import ModelEntry, Price, Provider, Registry
+from .retries import CallRetries
 
 __all__ = ["ELSEWHERE", "ModelPool"]
 
@@ -26,12 +27,14 @@ class ModelPool:
 
     Args:
         registry: Which models there are.
+        also: Names that others know; an unknown name may be meant for one of them.
         base_url: Where models of OpenAI, and models that no row knows, are asked instead.
         key: The key for that address.
         budget: What all of them may spend together.
         price: What a model without a known price costs.
         max_connections: Calls open at once for each provider, at most.
         cache: A file with replies to requests that were asked before.
+        retries: How patient calls are.
         seed: For the random part of waits.
     """
 
@@ -39,20 +42,22 @@ class ModelPool:
         self,
         registry: Registry,
         *,
+        also: Sequence[str] = (),
         base_url: str | None = None,
         key: Secret | None = None,
         budget: Budget | None = None,
         price: Price | None = None,
         max_connections: int | None = None,
         cache: Path | None = None,
+        retries: CallRetries | None = None,
         seed: int = 0,
     ) -> None:
-        self._registry = registry
+        self._registry, self._also = registry, also
         self._base_url, self._key = base_url, key
         self._budget, self._price = budget, price
         self._max_connections = max_connections
         self._cache = None if cache is None else ReplyCache(cache)
-        self._seed = seed
+        self._retries, self._seed = retries, seed
         self._connections = Connections()
         self._paces: dict[str, Pace] = {}
 
@@ -67,7 +72,7 @@ class ModelPool:
             if known is None or known.provider.name == "openai":
                 provider = known.provider if known else ELSEWHERE
                 return known or ModelEntry(name=name, provider=provider, remote_name=name)
-        entry = self._registry.resolve(name)
+        entry = self._registry.resolve(name, also=self._also)
         entry.check_callable()
         return entry
 
@@ -78,13 +83,15 @@ class ModelPool:
     def missing(self, entry: ModelEntry) -> tuple[str, ...]:
         """What has to be set before a model can be asked, in sentences."""
         own = self._is_own(entry)
+        needed: list[Callable[[Provider], object]] = []
+        if not (own and self._key is not None):
+            needed.append(find_key)
+        if not own:
+            needed.append(find_base_url)
         problems = []
-        for is_there, find in (
-            (own and self._key is not None, find_key),
-            (own, find_base_url),
-        ):
+        for find in needed:
             try:
-                _ = is_there or find(entry.provider)
+                find(entry.provider)
             except ModelRejected as error:
                 problems.append(str(error))
         return tuple(problems)
@@ -108,6 +115,7 @@ class ModelPool:
             pace=pace,
             budget=self._budget,
             price=self.price(entry),
+            retries=self._retries,
             http=self._connections,
             seed=self._seed,
         )

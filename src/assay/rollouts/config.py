@@ -21,11 +21,11 @@ from assay.errors import UsageError
 from assay.rollouts.config_file import Given, read_config_file
 from assay.rollouts.kinds import file_text
 from assay.rollouts.settings import SETTINGS
+from assay.traces.location import DATABASE_VARIABLE, DEFAULT_DATABASE
 
 __all__ = [
     "BASELINES",
-    "DATABASE",
-    "DATABASE_VARIABLE",
+    "COMMAND_LINE",
     "DEFAULT_MODELS",
     "Resolved",
     "RunConfig",
@@ -37,10 +37,8 @@ DEFAULT_MODELS: Final = ("builtin/noop", "builtin/random", "builtin/forager", "b
 """Who plays if nobody is named; they need no key and no network."""
 BASELINES: Final = ("builtin/noop", "builtin/random")
 """Who plays beside the models, so that their numbers have a measure."""
-DATABASE: Final = "crafter_multi_model_traces.duckdb"
-"""Where traces go if nobody says otherwise."""
-DATABASE_VARIABLE: Final = "ASSAY_DATABASE"
-"""The environment variable that names another default."""
+COMMAND_LINE: Final = "command line"
+"""Who gives settings as options."""
 
 _PLACEHOLDER: Final = "your-api-key"
 _AGENT: Final = tuple(option.name for option in fields(AgentOptions))
@@ -91,7 +89,7 @@ class RunConfig:
     """Python files with hooks of the user."""
     hook_hashes: tuple[str, ...] = field(init=False, repr=False)
     """What those files held when the configuration was made."""
-    database: Path = Path(DATABASE)
+    database: Path = DEFAULT_DATABASE
     """The DuckDB file that traces go to."""
     service_url: str | None = None
     """Where the worlds are; None: in this process."""
@@ -170,6 +168,7 @@ def resolve(
     *,
     stored: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
+    giver: str = COMMAND_LINE,
 ) -> Resolved:
     """Settle every setting: the command line counts before the file, the file before defaults.
 
@@ -181,12 +180,14 @@ def resolve(
             it takes the place of the defaults. Its database is not used: the run is
             where it was found.
         environment: Variables to look at; those of the process unless given.
+        giver: Who gives the values; settings have the names of options on the command line
+            alone.
     """
     given = _environment(os.environ if environment is None else environment)
     given |= _of_run(stored or {})
     from_file = read_config_file(file) if file is not None else {}
     warnings = _check_key(from_file)
-    given |= from_file | _of_command_line(command_line)
+    given |= from_file | _of_caller(command_line, giver)
     config = _build({name: one.value for name, one in given.items()})
     sources = {name: given[name].source if name in given else "default" for name in SETTINGS}
     return Resolved(config, sources, (*warnings, *_useless(config)))
@@ -241,14 +242,15 @@ def _of_run(stored: Mapping[str, Any]) -> dict[str, Given]:
     return given
 
 
-def _of_command_line(command_line: Mapping[str, Any]) -> dict[str, Given]:
+def _of_caller(values: Mapping[str, Any], giver: str) -> dict[str, Given]:
     given = {}
-    for name, value in command_line.items():
+    for name, value in values.items():
         if name not in SETTINGS:
             raise UsageError(unknown_name("setting", name, SETTINGS))
         if value is not None:
             setting = SETTINGS[name]
-            given[name] = Given(setting.read(value, setting.option), "command line")
+            label = setting.option if giver == COMMAND_LINE else name
+            given[name] = Given(setting.read(value, label), giver)
     return given
 
 

@@ -14,7 +14,7 @@ from assay.errors import UsageError
 from assay.traces.folder import RunFolder, RunHeld, unfinished_runs, unreadable_runs
 from assay.traces.records import RunRecord
 
-from .config import RunConfig, difference, resolve
+from .config import COMMAND_LINE, RunConfig, difference, resolve
 from .record import checked_run_id, new_run_id, run_record
 
 __all__ = ["PreparedRun", "prepare_run"]
@@ -41,6 +41,7 @@ def prepare_run(
     run_id: str | None = None,
     resume: str | None = None,
     fresh: bool = False,
+    giver: str = COMMAND_LINE,
 ) -> PreparedRun:
     """Settle the configuration and the run.
 
@@ -51,15 +52,16 @@ def prepare_run(
         run_id: The id of the run; it goes on if it is unfinished.
         resume: The id of an unfinished run, or the start of it.
         fresh: Start anew, whatever is unfinished.
+        giver: Who gives the settings: the command line, or a program.
     """
     if resume is not None and (fresh or run_id is not None):
         raise UsageError("--resume goes on with a run: leave out --fresh and --run-id")
-    resolved = resolve(settings, file)
+    resolved = resolve(settings, file, giver=giver)
     database = resolved.config.database
     folder: RunFolder | None = None
     if resume is not None:
         named = folder = _named(database, resume)
-        resolved = resolve(settings, file, stored=named.record.configuration)
+        resolved = resolve(settings, file, stored=named.record.configuration, giver=giver)
     elif run_id is not None:
         folder = _with_id(database, checked_run_id(run_id), fresh=fresh)
     elif not fresh:

@@ -11,8 +11,12 @@ from .prepare import PreparedRun
 __all__ = ["spent_so_far"]
 
 
-def spent_so_far(prepared: PreparedRun) -> float:
-    """Dollars of all calls of an unfinished run; 0 for a new one."""
+def spent_so_far(prepared: PreparedRun, *, patience: float | None = None) -> float:
+    """Dollars of all calls of an unfinished run; 0 for a new one.
+
+    Raises:
+        StoreBusy: Another process held the database for longer than `patience`, in seconds.
+    """
     folder = prepared.resumed
     if folder is None:
         return 0.0
@@ -24,7 +28,8 @@ def spent_so_far(prepared: PreparedRun) -> float:
             journaled.append(session.header.session_id)
             dollars += sum(call.cost_usd or 0.0 for call in session.calls)
     # Without a database nothing was stored yet.
-    with suppress(UsageError), Store(prepared.config.database).reading() as connection:
+    store = Store(prepared.config.database, patience=patience)
+    with suppress(UsageError), store.reading() as connection:
         row = connection.execute(
             "SELECT coalesce(sum(v.cost), 0)"
             " FROM events v JOIN session_traces s USING (session_id)"

@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
-from assay.cli.database import DEFAULT_DATABASE, Database, open_store
+from assay.cli.database import Database, open_store
 from assay.cli.output import Show, complain, say, say_json
 from assay.cli.traces.counting import counting
 from assay.errors import UsageError
+from assay.traces.location import DEFAULT_DATABASE
 
 __all__ = ["import_"]
 

@@ -8,8 +8,9 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from assay._util.text import printable
-from assay.cli.database import DEFAULT_DATABASE, Database, open_store
+from assay.cli.database import Database, open_store
 from assay.cli.output import Show, say, say_json
+from assay.traces.location import DEFAULT_DATABASE
 
 if TYPE_CHECKING:
     from assay.traces.listing import ListedRun, ListedSession

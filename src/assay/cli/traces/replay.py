@@ -9,10 +9,11 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from assay._util.text import printable
-from assay.cli.database import DEFAULT_DATABASE, Database, open_store
+from assay.cli.database import Database, open_store
 from assay.cli.output import Show, compiling_shown, complain, say, say_json
 from assay.cli.traces.counting import counting
 from assay.errors import OutputError, UsageError
+from assay.traces.location import DEFAULT_DATABASE
 
 if TYPE_CHECKING:
     from assay.metrics import Replay, Replayed, Verification

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from assay._util.text import printable
-from assay.cli.database import DEFAULT_DATABASE, Database, open_store
+from assay.cli.database import Database, open_store
 from assay.cli.output import Show, say, say_json
 from assay.errors import UsageError
+from assay.traces.location import DEFAULT_DATABASE
 
 if TYPE_CHECKING:
     from assay.traces.formats import Trace

@@ -5,8 +5,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from assay.cli.database import DEFAULT_DATABASE, Database, open_store
+from assay.cli.database import Database, open_store
 from assay.cli.output import Show, say, say_json
+from assay.traces.location import DEFAULT_DATABASE
 
 __all__ = ["snapshot"]
 

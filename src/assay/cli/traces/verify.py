@@ -4,9 +4,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from assay.cli.database import DEFAULT_DATABASE, Database, open_store
+from assay.cli.database import Database, open_store
 from assay.cli.output import Show, compiling_shown, say, say_json
 from assay.cli.traces.counting import counting
+from assay.traces.location import DEFAULT_DATABASE
 
 if TYPE_CHECKING:
     from assay.metrics import Verification

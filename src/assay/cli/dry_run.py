@@ -1,0 +1,165 @@
+"""What `assay run --dry-run` prints: the plan, and what it would take."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from assay._util.text import printable
+from assay.cli.output import Show, say, say_json
+
+if TYPE_CHECKING:
+    from assay.rollouts import PreparedRun
+    from assay.rollouts.estimate import ModelEstimate, RunEstimate
+
+__all__ = ["describe"]
+
+_HEADS = ("model", "calls", "prompt tokens", "reply tokens", "dollars", "at most", "time")
+
+
+def describe(prepared: "PreparedRun", estimate: "RunEstimate", show: Show) -> None:
+    """Print what a run would do and take."""
+    if show.json:
+        say_json(_plain(prepared, estimate))
+        return
+    lines = [
+        *_plan(prepared, estimate),
+        "",
+        *_table(estimate),
+        "",
+        *_explained(prepared, estimate),
+        *_budget(estimate),
+        *_missing(estimate),
+        *_chosen(prepared),
+    ]
+    for line in lines:
+        say(line)
+
+
+def _plan(prepared: "PreparedRun", estimate: "RunEstimate") -> Iterator[str]:
+    config, resumed = prepared.config, prepared.resumed is not None
+    names = [one.model for one in estimate.models]
+    yield (
+        f"would {'go on with run ' + prepared.record.id if resumed else 'start a run'}: "
+        f"{len(names)} models ({', '.join(names)})"
+    )
+    yield (
+        f"{config.episodes} episodes each, seeds {config.seed} to "
+        f"{config.seed + config.episodes - 1}, at most {config.max_turns} turns: "
+        f"at most {estimate.calls:,} model calls{' are left' if resumed else ''}"
+    )
+
+
+def _table(estimate: "RunEstimate") -> Iterator[str]:
+    from assay.cli.live_words import big, cost, duration
+
+    def cells(name: str, one: "ModelEstimate | RunEstimate") -> tuple[str, ...]:
+        return (
+            printable(name),
+            f"{one.calls:,}",
+            big(one.prompt_tokens),
+            big(one.completion_tokens),
+            cost(one.dollars),
+            cost(one.dollars_at_most),
+            duration(one.seconds),
+        )
+
+    rows = [_HEADS, *(cells(one.model, one) for one in estimate.models)]
+    rows.append(cells("in all", estimate))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADS))]
+    for row in rows:
+        yield _aligned(row, widths)
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
+    name, *numbers = row
+    parts = [cell.rjust(width) for cell, width in zip(numbers, widths[1:], strict=True)]
+    return "  ".join([name.ljust(widths[0]), *parts])
+
+
+def _explained(prepared: "PreparedRun", estimate: "RunEstimate") -> Iterator[str]:
+    from assay.rollouts.estimate import BYTES_PER_TOKEN
+    from assay.rollouts.sample import PLAYER
+
+    config = prepared.config
+    yield "An estimate for episodes that take all their turns; those that end early cost less."
+    yield (
+        f"tokens: one for {BYTES_PER_TOKEN} bytes, measured on {estimate.sample_turns} turns "
+        f"of {PLAYER}; models that say or think more cost more"
+    )
+    yield (
+        "at most: one token for each byte, and every reply as long as --max-tokens allows "
+        f"({config.agent.max_tokens:,}); calls that fail and are asked again come on top"
+    )
+    remote = [one.at_once for one in estimate.models if one.provider != "builtin"]
+    if remote:
+        yield (
+            f"time: {estimate.latency_s:g} s for a call over the network, which is assumed, "
+            f"and {max(remote):,} calls at once, if the provider takes so many"
+        )
+    if estimate.unpriced:
+        yield (
+            f"no known price: {', '.join(estimate.unpriced)}; not in the dollars. "
+            "Give --price IN/OUT, in dollars per million tokens"
+        )
+    if config.cache is not None:
+        yield f"replies that {config.cache} has cost nothing, and are not taken off"
+
+
+def _budget(estimate: "RunEstimate") -> Iterator[str]:
+    from assay.cli.live_words import cost
+    from assay.rollouts.estimate import Fit
+
+    if estimate.budget is None:
+        return
+    spent = f", of which {cost(estimate.spent)} are spent" if estimate.spent else ""
+    words = {
+        Fit.SURELY: "enough in any case",
+        Fit.LIKELY: "enough by the estimate; if not, the run stops there and can go on",
+        Fit.NO: "not enough by the estimate; the run would stop there, and can go on with more",
+        Fit.UNKNOWN: "cannot tell, because a price is not known",
+    }
+    if estimate.fit is not None:
+        yield f"budget {cost(estimate.budget)}{spent}: {words[estimate.fit]}"
+
+
+def _missing(estimate: "RunEstimate") -> Iterator[str]:
+    problems = dict.fromkeys(problem for one in estimate.models for problem in one.missing)
+    for problem in problems:
+        yield f"before it can start: {problem}"
+
+
+def _chosen(prepared: "PreparedRun") -> Iterator[str]:
+    config = prepared.config
+    for name, source in prepared.sources.items():
+        if source != "default":
+            yield f"  {name}: from {source}"
+    yield f"traces go to {config.database}, files to {config.traces_dir}; nothing was started"
+
+
+def _plain(prepared: "PreparedRun", estimate: "RunEstimate") -> dict[str, Any]:
+    config = prepared.config
+    return {
+        "run": prepared.record.id,
+        "resumes": prepared.resumed is not None,
+        "models": [one.model for one in estimate.models],
+        "episodes": config.episodes * len(estimate.models),
+        "seeds": [config.seed, config.seed + config.episodes - 1],
+        "calls_at_most": estimate.calls,
+        "estimate": {
+            "models": [asdict(one) for one in estimate.models],
+            "calls": estimate.calls,
+            "prompt_tokens": estimate.prompt_tokens,
+            "completion_tokens": estimate.completion_tokens,
+            "dollars": estimate.dollars,
+            "dollars_at_most": estimate.dollars_at_most,
+            "unpriced": list(estimate.unpriced),
+            "seconds": estimate.seconds,
+            "latency_s": estimate.latency_s,
+            "sample_turns": estimate.sample_turns,
+            "budget": estimate.budget,
+            "spent": estimate.spent,
+            "fit": estimate.fit,
+        },
+        "config": config.stored(),
+        "sources": dict(prepared.sources),
+    }

@@ -1,0 +1,255 @@
+"""What a run would take, before anything is spent: calls, tokens, dollars and time.
+
+Pure arithmetic over a sample of the run. The dollars come twice: about as many as to expect,
+and a bound that holds however a provider counts tokens and however long its replies are.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from assay.errors import ModelRefused
+from assay.models.cost import cost, upper_bound
+from assay.models.registry import Price
+from assay.types import Usage
+
+from .config import RunConfig
+from .remaining import Remaining
+from .sample import Sample
+
+__all__ = [
+    "ASSUMED_LATENCY",
+    "BYTES_PER_TOKEN",
+    "Fit",
+    "ModelEstimate",
+    "Quote",
+    "RunEstimate",
+    "estimate_run",
+]
+
+ASSUMED_LATENCY: Final = 2.0
+"""Seconds that a call over the network is taken to last."""
+BYTES_PER_TOKEN: Final = 4
+"""Of English text and JSON, about."""
+_MILLION: Final = 1_000_000
+
+
+class Fit(StrEnum):
+    """Whether a run stays within its budget."""
+
+    SURELY = "surely"
+    """Even if every call costs the most it can."""
+    LIKELY = "likely"
+    """If the calls cost what they are expected to."""
+    NO = "no"
+    """It would stop at the cap."""
+    UNKNOWN = "unknown"
+    """A price is missing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quote:
+    """Who answers for a model, and at what price."""
+
+    model: str
+    provider: str
+    in_process: bool = False
+    """Whether it plays here, without a network."""
+    price: Price | None = None
+    """None if it is not known."""
+    per_minute: int | None = None
+    """Calls that the provider is known to take."""
+    missing: tuple[str, ...] = ()
+    """What has to be set before it can be asked, in sentences."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelEstimate:
+    """What the episodes of one model take, if all of them have all their turns."""
+
+    model: str
+    provider: str
+    episodes: int
+    calls: int
+    prompt_tokens: int
+    completion_tokens: int
+    dollars: float | None
+    """As expected; None if the price is not known."""
+    dollars_at_most: float | None
+    """For tokens of one byte each, and replies as long as they may be."""
+    seconds: float
+    at_once: int
+    """Calls that are open at the same time."""
+    missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEstimate:
+    """What a run takes, model by model and in all."""
+
+    models: tuple[ModelEstimate, ...]
+    seconds: float
+    latency_s: float
+    sample_turns: int
+    budget: float | None = None
+    spent: float = 0.0
+    """Dollars that earlier attempts at the run have cost."""
+
+    @property
+    def calls(self) -> int:
+        """All calls, at most."""
+        return sum(one.calls for one in self.models)
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Of all models."""
+        return sum(one.prompt_tokens for one in self.models)
+
+    @property
+    def completion_tokens(self) -> int:
+        """Of all models."""
+        return sum(one.completion_tokens for one in self.models)
+
+    @property
+    def dollars(self) -> float:
+        """Of the models whose price is known."""
+        return sum(one.dollars or 0.0 for one in self.models)
+
+    @property
+    def dollars_at_most(self) -> float:
+        """Of the models whose price is known."""
+        return sum(one.dollars_at_most or 0.0 for one in self.models)
+
+    @property
+    def unpriced(self) -> tuple[str, ...]:
+        """The models that are not in the dollars."""
+        return tuple(one.model for one in self.models if one.dollars_at_most is None)
+
+    @property
+    def fit(self) -> Fit | None:
+        """Whether it stays within its budget; None if it has none."""
+        if self.budget is None:
+            return None
+        left = self.budget - self.spent
+        if self.dollars > left:
+            return Fit.NO
+        if self.unpriced:
+            return Fit.UNKNOWN
+        return Fit.SURELY if self.dollars_at_most <= left else Fit.LIKELY
+
+
+def estimate_run(
+    config: RunConfig,
+    quotes: Sequence[Quote],
+    sample: Sample,
+    left: Mapping[str, Remaining],
+    *,
+    spent: float = 0.0,
+    latency_s: float = ASSUMED_LATENCY,
+) -> RunEstimate:
+    """What is left of a run takes.
+
+    Args:
+        config: The run.
+        quotes: Who plays, in this order.
+        sample: Some turns of it.
+        left: What each model still has to play.
+        spent: Dollars that are gone already.
+        latency_s: How long a call over the network is taken to last.
+    """
+    models = tuple(
+        _model(config, quote, quotes, sample, left[quote.model], latency_s) for quote in quotes
+    )
+    lanes = config.max_concurrent_models if config.concurrent_models else 1
+    return RunEstimate(
+        models=models,
+        seconds=_in_lanes([one.seconds for one in models], lanes),
+        latency_s=latency_s,
+        sample_turns=sample.turns,
+        budget=config.budget,
+        spent=spent,
+    )
+
+
+def _model(
+    config: RunConfig,
+    quote: Quote,
+    quotes: Sequence[Quote],
+    sample: Sample,
+    left: Remaining,
+    latency_s: float,
+) -> ModelEstimate:
+    episode_tokens = sample.prompt_bytes(config.max_turns) / BYTES_PER_TOKEN
+    prompt = episode_tokens / config.max_turns
+    reply = min(sample.mean_reply_bytes / BYTES_PER_TOKEN, config.agent.max_tokens)
+    at_once = _at_once(config, quote, quotes, left.episodes)
+    return ModelEstimate(
+        model=quote.model,
+        provider=quote.provider,
+        episodes=left.episodes,
+        calls=left.calls,
+        prompt_tokens=round(left.calls * prompt),
+        completion_tokens=round(left.calls * reply),
+        dollars=_times(left.calls, _expected(prompt, reply, quote.price)),
+        dollars_at_most=_times(left.calls, _most(config, sample, quote.price)),
+        seconds=_seconds(quote, sample, left, at_once, latency_s),
+        at_once=at_once,
+        missing=quote.missing,
+    )
+
+
+def _times(calls: int, dollars: float | None) -> float | None:
+    return None if dollars is None else calls * dollars
+
+
+def _expected(prompt: float, reply: float, price: Price | None) -> float | None:
+    usage = Usage(prompt=math.ceil(prompt), completion=math.ceil(reply))
+    return None if price is None else cost(usage, price)
+
+
+def _most(config: RunConfig, sample: Sample, price: Price | None) -> float | None:
+    """The most that a call can cost, with a history of replies as long as they may be."""
+    if price is None:
+        return None
+    shortest = min(sample.reply_bytes)
+    longer = config.agent.history * max(0, config.agent.max_tokens - shortest)
+    dearest = max(price.input, price.cached or 0.0, price.cache_write or 0.0)
+    try:
+        return upper_bound(sample.largest, price) + longer * dearest / _MILLION
+    except ModelRefused:
+        return None  # longer than what the price is for
+
+
+def _at_once(config: RunConfig, quote: Quote, quotes: Sequence[Quote], episodes: int) -> int:
+    if quote.in_process:
+        return 1
+    groups = min(config.max_concurrent_models, len(quotes)) if config.concurrent_models else 1
+    most = min(episodes, config.max_concurrent_episodes // groups)
+    if config.max_connections is not None:
+        # Models of one provider share its connections while they play together.
+        sharing = min(groups, sum(one.provider == quote.provider for one in quotes))
+        most = min(most, config.max_connections // sharing)
+    return max(1, most)
+
+
+def _seconds(
+    quote: Quote, sample: Sample, left: Remaining, at_once: int, latency_s: float
+) -> float:
+    if not left.calls:
+        return 0.0
+    if quote.in_process:
+        return left.calls * sample.seconds / sample.turns
+    rounds = math.ceil(left.episodes / at_once)
+    waiting = rounds * left.calls / left.episodes * latency_s
+    return max(waiting, 60 * left.calls / quote.per_minute if quote.per_minute else 0.0)
+
+
+def _in_lanes(seconds: Sequence[float], lanes: int) -> float:
+    """How long it takes if the next one starts whenever a lane is free."""
+    free_at = [0.0] * min(lanes, len(seconds))
+    for one in seconds:
+        first = free_at.index(min(free_at))
+        free_at[first] += one
+    return max(free_at, default=0.0)
