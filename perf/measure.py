@@ -1,10 +1,10 @@
 """Two sides measured in turns, and what their ratio comes to.
 
-A side is a function of the number of the round that returns seconds, or bytes, per unit of
-work. The
-sides of a topic take turns (A B C A B C …), so that whatever else the machine does falls
-on all of them; a ratio pairs the two sides of one round. Every side gets a turn that does
-not count before the first, unless each of its turns starts a process anyway.
+A side is a function of the number of the round that returns seconds, or bytes, or a
+count, per unit of work. The sides of a topic take turns (A B C A B C …), so that whatever
+else the machine does falls on all of them; a ratio pairs the two sides of one round. Every
+side gets a turn that does not count before the first, unless each of its turns starts a
+process anyway.
 """
 
 import statistics
@@ -85,6 +85,8 @@ class Topic:
     """For what takes long, and has no target or hardly varies."""
     in_bytes: bool = False
     """Whether values are bytes, not seconds."""
+    counted: str | None = None
+    """What values count, where they are neither bytes nor seconds."""
     warmup: bool = True
 
 

@@ -16,6 +16,7 @@ __all__ = [
     "PeerFailed",
     "ask",
     "figures",
+    "printed",
     "wall_time",
 ]
 
@@ -53,16 +54,25 @@ def ask(
 
 
 def figures(
-    module: str, *arguments: str, python: Path | str = sys.executable, timeout: float
+    module: str,
+    *arguments: str,
+    python: Path | str = sys.executable,
+    environment: Mapping[str, str] | None = None,
+    timeout: float,
 ) -> dict[str, float]:
     """What a module of `perf` measured in a fresh process, by name."""
     command = [str(python), "-m", module, *arguments]
-    output = _run(command, {"PYTHONPATH": str(ROOT)}, timeout)
+    output = _run(command, {**(environment or {}), "PYTHONPATH": str(ROOT)}, timeout)
     try:
         answer = json.loads(output.splitlines()[-1])
         return {name: float(value) for name, value in answer.items()}
     except (IndexError, AttributeError, TypeError, ValueError):
         raise PeerFailed(f"{module} answered {output[-200:]!r} instead of figures") from None
+
+
+def printed(*command: str, timeout: float) -> str:
+    """What a fresh Python prints that runs this."""
+    return _run([sys.executable, *command], None, timeout)
 
 
 def wall_time(code: str, environment: Mapping[str, str], timeout: float) -> float:

@@ -1,13 +1,10 @@
 """Steps over HTTP, against a stub of the 62 KB per step that the old service sent."""
 
 import asyncio
-import atexit
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Awaitable, Callable
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +15,7 @@ from assay.service import LocalClient
 
 from .games import actions_of
 from .measure import Row, Topic
-from .processes import PeerFailed
+from .servers import address_of
 
 __all__ = ["TOPIC"]
 
@@ -30,24 +27,13 @@ _OLD: Final = Path(__file__).resolve().parent / "peers" / "old_service.py"
 _Play = Callable[[aiohttp.ClientSession, int], Awaitable[None]]
 
 
-@cache
-def _address(*command: str) -> str:
-    """Start a server, once; it ends with this process."""
-    process = subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, text=True)
-    atexit.register(process.kill)
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    if not line:
-        raise PeerFailed(f"{' '.join(command)} did not start")
-    return str(json.loads(line)["address"])
-
-
 def _ours() -> str:
-    return _address("-m", "assay", "serve", "--port", "0", "--max-instances", "50000", "--json")
+    options = ("--port", "0", "--max-instances", "50000", "--json")
+    return address_of("-m", "assay", "serve", *options)
 
 
 def _stub() -> str:
-    return _address(str(_OLD))
+    return address_of(str(_OLD))
 
 
 def _body(env_id: str, action: int) -> dict[str, Any]:

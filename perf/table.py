@@ -74,7 +74,7 @@ def _cells(topic: Topic, row: Row) -> tuple[str, ...]:
 def _target(row: Row) -> str:
     if row.most is not None:
         return f"<= {row.most:g}x"
-    return f">= {row.target:,.0f}x" if row.target is not None else "-"
+    return f">= {_number(row.target)}x" if row.target is not None else "-"
 
 
 def _ratio(value: float, cost: str | None) -> str:
@@ -87,6 +87,8 @@ def _number(value: float) -> str:
 
 def _amount(topic: Topic, values: Sequence[float], unit: str) -> str:
     median = statistics.median(values)
+    if topic.counted is not None:
+        return f"{median:,.0f} {topic.counted}/{unit}"
     if topic.in_bytes:
         for size, name in ((2**20, "MB"), (2**10, "KB")):
             if median >= size:
@@ -134,7 +136,7 @@ def as_json(topic: Topic, row: Row) -> dict[str, Any]:
         "what": row.what,
         "unit": topic.unit,
         "peer": row.against,
-        "values_are": "bytes" if topic.in_bytes else "seconds",
+        "values_are": topic.counted or ("bytes" if topic.in_bytes else "seconds"),
         "ratio_is": f"cost in {row.cost}" if row.cost else "peer over ours",
         "ratio_median": row.median if measured else None,
         "ratio_min": min(row.ratios) if measured else None,

@@ -7,6 +7,7 @@ from . import (
     rows_batches,
     rows_doors,
     rows_looks,
+    rows_models,
     rows_queries,
     rows_resets,
     rows_runs,
@@ -42,6 +43,9 @@ TOPICS: Final = (
     rows_store.TOPIC,
     rows_store.SIZE,
     rows_queries.TOPIC,
+    rows_models.TOPIC,
+    rows_models.AT_ONCE,
+    rows_models.PACE,
 )
 
 
@@ -62,7 +66,7 @@ def unavailable(no_peers: bool) -> dict[str, str]:
     """The sides that cannot be measured, with the reason."""
     groups = (
         ("Craftax", PEERS_PYTHON, rows_batches.CRAFTAX_SIDES),
-        ("Inspect AI", INSPECT_PYTHON, rows_runs.INSPECT_SIDES),
+        ("Inspect AI", INSPECT_PYTHON, (*rows_runs.INSPECT_SIDES, *rows_models.INSPECT_SIDES)),
     )
     missing: dict[str, str] = {}
     for name, python, sides in groups:

@@ -5,6 +5,7 @@ back equals what was written, with times to the microsecond.
 """
 
 import json
+import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -41,6 +42,9 @@ __all__ = [
 ]
 
 _BATCH = 64
+_ROWS_AT_ONCE = 10_000
+_COMMON = {0.0: 0.0, 1.0: 1.0}
+"""Numbers that are kept once."""
 _Rows = dict[str, list[tuple[Any, ...]]]
 
 
@@ -163,12 +167,16 @@ def load_outcomes(
 ) -> dict[str, dict[str, float]]:
     """Read the outcomes of trials: for each that has some, the numbers by metric."""
     outcomes: dict[str, dict[str, float]] = {}
-    for trial_id, metric, value in connection.execute(
+    found = connection.execute(
         "SELECT trial_id, metric, value FROM outcomes"
         " WHERE trial_id IN (SELECT unnest(?::VARCHAR[])) ORDER BY trial_id, metric",
         [list(trial_ids)],
-    ).fetchall():
-        outcomes.setdefault(trial_id, {})[metric] = value
+    )
+    while rows := found.fetchmany(_ROWS_AT_ONCE):
+        for trial_id, metric, value in rows:
+            # Few names and, for most of them, two numbers stand in very many rows.
+            earned = outcomes.setdefault(trial_id, {})
+            earned[sys.intern(metric)] = _COMMON.get(value, value)
     return outcomes
 
 

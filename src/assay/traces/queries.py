@@ -23,6 +23,7 @@ __all__ = [
     "resolve_session",
 ]
 
+_ROWS_AT_ONCE = 1_000
 _SHOWN = 12
 """How many candidates a message names at most."""
 
@@ -91,15 +92,21 @@ def episodes(
         f"{where} ORDER BY r.created_at, s.run_id, e.position, s.experiment_id, s.episode, "
         "s.replicate, s.session_id",
         values,
-    ).fetchall()
-    return [
-        EpisodeRow(
-            **dict(zip(_FROM_VIEW, row[:-1], strict=True)),
-            state=TrialState(row[-1]),
-            achievements=unlocked.get(row[0], {}),
-        )
-        for row in rows
-    ]
+    )
+    found: list[EpisodeRow] = []
+    # Names of runs, models and reasons stand in very many rows, and are kept once.
+    kept: dict[Any, Any] = {}
+    while some := rows.fetchmany(_ROWS_AT_ONCE):
+        for row in some:
+            fields = [kept.setdefault(one, one) if type(one) is str else one for one in row]
+            found.append(
+                EpisodeRow(
+                    **dict(zip(_FROM_VIEW, fields[:-1], strict=True)),
+                    state=TrialState(fields[-1]),
+                    achievements=unlocked.get(row[0], {}),
+                )
+            )
+    return found
 
 
 def _where(run_id: str | None, experiment_ids: Sequence[str] | None) -> tuple[str, list[Any]]:

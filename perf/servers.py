@@ -1,0 +1,35 @@
+"""Servers that sides ask, each a process of its own that ends with this one."""
+
+import atexit
+import json
+import os
+import subprocess
+import sys
+from functools import cache
+
+from .processes import ROOT, PeerFailed
+
+__all__ = ["address_of", "model_server"]
+
+
+@cache
+def address_of(*command: str) -> str:
+    """Where a server listens: started the first time, with this Python.
+
+    It says so itself, in a line of JSON.
+    """
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(
+        [sys.executable, *command], stdout=subprocess.PIPE, text=True, env=environment
+    )
+    atexit.register(process.kill)
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        raise PeerFailed(f"{' '.join(command)} did not start")
+    return str(json.loads(line)["address"])
+
+
+def model_server(*options: str) -> str:
+    """The address of an `assay serve-models` with these options."""
+    return address_of("-m", "assay", "serve-models", "--port", "0", "--json", *options)

@@ -1,0 +1,88 @@
+"""A run of ours, whole: prints one JSON line and ends.
+
+    python -m perf.sides.turns --episodes 16 --turns 100 --open 1000 [--real] [--traces]
+
+Everything of `assay run` is in it but the display: plan, agent, hooks, journals, the writer
+and its database, the results. The model and the worlds are stubs, or with --real those that
+come with assay. A small run before the clock starts imports and compiles all there is.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from assay import api
+from assay.metrics import DEFAULT_HOOKS
+from assay.rollouts import RunResult, execute, prepare_run
+from assay.trials import Retries
+from assay.types import TrialState
+from perf.peers.usage import cpu_seconds, memory_bytes, peak_bytes
+from perf.sides.stubs import StubModel, StubWorlds, use_stub_agent
+
+__all__ = ["play"]
+
+
+def play(folder: Path, *, real: bool, traces: bool = False, **settings: Any) -> RunResult:
+    """Play a run into a database of its own."""
+    folder.mkdir()
+    chosen = {
+        "models": ["builtin/random" if real else "stub"],
+        "baselines": False,
+        "database": folder / "traces.duckdb",
+        "traces_dir": folder / "traces",
+        "save_traces": traces,
+        **settings,
+    }
+    if real:
+        return api.run_prepared(api.prepare(chosen))
+    use_stub_agent()
+    return execute(
+        prepare_run(chosen),
+        models={"stub": StubModel()},
+        make_worlds=StubWorlds,
+        hooks=DEFAULT_HOOKS,
+        retries=Retries(seed=0),
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--episodes", type=int, required=True)
+    parser.add_argument("--turns", type=int, required=True)
+    parser.add_argument("--open", type=int, required=True)
+    parser.add_argument("--real", action="store_true")
+    parser.add_argument("--traces", action="store_true")
+    asked = parser.parse_args()
+    kind = {"real": asked.real, "traces": asked.traces}
+    with tempfile.TemporaryDirectory(prefix="assay-perf-turns-") as name:
+        folder = Path(name)
+        play(folder / "first", episodes=2, max_turns=10, **kind)
+        memory, before = memory_bytes(), cpu_seconds()
+        result = play(
+            folder / "run",
+            episodes=asked.episodes,
+            max_turns=asked.turns,
+            max_concurrent_episodes=asked.open,
+            **kind,
+        )
+        cpu = cpu_seconds() - before
+        disk = result.database.stat().st_size
+    turns = sum(row.turns for row in result.episodes)
+    good = sum(row.state is TrialState.RESULT for row in result.episodes)
+    if good != asked.episodes:
+        sys.exit(f"{good} episodes of {asked.episodes} ended as a result")
+    answer = {
+        "seconds": cpu / turns,
+        "turns": turns,
+        "peak_bytes": peak_bytes(),
+        "grown_bytes": peak_bytes() - memory,
+        "disk_bytes": disk / turns,
+    }
+    print(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main()
