@@ -143,7 +143,7 @@ def test_nothing_starts_before_the_provider_wants_it() -> None:
 def test_rejections_of_one_round_trip_shrink_it_once() -> None:
     async def play() -> Pace:
         pace = Pace()
-        turns = [pace.turn() for _ in range(20)]
+        turns = [pace.turn() for _ in range(64)]
         opened = [await turn.__aenter__() for turn in turns]
         for one in opened:
             one.throttled(retry_after=1.0)
@@ -153,7 +153,7 @@ def test_rejections_of_one_round_trip_shrink_it_once() -> None:
 
     pace = run(play())
     assert [change.reason for change in pace.history] == ["start", "rate_limit"]
-    assert pace.limit == 10
+    assert pace.limit == 32
 
 
 def test_an_overload_shrinks_it_and_a_rare_one_does_not() -> None:
@@ -169,7 +169,7 @@ def test_an_overload_shrinks_it_and_a_rare_one_does_not() -> None:
             turn.overloaded()
         return shrunk, pace.limit
 
-    assert run(play()) == (10, 10)
+    assert run(play()) == (32, 32)
 
 
 def test_headers_slow_it_down_before_a_rejection() -> None:

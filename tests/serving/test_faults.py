@@ -190,7 +190,7 @@ def test_a_call_too_many_is_told_when_to_come_again() -> None:
         wait = int(second.headers["retry-after-ms"])
         assert 0 < wait <= 600
         assert second.headers["retry-after"] == "1"
-        assert second.headers["x-ratelimit-limit-requests"] == "100"
+        assert second.headers["x-ratelimit-limit-requests"] == "1"
         assert second.headers["x-ratelimit-remaining-requests"] == "0"
         error = json.loads(second.body)["error"]
         assert (error["code"], error["type"]) == ("rate_limit_exceeded", "requests")

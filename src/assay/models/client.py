@@ -126,6 +126,8 @@ class RemoteModel:
             ModelRejected: No request to this model can succeed.
             BudgetSpent: The call does not fit into the budget.
         """
+        # What is loaded late is loaded before anybody's turn, which it would take up.
+        self._client()
         began = time.perf_counter()
         call = _Call(request, self._writer.write(request))
         while True:

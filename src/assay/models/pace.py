@@ -23,7 +23,7 @@ from .rate import Rate
 
 __all__ = ["Pace", "PaceChange", "Turn"]
 
-_START = 20
+_START = 64
 _LARGEST = 10_000
 _HISTORY = 1000
 _FIRST_PAUSE = 1.0

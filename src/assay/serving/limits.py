@@ -107,7 +107,8 @@ class Gate:
         used = max(0.0, self._next - now)
         left = int(max(0.0, self._slack + self._spacing - used) / self._spacing + 1e-9)
         return {
-            "x-ratelimit-limit-requests": str(self._limits.per_minute),
+            # Of the bucket, not of the minute: reset and remaining are about the same.
+            "x-ratelimit-limit-requests": str(round(self._slack / self._spacing) + 1),
             "x-ratelimit-remaining-requests": str(left),
             "x-ratelimit-reset-requests": f"{math.ceil(used * 1000)}ms",
         }

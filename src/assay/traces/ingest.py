@@ -215,7 +215,7 @@ def store_limits(
     columns: dict[str, list[Any]] = {
         "run_id": [run_id] * len(rows),
         "provider": [each.provider for each in rows],
-        "at": [round(each.at * 1_000_000) for each in rows],
+        "changed_at": [round(each.at * 1_000_000) for each in rows],
         "connections": [each.connections for each in rows],
         "per_second": [each.per_second for each in rows],
         "pause_s": [each.pause_s for each in rows],

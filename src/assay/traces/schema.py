@@ -365,13 +365,13 @@ PROVIDER_LIMITS = Table(
     (
         Column("run_id", Type.TEXT, "the run", required=True),
         Column("provider", Type.TEXT, "whom it was about", required=True),
-        Column("at", Type.TIME, "when", required=True),
+        Column("changed_at", Type.TIME, "when", required=True),
         Column("connections", Type.INTEGER, "calls that could be open from then on"),
         Column("per_second", Type.DOUBLE, "calls that could start; NULL for no limit"),
         Column("pause_s", Type.DOUBLE, "seconds in which none started"),
         Column("reason", Type.TEXT, "start, growth, rate_limit, overload, headers, …"),
     ),
-    key=("run_id", "provider", "at"),
+    key=("run_id", "provider", "changed_at"),
 )
 
 SESSION_TABLES = (SESSION_TIMESTEPS, EVENTS, MESSAGE_ROWS, HOOK_RESULTS)

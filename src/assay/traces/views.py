@@ -239,7 +239,7 @@ THROTTLING = View(
     ),
     """
     SELECT c.session_id, s.experiment_id, s.subject, c.provider, c.calls, c.waited_s,
-           c.retries, count(l.at) FILTER (l.reason IN ('rate_limit', 'overload')),
+           c.retries, count(l.changed_at) FILTER (l.reason IN ('rate_limit', 'overload')),
            min(l.connections)
     FROM (
         SELECT session_id, provider, count(*) AS calls, sum(waited_ms) / 1000 AS waited_s,
@@ -249,7 +249,7 @@ THROTTLING = View(
     ) c
     JOIN session_traces s USING (session_id)
     LEFT JOIN provider_limits l ON l.run_id = s.run_id AND l.provider = c.provider
-         AND l.at BETWEEN s.created_at AND s.ended_at
+         AND l.changed_at BETWEEN s.created_at AND s.ended_at
     GROUP BY ALL
     """,
 )
