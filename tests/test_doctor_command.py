@@ -1,4 +1,5 @@
 import json
+import socket
 import subprocess
 import sys
 import time
@@ -22,12 +23,19 @@ from assay.cli.checks import (
     check_service,
 )
 from assay.cli.doctor import doctor
+from assay.cli.provider_checks import check_models, check_providers
+from assay.models import load_registry
 from assay.service import Settings, running
+from assay.serving import Settings as ModelSettings
+from assay.serving import running as models_running
 from assay.traces.folder import RunFolder, journal_root
 from assay.traces.records import RunRecord
 from assay.traces.store import Store
 
-NAMES = ["python", "assay", "extras", "engine", "service", "database", "journals", "disk"]
+NAMES = [
+    *("python", "assay", "extras", "engine", "service", "models", "provider"),
+    *("database", "journals", "disk"),
+]
 HOLD = """
 import sys, duckdb
 connection = duckdb.connect(sys.argv[1])
@@ -67,6 +75,17 @@ def held(database: Path) -> Iterator[int]:
         yield holder.pid
         assert holder.stdin is not None
         holder.stdin.close()
+
+
+@pytest.fixture(autouse=True)
+def _no_providers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No variable of a provider is set, and there is no file with rows."""
+    for provider in load_registry().providers.values():
+        for name in (provider.key_variable, provider.base_url_variable):
+            if name is not None:
+                monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("ASSAY_MODELS", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "settings"))
 
 
 @pytest.fixture
@@ -205,6 +224,87 @@ def test_the_disk_is_that_of_the_database_even_before_its_folder_exists(tmp_path
     check = check_disk(tmp_path / "none" / "deeper" / "a.duckdb")
     assert "GiB free" in check.detail
     assert str(tmp_path.resolve()) in check.detail
+
+
+def test_rows_of_models_are_in_order_without_a_file_of_the_user() -> None:
+    check = check_models()
+    assert check.state is State.OK
+    assert "no file of your own" in check.detail
+
+
+def test_a_file_of_models_is_named_and_one_that_cannot_be_read_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "models.toml"
+    monkeypatch.setenv("ASSAY_MODELS", str(file))
+    assert check_models().state is State.FAIL
+    assert check_providers() == []
+    file.write_text("[models.gpt-4o-mini]\ncontext = 5\n")
+    check = check_models()
+    assert check.state is State.OK
+    assert str(file) in check.detail
+    file.write_text("[models.gpt-4o-mini]\ncontxt = 5\n")
+    check = check_models()
+    assert check.state is State.FAIL
+    assert "context" in check.detail
+
+
+def test_providers_that_nobody_set_up_are_one_line_that_names_their_variables() -> None:
+    (check,) = check_providers()
+    assert check.state is State.OK
+    assert "openai (OPENAI_API_KEY)" in check.detail
+    assert "no key needed for vllm, ollama, assay" in check.detail
+
+
+def test_a_provider_with_a_key_that_answers_is_in_order_and_the_key_stays_hidden(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-of-mine")
+    with models_running(ModelSettings(port=0)) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+        check, _ = check_providers()
+        asked = server.stats()
+    assert check.state is State.OK
+    assert check.detail == f"openai: key in OPENAI_API_KEY, answers on {server.base_url}"
+    assert "sk-secret-of-mine" not in json.dumps(asked)
+
+
+def test_a_provider_that_does_not_answer_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    with models_running(ModelSettings(port=0)) as server:
+        address = server.base_url
+    monkeypatch.setenv("VLLM_BASE_URL", address)
+    check, _ = check_providers()
+    assert check.state is State.WARN
+    assert f"vllm: asked without a key, cannot be reached on {address}" in check.detail
+
+
+def test_a_provider_that_keeps_silent_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("OLLAMA_BASE_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        check, _ = check_providers(timeout=0.2)
+    assert check.state is State.WARN
+    assert "no answer within 0.2 s" in check.detail
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "words"),
+    [
+        ("MODAL_BASE_URL", "http://127.0.0.1:1", "SYNTH_API_KEY"),
+        ("SYNTH_API_KEY", "sk-secret-of-mine", "MODAL_BASE_URL"),
+        ("GROQ_API_KEY", "sk-secret of-mine", "GROQ_API_KEY does not hold a key"),
+    ],
+    ids=["no-key", "no-address", "no-real-key"],
+)
+def test_what_a_provider_lacks_is_told_by_name(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, words: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    check, _ = check_providers()
+    assert check.state is State.WARN
+    assert words in check.detail
+    assert "of-mine" not in check.detail
 
 
 def test_every_check_is_a_line_and_the_last_line_sums_up(

@@ -478,7 +478,8 @@ def test_hooks_of_ones_own_are_stored_with_step_and_turn(tmp_path: Path) -> None
 
 def test_the_hook_of_the_page_on_runs_tells_of_thirst(tmp_path: Path) -> None:
     page = (Path(__file__).parents[1] / "docs" / "evaluate.md").read_text("utf-8")
-    (source,) = re.findall(r"^```python\n(.*?@hook.*?)^```", page, re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (source,) = [block for block in blocks if "@hook" in block]
     (tmp_path / "thirst.py").write_text(source)
     chosen = ("--model", "builtin/noop", "--no-baselines", "--episodes", "1")
     assert run(tmp_path, *chosen, "--max-turns", "6", "--hooks", "thirst.py").code == 0

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import assay
 from assay._util.secret import Secret
 from assay.agents.options import AgentOptions
 from assay.crafter import DIFFICULTIES, Difficulty
@@ -319,3 +320,13 @@ def test_a_choice_without_effect_is_a_warning() -> None:
     assert "--concurrent-models" in alone.warnings[0]
     both = {"max_concurrent_models": 2, "concurrent_models": True}
     assert resolve(both, environment={}).warnings == ()
+
+
+def test_a_program_is_told_the_name_of_a_setting_and_a_command_line_its_option() -> None:
+    with pytest.raises(UsageError, match=r"^--max-turns: 0 is not allowed"):
+        resolve({"max_turns": 0}, environment={})
+    with pytest.raises(UsageError, match=r"^max_turns: 0 is not allowed"):
+        resolve({"max_turns": 0}, environment={}, giver="assay.run")
+    with pytest.raises(UsageError, match=r"^max_turns: 0 is not allowed"):
+        assay.run(max_turns=0)
+    assert resolve({"seed": 1}, giver="assay.run").sources["seed"] == "assay.run"

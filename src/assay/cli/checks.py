@@ -182,13 +182,17 @@ def check_database(path: Path, patience: float = _TIMEOUT) -> Check:
 
 def check_journals(database: Path) -> list[Check]:
     """What runs left behind: those that did not finish, and journals that are damaged."""
-    from assay.traces.folder import journal_root, unfinished_runs
+    from assay.traces.folder import journal_root, unfinished_runs, unreadable_runs
 
     try:
         runs = unfinished_runs(database)
     except AssayError as error:
         return [Check("journals", State.WARN, str(error))]
     checks = [_unfinished(run, database) for run in runs]
+    for folder in unreadable_runs(database):
+        detail = f"{folder}/run.json cannot be read, so that run cannot go on"
+        step = "repair the file, or move the folder away; its journals are kept"
+        checks.append(Check("journals", State.WARN, detail, step))
     damaged = sorted(journal_root(database).rglob("*.damaged"))
     if damaged:
         detail = f"{len(damaged)} damaged, the first is {damaged[0]}"

@@ -56,13 +56,15 @@ def doctor(
 
 
 def _checks(service_url: str | None, database: Path) -> Iterator["Check"]:
-    from assay.cli import checks
+    from assay.cli import checks, provider_checks
 
     yield checks.check_python()
     yield checks.check_assay()
     yield checks.check_extras()
     yield checks.check_engine()
     yield checks.check_service(service_url, os.environ.get("ASSAY_SERVICE_TOKEN"))
+    yield provider_checks.check_models()
+    yield from provider_checks.check_providers()
     yield checks.check_database(database)
     yield from checks.check_journals(database)
     yield checks.check_disk(database)

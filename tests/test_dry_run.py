@@ -1,0 +1,173 @@
+"""`assay run --dry-run`: what a run would take, without a key, a network or a file."""
+
+import json
+import socket
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from assay import api
+from assay.cli import main
+from assay.rollouts.remaining import remaining
+from assay.trials import Stop
+
+pytestmark = pytest.mark.usefixtures("compiled_engine")
+
+SMALL = ("--episodes", "2", "--max-turns", "6")
+
+
+def dry(folder: Path, *arguments: str) -> tuple[int, str, str]:
+    out, err = StringIO(), StringIO()
+    with chdir(folder), redirect_stdout(out), redirect_stderr(err):
+        code = main(["run", *SMALL, "--dry-run", *arguments])
+    return code, out.getvalue(), err.getvalue()
+
+
+def estimate(folder: Path, *arguments: str) -> dict[str, Any]:
+    code, out, err = dry(folder, *arguments, "--json")
+    assert code == 0, err
+    found: dict[str, Any] = json.loads(out)["estimate"]
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY", "ASSAY_MODELS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_calls_tokens_dollars_and_time_are_told_for_each_model_and_in_all(
+    tmp_path: Path,
+) -> None:
+    chosen = ("--models", "gpt-4o-mini", "gemini-2.5-flash-lite", "--no-baselines")
+    code, out, _ = dry(tmp_path, *chosen)
+    assert code == 0
+    heads = ["model", "calls", "prompt", "tokens", "reply", "tokens", "dollars", "at", "most"]
+    lines = [line.split() for line in out.splitlines()]
+    assert [*heads, "time"] in lines
+    rows = {line[0]: line for line in lines if line}
+    assert rows["gpt-4o-mini"][1] == rows["gemini-2.5-flash-lite"][1] == "12"
+    assert ["in", "all", "24"] in [line[:3] for line in lines]
+    assert "2 s for a call over the network, which is assumed" in out
+
+
+def test_no_key_and_no_network_are_needed_and_no_file_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> NoReturn:
+        raise AssertionError("somebody uses the network")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    code, out, _ = dry(tmp_path, "--models", "gpt-4o-mini", "--cache", "replies.sqlite")
+    assert code == 0
+    assert "before it can start" in out
+    assert "OPENAI_API_KEY" in out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_key_that_is_there_is_not_asked_for_and_not_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-of-mine")
+    code, out, err = dry(tmp_path, "--models", "gpt-4o-mini")
+    assert code == 0
+    assert "before it can start" not in out
+    assert "sk-secret-of-mine" not in out + err
+
+
+def test_the_bound_is_above_the_estimate_and_built_in_models_cost_nothing(
+    tmp_path: Path,
+) -> None:
+    found = estimate(tmp_path, "--models", "gpt-4o-mini", "builtin/expert")
+    remote, here = found["models"][:2]
+    assert 0 < remote["dollars"] < remote["dollars_at_most"]
+    assert (here["dollars"], here["dollars_at_most"], here["provider"]) == (0, 0, "builtin")
+    assert found["dollars"] == remote["dollars"]
+    assert remote["prompt_tokens"] > 1000 * remote["calls"]
+
+
+def test_a_price_of_the_user_counts_where_none_is_known(tmp_path: Path) -> None:
+    chosen = ("--models", "openrouter/some/model", "--no-baselines")
+    code, out, _ = dry(tmp_path, *chosen)
+    assert code == 0
+    assert "no known price: openrouter/some/model" in out
+    assert "--price IN/OUT" in out
+    assert estimate(tmp_path, *chosen)["unpriced"] == ["openrouter/some/model"]
+    priced = estimate(tmp_path, *chosen, "--price", "1/2")
+    twice = estimate(tmp_path, *chosen, "--price", "2/4")
+    assert priced["unpriced"] == []
+    assert twice["dollars"] == pytest.approx(2 * priced["dollars"])
+
+
+@pytest.mark.parametrize(
+    ("budget", "fit", "words"),
+    [
+        ("100", "surely", "enough in any case"),
+        ("0.001", "no", "not enough by the estimate"),
+    ],
+)
+def test_a_budget_is_compared_with_it(
+    tmp_path: Path, budget: str, fit: str, words: str
+) -> None:
+    chosen = ("--models", "gpt-4o-mini", "--budget", budget)
+    assert words in dry(tmp_path, *chosen)[1]
+    assert estimate(tmp_path, *chosen)["fit"] == fit
+
+
+def test_a_budget_without_a_price_is_told(tmp_path: Path) -> None:
+    chosen = ("--models", "openrouter/some/model", "--budget", "1")
+    _, out, _ = dry(tmp_path, *chosen)
+    assert "before it can start: the budget needs a price" in out
+
+
+def test_an_address_of_ones_own_answers_for_built_in_names_but_that_of_openai_does_not(
+    tmp_path: Path,
+) -> None:
+    chosen = ("--models", "builtin/forager", "--no-baselines", "--openai-base-url")
+    (own,) = estimate(tmp_path, *chosen, "http://127.0.0.1:1/v1")["models"]
+    assert (own["provider"], own["dollars"]) == ("custom", None)
+    (here,) = estimate(tmp_path, *chosen, "https://api.openai.com/v1")["models"]
+    assert here["provider"] == "builtin"
+
+
+@pytest.mark.parametrize(
+    ("model", "word"),
+    [("gpt-4o-mimi", "did you mean 'gpt-4o-mini'"), ("claude-3-sonnet", "retired")],
+    ids=["unknown", "retired"],
+)
+def test_a_model_that_cannot_be_asked_is_refused(tmp_path: Path, model: str, word: str) -> None:
+    code, _, err = dry(tmp_path, "--models", model)
+    assert code == 2
+    assert word in err
+
+
+def test_of_a_run_that_goes_on_only_the_rest_is_counted(tmp_path: Path) -> None:
+    settings = {
+        "models": ["builtin/random"],
+        "episodes": 4,
+        "max_turns": 6,
+        "baselines": False,
+        "max_concurrent_episodes": 1,
+        "database": tmp_path / "traces.duckdb",
+        "traces_dir": tmp_path / "traces",
+    }
+    stop = Stop()
+    ended = []
+
+    def listen(event: object) -> None:
+        ended.append(type(event).__name__)
+        if ended.count("TrialEnded") == 2:
+            stop.ask()
+
+    api.run_prepared(api.prepare(settings), listen=listen, stop=stop)
+    again = api.prepare(settings, dry=True)
+    assert again.resumed is not None
+    left = remaining(again)["builtin/random"]
+    assert left.episodes in (1, 2)
+    assert 0 < left.calls <= 6 * left.episodes
+    assert api.estimate(again).calls == left.calls
+    assert remaining(api.prepare(settings, dry=True, fresh=True))["builtin/random"].calls == 24
