@@ -559,6 +559,7 @@ def test_a_run_that_loses_its_service_ends_with_3_and_goes_on(tmp_path: Path) ->
     assert not (tmp_path / f"{DATABASE}.journal").exists()
 
 
+@pytest.mark.extras
 def test_an_interrupted_run_ends_with_130_and_the_same_command_goes_on(tmp_path: Path) -> None:
     size = ("--episodes", "20", "--max-turns", "40", "--no-save-traces")
     chosen = ("--model", "builtin/noop", "--no-baselines", *size)

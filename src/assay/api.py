@@ -23,6 +23,7 @@ from assay.rollouts.spending import spent_so_far
 from assay.service.client import HttpClient, LocalClient, WorldClient
 from assay.service.worlds import Worlds
 from assay.traces.database import Database
+from assay.traces.folder import RunFolder, journal_root
 from assay.traces.records import LimitRecord
 from assay.trials import Event, Retries, Stop
 from assay.types import ChatModel
@@ -132,8 +133,7 @@ def run_prepared(
     config = prepared.config
     if config.service_url is not None:
         run_apart(lambda: _check_service(config.service_url or "", config.service_timeout))
-    budget = None if config.budget is None else Budget(config.budget, spent_so_far(prepared))
-    pool = _pool(config, budget)
+    pool = _pool(config, _budget(prepared))
     try:
         return execute(
             prepared,
@@ -222,6 +222,14 @@ def _pool(config: RunConfig, budget: Budget | None = None) -> ModelPool:
         cache=config.cache,
         seed=config.seed,
     )
+
+
+def _budget(prepared: PreparedRun) -> Budget | None:
+    config, record = prepared.config, prepared.record
+    if config.budget is None:
+        return None
+    folder = RunFolder(journal_root(config.database) / record.id, record)
+    return Budget(config.budget, spent_so_far(prepared), on_loss=folder.add_loss)
 
 
 def _price(text: str | None) -> Price | None:

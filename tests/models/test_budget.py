@@ -137,3 +137,15 @@ def test_a_thousand_calls_at_once_stay_within_the_cap() -> None:
     assert budget.spent_usd <= 5.0
     assert budget.spent_usd > 4.9
     assert refused > 0
+
+
+def test_what_no_reply_accounts_for_is_told() -> None:
+    async def play() -> tuple[list[float], float]:
+        lost: list[float] = []
+        budget = Budget(1.0, on_loss=lost.append)
+        for actual in (None, 0.0, 0.125):
+            (await budget.reserve(0.25)).lose(actual)
+        (await budget.reserve(0.25)).settle(0.125)
+        return lost, budget.spent_usd
+
+    assert asyncio.run(play()) == ([0.25, 0.125], 0.5)

@@ -5,10 +5,11 @@ from importlib import import_module
 import assay.agents.builtin.forager
 import assay.cli.live
 import assay.report
-import assay.service.client  # noqa: F401
+import assay.service.client
+import assay.serving.server  # noqa: F401
 from assay import api  # noqa: F401
 from assay.crafter import warmup
 
-for name in ("pandas", "scipy.special"):
+for name in ("aiohttp", "openai", "pandas", "scipy.special"):
     import_module(name)
 warmup()

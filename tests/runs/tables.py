@@ -1,7 +1,7 @@
 """What two databases must have in common if they hold the same run."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,8 @@ def contents(database: Path) -> dict[str, list[tuple[Any, ...]]]:
     with Store(database).reading() as connection:
         found = {}
         for table in TABLES:
-            names = ", ".join(_columns(table))
-            query = f"SELECT {names} FROM {table.name} ORDER BY {', '.join(table.key)}"
+            names, key = _quoted(_columns(table)), _quoted(table.key)
+            query = f"SELECT {names} FROM {table.name} ORDER BY {key}"
             found[table.name] = [_plain(row) for row in connection.execute(query).fetchall()]
     found["outcomes"] = [row for row in found["outcomes"] if "duration_s" not in row]
     return found
@@ -31,6 +31,10 @@ def _columns(table: Table) -> Iterator[str]:
     for column in table.columns:
         if column.type is not Type.TIME and column.name not in _LEFT_OUT:
             yield column.name
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(f'"{name}"' for name in names)
 
 
 def _plain(row: tuple[Any, ...]) -> tuple[Any, ...]:

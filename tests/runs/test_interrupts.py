@@ -50,6 +50,7 @@ def test_an_interrupted_run_names_the_way_on_and_goes_on(tmp_path: Path) -> None
     assert "would start a run" in after.output
 
 
+@pytest.mark.extras
 def test_fresh_starts_anew_beside_an_unfinished_run(tmp_path: Path) -> None:
     interrupted(tmp_path)
     (first,) = unfinished(tmp_path)
@@ -98,8 +99,9 @@ def test_asked_twice_without_an_ended_episode_it_leaves_too(tmp_path: Path) -> N
     program.until(lambda: program.turns >= 1, "a turn")
     (tmp_path / "holder").mkdir()
     holder = Holder(tmp_path / "holder", tmp_path / "traces.duckdb")
-    for _ in range(2):
-        program.interrupt()
+    program.interrupt()
+    program.until(lambda: "once more" in program.errors, "its word")
+    program.interrupt()
     try:
         assert program.wait() == 130
     finally:

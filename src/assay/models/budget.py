@@ -8,6 +8,7 @@ million small ones add up exactly.
 import asyncio
 import math
 from collections import deque
+from collections.abc import Callable
 
 from assay.errors import BudgetSpent, UsageError
 
@@ -38,6 +39,14 @@ class Reservation:
             spent = self._amount if actual is None else _whole(actual)
             self._budget._settle(self._amount, spent)
 
+    def lose(self, actual: float | None) -> None:
+        """Settle a call that may have cost something and has no reply to show for it."""
+        if self._open:
+            lost = self.usd if actual is None else actual
+            self.settle(actual)
+            if lost:
+                self._budget.on_loss(lost)
+
 
 class Budget:
     """What a run may spend; many calls share one.
@@ -46,7 +55,21 @@ class Budget:
     give something back.
     """
 
-    def __init__(self, cap_usd: float, spent: float = 0.0) -> None:
+    def __init__(
+        self,
+        cap_usd: float,
+        spent: float = 0.0,
+        *,
+        on_loss: Callable[[float], None] = lambda usd: None,
+    ) -> None:
+        """Make a budget.
+
+        Args:
+            cap_usd: The most that may be spent.
+            spent: What was spent before.
+            on_loss: Told of dollars that no reply accounts for.
+        """
+        self.on_loss = on_loss
         if not (math.isfinite(cap_usd) and cap_usd > 0):
             raise UsageError(f"a budget of {cap_usd} dollars; it must be more than 0")
         # Downwards: half a picodollar over the cap is over the cap.

@@ -150,11 +150,11 @@ class RemoteModel:
             outcome = answer if isinstance(answer, Fault) else self._judge(answer, call)
         except BaseException:
             # It was cut off here, and may have been heard there.
-            _settle(reservation, None)
+            _lose(reservation, None)
             raise
         if isinstance(outcome, Fault):
             call.failed_s = seconds if outcome.kind is FaultKind.TIMEOUT else 0.0
-            _settle(reservation, None if outcome.billed else 0.0)
+            _lose(reservation, None if outcome.billed else 0.0)
             _tell(turn, outcome)
             return outcome
         allowance = None if isinstance(answer, Fault) else read_allowance(answer.headers)
@@ -175,10 +175,11 @@ class RemoteModel:
         self, reply: WireReply, call: "_Call", reservation: Reservation | None, seconds: float
     ) -> ChatReply | AssayError:
         dollars = self._dollars(reply.usage, call)
-        _settle(reservation, dollars)
         if reply.refusal is not None:
+            _lose(reservation, dollars)
             words = printable(self._clean(reply.refusal)[:400])
             return ModelRefused(f"model {self.name!r} refused: {words}")
+        _settle(reservation, dollars)
         return ChatReply(
             message=reply.message,
             finish_reason=reply.finish_reason,
@@ -302,6 +303,11 @@ class _Call:
 def _settle(reservation: Reservation | None, dollars: float | None) -> None:
     if reservation is not None:
         reservation.settle(dollars)
+
+
+def _lose(reservation: Reservation | None, dollars: float | None) -> None:
+    if reservation is not None:
+        reservation.lose(dollars)
 
 
 def _tell(turn: Turn, fault: Fault) -> None:

@@ -19,6 +19,8 @@ from .wire import Malformed, parse_object
 __all__ = ["Fault", "FaultKind", "failed_generation", "fault_of_exception", "fault_of_status"]
 
 _LONGEST = 400
+_READ = 65_536
+"""Bytes of a body that are read: a key is taken out before a text is cut."""
 _TOO_LONG = re.compile(
     r"context.?length|context.?window|maximum context"
     r"|(prompt|input|request) (is )?too (long|large)|too many (input )?tokens"
@@ -68,7 +70,7 @@ def fault_of_status(
 ) -> Fault | AssayError:
     """Sort an answer that is not a success: a fault, or the exception to raise."""
     error = _error(body)
-    text = str(error.get("message") or body[:_LONGEST].decode("utf-8", "replace")).strip()
+    text = str(error.get("message") or body[:_READ].decode("utf-8", "replace")).strip()
     words = printable(clean(text)[:_LONGEST]) or "no reason given"
     code = f"{error.get('code') or ''} {error.get('type') or ''}"
     said = f"{who} answered {status}: {words}"

@@ -113,7 +113,7 @@ def read_reply(
         finish = "tool_calls" if calls else "stop"
     return WireReply(
         Message(message),
-        clean(finish[:40]),
+        clean(finish)[:40],
         read_usage(document.get("usage")),
         _refusal(said, finish),
     )

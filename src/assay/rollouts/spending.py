@@ -20,7 +20,7 @@ def spent_so_far(prepared: PreparedRun, *, patience: float | None = None) -> flo
     folder = prepared.resumed
     if folder is None:
         return 0.0
-    dollars = 0.0
+    dollars = folder.losses()
     journaled = []
     for path in folder.journals():
         with suppress(JournalError):

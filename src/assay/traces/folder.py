@@ -27,6 +27,8 @@ __all__ = ["RunFolder", "RunHeld", "journal_root", "unfinished_runs", "unreadabl
 
 _FORMAT = "assay-run/1"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_LOSSES = "losses"
+_AMOUNT = re.compile(r"\d+(\.\d+)?(e-\d+)?")
 _TRIES = 5
 _PAUSE_S = 0.02
 
@@ -120,6 +122,19 @@ class RunFolder:
     def journals(self) -> list[Path]:
         """The journals that have at least a header, in the order of their names."""
         return [path for path in sorted(self.folder.glob("*.jsonl")) if not is_blank(path)]
+
+    def add_loss(self, usd: float) -> None:
+        """Note dollars that were spent and that no journal accounts for."""
+        with (self.folder / _LOSSES).open("a", encoding="ascii") as file:
+            file.write(f"{usd!r}\n")
+
+    def losses(self) -> float:
+        """All dollars that were noted so; a line that is torn counts as nothing."""
+        try:
+            lines = (self.folder / _LOSSES).read_text("ascii").splitlines()
+        except FileNotFoundError:
+            return 0.0
+        return sum(float(line) for line in lines if _AMOUNT.fullmatch(line))
 
     def damaged(self) -> list[Path]:
         """The journals that were set aside."""

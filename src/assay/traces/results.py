@@ -94,7 +94,7 @@ def _model(
         "without_result": list(_without_result(rows)),
     }
     if detailed:
-        model["episodes"] = [asdict(row) for row in rows]
+        model["episodes"] = map(asdict, rows)
     return model
 
 

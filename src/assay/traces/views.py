@@ -225,7 +225,7 @@ TURNS = View(
 
 THROTTLING = View(
     "throttling",
-    "A session that waited for its provider, and what the provider did meanwhile.",
+    "A session whose calls waited 10 ms or more on average, and what the provider did.",
     (
         ("session_id", "the session"),
         ("experiment_id", "its experiment"),
@@ -245,7 +245,7 @@ THROTTLING = View(
         SELECT session_id, provider, count(*) AS calls, sum(waited_ms) / 1000 AS waited_s,
                sum(retries)::BIGINT AS retries
         FROM events WHERE event_type = 'cais' GROUP BY session_id, provider
-        HAVING sum(waited_ms) > 0
+        HAVING avg(waited_ms) >= 10
     ) c
     JOIN session_traces s USING (session_id)
     LEFT JOIN provider_limits l ON l.run_id = s.run_id AND l.provider = c.provider

@@ -13,7 +13,8 @@ def laid_out(value: Any, levels: int) -> Iterator[bytes]:
     """A value as JSON in UTF-8, piece by piece.
 
     Objects, and lists of objects, have a line for each item down to `levels`; what is
-    below, and every other list, stands on one line.
+    below, and every other list, stands on one line. An iterator of objects is a list that
+    need not be there as a whole.
 
     Raises:
         ValueError: A number in it is not finite.
@@ -32,10 +33,13 @@ def _parts(value: Any, levels: int, newline: str) -> Iterator[str]:
             yield f"{',' if number else '{'}{inner}{_encode(str(name))}: "
             yield from _parts(item, levels - 1, inner)
         yield f"{newline}}}"
-    elif isinstance(value, list) and isinstance(value[0], Mapping):
+    elif isinstance(value, Iterator) or (
+        isinstance(value, list) and isinstance(value[0], Mapping)
+    ):
+        number = -1
         for number, item in enumerate(value):
             yield f"{',' if number else '['}{inner}"
             yield from _parts(item, levels - 1, inner)
-        yield f"{newline}]"
+        yield "[]" if number < 0 else f"{newline}]"
     else:
         yield _encode(value)

@@ -1,0 +1,131 @@
+"""Runs of models behind HTTP, in this process, and what two of them must have in common."""
+
+from collections.abc import Iterator
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from functools import partial
+from io import StringIO
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from assay import api
+from assay.cli import main
+from assay.models import ModelPool
+from assay.models.retries import CallRetries
+from assay.rollouts import RunResult
+from assay.traces.load import load_session
+from assay.traces.records import SessionRecord
+from assay.traces.store import Store
+from assay.trials import Retries
+
+from .tables import contents, rows
+
+__all__ = ["Done", "command", "hasty", "money", "play", "same_in_both", "total", "transcripts"]
+
+DATABASE = "traces.duckdb"
+_FORAGER = ("builtin/forager",)
+_OF_THE_PROVIDER = {
+    "events": ("provider", "cost", "waited_ms"),
+    "session_traces": ("cost_usd",),
+}
+
+
+class Done(NamedTuple):
+    """What a command did."""
+
+    code: int
+    output: str
+    errors: str
+
+
+def play(folder: Path, base_url: str | None, **settings: Any) -> RunResult:
+    """A small run in a folder of its own."""
+    folder.mkdir(exist_ok=True)
+    chosen: dict[str, Any] = {
+        "models": _FORAGER,
+        "episodes": 4,
+        "max_turns": 6,
+        "save_traces": False,
+        "run_id": "same",
+        "baselines": False,
+        "openai_base_url": base_url,
+        "database": folder / DATABASE,
+        "traces_dir": folder / "files",
+    }
+    return api.run(**{**chosen, **settings})
+
+
+def command(folder: Path, *arguments: str) -> Done:
+    """The program, in this process."""
+    output, errors = StringIO(), StringIO()
+    folder.mkdir(exist_ok=True)
+    with chdir(folder), redirect_stdout(output), redirect_stderr(errors):
+        code = main(list(arguments))
+    return Done(code, output.getvalue(), errors.getvalue())
+
+
+def hasty(*arguments: str) -> int:
+    """The program with less patience; only for a process of its own."""
+    patience = CallRetries(patience=0.4, first_wait=0.1)
+    vars(api).update(
+        ModelPool=partial(ModelPool, retries=patience),
+        Retries=partial(Retries, attempts=2, first_wait=0.1),
+    )
+    return main(list(arguments))
+
+
+def same_in_both(first: Path, second: Path) -> None:
+    """Compare all tables but for who answered, at which price, where and when."""
+    tables = [dict(_comparable(folder / DATABASE)) for folder in (first, second)]
+    for name, found in tables[0].items():
+        assert found == tables[1][name], name
+    assert tables[0]["events"]
+
+
+def _comparable(database: Path) -> Iterator[tuple[str, list[Any]]]:
+    for name, found in contents(database).items():
+        if name not in ("runs", "experiments", "provider_limits", *_OF_THE_PROVIDER):
+            yield name, [row for row in found if "cost_usd" not in row]
+    for name, more in _OF_THE_PROVIDER.items():
+        left_out = {*more, "duration_s", "latency_ms", "retries", "attempts"}
+        yield name, sorted(str(_timeless(row, left_out)) for row in rows(database, name))
+
+
+def _timeless(row: dict[str, Any], left_out: set[str]) -> dict[str, Any]:
+    return {
+        name: value
+        for name, value in row.items()
+        if name not in left_out and not hasattr(value, "year")
+    }
+
+
+def transcripts(database: Path) -> list[tuple[Any, ...]]:
+    """What was said and played in each episode, whoever is said to have played it."""
+    with Store(database).reading() as connection:
+        ids = connection.execute(
+            "SELECT session_id FROM session_traces ORDER BY subject, episode"
+        ).fetchall()
+        return [_transcript(load_session(connection, row[0])) for row in ids]
+
+
+def _transcript(session: SessionRecord) -> tuple[Any, ...]:
+    return (
+        session.header.seed,
+        [(call.turn, call.request, call.reply, call.usage) for call in session.calls],
+        [(each.position, each.turn, each.message.encoded) for each in session.messages],
+        [(turn.turn, turn.asked, turn.steps) for turn in session.played],
+    )
+
+
+def total(database: Path, what: str) -> Any:
+    """Something summed up over all calls."""
+    with Store(database).reading() as connection:
+        row = connection.execute(
+            f"SELECT {what} FROM events WHERE event_type = 'cais'"
+        ).fetchone()
+    assert row is not None
+    return row[0]
+
+
+def money(database: Path) -> float:
+    """The dollars of all calls."""
+    return float(total(database, "coalesce(sum(cost), 0)"))

@@ -1,0 +1,143 @@
+"""A budget is a cap on the whole run: never passed, shared by all, and raised by resuming."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.serving import Faults, Running, Settings, running
+
+from .remote import Done, command, money, play, same_in_both
+from .tables import rows
+
+pytestmark = pytest.mark.usefixtures("compiled_engine")
+
+IN, OUT = 1.0, 2.0
+PRICE = f"{IN:g}/{OUT:g}"
+MODEL = ("--models", "builtin/forager", "--no-baselines", "--database", "traces.duckdb")
+SMALL = ("--episodes", "4", "--max-turns", "6", "--no-save-traces", "--price", PRICE)
+
+
+def billed(server: Running) -> float:
+    """What the provider would ask for."""
+    stats = server.stats()
+    return float(IN * stats["prompt_tokens"] + OUT * stats["completion_tokens"]) / 1e6
+
+
+def run(folder: Path, server: Running, *more: str) -> Done:
+    return command(folder, "run", *MODEL, *SMALL, "--openai-base-url", server.base_url, *more)
+
+
+@pytest.mark.parametrize("episodes", [40, pytest.param(1000, marks=pytest.mark.extras)])
+def test_many_calls_at_once_never_spend_more_than_the_cap(
+    tmp_path: Path, episodes: int
+) -> None:
+    cap = 0.005 * episodes
+    with running(Settings(port=0, faults=Faults(latency=0.05, jitter=0.1))) as server:
+        result = play(
+            tmp_path, server.base_url, episodes=episodes, max_turns=20, budget=cap, price=PRICE
+        )
+        assert billed(server) <= cap
+        answered = server.stats()["outcomes"]["answered"]
+    assert result.interrupted
+    assert "--budget" in (result.stopped_by or "")
+    assert "are spent" in (result.stopped_by or "")
+    journals = list((tmp_path / "traces.duckdb.journal").glob("same/*.jsonl"))
+    assert len(journals) == episodes
+    # Answers that were paid for are kept, each of them.
+    kept = sum(path.read_bytes().count(b'"kind":"call"') for path in journals)
+    assert kept == answered
+    # It does not stop long before the cap: the last call that fits is made.
+    assert billed(server) > 0.5 * cap
+
+
+def test_a_run_stops_at_the_cap_and_goes_on_with_a_larger_one(tmp_path: Path) -> None:
+    with running(Settings(port=0)) as server:
+        play(tmp_path / "plain", server.base_url, price=PRICE)
+        whole = billed(server)
+        server.reset()
+
+        stopped = run(tmp_path / "paid", server, "--run-id", "same", "--budget", f"{whole / 2}")
+        assert stopped.code == 130, stopped.errors
+        assert "larger --budget" in stopped.output
+        assert "assay run --resume same --database traces.duckdb" in stopped.output
+        before = billed(server)
+        assert 0 < before <= whole / 2
+
+        # Nothing is left of the same cap, whoever asks again.
+        resume = ("run", "--resume", "same", "--database", "traces.duckdb")
+        again = command(tmp_path / "paid", *resume)
+        assert again.code == 130, again.errors
+        assert billed(server) <= whole / 2
+
+        larger = command(tmp_path / "paid", *resume, "--budget", f"{whole * 2}")
+        assert larger.code == 0, larger.errors
+        # No answer was paid for twice.
+        assert billed(server) == pytest.approx(whole)
+    assert money(tmp_path / "paid" / "traces.duckdb") == pytest.approx(whole)
+    same_in_both(tmp_path / "plain", tmp_path / "paid")
+
+
+def test_what_was_spent_before_counts_when_a_run_goes_on(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"price": PRICE, "max_turns": 12}
+    cap = 0.05
+    with running(Settings(port=0)) as server:
+        for rise in (0, 0.01, 0.02):
+            play(tmp_path, server.base_url, budget=cap + rise, **settings)
+            assert billed(server) <= cap + rise
+        assert billed(server) > cap
+
+
+def test_models_share_the_cap(tmp_path: Path) -> None:
+    names = ("builtin/forager", "builtin/random", "builtin/expert")
+    cap = 0.08
+    with running(Settings(port=0, faults=Faults(latency=0.01))) as server:
+        result = play(
+            tmp_path,
+            server.base_url,
+            models=names,
+            concurrent_models=True,
+            max_turns=20,
+            budget=cap,
+            price=PRICE,
+        )
+        assert billed(server) <= cap
+        assert set(server.stats()["models"]) == set(names)
+    assert result.interrupted
+
+
+def test_failed_attempts_count_as_if_they_had_been_answered(tmp_path: Path) -> None:
+    cap = 0.1
+    # Every call is heard, and none is answered: the provider may ask for all of them.
+    with running(Settings(port=0, faults=Faults(cut_rate=1.0))) as server:
+        result = play(tmp_path, server.base_url, budget=cap, price=PRICE)
+        asked = server.stats()
+    assert result.interrupted
+    tokens = asked["request_bytes"] * IN + asked["calls"] * 1024 * OUT
+    assert tokens / 1e6 <= cap
+    assert asked["outcomes"]["answered"] == 0
+
+
+def test_a_model_without_a_price_is_refused_where_there_is_a_budget(tmp_path: Path) -> None:
+    with running(Settings(port=0)) as server:
+        address = ("--openai-base-url", server.base_url)
+        done = command(tmp_path, "run", *MODEL, *address, "--budget", "1")
+        assert done.code == 2
+        assert "'builtin/forager' has no known price" in done.errors
+        assert "--price IN/OUT" in done.errors
+        assert server.stats()["calls"] == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_call_cost_is_what_its_tokens_cost(tmp_path: Path) -> None:
+    with running(Settings(port=0)) as server:
+        result = play(tmp_path, server.base_url, budget=100.0, price=PRICE)
+        whole = billed(server)
+    calls = [
+        row for row in rows(tmp_path / "traces.duckdb", "events") if row["event_type"] == "cais"
+    ]
+    for row in calls:
+        tokens = IN * row["prompt_tokens"] + OUT * row["completion_tokens"]
+        assert row["cost"] == pytest.approx(tokens / 1e6)
+    assert sum(row["cost"] for row in calls) == pytest.approx(whole)
+    assert sum(row.cost_usd or 0.0 for row in result.episodes) == pytest.approx(whole)
