@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 _BATCH = 64
-_ROWS_AT_ONCE = 10_000
+_TRIALS_AT_ONCE = 500
 _COMMON = {0.0: 0.0, 1.0: 1.0}
 """Numbers that are kept once."""
 _Rows = dict[str, list[tuple[Any, ...]]]
@@ -167,12 +167,13 @@ def load_outcomes(
 ) -> dict[str, dict[str, float]]:
     """Read the outcomes of trials: for each that has some, the numbers by metric."""
     outcomes: dict[str, dict[str, float]] = {}
-    found = connection.execute(
-        "SELECT trial_id, metric, value FROM outcomes"
-        " WHERE trial_id IN (SELECT unnest(?::VARCHAR[])) ORDER BY trial_id, metric",
-        [list(trial_ids)],
-    )
-    while rows := found.fetchmany(_ROWS_AT_ONCE):
+    # An answer is held as a whole, so a few trials are asked for at a time.
+    for start in range(0, len(trial_ids), _TRIALS_AT_ONCE):
+        rows = connection.execute(
+            "SELECT trial_id, metric, value FROM outcomes"
+            " WHERE trial_id IN (SELECT unnest(?::VARCHAR[]))",
+            [list(trial_ids[start : start + _TRIALS_AT_ONCE])],
+        ).fetchall()
         for trial_id, metric, value in rows:
             # Few names and, for most of them, two numbers stand in very many rows.
             earned = outcomes.setdefault(trial_id, {})
