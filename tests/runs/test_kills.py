@@ -90,7 +90,9 @@ def check_kills(folder: Path, plain: Path, chance: random.Random, kills: int) ->
     return met
 
 
-@pytest.mark.parametrize(("seed", "kills"), [(1, 1), (2, 3)])
+@pytest.mark.parametrize(
+    ("seed", "kills"), [(1, 1), pytest.param(2, 3, marks=pytest.mark.extras)]
+)
 def test_a_killed_run_goes_on_and_ends_like_one_that_was_not(
     plain: Path, tmp_path: Path, seed: int, kills: int
 ) -> None:
