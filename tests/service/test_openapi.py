@@ -101,7 +101,17 @@ def test_generated_requests_never_fail_and_answers_are_as_declared(
             for body in case.body if isinstance(case.body, list) else [case.body]:
                 if isinstance(body, dict) and "env_id" in body:
                     body["env_id"] = env_id
-        answer = case.call_and_validate(checks=wanted)
+        answer = case.call()
+        # Schemathesis does not count 413 among the ways to reject something.
+        rejected = answer.status_code == 413
+        case.validate_response(
+            answer,
+            checks=[
+                one
+                for one in wanted
+                if not (rejected and one is checks.negative_data_rejection)
+            ],
+        )
         statuses[answer.status_code] += 1
 
     check()
