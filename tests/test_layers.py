@@ -30,6 +30,7 @@ HOMES = {
     "rich": {"cli", "report"},
     "scipy": {"stats"},
     "starlette": {"service", "serving"},
+    "statsmodels": {"stats"},
     "torch": {"finetune", "training"},
     "uvicorn": {"service", "serving"},
 }

@@ -86,6 +86,6 @@ def _check_level(level: float) -> None:
 
 def _t_quantile(freedom: int, probability: float) -> float:
     # SciPy takes a while to import, and most of assay does without.
-    from scipy.special import stdtrit  # type: ignore[import-untyped]
+    from scipy.special import stdtrit
 
     return float(stdtrit(freedom, probability))

@@ -83,5 +83,5 @@ def _add(connection: duckdb.DuckDBPyConnection, tables: Sequence[Table], step: i
             connection.execute(table.ddl(step))
             continue
         for column in table.columns:
-            if column.since == step:
+            if table.since < step == column.since:
                 connection.execute(f"ALTER TABLE {table.name} ADD COLUMN {column.ddl}")

@@ -27,7 +27,7 @@ __all__ = [
     "table",
 ]
 
-VERSION = 1
+VERSION = 2
 """The version of the schema that this program writes."""
 
 ASSAY_SOURCE = "assay"
@@ -178,6 +178,7 @@ EXPERIMENTS = Table(
         Column("created_at", Type.TIME, "when its run was first started", required=True),
         Column("updated_at", Type.TIME, "when this row last changed", required=True),
         Column("tags", Type.JSON, "an object; baseline: true for those played to compare"),
+        Column("note", Type.TEXT, "what the user said of this version", since=2),
     ),
     key=("id",),
     checked=True,
@@ -374,6 +375,75 @@ PROVIDER_LIMITS = Table(
     key=("run_id", "provider", "changed_at"),
 )
 
+LOOKS = Table(
+    "looks",
+    "One look at a run that goes on until it is decided: a candidate beside the baseline.",
+    (
+        Column("run_id", Type.TEXT, "the run", required=True),
+        Column("experiment_id", Type.TEXT, "the candidate", required=True),
+        Column("baseline_id", Type.TEXT, "the experiment it is compared with", required=True),
+        Column("metric", Type.TEXT, "what is compared", required=True),
+        Column("look", Type.INTEGER, "counted from 1", required=True),
+        Column("pairs", Type.INTEGER, "pairs of trials seen", required=True),
+        Column("estimate", Type.DOUBLE, "mean of candidate minus baseline"),
+        Column("low", Type.DOUBLE, "of the interval that holds at every look"),
+        Column("high", Type.DOUBLE, "of the interval that holds at every look"),
+        Column("decision", Type.TEXT, "better, worse, no_difference, undecided or NULL"),
+        Column("design", Type.JSON, "boundary, alpha, largest number of pairs, min_effect"),
+        Column("looked_at", Type.TIME, "when"),
+    ),
+    key=("run_id", "experiment_id", "metric", "look"),
+    since=2,
+)
+
+TRAINING_RUNS = Table(
+    "training_runs",
+    "One training run: a subject with a seed.",
+    (
+        Column("id", Type.TEXT, "the training run", required=True),
+        Column("series", Type.TEXT, "what it belongs to, if anything"),
+        Column("subject", Type.TEXT, "what was trained"),
+        Column("task", Type.TEXT, "on what"),
+        Column("seed", Type.BIGINT, "with which seed; NULL if not known"),
+        Column("status", Type.TEXT, "finished, running or crashed", required=True),
+        Column("configuration", Type.JSON, "all that was asked for"),
+        Column("provenance", Type.JSON, "versions and commit"),
+        Column("created_at", Type.TIME, "when it began, or was imported", required=True),
+        Column("finished_at", Type.TIME, "when it ended"),
+        Column("source", Type.TEXT, "assay, or the file it was imported from"),
+    ),
+    key=("id",),
+    checked=True,
+    since=2,
+)
+
+METRIC_POINTS = Table(
+    "metric_points",
+    "The value of a metric at a step of a training run.",
+    (
+        Column("run_id", Type.TEXT, "the training run", required=True),
+        Column("step", Type.BIGINT, "steps of the environment so far", required=True),
+        Column("metric", Type.TEXT, "the name of the number", required=True),
+        Column("value", Type.DOUBLE, "the number"),
+    ),
+    key=("run_id", "step", "metric"),
+    since=2,
+)
+
+ANALYSIS_PLANS = Table(
+    "analysis_plans",
+    "What somebody said they would test, before they saw the data.",
+    (
+        Column("hash", Type.TEXT, "of the plan", required=True),
+        Column("plan", Type.JSON, "metric, summary, test, alpha, number of runs", required=True),
+        Column("created_at", Type.TIME, "when it was stored first", required=True),
+        Column("seen", Type.JSON, "training runs that were in the store already"),
+    ),
+    key=("hash",),
+    checked=True,
+    since=2,
+)
+
 SESSION_TABLES = (SESSION_TIMESTEPS, EVENTS, MESSAGE_ROWS, HOOK_RESULTS)
 """The tables whose rows belong to one session and carry its `session_id`."""
 
@@ -385,6 +455,10 @@ TABLES = (
     MESSAGE_BODIES,
     OUTCOMES,
     PROVIDER_LIMITS,
+    LOOKS,
+    TRAINING_RUNS,
+    METRIC_POINTS,
+    ANALYSIS_PLANS,
 )
 """All tables, each after those it refers to."""
 

@@ -1,0 +1,73 @@
+"""What is compared: subjects, each with the outcomes of its trials.
+
+Comparisons see these values and nothing else, wherever they come from: the store, a results
+file, or a file that somebody wrote by hand. Nothing here opens a file.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from assay.types import TrialState
+
+__all__ = ["Look", "Subject", "TrialOutcome"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialOutcome:
+    """One trial of a subject and what it earned."""
+
+    trial_id: str
+    pair: str | None
+    """Trials of two subjects with the same text are a pair; None: it has no partner."""
+    task: str | None = None
+    """What was to be done; for episodes `crafter/<difficulty>`, in files the instance."""
+    seed: int | None = None
+    replicate: int = 0
+    state: TrialState = TrialState.RESULT
+    values: Mapping[str, float] = field(default_factory=dict)
+    """Numbers by metric; empty unless it ended as a result."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """One look at a candidate beside the baseline while its run went on."""
+
+    baseline_id: str
+    metric: str
+    look: int
+    pairs: int
+    estimate: float
+    low: float
+    """Of the interval that holds at every look."""
+    high: float
+    decision: str | None
+    """None: it went on."""
+    design: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """Somebody who took trials: an experiment of the store, or an entry of a file."""
+
+    id: str
+    """The id of the experiment, or the name; no other subject of a comparison has it."""
+    name: str
+    """Readable and unique; untrusted text."""
+    model: str | None = None
+    series: str | None = None
+    version: str | None = None
+    run_id: str | None = None
+    created_at: datetime | None = None
+    commit: str | None = None
+    note: str | None = None
+    baseline: bool = False
+    """Played only to compare with."""
+    source: str = "store"
+    """The store, or the file it was read from."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What else its file says of it, or the configuration it was played with."""
+    trials: tuple[TrialOutcome, ...] = ()
+    looks: tuple[Look, ...] = ()
+    """Where its run went on until it was decided."""
