@@ -5,7 +5,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 WORKERS ?= 2
 
-.PHONY: help demo test check perf prove-expert test-extras warmup install install-peers clean
+.PHONY: help demo test check perf prove-expert prove-statistics test-extras warmup install \
+	install-peers install-oracles browser clean
 
 help:
 	@echo "make demo         compare the built-in models, and film the best episode into demo/"
@@ -13,6 +14,7 @@ help:
 	@echo "make check        format, lint, types, layers"
 	@echo "make perf         measure the speed against its peers"
 	@echo "make prove-expert play the expert's 1,000 episodes and print the table of docs/expert.md"
+	@echo "make prove-statistics  simulate how often intervals hold; the tables of docs/design/statistics.md"
 	@echo "make test-extras  run the longer tests"
 	@echo "make warmup       compile the world engine ahead of time"
 	@echo "make install      only make the environment, .venv"
@@ -38,7 +40,10 @@ perf: install install-peers
 prove-expert: warmup
 	$(BIN)/python -m prove.expert
 
-test-extras: warmup
+prove-statistics: install
+	$(BIN)/python -m prove.statistics
+
+test-extras: warmup install-oracles browser
 	$(BIN)/python -m pytest -m extras -n $(WORKERS)
 
 # Before the tests, so that not every worker compiles on its own.
@@ -47,10 +52,21 @@ warmup: install
 
 install: .venv/installed
 
-install-peers: .venv-peers/installed .venv-inspect/installed
+install-peers: .venv-peers/installed .venv-inspect/installed .venv-oracles/installed
+
+install-oracles: .venv-oracles/installed
+
+# Only where it is missing and can be installed without a question; tests that need it say so.
+browser:
+	@command -v chromium >/dev/null 2>&1 || command -v chromium-browser >/dev/null 2>&1 \
+		|| command -v google-chrome >/dev/null 2>&1 || { \
+		command -v apt-get >/dev/null 2>&1 && { [ "$$(id -u)" = 0 ] && as= || as="sudo -n"; \
+		echo "installing Chromium for the tests of pages"; \
+		$$as apt-get update -qq && $$as apt-get install -qq -y --no-install-recommends chromium >/dev/null; } \
+		|| echo "no Chromium, so the tests of pages are skipped; install it: sudo apt install chromium, or brew install --cask chromium"; }
 
 clean:
-	rm -rf .venv .venv-peers .venv-inspect .hypothesis .mypy_cache .pytest_cache .ruff_cache demo
+	rm -rf .venv .venv-peers .venv-inspect .venv-oracles .hypothesis .mypy_cache .pytest_cache .ruff_cache demo
 
 .venv/installed: pyproject.toml constraints.txt
 	$(make-environment)
@@ -66,6 +82,12 @@ clean:
 .venv-inspect/installed: perf/inspect-requirements.txt
 	$(make-environment)
 	@echo "installing Inspect AI into $(@D) (about a minute the first time)"
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+.venv-oracles/installed: tests/oracles-requirements.txt
+	$(make-environment)
+	@echo "installing rliable and adastop into $(@D) (about a minute the first time)"
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
 

@@ -24,6 +24,10 @@ from .schema import VERSION
 __all__ = ["Store"]
 
 _HOLDER = re.compile(r"held in (?P<program>.+?) \(PID (?P<pid>\d+)\)")
+_CATALOG = "traces"
+_ROW_GROUP = 16_384
+"""Rows that are rewritten together. Whenever a file is closed, DuckDB reads and writes the
+last group of each table again, so that larger ones take more memory and time."""
 _FIRST_PAUSE_S = 0.005
 _LONGEST_PAUSE_S = 0.25
 
@@ -103,7 +107,7 @@ class Store:
         """Make the file under another name first, so that it is never there half made."""
         draft = self.path.with_name(f"{self.path.name}.part-{os.getpid()}")
         try:
-            connection = duckdb.connect(str(draft))
+            connection = _connect(draft, read_only=False)
             try:
                 migrate(connection, 0)
             finally:
@@ -126,7 +130,7 @@ class Store:
         told: str | None = None
         while True:
             try:
-                return duckdb.connect(str(self.path), read_only=read_only)
+                return _connect(self.path, read_only=read_only)
             except duckdb.IOException as error:
                 if "Could not set lock" not in str(error):
                     raise
@@ -140,6 +144,23 @@ class Store:
                 raise busy
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+
+def _connect(path: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
+    """Open a file as the only one of its connection."""
+    connection = duckdb.connect(":memory:")
+    name = str(path).replace("'", "''")
+    mode = "READ_ONLY" if read_only else "READ_WRITE"
+    try:
+        # Only ATTACH can say how large row groups are.
+        connection.execute(
+            f"ATTACH '{name}' AS {_CATALOG} ({mode}, ROW_GROUP_SIZE {_ROW_GROUP})"
+        )
+        connection.execute(f"USE {_CATALOG}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def _busy(path: Path, message: str) -> tuple[StoreBusy, str]:
