@@ -12,7 +12,7 @@ from assay.traces.rows import session_rows
 from assay.traces.schema import TABLES, RunStatus
 from assay.traces.store import Store
 
-__all__ = ["fill", "ids", "rows_of"]
+__all__ = ["add_training", "fill", "ids", "rows_of"]
 
 
 def fill(
@@ -30,6 +30,29 @@ def fill(
         if finished:
             finish_run(connection, run.id, RunStatus.FINISHED, at=run.created_at + 60)
     return store
+
+
+def add_training(store: Store, run: RunRecord, name: str = "t-1") -> None:
+    """A look at a run, and a training run with two points and a plan, beside what is there."""
+    first, *_, last = (experiment.id for experiment in run.experiments)
+    with store.writing() as connection:
+        for statement, values in (
+            (
+                "looks VALUES (?, ?, ?, 'reward', 1, 5, 1.0, 0.5, 1.5, 'better', '{}', NULL)",
+                [run.id, last, first],
+            ),
+            (
+                "training_runs (id, status, created_at) VALUES (?, 'finished', '2025-01-01')",
+                [name],
+            ),
+            ("metric_points VALUES (?, 0, 'loss', 2.5), (?, 10, 'loss', 1.5)", [name, name]),
+            ("analysis_plans VALUES (?, '{}', '2025-01-01', '[]')", [f"plan of {name}"]),
+            (
+                "provider_limits (run_id, provider, changed_at) VALUES (?, 'x', '2025-01-01')",
+                [run.id],
+            ),
+        ):
+            connection.execute(f"INSERT INTO {statement}", values)
 
 
 @cache

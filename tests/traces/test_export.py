@@ -13,7 +13,7 @@ from assay.traces.formats import parse_trace
 from assay.traces.schema import TABLES
 
 from .sessions import make_run, make_session, make_sessions
-from .stores import fill, ids, rows_of
+from .stores import add_training, fill, ids, rows_of
 
 RUN = make_run()
 SESSIONS = make_sessions(RUN)
@@ -60,6 +60,37 @@ def test_parquet_has_the_rows_of_the_chosen_sessions_and_no_other(tmp_path: Path
         found = pyarrow.parquet.read_table(folder / f"{table.name}.parquet")
         assert tuple(found.column_names) == table.names
         assert found.num_rows == len(wanted[table.name]), table.name
+
+
+@pytest.mark.parametrize("chosen", [2, len(SESSIONS)])
+def test_parquet_has_what_belongs_to_no_session_only_with_all_of_them(
+    chosen: int, tmp_path: Path
+) -> None:
+    store = fill(tmp_path / "t.duckdb", RUN, SESSIONS)
+    add_training(store, RUN)
+    with store.writing() as connection:
+        connection.execute(
+            "INSERT INTO outcomes VALUES (?, ?, 'a', NULL, NULL, NULL, 'spread', 1.0)",
+            2 * [RUN.experiments[0].id],
+        )
+    wanted = rows_of(store)
+    export_sessions(store, ids(SESSIONS[:chosen]), ExportFormat.PARQUET, tmp_path / "out")
+    counts = {
+        table.name: pyarrow.parquet.read_table(
+            tmp_path / "out" / f"{table.name}.parquet"
+        ).num_rows
+        for table in TABLES
+    }
+    if chosen == len(SESSIONS):
+        assert counts == {name: len(rows) for name, rows in wanted.items()}
+    else:
+        assert [
+            counts[name] for name in ("training_runs", "metric_points", "analysis_plans")
+        ] == [
+            *(0, 0, 0),
+        ]
+        # The look is at the other model, none of whose sessions is chosen.
+        assert (counts["looks"], counts["provider_limits"]) == (0, 1)
 
 
 def test_an_odd_session_id_gets_a_tame_file_name(tmp_path: Path) -> None:

@@ -7,9 +7,10 @@ import pytest
 from assay.errors import StoreError, UsageError
 from assay.traces.merge import merge_stores
 from assay.traces.store import Store
+from assay.traces.versions import tag_experiment
 
 from .sessions import START, make_run, make_sessions
-from .stores import fill, rows_of
+from .stores import add_training, fill, rows_of
 
 FIRST = make_run("first")
 SECOND = make_run("second", created_at=START + 100)
@@ -41,6 +42,30 @@ def test_merging_again_adds_nothing(tmp_path: Path) -> None:
     done = merge_stores(merged, parts)
     assert (done.added, done.present) == (0, 8)
     assert rows_of(merged) == before
+
+
+def test_looks_training_runs_and_plans_are_copied_once(tmp_path: Path) -> None:
+    parts = [
+        fill(tmp_path / f"{run.id}.duckdb", run, make_sessions(run)) for run in (FIRST, SECOND)
+    ]
+    both = fill(tmp_path / "both.duckdb", FIRST, make_sessions(FIRST))
+    fill(both.path, SECOND, make_sessions(SECOND))
+    for part, run in zip(parts, (FIRST, SECOND), strict=True):
+        add_training(part, run, f"training of {run.id}")
+        add_training(both, run, f"training of {run.id}")
+    merged = Store(tmp_path / "merged.duckdb")
+    merge_stores(merged, [*parts, *parts])
+    assert rows_of(merged) == rows_of(both)
+    assert len(rows_of(merged)["metric_points"]) == 4
+
+
+def test_a_version_named_by_hand_is_merged_with_its_note(tmp_path: Path) -> None:
+    part = fill(tmp_path / "part.duckdb", FIRST, [])
+    with part.writing() as connection:
+        tag_experiment(connection, FIRST.experiments[0].id, version="v2.0", note="faster")
+    merged = Store(tmp_path / "merged.duckdb")
+    merge_stores(merged, [part])
+    assert rows_of(merged)["experiments"] == rows_of(part)["experiments"]
 
 
 def test_a_run_in_parts_becomes_one(tmp_path: Path) -> None:

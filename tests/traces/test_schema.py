@@ -78,6 +78,24 @@ def test_a_file_of_an_older_version_keeps_its_rows_and_gets_what_is_new(
         assert len(connection.execute("FROM episodes").fetchall()) == 1
 
 
+def test_a_file_of_version_1_gets_notes_looks_training_runs_and_plans(tmp_path: Path) -> None:
+    path = tmp_path / "a.duckdb"
+    with duckdb.connect(str(path)) as connection:
+        migrate(connection, 0, target=1)
+        assert columns(connection, "looks") == []
+        connection.execute(
+            "INSERT INTO experiments (id, name, created_at, updated_at) "
+            "VALUES ('e', 'a v1.0', '2025-01-01', '2025-01-01')"
+        )
+    with Store(path).reading() as connection:
+        assert stored_version(connection) == VERSION
+        assert connection.execute("SELECT id, name, note FROM experiments").fetchall() == [
+            ("e", "a v1.0", None)
+        ]
+        for each in TABLES:
+            assert [name for name, _ in columns(connection, each.name)] == list(each.names)
+
+
 def test_a_version_that_fails_half_way_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "a.duckdb"
     broken = Table("broken", "Fails.", (Column("x", Type.TEXT, "x"),), key=("y",), checked=True)

@@ -14,13 +14,14 @@ from assay.traces.snapshot import take_snapshot
 from assay.traces.store import Store
 
 from .sessions import make_run, make_session, make_sessions
-from .stores import fill, rows_of
+from .stores import add_training, fill, rows_of
 
 RUN = make_run()
 
 
 def test_a_snapshot_has_the_same_rows_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
     store = fill(tmp_path / "t.duckdb", RUN, make_sessions(RUN))
+    add_training(store, RUN)
     taken = take_snapshot(store, tmp_path / "out" / "copy.duckdb")
     assert (taken.sessions, taken.open_journals) == (4, 0)
     assert rows_of(Store(taken.path)) == rows_of(store)

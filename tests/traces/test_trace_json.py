@@ -44,6 +44,7 @@ def trace_of(session: SessionRecord) -> Trace:
             created_at=START,
             updated_at=START,
             tags={"baseline": True},
+            note="a note",
         ),
         session,
     )

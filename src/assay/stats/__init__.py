@@ -1,6 +1,100 @@
 """Statistics as pure functions on numbers; nothing here opens a file or draws."""
 
+from assay.stats.clusters import clustered_difference, clustered_mean, hierarchical_bootstrap
+from assay.stats.differences import (
+    denominator_note,
+    paired_difference,
+    ratio_of_means,
+    relative_change,
+    unpaired_difference,
+)
+from assay.stats.effects import (
+    cliffs_delta,
+    cohens_d,
+    cohens_dz,
+    hedges_g,
+    probability_of_improvement,
+)
 from assay.stats.intervals import Interval, t_interval, wilson
+from assay.stats.many import (
+    Correction,
+    PairwiseResult,
+    against_baseline,
+    all_pairs,
+    benjamini_hochberg,
+    holm,
+    indistinguishable_groups,
+    ranks,
+)
+from assay.stats.pairing import Pairing, pairing
+from assay.stats.planning import (
+    Needed,
+    Price,
+    first_n_below,
+    minimum_detectable_effect,
+    power_of,
+    sd_interval,
+    sd_sampling_factors,
+    trials_for_precision,
+    trials_needed,
+)
 from assay.stats.score import crafter_score
+from assay.stats.significance import (
+    Equivalence,
+    TestResult,
+    equivalence_test,
+    mann_whitney_test,
+    paired_t_test,
+    permutation_test,
+    sign_flip_test,
+    welch_t_test,
+    wilcoxon_test,
+)
 
-__all__ = ["Interval", "crafter_score", "t_interval", "wilson"]
+__all__ = [
+    "Correction",
+    "Equivalence",
+    "Interval",
+    "Needed",
+    "Pairing",
+    "PairwiseResult",
+    "Price",
+    "TestResult",
+    "against_baseline",
+    "all_pairs",
+    "benjamini_hochberg",
+    "cliffs_delta",
+    "clustered_difference",
+    "clustered_mean",
+    "cohens_d",
+    "cohens_dz",
+    "crafter_score",
+    "denominator_note",
+    "equivalence_test",
+    "first_n_below",
+    "hedges_g",
+    "hierarchical_bootstrap",
+    "holm",
+    "indistinguishable_groups",
+    "mann_whitney_test",
+    "minimum_detectable_effect",
+    "paired_difference",
+    "paired_t_test",
+    "pairing",
+    "permutation_test",
+    "power_of",
+    "probability_of_improvement",
+    "ranks",
+    "ratio_of_means",
+    "relative_change",
+    "sd_interval",
+    "sd_sampling_factors",
+    "sign_flip_test",
+    "t_interval",
+    "trials_for_precision",
+    "trials_needed",
+    "unpaired_difference",
+    "welch_t_test",
+    "wilcoxon_test",
+    "wilson",
+]

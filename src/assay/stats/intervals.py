@@ -7,13 +7,14 @@ cannot give is NaN, never a guess.
 import math
 from collections.abc import Sequence
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import numpy as np
+from numpy.typing import NDArray
 
 from assay.errors import UsageError
+from assay.stats.samples import as_sample, check_level
 
-__all__ = ["Interval", "t_interval", "wilson"]
+__all__ = ["Interval", "check_share", "t_interval", "wilson"]
 
 
 class Interval(NamedTuple):
@@ -34,18 +35,14 @@ class Interval(NamedTuple):
         return (self.high - self.low) / 2
 
 
-def t_interval(values: Sequence[float], level: float = 0.95) -> Interval:
+def t_interval(values: Sequence[float] | NDArray[Any], level: float = 0.95) -> Interval:
     """The mean of independent values with Student's interval.
 
     One value has a mean and no interval: its bounds are NaN. Values that are all equal have
     an interval of no width.
     """
-    _check_level(level)
-    if not len(values):
-        raise UsageError("the mean of no values was asked for; give one value or more")
-    sample = np.asarray(values, np.float64)
-    if not np.isfinite(sample).all():
-        raise UsageError("a mean takes finite numbers; leave out what is missing or infinite")
+    check_level(level)
+    sample = as_sample(values, "the values of a mean")
     if len(sample) == 1:
         return Interval(float(sample[0]), math.nan, math.nan)
     if sample.min() == sample.max():
@@ -62,12 +59,8 @@ def wilson(successes: int, trials: int, level: float = 0.95) -> Interval:
 
     Wilson, "Probable inference, the law of succession, and statistical inference", 1927.
     """
-    _check_level(level)
-    if not 0 <= successes <= trials or trials < 1:
-        raise UsageError(
-            f"{successes} of {trials} is no share; successes are 0 or more, trials at least"
-            " as many and 1 or more"
-        )
+    check_level(level)
+    check_share(successes, trials)
     z = NormalDist().inv_cdf((1 + level) / 2)
     share, square = successes / trials, z * z
     middle = (share + square / (2 * trials)) / (1 + square / trials)
@@ -79,9 +72,13 @@ def wilson(successes: int, trials: int, level: float = 0.95) -> Interval:
     return Interval(share, max(0.0, low), min(1.0, high))
 
 
-def _check_level(level: float) -> None:
-    if not 0 < level < 1:
-        raise UsageError(f"level {level!r} is not between 0 and 1; 0.95 is usual")
+def check_share(successes: int, trials: int) -> None:
+    """Refuse numbers of successes and trials that make no share."""
+    if not 0 <= successes <= trials or trials < 1:
+        raise UsageError(
+            f"{successes} of {trials} is no share; successes are 0 or more, trials at least"
+            " as many and 1 or more"
+        )
 
 
 def _t_quantile(freedom: int, probability: float) -> float:

@@ -54,8 +54,8 @@ def adopt_experiment(
     name = _free_name(connection, experiment.name)
     connection.execute(
         "INSERT INTO experiments (id, name, series, version, run_id, position, model,"
-        " fingerprint, description, created_at, updated_at, tags)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, make_timestamp(?), make_timestamp(?), ?)",
+        " fingerprint, description, created_at, updated_at, tags, note)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, make_timestamp(?), make_timestamp(?), ?, ?)",
         [
             experiment.id,
             name,
@@ -69,6 +69,7 @@ def adopt_experiment(
             _microseconds(experiment.created_at),
             _microseconds(experiment.updated_at),
             canonical_json(experiment.tags).decode(),
+            experiment.note,
         ],
     )
     return name

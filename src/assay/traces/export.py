@@ -166,6 +166,8 @@ def _export_table(connection: duckdb.DuckDBPyConnection, table: Table, path: Pat
 
 _OF_SESSIONS = "SELECT {} FROM session_traces WHERE session_id IN (FROM chosen)"
 _BY_SESSION = "t.session_id IN (FROM chosen)"
+# What belongs to no session goes along with all of them, and never with some.
+_EVERYTHING = "NOT EXISTS (FROM session_traces WHERE session_id NOT IN (FROM chosen))"
 _CHOSEN = {
     "runs": f"t.id IN ({_OF_SESSIONS.format('run_id')})",
     "experiments": f"t.id IN ({_OF_SESSIONS.format('experiment_id')})",
@@ -178,6 +180,10 @@ _CHOSEN = {
         "t.hash IN (SELECT hash FROM message_rows WHERE session_id IN (FROM chosen))"
         f" OR t.hash IN ({_OF_SESSIONS.format('tools_hash')})"
     ),
-    "outcomes": "t.trial_id IN (FROM chosen)",
+    "outcomes": f"t.trial_id IN (FROM chosen) OR {_EVERYTHING}",
     "provider_limits": f"t.run_id IN ({_OF_SESSIONS.format('run_id')})",
+    "looks": f"t.experiment_id IN ({_OF_SESSIONS.format('experiment_id')})",
+    "training_runs": _EVERYTHING,
+    "metric_points": _EVERYTHING,
+    "analysis_plans": _EVERYTHING,
 }

@@ -23,6 +23,7 @@ __all__ = [
     "Ingestion",
     "ensure_run",
     "finish_run",
+    "free_name",
     "ingest_session",
     "store_limits",
     "transaction",
@@ -158,7 +159,7 @@ def _ensure_experiment(
         "SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, t, t FROM (SELECT make_timestamp(?) AS t)",
         [
             experiment.id,
-            _name(connection, f"{experiment.series} {version}"),
+            free_name(connection, f"{experiment.series} {version}"),
             experiment.series,
             version,
             run.id,
@@ -192,8 +193,8 @@ def _version(
     return f"v{major}.{minor + 1}"
 
 
-def _name(connection: duckdb.DuckDBPyConnection, base: str) -> str:
-    """`base`, or `base #2` and so on: the first that no experiment has."""
+def free_name(connection: duckdb.DuckDBPyConnection, base: str) -> str:
+    """Return `base`, or `base #2` and so on: the first name that no experiment has."""
     taken = {
         row[0]
         for row in connection.execute(

@@ -183,7 +183,7 @@ def load_outcomes(
 
 _EXPERIMENT = (
     "SELECT id, name, series, version, position, model, fingerprint, description,"
-    " epoch_us(created_at), epoch_us(updated_at), tags FROM experiments"
+    " epoch_us(created_at), epoch_us(updated_at), tags, note FROM experiments"
 )
 
 
@@ -200,6 +200,7 @@ def _experiment(row: tuple[Any, ...]) -> StoredExperiment:
         created_at=_time(row[8]),
         updated_at=_time(row[9]),
         tags=_object(row[10]),
+        note=row[11],
     )
 
 

@@ -1,4 +1,4 @@
-"""All sessions of several stores in one.
+"""All that several stores hold, in one.
 
 Rows are copied from file to file by DuckDB itself: their ids follow from the session, so
 that they mean the same in every store. A session that is there already stays as it is.
@@ -22,6 +22,12 @@ from .store import Store
 __all__ = ["Merged", "merge_stores"]
 
 _TRIES = 20
+_LOOKS = table("looks")
+_BY_KEY = (
+    *(table("provider_limits"), _LOOKS, table("training_runs"), table("metric_points")),
+    table("analysis_plans"),
+)
+"""Tables whose rows belong to no session: a row that is there stays as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +129,8 @@ def _copy(connection: DuckDBPyConnection) -> tuple[int, int]:
     _copy_rows(
         connection, table("message_bodies"), "hash NOT IN (SELECT hash FROM message_bodies)"
     )
+    for each in _BY_KEY:
+        _copy_new(connection, each)
     connection.execute("DROP TABLE missing")
     return int(added), int(present)
 
@@ -132,6 +140,18 @@ def _copy_rows(connection: DuckDBPyConnection, what: Table, which: str) -> None:
     connection.execute(
         f"INSERT INTO {what.name} ({columns})"
         f" SELECT {columns} FROM other.{what.name} WHERE {which}"
+    )
+
+
+def _copy_new(connection: DuckDBPyConnection, what: Table) -> None:
+    """Copy rows whose key is not there."""
+    columns = ", ".join(f'"{name}"' for name in what.names)
+    # What was stored since the experiments were read is for the next merge.
+    known = "WHERE experiment_id IN (SELECT id FROM experiments)" if what is _LOOKS else ""
+    connection.execute(
+        f"INSERT INTO {what.name} ({columns})"
+        f" SELECT {columns} FROM other.{what.name} ANTI JOIN {what.name}"
+        f" USING ({', '.join(what.key)}) {known}"
     )
 
 

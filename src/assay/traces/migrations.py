@@ -39,8 +39,9 @@ def stored_version(connection: duckdb.DuckDBPyConnection) -> int:
                 "choose another --database"
             )
         return 0
-    row = connection.execute("SELECT max(version) FROM schema_version").fetchone()
-    version = int(row[0] or 0) if row else 0
+    # All rows are fetched: a result with rows left would keep the connection from other work.
+    rows = connection.execute("SELECT max(version) FROM schema_version").fetchall()
+    version = int(rows[0][0] or 0)
     if version > VERSION:
         raise StoreError(
             f"the database has version {version} of the schema, this program knows up to "

@@ -186,10 +186,10 @@ def resolve_session(connection: duckdb.DuckDBPyConnection, name: str) -> str:
 
 
 def _latest(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
-    row = connection.execute(sql).fetchone()
-    if row is None:
+    rows = connection.execute(sql).fetchall()
+    if not rows:
         raise UsageError("nothing is stored yet that this could mean; start with 'assay run'")
-    return str(row[0])
+    return str(rows[0][0])
 
 
 def _resolve(kind: str, name: str, found: duckdb.DuckDBPyConnection) -> str:

@@ -435,7 +435,7 @@ ANALYSIS_PLANS = Table(
     "What somebody said they would test, before they saw the data.",
     (
         Column("hash", Type.TEXT, "of the plan", required=True),
-        Column("plan", Type.JSON, "metric, summary, test, alpha, number of runs", required=True),
+        Column("plan", Type.JSON, "metric, summary, test, alpha, runs", required=True),
         Column("created_at", Type.TIME, "when it was stored first", required=True),
         Column("seen", Type.JSON, "training runs that were in the store already"),
     ),

@@ -40,6 +40,8 @@ class StoredExperiment:
     created_at: float
     updated_at: float
     tags: Mapping[str, Any]
+    note: str | None = None
+    """What the user said of this version."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,6 +70,7 @@ class WireExperiment(_Wire):
     created_at: _Time
     updated_at: _Time
     tags: _Object = {}
+    note: str | None = None
 
 
 class WireSession(_Wire):

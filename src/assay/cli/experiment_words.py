@@ -1,0 +1,218 @@
+"""What `assay experiments` prints, as lines of text and as JSON.
+
+Nothing here prints; whoever does makes the text of others safe to show.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from assay._util.text import printable
+
+if TYPE_CHECKING:
+    from assay.traces.changelog import LogEntry
+    from assay.traces.subjects import Subject
+    from assay.traces.versions import ListedExperiment, Tagged
+
+__all__ = [
+    "LEVEL",
+    "described",
+    "experiment_table",
+    "log_lines",
+    "logged",
+    "plain",
+    "subject_lines",
+    "tagged_lines",
+]
+
+LEVEL = 0.95
+"""Of every interval shown."""
+
+_HEADS = ("experiment", "series", "version", "model", "episodes", "mean", "created (UTC)")
+_RIGHT = ("episodes", "mean")
+_WIDEST = 40
+_SHORT_COMMIT = 12
+_UNLOCKED = "unlocked/"
+
+
+def experiment_table(experiments: Sequence["ListedExperiment"]) -> list[str]:
+    """A head, and a line for each experiment."""
+    rows = [_cells(each) for each in experiments]
+    widths = [max(map(len, column)) for column in zip(_HEADS, *rows, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if head in _RIGHT else cell.ljust(width)
+            for cell, width, head in zip(row, widths, _HEADS, strict=True)
+        ).rstrip()
+        for row in (_HEADS, *rows)
+    ]
+
+
+def log_lines(entry: "LogEntry", metric: str) -> list[str]:
+    """One experiment of a series: version, commit, change, note and result."""
+    note = [f"  note    {entry.note}"] if entry.note else []
+    return [
+        f"{entry.version}  {entry.name}, {_time(entry.created_at)} UTC, {_commit(entry)}",
+        *(f"  change  {change}" for change in _changes(entry)),
+        *note,
+        f"  result  {metric} {_result(entry.values)}; {_trials(entry)}",
+    ]
+
+
+def subject_lines(entry: "LogEntry", subject: "Subject") -> list[str]:
+    """One experiment with all its means."""
+    by_metric = _by_metric(subject)
+    note = [f"  note     {entry.note}"] if entry.note else []
+    return [
+        f"{subject.name} ({subject.id})",
+        f"  series   {subject.series}, version {subject.version}",
+        f"  model    {subject.model}{', played to compare with' if subject.baseline else ''}",
+        f"  run      {entry.run_id}, {_time(entry.created_at)} UTC, {_commit(entry)}",
+        *(f"  change   {change}" for change in _changes(entry)),
+        *note,
+        f"  trials   {_states(subject)}",
+        *(
+            f"  {name:<16} {_result(values)}"
+            for name, values in by_metric.items()
+            if not name.startswith(_UNLOCKED)
+        ),
+        *_unlocked(by_metric),
+    ]
+
+
+def tagged_lines(tagged: "Tagged") -> list[str]:
+    """What a tag changed."""
+    pairs = (
+        ("version", tagged.old_version, tagged.version),
+        ("name", tagged.old_name, tagged.name),
+        ("note", tagged.old_note, tagged.note),
+    )
+    changed = [
+        f"{what}: {old or 'none'} -> {new or 'none'}" for what, old, new in pairs if old != new
+    ]
+    return changed or [f"{tagged.name} is {tagged.version} already; nothing was changed"]
+
+
+def described(entry: "LogEntry", subject: "Subject") -> dict[str, Any]:
+    """One experiment with all its means, for a program to read."""
+    return {
+        **logged(entry),
+        "series": subject.series,
+        "baseline": subject.baseline,
+        "configuration": dict(subject.facts),
+        "states": _count(subject),
+        "metrics": {name: _numbers(values) for name, values in _by_metric(subject).items()},
+    }
+
+
+def logged(entry: "LogEntry") -> dict[str, Any]:
+    """One experiment of a series, for a program to read."""
+    row = {key: value for key, value in asdict(entry).items() if key != "values"}
+    return {**plain(row), "result": _numbers(entry.values)}
+
+
+def plain(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Values that JSON has, with times as text."""
+    return {
+        key: value.isoformat() if isinstance(value, datetime) else value
+        for key, value in row.items()
+    }
+
+
+def _unlocked(by_metric: Mapping[str, Sequence[float]]) -> list[str]:
+    counts = {
+        name.removeprefix(_UNLOCKED): sum(values)
+        for name, values in by_metric.items()
+        if name.startswith(_UNLOCKED) and any(values)
+    }
+    if not counts:
+        return []
+    shown = ", ".join(f"{name} {count:g}" for name, count in counts.items())
+    return [f"  unlocked, in how many trials: {shown}"]
+
+
+def _cells(each: "ListedExperiment") -> tuple[str, ...]:
+    return (
+        _short(each.name),
+        _short(each.series),
+        _short(each.version),
+        _short(each.model),
+        str(each.results) if each.results == each.trials else f"{each.results}/{each.trials}",
+        "-" if each.mean is None else f"{each.mean:.2f}",
+        _time(each.created_at),
+    )
+
+
+def _changes(entry: "LogEntry") -> list[str]:
+    if entry.previous is None:
+        return ["the first of its series"]
+    found = [str(change) for change in entry.changes]
+    if entry.same:
+        found.append(f"plays as {entry.previous} did")
+    return found or ["something that its configuration does not show"]
+
+
+def _commit(entry: "LogEntry") -> str:
+    if entry.commit is None:
+        return "no commit known"
+    return f"commit {entry.commit[:_SHORT_COMMIT]}{'+' if entry.dirty else ''}"
+
+
+def _trials(entry: "LogEntry") -> str:
+    without = entry.trials - len(entry.values)
+    return f"{entry.trials} trials" + (f", {without} without it" if without else "")
+
+
+def _result(values: Sequence[float]) -> str:
+    from assay.stats.intervals import t_interval
+
+    if not values:
+        return "not known: no trial has it"
+    mean = t_interval(values, LEVEL)
+    # Shares and seconds need more digits than counts.
+    largest = max(abs(bound) for bound in (mean if mean.known else mean[:1]))
+    digits = 2 if largest >= 0.5 or largest == 0 else 4
+    point, low, high = (f"{bound:,.{digits}f}" for bound in mean)
+    if not mean.known:
+        return f"{point} (n 1 gives no interval)"
+    return f"{point} [{low}, {high}] (n {len(values)})"
+
+
+def _numbers(values: Sequence[float]) -> dict[str, float | int | None]:
+    from assay.stats.intervals import t_interval
+
+    if not values:
+        return {"mean": None, "low": None, "high": None, "n": 0}
+    mean = t_interval(values, LEVEL)
+    low, high = (mean.low, mean.high) if mean.known else (None, None)
+    return {"mean": mean.point, "low": low, "high": high, "n": len(values)}
+
+
+def _by_metric(subject: "Subject") -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {}
+    for trial in subject.trials:
+        for name, value in trial.values.items():
+            found.setdefault(name, []).append(value)
+    return found
+
+
+def _count(subject: "Subject") -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for trial in subject.trials:
+        counts[trial.state.value] = counts.get(trial.state.value, 0) + 1
+    return counts
+
+
+def _states(subject: "Subject") -> str:
+    counts = _count(subject)
+    return ", ".join(f"{count} {state}" for state, count in counts.items()) or "none"
+
+
+def _time(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M}"
+
+
+def _short(text: str) -> str:
+    text = printable(text)
+    return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 1]}…"

@@ -1,0 +1,187 @@
+"""Sizes of a difference that have no unit, with intervals.
+
+Positive means that `b` is greater than `a`. Standardised differences divide by a standard
+deviation and rest on normal data; the shares below them count who is greater and rest on
+nothing but independence. A size of samples without any spread is 0 or infinite, and its
+bounds are NaN.
+"""
+
+import math
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from assay.stats.differences import Sample, as_pairs, as_two, pair_differences
+from assay.stats.intervals import Interval
+from assay.stats.noncentral import noncentrality_interval, solve
+from assay.stats.samples import check_level
+
+__all__ = ["cliffs_delta", "cohens_d", "cohens_dz", "hedges_g", "probability_of_improvement"]
+
+Floats = NDArray[np.float64]
+
+
+def cohens_d(a: Sample, b: Sample, *, paired: bool = False, level: float = 0.95) -> Interval:
+    """The difference of means in standard deviations of one trial.
+
+    The standard deviation is that of both samples pooled (Cohen, Statistical Power Analysis
+    for the Behavioral Sciences, 2nd ed. 1988, section 2.2); paired, the root of the mean of
+    both variances, known as d_av (Cumming, Understanding the New Statistics, 2012, chapter
+    11). So a paired design and an unpaired one give the same size on the same scale;
+    `cohens_dz` is the one that pairing makes larger.
+
+    The interval inverts the noncentral t: exact unpaired with equal variances (Steiger and
+    Fouladi, 1997), approximate paired (Algina and Keselman, "Approximate confidence intervals
+    for effect sizes", 2003).
+    """
+    check_level(level)
+    first, second = as_pairs(a, b) if paired else as_two(a, b)
+    if paired:
+        return _paired_d(first, second, level)
+    n, m = len(first), len(second)
+    difference, freedom = float(second.mean() - first.mean()), n + m - 2
+    squares = _squares(first) + _squares(second)
+    if freedom < 1 or squares == 0:
+        return _spreadless(difference)
+    d = difference / math.sqrt(squares / freedom)
+    if min(n, m) == 1:
+        return Interval(d, math.nan, math.nan)
+    return _scaled(d, math.sqrt(1 / n + 1 / m), freedom, level)
+
+
+def cohens_dz(a: Sample, b: Sample, *, level: float = 0.95) -> Interval:
+    """The mean of paired differences in standard deviations of those differences.
+
+    Cohen, 1988, section 2.3.5: what a paired t test sees and power is planned with. It grows
+    with the correlation within pairs, so it cannot be set beside a `cohens_d`. Its interval
+    is exact for normal differences (Steiger and Fouladi, 1997).
+    """
+    check_level(level)
+    differences = pair_differences(a, b)
+    squares, n = _squares(differences), len(differences)
+    if squares == 0:
+        return _spreadless(float(differences[0]))
+    dz = float(differences.mean()) / math.sqrt(squares / (n - 1))
+    return _scaled(dz, math.sqrt(1 / n), n - 1, level)
+
+
+def hedges_g(a: Sample, b: Sample, *, paired: bool = False, level: float = 0.95) -> Interval:
+    """Cohen's d without its bias at small n.
+
+    d times Gamma(f / 2) / (sqrt(f / 2) Gamma((f - 1) / 2)) with f degrees of freedom (Hedges,
+    "Distribution theory for Glass's estimator of effect size", 1981), n - 1 of them if paired
+    as in Cumming, 2012. The bounds are those of d: they are bounds of the true size, which
+    both estimate, and shrinking them as well would spoil their level. With one degree of
+    freedom there is no such factor, and the point is 0.
+    """
+    d = cohens_d(a, b, paired=paired, level=level)
+    freedom = len(a) - 1 if paired else len(a) + len(b) - 2
+    if not math.isfinite(d.point):
+        return d
+    return d._replace(point=d.point * _shrinkage(freedom))
+
+
+def probability_of_improvement(
+    a: Sample, b: Sample, *, paired: bool = False, level: float = 0.95
+) -> Interval:
+    """The chance that a trial of `b` beats one of `a`, a tie counting half.
+
+    Unpaired over all pairs of trials, with the score interval of Newcombe, "Confidence
+    intervals for an effect size measure based on the Mann-Whitney statistic. Part 2", 2006,
+    method 5; paired within the pairs, with Wilson's interval, wins and half of the ties being
+    the successes. Both stay within [0, 1] and keep a width when one side wins throughout, and
+    ties make both wider than they need be. In simulations the unpaired interval at 95 % held
+    95 to 97 % with 5 to 15 normal values of equal spread, and 93 to 94 % where one sample
+    spread three times as far. Fewer than two values have no bounds.
+    """
+    check_level(level)
+    z = NormalDist().inv_cdf((1 + level) / 2)
+    if paired:
+        signs = np.sign(pair_differences(a, b))
+        return _wilson(float(signs.mean() + 1) / 2, len(signs), z)
+    first, second = as_two(a, b)
+    ordered = np.sort(first)
+    wins = np.searchsorted(ordered, second, "left") + np.searchsorted(ordered, second, "right")
+    share = float(wins.mean()) / (2 * len(first))
+    if min(len(first), len(second)) < 2:
+        return Interval(share, math.nan, math.nan)
+    return _newcombe(share, len(first), len(second), z)
+
+
+def cliffs_delta(
+    a: Sample, b: Sample, *, paired: bool = False, level: float = 0.95
+) -> Interval:
+    """P(b > a) - P(b < a), from -1 to 1.
+
+    Cliff, "Dominance statistics: ordinal analyses to answer ordinal questions", 1993. It is
+    2 P - 1 of `probability_of_improvement`, and so are its bounds; Cliff's own interval has
+    no width where one sample lies wholly above the other.
+    """
+    share = probability_of_improvement(a, b, paired=paired, level=level)
+    return Interval(*(2 * value - 1 for value in share))
+
+
+def _squares(sample: Floats) -> float:
+    """The sum of squared deviations; exactly 0 for equal values."""
+    if sample.min() == sample.max():
+        return 0.0
+    return float(((sample - sample.mean()) ** 2).sum())
+
+
+def _spreadless(difference: float) -> Interval:
+    point = math.copysign(math.inf, difference) if difference else 0.0
+    return Interval(point, math.nan, math.nan)
+
+
+def _scaled(d: float, error: float, freedom: int, level: float) -> Interval:
+    """A standardised difference whose t is d / error."""
+    low, high = noncentrality_interval(d / error, freedom, level)
+    return Interval(d, low * error, high * error)
+
+
+def _paired_d(a: Floats, b: Floats, level: float) -> Interval:
+    n, differences = len(a), pair_differences(a, b)
+    spread = math.sqrt((_squares(a) + _squares(b)) / (2 * max(1, n - 1)))
+    if spread == 0:
+        return _spreadless(float(differences[0]))
+    d = float(differences.mean()) / spread
+    deviation = math.sqrt(_squares(differences) / (n - 1))
+    if deviation == 0:
+        # Pairs that all differ alike: the difference is known as well as can be.
+        return Interval(d, d, d)
+    return _scaled(d, deviation / spread / math.sqrt(n), n - 1, level)
+
+
+def _shrinkage(freedom: int) -> float:
+    if freedom < 2:
+        return 0.0
+    logs = math.lgamma(freedom / 2) - math.lgamma((freedom - 1) / 2)
+    return math.exp(logs) / math.sqrt(freedom / 2)
+
+
+def _wilson(share: float, n: int, z: float) -> Interval:
+    """Wilson, 1927, for a share that need not be of whole successes."""
+    if n < 2:
+        return Interval(share, math.nan, math.nan)
+    c = z * z / n
+    middle = (share + c / 2) / (1 + c)
+    half = math.sqrt(c * share * (1 - share) + c * c / 4) / (1 + c)
+    # At either end the bound is exact, and rounding would leave the point outside.
+    low = 0.0 if share == 0 else max(0.0, middle - half)
+    return Interval(share, low, 1.0 if share == 1 else min(1.0, middle + half))
+
+
+def _newcombe(share: float, n: int, m: int, z: float) -> Interval:
+    """Newcombe's method 5: the shares whose own standard error puts the seen one at z."""
+    more = (n + m) / 2 - 1
+
+    def error(p: float) -> float:
+        spread = 1 + more * ((1 - p) / (2 - p) + p / (1 + p))
+        return math.sqrt(p * (1 - p) * spread / (n * m))
+
+    # At a share of 0 or 1 the share itself solves the equation, too, and is not meant.
+    inside = 1e-12
+    low = solve(lambda p: p + z * error(p) - share, 0.0, share * (1 - inside))
+    high = solve(lambda p: p - z * error(p) - share, share + inside * (1 - share), 1.0)
+    return Interval(share, low, high)

@@ -1,0 +1,130 @@
+"""What pairing was worth: the correlation within pairs and the variance it saved.
+
+Sharing a seed saves nothing by itself. Whether it did is measured here on the data at hand,
+and said in a sentence; nothing is decided by it.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from assay.stats.differences import (
+    Sample,
+    as_pairs,
+    pair_differences,
+    paired_difference,
+    unpaired_difference,
+)
+from assay.stats.intervals import Interval
+from assay.stats.samples import check_level
+
+__all__ = ["Pairing", "pairing"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """What a paired design gained over the same trials unpaired."""
+
+    correlation: Interval
+    """Of the values within pairs; NaN where a sample does not vary, bounds below 4 pairs."""
+    variance_ratio: float
+    """Variance of the mean difference, paired over unpaired; 1 where nothing varies."""
+    saved: float
+    """1 - variance_ratio; below 0 where pairing added variance."""
+    n: int
+    """Pairs."""
+    hurts: bool
+    """Whether the paired interval is wider than Welch's on the same values."""
+    sentence: str
+    """All of it in words."""
+
+
+def pairing(a: Sample, b: Sample, *, level: float = 0.95) -> Pairing:
+    """Measure what pairing the values of `a` and `b` was worth.
+
+    The variance of a mean of differences is (var a + var b - 2 cov) / n, and without the
+    covariance it is what unpaired samples have (Snedecor and Cochran, Statistical Methods,
+    8th ed. 1989). A paired interval also has fewer degrees of freedom, n - 1,
+    which costs width at small n: pairing hurts where both together make it wider than
+    Welch's. The correlation is Pearson's, with Fisher's interval ("On the 'probable error' of
+    a coefficient of correlation", 1921).
+    """
+    check_level(level)
+    first, second = as_pairs(a, b)
+    n = len(first)
+    ratio = _ratio(first, second)
+    paired = paired_difference(first, second, level=level)
+    apart = unpaired_difference(first, second, level=level)
+    # Widths that are equal but for rounding hurt nobody.
+    hurts = n > 1 and paired.half_width > apart.half_width * (1 + 1e-9)
+    correlation = _correlation(first, second, level)
+    widths = (paired.half_width, apart.half_width)
+    sentence = _sentence(correlation, ratio, n, hurts, widths, level)
+    return Pairing(correlation, ratio, 1 - ratio, n, hurts, sentence)
+
+
+def _ratio(a: Floats, b: Floats) -> float:
+    if len(a) < 2:
+        return 1.0
+    differences = pair_differences(a, b)
+    unpaired = sum(float(x.var(ddof=1)) for x in (a, b) if np.ptp(x))
+    if unpaired == 0:
+        return 1.0
+    return float(differences.var(ddof=1)) / unpaired if np.ptp(differences) else 0.0
+
+
+def _correlation(a: Floats, b: Floats, level: float) -> Interval:
+    if len(a) < 2 or not np.ptp(a) or not np.ptp(b):
+        return Interval(*[math.nan] * 3)
+    # SciPy takes a while to import, and most of assay does without.
+    from scipy.special import ndtri
+
+    x, y = a - a.mean(), b - b.mean()
+    x, y = x / np.linalg.norm(x), y / np.linalg.norm(y)
+    r = min(1.0, max(-1.0, float(x @ y)))
+    if len(a) < 4:
+        return Interval(r, math.nan, math.nan)
+    if abs(r) > 1 - 1e-12:
+        return Interval(r, r, r)
+    half = float(ndtri((1 + level) / 2)) / math.sqrt(len(a) - 3)
+    return Interval(r, math.tanh(math.atanh(r) - half), math.tanh(math.atanh(r) + half))
+
+
+def _sentence(
+    correlation: Interval,
+    ratio: float,
+    n: int,
+    hurts: bool,
+    widths: tuple[float, float],
+    level: float,
+) -> str:
+    if n < 2:
+        return "One pair does not show what pairing is worth; run two or more."
+    if math.isnan(correlation.point):
+        return (
+            f"What pairing is worth cannot be told from {n} pairs: the values of one side are"
+            " all equal."
+        )
+    bounds = (
+        f", {level:.0%} interval {correlation.low:.2f} to {correlation.high:.2f}"
+        if correlation.known
+        else ""
+    )
+    measured = f"correlation {correlation.point:.2f}{bounds}, {n} pairs"
+    if hurts:
+        wider = widths[0] / widths[1] - 1
+        return (
+            f"Pairing hurts here ({measured}): the paired interval is {wider:.0%} wider than"
+            " the unpaired one; the pairs share too little, so plan the next trials unpaired,"
+            " and do not pick the design by the answer it gives."
+        )
+    if ratio <= 0:
+        return f"Pairing removed all of the variance ({measured}): all pairs differ alike."
+    return (
+        f"Pairing saved {1 - ratio:.0%} of the variance ({measured}): {n} pairs tell as much as"
+        f" {n / ratio:.0f} unpaired trials of each."
+    )

@@ -1,0 +1,204 @@
+"""Tests of significance, held against SciPy, statsmodels and counts made by hand."""
+
+import math
+
+import numpy as np
+import pytest
+
+from assay.errors import UsageError
+from assay.stats import significance
+from assay.stats.significance import (
+    equivalence_test,
+    mann_whitney_test,
+    paired_t_test,
+    permutation_test,
+    sign_flip_test,
+    welch_t_test,
+    wilcoxon_test,
+)
+
+SIDES = ["two-sided", "greater", "less"]
+A = [2.0, 4.0, 4.0, 5.0, 7.0, 3.0, 6.0]
+B = [3.0, 4.5, 3.0, 5.0, 9.0, 3.5, 8.0]
+
+
+def test_three_equal_differences_flip_to_a_quarter() -> None:
+    found = sign_flip_test([1.0, 1.0, 1.0])
+    assert (found.p_value, found.exact, found.n) == (0.25, True, 3)
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_sign_flips_equal_scipys_with_ties_and_zeros(side: str) -> None:
+    from scipy import stats
+
+    d = np.array([0.3, -0.1, 0.3, 0.0, 1.2, -0.2, 0.1, 0.5])
+    expected = stats.permutation_test(
+        (d,), np.mean, permutation_type="samples", alternative=side, n_resamples=1e6
+    )
+    assert sign_flip_test(d, side=side).p_value == pytest.approx(expected.pvalue, abs=1e-12)
+
+
+def test_whole_differences_are_counted_exactly_at_any_number() -> None:
+    d = np.random.default_rng(2).integers(-3, 5, 60).astype(float)
+    counted = sign_flip_test(d)
+    # A shift below every spacing makes the same test go the random way.
+    rng = np.random.default_rng(3)
+    drawn = sign_flip_test(d + 1e-6 * rng.normal(size=60), rng=rng, n_resamples=40_000)
+    assert counted.exact
+    assert not drawn.exact
+    assert drawn.p_value == pytest.approx(counted.p_value, abs=0.01)
+
+
+def test_counting_agrees_with_listing(monkeypatch: pytest.MonkeyPatch) -> None:
+    from assay.stats import flips
+
+    d = np.array([1, -2, 0, 3, 3, -1, 2, 2.5, 4])
+    listed = flips.flip_tails(d, None, 1)
+    monkeypatch.setattr(flips, "EXACT_LIMIT", 1)
+    assert flips.flip_tails(d, None, 1) == pytest.approx(listed)
+
+
+def test_random_flips_need_a_generator_and_never_give_zero() -> None:
+    d = np.random.default_rng(1).normal(5, 1, 40)
+    with pytest.raises(UsageError, match="rng="):
+        sign_flip_test(d)
+    found = sign_flip_test(d, rng=np.random.default_rng(0), n_resamples=999)
+    assert found.p_value == 2 / 1000
+    assert found == sign_flip_test(d, rng=np.random.default_rng(0), n_resamples=999)
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_a_permutation_test_equals_scipys(side: str) -> None:
+    from scipy import stats
+
+    expected = stats.permutation_test(
+        (B[:5], A),
+        lambda x, y, axis: x.mean(axis) - y.mean(axis),
+        alternative=side,
+        n_resamples=1e6,
+        vectorized=True,
+    )
+    found = permutation_test(A, B[:5], side=side)
+    assert found.exact
+    assert found.p_value == pytest.approx(expected.pvalue, abs=1e-12)
+
+
+def test_random_permutations_are_near_welchs_for_normal_data() -> None:
+    a, b = np.random.default_rng(8).normal(size=(2, 40))
+    b += 0.4
+    found = permutation_test(a, b, rng=np.random.default_rng(1))
+    assert not found.exact
+    assert found.p_value == pytest.approx(welch_t_test(a, b).p_value, abs=0.02)
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_t_tests_equal_scipys(side: str) -> None:
+    from scipy import stats
+
+    paired, apart = paired_t_test(A, B, side=side), welch_t_test(A, B[1:], side=side)
+    expected = stats.ttest_rel(B, A, alternative=side)
+    assert (paired.statistic, paired.p_value) == pytest.approx(tuple(expected))
+    expected = stats.ttest_ind(B[1:], A, equal_var=False, alternative=side)
+    assert (apart.statistic, apart.p_value) == pytest.approx(tuple(expected))
+
+
+def test_equal_differences_have_a_p_of_zero_by_convention_and_say_so() -> None:
+    found = paired_t_test([0.1, 0.2, 0.3], [0.2, 0.3, 0.4])
+    assert (found.statistic, found.p_value) == (math.inf, 0.0)
+    assert "convention" in found.note
+    assert welch_t_test([1.0, 1.0], [2.0, 2.0], side="less").p_value == 1.0
+    assert paired_t_test([1.0, 2.0], [1.0, 2.0]).p_value == 1.0
+
+
+def test_one_pair_can_reject_nothing() -> None:
+    for test in (paired_t_test, welch_t_test, wilcoxon_test, mann_whitney_test):
+        assert test([1.0], [2.0]).p_value == 1.0
+    assert sign_flip_test([1.0]).p_value == 1.0
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_wilcoxon_equals_scipys_exact_one(side: str) -> None:
+    from scipy import stats
+
+    a, b = np.random.default_rng(6).normal(size=(2, 30))
+    expected = stats.wilcoxon(b - a, method="exact", alternative=side)
+    found = wilcoxon_test(a, b, side=side)
+    assert found.exact
+    assert found.p_value == pytest.approx(expected.pvalue)
+
+
+def test_wilcoxon_is_exact_with_ties() -> None:
+    from scipy import stats
+
+    d = np.array([1.0, -1.0, 2.0, 2.0, 3.0, -2.0, 1.0])
+    expected = stats.wilcoxon(d, method=stats.PermutationMethod(n_resamples=10**6))
+    assert wilcoxon_test(np.zeros(7), d).p_value == pytest.approx(expected.pvalue)
+
+
+def test_wilcoxon_of_very_many_pairs_is_the_normal_limit() -> None:
+    a, b = np.random.default_rng(6).normal(size=(2, 2_000))
+    assert not wilcoxon_test(a, b).exact
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_mann_whitney_equals_scipys(side: str) -> None:
+    from scipy import stats
+
+    rng = np.random.default_rng(7)
+    a, b = rng.normal(size=25), rng.normal(0.5, 1, 20)
+    expected = stats.mannwhitneyu(b, a, alternative=side, method="exact")
+    found = mann_whitney_test(a, b, side=side)
+    assert found.exact
+    assert (found.statistic, found.p_value) == pytest.approx(tuple(expected))
+
+
+def test_mann_whitney_is_exact_with_ties_in_small_samples() -> None:
+    from scipy import stats
+
+    method = stats.PermutationMethod(n_resamples=10**6)
+    expected = stats.mannwhitneyu(B[:5], A[:4], method=method)
+    found = mann_whitney_test(A[:4], B[:5])
+    assert found.exact
+    assert found.p_value == pytest.approx(expected.pvalue)
+    many = mann_whitney_test(np.repeat(A, 20), np.repeat(B, 20))
+    assert not many.exact
+
+
+def test_all_equal_values_are_no_evidence() -> None:
+    assert mann_whitney_test([1.0] * 4, [1.0] * 5).p_value == 1.0
+    assert wilcoxon_test([1.0] * 4, [1.0] * 4).p_value == 1.0
+    assert permutation_test([1.0] * 4, [1.0] * 5).p_value == 1.0
+    assert sign_flip_test([0.0] * 30).p_value == 1.0
+
+
+def test_equivalence_holds_exactly_where_the_interval_lies_inside_the_margin() -> None:
+    rng = np.random.default_rng(3)
+    a = rng.normal(size=30)
+    b = a + rng.normal(0.05, 0.3, 30)
+    interval = equivalence_test(a, b, paired=True, margin=1.0).interval
+    edge = max(-interval.low, interval.high)
+    assert equivalence_test(a, b, paired=True, margin=edge * 1.001).equivalent
+    assert not equivalence_test(a, b, paired=True, margin=edge * 0.999).equivalent
+
+
+def test_a_margin_of_nothing_is_refused() -> None:
+    with pytest.raises(UsageError, match="margin 0"):
+        equivalence_test(A, B, paired=True, margin=0)
+
+
+@pytest.mark.extras
+def test_equivalence_equals_statsmodels() -> None:
+    from statsmodels.stats.weightstats import ttost_ind, ttost_paired
+
+    a, b = np.random.default_rng(9).normal(size=(2, 25))
+    paired = equivalence_test(a, b, paired=True, margin=0.6)
+    apart = equivalence_test(a, b[3:], paired=False, margin=0.6)
+    expected = ttost_paired(b, a, -0.6, 0.6)
+    assert paired.p_value == pytest.approx(expected[0])
+    assert (paired.p_lower, paired.p_upper) == pytest.approx((expected[1][1], expected[2][1]))
+    expected = ttost_ind(b[3:], a, -0.6, 0.6, usevar="unequal")
+    assert apart.p_value == pytest.approx(expected[0])
+
+
+def test_a_result_is_not_taken_for_a_set_of_tests() -> None:
+    assert significance.TestResult.__test__ is False  # type: ignore[attr-defined]
