@@ -6,7 +6,7 @@ import re
 import pytest
 from rich.console import Console
 
-from assay.report import RunReport, as_text, summarize
+from assay.report import RunReport, as_text, rank_models, summarize
 from assay.traces.queries import EpisodeRow
 from assay.types import TrialState
 
@@ -14,7 +14,8 @@ from .rows import episode, failed
 
 
 def shown(rows: list[EpisodeRow], width: int = 100, **started: int) -> str:
-    return as_text(RunReport(summarize(rows, started), "20260101-run"), width)
+    report = RunReport(summarize(rows, started), "20260101-run", rank_models(rows))
+    return as_text(report, width)
 
 
 def many(model: str, offset: int, **but: object) -> list[EpisodeRow]:
@@ -70,19 +71,42 @@ def test_no_number_is_broken_and_no_line_too_long(width: int) -> None:
         assert re.search(rf"(?<![\d,.]){re.escape(number)}(?![\d,])", text)
 
 
-def test_rankings_show_equal_figures_as_ties() -> None:
-    rows = [episode("low", 0, 2), episode("x", 0, 5), episode("y", 0, 5), episode("z", 0, 1)]
-    text = shown(rows)
-    by_reward = text.partition("By average reward")[2].splitlines()[1:5]
-    assert by_reward == [
-        "  1= x: 5.00 ±?",
-        "  1= y: 5.00 ±?",
-        "  3. low: 2.00 ±?",
-        "  4. z: 1.00 ±?",
+def test_models_that_one_episode_cannot_tell_apart_share_the_first_place() -> None:
+    text = shown([episode("low", 0, 2), episode("x", 0, 5)])
+    by_reward = text.partition("By average reward")[2].splitlines()[1:4]
+    assert by_reward[:2] == ["  1= x: 5.00 ±?", "  1= low: 2.00 ±?"]
+    assert "nobody can say" in by_reward[2]
+
+
+def test_a_model_stands_below_another_only_if_it_is_shown_to_be_worse() -> None:
+    rows = [
+        *[episode("good", n, 9 + n % 2) for n in range(8)],
+        *[episode("fine", n, 9 + (n + 1) % 2) for n in range(8)],
+        *[episode("poor", n, 2 + n % 3) for n in range(8)],
     ]
-    by_waste = text.partition("By invalid action rate")[2].splitlines()[1:5]
-    assert [line[:4] for line in by_waste] == ["  1="] * 4
-    assert "does not say who is better" in text
+    ranking = shown(rows).partition("By average reward")[2].partition("\n\n")[0]
+    places = re.findall(r"^  (\d[=.]) (\w+):", ranking, re.MULTILINE)
+    assert places == [("1=", "good"), ("1=", "fine"), ("3.", "poor")]
+    assert "good is better than poor: +6.6" in ranking
+    assert "fine and good cannot be told apart" in ranking
+
+
+def test_sentences_name_the_better_of_two_whatever_their_order() -> None:
+    rows = [
+        episode(name, n, base + n % 2) for name, base in (("b", 7), ("a", 2)) for n in range(6)
+    ]
+    by_reward = rank_models(rows)[0]
+    assert by_reward.sentences == [
+        "b is better than a: +5.00 (+5.00 to +5.00), 6 pairs, p = 0.031."
+    ]
+
+
+def test_many_models_are_put_into_words_beside_the_best_only() -> None:
+    rows = [episode(f"m{at}", n, at + n % 3) for at in range(5) for n in range(6)]
+    by_reward = rank_models(rows)[0]
+    assert len(by_reward.contrasts) == 10
+    assert len(by_reward.sentences) == 4
+    assert all("m4" in sentence for sentence in by_reward.sentences)
 
 
 def test_baselines_are_marked_last_and_out_of_the_rankings() -> None:

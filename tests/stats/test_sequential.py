@@ -152,6 +152,7 @@ def test_a_million_pairs_have_few_looks() -> None:
         ({"most": 4}, "at most 4 pairs"),
         ({"most": 10, "first": 2}, "first look"),
         ({"most": 10, "alpha": 0.0}, "alpha"),
+        ({"most": 10, "alpha": 0.5}, "alpha"),
         ({}, "largest number"),
         ({"most": 10, "comparisons": 0}, "comparisons"),
         ({"most": 10, "min_effect": -1.0}, "min effect"),

@@ -22,6 +22,7 @@ def test_there_is_none_if_fewer_than_half_came_to_the_event() -> None:
     assert math.isnan(median_time([1, 2], [False, False]))
 
 
+@pytest.mark.extras
 def test_it_follows_from_the_survival_function_of_statsmodels() -> None:
     from statsmodels.duration.survfunc import SurvfuncRight
 

@@ -7,7 +7,11 @@ from collections.abc import Sequence
 from cyclopts import App, CycloptsError, Group
 
 from assay import __version__
+from assay.cli.analysis import analysis
+from assay.cli.compare import compare
+from assay.cli.curves import curves
 from assay.cli.doctor import doctor
+from assay.cli.experiments import experiments
 from assay.cli.init import init
 from assay.cli.models import models
 from assay.cli.output import command_line, complain
@@ -16,6 +20,7 @@ from assay.cli.run import run
 from assay.cli.serve import serve
 from assay.cli.serve_models import serve_models
 from assay.cli.traces import traces
+from assay.cli.variance import variance
 from assay.cli.warmup import warmup
 from assay.errors import AssayError, UsageError
 
@@ -24,6 +29,7 @@ __all__ = ["app", "main"]
 DONE, FAILED, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
 
 RUN = Group("Run", sort_key=1)
+JUDGE = Group("Judge", sort_key=2)
 LOOK = Group("Look", sort_key=4)
 SERVE = Group("Serve", sort_key=5)
 OPTIONS = Group("Options", sort_key=9)
@@ -42,6 +48,11 @@ app.command(run, group=RUN)
 app.command(init, group=RUN)
 app.command(play, group=RUN)
 app.command(warmup, group=RUN)
+app.command(compare, group=JUDGE)
+app.command(experiments)
+app.command(variance, group=JUDGE)
+app.command(analysis, group=JUDGE)
+app.command(curves)
 app.command(doctor, group=LOOK)
 app.command(traces)
 app.command(serve, group=SERVE)

@@ -1,6 +1,7 @@
 """What was found, for people to read: tables of runs."""
 
 from assay.report.anchors import HUMAN, Anchor
+from assay.report.ranking import Ranking, rank_models, ranking_json
 from assay.report.summary import ModelSummary, Trouble, as_json, summarize
 from assay.report.tables import RunReport, as_text
 
@@ -8,9 +9,12 @@ __all__ = [
     "HUMAN",
     "Anchor",
     "ModelSummary",
+    "Ranking",
     "RunReport",
     "Trouble",
     "as_json",
     "as_text",
+    "rank_models",
+    "ranking_json",
     "summarize",
 ]

@@ -50,6 +50,8 @@ class Grid:
     title: str
     heads: Sequence[str]
     rows: Sequence[Row]
+    corner: str = "Model"
+    """The head of the first column."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Lay the table out for the width there is."""
@@ -58,7 +60,7 @@ class Grid:
         columns = [_beside(head, cells) for head, cells in self._by_column()]
         if options.ascii_only:
             names, columns = [only_ascii(one) for one in names], _ascii(columns)
-        longest = max([len("Model"), *map(cell_len, names)])
+        longest = max([cell_len(self.corner), *map(cell_len, names)])
         if _total(columns) + min(_NARROW_NAME, longest) > width:
             columns = [_below(head, cells) for head, cells in self._by_column()]
             columns = _ascii(columns) if options.ascii_only else columns
@@ -74,7 +76,7 @@ class Grid:
     def _table(self, names: Sequence[str], room: int, columns: Sequence[_Column]) -> Table:
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
         table.collapse_padding = True
-        table.add_column("Model", width=room, overflow="fold", vertical="top")
+        table.add_column(Text(self.corner), width=room, overflow="fold", vertical="top")
         for column in columns:
             table.add_column(Text(column.head), justify="right", no_wrap=True)
         for at, row in enumerate(self.rows):

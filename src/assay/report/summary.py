@@ -11,9 +11,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from assay.crafter.rules import ACHIEVEMENTS
 from assay.report.anchors import HUMAN, HUMAN_DIFFICULTY
-from assay.stats import Interval, crafter_score, t_interval, wilson
+from assay.stats import Interval, crafter_score_interval, t_interval, wilson
 from assay.types import TrialState
 
 if TYPE_CHECKING:
@@ -23,6 +25,8 @@ __all__ = ["ModelSummary", "Trouble", "as_json", "beside_humans", "summarize"]
 
 _EARLY, _MID = 25, 50
 """The last environment step that counts as early, and as mid."""
+_SEED, _RESAMPLES = 0, 2_000
+"""Of the interval of the score: the same episodes always have the same one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +74,8 @@ class ModelSummary:
     """The mean over episodes of (unknown + without effect) / actions asked for."""
     score: float | None
     """The Crafter score over `results` episodes."""
+    score_interval: Interval | None
+    """Of the mean score at this number of episodes; None where there is no score."""
     actions: int
     """Actions asked for, unknown ones included."""
     malformed: int
@@ -170,6 +176,7 @@ def _summary(
     unlock_steps = [step for row in results for step in row.achievements.values()]
     early = sum(step <= _EARLY for step in unlock_steps)
     mid = sum(_EARLY < step <= _MID for step in unlock_steps)
+    score = _score(results)
     return ModelSummary(
         model=model,
         experiments=tuple({row.experiment_id: row.experiment_name for row in rows}.items()),
@@ -188,7 +195,8 @@ def _summary(
         tokens=_mean([_tokens(row) for row in results]),
         cost_usd=_mean([row.cost_usd for row in results]),
         invalid_rate=_mean([_invalid_rate(row) for row in results]),
-        score=_score(results),
+        score=None if score is None else score.point,
+        score_interval=score,
         actions=sum(row.actions_asked for row in results),
         malformed=sum(row.malformed_replies for row in results),
         unknown=sum(row.unknown_actions for row in results),
@@ -228,11 +236,14 @@ def _invalid_rate(row: "EpisodeRow") -> float:
     return wasted / row.actions_asked if row.actions_asked else 0.0
 
 
-def _score(results: Sequence["EpisodeRow"]) -> float | None:
+def _score(results: Sequence["EpisodeRow"]) -> Interval | None:
     if not results:
         return None
-    reached = Counter(name for row in results for name in row.achievements)
-    return float(crafter_score([reached[name] / len(results) for name in ACHIEVEMENTS]))
+    unlocked_E_A = np.array(
+        [[name in row.achievements for name in ACHIEVEMENTS] for row in results], bool
+    )
+    rng = np.random.default_rng(_SEED)
+    return crafter_score_interval(unlocked_E_A, rng=rng, n_resamples=_RESAMPLES).interval
 
 
 def _troubles(rows: Sequence["EpisodeRow"]) -> tuple[Trouble, ...]:

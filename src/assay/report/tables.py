@@ -1,7 +1,8 @@
 """The tables at the end of a run, for a terminal or as plain text.
 
-They show numbers and claim nothing: a ranking is an order of means, and says so. Names and
-messages are untrusted and reach the terminal as text, never as markup.
+An order of models is never one of means alone: those that cannot be told apart share a
+place, and sentences say who is better than whom. Names and messages are untrusted and reach
+the terminal as text, never as markup.
 """
 
 import io
@@ -16,7 +17,9 @@ from assay.report import cells
 from assay.report.anchors import HUMAN
 from assay.report.cells import DASH, Cell
 from assay.report.grid import Grid, Row
+from assay.report.ranking import RANKED, Ranking
 from assay.report.summary import ModelSummary, beside_humans
+from assay.stats import Interval
 from assay.types import TrialState
 
 __all__ = ["RunReport", "as_text"]
@@ -35,6 +38,7 @@ class RunReport:
 
     summaries: Sequence[ModelSummary]
     run_id: str | None = None
+    rankings: Sequence[Ranking] = ()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """The parts in the order they are read, an empty line between them."""
@@ -52,8 +56,8 @@ class RunReport:
         yield _spending(ordered)
         yield _invalid(ordered)
         yield _achievements(ordered, human=human)
-        yield from _rankings(ordered)
-        yield _notes(ordered, human=human)
+        yield from map(_ranking, self.rankings)
+        yield _notes(ordered, human=human, tested=bool(self.rankings))
         if troubles := _troubles(ordered):
             yield troubles
         if ids := self._ids(ordered):
@@ -124,7 +128,10 @@ def _performance(summaries: Sequence[ModelSummary], *, human: bool) -> Grid:
 def _score(summary: ModelSummary) -> Cell:
     if summary.score is None:
         return Cell(DASH)
-    return Cell(f"{summary.score:.1f}", f"(n={summary.results})")
+    bounds = ""
+    if summary.score_interval is not None and summary.score_interval.known:
+        bounds = f"{summary.score_interval.low:.1f}-{summary.score_interval.high:.1f}, "
+    return Cell(f"{summary.score:.1f}", f"({bounds}n={summary.results})")
 
 
 def _spending(summaries: Sequence[ModelSummary]) -> Grid:
@@ -175,44 +182,40 @@ def _achievements(summaries: Sequence[ModelSummary], *, human: bool) -> Grid:
     )
 
 
-def _rankings(summaries: Sequence[ModelSummary]) -> Iterator[Text]:
-    played = [one for one in summaries if one.results]
-    ranked = [one for one in played if not one.baseline] or played
-    if len(ranked) < 2:
-        return
-    yield _ranking(
-        "By average reward", [(one, cells.mean(one.reward)) for one in ranked], sign=-1
-    )
-    yield _ranking(
-        "By invalid action rate (lower is better)",
-        [(one, cells.percent(one.invalid_rate)) for one in ranked],
-        sign=1,
-    )
-
-
-def _ranking(title: str, entries: Sequence[tuple[ModelSummary, Cell]], sign: int) -> Text:
-    """An order by what is shown: equal figures share a place, marked by an equals sign."""
-    figures = [sign * float(cell.value.strip("%").replace(",", "")) for _, cell in entries]
-    lines = [Text(title, style="bold")]
-    for at in sorted(range(len(entries)), key=figures.__getitem__):
-        place = 1 + sum(figure < figures[at] for figure in figures)
-        mark = "=" if figures.count(figures[at]) > 1 else "."
-        summary, cell = entries[at]
-        lines.append(
-            Text(f"  {place}{mark} {_label(summary)}: {cell.value} {cell.beside}".rstrip())
-        )
+def _ranking(ranking: Ranking) -> Text:
+    """The places, an equals sign after those that are shared, and the verdicts in words."""
+    lines = [Text(RANKED[ranking.metric], style="bold")]
+    for one in ranking.places:
+        cell = _RANKED_CELLS[ranking.metric](one.mean)
+        mark = "=" if one.shared else "."
+        name = cells.name(one.model)
+        lines.append(Text(f"  {one.place}{mark} {name}: {cell.value} {cell.beside}".rstrip()))
+    lines += [Text(f"  {printable(sentence)}") for sentence in ranking.sentences]
     return Text("\n").join(lines)
 
 
-def _notes(summaries: Sequence[ModelSummary], *, human: bool) -> Text:
+_RANKED_CELLS: dict[str, Callable[[Interval], Cell]] = {
+    "reward": cells.mean,
+    "invalid_rate": cells.percent,
+}
+
+
+def _notes(summaries: Sequence[ModelSummary], *, human: bool, tested: bool) -> Text:
     notes = [
         "± is half the width of the 95 % t interval of a mean over the episodes that ended"
-        " as a result. No test was made: the order of models does not say who is better."
+        " as a result."
     ]
+    if tested:
+        notes.append(
+            "Models are compared world by world (paired t test, adjusted by Holm's method for"
+            " all pairs of models); = marks a place that models share because they cannot be"
+            " told apart. In brackets: 95 % intervals of differences, not adjusted."
+        )
     if any(one.results == 1 for one in summaries):
         notes.append("±? one episode gives no interval.")
     notes.append(
-        "The Crafter score grows with the number of episodes n: compare scores of equal n only."
+        "The Crafter score with its 95 % interval grows with the number of episodes n: compare"
+        " scores of equal n only."
     )
     notes.append("Invalid = unknown + no effect; asleep and malformed are counted apart.")
     if any(one.baseline for one in summaries):

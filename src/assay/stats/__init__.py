@@ -38,7 +38,13 @@ from assay.stats.planning import (
     trials_for_precision,
     trials_needed,
 )
-from assay.stats.score import crafter_score
+from assay.stats.score import (
+    ScoreEstimate,
+    crafter_score,
+    crafter_score_interval,
+    expected_score_at,
+    expected_score_of_rates,
+)
 from assay.stats.significance import (
     Equivalence,
     TestResult,
@@ -59,6 +65,7 @@ __all__ = [
     "Pairing",
     "PairwiseResult",
     "Price",
+    "ScoreEstimate",
     "TestResult",
     "against_baseline",
     "all_pairs",
@@ -69,8 +76,11 @@ __all__ = [
     "cohens_d",
     "cohens_dz",
     "crafter_score",
+    "crafter_score_interval",
     "denominator_note",
     "equivalence_test",
+    "expected_score_at",
+    "expected_score_of_rates",
     "first_n_below",
     "hedges_g",
     "hierarchical_bootstrap",

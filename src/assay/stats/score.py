@@ -1,16 +1,54 @@
-"""The Crafter score: one number for 22 success rates.
+"""The Crafter score: one number for 22 success rates, its interval and its bias.
 
 It rewards breadth: a rare achievement counts for more than a common one made more often.
 Rates of zero weigh heavily, so the score of the same player grows with the number of
-episodes; only scores of equal n can be set beside each other.
+episodes. The stored episodes of the reference's authors, drawn again at n episodes, have a
+mean score of
+
+    n         5     10     20     50    100   limit
+    human  42.6   47.5   50.0   51.4   51.7    52.0
+    random 1.14   1.29   1.39   1.47   1.51    1.55
+
+So only scores of equal n can be set beside each other. `expected_score_at` brings a player
+with more episodes down to fewer, without bias; `ScoreEstimate.corrected` guesses the limit,
+with a bias that is left.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["crafter_score"]
+from assay.errors import UsageError
+from assay.stats.intervals import Interval
+from assay.stats.samples import check_level, check_resamples
+
+__all__ = [
+    "ScoreEstimate",
+    "crafter_score",
+    "crafter_score_interval",
+    "expected_score_at",
+    "expected_score_of_rates",
+]
+
+_BATCH = 4_000_000
+"""So many numbers are drawn at a time."""
+
+
+class ScoreEstimate(NamedTuple):
+    """The Crafter score of some episodes, and what can be said about it."""
+
+    interval: Interval
+    """Of the mean score of this player at this number of episodes; the point is `plain`."""
+    plain: float
+    """The score as it is usually reported. Unbiased for the mean score at this number of
+    episodes, too low for the limit of many."""
+    corrected: float
+    """The jackknife's guess at the limit of many episodes; NaN for one episode."""
+    episodes: int
+    """How many there were; scores of other numbers are not comparable as they are."""
 
 
 def crafter_score(rates: NDArray[np.float64] | Sequence[float]) -> NDArray[np.float64]:
@@ -19,5 +57,209 @@ def crafter_score(rates: NDArray[np.float64] | Sequence[float]) -> NDArray[np.fl
     exp(mean(ln(1 + percent))) - 1, as in the reference's `analysis/common.py`. It lies
     between 0 and 100.
     """
-    percent = 100 * np.asarray(rates, np.float64)
-    return np.asarray(np.expm1(np.log1p(percent).mean(axis=-1)))
+    return np.asarray(np.expm1(_logarithms(np.asarray(rates, np.float64))))
+
+
+def crafter_score_interval(
+    unlocked_E_A: NDArray[Any] | Sequence[Sequence[bool]],
+    *,
+    level: float = 0.95,
+    rng: np.random.Generator,
+    n_resamples: int = 10_000,
+) -> ScoreEstimate:
+    """The Crafter score of episodes, its interval, and the score without most of its bias.
+
+    The interval is Student's on ln(1 + score) with the standard error of a bootstrap over
+    whole episodes, so that what one episode unlocks stays together (Efron and Tibshirani,
+    An Introduction to the Bootstrap, 1993, sections 6.2 and 12.4), widened by the root of
+    n / (n - 1) that a resample's variance lacks, and cut to [0, 100]. The percentile
+    bootstrap is not used: resamples lose rare achievements, so it lies too low and holds
+    the truth in 62 % of sets of 5 human episodes and 77 % of 10.
+
+    Its nominal 95 % hold the mean score at n in so many of 100 sets, with n = 5, 10, 20, 50:
+    82, 91, 93, 95 for the human and 91, 89, 91, 89 for the random player. Most misses lie
+    below the truth, in sets that lack a rare achievement. The interval speaks of the mean
+    score at this n, not of the limit: those it holds less often.
+
+    `corrected` is the first-order jackknife (Quenouille, Notes on bias in estimation, 1956)
+    of the score itself, cut to [0, 100]. Its mean is n m(n) - (n - 1) m(n - 1), where m(n)
+    is the mean score at n. With n = 5, 10, 20, 50 the human's bias of -9.4, -4.6, -2.0, -0.7
+    becomes one of less than 1, 0.9, 0.7 and 0.2 either way, and the random player's of
+    -0.41, -0.26, -0.16, -0.08 becomes -0.2, -0.1, -0.04 and -0.02.
+
+    One episode has no interval; episodes that are all alike have one of no width.
+
+    Args:
+        unlocked_E_A: Which achievements each episode unlocked, shape (E, A).
+        level: The level of confidence.
+        rng: The source of resamples.
+        n_resamples: How many of them.
+    """
+    made_E_A = _unlocked(unlocked_E_A)
+    check_level(level)
+    check_resamples(n_resamples)
+    episodes = len(made_E_A)
+    plain = float(crafter_score(made_E_A.mean(axis=0)))
+    if episodes == 1:
+        return ScoreEstimate(Interval(plain, math.nan, math.nan), plain, math.nan, 1)
+    error = 0.0
+    if (made_E_A != made_E_A[0]).any():
+        logs_B = np.concatenate(
+            [
+                _logarithms(counts_B_E @ made_E_A / episodes)
+                for counts_B_E in _counts(episodes, rng, n_resamples)
+            ]
+        )
+        error = float(logs_B.std()) * math.sqrt(episodes / (episodes - 1))
+    half = _t_quantile(episodes - 1, (1 + level) / 2) * error
+    low, high = (
+        float(np.clip(np.expm1(math.log1p(plain) + by), 0, 100)) for by in (-half, half)
+    )
+    if not error:
+        low = high = plain
+    return ScoreEstimate(
+        Interval(plain, low, high), plain, _jackknife(made_E_A, plain), episodes
+    )
+
+
+def expected_score_at(
+    unlocked_E_A: NDArray[Any] | Sequence[Sequence[bool]],
+    n: int,
+    *,
+    rng: np.random.Generator,
+    n_resamples: int = 10_000,
+) -> float:
+    """The mean score of n of these episodes, to be set beside a score of n episodes.
+
+    The mean over all ways to choose n of the E episodes, which has no bias for the mean
+    score at n (it is a U-statistic: Hoeffding, A class of statistics with asymptotically
+    normal distribution, 1948). The mean of ln(1 + score) is exact, from the hypergeometric
+    distribution of each achievement's count. What exp adds to it comes from random choices,
+    less the part of them that is known to be zero on average; that leaves a standard error
+    of 0.02 for 5 of 100 human episodes, and less elsewhere.
+
+    Args:
+        unlocked_E_A: Which achievements each episode unlocked, shape (E, A).
+        n: How many episodes, from 1 to E; at E it is the plain score.
+        rng: The source of random choices.
+        n_resamples: How many choices.
+    """
+    made_E_A = _unlocked(unlocked_E_A)
+    episodes = len(made_E_A)
+    if not 1 <= n <= episodes:
+        raise UsageError(
+            f"a score at {n} episodes cannot come from {episodes}; give 1 to {episodes}"
+        )
+    if n == episodes:
+        return float(crafter_score(made_E_A.mean(axis=0)))
+    check_resamples(n_resamples)
+    weights_A_K = _hypergeometric(episodes, made_E_A.sum(axis=0), n)
+    mean = float((weights_A_K @ np.log1p(100 * np.arange(n + 1) / n)).mean())
+    away_B = np.concatenate(
+        [
+            _logarithms(chosen_B_E @ made_E_A / n) - mean
+            for chosen_B_E in _choices(episodes, n, rng, n_resamples)
+        ]
+    )
+    # exp(x) - 1 - x: its linear part is zero on average and would only add noise.
+    more = float((np.expm1(away_B) - away_B).mean())
+    return math.exp(mean) * (1 + more) - 1
+
+
+def expected_score_of_rates(rates: NDArray[np.float64] | Sequence[float], n: int) -> float:
+    """The mean score at n episodes of a player of whom only the success rates are known.
+
+    Exact if achievements come independently of each other: the mean of a product is then the
+    product of the means, each over a binomial count. Where they come together, as they do,
+    the truth is higher: 42.6 and not 40.5 for the human at n = 5, 47.5 and not 46.5 at 10.
+    With the episodes at hand, use `expected_score_at`.
+    """
+    rates_A = np.asarray(rates, np.float64)
+    if rates_A.ndim != 1 or not len(rates_A) or not ((rates_A >= 0) & (rates_A <= 1)).all():
+        raise UsageError("success rates are one list of numbers from 0 to 1; give shares")
+    if n < 1:
+        raise UsageError(f"a score at {n} episodes does not exist; give 1 or more")
+    from scipy.special import xlog1py, xlogy
+
+    k_K = np.arange(n + 1)
+    logs_A_K = xlogy(k_K, rates_A[:, None]) + xlog1py(n - k_K, -rates_A[:, None])
+    weights_A_K = np.exp(_log_choose(n, k_K) + logs_A_K)
+    roots_K = (1 + 100 * k_K / n) ** (1 / len(rates_A))
+    return float(np.prod(weights_A_K @ roots_K)) - 1
+
+
+def _unlocked(unlocked_E_A: NDArray[Any] | Sequence[Sequence[bool]]) -> NDArray[np.float64]:
+    try:
+        made_E_A = np.asarray(unlocked_E_A, np.float64)
+    except (TypeError, ValueError):
+        made_E_A = np.empty(0)
+    if made_E_A.ndim != 2 or not made_E_A.size or not np.isin(made_E_A, (0, 1)).all():
+        raise UsageError(
+            "a score takes a table with a row per episode and a column per achievement, true"
+            " where it was unlocked; give one episode or more"
+        )
+    return made_E_A
+
+
+def _logarithms(rates: NDArray[np.float64]) -> NDArray[np.float64]:
+    """ln(1 + score) of rates; the last axis are the achievements."""
+    return np.asarray(np.log1p(100 * rates).mean(axis=-1))
+
+
+def _jackknife(made_E_A: NDArray[np.float64], plain: float) -> float:
+    episodes = len(made_E_A)
+    without_E_A = (made_E_A.sum(axis=0) - made_E_A) / (episodes - 1)
+    guess = episodes * plain - (episodes - 1) * float(crafter_score(without_E_A).mean())
+    return min(max(guess, 0.0), 100.0)
+
+
+def _batches(episodes: int, n_resamples: int) -> Iterator[int]:
+    batch = max(1, _BATCH // episodes)
+    for start in range(0, n_resamples, batch):
+        yield min(batch, n_resamples - start)
+
+
+def _counts(
+    episodes: int, rng: np.random.Generator, n_resamples: int
+) -> Iterator[NDArray[np.float64]]:
+    """How often each episode is in each resample, shape (B, E), a batch at a time."""
+    for size in _batches(episodes, n_resamples):
+        drawn_B_E = rng.integers(0, episodes, (size, episodes))
+        drawn_B_E += episodes * np.arange(size)[:, None]
+        counts = np.bincount(drawn_B_E.ravel(), minlength=size * episodes)
+        yield counts.reshape(size, episodes).astype(np.float64)
+
+
+def _choices(
+    episodes: int, n: int, rng: np.random.Generator, n_resamples: int
+) -> Iterator[NDArray[np.float64]]:
+    """One for each episode that is among the n chosen, shape (B, E), a batch at a time."""
+    for size in _batches(episodes, n_resamples):
+        chosen_B_N = rng.random((size, episodes)).argpartition(n - 1, axis=1)[:, :n]
+        choice_B_E = np.zeros((size, episodes))
+        np.put_along_axis(choice_B_E, chosen_B_N, 1, axis=1)
+        yield choice_B_E
+
+
+def _hypergeometric(
+    episodes: int, totals_A: NDArray[np.float64], n: int
+) -> NDArray[np.float64]:
+    """The chance of k successes among n of the episodes, shape (A, n + 1)."""
+    k_K, totals_A_1 = np.arange(n + 1), totals_A[:, None]
+    possible = (k_K <= totals_A_1) & (n - k_K <= episodes - totals_A_1)
+    inside = np.where(possible, k_K, np.maximum(0, n - (episodes - totals_A_1)))
+    logs_A_K = _log_choose(totals_A_1, inside) + _log_choose(episodes - totals_A_1, n - inside)
+    return np.where(possible, np.exp(logs_A_K - _log_choose(episodes, n)), 0.0)
+
+
+def _log_choose(n: Any, k: Any) -> NDArray[np.float64]:
+    # SciPy takes a while to import, and most of assay does without.
+    from scipy.special import gammaln
+
+    return np.asarray(gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1))
+
+
+def _t_quantile(freedom: int, probability: float) -> float:
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, probability))

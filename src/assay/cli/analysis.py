@@ -1,0 +1,261 @@
+"""`assay analysis`: training runs of a candidate against those of a control."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Group, Parameter
+
+from assay._util.files import atomic_write
+from assay.cli.curve_options import (
+    Bootstrap,
+    Output,
+    OutputOptions,
+    Power,
+    PowerOptions,
+    Summarise,
+    TTest,
+    no_bootstrap,
+    no_output,
+    no_power,
+    no_summary,
+    no_ttest,
+)
+from assay.cli.database import Database, open_store
+from assay.cli.output import Show, say, say_json, say_report, warn
+from assay.errors import UsageError
+from assay.traces.location import DEFAULT_DATABASE
+
+if TYPE_CHECKING:
+    from assay.curves.analysis import Analysis
+    from assay.curves.design import Design
+    from assay.curves.plan import AnalysisPlan
+    from assay.traces.plans import StoredPlan
+    from assay.traces.store import Store
+
+__all__ = ["analysis"]
+
+INCOMPLETE = 3
+_WHO = Group("Which runs", sort_key=1)
+_WHICH = Group("Plan", sort_key=2)
+_Names = Annotated[
+    tuple[str, ...] | None,
+    Parameter(group=_WHO, consume_multiple=True, negative="", show_default=False),
+]
+
+
+def analysis(
+    *,
+    pairs: _Names = None,
+    control_run_ids: _Names = None,
+    candidate_run_ids: _Names = None,
+    metric: Annotated[str | None, Parameter(group=_WHO, show_default=False)] = None,
+    plan: Annotated[Path | None, Parameter(group=_WHICH, show_default=False)] = None,
+    register: Annotated[bool, Parameter(group=_WHICH, negative="", show_default=False)] = False,
+    summary: Summarise = no_summary,
+    bootstrap: Bootstrap = no_bootstrap,
+    ttest: TTest = no_ttest,
+    power: Power = no_power,
+    output: Output = no_output,
+    database: Database = DEFAULT_DATABASE,
+    show: Show = Show(),
+) -> int:
+    """Compare training runs of a candidate with those of a control.
+
+    Each run becomes one number (--summary.type). Reported are the difference of
+    the means with its interval, an exact test, effect sizes, and for pairs what
+    sharing seeds was worth; the seeds of a pair are checked. A run is an id in the
+    store or a file with a column 'step'; 'run1 ... run15' names those between, too.
+    Runs that are missing, crashed or still running are named and left out, and the
+    exit code is then 3.
+
+    For example:
+
+        assay analysis --control-run-ids run1 ... run5 --candidate-run-ids run6 ...
+
+    Args:
+        pairs: JSON as in {"control": "run1", "candidate": "run2", "seed": 7}, or a list of it.
+        control_run_ids: Runs of the control, compared as a group.
+        candidate_run_ids: Runs of the candidate.
+        metric: Which curve; overview/reward unless given.
+        plan: A TOML or JSON file that was written before the runs; deviations are told.
+        register: Store the plan and do nothing else, before the runs are there.
+        summary: What is taken of a curve.
+        bootstrap: How intervals are made.
+        ttest: Tests.
+        power: Planning.
+        output: Files.
+        database: The store.
+        show: What to print.
+    """
+    from assay.curves.analysis import analyse
+    from assay.curves.plan import read_plan
+    from assay.curves.settings import make_settings
+
+    planned = None if plan is None else read_plan(plan)
+    store = open_store(database, show)
+    if register:
+        return _register(planned, store, pairs or control_run_ids or candidate_run_ids, show)
+    settings = make_settings(
+        {"metric": metric, **vars(bootstrap), "ttest": ttest.enabled, **_power(power)},
+        summary.given(),
+        None if planned is None else planned.content,
+    )
+    design = _design(pairs, control_run_ids, candidate_run_ids, settings.metric, store)
+    found = analyse(design, settings)
+    deviations = None if planned is None else _deviations(planned, found, store)
+    files = _write(found, deviations, output)
+    _say(found, deviations, files, output, show)
+    return INCOMPLETE if design.unusable else 0
+
+
+def _power(power: PowerOptions) -> dict[str, Any]:
+    return {
+        "power": power.enabled,
+        "target_effect_size": power.target_effect_size,
+        "target_power": power.power,
+    }
+
+
+def _design(
+    pairs: Sequence[str] | None,
+    control: Sequence[str] | None,
+    candidate: Sequence[str] | None,
+    metric: str,
+    store: "Store",
+) -> "Design":
+    from assay.curves.design import paired_design, parse_pairs, unpaired_design
+
+    if pairs and (control or candidate):
+        raise UsageError(
+            "--pairs and --control-run-ids are two ways to name what is compared; give one"
+        )
+    if pairs:
+        return paired_design(parse_pairs(pairs), metric, store)
+    if not (control and candidate):
+        raise UsageError(
+            "name the runs: --control-run-ids r1 r2 ... and --candidate-run-ids r3 r4 ..., or "
+            '--pairs \'{"control": "r1", "candidate": "r3"}\' ...'
+        )
+    return unpaired_design(control, candidate, metric, store)
+
+
+def _register(
+    planned: "AnalysisPlan | None", store: "Store", runs: Sequence[str] | None, show: Show
+) -> int:
+    from assay.traces.curves import runs_with_metric
+    from assay.traces.plans import store_plan
+
+    if planned is None:
+        raise UsageError("--register stores a plan; name it with --plan FILE")
+    if runs:
+        raise UsageError(
+            "--register stores the plan and analyses nothing; leave the runs out, and name "
+            "them later without --register"
+        )
+    with store.writing() as connection:
+        seen = runs_with_metric(connection, planned.metric)
+        kept, first = store_plan(connection, planned.hash, planned.content, seen)
+    when = f"{kept.created_at:%Y-%m-%d %H:%M:%S} UTC"
+    if show.json:
+        say_json(
+            {
+                "hash": kept.hash,
+                "created_at": kept.created_at.isoformat(),
+                "registered": first,
+                "seen": list(kept.seen),
+                "plan": dict(kept.plan),
+            }
+        )
+    else:
+        say(f"plan {kept.hash} registered {when}" + ("" if first else ", before this"))
+        if not show.quiet:
+            say(
+                f"{len(kept.seen)} runs with {planned.metric} were in {store.path} by then; "
+                "an analysis that uses them says so"
+            )
+    return 0
+
+
+def _deviations(planned: "AnalysisPlan", found: "Analysis", store: "Store") -> list[str]:
+    from assay.curves.files import is_run_file
+    from assay.curves.plan import deviations
+
+    used = (*found.design.control, *found.design.candidate)
+    return deviations(
+        planned,
+        found.settings,
+        paired=found.paired,
+        n=(len(found.design.control), len(found.design.candidate)),
+        run_ids=[one.run.id for one in used if not is_run_file(one.name)],
+        from_files=sum(is_run_file(one.name) for one in used),
+        stored=_stored(planned, store),
+    )
+
+
+def _stored(planned: "AnalysisPlan", store: "Store") -> "StoredPlan | None":
+    from assay.traces.plans import find_plan
+
+    if not store.path.exists():
+        return None
+    with store.reading() as connection:
+        return find_plan(connection, planned.hash)
+
+
+def _write(
+    found: "Analysis", deviations: Sequence[str] | None, output: OutputOptions
+) -> list[Path]:
+    from assay.report.curves_csv import analysis_csv
+    from assay.report.curves_json import analysis_json
+
+    if output.csv_path is None and output.dir is None:
+        return []
+    table = analysis_csv(found, deviations).encode()
+    files = []
+    if output.csv_path is not None:
+        atomic_write(output.csv_path, table)
+        files.append(output.csv_path)
+    if output.dir is not None:
+        from assay.report.curves_figures import analysis_drawings, save_drawings
+
+        files += save_drawings(analysis_drawings(found), output.dir)
+        whole = json.dumps(analysis_json(found, deviations), indent=2) + "\n"
+        for name, content in (("analysis.csv", table), ("analysis.json", whole.encode())):
+            atomic_write(output.dir / name, content)
+            files.append(output.dir / name)
+    return files
+
+
+def _say(
+    found: "Analysis",
+    deviations: Sequence[str] | None,
+    files: Sequence[Path],
+    output: OutputOptions,
+    show: Show,
+) -> None:
+    from assay.report.curves_json import analysis_json
+    from assay.report.curves_tables import AnalysisReport
+
+    if show.json:
+        _warn(found, deviations)
+        say_json({**analysis_json(found, deviations), "files": list(map(str, files))})
+        return
+    if output.print_table and not show.quiet:
+        say_report(AnalysisReport(found, deviations))
+    else:
+        say(found.verdict.sentence)
+        _warn(found, deviations)
+    if not show.quiet:
+        for file in files:
+            say(f"wrote {file}")
+
+
+def _warn(found: "Analysis", deviations: Sequence[str] | None) -> None:
+    """What must not be missed where no report is printed."""
+    for line in found.design.warnings:
+        warn(line)
+    for one in found.design.unusable:
+        warn(f"{one.name} is left out: {one.reason}")
+    for line in deviations or ():
+        warn(f"deviation from the plan: {line}")

@@ -1,0 +1,229 @@
+"""`assay compare`: which of several is better, by how much, and how sure that is."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from assay.cli.database import Database, open_store
+from assay.cli.output import Show, complain, say, say_json, say_report
+from assay.errors import UsageError
+from assay.traces.location import DEFAULT_DATABASE
+
+if TYPE_CHECKING:
+    from assay.report.comparison import Comparison
+    from assay.traces.subjects import Subject
+
+__all__ = ["compare"]
+
+_FAILED = 1
+
+
+def compare(
+    *names: str,
+    experiments: Path | None = None,
+    baseline: str | None = None,
+    improved: Annotated[list[str] | None, Parameter(negative="")] = None,
+    metrics: Annotated[str | None, Parameter(name=["--metrics", "--metric"])] = None,
+    output: Annotated[list[Path] | None, Parameter(negative="")] = None,
+    success_achievements: float = 3,
+    min_effect: float | None = None,
+    level: float = 0.95,
+    seed: int = 0,
+    fail_if_worse: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    over_time: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    database: Database = DEFAULT_DATABASE,
+    show: Show = Show(),
+) -> int:
+    """Say which of several is better, by how much, and how sure that is.
+
+    The first is the baseline, and the first metric decides. Trials on the same
+    task and seed are compared with each other. The report also says what would
+    settle a comparison that is undecided.
+
+    For example:
+
+        assay compare latest
+        assay compare "gpt-4o-mini v1.0" "gpt-4o-mini v1.1" --output report.html
+        assay compare --experiments experiments.json --output report.html
+        assay compare --baseline old.json --improved new.json --metric reward
+        assay compare gpt-4o-mini --over-time --output history.html
+
+    Args:
+        names: Experiments by id or name; a run, or latest, means all in it.
+        experiments: A file of experiments to compare.
+        baseline: A results file, or FILE#MODEL; else who to compare with.
+        improved: A results file to compare with it; may be repeated.
+        metrics: What to compare, separated by commas; the first decides.
+        output: Where to write .html, .md, .json or .csv; may be repeated.
+        success_achievements: So many achievements are a success.
+        min_effect: The smallest difference of the first metric that matters.
+        level: Of the intervals.
+        seed: Of the random numbers that resampling draws.
+        fail_if_worse: Exit with 1 if one is worse in the first metric.
+        over_time: Follow one metric over the versions of a series.
+        database: The store to read.
+        show: What to print.
+    """
+    from assay.report.comparison import check_endings, write_comparison
+    from assay.report.comparison import compare as compare_subjects
+
+    paths, wanted = tuple(output or ()), _metrics(metrics)
+    check_endings(paths)
+    if over_time:
+        if experiments is not None or improved or baseline is not None:
+            raise UsageError("--over-time follows a series of the store; name it, and no file")
+        return _over_time(names, wanted, paths, level, seed, database, show)
+    subjects = _subjects(names, experiments, baseline, improved or [], database, show)
+    with _working(show, "comparing"):
+        comparison = compare_subjects(
+            subjects,
+            metrics=wanted,
+            baseline=None if improved else baseline,
+            level=level,
+            min_effect=min_effect,
+            success_achievements=success_achievements,
+            seed=seed,
+        )
+        write_comparison(comparison, *paths)
+    _tell(comparison, paths, show)
+    return _judgement(comparison) if fail_if_worse else 0
+
+
+@contextmanager
+def _working(show: Show, what: str) -> Iterator[None]:
+    """Let the user see that something goes on, where somebody watches."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if show.quiet or show.json or not console.is_terminal:
+        yield
+        return
+    with console.status(what):
+        yield
+
+
+def _metrics(text: str | None) -> list[str] | None:
+    if text is None:
+        return None
+    found = [name.strip() for name in text.split(",")]
+    if not all(found):
+        raise UsageError(
+            f"--metrics {text!r} is not allowed; give names separated by commas, such as"
+            " achievements,reward"
+        )
+    return found
+
+
+def _subjects(
+    names: Sequence[str],
+    experiments: Path | None,
+    baseline: str | None,
+    improved: Sequence[str],
+    database: Path,
+    show: Show,
+) -> "list[Subject]":
+    from assay.traces.outcome_files import (
+        read_experiments_file,
+        read_results_file,
+        tell_apart,
+    )
+
+    if sum(map(bool, (names, experiments, improved))) > 1:
+        raise UsageError(
+            "compare either experiments of the store, or --experiments FILE, or --baseline FILE"
+            " with --improved FILE"
+        )
+    if experiments is not None:
+        return read_experiments_file(experiments)
+    if improved:
+        if baseline is None:
+            raise UsageError("--improved needs a results file to compare with: --baseline FILE")
+        files = [baseline, *improved]
+        return tell_apart([one for file in files for one in read_results_file(file)])
+    if not names:
+        missing = "--improved FILE is missing" if baseline else "nothing to compare is named"
+        raise UsageError(
+            f"{missing}; name experiments of the store ('assay experiments list' shows them),"
+            " or latest, or give --experiments FILE, or --baseline FILE with --improved FILE"
+        )
+    return _stored(names, database, show)
+
+
+def _stored(names: Sequence[str], database: Path, show: Show) -> "list[Subject]":
+    from assay.traces.outcomes import load_subjects, resolve_subjects
+
+    with open_store(database, show).reading() as connection:
+        return load_subjects(connection, resolve_subjects(connection, names))
+
+
+def _tell(comparison: "Comparison", paths: tuple[Path, ...], show: Show) -> None:
+    from assay.report.comparison import TerminalReport, as_document, as_values
+
+    if show.json:
+        say_json(as_values(comparison))
+        return
+    document = as_document(comparison)
+    if not paths and not show.quiet:
+        say_report(TerminalReport(document))
+        return
+    for line in document.summary:
+        say(line)
+    if not show.quiet:
+        for path in paths:
+            say(f"report: {path}")
+
+
+def _judgement(comparison: "Comparison") -> int:
+    """1 if a candidate is worse, or could not be judged at all."""
+    for one in comparison.worse:
+        name = comparison.of(one.candidate).name
+        complain(f"{name} is worse than {comparison.baseline.name} in {one.metric}")
+    for reason in comparison.left_out.values():
+        complain(f"cannot be judged: {reason}")
+    return _FAILED if comparison.worse or comparison.left_out else 0
+
+
+def _over_time(
+    names: Sequence[str],
+    metrics: Sequence[str] | None,
+    paths: tuple[Path, ...],
+    level: float,
+    seed: int,
+    database: Path,
+    show: Show,
+) -> int:
+    from assay.report.comparison import (
+        TerminalReport,
+        over_time,
+        over_time_document,
+        over_time_values,
+        write_over_time,
+    )
+    from assay.traces.outcomes import load_subjects, series_experiments
+
+    if len(names) != 1:
+        raise UsageError(
+            "--over-time follows one series; name it ('assay experiments list' shows them)"
+        )
+    if metrics is not None and len(metrics) > 1:
+        raise UsageError(f"--over-time follows one metric, not {len(metrics)}; name one")
+    with open_store(database, show).reading() as connection:
+        subjects = load_subjects(connection, series_experiments(connection, names[0]))
+    with _working(show, "comparing"):
+        metric = metrics[0] if metrics else None
+        found = over_time(subjects, metric=metric, level=level, seed=seed)
+        write_over_time(found, *paths)
+    document = over_time_document(found)
+    if show.json:
+        say_json(over_time_values(found))
+    elif paths or show.quiet:
+        for line in document.summary:
+            say(line)
+        for path in () if show.quiet else paths:
+            say(f"report: {path}")
+    else:
+        say_report(TerminalReport(document))
+    return 0

@@ -1,0 +1,301 @@
+"""`assay curves`: training runs and their metrics, in and out of the store."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import App, Parameter
+
+from assay._util.text import printable
+from assay.cli.database import Database, open_store
+from assay.cli.output import Show, say, say_json, warn
+from assay.errors import UsageError
+from assay.traces.location import DEFAULT_DATABASE
+
+if TYPE_CHECKING:
+    from assay.traces.curves import ListedTrainingRun
+    from assay.traces.training import TrainingRun
+
+__all__ = ["curves", "import_curves", "list_curves", "show_curves"]
+
+_HEADS = (
+    "run",
+    "series",
+    "subject",
+    "task",
+    "seed",
+    "status",
+    "points",
+    "last step",
+    "metrics",
+)
+_RIGHT = ("seed", "points", "last step")
+_WIDEST = 48
+
+curves = App(
+    name="curves",
+    help="""Keep the metrics of training runs, step by step.
+
+For example:
+
+    assay curves import run1.csv run2.csv --series baseline
+""",
+    help_format="plaintext",
+    group="Judge",
+)
+
+_Text = Annotated[str | None, Parameter(show_default=False)]
+
+
+@curves.command(name="import")
+def import_curves(
+    *files: Path,
+    series: _Text = None,
+    subject: _Text = None,
+    task: _Text = None,
+    status: _Text = None,
+    prefix: str = "",
+    replace_: Annotated[
+        bool, Parameter(name="--replace", negative="", show_default=False)
+    ] = False,
+    database: Database = DEFAULT_DATABASE,
+    show: Show = Show(),
+) -> int:
+    """Read training runs from files, one run per file.
+
+    A file has a column 'step' (or '_step') and one column per metric: .csv, .tsv,
+    .jsonl, .json or .parquet. Its run is called by its field 'id', else by the
+    name of the file; its seed is its field 'seed', else the digits after 'seed' in
+    the name. All files are stored, or none. A run that is there with the same
+    content stays as it is, so that importing twice adds nothing.
+
+    For example:
+
+        assay curves import runs/vit.seed1072.csv --series vit --prefix vit/
+
+    Args:
+        files: The files.
+        series: What the runs belong to, whatever the files say.
+        subject: What was trained, such as an architecture.
+        task: What it was trained on.
+        status: finished, running or crashed.
+        prefix: Put before the id of every run, where files of two folders are called alike.
+        replace_: Put a run in the place of one that has its id and another content.
+        database: The store to write, made if missing.
+        show: What to print.
+    """
+    from assay.curves.files import read_run_file
+    from assay.traces.curves import write_training_runs
+    from assay.traces.training import TrainingStatus
+
+    if not files:
+        raise UsageError("name files to import, such as run1.csv; each holds one training run")
+    given: dict[str, Any] = {"series": series, "subject": subject, "task": task}
+    if status is not None:
+        given["status"] = TrainingStatus.named(status)
+    chosen = {name: value for name, value in given.items() if value is not None}
+    runs = [read_run_file(path) for path in files]
+    runs = [replace(run, id=f"{prefix}{run.id}", **chosen) for run in runs]
+    _check_ids(runs)
+    with open_store(database, show).writing() as connection:
+        done = write_training_runs(connection, runs, swap=replace_)
+    if show.json:
+        say_json({"database": str(database), "runs": [_json_row(run, done) for run in runs]})
+    elif not show.quiet:
+        for run in runs:
+            say(_import_line(run, done[run.id]))
+        say(f"{', '.join(_counts(list(done.values())))} in {database}")
+    _warn_of_points(runs, show)
+    return 0
+
+
+@curves.command(name="list")
+def list_curves(
+    *,
+    series: _Text = None,
+    database: Database = DEFAULT_DATABASE,
+    show: Show = Show(),
+) -> int:
+    """List the training runs of the store, the oldest first.
+
+    For example:
+
+        assay curves list --series baseline
+
+    Args:
+        series: Only those of this series.
+        database: The store to read.
+        show: What to print.
+    """
+    from assay.traces.curves import list_training_runs
+
+    with open_store(database, show).reading() as connection:
+        runs = list_training_runs(connection)
+    runs = [run for run in runs if series in (None, run.series)]
+    if show.json:
+        say_json({"runs": [_listed_json(run) for run in runs]})
+    elif show.quiet:
+        for run in runs:
+            say(run.id)
+    elif not runs:
+        say("no training runs; 'assay curves import' adds some")
+    else:
+        for line in _table([_listed_cells(run) for run in runs]):
+            say(line)
+    return 0
+
+
+@curves.command(name="show")
+def show_curves(
+    run: str, /, *, database: Database = DEFAULT_DATABASE, show: Show = Show()
+) -> int:
+    """Show one training run: what is known of it, and each of its metrics.
+
+    With --json it prints all points, in a form that 'assay curves import' reads.
+
+    For example:
+
+        assay curves show run1
+
+    Args:
+        run: Its id, the start of it, or the path of a file.
+        database: The store to read.
+        show: What to print.
+    """
+    found = _find(run, database, show)
+    if show.json:
+        say_json(_whole_json(found))
+        return 0
+    facts = ("id", "series", "subject", "task", "seed", "status", "source")
+    for name in facts:
+        if (value := getattr(found, name)) is not None and not show.quiet:
+            say(f"{name}: {value}")
+    for name in ("configuration", "provenance"):
+        if (mapping := getattr(found, name)) and not show.quiet:
+            say(f"{name}: {json.dumps(mapping, sort_keys=True)}")
+    heads = ("metric", "points", "first step", "last step", "first", "last", "least", "most")
+    rows: list[tuple[str, ...]] = [heads]
+    for metric, curve in sorted(found.curves.items()):
+        steps, values = curve.steps_P, curve.values_P
+        ends = (values[0], values[-1], values.min(), values.max()) if len(curve) else ()
+        span = (f"{steps[0]:,}", f"{steps[-1]:,}") if len(curve) else ("-", "-")
+        numbers = [f"{value:.6g}" for value in ends] or ["-"] * 4
+        rows.append((_short(metric), f"{len(curve):,}", *span, *numbers))
+    for line in _aligned(rows, left=(0,)):
+        say(line)
+    return 0
+
+
+def _find(name: str, database: Path, show: Show) -> "TrainingRun":
+    from assay.curves.files import is_run_file, read_run_file
+    from assay.traces.curves import load_training_runs, resolve_training_run
+
+    if is_run_file(name):
+        return read_run_file(Path(name))
+    with open_store(database, show).reading() as connection:
+        return load_training_runs(connection, [resolve_training_run(connection, name)])[0]
+
+
+def _check_ids(runs: Sequence["TrainingRun"]) -> None:
+    sources: dict[str, str] = {}
+    for run in runs:
+        if run.id in sources:
+            raise UsageError(
+                f"{sources[run.id]!r} and {run.source!r} hold a run of the same id, "
+                f"{run.id!r}; import them one by one with --prefix, or give each a field 'id'"
+            )
+        sources[run.id] = run.source
+
+
+def _import_line(run: "TrainingRun", what: str) -> str:
+    points = sum(map(len, run.curves.values()))
+    seed = "seed not known" if run.seed is None else f"seed {run.seed}"
+    words = {"present": "is there already"}.get(what, what)
+    return (
+        f"{run.id}: {words}, {len(run.curves)} metrics, {points:,} points, {seed}, {run.status}"
+    )
+
+
+def _counts(words: Sequence[str]) -> list[str]:
+    names = {"added": "added", "replaced": "replaced", "present": "there already"}
+    return [
+        f"{list(words).count(word)} {name}"
+        for word, name in names.items()
+        if word in words or word == "added"
+    ]
+
+
+def _warn_of_points(runs: Sequence["TrainingRun"], show: Show) -> None:
+    if show.quiet:
+        return
+    for run in runs:
+        dropped = sum(curve.dropped for curve in run.curves.values())
+        repeated = sum(curve.repeated for curve in run.curves.values())
+        if dropped:
+            warn(f"{run.id}: {dropped} points are NaN or infinite and were left out")
+        if repeated:
+            warn(f"{run.id}: {repeated} points have the step of a later one, which counts")
+
+
+def _json_row(run: "TrainingRun", done: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "id": run.id,
+        "result": str(done[run.id]),
+        "seed": run.seed,
+        "status": str(run.status),
+        "metrics": sorted(run.curves),
+        "points": sum(map(len, run.curves.values())),
+        "dropped": sum(curve.dropped for curve in run.curves.values()),
+        "repeated": sum(curve.repeated for curve in run.curves.values()),
+    }
+
+
+def _listed_json(run: "ListedTrainingRun") -> dict[str, Any]:
+    return {name: getattr(run, name) for name in run.__dataclass_fields__}
+
+
+def _whole_json(run: "TrainingRun") -> dict[str, Any]:
+    facts = ("id", "series", "subject", "task", "seed", "status", "configuration", "provenance")
+    steps: dict[int, dict[str, float]] = {}
+    for metric, curve in sorted(run.curves.items()):
+        for step, value in zip(curve.steps_P.tolist(), curve.values_P.tolist(), strict=True):
+            steps.setdefault(step, {})[metric] = value
+    points = [{"step": step, **values} for step, values in sorted(steps.items())]
+    return {**{name: getattr(run, name) for name in facts}, "points": points}
+
+
+def _listed_cells(run: "ListedTrainingRun") -> tuple[str, ...]:
+    texts = [
+        _short(text) if text else "-" for text in (run.id, run.series, run.subject, run.task)
+    ]
+    return (
+        *texts,
+        "-" if run.seed is None else str(run.seed),
+        str(run.status),
+        f"{run.points:,}",
+        "-" if run.last_step is None else f"{run.last_step:,}",
+        _short(", ".join(run.metrics)) or "-",
+    )
+
+
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    left = [at for at, head in enumerate(_HEADS) if head not in _RIGHT]
+    return _aligned([_HEADS, *rows], left)
+
+
+def _aligned(rows: Sequence[Sequence[str]], left: Sequence[int]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.ljust(width) if at in left else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _short(text: str) -> str:
+    shown = printable(text)
+    return shown if len(shown) <= _WIDEST else f"{shown[: _WIDEST - 1]}…"

@@ -1,0 +1,100 @@
+"""`assay variance`: how many training runs are enough."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Group, Parameter
+
+from assay.cli.curve_options import Summarise, no_summary
+from assay.cli.database import Database, open_store
+from assay.cli.output import Show, say, say_json, say_report, warn
+from assay.errors import UsageError
+from assay.traces.location import DEFAULT_DATABASE
+
+__all__ = ["variance"]
+
+INCOMPLETE = 3
+_PLAN = Group("Planning", sort_key=2)
+
+
+def variance(
+    *runs: str,
+    metric: str = "overview/reward",
+    threshold: float = 0.05,
+    output: Path = Path("variance_analysis.png"),
+    summary: Summarise = no_summary,
+    power: Annotated[float, Parameter(group=_PLAN)] = 0.8,
+    alpha: Annotated[float, Parameter(group=_PLAN)] = 0.05,
+    correlation: Annotated[float, Parameter(group=_PLAN)] = 0.5,
+    database: Database = DEFAULT_DATABASE,
+    show: Show = Show(),
+) -> int:
+    """Tell from a pilot how many training runs are enough.
+
+    Two numbers are taken of every run: the area under its curve and its slope.
+    Printed are the plain rule (the first N at which sd / mean of the first N runs
+    is below the threshold), and what answers the question: the relative standard
+    error, and the N for that precision and for finding a difference of that size,
+    with their ranges.
+
+    A run is an id in the store ('assay curves import' puts it there) or a file with
+    a column 'step'. 'run1 ... run15' names those between, too. Runs that are
+    missing, crashed or still running are named and left out, and the exit code is
+    then 3.
+
+    For example:
+
+        assay variance run1 ... run15 --metric overview/reward --threshold 0.05
+
+    Args:
+        runs: Two or more, in the order in which the plain rule is to see them.
+        metric: Which curve.
+        threshold: As a share of the mean: 0.05 is 5 %.
+        output: The figure, a PNG file.
+        summary: Which part of a curve counts.
+        power: The chance to find a difference of the threshold.
+        alpha: The chance to find one that is not there.
+        correlation: Supposed of two arms with the same seeds; 'assay analysis' measures it.
+        database: The store to read.
+        show: What to print.
+    """
+    from assay.curves.gather import gather_runs
+    from assay.curves.settings import make_summary
+    from assay.curves.variance import VarianceSettings, analyse_variance
+
+    if not runs:
+        raise UsageError("name two runs or more: ids of the store, or files with a step column")
+    if output.suffix.lower() != ".png":
+        raise UsageError(f"--output {str(output)!r} is no PNG file; give a name in .png")
+    chosen = summary.given()
+    if chosen.get("type", "auc") != "auc":
+        raise UsageError(
+            f"--summary.type {chosen['type']} is not for variance, which takes the area and "
+            "the slope; 'assay analysis' takes it"
+        )
+    settings = VarianceSettings(
+        threshold=threshold,
+        auc=make_summary(chosen),
+        power=power,
+        alpha=alpha,
+        correlation=correlation,
+    )
+    gathered = gather_runs(runs, metric, open_store(database, show))
+    found = analyse_variance(gathered.runs, settings, gathered.unusable)
+
+    from assay.report.curves_figures import variance_drawing
+    from assay.report.curves_json import variance_json
+    from assay.report.curves_tables import VarianceReport
+    from assay.report.figures.drawing import save_png
+
+    save_png(variance_drawing(gathered, found, settings), output)
+    if show.json:
+        for one in gathered.unusable:
+            warn(f"{one.name} is left out: {one.reason}")
+        say_json({**variance_json(gathered, found, settings), "figure": str(output)})
+    else:
+        say_report(VarianceReport(gathered, found, settings))
+        if not show.quiet:
+            say("")
+            say(f"figure in {output}")
+    return INCOMPLETE if gathered.unusable else 0

@@ -1,0 +1,298 @@
+"""Control against candidate: one number per run, and what the two groups of numbers say.
+
+Every figure comes from a function of `assay.stats`; what is reported never depends on the look
+of the data. Differences are candidate minus control. The same runs, settings and generator
+seed give the same result. It reads no file and prints nothing.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from assay.curves.design import Design
+from assay.curves.gather import reasons
+from assay.curves.radial import RadialAxis, radial_axes
+from assay.curves.settings import AnalysisSettings
+from assay.curves.variance import summarize_runs
+from assay.errors import UsageError
+from assay.stats.differences import (
+    denominator_note,
+    paired_difference,
+    relative_change,
+    unpaired_difference,
+)
+from assay.stats.effects import cliffs_delta, cohens_d, hedges_g, probability_of_improvement
+from assay.stats.intervals import Interval
+from assay.stats.means import (
+    Method,
+    Side,
+    bootstrap_means,
+    mean_interval,
+    skewness_note,
+)
+from assay.stats.normality import Normality, normality
+from assay.stats.pairing import Pairing, pairing
+from assay.stats.planning import (
+    Needed,
+    minimum_detectable_effect,
+    power_of,
+    trials_needed,
+)
+from assay.stats.significance import (
+    TestResult,
+    paired_t_test,
+    permutation_test,
+    sign_flip_test,
+    welch_t_test,
+)
+
+__all__ = ["Analysis", "Planning", "Verdict", "analyse"]
+
+_Values = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the interval of the difference says."""
+
+    word: str
+    """higher, lower, undecided or unknown: the candidate against the control."""
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planning:
+    """What more runs would give, for a difference that was named before."""
+
+    target: float
+    """The difference worth finding, in the unit of the summary."""
+    power: float
+    sd: float
+    """Of the paired differences, or within an arm."""
+    needed: Needed
+    """Pairs, or runs of each arm."""
+    achieved: float
+    """The power that the runs at hand have for the target."""
+    detectable: float
+    """The smallest difference that they find with that power."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Analysis:
+    """All that was found."""
+
+    settings: AnalysisSettings
+    design: Design
+    control_R: _Values
+    """The summary of each control run."""
+    candidate_R: _Values
+    control: Interval
+    """The mean of the control runs."""
+    candidate: Interval
+    difference: Interval
+    """Candidate minus control."""
+    relative: Interval
+    """The difference as a share of the control's mean."""
+    relative_note: str | None
+    verdict: Verdict
+    tests: tuple[TestResult, ...]
+    effects: tuple[tuple[str, Interval], ...]
+    pairing: Pairing | None
+    """What pairing was worth; None where nothing is paired."""
+    normality: tuple[tuple[str, Normality], ...]
+    planning: Planning | None
+    estimates_B: _Values
+    """Differences of B resamples, to be drawn."""
+    radial: tuple[RadialAxis, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def paired(self) -> bool:
+        """Whether runs were compared pair by pair."""
+        return self.design.paired
+
+
+def analyse(design: Design, settings: AnalysisSettings) -> Analysis:
+    """Compare the candidate's runs with the control's.
+
+    Raises:
+        UsageError: There are too few runs, or one has no such summary.
+    """
+    _check_enough(design)
+    a = summarize_runs(design.control, settings.summary)
+    b = summarize_runs(design.candidate, settings.summary)
+    paired, level = design.paired, settings.level
+    # Each use has a stream of its own, so that asking for more changes nothing else.
+    streams = [np.random.default_rng(s) for s in np.random.SeedSequence(settings.seed).spawn(3)]
+    compare = paired_difference if paired else unpaired_difference
+    difference = compare(
+        a,
+        b,
+        level=level,
+        method=settings.method,
+        side=settings.side,
+        rng=streams[0],
+        n_resamples=settings.n_resamples,
+    )
+    return Analysis(
+        settings=settings,
+        design=design,
+        control_R=a,
+        candidate_R=b,
+        control=mean_interval(a, level=level),
+        candidate=mean_interval(b, level=level),
+        difference=difference,
+        relative=relative_change(a, b, paired=paired, level=level),
+        relative_note=denominator_note(a, level=level),
+        verdict=_verdict(difference, design, settings),
+        tests=_tests(a, b, paired, settings, streams[1]),
+        effects=_effects(a, b, paired, level),
+        pairing=pairing(a, b, level=level) if paired else None,
+        normality=_shapes(a, b, paired),
+        planning=_planning(a, b, paired, settings) if settings.power else None,
+        estimates_B=_estimates(a, b, paired, settings, streams[2]),
+        radial=radial_axes(design, settings.summary),
+        notes=tuple(_notes(a, b, paired, settings)),
+    )
+
+
+def _check_enough(design: Design) -> None:
+    counts = {"control": len(design.control), "candidate": len(design.candidate)}
+    for arm, count in counts.items():
+        if count >= 2:
+            continue
+        unit = "pairs" if design.paired else f"{arm} runs"
+        raise UsageError(
+            f"{count} {unit} can be used, and a comparison takes two; name more"
+            f"{reasons(design.unusable)}"
+        )
+
+
+def _verdict(difference: Interval, design: Design, settings: AnalysisSettings) -> Verdict:
+    n = len(design.control)
+    runs = f"{n} pairs" if design.paired else f"{n} and {len(design.candidate)} runs"
+    if not difference.known:
+        return Verdict(
+            "unknown",
+            f"{runs} give no interval with method {settings.method}; add runs, or choose "
+            "--bootstrap.method t",
+        )
+    bounds = f"{100 * settings.level:.4g} % interval {_bounds(difference)}, {runs}"
+    change = f"{difference.point:+.4g} ({bounds})"
+    if difference.low > 0:
+        return Verdict("higher", f"The candidate is higher than the control by {change}.")
+    if difference.high < 0:
+        return Verdict("lower", f"The candidate is lower than the control: {change}.")
+    return Verdict(
+        "undecided",
+        f"No difference is shown: {change}; the interval holds 0, which is no proof that both "
+        "are equal.",
+    )
+
+
+def _bounds(interval: Interval) -> str:
+    if math.isinf(interval.high):
+        return f"above {interval.low:.4g}"
+    if math.isinf(interval.low):
+        return f"below {interval.high:.4g}"
+    return f"{interval.low:.4g} to {interval.high:.4g}"
+
+
+def _tests(
+    a: _Values,
+    b: _Values,
+    paired: bool,
+    settings: AnalysisSettings,
+    rng: np.random.Generator,
+) -> tuple[TestResult, ...]:
+    side, count = settings.side, settings.n_resamples
+    if paired:
+        found = [sign_flip_test(b - a, side=side, rng=rng, n_resamples=count)]
+        found += [paired_t_test(a, b, side=side)] if settings.ttest else []
+    else:
+        found = [permutation_test(a, b, side=side, rng=rng, n_resamples=count)]
+        found += [welch_t_test(a, b, side=side)] if settings.ttest else []
+    return tuple(found)
+
+
+def _effects(
+    a: _Values, b: _Values, paired: bool, level: float
+) -> tuple[tuple[str, Interval], ...]:
+    return (
+        ("Cohen's d", cohens_d(a, b, paired=paired, level=level)),
+        ("Hedges' g", hedges_g(a, b, paired=paired, level=level)),
+        ("Cliff's delta", cliffs_delta(a, b, paired=paired, level=level)),
+        (
+            "probability of improvement",
+            probability_of_improvement(a, b, paired=paired, level=level),
+        ),
+    )
+
+
+def _shapes(a: _Values, b: _Values, paired: bool) -> tuple[tuple[str, Normality], ...]:
+    if paired:
+        return (("differences", normality(b - a)),)
+    return (("control", normality(a)), ("candidate", normality(b)))
+
+
+def _planning(a: _Values, b: _Values, paired: bool, settings: AnalysisSettings) -> Planning:
+    """What the planning functions say; they are two-sided, so one side has twice the alpha."""
+    if paired:
+        sd, n = _sd(b - a), float(len(a))
+    else:
+        # Arms of unequal size have the precision of two arms of their harmonic mean.
+        sd = math.sqrt((_sd(a) ** 2 + _sd(b) ** 2) / 2)
+        n = 2 / (1 / len(a) + 1 / len(b))
+    one_sided = settings.side is not Side.TWO_SIDED
+    alpha = min(settings.alpha * (2 if one_sided else 1), 0.999)
+    power, target = settings.target_power, settings.target_effect_size
+    pilot = len(a) if paired else (len(a) + len(b)) // 2
+    return Planning(
+        target=target,
+        power=power,
+        sd=sd,
+        needed=trials_needed(
+            target, sd, pilot_n=pilot, paired=paired, power=power, alpha=alpha
+        ),
+        achieved=power_of(n, target, sd, paired=paired, alpha=alpha),
+        detectable=minimum_detectable_effect(n, sd, paired=paired, power=power, alpha=alpha),
+    )
+
+
+def _sd(values: _Values) -> float:
+    # Equal values have none; a sum of squares would leave rounding.
+    return 0.0 if values.min() == values.max() else float(values.std(ddof=1))
+
+
+def _estimates(
+    a: _Values, b: _Values, paired: bool, settings: AnalysisSettings, rng: np.random.Generator
+) -> _Values:
+    count = settings.n_resamples
+    if paired:
+        return bootstrap_means(b - a, rng, count)
+    return bootstrap_means(b, rng, count) - bootstrap_means(a, rng, count)
+
+
+def _notes(a: _Values, b: _Values, paired: bool, settings: AnalysisSettings) -> list[str]:
+    notes = []
+    samples = {"differences": b - a} if paired else {"control": a, "candidate": b}
+    if settings.method in (Method.AUTO, Method.T):
+        for name, sample in samples.items():
+            if note := skewness_note(sample):
+                notes.append(f"{name}: {note} (--bootstrap.method studentised)")
+    elif min(map(len, samples.values())) < 30 and settings.method is not Method.STUDENTISED:
+        notes.append(
+            f"method {settings.method} is too short below 30 runs: its interval misses the "
+            "truth more often than it says; auto is not"
+        )
+    ways = 2 ** len(a) if paired else math.comb(len(a) + len(b), len(a))
+    least = (2 if settings.side is Side.TWO_SIDED else 1) / ways
+    if least > settings.alpha:
+        unit = "pairs" if paired else "runs"
+        notes.append(
+            f"with so few {unit} the {'sign-flip' if paired else 'permutation'} test cannot "
+            f"give a p-value below {least:.3g}, whatever the difference"
+        )
+    return notes

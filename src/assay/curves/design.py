@@ -1,0 +1,198 @@
+"""Which runs are compared with which: pairs, or two groups.
+
+Pairing is checked and not assumed: two runs of a pair have one seed, as far as seeds are known.
+A pair of which one run cannot be used is left out as a whole, and named.
+"""
+
+import json
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from assay.curves.gather import FoundRun, Gathered, Unusable, gather_runs
+from assay.errors import UsageError
+from assay.traces.store import Store
+
+__all__ = ["Design", "PairNames", "paired_design", "parse_pairs", "unpaired_design"]
+
+_FORM = '{"control": "RUN", "candidate": "RUN", "seed": 1072}'
+_KEYS = {"control", "candidate", "seed"}
+
+
+class PairNames(NamedTuple):
+    """The names of two runs that belong together."""
+
+    control: str
+    candidate: str
+    seed: int | None = None
+    """What the user says their seed is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """The runs of both arms; paired ones stand at the same place."""
+
+    paired: bool
+    control: tuple[FoundRun, ...]
+    candidate: tuple[FoundRun, ...]
+    seeds: tuple[int | None, ...] = ()
+    """The seed of each pair, as far as it is known; empty where nothing is paired."""
+    unusable: tuple[Unusable, ...] = ()
+    warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+
+def parse_pairs(texts: Sequence[str]) -> list[PairNames]:
+    """Pairs from JSON: an object per text, or lists of them.
+
+    Raises:
+        UsageError: A text is no JSON, or no pair.
+    """
+    pairs: list[PairNames] = []
+    for text in texts:
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise UsageError(
+                f"--pairs: {_short(text)} is no JSON ({error}); give {_FORM}, or a list of such"
+            ) from error
+        pairs += [_pair(one) for one in (value if isinstance(value, list) else [value])]
+    if not pairs:
+        raise UsageError(f"--pairs names no pair; give {_FORM}, or a list of such")
+    return pairs
+
+
+def paired_design(pairs: Sequence[PairNames], metric: str, store: Store) -> Design:
+    """Find the runs of pairs, and check that each pair has one seed.
+
+    Raises:
+        UsageError: Seeds differ, a run comes twice, or lacks the metric.
+    """
+    controls = gather_runs([pair.control for pair in pairs], metric, store)
+    candidates = gather_runs([pair.candidate for pair in pairs], metric, store)
+    _check_arms(controls, candidates)
+    whole: list[tuple[FoundRun, FoundRun, int | None]] = []
+    unusable: list[Unusable] = []
+    unknown: list[str] = []
+    differing: list[str] = []
+    for pair in pairs:
+        a, b = controls.find(pair.control), candidates.find(pair.candidate)
+        if a is None or b is None:
+            unusable += _broken(pair, controls, candidates)
+            continue
+        seeds = {seed for seed in (pair.seed, a.run.seed, b.run.seed) if seed is not None}
+        if len(seeds) > 1:
+            differing.append(_seeds(pair, a, b))
+        elif pair.seed is None and None in (a.run.seed, b.run.seed):
+            unknown.append(f"{pair.control} / {pair.candidate}")
+        whole.append((a, b, min(seeds, default=None)))
+    if differing:
+        raise UsageError(
+            "runs of a pair have different seeds: " + "; ".join(differing) + "; pair runs of "
+            "the same seed, or compare groups with --control-run-ids and --candidate-run-ids"
+        )
+    warnings = []
+    if unknown:
+        warnings.append(
+            f"the seeds of {len(unknown)} of {len(pairs)} pairs are not known, so that they "
+            f"were made with the same seed is taken on trust: {_some(unknown)}"
+        )
+    return Design(
+        paired=True,
+        control=tuple(a for a, _, _ in whole),
+        candidate=tuple(b for _, b, _ in whole),
+        seeds=tuple(seed for _, _, seed in whole),
+        unusable=tuple(unusable),
+        warnings=tuple(warnings),
+        notes=tuple(dict.fromkeys([*controls.notes, *candidates.notes])),
+    )
+
+
+def unpaired_design(
+    control: Sequence[str], candidate: Sequence[str], metric: str, store: Store
+) -> Design:
+    """Find the runs of two groups; nothing is paired, even where seeds would allow it.
+
+    Raises:
+        UsageError: A run comes twice, or lacks the metric.
+    """
+    controls = gather_runs(control, metric, store, taken=candidate)
+    candidates = gather_runs(candidate, metric, store, taken=control)
+    _check_arms(controls, candidates)
+    notes = [*controls.notes, *candidates.notes]
+    if command := _paired_command(controls, candidates):
+        notes.append(
+            "every control run has a candidate run with its seed; compared pair by pair the "
+            f"seeds they share may tell more: {command}"
+        )
+    return Design(
+        paired=False,
+        control=controls.runs,
+        candidate=candidates.runs,
+        unusable=controls.unusable + candidates.unusable,
+        notes=tuple(dict.fromkeys(notes)),
+    )
+
+
+def _pair(value: Any) -> PairNames:
+    if not isinstance(value, dict):
+        raise UsageError(f"--pairs: {_short(json.dumps(value))} is no pair; give {_FORM}")
+    for name in ("control", "candidate"):
+        if not isinstance(value.get(name), str) or not value[name]:
+            raise UsageError(f"--pairs: {_short(json.dumps(value))} has no {name!r}: {_FORM}")
+    if extra := sorted(value.keys() - _KEYS):
+        raise UsageError(f"--pairs: a pair has no {extra[0]!r}; give {_FORM}")
+    seed = value.get("seed")
+    if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool)):
+        raise UsageError(f"--pairs: seed {seed!r} is no whole number")
+    return PairNames(value["control"], value["candidate"], seed)
+
+
+def _check_arms(controls: Gathered, candidates: Gathered) -> None:
+    taken = {one.identity for one in controls.runs}
+    for one in candidates.runs:
+        if one.identity in taken:
+            raise UsageError(
+                f"run {one.name!r} is a control and a candidate; name each run once"
+            )
+
+
+def _broken(pair: PairNames, controls: Gathered, candidates: Gathered) -> list[Unusable]:
+    """A pair that is left out: the run that is to blame, and its partner."""
+    found = []
+    for name, partner, arm in (
+        (pair.control, pair.candidate, controls),
+        (pair.candidate, pair.control, candidates),
+    ):
+        one = next((each for each in arm.unusable if each.name == name), None)
+        found.append(one or Unusable(name, f"its partner {partner!r} cannot be used"))
+    return found
+
+
+def _seeds(pair: PairNames, a: FoundRun, b: FoundRun) -> str:
+    stated = "" if pair.seed is None else f", stated {pair.seed}"
+    return f"{pair.control} has {a.run.seed}, {pair.candidate} has {b.run.seed}{stated}"
+
+
+def _paired_command(controls: Gathered, candidates: Gathered) -> str | None:
+    """The command that compares by seed, if seeds match one to one."""
+    first = {one.run.seed: one.name for one in controls.runs}
+    second = {one.run.seed: one.name for one in candidates.runs}
+    alike = first.keys() == second.keys() and None not in first
+    if not alike or not (len(first) == len(controls.runs) == len(candidates.runs) > 1):
+        return None
+    pairs = [
+        {"control": name, "candidate": second[seed], "seed": seed}
+        for seed, name in first.items()
+    ]
+    words = ["assay", "analysis", "--pairs", json.dumps(pairs), "--metric", controls.metric]
+    return shlex.join(words)
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 80 else text[:79] + "…")
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:6]) + (", …" if len(names) > 6 else "")

@@ -1,0 +1,150 @@
+"""Numbers of a comparison as short text, with the unit of their metric.
+
+A number that is not known is a dash. Digits follow from size, so that a difference and its
+bounds show as many.
+"""
+
+import math
+
+from assay.report.cells import DASH, Cell
+from assay.stats.intervals import Interval
+
+__all__ = [
+    "bounds",
+    "change",
+    "digits_like",
+    "dollars",
+    "hours",
+    "level_text",
+    "mean_cell",
+    "p_text",
+    "percent",
+    "plain",
+    "share_cell",
+    "unit_name",
+    "value",
+]
+
+_MOST_DIGITS = 6
+_SHARES = frozenset({"invalid_rate"})
+_UNITS = {"duration_s": " s"}
+
+
+def value(metric: str, number: float | None, like: float | None = None) -> str:
+    """A value of a metric; `like` is a number whose digits it takes."""
+    return _shown(metric, number, like, "")
+
+
+def change(metric: str, number: float | None, like: float | None = None) -> str:
+    """A difference of a metric, with its sign."""
+    return _shown(metric, number, like, "+")
+
+
+def bounds(metric: str, interval: Interval, *, signed: bool = True) -> str:
+    """The bounds of an interval in words; `unknown` where the data gave none."""
+    if not interval.known:
+        return "unknown"
+    shown = change if signed else value
+    like = digits_like(interval)
+    return f"{shown(metric, interval.low, like)} to {shown(metric, interval.high, like)}"
+
+
+def mean_cell(metric: str, interval: Interval | None, *, signed: bool = False) -> Cell:
+    """An estimate and its bounds, for a table."""
+    if interval is None:
+        return Cell(DASH)
+    shown = change if signed else value
+    like = digits_like(interval)
+    beside = "[?]"
+    if interval.known:
+        ends = (shown(metric, end, like) for end in (interval.low, interval.high))
+        beside = f"[{', '.join(ends)}]"
+    return Cell(shown(metric, interval.point, like), beside)
+
+
+def share_cell(interval: Interval) -> Cell:
+    """A share and its bounds in percent, for a table."""
+    return Cell(
+        f"{100 * interval.point:.0f}%", f"[{100 * interval.low:.0f}, {100 * interval.high:.0f}]"
+    )
+
+
+def plain(number: float | None, like: float | None = None, sign: str = "") -> str:
+    """A number without a unit."""
+    if number is None or math.isnan(number):
+        return DASH
+    if math.isinf(number):
+        return "infinite" if number > 0 else "-infinite"
+    digits = _digits(number if like is None else like)
+    # Adding zero takes the sign from a zero.
+    return f"{round(number, digits) + 0.0:{sign},.{digits}f}"
+
+
+def p_text(p_value: float) -> str:
+    """A p value as in `p = 0.021`."""
+    if math.isnan(p_value):
+        return "p unknown"
+    if p_value < 0.0001:
+        return "p < 0.0001"
+    return f"p = {p_value:.2g}" if p_value < 0.995 else "p = 1"
+
+
+def percent(share: float, sign: str = "+") -> str:
+    """A share in percent, with its sign."""
+    digits = 0 if abs(share) >= 0.1 else 1
+    return f"{round(100 * share, digits) + 0.0:{sign},.{digits}f} %"
+
+
+def level_text(level: float) -> str:
+    """A level as in `95 %`."""
+    return f"{100 * level:.6g} %"
+
+
+def dollars(amount: float) -> str:
+    """A sum of money."""
+    return f"${amount:,.2f}" if amount >= 0.1 or amount == 0 else f"${amount:.2g}"
+
+
+def hours(time: float) -> str:
+    """A time in the unit that suits it."""
+    if time * 3600 < 100:
+        return f"{time * 3600:.2g} s"
+    if time < 1.5:
+        return f"{time * 60:.0f} min"
+    return f"{time:,.1f} h" if time < 10 else f"{time:,.0f} h"
+
+
+def unit_name(metric: str) -> str:
+    """The name of a metric with its unit, as for an axis."""
+    units = {"cost_usd": "cost (dollars)", "duration_s": "duration (s)"}
+    return units.get(metric, "invalid rate (%)" if metric in _SHARES else metric)
+
+
+def _shown(metric: str, number: float | None, like: float | None, sign: str) -> str:
+    if number is None or not math.isfinite(number):
+        return plain(number)
+    if metric in _SHARES:
+        return f"{round(100 * number, 1) + 0.0:{sign},.1f}%"
+    text = plain(number, like, sign)
+    if metric == "cost_usd":
+        return (
+            f"-${text[1:]}"
+            if text[0] == "-"
+            else text.replace("+", "+$")
+            if sign
+            else f"${text}"
+        )
+    return text + _UNITS.get(metric, "")
+
+
+def digits_like(interval: Interval) -> float:
+    """The size that decides the digits of an interval: half its width, or its point."""
+    half = interval.half_width if interval.known else 0.0
+    return half if math.isfinite(half) and half else interval.point
+
+
+def _digits(number: float) -> int:
+    size = abs(number)
+    if size == 0 or size >= 1:
+        return 0 if size >= 1000 else 1 if size >= 10 else 2
+    return min(_MOST_DIGITS, 1 - math.floor(math.log10(size)))

@@ -1,0 +1,4 @@
+"""Figures: numbers in, a `Drawing` out; each module draws one kind.
+
+Nothing here opens a file but `drawing.save_png`, and nothing keeps state between drawings.
+"""

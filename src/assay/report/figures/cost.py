@@ -1,0 +1,180 @@
+"""What quality costs."""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from assay.errors import UsageError
+from assay.report.figures.drawing import DataTable, Drawing
+from assay.report.figures.intervals import draw_interval
+from assay.report.figures.style import (
+    GREY,
+    Look,
+    capital,
+    in_style,
+    interval_text,
+    isolated,
+    legend_above,
+    listed,
+    look,
+    new_figure,
+    number,
+    plain,
+    short_names,
+    shortened,
+)
+from assay.stats.intervals import Interval
+
+__all__ = ["CostPoint", "cost_quality"]
+
+
+class CostPoint(NamedTuple):
+    """One subject: what a trial of it costs, and how good it is."""
+
+    name: str
+    cost: Interval | None
+    """None where it was not recorded: the subject is named below the figure."""
+    quality: Interval
+    n: int | None = None
+
+
+@in_style()
+def cost_quality(
+    points: Sequence[CostPoint],
+    quality_label: str,
+    *,
+    cost_label: str = "cost per trial ($)",
+    higher_is_better: bool = True,
+    meaning: str = "95 % confidence intervals",
+    title: str | None = None,
+) -> Drawing:
+    """Quality against cost, with a line through those that nobody beats in both.
+
+    Costs that are all above zero and differ more than twentyfold get a logarithmic axis.
+
+    Args:
+        points: One per subject.
+        quality_label: The metric, with its unit.
+        cost_label: What a trial costs, with its unit.
+        higher_is_better: Whether more of the metric is better.
+        meaning: What the bars are.
+        title: Above the figure.
+
+    Raises:
+        UsageError: No subject has both a cost and a quality.
+    """
+    quality_label, cost_label = shortened(quality_label, 48), shortened(cost_label, 48)
+    drawn = [
+        (point, point.cost)
+        for point in points
+        if point.cost is not None
+        and math.isfinite(point.cost.point)
+        and math.isfinite(point.quality.point)
+    ]
+    if not drawn:
+        raise UsageError(
+            f"there is nothing to draw: no subject has a cost and a {quality_label}"
+        )
+    figure, [ax] = new_figure(3.4 + 0.2 * len(drawn))
+    logarithmic = _cost_axis(ax, [cost.point for _, cost in drawn])
+    best = _front(
+        [(cost.point, point.quality.point) for point, cost in drawn], higher_is_better
+    )
+    if len(best) > 1:
+        ax.plot(
+            *zip(*best, strict=True),
+            ":",
+            color=GREY,
+            lw=1.4,
+            label="nobody is cheaper and better",
+        )
+    names = short_names((point.name for point, _ in drawn), 40)
+    for index, ((point, cost), name) in enumerate(zip(drawn, names, strict=True)):
+        style = look(index)
+        _cross(ax, cost, point.quality, style, logarithmic)
+        n = "" if point.n is None else f"  (n = {point.n})"
+        ax.plot([], [], style.marker, color=style.colour, label=f"{isolated(name)}{n}")
+    ax.set_xlabel(shortened(cost_label, 40))
+    ax.set_ylabel(shortened(quality_label, 26))
+    legend_above(ax)
+    title = plain(title) if title else f"{capital(quality_label)} against cost"
+    return Drawing(
+        title,
+        f"{title}. {listed(map(_said, points))}.",
+        f"Bars: {meaning}.{' The axis of cost is logarithmic.' if logarithmic else ''}"
+        f"{_unpriced(points)}",
+        figure,
+        _table(points, quality_label, cost_label),
+    )
+
+
+def _cost_axis(ax: Axes, costs: Sequence[float]) -> bool:
+    logarithmic = min(costs) > 0 and max(costs) > 20 * min(costs)
+    if logarithmic:
+        ax.set_xscale("log")
+        ax.xaxis.set_major_locator(LogLocator(10, (1, 3)))
+        ax.xaxis.set_major_formatter(FuncFormatter(_dollars))
+        ax.xaxis.set_minor_formatter(NullFormatter())
+    elif max(costs) == min(costs) == 0:
+        ax.set_xlim(-0.05, 1)
+    return logarithmic
+
+
+def _dollars(value: float, _position: object) -> str:
+    return f"{value:g}"
+
+
+def _cross(ax: Axes, cost: Interval, quality: Interval, style: Look, logarithmic: bool) -> None:
+    everywhere = (-math.inf, math.inf)
+    x, y = cost.point, quality.point
+    if quality.known and all(map(math.isfinite, quality)):
+        draw_interval(ax, quality, x, style, span=everywhere, upright=True)
+    low = cost.point if logarithmic and cost.low <= 0 else cost.low
+    if cost.known and all(map(math.isfinite, cost)):
+        draw_interval(ax, Interval(x, low, cost.high), y, style, span=everywhere)
+    known = quality.known
+    ax.plot(
+        [x], [y], style.marker, ms=9, color=style.colour, mfc=style.colour if known else "white"
+    )
+
+
+def _front(
+    points: Sequence[tuple[float, float]], higher_is_better: bool
+) -> list[tuple[float, float]]:
+    sign = 1 if higher_is_better else -1
+    front: list[tuple[float, float]] = []
+    for cost, quality in sorted(points, key=lambda point: (point[0], -sign * point[1])):
+        if not front or sign * quality > sign * front[-1][1]:
+            front.append((cost, quality))
+    return front
+
+
+def _said(point: CostPoint) -> str:
+    cost = "not recorded" if point.cost is None else interval_text(point.cost)
+    return f"{shortened(point.name)}: quality {interval_text(point.quality)}, cost {cost}"
+
+
+def _unpriced(points: Sequence[CostPoint]) -> str:
+    names = [
+        name
+        for name, point in zip(short_names(p.name for p in points), points, strict=True)
+        if point.cost is None
+    ]
+    return f" Without a recorded cost: {listed(names)}." if names else ""
+
+
+def _table(points: Sequence[CostPoint], quality_label: str, cost_label: str) -> DataTable:
+    unknown = Interval(math.nan, math.nan, math.nan)
+    cells = [
+        (
+            plain(point.name),
+            "-" if point.n is None else str(point.n),
+            *(number(value, 4) for value in (*(point.cost or unknown), *point.quality)),
+        )
+        for point in points
+    ]
+    head = ("name", "n", cost_label, "low", "high", quality_label, "low", "high")
+    return DataTable(f"{quality_label} and {cost_label}", head, cells)

@@ -1,0 +1,323 @@
+"""Results by task: shares of success, and the time a success took."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from numpy.typing import NDArray
+
+from assay.errors import UsageError
+from assay.report.figures.drawing import DataTable, Drawing
+from assay.report.figures.heat import draw_cells, name_cells
+from assay.report.figures.style import (
+    INK,
+    Look,
+    capital,
+    in_style,
+    interval_text,
+    isolated,
+    legend_above,
+    listed,
+    look,
+    new_figure,
+    number,
+    plain,
+    short_names,
+    shortened,
+    thinned,
+)
+from assay.stats.intervals import Interval
+
+__all__ = [
+    "CompletionRow",
+    "SuccessRow",
+    "completion_times",
+    "success_bars",
+    "success_heat_map",
+]
+
+_MOST_LINES: Final = 40
+_MOST_COLUMNS: Final = 12
+
+
+class SuccessRow(NamedTuple):
+    """How often one subject succeeded at one task."""
+
+    task: str
+    subject: str
+    share: Interval
+    """Between 0 and 1."""
+    n: int
+
+
+class CompletionRow(NamedTuple):
+    """The time of one trial."""
+
+    subject: str
+    task: str
+    seconds: float
+    censored: bool
+    """Whether it ended without success, so that the time to success is longer."""
+
+
+@in_style()
+def success_bars(
+    rows: Sequence[SuccessRow],
+    *,
+    label: str = "success rate (%)",
+    meaning: str = "95 % Wilson interval",
+    title: str | None = None,
+) -> Drawing:
+    """Shares of success as bars, the subjects of a task beside each other.
+
+    Args:
+        rows: One per task and subject, in any order; tasks and subjects are drawn in the
+            order in which they first occur.
+        label: Of the axis in percent.
+        meaning: What the thin bars are.
+        title: Above the figure.
+
+    Raises:
+        UsageError: There is no row.
+    """
+    _need(rows, "success rate")
+    tasks = list(dict.fromkeys(row.task for row in rows))
+    subjects = list(dict.fromkeys(row.subject for row in rows))
+    drawn = tasks[: max(1, _MOST_LINES // len(subjects))]
+    thick = 0.8 / len(subjects)
+    height = 1.0 + 0.22 * len(subjects) + len(drawn) * (0.2 + 0.24 * len(subjects))
+    figure, [ax] = new_figure(height)
+    for index, (subject, name) in enumerate(zip(subjects, short_names(subjects), strict=True)):
+        first = (index - (len(subjects) - 1) / 2) * thick
+        places = {task: first + i for i, task in enumerate(drawn)}
+        mine = [row for row in rows if row.subject == subject and row.task in places]
+        _share_bars(
+            ax, mine, [places[row.task] for row in mine], thick * 0.9, look(index), name
+        )
+    ax.set_yticks(range(len(drawn)), short_names(drawn))
+    ax.set_ylim(len(drawn) - 0.45, -0.55)
+    ax.set_xlim(0, 100)
+    ax.grid(axis="y", visible=False)
+    ax.set_xlabel(shortened(label, 40))
+    legend_above(ax)
+    title = plain(title) if title else "Success by task"
+    return Drawing(
+        title,
+        f"{title}. {listed(map(_share_text, rows))}.",
+        f"Bars: shares of trials; thin lines: {plain(meaning)}; n: trials."
+        f"{_cut(len(drawn), len(tasks), 'tasks')}",
+        figure,
+        _share_table(rows),
+    )
+
+
+@in_style()
+def success_heat_map(
+    tasks: Sequence[str],
+    subjects: Sequence[str],
+    values: Sequence[Sequence[float]] | NDArray[np.float64],
+    *,
+    counts: Sequence[Sequence[int]] | NDArray[np.int64] | None = None,
+    label: str = "success rate",
+    title: str | None = None,
+) -> Drawing:
+    """Shares of success as a table of tasks and subjects, darker where higher.
+
+    Args:
+        tasks: The names of the lines.
+        subjects: The names of the columns.
+        values: Shares between 0 and 1, a line per task; NaN where there was no trial.
+        counts: Trials, as `values`; written below the shares.
+        label: What the shares are.
+        title: Above the figure.
+
+    Raises:
+        UsageError: The shape of `values` or `counts` is not tasks by subjects, or is empty.
+    """
+    shares_T_S = _shaped(values, tasks, subjects)
+    counts_T_S = None if counts is None else _shaped(counts, tasks, subjects).astype(np.int64)
+    lines, columns = min(len(tasks), _MOST_LINES), min(len(subjects), _MOST_COLUMNS)
+    figure, [ax] = new_figure(1.2 + (0.32 if counts is None else 0.45) * lines)
+    draw_cells(
+        ax,
+        shares_T_S[:lines, :columns],
+        None if counts_T_S is None else counts_T_S[:lines, :columns],
+    )
+    name_cells(ax, tasks[:lines], subjects[:columns])
+    label = shortened(label, 48)
+    title = plain(title) if title else f"{capital(label)} by task and subject"
+    said = [
+        f"{shortened(task)}, {shortened(subject)}: {_percent(share)}"
+        for task, shares in zip(tasks, shares_T_S.tolist(), strict=True)
+        for subject, share in zip(subjects, shares, strict=True)
+    ]
+    cut = _cut(lines, len(tasks), "tasks") + _cut(columns, len(subjects), "subjects")
+    cells = [
+        (plain(task), *map(_percent, shares))
+        for task, shares in zip(tasks, shares_T_S.tolist(), strict=True)
+    ]
+    return Drawing(
+        title,
+        f"{title}. {listed(said)}.",
+        f"{capital(label)} in percent, darker where higher; a dash where there was no trial."
+        f"{'' if counts is None else ' n: trials.'}{cut}",
+        figure,
+        DataTable(f"{label} by task", ("task", *map(plain, subjects)), cells),
+    )
+
+
+@in_style()
+def completion_times(
+    rows: Sequence[CompletionRow],
+    *,
+    label: str = "time to success (s)",
+    title: str | None = None,
+) -> Drawing:
+    """The time of every trial; those that ended without success are open arrows.
+
+    Args:
+        rows: One per trial, in any order.
+        label: Of the axis of time.
+        title: Above the figure.
+
+    Raises:
+        UsageError: There is no row with a finite time.
+    """
+    rows = [row for row in rows if math.isfinite(row.seconds)]
+    _need(rows, "time")
+    lines = _by_line(rows)
+    drawn = list(lines.items())[:_MOST_LINES]
+    subjects = list(dict.fromkeys(row.subject for row in rows))
+    figure, [ax] = new_figure(1.2 + 0.42 * len(drawn))
+    for place, ((_, subject), mine) in enumerate(drawn):
+        _times(ax, mine, place, look(subjects.index(subject)))
+    ax.set_yticks(range(len(drawn)), [_line_label(mine) for _, mine in drawn])
+    ax.set_ylim(len(drawn) - 0.4, -0.6)
+    ax.set_xlim(left=0)
+    ax.set_xlabel(shortened(label, 40))
+    ax.plot([], [], "o", color=INK, ms=5, label="success")
+    ax.plot([], [], ">", color=INK, mfc="white", ms=6, label="no success (censored)")
+    legend_above(ax, 2)
+    title = plain(title) if title else "Time to success"
+    head = ("task", "subject", "trials", "successes", "shortest (s)", "longest (s)")
+    return Drawing(
+        title,
+        f"{title}. {listed(map(_line_text, lines.values()))}.",
+        "Filled: trials that succeeded; open arrows: trials that ended without success, whose"
+        " time to success is longer than shown; numbers: successes of trials."
+        f"{_cut(len(drawn), len(lines), 'lines')}",
+        figure,
+        DataTable(plain(label), head, [_line_cells(mine) for mine in lines.values()]),
+    )
+
+
+def _need(rows: Sequence[object], what: str) -> None:
+    if not rows:
+        raise UsageError(f"there is nothing to draw: no trial has a {what}")
+
+
+def _cut(drawn: int, given: int, what: str) -> str:
+    return f" The first {drawn} of {given} {what} are drawn." if drawn < given else ""
+
+
+def _shaped(
+    values: Sequence[Sequence[float]] | NDArray[Any],
+    tasks: Sequence[str],
+    subjects: Sequence[str],
+) -> NDArray[np.float64]:
+    array = np.asarray(values, np.float64)
+    if array.shape != (len(tasks), len(subjects)) or not array.size:
+        raise UsageError(
+            f"a heat map of {len(tasks)} tasks and {len(subjects)} subjects got values of"
+            f" shape {array.shape}; give one value per task and subject"
+        )
+    return array
+
+
+def _share_bars(
+    ax: Axes,
+    rows: Sequence[SuccessRow],
+    places: Sequence[float],
+    thick: float,
+    style: Look,
+    name: str,
+) -> None:
+    ax.barh(
+        places,
+        [100 * row.share.point for row in rows],
+        thick,
+        color=style.colour,
+        alpha=0.6,
+        hatch=style.hatch,
+        edgecolor=INK,
+        linewidth=0.6,
+        label=name,
+    )
+    for row, place in zip(rows, places, strict=True):
+        if row.share.known:
+            ends = [100 * row.share.low, 100 * row.share.high]
+            ax.plot(ends, [place] * 2, "|-", color=INK, lw=1.1)
+        ax.text(101.5, place, f"n = {row.n}", va="center", fontsize=9)
+
+
+def _share_text(row: SuccessRow) -> str:
+    share = interval_text(row.share, 100)
+    return f"{shortened(row.task)}, {shortened(row.subject)}: {share} percent, n = {row.n}"
+
+
+def _share_table(rows: Sequence[SuccessRow]) -> DataTable:
+    cells = [
+        (plain(row.task), plain(row.subject), *map(_percent, row.share), str(row.n))
+        for row in rows
+    ]
+    return DataTable(
+        "success rate by task", ("task", "subject", "rate", "low", "high", "n"), cells
+    )
+
+
+def _percent(share: float) -> str:
+    return "-" if math.isnan(share) else f"{number(100 * share)} %"
+
+
+def _by_line(
+    rows: Sequence[CompletionRow],
+) -> dict[tuple[str, str], list[CompletionRow]]:
+    """The trials by task and subject; those of a task stand together."""
+    tasks = list(dict.fromkeys(row.task for row in rows))
+    keys = dict.fromkeys((row.task, row.subject) for row in rows)
+    lines: dict[tuple[str, str], list[CompletionRow]] = {
+        key: [] for key in sorted(keys, key=lambda key: tasks.index(key[0]))
+    }
+    for row in rows:
+        lines[row.task, row.subject].append(row)
+    return lines
+
+
+def _times(ax: Axes, rows: Sequence[CompletionRow], place: int, style: Look) -> None:
+    for censored, mark, fill in ((False, style.marker, style.colour), (True, ">", "white")):
+        times = thinned(np.array([row.seconds for row in rows if row.censored == censored]))
+        # Spread by the golden ratio: even, and the same at every drawing.
+        heights = place + 0.4 * (((np.arange(len(times)) + censored / 2) * 0.618034) % 1 - 0.5)
+        ax.plot(times, heights, mark, ms=5.5, color=style.colour, mfc=fill)
+
+
+def _line_label(rows: Sequence[CompletionRow]) -> str:
+    reached = sum(not row.censored for row in rows)
+    subject = isolated(shortened(rows[0].subject, 24))
+    return f"{shortened(rows[0].task, 28)}\n{subject}: {reached} of {len(rows)}"
+
+
+def _line_text(rows: Sequence[CompletionRow]) -> str:
+    times = [row.seconds for row in rows if not row.censored]
+    span = f", in {number(min(times))} to {number(max(times))} s" if times else ""
+    names = f"{shortened(rows[0].task)}, {shortened(rows[0].subject)}"
+    return f"{names}: {len(times)} of {len(rows)} succeeded{span}"
+
+
+def _line_cells(rows: Sequence[CompletionRow]) -> tuple[str, ...]:
+    times = [row.seconds for row in rows if not row.censored]
+    ends = (number(min(times)), number(max(times))) if times else ("-", "-")
+    counts = (str(len(rows)), str(len(times)))
+    return (plain(rows[0].task), plain(rows[0].subject), *counts, *ends)

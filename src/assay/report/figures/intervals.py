@@ -1,0 +1,147 @@
+"""Estimates with their intervals, one below the other."""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from matplotlib.axes import Axes
+
+from assay.errors import UsageError
+from assay.report.figures.drawing import DataTable, Drawing
+from assay.report.figures.style import (
+    GREY,
+    Look,
+    capital,
+    in_style,
+    interval_text,
+    listed,
+    look,
+    new_figure,
+    number,
+    plain,
+    short_names,
+    shortened,
+    span_of,
+)
+from assay.stats.intervals import Interval
+
+__all__ = ["ForestRow", "draw_interval", "forest"]
+
+
+class ForestRow(NamedTuple):
+    """One line of a forest plot."""
+
+    name: str
+    interval: Interval
+    note: str = ""
+    """Beside the numbers, as in "12 pairs"."""
+
+
+@in_style()
+def forest(
+    rows: Sequence[ForestRow],
+    label: str,
+    *,
+    zero_line: float | None = 0.0,
+    meaning: str = "95 % confidence interval",
+    title: str | None = None,
+) -> Drawing:
+    """Estimates with their intervals, and the line they are measured against.
+
+    Args:
+        rows: From top to bottom. An unknown interval is drawn as an open point, an infinite
+            bound as an arrow.
+        label: What was estimated, with its unit.
+        zero_line: Where "no difference" is; None draws no line.
+        meaning: What the bars are.
+        title: Above the figure; made from `label` if not given.
+
+    Raises:
+        UsageError: There is no row with a finite estimate.
+    """
+    label = shortened(label, 48)
+    if not any(math.isfinite(row.interval.point) for row in rows):
+        raise UsageError(f"there is nothing to draw: no finite estimate of {label} was given")
+    figure, [ax] = new_figure(0.9 + 0.42 * len(rows))
+    if zero_line is not None:
+        ax.axvline(zero_line, color=GREY, linestyle="--", linewidth=1.2)
+    bounds = [bound for row in rows for bound in row.interval]
+    span = span_of(bounds if zero_line is None else [*bounds, zero_line])
+    for place, row in enumerate(rows):
+        draw_interval(ax, row.interval, place, look(0), span=span)
+    _sides(ax, rows)
+    ax.set_xlim(*span)
+    ax.set_xlabel(shortened(label, 40))
+    title = plain(title) if title else capital(label)
+    said = [f"{shortened(row.name)}: {interval_text(row.interval)}" for row in rows]
+    line = "" if zero_line is None else f" Dashed line: {number(zero_line)}."
+    return Drawing(
+        title,
+        f"{title}, with the {meaning}. {listed(said)}.",
+        f"Points: estimates; bars: {meaning}. An open point has no interval.{line}",
+        figure,
+        _table(rows, label),
+    )
+
+
+def draw_interval(
+    ax: Axes,
+    interval: Interval,
+    place: float,
+    style: Look,
+    *,
+    span: tuple[float, float],
+    upright: bool = False,
+    size: float = 7,
+) -> None:
+    """Draw a point with its bar across the axis `place` is on.
+
+    Args:
+        ax: Where to draw.
+        interval: An infinite bound ends in an arrow at the end of `span`; unknown bounds
+            leave an open point.
+        place: Its place on the other axis.
+        style: Colour and marker.
+        span: The ends of the axis of the values.
+        upright: Whether the values are on the y axis.
+        size: Of the marker, in points.
+    """
+    if not math.isfinite(interval.point):
+        return
+
+    def plot(values: Sequence[float], form: str, **options: object) -> None:
+        places = [place] * len(values)
+        x, y = (places, values) if upright else (values, places)
+        ax.plot(x, y, form, color=style.colour, **options)  # type: ignore[arg-type]
+
+    if interval.known:
+        low, high = max(interval.low, span[0]), min(interval.high, span[1])
+        plot([low, high], "-", linewidth=2, solid_capstyle="butt")
+        arrows, cap = (("v", "^"), "_") if upright else (("<", ">"), "|")
+        for bound, end, arrow in zip(interval[1:], (low, high), arrows, strict=True):
+            plot([end], arrow if math.isinf(bound) else cap, ms=size, clip_on=False)
+    fill = style.colour if interval.known else "white"
+    plot([interval.point], style.marker, ms=size, mfc=fill, zorder=4)
+
+
+def _sides(ax: Axes, rows: Sequence[ForestRow]) -> None:
+    ax.set_yticks(range(len(rows)), short_names(row.name for row in rows))
+    ax.set_ylim(len(rows) - 0.4, -0.6)
+    ax.grid(axis="y", visible=False)
+    right = ax.twinx()
+    texts = [
+        interval_text(row.interval) + (f"\n{shortened(row.note)}" if row.note else "")
+        for row in rows
+    ]
+    right.set_yticks(range(len(rows)), texts)
+    right.set_ylim(ax.get_ylim())
+    right.tick_params(axis="y", length=0)
+    right.grid(visible=False)
+
+
+def _table(rows: Sequence[ForestRow], label: str) -> DataTable:
+    cells = [
+        (plain(row.name), *(number(value, 4) for value in row.interval), plain(row.note))
+        for row in rows
+    ]
+    return DataTable(label, ("name", "estimate", "low", "high", "note"), cells)

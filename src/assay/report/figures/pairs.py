@@ -1,0 +1,220 @@
+"""Two subjects on the same seeds: pair by pair, and their differences."""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+from matplotlib.lines import Line2D
+
+from assay.errors import UsageError
+from assay.report.figures.drawing import DataTable, Drawing
+from assay.report.figures.style import (
+    GREY,
+    INK,
+    Look,
+    capital,
+    in_style,
+    interval_text,
+    isolated,
+    legend_above,
+    look,
+    new_figure,
+    number,
+    plain,
+    short_names,
+    shortened,
+)
+from assay.stats.intervals import Interval
+
+__all__ = ["PairRow", "pair_differences", "pair_lines"]
+
+_MOST_NAMED: Final = 30
+_MOST_ROWS: Final = 200
+_DOWN, _SAME, _UP = look(1), Look(GREY, "D", ":", ""), look(0)
+
+
+class PairRow(NamedTuple):
+    """What two subjects earned with the same seed and task."""
+
+    pair: str
+    """The name of the seed or task."""
+    a: float
+    b: float
+
+
+@in_style()
+def pair_lines(
+    rows: Sequence[PairRow], a_name: str, b_name: str, label: str, *, title: str | None = None
+) -> Drawing:
+    """A line per pair from what A earned to what B earned.
+
+    Args:
+        rows: One per pair; a pair with a missing or infinite value is left out.
+        a_name: The baseline, on the left.
+        b_name: The candidate, on the right.
+        label: The metric, with its unit.
+        title: Above the figure.
+
+    Raises:
+        UsageError: No pair has two finite values.
+    """
+    kept, label = _finite(rows, label), shortened(label, 48)
+    a, b = short_names([a_name, b_name])
+    figure, [ax] = new_figure(4.0)
+    for row in _evenly(kept):
+        style = _direction(row)
+        ax.plot(
+            [0, 1],
+            [row.a, row.b],
+            style.line,
+            marker=style.marker,
+            color=style.colour,
+            lw=1.1,
+            ms=4,
+            alpha=0.7,
+        )
+    means = [float(np.mean([row.a for row in kept])), float(np.mean([row.b for row in kept]))]
+    ax.plot([0, 1], means, "-", color=INK, lw=3, marker="o", ms=7)
+    for place, mean, side in ((-0.04, means[0], "right"), (1.04, means[1], "left")):
+        ax.text(place, mean, f"mean {number(mean)}", ha=side, va="center", weight="bold")
+    ax.set_xlim(-0.32, 1.32)
+    ax.set_xticks([0, 1], [a, b])
+    ax.grid(axis="x", visible=False)
+    ax.set_ylabel(shortened(label, 26))
+    up, same, down = _counts(kept)
+    ax.legend(
+        handles=[
+            Line2D([], [], color=s.colour, ls=s.line, marker=s.marker, ms=4, label=text)
+            for s, text in (
+                (_UP, f"{up} higher"),
+                (_SAME, f"{same} equal"),
+                (_DOWN, f"{down} lower"),
+            )
+        ]
+        + [Line2D([], [], color=INK, lw=3, marker="o", label="mean")],
+        loc="lower left",
+        bbox_to_anchor=(0, 1.0),
+        ncols=4,
+        borderpad=0,
+    )
+    title = plain(title) if title else f"{capital(label)}, pair by pair"
+    return Drawing(
+        title,
+        f"{title}: {_said(kept, b, a)}; means {number(means[0])} and {number(means[1])}.",
+        f"A line per pair with the same seed; {len(kept)} pairs.{_gone(rows, kept)}",
+        figure,
+        _table(kept, a_name, b_name, label),
+    )
+
+
+@in_style()
+def pair_differences(
+    rows: Sequence[PairRow],
+    a_name: str,
+    b_name: str,
+    label: str,
+    *,
+    interval: Interval | None = None,
+    meaning: str = "95 % interval of the mean difference",
+    title: str | None = None,
+) -> Drawing:
+    """The difference B - A of each pair, from the lowest to the highest.
+
+    Args:
+        rows: One per pair; a pair with a missing or infinite value is left out.
+        a_name: The baseline.
+        b_name: The candidate.
+        label: The metric, with its unit.
+        interval: Of the mean difference, drawn as a band.
+        meaning: What the band is.
+        title: Above the figure.
+
+    Raises:
+        UsageError: No pair has two finite values.
+    """
+    kept, label = _finite(rows, label), shortened(label, 48)
+    a, b = short_names([a_name, b_name])
+    ordered = _evenly(sorted(kept, key=lambda row: row.b - row.a))
+    named = len(ordered) <= _MOST_NAMED
+    figure, [ax] = new_figure(
+        1.1 + (0.24 * len(ordered) if named else min(6, 0.03 * len(ordered) + 2))
+    )
+    if interval is not None and interval.known:
+        low, high = interval.low, interval.high
+        ax.axvspan(low, high, color="#cfcfcf", alpha=0.6, lw=0, label=plain(meaning))
+    mean = float(np.mean([row.b - row.a for row in kept]))
+    ax.axvline(0, color=GREY, lw=1.2, ls="--")
+    ax.axvline(mean, color=INK, label=f"mean difference {number(mean)}")
+    for place, row in enumerate(ordered):
+        style, gap = _direction(row), row.b - row.a
+        if named:
+            ax.plot([0, gap], [place, place], style.line, color=style.colour, lw=1.3)
+        ax.plot([gap], [place], style.marker, color=style.colour, ms=5 if named else 3)
+    if named:
+        ax.set_yticks(range(len(ordered)), short_names((row.pair for row in ordered), 22))
+    else:
+        ax.set_yticks([])
+        ax.set_ylabel("pairs")
+    ax.set_ylim(-0.7, len(ordered) - 0.3)
+    ax.grid(axis="y", visible=False)
+    ax.set_xlabel(f"{shortened(label, 40)}:\n{b}\nminus {isolated(a)}")
+    legend_above(ax)
+    title = plain(title) if title else f"Differences in {label}, pair by pair"
+    shown = "" if interval is None else f" {meaning}: {interval_text(interval)}."
+    return Drawing(
+        title,
+        f"{title}: {_said(kept, b, a)}; mean difference {number(mean)}.{shown}",
+        f"{b} minus {a} with the same seed, lowest first; {len(kept)} pairs; dashed line: no"
+        f" difference.{_gone(rows, kept)}",
+        figure,
+        _table(kept, a_name, b_name, label),
+    )
+
+
+def _finite(rows: Sequence[PairRow], label: str) -> list[PairRow]:
+    kept = [row for row in rows if np.isfinite([row.a, row.b]).all()]
+    if not kept:
+        raise UsageError(f"there is nothing to draw: no pair has two finite values of {label}")
+    return kept
+
+
+def _evenly(rows: list[PairRow]) -> list[PairRow]:
+    """The rows a figure has room for: of many, evenly by rank, with both ends."""
+    if len(rows) <= _MOST_ROWS:
+        return rows
+    places = np.linspace(0, len(rows) - 1, _MOST_ROWS).round().astype(int)
+    return [rows[place] for place in places]
+
+
+def _direction(row: PairRow) -> Look:
+    return _UP if row.b > row.a else _DOWN if row.b < row.a else _SAME
+
+
+def _counts(rows: Sequence[PairRow]) -> tuple[int, int, int]:
+    up, down = sum(row.b > row.a for row in rows), sum(row.b < row.a for row in rows)
+    return up, len(rows) - up - down, down
+
+
+def _said(rows: Sequence[PairRow], b: str, a: str) -> str:
+    up, same, down = _counts(rows)
+    return (
+        f"of {len(rows)} pairs {b} is higher than {a} in {up}, equal in {same}, lower in {down}"
+    )
+
+
+def _gone(rows: Sequence[PairRow], kept: Sequence[PairRow]) -> str:
+    gone = len(rows) - len(kept)
+    text = f" {gone} pairs with a missing value are left out." if gone else ""
+    if len(kept) > _MOST_ROWS:
+        text += f" {_MOST_ROWS} of them are drawn."
+    return text
+
+
+def _table(rows: Sequence[PairRow], a_name: str, b_name: str, label: str) -> DataTable:
+    cells = [
+        (plain(row.pair), *(number(value, 4) for value in (row.a, row.b, row.b - row.a)))
+        for row in rows
+    ]
+    return DataTable(
+        f"{label}, pair by pair", ("pair", plain(a_name), plain(b_name), "difference"), cells
+    )

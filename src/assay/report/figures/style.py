@@ -1,0 +1,266 @@
+"""How every figure looks: size, type, colours, and names and numbers as text.
+
+A group is told apart by its colour (Okabe and Ito, "Color Universal Design", 2008) and also
+by marker, line and hatching, so that figures read without colour. No text is read as a
+formula: a dollar sign is a dollar sign.
+"""
+
+import math
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from assay._util.text import printable
+from assay.errors import UsageError
+from assay.stats.intervals import Interval
+
+__all__ = [
+    "GREY",
+    "INK",
+    "MOST_GROUPS",
+    "MOST_POINTS",
+    "Look",
+    "Values",
+    "capital",
+    "compact",
+    "finite",
+    "first_of",
+    "in_style",
+    "interval_text",
+    "isolated",
+    "legend_above",
+    "listed",
+    "look",
+    "new_figure",
+    "number",
+    "plain",
+    "short_names",
+    "shortened",
+    "span_of",
+    "thinned",
+]
+
+Values: TypeAlias = Sequence[float] | NDArray[Any]
+"""Numbers, one per trial or run."""
+
+INK: Final = "#222222"
+GREY: Final = "#767676"
+MOST_GROUPS: Final = 20
+"""How many groups a figure draws; its table has all."""
+MOST_POINTS: Final = 300
+"""How many points a figure draws of one group."""
+
+_WIDTH: Final = 6.0
+_LEGEND_LETTERS: Final = 60
+_LONGEST_LEGEND: Final = 5
+_COLOURS: Final = (
+    *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8A6D00"),
+)
+_MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X", "*")
+_LINES: Final = ("-", "--", "-.", ":")
+_HATCHES: Final = ("", "///", "\\\\\\", "xxx", "---", "|||", "+++", "//--")
+_STYLE: Final = {
+    "axes.axisbelow": True,
+    "axes.edgecolor": GREY,
+    "axes.formatter.use_mathtext": False,
+    "axes.grid": True,
+    "axes.labelcolor": INK,
+    "axes.labelsize": 10,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 10,
+    "axes.unicode_minus": True,
+    "font.family": ["DejaVu Sans"],
+    "font.size": 10,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.8,
+    "hatch.linewidth": 0.7,
+    "legend.fontsize": 9.5,
+    "legend.frameon": False,
+    "lines.linewidth": 1.6,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "assay",
+    "text.color": INK,
+    "text.parse_math": False,
+    "xtick.color": INK,
+    "xtick.labelsize": 9.5,
+    "ytick.color": INK,
+    "ytick.labelsize": 9.5,
+}
+
+
+class Look(NamedTuple):
+    """What tells one group from the others."""
+
+    colour: str
+    marker: str
+    line: str
+    hatch: str
+
+
+@contextmanager
+def in_style() -> Iterator[None]:
+    """Draw with our settings alone, whatever the user's own matplotlib is set to."""
+    settings: dict[Any, Any] = {
+        name: value
+        for name, value in matplotlib.rcParamsDefault.items()
+        if name != "backend"  # Setting it would load one; figures here need none.
+    }
+    with matplotlib.rc_context(settings | _STYLE):
+        yield
+
+
+def look(index: int) -> Look:
+    """The look of the group at this place; more than eight differ in marker or line."""
+    turn = index // len(_COLOURS)
+    return Look(
+        _COLOURS[index % len(_COLOURS)],
+        _MARKERS[(index + turn) % len(_MARKERS)],
+        _LINES[(index + turn) % len(_LINES)],
+        _HATCHES[(index + turn) % len(_HATCHES)],
+    )
+
+
+def new_figure(height: float, rows: int = 1) -> tuple[Figure, list[Axes]]:
+    """A figure of the width all have, with panels below each other on one x axis."""
+    figure = Figure(figsize=(_WIDTH, height))
+    # Text that reaches beyond an axis is measured by our font; the reader's may be wider.
+    figure.set_layout_engine("constrained", w_pad=0.1, h_pad=0.08)
+    axes = figure.subplots(rows, 1, squeeze=False, sharex=True)
+    return figure, list(axes[:, 0])
+
+
+def legend_above(
+    ax: Axes, columns: int | None = None, at: tuple[float, float] = (0, 1)
+) -> None:
+    """Name what is drawn, above the panel, where it hides nothing.
+
+    Args:
+        ax: The panel.
+        columns: How many names beside each other; more than one for many short names if not
+            given.
+        at: Where its lower left corner is, with the panel from (0, 0) to (1, 1).
+    """
+    _, names = ax.get_legend_handles_labels()
+    if columns is None:
+        fitting = _LEGEND_LETTERS // (8 + max(map(len, names), default=0))
+        columns = max(1, min(4, fitting)) if len(names) > _LONGEST_LEGEND else 1
+    ax.legend(
+        loc="lower left",
+        bbox_to_anchor=at,
+        borderaxespad=0.3,
+        borderpad=0,
+        columnspacing=1.4,
+        ncols=columns,
+    )
+
+
+def span_of(values: Iterable[float]) -> tuple[float, float]:
+    """The ends of an axis on which all finite values have room; there must be one."""
+    marks = finite(list(values))
+    low, high = float(marks.min()), float(marks.max())
+    room = 0.08 * (high - low) or max(0.5, 0.1 * abs(low))
+    return low - room, high + room
+
+
+def finite(values: Values) -> NDArray[np.float64]:
+    """The numbers that can be drawn; missing and infinite ones are left out."""
+    array = np.asarray(values, np.float64).ravel()
+    return array[np.isfinite(array)]
+
+
+def thinned(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The values a figure has room for as points: of many, evenly by rank, with both ends."""
+    if len(values) <= MOST_POINTS:
+        return values
+    places = np.linspace(0, len(values) - 1, MOST_POINTS).round().astype(int)
+    return np.asarray(np.sort(values)[places])
+
+
+def first_of(groups: Mapping[str, Values], what: str) -> dict[str, NDArray[np.float64]]:
+    """The groups a figure has room for, without what cannot be drawn.
+
+    Raises:
+        UsageError: No group has a number.
+    """
+    kept = {name: finite(values) for name, values in groups.items()}
+    if not any(len(values) for values in kept.values()):
+        raise UsageError(f"there is nothing to draw: no group has a finite number for {what}")
+    return dict(list(kept.items())[:MOST_GROUPS])
+
+
+def plain(text: str) -> str:
+    """A text from outside in one line, with control characters made visible."""
+    return printable(" ".join(text.split()))
+
+
+def shortened(text: str, longest: int = 28) -> str:
+    """A text that fits beside an axis: one line, cut in the middle."""
+    text = plain(text)
+    if len(text) <= longest:
+        return text
+    tail = (longest - 1) // 3
+    return f"{text[: longest - 1 - tail]}…{text[-tail:]}"
+
+
+def short_names(names: Iterable[str], longest: int = 28) -> list[str]:
+    """Names that fit beside an axis and are still different."""
+    short: list[str] = []
+    for name in (shortened(name, longest) for name in names):
+        same = sum(1 for other in short if other.partition(" (#")[0] == name)
+        short.append(f"{name} (#{same + 1})" if same else name)
+    return short
+
+
+def number(value: float, digits: int = 3) -> str:
+    """A number as short text; what is not known is a dash."""
+    if math.isnan(value):
+        return "-"
+    if math.isinf(value):
+        return "∞" if value > 0 else "-∞"
+    value += 0.0
+    if 1000 <= abs(value) < 1e9:
+        return f"{value:,.0f}"
+    return f"{value:.{digits}g}"
+
+
+def interval_text(interval: Interval, scale: float = 1, unit: str = "") -> str:
+    """An estimate with its bounds in brackets."""
+    point = f"{number(interval.point * scale)}{unit}"
+    if not interval.known:
+        return f"{point} [no interval]"
+    return f"{point} [{number(interval.low * scale)}, {number(interval.high * scale)}]"
+
+
+def compact(value: float, _position: object = None) -> str:
+    """A number of steps for an axis: 20k, 1.5M, 2B."""
+    for size, letter in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:.4g}{letter}"
+    return f"{value:.4g}"
+
+
+def capital(text: str) -> str:
+    """The text with a capital at its beginning."""
+    return text[:1].upper() + text[1:]
+
+
+def isolated(text: str) -> str:
+    """A name that other text can follow, also where it is written from right to left."""
+    turned = any(unicodedata.bidirectional(char) in {"R", "AL"} for char in text)
+    return f"\u2068{text}\u2069" if turned else text
+
+
+def listed(texts: Iterable[str], most: int = 12) -> str:
+    """Texts in one line, the first of many and how many follow."""
+    texts = list(texts)
+    more = f"; and {len(texts) - most} more" if len(texts) > most else ""
+    return "; ".join(texts[:most]) + more

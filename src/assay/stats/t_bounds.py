@@ -1,0 +1,246 @@
+"""Bounds of Student's t at looks after each value, exact for normal data.
+
+Let W be the sum of n values over the root of their sum of squares, which is t in another
+form. Without an effect, the squares tell nothing about the past of W, so that
+
+    W' = W cos(f) + sin(f),   tan(f) = T / sqrt(n),   T is Student's t with n degrees,
+
+and one density on a line is all that has to be followed from look to look: Jennison &
+Turnbull, "Exact calculations for sequential t, chi-square and F tests", Biometrika 1991.
+Taking the bounds of a z for those of a t by their p-values instead, as is usual, spends more
+than it says at small n, since successive t are less alike than successive z.
+"""
+
+import math
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+from numpy.polynomial import chebyshev
+from numpy.typing import NDArray
+
+from assay.errors import UsageError
+
+from .spending import BrownianWalk, Spending, cumulative_spending, gauss_legendre
+
+__all__ = ["EXACT_TO", "LARGEST_ALPHA", "t_bounds"]
+
+EXACT_TO: Final = 200
+"""Up to so many values the bounds are exact; beyond, W is taken for a z of the same p-value."""
+
+LARGEST_ALPHA: Final = 0.3
+"""With more error than this a bound could lie below |W| = 1, where the integrals change."""
+
+_NEVER: Final = 1e-10
+_LOST: Final = 1e-14
+"""Probability that may be left out at the edge of what is followed."""
+_TERMS: Final = 64
+_ANGLES: Final = 48
+_TAIL_NODES: Final = 48
+
+
+@lru_cache(maxsize=128)
+def t_bounds(
+    kind: Spending, counts: tuple[int, ...], alpha: float = 0.05
+) -> NDArray[np.float64]:
+    """The bound of |t| at looks after so many values; infinite where there is none yet.
+
+    Args:
+        kind: How the error is spread; at n values it is that of the share n / counts[-1].
+        counts: The looks, 3 values or more; up to `EXACT_TO` one after each value.
+        alpha: The two-sided error of all looks together.
+    """
+    if not 0 < alpha <= LARGEST_ALPHA:
+        raise UsageError(f"alpha {alpha!r} is not allowed; up to {LARGEST_ALPHA:g} is")
+    exact = [count for count in counts if count <= EXACT_TO]
+    if not exact or counts[0] < 3 or exact != list(range(exact[0], exact[-1] + 1)):
+        raise UsageError(
+            f"looks after {counts[:3]} … values are not allowed: begin with a look after 3 to"
+            f" {EXACT_TO} values, and look after each of them up to {EXACT_TO}"
+        )
+    targets = cumulative_spending(kind, np.array(counts) / counts[-1], alpha)
+    bounds = np.full(len(counts), math.inf)
+    walk, spent = _Walk(counts[0]), 0.0
+    for look, count in enumerate(exact):
+        if look:
+            walk.step()
+        edge = walk.find(targets[look] - spent) if targets[look] - spent > _NEVER else math.inf
+        spent += walk.passed(edge)
+        walk.stop_at(edge)
+        if edge < math.inf:
+            bounds[look] = edge * math.sqrt((count - 1) / (count - edge * edge))
+    if len(counts) > len(exact):
+        bounds[len(exact) :] = _later(walk, counts, targets, spent)
+    bounds.flags.writeable = False
+    return bounds
+
+
+def _later(
+    before: "_Walk", counts: tuple[int, ...], targets: NDArray[np.float64], spent: float
+) -> NDArray[np.float64]:
+    """The bounds after the exact ones: Jennison & Turnbull, 1999, section 4.4, has the idea."""
+    from scipy.special import ndtr, stdtrit
+
+    walk = before.as_brownian(counts[-1])
+    later = [look for look, count in enumerate(counts) if count > EXACT_TO]
+    bounds = np.full(len(later), math.inf)
+    for at, look in enumerate(later):
+        share = counts[look] / counts[-1]
+        if targets[look] - spent > _NEVER:
+            bounds[at] = walk.find(share, targets[look] - spent)
+        spent += walk.step(share, bounds[at])
+    freedom = np.array([counts[look] - 1 for look in later])
+    # The quantile of no probability is not what SciPy says it is.
+    t = -stdtrit(freedom, np.maximum(ndtr(-bounds), 1e-300))
+    return np.where(np.isfinite(bounds), t, math.inf)
+
+
+class _Walk:
+    """The density of W among those that have passed no bound, before and after a look.
+
+    It is even, so a Chebyshev series in (w / edge) squared has it.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._before: _Density | None = None
+        """Of the last look, after it; None at the first one."""
+        self._now: _Density | None = None
+
+    def find(self, probability: float) -> float:
+        """The W at which so much passes at this look."""
+        from scipy.optimize import brentq
+        from scipy.special import stdtrit
+
+        if self._before is None:
+            t = -float(stdtrit(self._count - 1, probability / 2))
+            return t * math.sqrt(self._count / (t * t + self._count - 1))
+
+        def excess(edge: float) -> float:
+            return self.passed(edge) - probability
+
+        # Bounds move little from look to look; 1 is passed far too often.
+        low, high = self._before.edge - 0.1, math.hypot(1.0, self._before.edge)
+        low = low if low > 1 and excess(low) > 0 else 1.0
+        return float(brentq(excess, low, high, xtol=1e-10))
+
+    def passed(self, edge: float) -> float:
+        """How much is beyond |W| = edge at this look and was not before."""
+        from scipy.special import stdtr
+
+        n = self._count
+        if edge >= math.sqrt(n):
+            return 0.0
+        if self._before is None:
+            return 2 * float(stdtr(n - 1, -edge * math.sqrt((n - 1) / (n - edge * edge))))
+        return self._before.beyond(edge, n - 1)
+
+    def stop_at(self, edge: float) -> None:
+        """Leave out what is beyond the bound of this look."""
+        n = self._count
+        edge = min(edge, _farthest(n))
+        if self._before is None:
+            self._now = _Density.first(n, edge)
+        else:
+            reach = math.hypot(1.0, self._before.edge)
+            self._now = self._before.after(min(edge, reach), n - 1)
+
+    def step(self) -> None:
+        """One more value."""
+        self._before, self._now = self._now, None
+        self._count += 1
+
+    def as_brownian(self, most: int) -> BrownianWalk:
+        """The same as a z, on its way to so many values."""
+        from scipy.special import ndtri, stdtr
+
+        assert self._now is not None, "the bound of this look is not settled"
+        nodes, weights = gauss_legendre(2 * _TERMS)
+        places = self._now.edge * nodes
+        n = self._count
+        t = places * np.sqrt((n - 1) / (n - places**2))
+        z = -np.sign(t) * ndtri(stdtr(n - 1, -np.abs(t)))
+        masses = self._now.at(places) * self._now.edge * weights
+        return BrownianWalk(n / most, z * math.sqrt(n / most), masses)
+
+
+class _Density:
+    """A density of W within (-edge, edge)."""
+
+    def __init__(self, edge: float, values: NDArray[np.float64]) -> None:
+        """Take the values at `_places(edge)`."""
+        self.edge = edge
+        self._series = _TO_SERIES @ values
+
+    @classmethod
+    def first(cls, count: int, edge: float) -> "_Density":
+        """That of W of so many values: its square over n is Beta(1/2, (n - 1) / 2)."""
+        from scipy.special import beta
+
+        inside = 1 - _places(edge) ** 2 / count
+        scale = math.sqrt(count) * float(beta(0.5, (count - 1) / 2))
+        return cls(edge, inside ** ((count - 3) / 2) / scale)
+
+    def at(self, places: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The density at places within the edge."""
+        return np.asarray(chebyshev.chebval(2 * (places / self.edge) ** 2 - 1, self._series))
+
+    def after(self, edge: float, count: int) -> "_Density":
+        """That of the next look, of count + 1 values, within its edge.
+
+        f'(w') is the integral of f(w) p(angle) / cos(angle) over the angles for which
+        w = (w' - sin) / cos lies within the edge here.
+        """
+        from scipy.special import beta
+
+        places = _places(edge)
+        lean = np.arcsin(np.minimum(places / math.hypot(1.0, self.edge), 1.0))
+        tilt = math.atan(self.edge)
+        farthest = min(math.pi / 2, 9.5 / math.sqrt(count))
+        low = np.maximum(lean - tilt, -farthest)
+        high = np.minimum(np.minimum(lean + tilt, math.pi - lean - tilt), farthest)
+        nodes, weights = gauss_legendre(_ANGLES)
+        half = np.maximum(high - low, 0.0)[:, None] / 2
+        angles = (low + high)[:, None] / 2 + half * nodes
+        cosines = np.cos(angles)
+        came_from = np.clip((places[:, None] - np.sin(angles)) / cosines, -self.edge, self.edge)
+        chance = cosines ** (count - 2) / float(beta(0.5, count / 2))
+        return _Density(edge, (self.at(came_from) * chance * half) @ weights)
+
+    def beyond(self, edge: float, count: int) -> float:
+        """How much goes beyond |W'| = edge > 1 with the next value."""
+        from scipy.special import stdtr
+
+        nearest = math.sqrt(edge * edge - 1)
+        if nearest >= self.edge:
+            return 0.0
+        nodes, weights = gauss_legendre(_TAIL_NODES)
+        # Near the nearest place the chance grows like a root, which squares make smooth.
+        roots = (nodes + 1) / 2
+        span = self.edge - nearest
+        places = nearest + span * roots**2
+        lean = np.arcsin(np.minimum(edge / np.hypot(1.0, places), 1.0))
+        tilt = np.arctan(places)
+        root = math.sqrt(count)
+        chance = stdtr(count, -root * np.tan(lean - tilt))
+        # Its tangent must not change sign by rounding.
+        farthest = np.minimum(math.pi - lean - tilt, math.pi / 2 - 1e-12)
+        chance -= stdtr(count, -root * np.tan(farthest))
+        # Twice, for both sides; the steps are 2 roots d(roots), and d(roots) is half a node.
+        return float(2 * span * (self.at(places) * chance * roots) @ weights)
+
+
+def _farthest(count: int) -> float:
+    """The W beyond which next to nothing is, or the largest that there is."""
+    from scipy.special import stdtrit
+
+    t = -float(stdtrit(count - 1, _LOST))
+    return t * math.sqrt(count / (t * t + count - 1))
+
+
+_X = np.cos(math.pi * (np.arange(_TERMS) + 0.5) / _TERMS)
+_TO_SERIES = np.linalg.inv(chebyshev.chebvander(_X, _TERMS - 1))
+
+
+def _places(edge: float) -> NDArray[np.float64]:
+    return edge * np.sqrt((_X + 1) / 2)

@@ -1,0 +1,150 @@
+"""A training run is read from a file, whatever its kind, and odd files get a sentence."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from assay.curves.files import read_run_file
+from assay.errors import UsageError
+from assay.traces.training import TrainingRun, TrainingStatus
+
+STEPS = [0, 10, 20]
+VALUES = [0.5, 1.5, 2.5]
+ROWS = [{"step": s, "overview/reward": v} for s, v in zip(STEPS, VALUES, strict=True)]
+
+
+def read(path: Path, text: str | bytes) -> TrainingRun:
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return read_run_file(path)
+
+
+def points(run: TrainingRun, metric: str = "overview/reward") -> list[tuple[int, float]]:
+    curve = run.curves[metric]
+    return list(zip(curve.steps_P.tolist(), curve.values_P.tolist(), strict=True))
+
+
+def parquet() -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"step": STEPS, "overview/reward": VALUES}), sink)
+    return bytes(sink.getvalue())
+
+
+LINES = "".join(json.dumps(row) + "\n" for row in ROWS)
+TABLE = "step,overview/reward\n0,0.5\n10,1.5\n20,2.5\n"
+KINDS: dict[str, str | bytes] = {
+    "a.csv": TABLE,
+    "b.csv": "\ufeff" + TABLE.replace("step", "_step", 1),
+    "c.tsv": TABLE.replace(",", "\t"),
+    "d.jsonl": LINES,
+    "e.json": json.dumps(ROWS),
+    "f.json": json.dumps({"points": ROWS}),
+    "g.json": json.dumps({"step": STEPS, "overview/reward": VALUES}),
+    "h.jsonl": LINES.replace('"overview/reward": 0.5', '"overview": {"reward": 0.5}'),
+    "i.csv": "step,overview/reward\n20,2.5\n0,0.5\n10.0,1.5\n",
+    "j.parquet": parquet(),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_of_file_gives_the_same_curve(name: str, tmp_path: Path) -> None:
+    run = read(tmp_path / name, KINDS[name])
+    assert points(run) == list(zip(STEPS, VALUES, strict=True))
+    assert run.id == name[0]
+    assert run.seed is None
+    assert run.status is TrainingStatus.FINISHED
+
+
+@pytest.mark.parametrize(
+    ("name", "seed"),
+    [
+        ("base.vit.seed1072.csv", 1072),
+        ("Seed_7.csv", 7),
+        ("run3.csv", None),
+        ("a.seed=5.csv", 5),
+    ],
+)
+def test_a_seed_is_taken_from_the_name_where_nothing_says_it(
+    name: str, seed: int | None, tmp_path: Path
+) -> None:
+    assert read(tmp_path / name, TABLE).seed == seed
+
+
+def test_what_a_file_says_of_its_run_counts_before_its_name(tmp_path: Path) -> None:
+    text = "step,m,seed,status,id,commit,subject\n0,1,42,failed,other,abc,trxl\n5,2,42,,,,\n"
+    run = read(tmp_path / "x.seed1.csv", text)
+    assert (run.id, run.seed, run.status) == ("other", 42, TrainingStatus.CRASHED)
+    assert (run.subject, run.commit) == ("trxl", "abc")
+    assert set(run.curves) == {"m"}
+
+
+def test_lines_without_a_step_may_tell_of_the_run(tmp_path: Path) -> None:
+    head = json.dumps({"seed": 9, "status": "running", "config": {"lr": 0.1}})
+    run = read(tmp_path / "a.jsonl", f"{head}\n{LINES}" + '{"status": "finished"}\n')
+    assert (run.seed, run.status) == (9, TrainingStatus.FINISHED)
+    assert run.configuration == {"lr": 0.1}
+
+
+def test_an_empty_cell_is_no_point_and_nan_is_counted(tmp_path: Path) -> None:
+    text = "step,a,b\n0,1,\n1,nan,2\n2,inf,\n3,4,5\n"
+    run = read(tmp_path / "a.csv", text)
+    assert points(run, "a") == [(0, 1.0), (3, 4.0)]
+    assert run.curves["a"].dropped == 2
+    assert points(run, "b") == [(1, 2.0), (3, 5.0)]
+    assert run.curves["b"].dropped == 0
+
+
+def test_of_a_step_that_comes_twice_the_later_line_counts(tmp_path: Path) -> None:
+    run = read(tmp_path / "a.csv", "step,a\n0,1\n1,2\n2,3\n1,20\n2,30\n")
+    assert points(run, "a") == [(0, 1.0), (1, 20.0), (2, 30.0)]
+    assert run.curves["a"].repeated == 2
+
+
+def test_a_column_of_words_is_no_metric(tmp_path: Path) -> None:
+    run = read(tmp_path / "a.csv", "step,a,phase\n0,1,warm\n1,2,7\n")
+    assert set(run.curves) == {"a"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        pytest.param("a.csv", "", "empty", id="empty"),
+        pytest.param("a.csv", "time,reward\n1,2\n", "no column 'step'", id="no step"),
+        pytest.param("a.csv", "step,a\n", "no rows", id="header only"),
+        pytest.param("a.csv", "step,a\n1.5,2\n", "1.5", id="half a step"),
+        pytest.param("a.csv", "step,a\nx,2\n", "line 2: step 'x'", id="step of letters"),
+        pytest.param("a.csv", "step,a\n99999999999999999999,2\n", "63 bits", id="huge step"),
+        pytest.param("a.csv", "step,a\n1,2,3\n", "line 2 has 3 cells", id="ragged"),
+        pytest.param("a.csv", "step,a,a\n1,2,3\n", "'a' is there twice", id="twice"),
+        pytest.param("a.csv", 'step,a\n1,"2\n', "cannot be read", id="open quote"),
+        pytest.param("a.csv", b"step,a\n1,\xff\n", "UTF-8", id="not text"),
+        pytest.param("a.csv", "step,a\n1,hello\n", "no metric", id="no numbers"),
+        pytest.param("a.csv", "step,a,seed\n1,2,3\n2,3,4\n", "one run", id="two seeds"),
+        pytest.param("a.csv", "step,a,status\n1,2,odd\n", "unknown status 'odd'", id="status"),
+        pytest.param("a.csv", "step,a,seed\n1,2,x\n", "seed 'x'", id="seed of letters"),
+        pytest.param("a.jsonl", "{\n", "line 1 is no JSON", id="broken line"),
+        pytest.param("a.jsonl", "[1]\n", "line 1 is no JSON object", id="a list"),
+        pytest.param("a.jsonl", '{"a": 1}\n', "line 1 has no step", id="no step in a line"),
+        pytest.param("a.json", "{", "cannot be read", id="broken JSON"),
+        pytest.param("a.json", "5", "points are", id="a number"),
+        pytest.param("a.json", '{"step": [1, 2], "a": [1]}', "different lengths", id="columns"),
+        pytest.param("a.json", "[" * 100_000, "cannot be read", id="deep"),
+        pytest.param("a.json", "[" + "1" * 5_000 + "]", "cannot be read", id="long number"),
+        pytest.param("a.parquet", "hello", "no Parquet", id="no Parquet"),
+        pytest.param("a.txt", "step,a\n", "kind that is not read", id="suffix"),
+    ],
+)
+def test_a_file_that_makes_no_sense_gets_a_sentence(
+    name: str, text: str | bytes, words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        read(tmp_path / name, text)
+    assert words in str(caught.value)
+    assert name in str(caught.value)
+
+
+def test_a_file_that_is_not_there_gets_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="No such file"):
+        read_run_file(tmp_path / "a.csv")

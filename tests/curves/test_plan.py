@@ -1,0 +1,167 @@
+"""A plan fixes an analysis beforehand; what differs from it is told."""
+
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.curves.plan import AnalysisPlan, deviations, read_plan
+from assay.curves.settings import describe_summary, make_settings, make_summary
+from assay.errors import UsageError
+from assay.stats.learning import SummarySpec
+from assay.traces.plans import StoredPlan
+
+PLAN = """
+metric = "overview/reward"
+alpha = 0.01
+n = 15
+paired = true
+[summary]
+type = "last_n"
+n = 3
+[test]
+method = "studentised"
+side = "greater"
+"""
+
+
+def read(path: Path, text: str = PLAN) -> AnalysisPlan:
+    path.write_text(text, "utf-8")
+    return read_plan(path)
+
+
+def differences(plan: AnalysisPlan, **changes: Any) -> list[str]:
+    summary = changes.pop("summary", {})
+    settings = make_settings(changes.pop("given", {}), summary, plan.content)
+    stored = StoredPlan(
+        hash=plan.hash, plan=plan.content, created_at=datetime(2026, 1, 1), seen=("old1",)
+    )
+    asked: dict[str, Any] = {
+        "paired": True,
+        "n": (15, 15),
+        "run_ids": ["a", "b"],
+        "from_files": 0,
+        "stored": stored,
+    }
+    return deviations(plan, settings, **{**asked, **changes})
+
+
+def test_a_plan_fills_what_is_not_given(tmp_path: Path) -> None:
+    plan = read(tmp_path / "plan.toml")
+    settings = make_settings({"ttest": True, "alpha": None}, {}, plan.content)
+    assert (settings.alpha, settings.method, settings.side) == (0.01, "studentised", "greater")
+    assert settings.summary == SummarySpec(type=settings.summary.type, n=3)
+    assert differences(plan) == []
+
+
+def test_the_hash_is_of_what_a_plan_means(tmp_path: Path) -> None:
+    plan = read(tmp_path / "plan.toml")
+    same = read(
+        tmp_path / "b.toml", PLAN.replace("\n[", "\n\n # words\n[").replace("0.01", "1e-2")
+    )
+    assert plan.hash == same.hash
+    assert plan.hash != read(tmp_path / "c.toml", PLAN.replace("15", "16")).hash
+    text = '{"n": 15, "metric": "m", "summary": {"percent": 0.25}}'
+    spelled = 'metric = "m"\nn = 15\nalpha = 0.05\n'
+    assert read(tmp_path / "a.json", text).hash == read(tmp_path / "d.toml", spelled).hash
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"given": {"metric": "loss"}}, "metric: the plan says overview/reward"),
+        ({"given": {"alpha": 0.05}}, "alpha: the plan says 0.01, the analysis did 0.05"),
+        ({"given": {"method": "bca"}}, "method: the plan says studentised"),
+        ({"given": {"side": "less"}}, "side:"),
+        ({"summary": {"n": 7}}, "summary.n: the plan says 3, the analysis did 7"),
+        ({"summary": {"type": "final"}}, "summary.type"),
+        ({"n": (15, 12)}, "n: the plan says 15 pairs, there are 15 and 12"),
+        ({"n": (20, 20)}, "there are 20"),
+        ({"paired": False}, "the plan says paired, this is unpaired"),
+        ({"run_ids": ["a", "old1"]}, "1 of the runs were in the store"),
+        ({"from_files": 3}, "3 runs come from files"),
+        ({"stored": None}, "never registered"),
+    ],
+    ids=str,
+)
+def test_a_deviation_is_told(changes: dict[str, Any], words: str, tmp_path: Path) -> None:
+    found = differences(read(tmp_path / "plan.toml"), **changes)
+    assert any(words in one for one in found), found
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        pytest.param("metric = ", "cannot be read", id="no TOML"),
+        pytest.param("n = 5", "metric is missing", id="no metric"),
+        pytest.param('metric = "m"', "n is missing", id="no n"),
+        pytest.param('metric = "m"\nn = 1', "n is 1", id="one run"),
+        pytest.param('metric = "m"\nn = "5"', "n is '5'", id="n of letters"),
+        pytest.param('metric = "m"\nn = true', "n is True", id="n of truth"),
+        pytest.param('metrik = "m"\nn = 5', "did you mean 'metric'?", id="mistyped"),
+        pytest.param('metric = "m"\nn = 5\nalpha = 2', "alpha 2 is not", id="alpha"),
+        pytest.param('metric = "m"\nn = 5\nsummary = 1', "summary is 1", id="summary"),
+        pytest.param(
+            'metric = "m"\nn = 5\n[summary]\ntype = "auk"', "did you mean 'auc'?", id="type"
+        ),
+        pytest.param(
+            'metric = "m"\nn = 5\n[summary]\npercent = 0.5\nstep_min = 3',
+            "percent",
+            id="two windows",
+        ),
+        pytest.param('metric = "m"\nn = 5\n[test]\nsize = 1', "test.size", id="test"),
+    ],
+)
+def test_what_is_no_plan_gets_a_sentence(text: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        read(tmp_path / "plan.toml", text)
+    assert words in str(caught.value)
+    assert "plan.toml" in str(caught.value)
+
+
+def test_a_plan_that_is_not_there_gets_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="No such file"):
+        read_plan(tmp_path / "plan.toml")
+
+
+def test_what_is_given_takes_the_window_of_a_plan_away() -> None:
+    plan = {"summary": {"type": "auc", "percent": 0.5}}
+    bounds = make_settings({}, {"step_min": 10.0}, plan).summary
+    assert (bounds.percent, bounds.step_min) == (None, 10.0)
+    other = make_settings({}, {"type": "final"}, plan).summary
+    assert other.percent is None
+    back = make_settings({}, {"percent": 0.1}, {"summary": {"type": "auc", "step_min": 1.0}})
+    assert (back.summary.percent, back.summary.step_min) == (0.1, None)
+
+
+def test_an_area_is_of_the_last_quarter_and_all_else_of_the_whole_curve() -> None:
+    assert make_summary({}).percent == 0.25
+    assert make_summary({"step_max": 9.0}).percent is None
+    assert make_summary({"type": "last_n"}).percent is None
+    assert "last 0.25 of the steps" in describe_summary(make_summary({}))
+
+
+@pytest.mark.parametrize(
+    ("given", "summary", "words"),
+    [
+        ({}, {"percent": 0.5, "step_min": 1.0}, "percent"),
+        ({}, {"type": "time_to_threshold"}, "--summary.threshold"),
+        ({}, {"percent": 0.0}, "percent"),
+        ({}, {"n": 0, "type": "last_n"}, "0"),
+        ({"alpha": 1.0}, {}, "alpha 1.0"),
+        ({"n_resamples": 5}, {}, "n_resamples 5"),
+        ({"seed": -1}, {}, "seed -1"),
+        ({"target_effect_size": 0.0}, {}, "target_effect_size 0.0"),
+        ({"target_power": 1.5}, {}, "power 1.5"),
+        ({"metric": ""}, {}, "no name"),
+        ({"method": "bcaa"}, {}, "did you mean 'bca'?"),
+    ],
+    ids=str,
+)
+def test_a_setting_that_is_not_allowed_gets_a_sentence(
+    given: dict[str, Any], summary: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        make_settings(given, summary)
+    assert words in str(caught.value)

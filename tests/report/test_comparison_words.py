@@ -1,0 +1,181 @@
+"""Comparisons in words: the four answers, and what is said plainly."""
+
+import pytest
+
+from assay.report import as_text
+from assay.report.comparison import Comparison, TerminalReport, as_document, compare, numbers
+from assay.report.comparison.words import answers
+from assay.stats.intervals import Interval
+
+from .subjects import NASTY, look, subject
+
+BASE = [2.0, 3, 1, 4, 2, 3, 5, 2, 3, 4]
+MORE = [4.0, 5, 4, 6, 3, 6, 7, 5, 5, 6]
+MIXED = [value + gap for value, gap in zip(BASE, [2, -1] * 5, strict=True)]
+
+
+def said(comparison: Comparison) -> list[str]:
+    [one] = comparison.decisive
+    return [answer for _, answer in answers(comparison, one)]
+
+
+def test_the_answers_come_in_the_order_in_which_people_ask() -> None:
+    comparison = compare([subject("a", BASE), subject("b", MORE)])
+    questions = [question for question, _ in answers(comparison, comparison.decisive[0])]
+    assert questions == [
+        "Is b better than a?",
+        "By how much?",
+        "How sure is that?",
+        "What would settle it?",
+    ]
+
+
+def test_a_better_one_is_called_better_with_its_numbers() -> None:
+    better, much, sure, settle = said(compare([subject("a", BASE), subject("b", MORE)]))
+    assert better == "Yes, it has more achievements (10 pairs)."
+    assert much.startswith("+2.20, or +76 %: 5.10 against 2.90 on average.")
+    assert "The 95 % interval of the difference is +1.75 to +2.65." in sure
+    assert "Paired t test: p < 0.0001 (exact sign-flip test: p = 0.002" in sure
+    assert settle == "Nothing more is needed: it is settled at the 95 % level."
+
+
+def test_a_worse_one_is_called_worse() -> None:
+    worse, *_ = said(compare([subject("a", MORE), subject("b", BASE)]))
+    assert worse == "No, it is worse: it has less achievements (10 pairs)."
+
+
+def test_three_pairs_are_said_to_be_few() -> None:
+    both = [subject("a", [2.1, 2.3, 2.0]), subject("b", [3.2, 3.5, 3.1])]
+    better, _, sure, settle = said(compare(both))
+    assert better == "Yes, it has more achievements (3 pairs)."
+    assert sure.startswith("3 pairs, which is very few")
+    assert "With 3 pairs the exact test cannot go below p = 0.25" in sure
+    assert "From 6 pairs on" in settle
+
+
+def test_an_undecided_one_says_what_would_settle_it_in_trials_dollars_and_hours() -> None:
+    extra = {"cost_usd": 0.5, "duration_s": 36.0}
+    both = [subject("a", BASE, extra=extra), subject("b", MIXED, extra=extra)]
+    undecided, _, _, settle = said(compare(both, metrics=["achievements"]))
+    assert undecided == "Undecided: achievements can differ as much by chance (10 pairs)."
+    assert "pairs in all (" in settle
+    assert "would find the difference seen here, 0.50, with a power of 80 %" in settle
+    assert "at the price of the trials so far $" in settle
+    assert "one after the other for both" in settle
+    asked = said(compare(both, metrics=["achievements"], min_effect=1))[3]
+    assert "the difference asked for, 1.00" in asked
+
+
+def test_equal_values_are_said_to_be_equal() -> None:
+    undecided, much, sure, settle = said(compare([subject("a", BASE), subject("b", BASE)]))
+    assert undecided == "Undecided: both have the same achievements throughout (10 pairs)."
+    assert much.startswith("+0.00, or +0.0 %: 2.90 against 2.90")
+    assert "All differences are equal" in sure
+    assert "--min-effect" in settle
+
+
+def test_one_pair_says_that_nobody_can_say() -> None:
+    undecided, _, sure, settle = said(compare([subject("a", [1]), subject("b", [3])]))
+    assert undecided.startswith("Nobody can say")
+    assert "two values or more" in sure
+    assert "same seeds" in settle
+
+
+def test_no_difference_that_matters_says_how_small_it_is() -> None:
+    near = [value + gap for value, gap in zip(BASE, [0.1, -0.1] * 5, strict=True)]
+    none, _, sure, _ = said(compare([subject("a", BASE), subject("b", near)], min_effect=0.5))
+    assert none == "No, nor worse: no difference in achievements that matters (10 pairs)."
+    assert "less than 0.50 either way, the smallest difference that matters" in sure
+
+
+def test_looks_are_told_and_the_plain_interval_is_warned_of() -> None:
+    both = [subject("a", BASE), subject("b", MORE, looks=[look("a", "better")])]
+    better, much, sure, _ = said(compare(both))
+    assert better == "Yes, it has more achievements (7 pairs, looked at as they came)."
+    assert much.startswith("+2.00 at the last look; over all 10 pairs +2.20, or +76 %: 5.10")
+    assert "went on until it was decided (obrien-fleming boundary)" in sure
+    assert "was +0.40 to +3.60; the verdict is the one of that look" in sure
+    assert "ignores the looks: do not go by it" in sure
+
+
+def test_a_finding_lost_to_the_number_of_candidates_says_so() -> None:
+    slightly = [x + gap for x, gap in zip(BASE, [1, 0, 1, 0, 2, 0, 1, 0, 1, 0], strict=True)]
+    others = [subject(name, MIXED) for name in "cde"]
+    comparison = compare([subject("a", BASE), subject("b", slightly), *others])
+    text = answers(comparison, comparison.decisive[0])[2].answer
+    assert "adjusted for 4 candidates, which is why it stays undecided" in text
+
+
+def test_the_terminal_shows_the_answers_first_and_the_tables_below() -> None:
+    comparison = compare([subject("a", BASE), subject("b", MORE), subject("c", MIXED)])
+    text = as_text(TerminalReport(as_document(comparison)), 90)
+    places = [
+        text.index(word)
+        for word in (
+            *("Is b better than a?", "Is c better than a?", "metric by metric"),
+            *(
+                "Order by achievements",
+                "All pairs",
+                "Median",
+                "Success and time",
+                "pair by pair",
+            ),
+        )
+    ]
+    assert places == sorted(places)
+    assert "nan" not in text
+    assert max(map(len, text.splitlines())) <= 90
+
+
+def test_a_name_reaches_the_terminal_as_text() -> None:
+    comparison = compare([subject(NASTY, BASE), subject("b", MORE)])
+    text = as_text(TerminalReport(as_document(comparison)), 100)
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert "[bold]b[/]" in " ".join(text.split())
+
+
+def test_a_long_table_is_cut_and_says_so() -> None:
+    comparison = compare([subject("a", BASE * 5), subject("b", MORE * 5)])
+    text = as_text(TerminalReport(as_document(comparison)))
+    assert "26 more rows; --output shows them." in text
+
+
+@pytest.mark.parametrize(
+    ("metric", "number", "shown"),
+    [
+        ("achievements", 3.14159, "3.14"),
+        ("achievements", 0.01234, "0.012"),
+        ("tokens", 141624.2, "141,624"),
+        ("steps", 138.14, "138.1"),
+        ("cost_usd", 1.5, "$1.50"),
+        ("cost_usd", -0.02, "-$0.020"),
+        ("duration_s", 2.0, "2.00 s"),
+        ("invalid_rate", 0.125, "12.5%"),
+        ("reward", float("nan"), "-"),
+        ("reward", -0.0001, "-0.00010"),
+    ],
+)
+def test_numbers_have_the_unit_of_their_metric(metric: str, number: float, shown: str) -> None:
+    assert numbers.value(metric, number) == shown
+
+
+def test_differences_have_a_sign_and_their_bounds_as_many_digits() -> None:
+    assert numbers.change("cost_usd", 0.5) == "+$0.50"
+    assert numbers.mean_cell("reward", Interval(0.123, -1.5, 1.746), signed=True) == (
+        "+0.12",
+        "[-1.50, +1.75]",
+    )
+    assert numbers.mean_cell("reward", Interval(1, float("nan"), float("nan"))).beside == "[?]"
+
+
+def test_p_values_are_short_and_never_zero() -> None:
+    assert numbers.p_text(1e-30) == "p < 0.0001"
+    assert numbers.p_text(0.04321) == "p = 0.043"
+    assert numbers.p_text(1.0) == "p = 1"
+
+
+def test_no_line_is_longer_than_forty_columns() -> None:
+    comparison = compare([subject("a", BASE), subject("b", MORE)])
+    text = as_text(TerminalReport(as_document(comparison)), 40)
+    assert max(map(len, text.splitlines())) <= 40

@@ -1,0 +1,160 @@
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from assay.report.figures.drawing import DataTable
+from assay.report.page import (
+    Block,
+    Bullets,
+    Callout,
+    Code,
+    Facts,
+    Page,
+    Paragraph,
+    Preformatted,
+    Section,
+    Strong,
+    shown,
+)
+from tests.report.gallery import DOLLARS, LONG, PLAIN, drawings
+
+HOSTILE = "</td></p><script>alert(1)</script><img src=x onerror=alert(1)>\"'&amp;\x1b[31m\u202e"
+VOID = {"meta"}
+FOREST = drawings()["forest"]()
+
+
+class Reader(HTMLParser):
+    """Reads a page, and objects to an element that is not closed where it should be."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self.feed(page)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.text.append(data)
+
+    def every(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+def page(*blocks: Block, title: str = "Title") -> Page:
+    return Page(title, [Callout("Short.")], [Section("Section", blocks)])
+
+
+def all_blocks(text: str) -> list[Block]:
+    return [
+        Paragraph(text, Strong(text), Code(text)),
+        Callout(text),
+        Bullets([text, Strong(text), Paragraph(text, Code(text))]),
+        Facts([(text, text), (text, Code(text))]),
+        Preformatted(text),
+        DataTable(text, (text, text), [(text, text)]),
+        Section(text, [Paragraph(text)]),
+    ]
+
+
+def test_everything_from_outside_is_text() -> None:
+    made = Page(HOSTILE, all_blocks(HOSTILE), [Section(HOSTILE, all_blocks(HOSTILE))])
+    read = Reader(made.render())
+    assert {"script", "img"}.isdisjoint(tag for tag, _ in read.tags)
+    assert not any(name.startswith("on") for _, found in read.tags for name in found)
+    visible = HOSTILE.replace("\x1b", r"\x1b").replace("\u202e", r"\u202e")
+    assert "".join(read.text).count(visible) == 2 * 20 + 3
+
+
+def test_a_page_with_the_same_content_is_the_same_text() -> None:
+    assert page(*all_blocks("a")).render() == page(*all_blocks("a")).render()
+
+
+def test_a_page_stands_alone() -> None:
+    text = page(FOREST, *all_blocks("a")).render()
+    assert "default-src 'none'; style-src 'unsafe-inline'; img-src data:" in text
+    assert text.startswith('<!doctype html>\n<html lang="en">')
+    assert '<meta charset="utf-8">' in text
+    assert 'name="viewport"' in text
+    read = Reader(text)
+    assert {"script", "link", "img", "iframe"}.isdisjoint(tag for tag, _ in read.tags)
+    links = [found[key] for _, found in read.tags for key in ("src", "href") if key in found]
+    assert all(link and link.startswith("#") for link in links)
+    assert not re.search(r"url\((?!#)|@import", text)
+
+
+def test_headings_go_down_one_by_one_from_a_single_first() -> None:
+    inner = Section("b", [Section("c", [Paragraph("text")])])
+    made = Page("Title", [], [Section("a", [inner]), Section("d", [])], Facts([("seed", "0")]))
+    levels = re.findall(r"<h(\d)", made.render())
+    assert levels == ["1", "2", "3", "4", "2", "2"]
+
+
+def test_a_table_has_a_caption_and_heads_that_say_what_they_head() -> None:
+    table = DataTable("Wide", ("name", "mean", "word"), [("a", "1.5", "x"), ("b", "-", "2")])
+    text = page(table).render()
+    read = Reader(text)
+    assert [found["scope"] for found in read.every("th")] == ["col"] * 3 + ["row"] * 2
+    assert "<caption>Wide</caption>" in text
+    region = next(found for found in read.every("div") if found.get("class") == "scroll")
+    assert (region["role"], region["aria-label"], region["tabindex"]) == ("region", "Wide", "0")
+
+
+@pytest.mark.parametrize(
+    ("cells", "right"),
+    [
+        (["1", "-2.5", "+3"], True),
+        (["1.2 [0.8, 1.6]", "-", ""], True),
+        (["$0.01", "< 0.001", "±3", "∞", "45 %"], True),
+        (["1", "better"], False),
+        (["v1.0"], False),
+        (["-x"], False),
+    ],
+    ids=str,
+)
+def test_a_column_of_numbers_is_set_to_the_right(cells: list[str], right: bool) -> None:
+    text = page(DataTable("t", ("name", "value"), [("a", cell) for cell in cells])).render()
+    assert ('<td class="n">' in text) is right
+
+
+def test_rows_that_are_too_short_or_too_long_do_no_harm() -> None:
+    Reader(page(DataTable("t", ("a", "b"), [("1",), ("1", "2", "3"), ()])).render())
+
+
+def test_a_drawing_has_a_name_a_caption_and_its_numbers_folded() -> None:
+    text = page(FOREST).render()
+    read = Reader(text)
+    [picture] = read.every("svg")
+    assert picture["role"] == "img"
+    assert picture["aria-label"] == FOREST.alt
+    assert f"<strong>{FOREST.title}</strong>" in text
+    words = "".join(read.text)
+    assert "Data of this figure" in words
+    for name in (PLAIN, DOLLARS):
+        assert name in words
+    assert LONG not in words
+
+
+def test_the_foot_says_where_the_numbers_come_from() -> None:
+    made = Page("Title", [], [], Facts([("version", "assay 1.0"), ("seed", Code("0"))]))
+    text = made.render()
+    assert "<dt>version</dt><dd>assay 1.0</dd>" in text
+    assert text.index("</main>") < text.index("<footer>")
+
+
+def test_line_ends_stay_and_what_turns_the_writing_is_made_visible() -> None:
+    assert shown("a\n\tb<\u2066\x00") == "a\n\tb&lt;\\u2066\\x00"

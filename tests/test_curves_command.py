@@ -1,0 +1,115 @@
+"""`assay curves`, as people type it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.curves.made import METRIC, write_csv, write_run
+from tests.curves.program import Program
+
+
+@pytest.fixture
+def curves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Program:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ASSAY_DATABASE", "t.duckdb")
+    return Program(capsys, "curves")
+
+
+def test_runs_are_imported_once_listed_and_shown(curves: Program) -> None:
+    write_run(Path("base.seed1072.csv"), 1.0, subject="vit_reset")
+    write_run(Path("base.seed2043.csv"), 1.1, subject="vit_reset")
+    files = ["base.seed1072.csv", "base.seed2043.csv"]
+    first = curves("import", *files, "--series", "baseline", "--task", "terrain_2")
+    assert first.code == 0
+    assert "base.seed1072: added, 1 metrics, 21 points, seed 1072, finished" in first.out
+    assert "2 added in t.duckdb" in first.out
+    again = curves.json("import", *files, "--series", "baseline", "--task", "terrain_2")
+    assert [one["result"] for one in again["runs"]] == ["present", "present"]
+    listed = curves("list").out
+    assert "base.seed2043" in listed
+    assert "vit_reset" in listed
+    assert "100,000" in listed
+    assert curves("list", "--quiet").out.split() == ["base.seed1072", "base.seed2043"]
+    assert curves.json("list", "--series", "other")["runs"] == []
+    shown = curves("show", "base.seed1072").out
+    assert "seed: 1072" in shown
+    assert METRIC in shown
+    assert "series: baseline" in shown
+
+
+def test_what_show_prints_as_json_can_be_imported(curves: Program, tmp_path: Path) -> None:
+    write_run(Path("a.seed5.csv"), 1.0, commit="abc", config='{"lr": 0.1}')
+    curves("import", "a.seed5.csv")
+    whole = curves.json("show", "a.seed5")
+    Path("b.json").write_text(json.dumps({**whole, "id": "b"}), "utf-8")
+    assert curves("import", "b.json").code == 0
+    other = curves.json("show", "b")
+    assert other["points"] == whole["points"]
+    assert (other["seed"], other["configuration"]) == (5, {"lr": 0.1})
+    assert other["provenance"]["commit"] == "abc"
+
+
+def test_another_content_under_the_same_id_is_an_error_unless_asked_for(
+    curves: Program,
+) -> None:
+    write_run(Path("a.csv"), 1.0)
+    curves("import", "a.csv")
+    write_run(Path("a.csv"), 2.0)
+    assert "another content" in curves.error("import", "a.csv")
+    assert curves("import", "a.csv", "--prefix", "second/").code == 0
+    assert "replaced" in curves("import", "a.csv", "--replace").out
+    values = [point[METRIC] for point in curves.json("show", "a")["points"]]
+    assert max(values) > 1.5
+    assert sorted(curves("list", "--quiet").out.split()) == ["a", "second/a"]
+
+
+def test_all_files_are_imported_or_none(curves: Program) -> None:
+    write_run(Path("a.csv"), 1.0)
+    write_csv(Path("bad.csv"), {"time": [1], "x": [2]})
+    assert "no column 'step'" in curves.error("import", "a.csv", "bad.csv")
+    assert not Path("t.duckdb").exists()
+
+
+def test_points_that_are_left_out_are_told(curves: Program) -> None:
+    write_csv(Path("a.csv"), {"step": [1, 2, 3, 3], "m": [1, "nan", 3, 4]})
+    done = curves("import", "a.csv", "--status", "crashed")
+    assert "1 points are NaN or infinite" in done.err
+    assert "1 points have the step of a later one" in done.err
+    assert "crashed" in done.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["import"], "name files"),
+        (["import", "none.csv"], "No such file"),
+        (["import", "a.csv", "x/a.csv"], "same id, 'a'"),
+        (["import", "a.csv", "--status", "done"], "unknown status 'done'"),
+        (["list"], "there is no database"),
+        (["show", "none.csv"], "No such file"),
+    ],
+    ids=str,
+)
+def test_a_wrong_command_line_gets_a_sentence(
+    arguments: list[str], words: str, curves: Program
+) -> None:
+    write_run(Path("a.csv"), 1.0)
+    write_run(Path("x/a.csv"), 1.0)
+    assert words in curves.error(*arguments)
+
+
+def test_an_unknown_run_gets_a_suggestion(curves: Program) -> None:
+    write_run(Path("alpha.csv"), 1.0)
+    curves("import", "alpha.csv")
+    assert "did you mean 'alpha'?" in curves.error("show", "alfa")
+
+
+def test_names_from_files_cannot_command_the_terminal(curves: Program) -> None:
+    write_csv(Path("a.csv"), {"step": [1, 2], "\x1b[2J[red]m": [1, 2], "id": ["\x1b]0;x"] * 2})
+    for command in (["import", "a.csv"], ["list"], ["show", "a.csv"]):
+        done = curves(*command)
+        assert done.code == 0
+        assert "\x1b" not in done.out + done.err
