@@ -30,7 +30,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--list", action="store_true", help="list topics and rows, and stop")
     parser.add_argument(
-        "--no-peers", action="store_true", help="leave out Craftax and Inspect AI"
+        "--no-peers", action="store_true", help="leave out Craftax, Inspect AI and rliable"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead")
     return parser

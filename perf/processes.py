@@ -11,6 +11,7 @@ from typing import Final
 
 __all__ = [
     "INSPECT_PYTHON",
+    "ORACLES_PYTHON",
     "PEERS_PYTHON",
     "ROOT",
     "PeerFailed",
@@ -29,6 +30,10 @@ INSPECT_PYTHON: Final = Path(
     os.environ.get("ASSAY_INSPECT_PYTHON") or ROOT / ".venv-inspect" / "bin" / "python"
 )
 """The Python that has Inspect AI; `make install-peers` makes it."""
+ORACLES_PYTHON: Final = Path(
+    os.environ.get("ASSAY_ORACLES_PYTHON") or ROOT / ".venv-oracles" / "bin" / "python"
+)
+"""The Python that has rliable and AdaStop; `make install-oracles` makes it."""
 
 _SCRIPTS: Final = Path(__file__).resolve().parent / "peers"
 

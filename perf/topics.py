@@ -14,12 +14,13 @@ from . import (
     rows_service,
     rows_starts,
     rows_states,
+    rows_statistics,
     rows_steps,
     rows_store,
     rows_text,
 )
 from .measure import Row, Topic
-from .processes import INSPECT_PYTHON, PEERS_PYTHON
+from .processes import INSPECT_PYTHON, ORACLES_PYTHON, PEERS_PYTHON
 
 __all__ = ["TOPICS", "choose", "unavailable"]
 
@@ -46,6 +47,8 @@ TOPICS: Final = (
     rows_models.TOPIC,
     rows_models.AT_ONCE,
     rows_models.PACE,
+    rows_statistics.TOPIC,
+    rows_statistics.BCA,
 )
 
 
@@ -65,14 +68,20 @@ def choose(names: Sequence[str]) -> list[tuple[Topic, list[Row]]]:
 def unavailable(no_peers: bool) -> dict[str, str]:
     """The sides that cannot be measured, with the reason."""
     groups = (
-        ("Craftax", PEERS_PYTHON, rows_batches.CRAFTAX_SIDES),
-        ("Inspect AI", INSPECT_PYTHON, (*rows_runs.INSPECT_SIDES, *rows_models.INSPECT_SIDES)),
+        ("Craftax", "peers", PEERS_PYTHON, rows_batches.CRAFTAX_SIDES),
+        (
+            "Inspect AI",
+            "peers",
+            INSPECT_PYTHON,
+            (*rows_runs.INSPECT_SIDES, *rows_models.INSPECT_SIDES),
+        ),
+        ("rliable", "oracles", ORACLES_PYTHON, rows_statistics.RLIABLE_SIDES),
     )
     missing: dict[str, str] = {}
-    for name, python, sides in groups:
+    for name, environment, python, sides in groups:
         if no_peers:
             missing |= dict.fromkeys(sides, "skipped by --no-peers")
         elif not python.exists():
-            reason = f"skipped, {name} is not there: make install-peers"
+            reason = f"skipped, {name} is not there: make install-{environment}"
             missing |= dict.fromkeys(sides, reason)
     return missing

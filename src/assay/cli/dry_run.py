@@ -47,6 +47,11 @@ def _plan(prepared: "PreparedRun", estimate: "RunEstimate") -> Iterator[str]:
         f"{config.seed + config.episodes - 1}, at most {config.max_turns} turns: "
         f"at most {estimate.calls:,} model calls{' are left' if resumed else ''}"
     )
+    if config.until_decided is not None:
+        yield (
+            f"until {config.until_decided} tells each model from {config.models[0]}: these are "
+            "the most, and it stops as soon as all are decided"
+        )
 
 
 def _table(estimate: "RunEstimate") -> Iterator[str]:

@@ -128,7 +128,7 @@ def _stopped_by_signals(stop: "Stop", notice: Any) -> Iterator[None]:
 
 
 def _report(prepared: "PreparedRun", result: "RunResult", show: Show) -> None:
-    from assay.report import RunReport, as_json, summarize
+    from assay.report import RunReport, as_json, rank_models, ranking_json, summarize
     from assay.rollouts.config import BASELINES
 
     summaries = summarize(
@@ -136,6 +136,8 @@ def _report(prepared: "PreparedRun", result: "RunResult", show: Show) -> None:
         result.started,
         baselines=BASELINES,
     )
+    # Where looks decided, a test that ignores them would say another thing.
+    rankings = () if result.decisions else rank_models(result.episodes)
     if show.json:
         say_json(
             {
@@ -145,16 +147,28 @@ def _report(prepared: "PreparedRun", result: "RunResult", show: Show) -> None:
                 "resumed": result.resumed,
                 "database": str(result.database),
                 "results": None if result.results_file is None else str(result.results_file),
+                **_decisions(result),
                 **as_json(summaries),
+                "rankings": ranking_json(rankings),
             }
         )
         return
     if show.quiet:
         say(result.run_id)
         return
-    say_report(RunReport(summaries, result.run_id))
+    say_report(RunReport(summaries, result.run_id, rankings))
+    if result.decisions:
+        say("")
+    for one in result.decisions:
+        say(f"{one.sentence}.")
     for line in _next_steps(prepared, result):
         say(line)
+
+
+def _decisions(result: "RunResult") -> dict[str, Any]:
+    if not result.decisions:
+        return {}
+    return {"decisions": [one.as_json() for one in result.decisions]}
 
 
 def _next_steps(prepared: "PreparedRun", result: "RunResult") -> Iterator[str]:
@@ -169,6 +183,8 @@ def _next_steps(prepared: "PreparedRun", result: "RunResult") -> Iterator[str]:
         yield f"Unfinished. Go on:   assay run --resume {result.run_id}{say_where}"
     if not result.episodes:
         return
+    if len(result.tallies) > 1:
+        yield f"Compare in detail:   assay compare {result.run_id}{say_where}"
     yield f"See the best one:    assay traces replay best{say_where}"
     yield f"Read it:             assay traces show best{say_where}"
     yield f"Check every episode: assay traces verify {result.run_id}{say_where}"

@@ -28,6 +28,13 @@ class RunOptions:
     """The models, by name; the four built-in ones unless given."""
     episodes: Annotated[int | None, Parameter(group=_WHO)] = None
     """Episodes of each model; 10 unless given."""
+    until_decided: Annotated[
+        tuple[str, ...] | None,
+        Parameter(group=_WHO, consume_multiple=(0, 1), allow_repeating=False, negative=""),
+    ] = None
+    """Play until an outcome, achievements if none is named, tells each model from the first."""
+    min_effect: Annotated[float | None, Parameter(group=_WHO)] = None
+    """With --until-decided: the smallest difference that matters."""
     max_turns: Annotated[int | None, Parameter(group=_WHO)] = None
     """Model calls in an episode, at most; 100 unless given."""
     difficulty: Annotated[str | None, Parameter(group=_WHO)] = None

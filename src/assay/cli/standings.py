@@ -205,7 +205,8 @@ class Standings:
             case GroupStopped(group=group, stop=stop):
                 self.groups[group].stopped = stop.reason
                 return self.groups[group]
-            case GroupEnded(group=group):
+            case GroupEnded(group=group, tally=tally):
                 self.groups[group].ended_at = now
+                self.groups[group].planned -= tally.unneeded
                 return self.groups[group]
         return None

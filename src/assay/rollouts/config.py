@@ -21,6 +21,7 @@ from assay.errors import UsageError
 from assay.rollouts.config_file import Given, read_config_file
 from assay.rollouts.kinds import file_text
 from assay.rollouts.settings import SETTINGS
+from assay.stats.sequential import FEWEST_PAIRS
 from assay.traces.location import DATABASE_VARIABLE, DEFAULT_DATABASE
 
 __all__ = [
@@ -46,6 +47,8 @@ _IDENTITY: Final = (
     "models",
     "name",
     "episodes",
+    "until_decided",
+    "min_effect",
     "max_turns",
     "difficulty",
     "seed",
@@ -68,7 +71,11 @@ class RunConfig:
     name: str | None = None
     """The series that every model of the run belongs to; None: each has its own."""
     episodes: int = 10
-    """Episodes of each model."""
+    """Episodes of each model; with `until_decided`, at most."""
+    until_decided: str | None = None
+    """Play until this outcome tells each model from the first; None: play all episodes."""
+    min_effect: float | None = None
+    """The smallest difference that matters; None: any does."""
     max_turns: int = 100
     """Model calls in an episode, at most."""
     difficulty: Difficulty = DIFFICULTIES["easy"]
@@ -127,6 +134,8 @@ class RunConfig:
                 object.__setattr__(self, name, SETTINGS[name].read(value, name))
         hashes = tuple(content_hash(file_text(path).encode()) for path in self.hooks)
         object.__setattr__(self, "hook_hashes", hashes)
+        if self.until_decided is not None:
+            _check_comparable(self)
         if self.seed + self.episodes - 1 > 2**31 - 1:
             raise UsageError(
                 f"seed {self.seed} leaves no room for {self.episodes} episodes; "
@@ -209,6 +218,19 @@ def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def _check_comparable(config: "RunConfig") -> None:
+    if len(config.models) < 2:
+        raise UsageError(
+            f"--until-decided compares models, and {config.models[0]!r} is the only one; give "
+            "--models two names or more, the baseline first"
+        )
+    if config.episodes < FEWEST_PAIRS:
+        raise UsageError(
+            f"--until-decided looks for the first time after {FEWEST_PAIRS} worlds, and "
+            f"--episodes allows {config.episodes}; allow more, 30 is a good number"
+        )
+
+
 def _own_settings() -> Iterator[str]:
     return (one.name for one in fields(RunConfig) if one.name in SETTINGS)
 
@@ -270,7 +292,19 @@ def _check_key(from_file: dict[str, Given]) -> list[str]:
 
 def _useless(config: RunConfig) -> Iterator[str]:
     """Warn of what was chosen and does nothing."""
+    if config.min_effect is not None and config.until_decided is None:
+        yield (
+            f"min_effect = {config.min_effect:g} has no effect: all episodes are played; "
+            "--until-decided stops earlier"
+        )
     most = config.max_concurrent_models
+    if config.until_decided is not None:
+        if config.concurrent_models:
+            yield (
+                "concurrent_models has no effect: with --until-decided all models play the "
+                "same worlds side by side; --max-concurrent-episodes limits how many are open"
+            )
+        return
     if most != RunConfig().max_concurrent_models and not config.concurrent_models:
         yield (
             f"max_concurrent_models = {most} has no effect: models play one after the other; "

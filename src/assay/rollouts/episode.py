@@ -271,13 +271,14 @@ class Episode:
         self, state: TrialState, reason: str, error: Exception | None = None
     ) -> EpisodeEnd:
         tally = self._tally
+        outcomes = tally.outcomes(self._seconds) if error is None else {}
         self._journal.append_end(
             EndRecord(
                 at=time.time(),
                 state=state,
                 stop_reason=reason,
                 duration_s=self._seconds,
-                outcomes=tally.outcomes(self._seconds) if error is None else {},
+                outcomes=outcomes,
                 error=None
                 if error is None
                 else ErrorRecord(
@@ -297,6 +298,7 @@ class Episode:
             tokens=tally.tokens,
             cost_usd=tally.cost_usd,
             stop_reason=reason,
+            outcomes=outcomes,
         )
 
 

@@ -16,6 +16,7 @@ from assay.models.registry import Price
 from assay.types import Usage
 
 from .config import RunConfig
+from .looks import AHEAD
 from .remaining import Remaining
 from .sample import Sample
 
@@ -163,6 +164,8 @@ def estimate_run(
         _model(config, quote, quotes, sample, left[quote.model], latency_s) for quote in quotes
     )
     lanes = config.max_concurrent_models if config.concurrent_models else 1
+    if config.until_decided is not None:
+        lanes = len(quotes)
     return RunEstimate(
         models=models,
         seconds=_in_lanes([one.seconds for one in models], lanes),
@@ -226,6 +229,8 @@ def _at_once(config: RunConfig, quote: Quote, quotes: Sequence[Quote], episodes:
     if quote.in_process:
         return 1
     groups = min(config.max_concurrent_models, len(quotes)) if config.concurrent_models else 1
+    if config.until_decided is not None:
+        groups, episodes = len(quotes), min(episodes, AHEAD)
     most = min(episodes, config.max_concurrent_episodes // groups)
     if config.max_connections is not None:
         # Models of one provider share its connections while they play together.

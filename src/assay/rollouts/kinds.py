@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
+from assay._util.names import unknown_name
 from assay._util.secret import Secret
 from assay.crafter import DIFFICULTIES, Difficulty
 from assay.crafter.difficulty import resolve_difficulty
 from assay.errors import UsageError
+from assay.metrics.tally import OUTCOMES
 
 __all__ = [
     "Address",
@@ -28,6 +30,7 @@ __all__ = [
     "Location",
     "Names",
     "OptionalLocation",
+    "Outcome",
     "Rates",
     "Real",
     "Whole",
@@ -36,6 +39,7 @@ __all__ = [
 ]
 
 LONGEST_NAME = 200
+DEFAULT_OUTCOME = "achievements"
 
 
 class Kind(Protocol):
@@ -187,6 +191,28 @@ class OptionalLocation:
     def read(self, value: Any) -> Path | None:
         """The path, with a leading ~ resolved."""
         return None if value == "" else Location().read(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One of the numbers that an episode earns; true alone stands for achievements."""
+
+    allowed: str = "the name of an outcome, such as achievements or reward"
+
+    def read(self, value: Any) -> str | None:
+        """The name; an option without a value is an empty list."""
+        if isinstance(value, (list, tuple)):
+            value = value[0] if len(value) == 1 else True if not value else None
+        if value is True:
+            return DEFAULT_OUTCOME
+        if value is False or value == "":
+            return None
+        if not isinstance(value, str):
+            raise ValueError
+        if value not in OUTCOMES:
+            short = [name for name in OUTCOMES if "/" in value or "/" not in name]
+            raise UsageError(unknown_name("outcome", value, short))
+        return value
 
 
 @dataclass(frozen=True, slots=True)

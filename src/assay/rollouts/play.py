@@ -10,6 +10,7 @@ from assay.errors import BudgetSpent
 from assay.metrics import Hook
 from assay.service.client import WorldClient
 from assay.trials import (
+    Admission,
     AsyncioExecutor,
     Context,
     Event,
@@ -46,6 +47,7 @@ async def play_all(
     limits: Limits,
     retries: Retries,
     done: Callable[[str], bool] = lambda _: False,
+    admit: Callable[[Trial[EpisodeSpec]], Admission] = lambda _: Admission.NOW,
     out_of_budget: Callable[[BudgetSpent], None] = lambda _: None,
     listen: Callable[[Event], None] = lambda _: None,
     stop: Stop | None = None,
@@ -63,6 +65,7 @@ async def play_all(
         limits: How many are open at once.
         retries: How infrastructure errors are tried again.
         done: Which sessions need not be played, by their ids.
+        admit: Which episodes may start, and which never.
         out_of_budget: What to do when a call does not fit into the budget; such an episode
             waits for the next attempt.
         listen: Who hears of progress.
@@ -101,6 +104,7 @@ async def play_all(
         listen=hear,
         stop=stop,
         done=done,
+        admit=admit,
     )
 
 

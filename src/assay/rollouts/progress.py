@@ -5,7 +5,8 @@ is stored from them. `TurnProgress` counts from the start of the episode, so a l
 misses some of them loses nothing.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 __all__ = ["EpisodeEnd", "TurnProgress"]
 
@@ -47,3 +48,5 @@ class EpisodeEnd:
     cost_usd: float | None
     """None if the price of a call is not known."""
     stop_reason: str
+    outcomes: Mapping[str, float] = field(default_factory=dict)
+    """What it earned, by metric; as stored."""

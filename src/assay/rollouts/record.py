@@ -66,7 +66,10 @@ def _series(config: RunConfig, model: str) -> str:
 
 def _fingerprint(config: RunConfig, model: str) -> str:
     """Who plays and how; which worlds, and how many of them, make no other version."""
-    sample = ("models", "name", "episodes", "seed", "baselines", "hook_hashes")
+    sample = (
+        *("models", "name", "episodes", "seed", "baselines", "hook_hashes"),
+        *("until_decided", "min_effect"),
+    )
     made_of: dict[str, Any] = {
         name: value for name, value in config.identity().items() if name not in sample
     }

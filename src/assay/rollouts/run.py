@@ -10,24 +10,26 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from assay._util.loops import run_apart
-from assay.errors import BudgetSpent, JournalError, StoreBusy, StoreError, UsageError
+from assay.errors import BudgetSpent, StoreBusy, StoreError, UsageError
 from assay.metrics import Hook
 from assay.service.client import WorldClient
 from assay.traces.folder import RunFolder
 from assay.traces.ingest import ensure_run, finish_run, store_limits
 from assay.traces.intake import JournalDamaged, StoringFailed, WriterEvent
-from assay.traces.journal import read_journal, set_aside
 from assay.traces.load import load_outcomes, load_stored_run
-from assay.traces.queries import EpisodeRow, committed_sessions, episodes
+from assay.traces.looks import LookRecord, store_looks
+from assay.traces.queries import EpisodeRow, episodes
 from assay.traces.records import LimitRecord
 from assay.traces.results import results_name, write_results
 from assay.traces.schema import RunStatus
 from assay.traces.store import Store
 from assay.traces.trace_folder import check_trace_folder, write_trace_folder
 from assay.traces.writer import Writer
-from assay.trials import Event, GroupTally, Limits, Retries, Stop
-from assay.types import ChatModel, TrialState
+from assay.trials import Admission, Event, GroupTally, Limits, Retries, Stop
+from assay.types import ChatModel
 
+from .catch_up import Left, catch_up
+from .looks import CandidateResult, Lookout
 from .play import play_all
 from .prepare import PreparedRun
 from .record import episode_settings, make_plan
@@ -52,6 +54,10 @@ class RunResult:
     """Every episode that is stored, in model, episode order."""
     results_file: Path | None
     """Where the numbers are, as a file; None if the run was interrupted."""
+    decisions: tuple[CandidateResult, ...] = ()
+    """What the looks at each candidate came to, if it was to go on until that is decided."""
+    looks: tuple[LookRecord, ...] = ()
+    """Those looks one by one, as stored."""
     stopped_by: str | None = None
     """What stopped it, if it was not the user: the budget."""
 
@@ -107,13 +113,15 @@ def execute(
         writer = Writer(store, on_event=lambda event: _tell(event, notice))
         writer.start()
         try:
-            done = _catch_up(prepared, folder, store, writer, notice)
+            left = catch_up(prepared, folder, store, writer, notice)
+            lookout = _lookout(prepared, left)
             tallies = run_apart(
                 lambda: _play(
                     prepared,
                     folder,
                     writer,
-                    done=done,
+                    done=set(left.earned),
+                    lookout=lookout,
                     models=models,
                     make_worlds=make_worlds,
                     hooks=hooks,
@@ -124,7 +132,7 @@ def execute(
                 )
             )
             writer.drain()
-            result = _conclude(prepared, folder, store, tallies, stop, limits_seen())
+            result = _conclude(prepared, folder, store, tallies, stop, limits_seen(), lookout)
             return replace(result, stopped_by=trouble[0] if trouble else None)
         except StoreBusy:
             if not stop.forced:
@@ -162,37 +170,11 @@ def _check_outputs(prepared: PreparedRun) -> None:
         ) from error
 
 
-def _catch_up(
-    prepared: PreparedRun,
-    folder: RunFolder,
-    store: Store,
-    writer: Writer,
-    notice: Callable[[str], None],
-) -> set[str]:
-    """Hand on journals that have an end, and say which sessions need not be played."""
-    done = set()
-    for path in folder.journals():
-        try:
-            session = read_journal(path)
-        except JournalError as error:
-            kept = set_aside(path)
-            notice(f"{error}; it is kept as {kept.name}, and the episode is played anew")
-            continue
-        if session.end is not None and session.end.state is not TrialState.INFRASTRUCTURE:
-            writer.submit(folder.record, path)
-            done.add(session.header.session_id)
-    # A new run has stored nothing yet, so it need not wait for who holds the database.
-    look = store if prepared.resumed is not None else Store(store.path, patience=0)
-    stored: dict[str, TrialState] = {}
-    try:
-        with look.reading() as connection:
-            stored = committed_sessions(connection, folder.record.id)
-    except StoreBusy:
-        if prepared.resumed is not None:
-            raise
-    return done | {
-        name for name, state in stored.items() if state is not TrialState.INFRASTRUCTURE
-    }
+def _lookout(prepared: PreparedRun, left: Left) -> Lookout | None:
+    config = prepared.config
+    if config.until_decided is None:
+        return None
+    return Lookout(config, prepared.record.id, known=left.earned, begun=left.begun)
 
 
 def _left(prepared: PreparedRun) -> RunResult:
@@ -215,6 +197,7 @@ async def _play(
     writer: Writer,
     *,
     done: set[str],
+    lookout: Lookout | None,
     models: Mapping[str, ChatModel],
     make_worlds: Callable[[], WorldClient],
     hooks: Sequence[type[Hook]],
@@ -224,14 +207,23 @@ async def _play(
     out_of_budget: Callable[[BudgetSpent], None],
 ) -> dict[str, GroupTally]:
     config = prepared.config
+    plan = make_plan(config, prepared.record.id)
+    at_once = config.max_concurrent_models if config.concurrent_models else 1
     limits = Limits(
         max_open=config.max_concurrent_episodes,
-        max_groups=config.max_concurrent_models if config.concurrent_models else 1,
+        # Side by side: who is ahead waits for the others.
+        max_groups=at_once if lookout is None else len(plan.groups),
     )
+
+    def hear(event: Event) -> None:
+        if lookout is not None:
+            lookout.hear(event)
+        listen(event)
+
     try:
         async with make_worlds() as worlds:
             return await play_all(
-                make_plan(config, prepared.record.id),
+                plan,
                 episode_settings(config),
                 models=models,
                 worlds=worlds,
@@ -241,8 +233,9 @@ async def _play(
                 limits=limits,
                 retries=retries,
                 done=done.__contains__,
+                admit=lookout.admit if lookout else lambda _: Admission.NOW,
                 out_of_budget=out_of_budget,
-                listen=listen,
+                listen=hear,
                 stop=stop,
             )
     finally:
@@ -257,6 +250,7 @@ def _conclude(
     tallies: Mapping[str, GroupTally],
     stop: Stop,
     limits_seen: Iterable[LimitRecord],
+    lookout: Lookout | None,
 ) -> RunResult:
     config, run_id = prepared.config, prepared.record.id
     complete = not folder.journals() and all(
@@ -266,10 +260,12 @@ def _conclude(
     interrupted = stop.asked and not complete
     status = RunStatus.FINISHED if complete else RunStatus.INCOMPLETE
     now = time.time()
+    looks = lookout.records() if lookout else []
     with store.writing() as connection:
         ensure_run(connection, prepared.record)
         finish_run(connection, run_id, status, at=now)
         store_limits(connection, run_id, limits_seen)
+        store_looks(connection, run_id, looks)
         rows = episodes(connection, run_id=run_id)
     name = None
     if not interrupted:
@@ -298,4 +294,6 @@ def _conclude(
         tallies=tallies,
         episodes=tuple(rows),
         results_file=None if name is None else config.traces_dir / name,
+        decisions=lookout.comparisons() if lookout else (),
+        looks=tuple(looks),
     )

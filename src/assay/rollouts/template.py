@@ -29,6 +29,12 @@ _HEAD: Final = """\
 [experiment]
 # Episodes of each model: from 1 to 1000000.
 #episodes = 10
+# Play until an outcome, such as "achievements", tells each model from the first one, and at
+# most so many episodes; false plays all of them. See docs/evaluate.md.
+#until_decided = false
+# The smallest difference in it that matters: models that differ by less are decided too.
+# 0 means that any matters.
+#min_effect = 0
 # Model calls in an episode, at most: from 1 to 1000000.
 #max_turns = 100
 # The rules of the worlds: classic, easy, medium or hard; or see [difficulty].

@@ -19,13 +19,14 @@ from .events import (
 )
 from .executor import AsyncioExecutor, Body, Context, Executor
 from .limits import Limits, Retries
-from .plan import Group, Plan, Trial
+from .plan import Admission, Group, Plan, Trial
 from .run import run_trials
 from .stop import Stop
 from .tally import GroupTally
 from .verdict import GroupStop, Interrupted, TrialError, Verdict, classify, trial_error
 
 __all__ = [
+    "Admission",
     "AsyncioExecutor",
     "Body",
     "Context",

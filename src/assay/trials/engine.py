@@ -29,7 +29,7 @@ from .events import (
 from .executor import Context, Executor
 from .limits import Limits, Retries
 from .line import Attempt, Line
-from .plan import Group, Plan, Trial
+from .plan import Admission, Group, Plan, Trial
 from .stop import Stop
 from .tally import GroupTally
 from .verdict import GroupStop, Interrupted, Verdict
@@ -43,7 +43,7 @@ Sleep: TypeAlias = Callable[[float], Coroutine[Any, Any, None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(Generic[P]):
     """What the engine goes by; see `run_trials`."""
 
     limits: Limits
@@ -51,6 +51,7 @@ class Rules:
     classify: Callable[[Exception], Verdict | GroupStop]
     sleep: Sleep
     done: Callable[[str], bool]
+    admit: Callable[[Trial[P]], Admission]
 
 
 class Engine(Generic[P]):
@@ -60,7 +61,7 @@ class Engine(Generic[P]):
         self,
         plan: Plan[P],
         executor: Executor[P],
-        rules: Rules,
+        rules: Rules[P],
         listen: Callable[[Event], None],
         stop: Stop,
     ) -> None:
@@ -109,6 +110,9 @@ class Engine(Generic[P]):
             self._forced = True
             self._cancel_all()
         self._fill()
+        if not self._can_change():
+            for line in self._lines:
+                self._close(line)
         while over := [line for line in self._lines if line.over]:
             for line in over:
                 self._lines.remove(line)
@@ -132,12 +136,21 @@ class Engine(Generic[P]):
             line = min(ready, key=lambda one: (one.open, one.started))
             self._start(line, line.take())
 
+    def _can_change(self) -> bool:
+        """Whether anything is going on that could admit a trial that waits for it."""
+        return bool(self._open) or any(line.rests or line.ready for line in self._lines)
+
     def _has_place(self) -> bool:
         taken = len(self._open) + self._held
         return taken < self._rules.limits.max_open and not self._stop.asked
 
     def _line(self, group: Group[P]) -> Line[P]:
-        return Line(group, self._rules.done, lambda trial: self._tell(TrialSkipped(trial)))
+        return Line(
+            group,
+            self._rules.done,
+            lambda trial: self._tell(TrialSkipped(trial)),
+            self._rules.admit,
+        )
 
     def _start(self, line: Line[P], attempt: Attempt[P]) -> None:
         self._starts += 1

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 from assay.types import TrialState
 
-from .plan import Group, Trial
+from .plan import Admission, Group, Trial
 from .tally import GroupTally
 from .verdict import GroupStop
 
@@ -47,6 +47,7 @@ class Line(Generic[P]):
         group: Group[P],
         done: Callable[[str], bool],
         skipped: Callable[[Trial[P]], None],
+        admit: Callable[[Trial[P]], Admission],
     ) -> None:
         self.name = group.name
         self.open = 0
@@ -63,6 +64,7 @@ class Line(Generic[P]):
         self._group = group
         self._done = done
         self._skipped = skipped
+        self._admit = admit
         self._index = 0
         self._next: Trial[P] | None = None
         self._counts: Counter[str] = Counter()
@@ -70,12 +72,15 @@ class Line(Generic[P]):
     @property
     def ready(self) -> bool:
         """Whether there is something to start."""
-        return bool(self.due) or self._peek() is not None
+        if self.due:
+            return True
+        trial = self._peek()
+        return trial is not None and self._admit(trial) is Admission.NOW
 
     @property
     def over(self) -> bool:
         """Whether nothing is open, waits or will start."""
-        return not (self.open or self.rests or self.ready)
+        return not (self.open or self.rests or self.due) and self._peek() is None
 
     def take(self) -> Attempt[P]:
         """What starts next: another attempt before a first one."""
@@ -107,13 +112,18 @@ class Line(Generic[P]):
         return GroupTally(planned=self._group.size, stop=self.stop, **self._counts)
 
     def _peek(self) -> Trial[P] | None:
-        """The next trial that is not done; made here, and kept until it is taken."""
+        """The next trial that is not done and may be needed; kept until it is taken."""
+        if self._next is not None and self._admit(self._next) is Admission.NEVER:
+            self._next = None
+            self.count("unneeded")
         while self._next is None and self._index < self._group.size:
             trial = self._group.make(self._index)
             self._index += 1
             if self._done(trial.id):
                 self.count("skipped")
                 self._skipped(trial)
+            elif self._admit(trial) is Admission.NEVER:
+                self.count("unneeded")
             else:
                 self._next = trial
         return self._next

@@ -5,13 +5,24 @@ A plan of any length costs the same memory: it holds how to make a trial, not th
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Generic, TypeVar
 
 from assay.errors import UsageError
 
-__all__ = ["Group", "Plan", "Trial"]
+__all__ = ["Admission", "Group", "Plan", "Trial"]
 
 P_co = TypeVar("P_co", covariant=True)
+
+
+class Admission(StrEnum):
+    """Whether a trial whose turn has come may start."""
+
+    NOW = "now"
+    LATER = "later"
+    """Once some other trial has ended; asked again then."""
+    NEVER = "never"
+    """It is not needed any more."""
 
 
 @dataclass(frozen=True, slots=True)

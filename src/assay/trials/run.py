@@ -8,7 +8,7 @@ from .engine import Engine, Rules, Sleep
 from .events import Event
 from .executor import Executor
 from .limits import Limits, Retries
-from .plan import Plan
+from .plan import Admission, Plan, Trial
 from .stop import Stop
 from .tally import GroupTally
 from .verdict import GroupStop, Verdict
@@ -33,6 +33,7 @@ async def run_trials(
     done: Callable[[str], bool] = lambda _: False,
     classify: Callable[[Exception], Verdict | GroupStop] = classify_error,
     sleep: Sleep = asyncio.sleep,
+    admit: Callable[[Trial[P]], Admission] = lambda _: Admission.NOW,
 ) -> dict[str, GroupTally]:
     """Work off a plan and count, for each group, how its trials ended.
 
@@ -47,6 +48,9 @@ async def run_trials(
         done: Whether the trial with this id needs no more work.
         classify: Sorts what the executor raises. Never sees Interrupted or a cancellation.
         sleep: Waits for so many seconds between attempts.
+        admit: Whether a trial whose turn has come may start; asked again whenever a trial
+            has ended. Those that wait for others while nothing goes on are not started. Who
+            makes trials of one group wait for those of another opens both at once.
     """
-    rules = Rules(limits, retries, classify, sleep, done)
+    rules = Rules(limits, retries, classify, sleep, done, admit)
     return await Engine(plan, executor, rules, listen, stop or Stop()).run()

@@ -11,7 +11,7 @@ __all__ = ["GroupTally"]
 class GroupTally:
     """The trials of one group, counted.
 
-    planned = skipped + started + not_started, and
+    planned = skipped + started + not_started + unneeded, and
     started = results + failures + infrastructure + interrupted once the run is over.
     """
 
@@ -21,6 +21,8 @@ class GroupTally:
     started: int = 0
     not_started: int = 0
     """Because the run or the group was stopped."""
+    unneeded: int = 0
+    """Never admitted: what they would have told was known without them."""
     results: int = 0
     failures: int = 0
     infrastructure: int = 0

@@ -1,0 +1,1 @@
+"""Scripts that ask other packages, in an environment of their own, for the same numbers."""

@@ -1,0 +1,462 @@
+"""Runs that go on until their models are decided: looks, who plays, and what is stored."""
+
+import json
+import random
+from collections.abc import Sequence
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from dataclasses import asdict, replace
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay import api
+from assay.cli import main
+from assay.errors import ModelUnavailable, UsageError
+from assay.metrics import DEFAULT_HOOKS
+from assay.rollouts import PreparedRun, RunConfig, RunResult, execute, prepare_run
+from assay.rollouts.looks import Lookout
+from assay.rollouts.progress import EpisodeEnd
+from assay.rollouts.record import make_plan
+from assay.service.client import LocalClient
+from assay.stats.sequential import Decision, Design, looks
+from assay.traces.load import load_outcomes
+from assay.traces.looks import LookRecord, load_looks
+from assay.traces.store import Store
+from assay.trials import Admission, Retries, Stop, Trial, TrialEnded, Verdict
+from assay.types import ChatModel, TrialState
+from tests.runs.programs import Program, run_arguments
+from tests.runs.tables import contents, rows
+
+from .players import CountingModel
+
+pytestmark = pytest.mark.usefixtures("compiled_engine")
+
+MODELS = ("base", "good", "same")
+CONFIG = RunConfig(models=MODELS, episodes=20, until_decided="reward", min_effect=2.0)
+
+
+def ended(trial: Trial[Any], value: float | None) -> TrialEnded:
+    """How an episode ended: with a number, or as a failure."""
+    if value is None:
+        return TrialEnded(trial, 1, Verdict(TrialState.FAILURE, "refused"))
+    end = EpisodeEnd(
+        achievements=0,
+        reward=value,
+        steps=1,
+        turns=1,
+        invalid_rate=0.0,
+        tokens=0,
+        cost_usd=None,
+        stop_reason="died",
+        outcomes={"reward": value},
+    )
+    return TrialEnded(trial, 1, Verdict(TrialState.RESULT, "died", value=end))
+
+
+def reward(model: str, world: int) -> float:
+    chance = random.Random(f"{model} {world}")
+    return {"base": 0.0, "good": 9.0, "same": 0.0}[model] + chance.gauss(0, 1)
+
+
+def all_trials(config: RunConfig = CONFIG) -> list[Trial[Any]]:
+    return [trial for group in make_plan(config, "run").groups for trial in group]
+
+
+def found(lookout: Lookout) -> list[tuple[Any, ...]]:
+    return [
+        (look.experiment_id, look.look, look.pairs, look.estimate, look.low, look.decision)
+        for look in lookout.records()
+    ]
+
+
+def test_looks_do_not_depend_on_the_order_in_which_episodes_end() -> None:
+    seen = []
+    for seed in range(3):
+        trials = all_trials()
+        random.Random(seed).shuffle(trials)
+        lookout = Lookout(CONFIG, "run", known={})
+        for trial in trials:
+            if trial.group in MODELS:
+                lookout.hear(ended(trial, reward(trial.group, trial.index)))
+        seen.append(found(lookout))
+    assert repr(seen[0]) == repr(seen[1]) == repr(seen[2])
+    decisions = {one.model: one.decision for one in lookout.comparisons()}
+    assert decisions == {"good": Decision.BETTER, "same": Decision.NO_DIFFERENCE}
+
+
+def test_what_is_known_from_before_gives_the_same_looks_as_hearing_of_it() -> None:
+    heard = Lookout(CONFIG, "run", known={})
+    known = {}
+    for trial in all_trials():
+        if trial.group in MODELS:
+            known[trial.id] = reward(trial.group, trial.index)
+            heard.hear(ended(trial, known[trial.id]))
+    assert repr(found(Lookout(CONFIG, "run", known=known))) == repr(found(heard))
+
+
+def test_looks_are_those_of_the_statistics() -> None:
+    lookout = Lookout(CONFIG, "run", known={})
+    for trial in all_trials():
+        if trial.group in MODELS:
+            lookout.hear(ended(trial, reward(trial.group, trial.index)))
+    differences = [reward("good", world) - reward("base", world) for world in range(20)]
+    design = Design(most=20, comparisons=2, min_effect=2.0)
+    records = [one for one in lookout.records() if one.design["comparisons"] == 2]
+    expected = looks(differences, design)
+    assert [(one.pairs, one.decision) for one in records[: len(expected)]] == [
+        (one.pairs, one.decision) for one in expected
+    ]
+    assert Design.of(records[0].design) == design
+
+
+def test_a_pair_with_a_failure_is_left_out_and_counted() -> None:
+    config = RunConfig(models=("base", "good"), episodes=8, until_decided="reward")
+    lookout = Lookout(config, "run", known={})
+    for trial in all_trials(config):
+        failed = (trial.group, trial.index) in {("good", 1), ("base", 1), ("base", 2)}
+        if trial.group in MODELS:
+            value = 0.5 * (-1) ** trial.index if trial.group == "good" else 0.0
+            lookout.hear(ended(trial, None if failed else value))
+    (one,) = lookout.comparisons()
+    assert (one.decision, one.pairs, one.left_out) == (Decision.UNDECIDED, 6, 2)
+    assert [(look.pairs, look.decision) for look in lookout.records()] == [
+        (5, None),
+        (6, "undecided"),
+    ]
+    assert "2 left out" in one.sentence
+
+
+def test_a_pair_that_infrastructure_broke_is_waited_for() -> None:
+    config = RunConfig(models=("base", "good"), episodes=9, until_decided="reward")
+    trials = [one for one in all_trials(config) if one.group in MODELS]
+    lookout = Lookout(config, "run", known={})
+    for trial in trials:
+        if (trial.group, trial.index) == ("base", 2):
+            lost = Verdict(TrialState.INFRASTRUCTURE, "ModelUnavailable")
+            lookout.hear(TrialEnded(trial, 5, lost))
+        else:
+            lookout.hear(ended(trial, reward(trial.group, trial.index)))
+    (one,) = lookout.comparisons()
+    assert (one.decision, one.pairs, one.looks) == (None, 2, 0)
+    assert "not decided yet" in one.sentence
+
+
+def test_who_is_ahead_waits_and_who_is_decided_stops() -> None:
+    lookout = Lookout(CONFIG, "run", known={})
+    trials = {(one.group, one.index): one for one in all_trials()}
+
+    def admitted(model: str, world: int) -> Admission:
+        return lookout.admit(trials[model, world])
+
+    for model in MODELS:
+        assert (admitted(model, 4), admitted(model, 5)) == (Admission.NOW, Admission.LATER)
+    assert admitted("builtin/noop", 0) is Admission.LATER
+    world = 0
+    while lookout.comparisons()[0].decision is None:
+        for model in MODELS:
+            lookout.hear(ended(trials[model, world], reward(model, world)))
+        world += 1
+    assert admitted("good", world) is Admission.NEVER
+    assert admitted("same", world) is admitted("base", world) is Admission.NOW
+    assert admitted("builtin/noop", world - 1) is Admission.NOW
+    assert admitted("builtin/noop", world) is Admission.LATER
+    while lookout.comparisons()[1].decision is None:
+        for model in ("base", "same"):
+            lookout.hear(ended(trials[model, world], reward(model, world)))
+        world += 1
+    assert {admitted(model, world) for model in MODELS} == {Admission.NEVER}
+    assert admitted("builtin/noop", world - 1) is Admission.NOW
+    assert admitted("builtin/noop", world) is Admission.NEVER
+
+
+def test_an_episode_that_has_a_journal_is_played_to_its_end() -> None:
+    known = {one.id: reward(one.group, one.index) for one in all_trials()[:60]}
+    begun = next(one for one in all_trials() if (one.group, one.index) == ("good", 19))
+    lookout = Lookout(CONFIG, "run", known=known, begun=[begun.id])
+    assert lookout.admit(begun) is Admission.NOW
+
+
+@pytest.mark.parametrize(
+    ("metric", "decision"), [("tokens", Decision.WORSE), ("steps", Decision.BETTER)]
+)
+def test_more_is_worse_of_what_is_spent(metric: str, decision: Decision) -> None:
+    config = RunConfig(models=("base", "good"), episodes=8, until_decided=metric)
+    known = {one.id: reward(one.group, one.index) for one in all_trials(config)[:16]}
+    (one,) = Lookout(config, "run", known=known).comparisons()
+    assert one.decision is decision
+
+
+# Real runs.
+
+SMALL: dict[str, Any] = {"episodes": 12, "max_turns": 8, "until_decided": True}
+PLAYERS = ["builtin/noop", "builtin/forager"]
+
+
+def prepared(folder: Path, **more: Any) -> PreparedRun:
+    settings = {
+        **SMALL,
+        "models": PLAYERS,
+        "database": folder / "traces.duckdb",
+        "traces_dir": folder / "traces",
+        "save_traces": False,
+        **more,
+    }
+    return prepare_run(settings, run_id="until")
+
+
+def play(
+    run: PreparedRun, models: dict[str, ChatModel] | None = None, **more: Any
+) -> RunResult:
+    names = [one.model for one in run.record.experiments]
+    return execute(
+        run,
+        models={name: (models or {}).get(name) or CountingModel(name) for name in names},
+        make_worlds=LocalClient,
+        hooks=DEFAULT_HOOKS,
+        retries=Retries(attempts=1),
+        **more,
+    )
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
+    """A run that nobody disturbed."""
+    return play(prepared(tmp_path_factory.mktemp("whole")))
+
+
+def test_a_run_stops_when_it_is_decided_and_stores_its_looks(whole: RunResult) -> None:
+    result = whole
+    (one,) = result.decisions
+    assert one.decision is Decision.BETTER
+    assert 5 <= one.pairs < 12
+    assert (result.status, result.interrupted) == ("finished", False)
+    # noop is the baseline here; random plays beside, in the worlds that were looked at.
+    assert result.tallies["builtin/random"].results == one.pairs
+    played = {name: tally.results for name, tally in result.tallies.items()}
+    assert one.pairs <= played["builtin/forager"] <= one.pairs + 5
+    assert all(tally.not_started == 0 for tally in result.tallies.values())
+    assert result.tallies["builtin/forager"].unneeded == 12 - played["builtin/forager"]
+    with Store(result.database).reading() as connection:
+        assert _told(load_looks(connection, "until")) == _told(result.looks)
+        ids = [row.session_id for row in result.episodes]
+        earned = load_outcomes(connection, ids)
+    by_model: dict[str, list[float]] = {}
+    for row in result.episodes:
+        by_model.setdefault(row.model, []).append(earned[row.session_id]["achievements"])
+    differences = [
+        after - before
+        for before, after in zip(*(by_model[name] for name in PLAYERS), strict=False)
+    ]
+    again = looks(differences, one.design)
+    assert [(look.pairs, look.decision) for look in again] == [
+        (look.pairs, look.decision) for look in result.looks
+    ]
+
+
+def _told(looks: Sequence[LookRecord]) -> list[str]:
+    """Looks without their times, which are stored as whole microseconds; NaN equals NaN."""
+    plain = (asdict(replace(look, looked_at=0.0)) for look in looks)
+    return [json.dumps(one, sort_keys=True) for one in plain]
+
+
+def test_a_run_that_was_stopped_goes_on_to_the_same_looks(
+    tmp_path: Path, whole: RunResult
+) -> None:
+    stop = Stop()
+    ends = 0
+
+    def listen(event: object) -> None:
+        nonlocal ends
+        ends += isinstance(event, TrialEnded)
+        if ends == 3:
+            stop.ask()
+
+    few = {"max_concurrent_episodes": 2}
+    first = play(prepared(tmp_path, **few), listen=listen, stop=stop)
+    assert first.interrupted
+    assert first.decisions[0].decision is None
+    second = play(prepared(tmp_path))
+    assert (second.resumed, second.status) == (True, "finished")
+    tables = [contents(one.database)["looks"] for one in (whole, second)]
+    assert tables[0] == tables[1] != []
+    assert second.decisions == whole.decisions
+
+
+@pytest.mark.extras
+def test_a_lost_connection_holds_the_looks_back_until_a_resume(tmp_path: Path) -> None:
+    def lost(call: int) -> None:
+        if call == 1:
+            raise ModelUnavailable("gone")
+
+    first = play(
+        prepared(tmp_path), {"builtin/forager": CountingModel("builtin/forager", trouble=lost)}
+    )
+    assert first.status == "incomplete"
+    assert not first.interrupted
+    assert (first.decisions[0].decision, first.decisions[0].looks) == (None, 0)
+    # Nobody played on blindly.
+    assert first.tallies["builtin/noop"].results <= 5
+    second = play(prepared(tmp_path))
+    assert second.status == "finished"
+    assert second.decisions[0].decision is Decision.BETTER
+
+
+@pytest.mark.extras
+def test_undecided_models_play_all_worlds(tmp_path: Path) -> None:
+    class Twin(CountingModel):
+        """Plays as noop does, under another name."""
+
+        def __init__(self) -> None:
+            super().__init__("builtin/noop")
+            self.name = "twin"
+
+    run = prepared(tmp_path, models=["builtin/noop", "twin"], episodes=6, baselines=False)
+    result = play(run, {"twin": Twin()})
+    (one,) = result.decisions
+    assert (one.decision, one.pairs) == (Decision.UNDECIDED, 6)
+    assert result.status == "finished"
+    assert "are undecided in achievements, after 6 pairs" in one.sentence
+
+
+def test_looking_makes_another_run_and_no_other_version(tmp_path: Path) -> None:
+    plain = prepared(tmp_path, until_decided=None)
+    looked = prepared(tmp_path, min_effect=1.0)
+    assert [one.fingerprint for one in plain.record.experiments] == [
+        one.fingerprint for one in looked.record.experiments
+    ]
+    assert plain.config.identity() != looked.config.identity()
+
+
+# The command.
+
+
+def command(where: Path, *arguments: str) -> tuple[int, str, str]:
+    out, err = StringIO(), StringIO()
+    with chdir(where), redirect_stdout(out), redirect_stderr(err):
+        code = main(["run", *arguments])
+    return code, out.getvalue(), err.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "metric"),
+    [
+        (("--until-decided", "--models", "builtin/noop", "builtin/random"), "achievements"),
+        (("--models", "builtin/noop", "builtin/random", "--until-decided"), "achievements"),
+        (("--until-decided", "reward", "--models", "builtin/noop", "builtin/random"), "reward"),
+        (("--until-decided=steps", "--models", "builtin/noop", "builtin/random"), "steps"),
+    ],
+)
+def test_the_option_takes_a_metric_or_none(
+    tmp_path: Path, arguments: tuple[str, ...], metric: str
+) -> None:
+    with chdir(tmp_path):
+        code, out, _ = command(
+            tmp_path, *arguments, "--min-effect", "0.5", "--dry-run", "--json"
+        )
+    config = json.loads(out)["config"]
+    assert code == 0
+    assert (config["until_decided"], config["min_effect"]) == (metric, 0.5)
+    assert config["models"] == ["builtin/noop", "builtin/random"]
+
+
+def test_the_command_says_what_was_decided(tmp_path: Path) -> None:
+    given = ("--models", *PLAYERS, "--episodes", "12", "--max-turns", "8", "--no-save-traces")
+    code, out, _ = command(tmp_path, "--until-decided", *given, "--no-baselines")
+    assert code == 0
+    assert "builtin/forager is better than builtin/noop in achievements, after " in out
+
+
+@pytest.mark.extras
+def test_the_command_tells_a_program_what_was_decided(tmp_path: Path) -> None:
+    given = ("--models", *PLAYERS, "--episodes", "12", "--max-turns", "8", "--no-save-traces")
+    code, out, _ = command(
+        tmp_path, "--until-decided", "invalid_rate", *given, "--no-baselines", "--json"
+    )
+    (one,) = json.loads(out)["decisions"]
+    assert code == 0
+    assert (one["model"], one["baseline"]) == ("builtin/forager", "builtin/noop")
+    assert one["metric"] == "invalid_rate"
+    assert one["design"]["lower_is_better"]
+
+
+def test_the_dry_run_says_that_it_is_the_most(tmp_path: Path) -> None:
+    code, out, _ = command(tmp_path, "--until-decided", "--episodes", "30", "--dry-run")
+    assert code == 0
+    assert "these are the most, and it stops as soon as all are decided" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--until-decided", "--models", "one"), "is the only one"),
+        (("--until-decided", "--episodes", "4"), "after 5 worlds"),
+        (("--until-decided", "rewart"), "did you mean 'reward'?"),
+        (("--until-decided", "unlocked/x"), "unlocked/wake_up"),
+        (("--until-decided", "--min-effect", "-1"), "--min-effect"),
+    ],
+)
+def test_what_cannot_be_decided_is_refused(
+    tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    code, out, err = command(tmp_path, *arguments)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert err.count("\n") == 1
+
+
+def test_a_file_sets_it_beside_the_episodes(tmp_path: Path) -> None:
+    file = tmp_path / "assay.toml"
+    file.write_text("[experiment]\nepisodes = 20\nuntil_decided = 'reward'\nmin_effect = 0.5\n")
+    config = prepare_run({}, file).config
+    assert (config.until_decided, config.min_effect) == ("reward", 0.5)
+    file.write_text("[experiment]\nuntil_decided = true\n")
+    assert prepare_run({}, file).config.until_decided == "achievements"
+    file.write_text("[experiment]\nuntil_decided = false\n")
+    assert prepare_run({}, file).config.until_decided is None
+    file.write_text("[experiment]\nuntil_decided = 3\n")
+    with pytest.raises(UsageError, match=r"until_decided: 3 is not allowed"):
+        prepare_run({}, file)
+
+
+def test_options_that_do_nothing_beside_it_are_told(tmp_path: Path) -> None:
+    said = prepare_run({"min_effect": 1.0, "database": tmp_path / "x"}).warnings
+    assert any("min_effect = 1 has no effect" in one for one in said)
+    said = prepare_run(
+        {**SMALL, "concurrent_models": True, "database": tmp_path / "x"}
+    ).warnings
+    assert any("concurrent_models has no effect" in one for one in said)
+
+
+@pytest.mark.extras
+def test_python_runs_take_it_too(tmp_path: Path) -> None:
+    with chdir(tmp_path):
+        result = api.run(models=PLAYERS, baselines=False, save_traces=False, **SMALL)
+    assert [one.decision for one in result.decisions] == [Decision.BETTER]
+
+
+@pytest.mark.extras
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_killed_run_goes_on_to_the_looks_of_one_that_was_not(
+    tmp_path: Path, seed: int
+) -> None:
+    more = ("--models", *PLAYERS, "--until-decided", "--run-id", "until", "--no-save-traces")
+    plain, killed = tmp_path / "plain", tmp_path / "killed"
+    for folder in (plain, killed):
+        folder.mkdir()
+
+    def start(folder: Path) -> Program:
+        return Program(folder, *run_arguments(folder, *more, episodes=14, turns=8))
+
+    whole, cut = start(plain), start(killed)
+    turns = random.Random(seed).randrange(20, 100)
+    cut.until(lambda: cut.turns >= turns, "the turn to be killed in")
+    cut.kill()
+    again = start(killed)
+    assert (whole.wait(), again.wait()) == (0, 0), (whole.errors, again.errors)
+    tables = [contents(folder / "traces.duckdb")["looks"] for folder in (plain, killed)]
+    assert tables[0] == tables[1] != []
+    ends = [row["decision"] for row in rows(killed / "traces.duckdb", "looks")]
+    assert ends[-1] == "better"
+    assert set(ends[:-1]) == {None}

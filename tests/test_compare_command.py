@@ -1,0 +1,274 @@
+"""`assay compare`, as people type it."""
+
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from assay.cli import app, main
+from assay.types import TrialState
+from tests.traces.sessions import START, make_run, make_session, make_sessions
+from tests.traces.stores import fill
+
+EXPERIMENTS = {
+    "experiments": [
+        {
+            "name": "baseline-7b",
+            "model": "Qwen/Qwen2.5-7B-Instruct",
+            "training_data": "crafter_baseline.jsonl",
+            "epochs": 3,
+            "achievements": [2.1, 2.3, 2.0],
+            "instances": ["easy", "medium", "hard"],
+            "version": "v1.0",
+        },
+        {
+            "name": "improved-7b",
+            "model": "ft:qwen2-5-7b-instruct:org-test123:timestamp",
+            "training_data": "crafter_improved.jsonl",
+            "epochs": 5,
+            "achievements": [3.2, 3.5, 3.1],
+            "instances": ["easy", "medium", "hard"],
+            "version": "v1.1",
+        },
+    ]
+}
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Assay = Callable[[str], Done]
+
+
+@pytest.fixture
+def assay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Assay:
+    """The program in a directory that has the files of the examples."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ASSAY_DATABASE", raising=False)
+    Path("experiments.json").write_text(json.dumps(EXPERIMENTS))
+    Path("baseline_results.json").write_text(json.dumps(results(0.0)))
+    Path("improved_results.json").write_text(json.dumps(results(0.2)))
+
+    def call(line: str) -> Done:
+        code = main(shlex.split(line))
+        return Done(code, *capsys.readouterr())
+
+    return call
+
+
+def results(up: float) -> dict:
+    """One entry of the models of a results file; both files call it the same."""
+    rates = [0.5, 0.4, 0.6, 0.55, 0.45, 0.52]
+    return {
+        "name": "model",
+        "seeds": [42, 43, 44, 45, 46, 47],
+        "metrics": {
+            "achievements": [3 + 10 * up + at % 2 for at in range(6)],
+            "time_efficiency": [rate + up + at / 100 for at, rate in enumerate(rates)],
+            "rule_understanding": [rate - up for rate in rates],
+        },
+    }
+
+
+def test_the_command_of_the_seed_writes_a_page(assay: Assay) -> None:
+    done = assay("compare --experiments experiments.json --output comparison_report.html")
+    assert done.code == 0
+    assert done.out == (
+        "improved-7b: better. Difference in achievements +1.13 [+0.99, +1.28], 3 pairs.\n"
+        "report: comparison_report.html\n"
+    )
+    assert "3 pairs, which is very few" in Path("comparison_report.html").read_text("utf-8")
+
+
+def test_two_results_files_are_compared_in_the_metrics_named(assay: Assay) -> None:
+    done = assay(
+        "compare --baseline baseline_results.json --improved improved_results.json"
+        " --metrics achievements,time_efficiency,rule_understanding"
+        " --output comparison_summary.md"
+    )
+    assert (done.code, done.err) == (0, "")
+    text = Path("comparison_summary.md").read_text("utf-8")
+    assert text.index("| achievements |") < text.index("| time\\_efficiency |")
+    assert "| rule\\_understanding |" in text
+    assert "baseline\\_results.json" in text
+
+
+def test_a_metric_that_a_file_lacks_is_an_error_that_names_those_it_has(assay: Assay) -> None:
+    done = assay(
+        "compare --baseline baseline_results.json --improved improved_results.json"
+        " --metrics achievements,honesty"
+    )
+    assert done.code == 2
+    assert "unknown metric 'honesty'" in done.err
+    assert "achievements, time_efficiency, rule_understanding" in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_without_output_the_report_is_printed(assay: Assay) -> None:
+    done = assay("compare --experiments experiments.json")
+    assert done.code == 0
+    assert "Is improved-7b better than baseline-7b?\n  Yes" in done.out
+    assert "medium #1" in done.out
+
+
+def test_quiet_prints_the_verdicts_and_nothing_else(assay: Assay) -> None:
+    done = assay("compare --experiments experiments.json --quiet --output r.csv")
+    assert done.out.count("\n") == 1
+    assert done.out.startswith("improved-7b: better.")
+
+
+def test_json_is_one_object(assay: Assay) -> None:
+    done = assay("compare --experiments experiments.json --json")
+    values = json.loads(done.out)
+    assert values["format"] == "assay-comparison/1"
+    assert values["contrasts"][0]["verdict"] == "better"
+
+
+def test_output_may_be_given_more_than_once(assay: Assay) -> None:
+    assay("compare --experiments experiments.json --output a.md --output b/c.json")
+    assert Path("a.md").exists()
+    assert json.loads(Path("b/c.json").read_text())["configuration"]["seed"] == 0
+
+
+def test_the_baseline_may_be_another_than_the_first(assay: Assay) -> None:
+    line = "compare --experiments experiments.json --baseline improved-7b --quiet"
+    assert assay(line).out.startswith("baseline-7b: worse.")
+
+
+def test_fail_if_worse_is_an_exit_code(assay: Assay) -> None:
+    line = "compare --experiments experiments.json --quiet --fail-if-worse"
+    assert assay(line).code == 0
+    done = assay(f"{line} --baseline improved-7b")
+    assert done.code == 1
+    assert "baseline-7b is worse than improved-7b in achievements" in done.err
+
+
+def test_fail_if_worse_does_not_pass_what_it_cannot_judge(assay: Assay) -> None:
+    empty = {**results(0.1), "name": "broken"}
+    empty["metrics"] = {"achievements": [None] * 6}
+    Path("broken.json").write_text(json.dumps(empty))
+    line = (
+        "compare --baseline baseline_results.json --improved improved_results.json"
+        " --improved broken.json --metric achievements --quiet"
+    )
+    assert assay(line).code == 0
+    done = assay(f"{line} --fail-if-worse")
+    assert done.code == 1
+    assert "cannot be judged: 'broken'" in done.err
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("compare", "nothing to compare is named"),
+        ("compare --baseline baseline_results.json", "--improved FILE is missing"),
+        ("compare --improved improved_results.json", "--baseline FILE"),
+        ("compare a --experiments experiments.json", "compare either"),
+        ("compare --experiments missing.json", "missing.json"),
+        (
+            "compare --experiments experiments.json --output report.pdf",
+            ".html, .md, .json, .csv",
+        ),
+        ("compare --experiments experiments.json --metrics ,", "separated by commas"),
+        ("compare --experiments experiments.json --level 95", "0.95 is usual"),
+        ("compare --experiments experiments.json --min-effect -1", "above 0"),
+        ("compare --experiments experiments.json --over-time", "a series of the store"),
+        ("compare a b", "assay run"),
+    ],
+    ids=lambda value: value if value.startswith("compare") else "",
+)
+def test_bad_usage_is_one_line_that_says_what_to_do(assay: Assay, line: str, said: str) -> None:
+    done = assay(line)
+    assert done.code in (1, 2)
+    assert said in done.err
+    assert done.err.count("\n") == 1
+    assert done.out == ""
+
+
+NASTY = "\x1b[2J[bold]red[/] <script>"
+FIRST = make_run("run-1", ("model-a", "model-b", NASTY), created_at=START)
+SECOND = make_run("run-2", ("model-a",), fingerprint="f2", created_at=START + 3600)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("store") / "t.duckdb"
+    failed = make_session(FIRST, "model-b", 5, state=TrialState.FAILURE)
+    fill(path, FIRST, [*make_sessions(FIRST, 5), failed])
+    fill(path, SECOND, make_sessions(SECOND, 5, turns=6))
+    return path
+
+
+def test_experiments_of_the_store_are_compared_by_name_or_run(
+    assay: Assay, store: Path
+) -> None:
+    done = assay(f"compare model-a model-b --json --database {store}")
+    assert done.code == 2
+    assert "ambiguous" in done.err
+    done = assay(f"compare 'model-a v1.0' 'model-b v1.0' --json --database {store}")
+    values = json.loads(done.out)
+    assert [one["name"] for one in values["subjects"]] == ["model-a v1.0", "model-b v1.0"]
+    [contrast] = [one for one in values["contrasts"] if one["metric"] == "achievements"]
+    assert contrast["paired"]
+    assert contrast["n_baseline"] == 5
+    assert contrast["left_out_candidate"]["failures"] == 1
+    done = assay(f"compare run-1 --json --database {store}")
+    assert len(json.loads(done.out)["standings"]["pairs"]) == 3
+
+
+def test_names_of_others_are_shown_as_text(assay: Assay, store: Path) -> None:
+    done = assay(f"compare run-1 --database {store} --output r.md")
+    assert "\x1b" not in done.out
+    assert "<script>" not in Path("r.md").read_text("utf-8")
+
+
+def test_a_run_with_one_experiment_says_what_is_missing(assay: Assay, store: Path) -> None:
+    done = assay(f"compare latest --database {store}")
+    assert done.code == 2
+    assert "'model-a v1.1' alone cannot be compared" in done.err
+
+
+def test_a_series_is_followed_over_time(assay: Assay, store: Path) -> None:
+    done = assay(f"compare model-a --over-time --metric reward --database {store}")
+    assert done.code == 0
+    assert "v1.0" in done.out
+    assert "v1.1" in done.out
+    line = f"compare model-a --over-time --database {store}"
+    assert assay(f"{line} --output h.md --output h.csv").out.endswith("report: h.csv\n")
+    assert "| v1.1 |" in Path("h.md").read_text("utf-8")
+    assert len(json.loads(assay(f"{line} --json").out)["versions"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("compare --over-time", "follows one series"),
+        ("compare model-a --over-time --metrics a,b", "one metric"),
+        ("compare modle-a --over-time", "unknown series 'modle-a'; did you mean 'model-a'?"),
+        ("compare nobody 'model-b v1.0'", "unknown experiment or run 'nobody'"),
+        ("compare run-1 --metric rewards", "did you mean 'reward'?"),
+    ],
+)
+def test_wrong_names_are_told_in_a_sentence(
+    assay: Assay, store: Path, line: str, said: str
+) -> None:
+    done = assay(f"{line} --database {store}")
+    assert (done.code, done.out) == (2, "")
+    assert said in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_the_help_has_examples_that_parse(assay: Assay) -> None:
+    shown = assay("compare --help").out
+    examples = [line.strip() for line in shown.splitlines() if line.startswith("    assay ")]
+    assert len(examples) == 5
+    for example in examples:
+        app.parse_args(shlex.split(example)[1:], exit_on_error=False, print_error=False)
