@@ -32,13 +32,14 @@ _NUMERIC: Final = re.compile(r"\s*(?:[-+±<>≤≥~≈$(\[]\s*)*\d.*|-|∞|-∞|
 _STYLE: Final = """
 :root{color-scheme:light}
 *{box-sizing:border-box}
-body{margin:0 auto;max-width:46rem;padding:1rem;background:#fff;color:#1c1c1c;
+body{margin:0 auto;max-width:68rem;padding:1rem;background:#fff;color:#1c1c1c;
 font:1rem/1.5 system-ui,-apple-system,"Segoe UI",sans-serif;overflow-wrap:anywhere}
 h1{font-size:1.7rem;line-height:1.2;margin:.5rem 0 1rem}
 h2{font-size:1.3rem;line-height:1.25;margin:2.2rem 0 .6rem;padding-top:.6rem;
 border-top:1px solid #d0d0d0}
 h3{font-size:1.08rem;margin:1.5rem 0 .4rem}
 p,ul,dl,pre{margin:.6rem 0}
+p,ul,dl{max-width:46rem}
 .lead{font-size:1.08rem}
 .callout{margin:.8rem 0;padding:.6rem .9rem;border-left:.3rem solid #0072b2;background:#f2f6fa}
 code,pre{font-family:ui-monospace,"Cascadia Mono",Menlo,monospace;font-size:.9em}
@@ -49,8 +50,8 @@ table{border-collapse:collapse;font-size:.92rem;overflow-wrap:normal}
 caption{text-align:left;font-weight:600;padding:.2rem 0}
 th,td{padding:.25rem .7rem .25rem 0;text-align:left;vertical-align:top;
 border-bottom:1px solid #e2e2e2}
-th[scope=row]{font-weight:500;max-width:18rem;overflow-wrap:anywhere}
-.long th[scope=row]{min-width:min(14rem,45vw)}
+th[scope=row]{font-weight:500;max-width:18rem;overflow-wrap:break-word}
+.long th[scope=row]{min-width:min(14rem,45vw);overflow-wrap:anywhere}
 thead th{border-bottom:2px solid #767676;vertical-align:bottom}
 .n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 thead .n{white-space:normal}

@@ -156,6 +156,9 @@ def _looked(contrast: Contrast, level: str) -> str:
     look = contrast.look
     assert look is not None
     kind = str(look.design.get("kind", "sequential"))
+    alpha = look.design.get("alpha")
+    if isinstance(alpha, float):
+        level = level_text(1 - alpha)
     text = (
         f"The run went on until it was decided ({kind} boundary). At look {look.look}, after"
         f" {counted(look.pairs, 'pair')}, the interval that holds at every look ({level}) was"
