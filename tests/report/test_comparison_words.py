@@ -1,5 +1,7 @@
 """Comparisons in words: the four answers, and what is said plainly."""
 
+import dataclasses
+
 import pytest
 
 from assay.report import as_text
@@ -96,6 +98,12 @@ def test_looks_are_told_and_the_plain_interval_is_warned_of() -> None:
     assert "went on until it was decided (obrien-fleming boundary)" in sure
     assert "was +0.40 to +3.60; the verdict is the one of that look" in sure
     assert "ignores the looks: do not go by it" in sure
+
+
+def test_the_level_of_looks_is_the_one_they_were_made_with() -> None:
+    made = dataclasses.replace(look("a", "better"), design={"kind": "pocock", "alpha": 0.1})
+    sure = said(compare([subject("a", BASE), subject("b", MORE, looks=[made])]))[2]
+    assert "holds at every look (90 %)" in sure
 
 
 def test_a_finding_lost_to_the_number_of_candidates_says_so() -> None:

@@ -223,8 +223,8 @@ def test_few_normal_and_many_skewed_samples_get_the_note() -> None:
 @pytest.mark.parametrize(
     ("data", "n", "covered"),
     [
-        pytest.param("normal", 5, [0.95, 0.83, 0.95], id="normal"),
-        pytest.param("exponential", 10, [0.90, 0.84, 0.945], id="exponential"),
+        pytest.param("normal", 5, [0.95, 0.838, 0.951], id="normal"),
+        pytest.param("exponential", 10, [0.905, 0.867, 0.944], id="exponential"),
     ],
 )
 def test_coverage_is_that_of_the_table_in_the_documents(

@@ -1,9 +1,9 @@
 """The interval of a mean, by Student's t or by one of three bootstraps.
 
-The default is Student's t whatever the data look like: it is the only one of the four that
-keeps 95 % on normal data at five values, and no method keeps it at small n on data as skewed
-as the lognormal (table in docs/design/statistics.md). No test of normality and no measure of
-skewness ever picks the method; `skewness_note` only says a sentence.
+The default is Student's t whatever the data look like: it is the shortest of the four that
+keeps 95 % on normal data, and no method keeps it at small n on data as skewed as the lognormal
+(table in docs/design/statistics.md). No test of normality and no measure of skewness ever
+picks the method; `skewness_note` only says a sentence.
 
 All of them take values that are independent of each other. Trials that share a task or a run
 are not: see `assay.stats.clusters`.
