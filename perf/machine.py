@@ -11,7 +11,7 @@ from typing import Any
 
 from assay._util.provenance import provenance
 
-from .processes import INSPECT_PYTHON, PEERS_PYTHON
+from .processes import INSPECT_PYTHON, ORACLES_PYTHON, PEERS_PYTHON
 
 __all__ = ["Machine", "load_average", "this_machine"]
 
@@ -58,7 +58,8 @@ def this_machine() -> Machine:
         dirty=own.dirty,
         peers=peers
         | _peer_versions(PEERS_PYTHON, "craftax", "jax", "jaxlib")
-        | _peer_versions(INSPECT_PYTHON, "inspect-ai"),
+        | _peer_versions(INSPECT_PYTHON, "inspect-ai")
+        | _peer_versions(ORACLES_PYTHON, "rliable"),
         cpu=_cpu(),
         cores=os.cpu_count() or 1,
         system=platform.platform(terse=True),

@@ -5,15 +5,15 @@ result = assay.run(models=["builtin/forager"], episodes=3)
 assay.open(result.database).episodes()
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from assay._util.loops import run_apart
 from assay.agents import BUILTIN_MODELS, make_builtin
 from assay.errors import ServiceError, UsageError
-from assay.metrics import DEFAULT_HOOKS, Hook, gather_hooks
+from assay.metrics import DEFAULT_HOOKS, Hook, MetricSet, gather_hooks, load_metrics
 from assay.models import Budget, ModelPool, PaceChange, Price, load_registry
 from assay.rollouts import PreparedRun, RunConfig, RunResult, execute, prepare_run
 from assay.rollouts.estimate import Quote, RunEstimate, estimate_run
@@ -28,7 +28,21 @@ from assay.traces.records import LimitRecord
 from assay.trials import Event, Retries, Stop
 from assay.types import ChatModel
 
-__all__ = ["chat_model", "estimate", "open", "prepare", "run", "run_prepared"]
+if TYPE_CHECKING:
+    from assay.report.comparison import Comparison
+    from assay.traces.store import Store
+    from assay.traces.subjects import Subject
+
+__all__ = [
+    "chat_model",
+    "compare",
+    "estimate",
+    "open",
+    "prepare",
+    "run",
+    "run_prepared",
+    "stored_subjects",
+]
 
 _OPENAI = "https://api.openai.com/v1"
 _FOR_EVER = 1e9
@@ -70,8 +84,10 @@ def prepare(
         giver=giver,
     )
     chosen = prepared.config
+    # A file of the user that cannot be used is found out before anything is played.
+    _hooks(chosen)
+    _metrics(chosen)
     if dry:
-        _hooks(chosen)
         return prepared
     pool = _pool(chosen, None if chosen.budget is None else Budget(chosen.budget))
     try:
@@ -79,7 +95,6 @@ def prepare(
             _model(experiment.model, chosen, pool)
     finally:
         pool.close()
-    _hooks(chosen)
     return prepared
 
 
@@ -143,6 +158,7 @@ def run_prepared(
             },
             make_worlds=lambda: _worlds(config),
             hooks=_hooks(config),
+            metrics=_metrics(config),
             retries=Retries(seed=config.seed),
             limits_seen=lambda: map(_limit, pool.history()),
             listen=listen,
@@ -174,6 +190,70 @@ def estimate(prepared: PreparedRun) -> RunEstimate:
 def open(database: Path | str | None = None) -> Database:
     """The traces in a database, as DataFrames and typed rows."""
     return Database(RunConfig().database if database is None else Path(database))
+
+
+def compare(
+    *subjects: "str | Subject",
+    database: Path | str | None = None,
+    metrics: Sequence[str] | None = None,
+    metrics_from: Path | str | None = None,
+    notice: Callable[[str], None] = lambda _: None,
+    **choices: Any,
+) -> "Comparison":
+    """Say which of several is better: what `assay compare` shows, as values.
+
+    assay.compare("latest").decisive[0].verdict
+
+    Args:
+        *subjects: Experiments or runs of a database by name, or subjects of your own. The
+            first is what the others are compared with.
+        database: Where the named ones are.
+        metrics: What to compare; the first decides. Without it all that everybody has.
+        metrics_from: A Python file with metrics of your own, applied to the named ones.
+        notice: Who hears of metrics that could not be computed.
+        **choices: baseline, level, min_effect, success_achievements, seed, method and
+            correction, as `assay.report.comparison.compare` takes them.
+    """
+    from assay.report.comparison import compare as compare_subjects
+    from assay.traces.store import Store
+
+    names = [one for one in subjects if isinstance(one, str)]
+    own = [one for one in subjects if not isinstance(one, str)]
+    if names and own:
+        raise UsageError(
+            "names of a database and subjects of your own cannot be mixed; read the named ones"
+            " with assay.api.stored_subjects"
+        )
+    if names:
+        store = Store(RunConfig().database if database is None else Path(database))
+        own = stored_subjects(
+            store, names, metrics or (), metrics_from=metrics_from, notice=notice
+        )
+    return compare_subjects(own, metrics=metrics, **choices)
+
+
+def stored_subjects(
+    store: "Store",
+    names: Sequence[str],
+    metrics: Sequence[str] = (),
+    *,
+    metrics_from: Path | str | None = None,
+    notice: Callable[[str], None] = lambda _: None,
+) -> "list[Subject]":
+    """Experiments of a store that names stand for, with the metrics somebody asks for.
+
+    Shipped metrics that are asked for and not stored are computed from the traces, and so are
+    all of `metrics_from`; both are stored as outcomes.
+    """
+    from assay.metrics import ensure_metrics
+    from assay.traces.outcomes import load_subjects, resolve_subjects
+
+    own = None if metrics_from is None else load_metrics(Path(metrics_from))
+    with store.reading() as connection:
+        ids = resolve_subjects(connection, names)
+    ensure_metrics(store, ids, metrics, extra=own, notice=notice)
+    with store.reading() as connection:
+        return load_subjects(connection, ids)
 
 
 def chat_model(name: str) -> ChatModel:
@@ -274,6 +354,10 @@ async def _check_service(url: str, timeout: float) -> None:
             await client.health()
         except ServiceError as error:
             raise UsageError(str(error)) from error
+
+
+def _metrics(config: RunConfig) -> MetricSet | None:
+    return None if config.metrics_from is None else load_metrics(config.metrics_from)
 
 
 def _hooks(config: RunConfig) -> tuple[type[Hook], ...]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats as reference  # type: ignore[import-untyped]
+from scipy import stats as reference
 
 from assay.errors import UsageError
 from assay.stats import Interval, t_interval, wilson

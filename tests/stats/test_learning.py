@@ -12,17 +12,16 @@ from scipy import integrate, interpolate
 from assay.errors import UsageError
 from assay.stats.learning import (
     Crossing,
-    PercentWindow,
     Summary,
     SummarySpec,
     auc,
-    common_window,
     final_value,
     last_n_mean,
     slope,
     summarize_curve,
     time_to_threshold,
 )
+from assay.stats.windows import PercentWindow, common_window
 
 STEPS = [0, 10, 20, 40]
 VALUES = [0.0, 1.0, 3.0, 3.0]

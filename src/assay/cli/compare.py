@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from assay.cli.database import Database, open_store
-from assay.cli.output import Show, complain, say, say_json, say_report
+from assay.cli.output import Show, complain, say, say_json, say_report, warn
 from assay.errors import UsageError
 from assay.traces.location import DEFAULT_DATABASE
 
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 __all__ = ["compare"]
 
 _FAILED = 1
+_ONE_SOURCE = (
+    "compare either experiments of the store, or --experiments FILE, or --baseline FILE with"
+    " --improved FILE"
+)
 
 
 def compare(
@@ -27,6 +31,7 @@ def compare(
     baseline: str | None = None,
     improved: Annotated[list[str] | None, Parameter(negative="")] = None,
     metrics: Annotated[str | None, Parameter(name=["--metrics", "--metric"])] = None,
+    metrics_from: Path | None = None,
     output: Annotated[list[Path] | None, Parameter(negative="")] = None,
     success_achievements: float = 3,
     min_effect: float | None = None,
@@ -57,6 +62,7 @@ def compare(
         baseline: A results file, or FILE#MODEL; else who to compare with.
         improved: A results file to compare with it; may be repeated.
         metrics: What to compare, separated by commas; the first decides.
+        metrics_from: A Python file with metrics of your own.
         output: Where to write .html, .md, .json or .csv; may be repeated.
         success_achievements: So many achievements are a success.
         min_effect: The smallest difference of the first metric that matters.
@@ -75,8 +81,13 @@ def compare(
     if over_time:
         if experiments is not None or improved or baseline is not None:
             raise UsageError("--over-time follows a series of the store; name it, and no file")
-        return _over_time(names, wanted, paths, level, seed, database, show)
-    subjects = _subjects(names, experiments, baseline, improved or [], database, show)
+        return _over_time(names, wanted, metrics_from, paths, level, seed, database, show)
+    if names:
+        _check_alone(experiments, improved)
+        with _working(show, "reading"):
+            subjects = _stored(names, wanted, metrics_from, database, show)
+    else:
+        subjects = _read(experiments, baseline, improved or [], metrics_from)
     with _working(show, "comparing"):
         comparison = compare_subjects(
             subjects,
@@ -117,46 +128,61 @@ def _metrics(text: str | None) -> list[str] | None:
     return found
 
 
-def _subjects(
-    names: Sequence[str],
+def _check_alone(experiments: Path | None, improved: Sequence[str] | None) -> None:
+    if experiments is not None or improved:
+        raise UsageError(_ONE_SOURCE)
+
+
+def _read(
     experiments: Path | None,
     baseline: str | None,
     improved: Sequence[str],
-    database: Path,
-    show: Show,
+    metrics_from: Path | None,
 ) -> "list[Subject]":
+    """Subjects from files."""
     from assay.traces.outcome_files import (
         read_experiments_file,
         read_results_file,
         tell_apart,
     )
 
-    if sum(map(bool, (names, experiments, improved))) > 1:
-        raise UsageError(
-            "compare either experiments of the store, or --experiments FILE, or --baseline FILE"
-            " with --improved FILE"
-        )
-    if experiments is not None:
-        return read_experiments_file(experiments)
-    if improved:
-        if baseline is None:
-            raise UsageError("--improved needs a results file to compare with: --baseline FILE")
-        files = [baseline, *improved]
-        return tell_apart([one for file in files for one in read_results_file(file)])
-    if not names:
+    if experiments is None and not improved:
         missing = "--improved FILE is missing" if baseline else "nothing to compare is named"
         raise UsageError(
             f"{missing}; name experiments of the store ('assay experiments list' shows them),"
             " or latest, or give --experiments FILE, or --baseline FILE with --improved FILE"
         )
-    return _stored(names, database, show)
+    if metrics_from is not None:
+        raise UsageError(
+            "--metrics-from reads traces, and files of results have none; name experiments of"
+            " the store"
+        )
+    if experiments is not None:
+        if improved:
+            raise UsageError(_ONE_SOURCE)
+        return read_experiments_file(experiments)
+    if baseline is None:
+        raise UsageError("--improved needs a results file to compare with: --baseline FILE")
+    files = [baseline, *improved]
+    return tell_apart([one for file in files for one in read_results_file(file)])
 
 
-def _stored(names: Sequence[str], database: Path, show: Show) -> "list[Subject]":
-    from assay.traces.outcomes import load_subjects, resolve_subjects
+def _stored(
+    names: Sequence[str],
+    metrics: Sequence[str] | None,
+    metrics_from: Path | None,
+    database: Path,
+    show: Show,
+) -> "list[Subject]":
+    from assay import api
 
-    with open_store(database, show).reading() as connection:
-        return load_subjects(connection, resolve_subjects(connection, names))
+    return api.stored_subjects(
+        open_store(database, show),
+        names,
+        metrics or (),
+        metrics_from=metrics_from,
+        notice=warn,
+    )
 
 
 def _tell(comparison: "Comparison", paths: tuple[Path, ...], show: Show) -> None:
@@ -189,6 +215,7 @@ def _judgement(comparison: "Comparison") -> int:
 def _over_time(
     names: Sequence[str],
     metrics: Sequence[str] | None,
+    metrics_from: Path | None,
     paths: tuple[Path, ...],
     level: float,
     seed: int,
@@ -202,7 +229,7 @@ def _over_time(
         over_time_values,
         write_over_time,
     )
-    from assay.traces.outcomes import load_subjects, series_experiments
+    from assay.traces.outcomes import series_experiments
 
     if len(names) != 1:
         raise UsageError(
@@ -211,7 +238,8 @@ def _over_time(
     if metrics is not None and len(metrics) > 1:
         raise UsageError(f"--over-time follows one metric, not {len(metrics)}; name one")
     with open_store(database, show).reading() as connection:
-        subjects = load_subjects(connection, series_experiments(connection, names[0]))
+        ids = series_experiments(connection, names[0])
+    subjects = _stored(ids, metrics, metrics_from, database, show)
     with _working(show, "comparing"):
         metric = metrics[0] if metrics else None
         found = over_time(subjects, metric=metric, level=level, seed=seed)

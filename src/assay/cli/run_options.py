@@ -94,6 +94,8 @@ class RunOptions:
         tuple[Path, ...] | None, Parameter(group=_FILES, consume_multiple=True, negative="")
     ] = None
     """Python files with hooks of your own."""
+    metrics_from: Annotated[Path | None, Parameter(group=_FILES)] = None
+    """A Python file with metrics of your own, stored as outcomes of every episode."""
     traces_dir: Annotated[Path | None, Parameter(group=_FILES)] = None
     """The folder for results and traces as files; traces_multi_model unless given."""
     save_traces: Annotated[bool | None, Parameter(group=_FILES)] = None

@@ -4,17 +4,15 @@ Loading a file runs it. What is wrong with one is a UsageError that names the fi
 and what is expected; it is never found out in the middle of an episode.
 """
 
-import sys
-import traceback
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from types import CodeType, ModuleType
 from typing import Any, Final
 
 from assay._util.canonical import canonical_json, content_hash
 from assay.errors import UsageError
 
+from ._user_code import run_user_file
 from .builtin_hooks import DEFAULT_HOOKS
 from .hooks import Hook, hook_problem, is_marked
 
@@ -46,56 +44,14 @@ def gather_hooks(path: Path | None = None) -> HookSet:
 
 def load_hooks(path: Path) -> HookSet:
     """Run a Python file and take the classes it marked with `@hook`, in their order."""
-    try:
-        source = path.read_bytes()
-    except OSError as error:
-        raise UsageError(
-            f"cannot read hooks from {str(path)!r}: {error.strerror or error}; "
-            "give a Python file that has hooks"
-        ) from error
-    sha = content_hash(source)
-    values = vars(_run(path, _compiled(path, source), f"assay_hooks_{sha}")).values()
-    # The same class may stand under two names.
-    classes = tuple(dict.fromkeys(value for value in values if is_marked(value)))
+    code = run_user_file(path, "hooks")
+    classes: list[Any] = [value for value in code.values if is_marked(value)]
     if not classes:
         raise UsageError(
             f"{str(path)!r} has no hooks; put '@hook' of assay.metrics above a class "
             "with on_step(self, seen) and on_turn(self, played)"
         )
-    return HookSet(classes, sha)
-
-
-def _compiled(path: Path, source: bytes) -> CodeType:
-    try:
-        return compile(source, str(path), "exec", dont_inherit=True)
-    except SyntaxError as error:
-        where = f"{path}:{error.lineno}" if error.lineno else str(path)
-        raise UsageError(f"{where}: not valid Python: {error.msg}") from error
-    except ValueError as error:
-        raise UsageError(f"{path}: not valid Python: {error}") from error
-
-
-def _run(path: Path, code: CodeType, name: str) -> ModuleType:
-    module = ModuleType(name)
-    module.__file__ = str(path)
-    # Dataclasses and pickle look up the module of a class by its name.
-    sys.modules[name] = module
-    try:
-        exec(code, module.__dict__)
-    except (Exception, SystemExit) as error:
-        del sys.modules[name]
-        where = f"{path}:{_line(error, str(path))}"
-        if isinstance(error, UsageError):
-            raise UsageError(f"{where}: {error}") from error
-        words = f"{type(error).__name__} while its hooks were loaded: {error}"
-        raise UsageError(f"{where}: {words}") from error
-    return module
-
-
-def _line(error: BaseException, path: str) -> int:
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if frame.filename == path]
-    return next((line for line in reversed(lines) if line), 1)
+    return HookSet(tuple(classes), code.sha)
 
 
 def installed_hooks() -> HookSet:

@@ -11,7 +11,7 @@ from typing import Final
 from assay.crafter.rules import ACHIEVEMENTS, NoEffect
 from assay.traces.records import CallRecord, PlayedRecord, SessionRecord
 
-__all__ = ["OUTCOMES", "Tally"]
+__all__ = ["LOWER_IS_BETTER", "OUTCOMES", "Tally"]
 
 OUTCOMES: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -23,10 +23,21 @@ OUTCOMES: Final[Mapping[str, str]] = MappingProxyType(
         "tokens": "prompt and completion tokens of all calls",
         "cost_usd": "what all calls cost; missing where a price is not known",
         "duration_s": "seconds played, without waiting for a turn",
+        "achievement_rate": "achievements, as a share of the 22",
+        "efficiency_score": "achievement_rate times time_efficiency",
+        "rule_understanding": "share of the actions asked for that exist and had an effect",
+        "time_efficiency": "share of actions and malformed replies that was no waste",
+        "time_management": "share of the 22 that was unlocked, averaged over all steps",
         **{f"unlocked/{name}": f"1 if {name} was unlocked, else 0" for name in ACHIEVEMENTS},
     }
 )
-"""What an episode earns, by public name, with its meaning."""
+"""What an episode earns, by public name, with its meaning.
+
+Those that judge play are defined in `assay.metrics.shipped`.
+"""
+
+LOWER_IS_BETTER: Final = frozenset({"cost_usd", "duration_s", "invalid_rate", "tokens"})
+"""Outcomes of which less is better; of every other one, more is."""
 
 
 class Tally:
@@ -113,6 +124,42 @@ class Tally:
         """`invalid` over `asked`; 0 if nothing was asked for."""
         return self.invalid / self.asked if self.asked else 0.0
 
+    @property
+    def waste(self) -> int:
+        """Malformed replies, and actions unknown, without effect or ignored while asleep."""
+        return self.malformed + self.unknown + self.no_effect + self.asleep
+
+    @property
+    def achievement_rate(self) -> float:
+        """The share of the 22 achievements that was unlocked."""
+        return sum(name in self.unlocked for name in ACHIEVEMENTS) / len(ACHIEVEMENTS)
+
+    @property
+    def efficiency_score(self) -> float:
+        """`achievement_rate` times `time_efficiency`."""
+        return self.achievement_rate * self.time_efficiency
+
+    @property
+    def rule_understanding(self) -> float:
+        """The share of `asked` that is not `invalid`; 0 if nothing was asked for."""
+        return (self.asked - self.invalid) / self.asked if self.asked else 0.0
+
+    @property
+    def time_efficiency(self) -> float:
+        """The share of actions and malformed replies that is not `waste`; 0 if none came."""
+        tried = self.asked + self.malformed
+        return (tried - self.waste) / tried if tried else 0.0
+
+    @property
+    def time_management(self) -> float:
+        """The share of the achievements that was unlocked, averaged over all steps."""
+        held = sum(
+            self.steps - self.unlocked[name] + 1
+            for name in ACHIEVEMENTS
+            if name in self.unlocked
+        )
+        return held / (len(ACHIEVEMENTS) * self.steps) if self.steps else 0.0
+
     def outcomes(self, duration_s: float) -> dict[str, float]:
         """What the episode earned, by the names in `OUTCOMES`."""
         earned = {
@@ -123,6 +170,11 @@ class Tally:
             "invalid_rate": self.invalid_rate,
             "tokens": float(self.tokens),
             "duration_s": duration_s,
+            "achievement_rate": self.achievement_rate,
+            "efficiency_score": self.efficiency_score,
+            "rule_understanding": self.rule_understanding,
+            "time_efficiency": self.time_efficiency,
+            "time_management": self.time_management,
         }
         if self.cost_usd is not None:
             earned["cost_usd"] = self.cost_usd

@@ -17,7 +17,7 @@ from .tally import Tally
 
 __all__ = ["Difference", "Finding", "Verification", "verify_session"]
 
-_OF_STEPS = ("achievements", "reward", "steps")
+_OF_STEPS = ("achievement_rate", "achievements", "reward", "steps", "time_management")
 _PLACES = 6
 
 

@@ -96,6 +96,10 @@ class RunConfig:
     """Python files with hooks of the user."""
     hook_hashes: tuple[str, ...] = field(init=False, repr=False)
     """What those files held when the configuration was made."""
+    metrics_from: Path | None = None
+    """A Python file with metrics of the user, computed when all episodes are played."""
+    metrics_hash: str | None = field(init=False, repr=False)
+    """What that file held when the configuration was made."""
     database: Path = DEFAULT_DATABASE
     """The DuckDB file that traces go to."""
     service_url: str | None = None
@@ -134,6 +138,8 @@ class RunConfig:
                 object.__setattr__(self, name, SETTINGS[name].read(value, name))
         hashes = tuple(content_hash(file_text(path).encode()) for path in self.hooks)
         object.__setattr__(self, "hook_hashes", hashes)
+        own = self.metrics_from
+        object.__setattr__(self, "metrics_hash", own and content_hash(file_text(own).encode()))
         if self.until_decided is not None:
             _check_comparable(self)
         if self.seed + self.episodes - 1 > 2**31 - 1:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from assay._util.canonical import derived_id
+from assay.metrics.tally import LOWER_IS_BETTER
 from assay.stats.intervals import Interval
 from assay.stats.sequential import Decision, Design, LookResult, decide, looks
 from assay.traces.looks import LookRecord
@@ -21,10 +22,8 @@ from .config import RunConfig
 from .progress import EpisodeEnd
 from .spec import EpisodeSpec
 
-__all__ = ["AHEAD", "LOWER_IS_BETTER", "CandidateResult", "Lookout", "design_of"]
+__all__ = ["AHEAD", "CandidateResult", "Lookout", "design_of"]
 
-LOWER_IS_BETTER: Final = frozenset({"cost_usd", "duration_s", "invalid_rate", "tokens"})
-"""Metrics of which less is better; of every other one, more is."""
 AHEAD: Final = 5
 """Worlds that may be played before those in front of them have been looked at, at least."""
 _AHEAD_SHARE: Final = 4

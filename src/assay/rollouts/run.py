@@ -11,7 +11,7 @@ from pathlib import Path
 
 from assay._util.loops import run_apart
 from assay.errors import BudgetSpent, StoreBusy, StoreError, UsageError
-from assay.metrics import Hook
+from assay.metrics import Hook, MetricSet, apply_metrics
 from assay.service.client import WorldClient
 from assay.traces.folder import RunFolder
 from assay.traces.ingest import ensure_run, finish_run, store_limits
@@ -74,6 +74,7 @@ def execute(
     make_worlds: Callable[[], WorldClient],
     hooks: Sequence[type[Hook]],
     retries: Retries,
+    metrics: MetricSet | None = None,
     limits_seen: Callable[[], Iterable[LimitRecord]] = tuple,
     listen: Callable[[Event], None] = lambda _: None,
     notice: Callable[[str], None] = lambda _: None,
@@ -87,6 +88,7 @@ def execute(
         make_worlds: Opens the worlds, inside the event loop that uses them.
         hooks: What watches each episode.
         retries: How infrastructure errors are tried again.
+        metrics: What else every episode earns, asked when all are played.
         limits_seen: What providers allowed, asked at the end.
         listen: Who hears of progress.
         notice: Who hears of everything else, in sentences.
@@ -132,7 +134,16 @@ def execute(
                 )
             )
             writer.drain()
-            result = _conclude(prepared, folder, store, tallies, stop, limits_seen(), lookout)
+            result = _conclude(
+                prepared,
+                folder,
+                store,
+                tallies,
+                stop,
+                limits_seen(),
+                lookout,
+                lambda ids: metrics and apply_metrics(store, ids, metrics, notice),
+            )
             return replace(result, stopped_by=trouble[0] if trouble else None)
         except StoreBusy:
             if not stop.forced:
@@ -251,6 +262,7 @@ def _conclude(
     stop: Stop,
     limits_seen: Iterable[LimitRecord],
     lookout: Lookout | None,
+    measure: Callable[[Sequence[str]], object],
 ) -> RunResult:
     config, run_id = prepared.config, prepared.record.id
     complete = not folder.journals() and all(
@@ -269,6 +281,7 @@ def _conclude(
         rows = episodes(connection, run_id=run_id)
     name = None
     if not interrupted:
+        measure([one.id for one in prepared.record.experiments])
         name = results_name(now)
         write_trace_folder(
             config.traces_dir, store, run_id, traces=config.save_traces, results=name

@@ -76,6 +76,7 @@ _ALL: Final = (
     Setting("models", Names(), ("run.models", "experiment.models", "eval.model_name")),
     Setting("name", Label(), ("run.name",)),
     Setting("hooks", Files(), ("run.hooks",)),
+    Setting("metrics_from", File(), ("run.metrics_from",)),
     Setting("baselines", Flag(), ("run.baselines",)),
     Setting("concurrent_models", Flag(), ("run.concurrent_models",)),
     Setting("max_concurrent_models", Whole(1, 1000), ("run.max_concurrent_models",)),

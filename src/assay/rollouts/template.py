@@ -52,6 +52,8 @@ _HEAD: Final = """\
 #baselines = true
 # Python files with hooks of your own.
 #hooks = []
+# A Python file with metrics of your own; "" for none.
+#metrics_from = ""
 # Whether models play at the same time: true or false.
 #concurrent_models = false
 # How many models then play at once: from 1 to 1000.

@@ -1,5 +1,6 @@
 """Statistics as pure functions on numbers; nothing here opens a file or draws."""
 
+from assay.stats.anytime import anytime_bounds
 from assay.stats.clusters import clustered_difference, clustered_mean, hierarchical_bootstrap
 from assay.stats.differences import (
     denominator_note,
@@ -16,6 +17,17 @@ from assay.stats.effects import (
     probability_of_improvement,
 )
 from assay.stats.intervals import Interval, t_interval, wilson
+from assay.stats.learning import (
+    Crossing,
+    Summary,
+    SummarySpec,
+    auc,
+    final_value,
+    last_n_mean,
+    slope,
+    summarize_curve,
+    time_to_threshold,
+)
 from assay.stats.many import (
     Correction,
     PairwiseResult,
@@ -26,6 +38,8 @@ from assay.stats.many import (
     indistinguishable_groups,
     ranks,
 )
+from assay.stats.means import Method, Side, bootstrap_means, mean_interval, skewness_note
+from assay.stats.normality import Normality, normality
 from assay.stats.pairing import Pairing, pairing
 from assay.stats.planning import (
     Needed,
@@ -38,6 +52,21 @@ from assay.stats.planning import (
     trials_for_precision,
     trials_needed,
 )
+from assay.stats.precision import relative_standard_error
+from assay.stats.profiles import Band, ProfileKind, performance_profile, sample_efficiency
+from assay.stats.rl import (
+    Aggregate,
+    aggregate,
+    aggregate_difference,
+    aggregate_intervals,
+    average_probability_of_improvement,
+    iqm,
+    optimality_gap,
+    runs_note,
+    task_mean,
+    task_median,
+)
+from assay.stats.samples import as_sample
 from assay.stats.score import (
     ScoreEstimate,
     crafter_score,
@@ -45,6 +74,16 @@ from assay.stats.score import (
     expected_score_at,
     expected_score_of_rates,
 )
+from assay.stats.sequential import (
+    Boundary,
+    Decision,
+    Design,
+    LookResult,
+    decide,
+    first_decision,
+    looks,
+)
+from assay.stats.shares import exact_share
 from assay.stats.significance import (
     Equivalence,
     TestResult,
@@ -56,55 +95,107 @@ from assay.stats.significance import (
     welch_t_test,
     wilcoxon_test,
 )
+from assay.stats.spending import Spending, z_bounds
+from assay.stats.survival import median_time
+from assay.stats.t_bounds import t_bounds
+from assay.stats.windows import PercentWindow, Window, common_window
 
 __all__ = [
+    "Aggregate",
+    "Band",
+    "Boundary",
     "Correction",
+    "Crossing",
+    "Decision",
+    "Design",
     "Equivalence",
     "Interval",
+    "LookResult",
+    "Method",
     "Needed",
+    "Normality",
     "Pairing",
     "PairwiseResult",
+    "PercentWindow",
     "Price",
+    "ProfileKind",
     "ScoreEstimate",
+    "Side",
+    "Spending",
+    "Summary",
+    "SummarySpec",
     "TestResult",
+    "Window",
     "against_baseline",
+    "aggregate",
+    "aggregate_difference",
+    "aggregate_intervals",
     "all_pairs",
+    "anytime_bounds",
+    "as_sample",
+    "auc",
+    "average_probability_of_improvement",
     "benjamini_hochberg",
+    "bootstrap_means",
     "cliffs_delta",
     "clustered_difference",
     "clustered_mean",
     "cohens_d",
     "cohens_dz",
+    "common_window",
     "crafter_score",
     "crafter_score_interval",
+    "decide",
     "denominator_note",
     "equivalence_test",
+    "exact_share",
     "expected_score_at",
     "expected_score_of_rates",
+    "final_value",
+    "first_decision",
     "first_n_below",
     "hedges_g",
     "hierarchical_bootstrap",
     "holm",
     "indistinguishable_groups",
+    "iqm",
+    "last_n_mean",
+    "looks",
     "mann_whitney_test",
+    "mean_interval",
+    "median_time",
     "minimum_detectable_effect",
+    "normality",
+    "optimality_gap",
     "paired_difference",
     "paired_t_test",
     "pairing",
+    "performance_profile",
     "permutation_test",
     "power_of",
     "probability_of_improvement",
     "ranks",
     "ratio_of_means",
     "relative_change",
+    "relative_standard_error",
+    "runs_note",
+    "sample_efficiency",
     "sd_interval",
     "sd_sampling_factors",
     "sign_flip_test",
+    "skewness_note",
+    "slope",
+    "summarize_curve",
+    "t_bounds",
     "t_interval",
+    "task_mean",
+    "task_median",
+    "time_to_threshold",
     "trials_for_precision",
     "trials_needed",
     "unpaired_difference",
     "welch_t_test",
     "wilcoxon_test",
     "wilson",
+    "z_bounds",
 ]

@@ -27,18 +27,39 @@ def means_on_counts(scores: TaskScores, counts: Counts) -> NDArray[np.float64]:
 def iqm_on_counts(values: NDArray[np.float64]) -> Callable[[Counts], NDArray[np.float64]]:
     """The interquartile mean of resamples of these values, which are sorted once."""
     order = np.argsort(values, kind="stable")
-    ordered, cut, end = values[order], len(values) // 4, len(values) - len(values) // 4
+    ordered, size, cut = values[order], len(values), len(values) // 4
+    room = _Room(size)
 
     def statistic(counts: Counts) -> NDArray[np.float64]:
+        taken, reached, kept = room.of(len(counts))
         # Of the resample in order, score i fills the places up to reached[i]; those that
         # lie between both cuts count.
-        reached = np.zeros((len(counts), len(order) + 1), np.int64)
-        np.cumsum(np.take(counts, order, axis=1), axis=1, out=reached[:, 1:])
-        np.clip(reached, cut, end, out=reached)
-        kept = reached[:, 1:] - reached[:, :-1]
-        return np.asarray(kept @ ordered / (end - cut))
+        np.take(counts, order, axis=1, out=taken, mode="clip")
+        reached[:, 0] = cut
+        np.cumsum(taken, axis=1, out=reached[:, 1:])
+        np.clip(reached, cut, size - cut, out=reached)
+        np.subtract(reached[:, 1:], reached[:, :-1], out=kept)
+        return np.asarray(kept @ ordered / (size - 2 * cut))
 
     return statistic
+
+
+class _Room:
+    """Arrays that are used again for every piece of counts; asking for memory costs more."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._make(0)
+
+    def of(self, rows: int) -> tuple[Counts, Counts, NDArray[np.float64]]:
+        if rows > len(self._taken):
+            self._make(rows)
+        return self._taken[:rows], self._reached[:rows], self._kept[:rows]
+
+    def _make(self, rows: int) -> None:
+        self._taken = np.empty((rows, self._size), np.int64)
+        self._reached = np.empty((rows, self._size + 1), np.int64)
+        self._kept = np.empty((rows, self._size))
 
 
 def wins_on_counts(

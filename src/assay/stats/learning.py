@@ -18,18 +18,14 @@ from assay.stats.windows import (
     PercentWindow,
     Window,
     check_window,
-    common_window,
     within,
 )
 
 __all__ = [
     "Crossing",
-    "PercentWindow",
     "Summary",
     "SummarySpec",
-    "Window",
     "auc",
-    "common_window",
     "final_value",
     "last_n_mean",
     "slope",

@@ -28,8 +28,8 @@ __all__ = [
 Counts = NDArray[np.int64]
 """How often each run was drawn; shape (resamples, runs of all tasks), task after task."""
 
-_AT_ONCE: Final = 1 << 15
-"""Counts made at once; what a processor holds near, and what needs no new pages."""
+_AT_ONCE: Final = 1 << 16
+"""Counts made at once; about what the second cache of a processor holds."""
 _SMALL: Final = 1 << 12
 """Numbers below this are drawn from 16 bits: quicker, and few of them are thrown away."""
 
@@ -123,10 +123,10 @@ def draw_counts(
         n_resamples: How many resamples there are in all.
     """
     most = max(1, _AT_ONCE // max(int(each.sum()) for each in sizes))
-    groups = [_groups(each) for each in sizes]
+    sides = [_Side(each, most) for each in sizes]
     for done in range(0, n_resamples, most):
         rows = min(most, n_resamples - done)
-        yield tuple(_counts(each, rows, rng) for each in groups)
+        yield tuple(side.draw(rows, rng) for side in sides)
 
 
 def bounds(
@@ -174,28 +174,27 @@ class _Group(NamedTuple):
     """Shape (tasks, 1)."""
 
 
-def _groups(sizes: NDArray[np.int64]) -> list[_Group]:
-    starts = np.cumsum(sizes) - sizes
-    return [_Group(int(n), starts[sizes == n][:, None]) for n in np.unique(sizes)]
+class _Side:
+    """Draws the counts of one side; its memory is asked for once, since pages cost more."""
 
+    def __init__(self, sizes: NDArray[np.int64], most: int) -> None:
+        starts = np.cumsum(sizes) - sizes
+        self._total = int(sizes.sum())
+        self._groups = [_Group(int(n), starts[sizes == n][:, None]) for n in np.unique(sizes)]
+        self._places = np.empty(most * self._total, np.int64)
 
-def _counts(groups: Sequence[_Group], rows: int, rng: np.random.Generator) -> Counts:
-    total = sum(group.runs * len(group.starts) for group in groups)
-    begin = np.arange(0, rows * total, total)[:, None, None]
-    drawn = [_places(group, begin, rng) for group in groups]
-    every = drawn[0] if len(drawn) == 1 else np.concatenate(drawn)
-    return np.bincount(every, minlength=rows * total).reshape(rows, total)
-
-
-def _places(
-    group: _Group, begin: NDArray[np.int64], rng: np.random.Generator
-) -> NDArray[np.int64]:
-    """Draw as many runs as each task has; as places among all counts, flat."""
-    runs, shape = group.runs, (len(begin), len(group.starts), group.runs)
-    small = runs <= _SMALL
-    drawn = rng.integers(0, runs, shape, np.uint16) if small else rng.integers(0, runs, shape)
-    places: NDArray[np.int64] = np.add(group.starts + begin, drawn, dtype=np.int64)
-    return places.ravel()
+    def draw(self, rows: int, rng: np.random.Generator) -> Counts:
+        size = rows * self._total
+        begin, filled = np.arange(0, size, self._total)[:, None, None], 0
+        for runs, starts in self._groups:
+            shape = (rows, len(starts), runs)
+            part = self._places[filled : filled + rows * len(starts) * runs].reshape(shape)
+            if runs <= _SMALL:
+                np.add(starts + begin, rng.integers(0, runs, shape, np.uint16), out=part)
+            else:
+                np.add(starts + begin, rng.integers(0, runs, shape), out=part)
+            filled += part.size
+        return np.bincount(self._places[:size], minlength=size).reshape(rows, self._total)
 
 
 def _columns(scores: NDArray[Any] | Sequence[Any], what: str) -> dict[str, NDArray[Any]]:

@@ -16,6 +16,7 @@ from assay._util.canonical import canonical_json, content_hash
 from assay._util.text import printable
 from assay.errors import UsageError
 
+from .metric_outcomes import METRICS_TAG
 from .outcomes import series_experiments
 
 __all__ = ["Change", "LogEntry", "changes_between", "experiment_log", "series_log"]
@@ -27,7 +28,7 @@ _ELSEWHERE = frozenset(
         *("models", "name", "baselines", "hooks", "hook_hashes", "database", "traces_dir"),
         *("service_url", "service_timeout", "concurrent_models", "max_concurrent_models"),
         *("max_concurrent_episodes", "save_traces", "save_detailed_results", "budget", "price"),
-        *("max_connections", "cache", "metrics_from", "metric_hashes"),
+        *("max_connections", "cache", "metrics_from", "metrics_hash"),
     )
 )
 """Keys of a configuration that say where, beside whom and how fast, and not what is played."""
@@ -198,7 +199,8 @@ def _changes(before: tuple[Any, ...], after: tuple[Any, ...]) -> tuple[Change, .
 
 
 def _tags(row: tuple[Any, ...]) -> dict[str, Any]:
-    return {key: value for key, value in _object(row[8]).items() if key != "baseline"}
+    others = ("baseline", METRICS_TAG)
+    return {key: value for key, value in _object(row[8]).items() if key not in others}
 
 
 def _short(value: Any) -> str:

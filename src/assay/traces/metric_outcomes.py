@@ -21,12 +21,13 @@ from .schema import ASSAY_SOURCE
 
 __all__ = [
     "METRICS_TAG",
+    "ExperimentOutcomes",
     "MadeBy",
     "MetricOutcome",
     "ResultSession",
+    "experiment_outcomes",
     "lower_is_better",
     "made_by",
-    "outcome_names",
     "result_sessions",
     "store_metric_outcomes",
 ]
@@ -65,6 +66,17 @@ class ResultSession(NamedTuple):
     """The names of the outcomes it has."""
 
 
+class ExperimentOutcomes(NamedTuple):
+    """An experiment, with the sessions that metrics may be asked about."""
+
+    id: str
+    sessions: tuple[ResultSession, ...]
+    made: Mapping[str, MadeBy]
+    """By name, the outcomes that metrics made."""
+    recorded: frozenset[str]
+    """The names of the other ones, which came with the sessions."""
+
+
 def result_sessions(connection: DuckDBPyConnection, experiment_id: str) -> list[ResultSession]:
     """The sessions of an experiment that metrics may be asked about, in their order.
 
@@ -87,12 +99,24 @@ def result_sessions(connection: DuckDBPyConnection, experiment_id: str) -> list[
     ]
 
 
-def outcome_names(connection: DuckDBPyConnection, experiment_id: str) -> set[str]:
-    """The names of all outcomes of an experiment."""
+def experiment_outcomes(
+    connection: DuckDBPyConnection, experiment_id: str
+) -> ExperimentOutcomes:
+    """What an experiment has before metrics are asked about it.
+
+    Raises:
+        UsageError: There is no such experiment.
+    """
+    made = made_by(connection, experiment_id)
     rows = connection.execute(
         "SELECT DISTINCT metric FROM outcomes WHERE experiment_id = ?", [experiment_id]
     ).fetchall()
-    return {name for (name,) in rows}
+    return ExperimentOutcomes(
+        experiment_id,
+        tuple(result_sessions(connection, experiment_id)),
+        made,
+        frozenset(name for (name,) in rows if name not in made),
+    )
 
 
 def made_by(connection: DuckDBPyConnection, experiment_id: str) -> dict[str, MadeBy]:
@@ -101,25 +125,21 @@ def made_by(connection: DuckDBPyConnection, experiment_id: str) -> dict[str, Mad
     Raises:
         UsageError: There is no such experiment.
     """
-    tags = load_experiment(connection, experiment_id).tags
+    return _noted(load_experiment(connection, experiment_id).tags)
+
+
+def lower_is_better(tags: Mapping[str, Any]) -> frozenset[str]:
+    """The outcomes that a metric made, and of which less is better, by an experiment's tags."""
+    return frozenset(name for name, made in _noted(tags).items() if not made.higher_is_better)
+
+
+def _noted(tags: Mapping[str, Any]) -> dict[str, MadeBy]:
     noted = tags.get(METRICS_TAG)
     found = {
         name: _made_by(value)
         for name, value in (noted.items() if isinstance(noted, dict) else ())
     }
     return {name: made for name, made in found.items() if made is not None}
-
-
-def lower_is_better(
-    connection: DuckDBPyConnection, experiment_ids: Sequence[str]
-) -> frozenset[str]:
-    """The outcomes of experiments that a metric made, and of which less is better."""
-    return frozenset(
-        name
-        for experiment_id in experiment_ids
-        for name, made in made_by(connection, experiment_id).items()
-        if not made.higher_is_better
-    )
 
 
 def _made_by(value: Any) -> MadeBy | None:

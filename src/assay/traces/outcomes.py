@@ -20,6 +20,7 @@ from assay._util.text import printable
 from assay.errors import UsageError
 from assay.types import TrialState
 
+from .metric_outcomes import lower_is_better
 from .queries import resolve_experiment, resolve_run
 from .subjects import Look, Subject, TrialOutcome
 
@@ -311,7 +312,7 @@ def _subject(
     totals: Mapping[str, float],
 ) -> Subject:
     key, name, model, series, version, run_id, at, note, tags, configuration, origin = row
-    facts = _object(configuration)
+    facts, noted = _object(configuration), _object(tags)
     if totals:
         facts[SUBJECT_METRICS] = dict(totals)
     return Subject(
@@ -324,8 +325,9 @@ def _subject(
         created_at=None if at is None else datetime.fromtimestamp(at / 1_000_000, UTC),
         commit=_commit(_object(origin)),
         note=note,
-        baseline=_object(tags).get("baseline") is True,
+        baseline=noted.get("baseline") is True,
         facts=facts,
+        lower_is_better=lower_is_better(noted),
         trials=tuple(trials),
         looks=tuple(looks),
     )

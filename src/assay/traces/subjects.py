@@ -68,6 +68,8 @@ class Subject:
     """The store, or the file it was read from."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """What else its file says of it, or the configuration it was played with."""
+    lower_is_better: frozenset[str] = frozenset()
+    """Metrics of somebody's own of which less is better."""
     trials: tuple[TrialOutcome, ...] = ()
     looks: tuple[Look, ...] = ()
     """Where its run went on until it was decided."""

@@ -9,9 +9,8 @@ from collections.abc import Collection, Mapping, Sequence
 from assay._util.names import unknown_name
 from assay.errors import UsageError
 from assay.report.comparison.contrasts import contrast
-from assay.report.comparison.describing import UNLOCKED, describe, metrics_of
+from assay.report.comparison.describing import UNLOCKED, describe, lower_ones, metrics_of
 from assay.report.comparison.facts import (
-    LOWER_IS_BETTER,
     Comparison,
     Contrast,
     Setup,
@@ -48,7 +47,7 @@ def compare(
     seed: int = 0,
     method: Method | str = Method.AUTO,
     correction: Correction | str = Correction.HOLM,
-    lower_is_better: Collection[str] = LOWER_IS_BETTER,
+    lower_is_better: Collection[str] = (),
 ) -> Comparison:
     """Compare subjects with one of them, and with each other where there are three or more.
 
@@ -84,7 +83,7 @@ def compare(
         seed=seed,
         method=_method(method),
         correction=_correction(correction),
-        lower_is_better=frozenset(lower_is_better),
+        lower_is_better=lower_ones(usable) | frozenset(lower_is_better),
     )
     facts = tuple(
         describe(one, _described(chosen), level, judged=_judged(one, first, usable))

@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from assay.metrics.tally import LOWER_IS_BETTER
 from assay.report.comparison.facts import Curve, Description, SubjectFacts
 from assay.report.comparison.matching import independent_values, trial_values
 from assay.stats.intervals import t_interval
 from assay.traces.subjects import Subject
 from assay.types import TrialState
 
-__all__ = ["UNLOCKED", "describe", "metrics_of"]
+__all__ = ["UNLOCKED", "describe", "lower_ones", "metrics_of"]
 
 UNLOCKED = "unlocked/"
 """What the metrics begin with that say which achievements an episode unlocked."""
@@ -32,6 +33,11 @@ def metrics_of(subject: Subject) -> list[str]:
                 )
             )
     return list(found)
+
+
+def lower_ones(subjects: Sequence[Subject]) -> frozenset[str]:
+    """The metrics of which less is better: known ones, and those of the subjects' own."""
+    return LOWER_IS_BETTER.union(*(one.lower_is_better for one in subjects))
 
 
 def describe(

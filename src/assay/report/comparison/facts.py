@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from assay.metrics.tally import LOWER_IS_BETTER
 from assay.stats.intervals import Interval
 from assay.stats.many import Correction
 from assay.stats.means import Method
@@ -17,7 +18,6 @@ from assay.stats.significance import TestResult
 from assay.traces.subjects import Look, Subject
 
 __all__ = [
-    "LOWER_IS_BETTER",
     "NEITHER_IS_BETTER",
     "Comparison",
     "Contrast",
@@ -37,9 +37,6 @@ __all__ = [
     "Timed",
     "Verdict",
 ]
-
-LOWER_IS_BETTER = frozenset({"cost_usd", "duration_s", "invalid_rate", "tokens"})
-"""Metrics of which less is better; of every other metric, more is."""
 
 NEITHER_IS_BETTER = frozenset({"steps", "turns"})
 """Metrics that are only described: a verdict calls them higher or lower."""

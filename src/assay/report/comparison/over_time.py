@@ -16,8 +16,9 @@ from assay.errors import UsageError
 from assay.report.cells import DASH, Cell, count
 from assay.report.comparison.comparing import check_choices, common_metrics
 from assay.report.comparison.contrasts import contrast
+from assay.report.comparison.describing import lower_ones
 from assay.report.comparison.document import Document, Section, Sheet, Words
-from assay.report.comparison.facts import LOWER_IS_BETTER, Contrast, Setup
+from assay.report.comparison.facts import Contrast, Setup
 from assay.report.comparison.files import write_files
 from assay.report.comparison.markdown import as_markdown
 from assay.report.comparison.matching import independent_values, trial_values
@@ -102,7 +103,7 @@ def over_time(
         seed=seed,
         method=Method.AUTO,
         correction=Correction.HOLM,
-        lower_is_better=LOWER_IS_BETTER,
+        lower_is_better=lower_ones(usable),
     )
     return OverTime(
         series=usable[0].series or usable[0].name,

@@ -1,0 +1,90 @@
+"""Python files of a user, run once to take what they define.
+
+Running a file is what an import would do. What is wrong with it is a UsageError that names
+the file, the line and what is expected.
+"""
+
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import NamedTuple
+
+from assay._util.canonical import content_hash
+from assay._util.text import printable
+from assay.errors import UsageError
+
+__all__ = ["UserCode", "line_in", "run_user_file", "shown"]
+
+_LONGEST = 80
+
+
+class UserCode(NamedTuple):
+    """What a file came to."""
+
+    values: tuple[object, ...]
+    """All that stands at its top level, each once, in the order it was defined."""
+    sha: str
+    """A hash of its text."""
+
+
+def run_user_file(path: Path, what: str) -> UserCode:
+    """Run a file; `what` is what it is expected to define, in the plural."""
+    try:
+        source = path.read_bytes()
+    except OSError as error:
+        raise UsageError(
+            f"cannot read {what} from {str(path)!r}: {error.strerror or error}; "
+            f"give a Python file that has {what}"
+        ) from error
+    sha = content_hash(source)
+    module = _run(path, _compiled(path, source), what, f"assay_{what}_{sha}")
+    # The same thing may stand under two names, and not all things can be hashed.
+    values = {id(value): value for value in vars(module).values()}
+    return UserCode(tuple(values.values()), sha)
+
+
+def line_in(error: BaseException, path: str) -> int | None:
+    """The line of a file that an error came through last, if it came through the file."""
+    if isinstance(error, SyntaxError) and error.filename == path and error.lineno:
+        return error.lineno
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == path]
+    return next((line for line in reversed(lines) if line), None)
+
+
+def shown(value: object, how: Callable[[object], str] = repr) -> str:
+    """A value of the user in a few safe letters; its own code may fail to say more."""
+    try:
+        text = how(value)
+    except Exception:
+        text = f"<{type(value).__name__}>"
+    return printable(text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…")
+
+
+def _compiled(path: Path, source: bytes) -> CodeType:
+    try:
+        return compile(source, str(path), "exec", dont_inherit=True)
+    except SyntaxError as error:
+        where = f"{path}:{error.lineno}" if error.lineno else str(path)
+        raise UsageError(f"{where}: not valid Python: {error.msg}") from error
+    except ValueError as error:
+        raise UsageError(f"{path}: not valid Python: {error}") from error
+
+
+def _run(path: Path, code: CodeType, what: str, name: str) -> ModuleType:
+    module = ModuleType(name)
+    module.__file__ = str(path)
+    # Dataclasses and pickle look up the module of a class by its name.
+    sys.modules[name] = module
+    try:
+        exec(code, module.__dict__)
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        where = f"{path}:{line_in(error, str(path)) or 1}"
+        if isinstance(error, UsageError):
+            raise UsageError(f"{where}: {error}") from error
+        words = f"{type(error).__name__} while its {what} were loaded: {error}"
+        raise UsageError(f"{where}: {words}") from error
+    return module
