@@ -30,6 +30,7 @@ from assay.serving import Settings as ModelSettings
 from assay.serving import running as models_running
 from assay.traces.folder import RunFolder, journal_root
 from assay.traces.records import RunRecord
+from assay.traces.schema import VERSION
 from assay.traces.store import Store
 
 NAMES = [
@@ -165,7 +166,7 @@ def test_a_database_that_cannot_be_made_is_one(tmp_path: Path) -> None:
 def test_a_database_is_told_with_its_schema_and_what_it_holds(database: Path) -> None:
     check = check_database(database)
     assert check.state is State.OK
-    assert "schema version 1, 0 episodes" in check.detail
+    assert f"schema version {VERSION}, 0 episodes" in check.detail
 
 
 def test_a_file_that_is_no_database_fails(tmp_path: Path) -> None:
