@@ -8,8 +8,10 @@ import pytest
 from scipy import stats
 
 from assay.errors import UsageError
-from assay.report.comparison import Comparison, Verdict, compare
+from assay.report.comparison import Comparison, Verdict, as_document, compare
+from assay.report.comparison.document import Sheet
 from assay.report.comparison.facts import LeftOut, Timed
+from assay.traces.subjects import SUBJECT_METRICS
 from assay.types import TrialState
 
 from .subjects import look, subject, trial
@@ -365,3 +367,23 @@ def test_the_same_seed_gives_the_same_numbers_whoever_else_is_there() -> None:
     assert tests[0] is not None
     assert tests[1] is not None
     assert tests[0].resampling == tests[1].resampling
+
+
+def test_numbers_of_whole_subjects_are_shown_and_not_judged() -> None:
+    subjects = [
+        subject(name, values, facts={SUBJECT_METRICS: {"spread": spread}})
+        for name, values, spread in (("a", BASE, 0.5), ("b", MORE, 1.5))
+    ]
+    found = as_document(compare(subjects))
+    sheet = next(block for one in found.sections if one.key == "whole" for block in one.blocks)
+    assert isinstance(sheet, Sheet)
+    assert [[cell.value for cell in cells] for _, cells in sheet.rows] == [["0.50"], ["1.50"]]
+    assert "spread" not in {one.metric for one in compare(subjects).contrasts}
+
+
+def test_less_is_better_where_the_metric_of_a_subject_says_so() -> None:
+    both = [
+        subject("a", BASE, lower_is_better=frozenset({"achievements"})),
+        subject("b", MORE),
+    ]
+    assert verdict(compare(both)) is Verdict.WORSE

@@ -41,7 +41,7 @@ def test_the_correlation_has_fishers_interval() -> None:
 def test_the_sentence_has_the_numbers() -> None:
     a, b = correlated(15, 0.9)
     found = pairing(a, b)
-    assert f"saved {found.saved:.0%} of the variance" in found.sentence
+    assert f"saved {100 * found.saved:.0f} % of the variance" in found.sentence
     assert "15 pairs" in found.sentence
     assert f"correlation {found.correlation.point:.2f}" in found.sentence
 
@@ -54,7 +54,7 @@ def test_pairs_that_share_nothing_hurt_and_are_told_so() -> None:
     assert found.hurts
     assert found.saved < 0
     assert found.sentence.startswith("Pairing hurts here")
-    assert f"{wider:.0%} wider" in found.sentence
+    assert f"{100 * wider:.0f} % wider" in found.sentence
 
 
 def test_lost_degrees_of_freedom_alone_can_hurt() -> None:

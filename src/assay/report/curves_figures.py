@@ -13,12 +13,20 @@ from assay.report.figures.distributions import bootstrap_distribution
 from assay.report.figures.drawing import Drawing, save_png
 from assay.report.figures.radial import radial, scaled_to_best
 from assay.report.figures.variance import PrecisionPoint, VariancePanel, variance_panels
+from assay.stats.learning import Summary
 from assay.stats.means import Method
 
 __all__ = ["analysis_drawings", "save_drawings", "variance_drawing"]
 
 _FURTHEST: Final = 4
 """How many times the runs at hand a curve of precision goes at most."""
+_SHORT = {
+    Summary.AUC: "AUC",
+    Summary.LAST_N: "the last points",
+    Summary.FINAL: "the final value",
+    Summary.SLOPE: "slope",
+    Summary.TIME_TO_THRESHOLD: "steps to the threshold",
+}
 _METHODS = {Method.AUTO: "Student's t", Method.T: "Student's t"}
 
 
@@ -37,6 +45,7 @@ def variance_drawing(
 def analysis_drawings(found: Analysis) -> dict[str, Drawing]:
     """The figures of an analysis by the names of their files."""
     settings, design = found.settings, found.design
+    summary = settings.summary.type
     groups = {"control": _runs(design.control), "candidate": _runs(design.candidate)}
     names = [axis.name for axis in found.radial]
     raw = {
@@ -49,10 +58,10 @@ def analysis_drawings(found: Analysis) -> dict[str, Drawing]:
         "bootstrap_distribution.png": bootstrap_distribution(
             found.estimates_B,
             found.difference,
-            f"difference of {settings.metric}, candidate minus control",
+            "candidate minus control",
             level=settings.level,
             method=_METHODS.get(settings.method, str(settings.method)),
-            title=f"Bootstrap of the difference in {settings.summary.type}",
+            title=f"{settings.metric}: bootstrap of the difference in {_SHORT[summary]}",
         ),
     }
     if any(value is not None for values in raw.values() for value in values):

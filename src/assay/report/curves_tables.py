@@ -280,7 +280,8 @@ def _share(interval: Interval) -> str:
     if math.isnan(interval.point):
         return _DASH
     low, high = (f"{100 * value:.3g}" for value in interval[1:])
-    return f"{100 * interval.point:.3g} % ({low} to {high} %)"
+    beside = f"{low} to {high} %" if math.isfinite(interval.high) else f"{low} % or more"
+    return f"{100 * interval.point:.3g} % ({beside})"
 
 
 def _needed(needed: Needed | None) -> str:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from enum import StrEnum
 from itertools import pairwise
 from typing import Any
@@ -19,6 +20,7 @@ import pyarrow as pa
 
 from assay._util.canonical import canonical_json
 from assay._util.names import unknown_name
+from assay._util.text import printable
 from assay.errors import UsageError
 
 from .ingest import transaction
@@ -101,8 +103,9 @@ def _write(connection: duckdb.DuckDBPyConnection, run: TrainingRun, *, swap: boo
         return Written.PRESENT
     if stored and not swap:
         raise UsageError(
-            f"training run {run.id!r} is in the store with another content; --replace puts "
-            "this one in its place, --prefix gives it another id"
+            f"training run {run.id!r} is in the store with another content "
+            f"({_told(stored[0], run)}); --replace puts this one in its place, --prefix gives "
+            "it another id"
         )
     for table, key in (("training_runs", "id"), ("metric_points", "run_id")):
         connection.execute(f"DELETE FROM {table} WHERE {key} = ?", [run.id])
@@ -119,6 +122,22 @@ def _write(connection: duckdb.DuckDBPyConnection, run: TrainingRun, *, swap: boo
     finally:
         connection.unregister("points_to_add")
     return Written.REPLACED if stored else Written.ADDED
+
+
+def _told(stored: TrainingRun, run: TrainingRun) -> str:
+    """In what two runs of an id differ, for a message."""
+    names = stored.differences(run)
+    if "provenance" in names and len(names) > 1:
+        # A hash differs where anything does.
+        names.remove("provenance")
+    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+    said = [
+        f"{name}: {getattr(stored, name) or 'none'} there, {getattr(run, name) or 'none'} here"
+        if name in ("series", "subject", "task", "seed", "status")
+        else name
+        for name in names[:4]
+    ]
+    return printable(", ".join(said)) + more
 
 
 def load_training_runs(
@@ -195,7 +214,9 @@ def resolve_training_run(connection: duckdb.DuckDBPyConnection, name: str) -> st
         raise UsageError(
             f"unknown training run {name!r}; the store has none, see 'assay curves import'"
         )
-    raise UsageError(unknown_name("training run", name, ids[:_SHOWN]))
+    # What was perhaps meant is among those that are named, however many runs there are.
+    first = dict.fromkeys([*get_close_matches(name.lower(), ids, n=3), *ids])
+    raise UsageError(unknown_name("training run", name, list(first)[:_SHOWN]))
 
 
 def _splits(run_id: str, start: str) -> bool:

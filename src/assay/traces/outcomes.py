@@ -22,12 +22,9 @@ from assay.types import TrialState
 
 from .metric_outcomes import lower_is_better
 from .queries import resolve_experiment, resolve_run
-from .subjects import Look, Subject, TrialOutcome
+from .subjects import SUBJECT_METRICS, Look, Subject, TrialOutcome
 
-__all__ = ["SUBJECT_METRICS", "load_subjects", "resolve_subjects", "series_experiments"]
-
-SUBJECT_METRICS = "subject_metrics"
-"""The key in the facts of a subject for numbers that it earned as a whole, by metric."""
+__all__ = ["load_subjects", "resolve_subjects", "series_experiments"]
 
 _SHOWN = 12
 _CHOSEN = "IN (SELECT unnest(?::VARCHAR[]))"

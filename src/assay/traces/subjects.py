@@ -11,7 +11,10 @@ from typing import Any
 
 from assay.types import TrialState
 
-__all__ = ["Look", "Subject", "TrialOutcome"]
+__all__ = ["SUBJECT_METRICS", "Look", "Subject", "TrialOutcome"]
+
+SUBJECT_METRICS = "subject_metrics"
+"""The key in the facts of a subject for numbers that it earned as a whole, by metric."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -105,11 +105,20 @@ class TrainingRun:
 
     def same_content(self, other: "TrainingRun") -> bool:
         """Whether both tell the same; when and where they were read from does not count."""
-        return (
-            all(getattr(self, name) == getattr(other, name) for name in _CONTENT)
-            and self.curves.keys() == other.curves.keys()
-            and all(curve.same_points(other.curves[m]) for m, curve in self.curves.items())
+        return not self.differences(other)
+
+    def differences(self, other: "TrainingRun") -> list[str]:
+        """The facts and metrics in which both differ; a metric without points is none."""
+        found = [n for n in _CONTENT if getattr(self, n) != getattr(other, n)]
+        mine, theirs = (
+            {metric: curve for metric, curve in run.curves.items() if len(curve)}
+            for run in (self, other)
         )
+        for metric in dict.fromkeys((*mine, *theirs)):
+            one, two = mine.get(metric), theirs.get(metric)
+            if one is None or two is None or not one.same_points(two):
+                found.append(f"points of {metric}")
+        return found
 
 
 _CONTENT = ("id", "series", "subject", "task", "seed", "status", "configuration", "provenance")

@@ -13,13 +13,20 @@ from typing import Any
 
 from duckdb import DuckDBPyConnection
 
+from assay._util.names import unknown_name
 from assay._util.text import printable
 from assay.errors import UsageError
 
 from .ingest import free_name, transaction
 from .outcomes import series_experiments
 
-__all__ = ["ListedExperiment", "Tagged", "list_experiments", "tag_experiment"]
+__all__ = [
+    "ListedExperiment",
+    "Tagged",
+    "check_metric",
+    "list_experiments",
+    "tag_experiment",
+]
 
 _VERSION = re.compile(r"v(0|[1-9]\d{0,5})\.(0|[1-9]\d{0,5})")
 _LONGEST_NOTE = 10_000
@@ -99,6 +106,18 @@ def list_experiments(
         )
         for row in rows
     ]
+
+
+def check_metric(connection: DuckDBPyConnection, metric: str) -> None:
+    """Refuse a metric that no trial of a store has; one without outcomes has none to refuse.
+
+    Raises:
+        UsageError: It is in no outcome; the message names some that are.
+    """
+    rows = connection.execute("SELECT DISTINCT metric FROM outcomes ORDER BY metric").fetchall()
+    names = [printable(row[0]) for row in rows if row[0] and "/" not in row[0]]
+    if rows and (metric,) not in rows:
+        raise UsageError(unknown_name("metric", metric, names))
 
 
 _TOTALS = """

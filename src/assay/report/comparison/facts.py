@@ -15,7 +15,7 @@ from assay.stats.many import Correction
 from assay.stats.means import Method
 from assay.stats.pairing import Pairing
 from assay.stats.significance import TestResult
-from assay.traces.subjects import Look, Subject
+from assay.traces.subjects import SUBJECT_METRICS, Look, Subject
 
 __all__ = [
     "NEITHER_IS_BETTER",
@@ -128,6 +128,12 @@ class SubjectFacts:
     def name(self) -> str:
         """The name of the subject."""
         return self.subject.name
+
+    @property
+    def whole(self) -> Mapping[str, float]:
+        """Numbers of the subject as a whole, made by metrics that take all its trials."""
+        found = self.subject.facts.get(SUBJECT_METRICS, {})
+        return found if isinstance(found, Mapping) else {}
 
 
 class LeftOut(NamedTuple):

@@ -22,6 +22,7 @@ from assay.report.comparison.sheets import (
     scores_sheets,
     values_sheets,
     versions_sheet,
+    whole_sheets,
 )
 from assay.report.comparison.words import answers, sample_words, verdict_word
 
@@ -44,6 +45,7 @@ def as_document(comparison: Comparison) -> Document:
         Section("cost", "Cost beside quality", [*cost_sheets(comparison)]),
         Section("curves", "Learning curves", [*curves_sheets(comparison)]),
         Section("metrics", "Other metrics", [*values_sheets(comparison, others)]),
+        Section("whole", "Whole subjects", [*whole_sheets(comparison)]),
     ]
     return Document(
         title=_title(comparison),

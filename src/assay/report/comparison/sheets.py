@@ -24,6 +24,7 @@ __all__ = [
     "scores_sheets",
     "values_sheets",
     "versions_sheet",
+    "whole_sheets",
 ]
 
 MOST_PAIRS = 200
@@ -125,6 +126,22 @@ def _instance_cells(comparison: Comparison, row: InstanceRow, *, timed: bool) ->
             Cell(f"{row.censored:,} of {len(row.times):,}" if row.times else DASH),
         ]
     return cells
+
+
+def whole_sheets(comparison: Comparison) -> Iterator[Block]:
+    """Numbers that subjects have as a whole, if any; nothing is known of their spread."""
+    names = list(dict.fromkeys(name for one in comparison.subjects for name in one.whole))
+    if names:
+        yield Sheet(
+            "Numbers of all trials together",
+            ["Subject", *names],
+            [
+                (one.name, [Cell(value(name, one.whole.get(name))) for name in names])
+                for one in comparison.subjects
+            ],
+            "Made by metrics that take all trials at once: one number a subject, which has no"
+            " interval and is not judged.",
+        )
 
 
 def versions_sheet(comparison: Comparison) -> Sheet:

@@ -89,6 +89,7 @@ def _subject(facts: SubjectFacts) -> dict[str, Any]:
         "failures": facts.failures,
         "infrastructure": facts.infrastructure,
         "metrics": jsonable(facts.metrics),
+        "whole": jsonable(facts.whole),
     }
 
 
