@@ -52,6 +52,7 @@ def subject(
 def look(baseline: str, decision: str | None, number: int = 3, **but: Any) -> Look:
     numbers: dict[str, Any] = {"estimate": 2.0, "low": 0.4, "high": 3.6, "pairs": 7}
     return Look(
+        experiment_id="candidate",
         baseline_id=baseline,
         metric="achievements",
         look=number,

@@ -22,8 +22,9 @@ from assay.rollouts.record import make_plan
 from assay.service.client import LocalClient
 from assay.stats.sequential import Decision, Design, looks
 from assay.traces.load import load_outcomes
-from assay.traces.looks import LookRecord, load_looks
+from assay.traces.looks import load_looks
 from assay.traces.store import Store
+from assay.traces.subjects import Look
 from assay.trials import Admission, Retries, Stop, Trial, TrialEnded, Verdict
 from assay.types import ChatModel, TrialState
 from tests.runs.programs import Program, run_arguments
@@ -239,7 +240,9 @@ def test_a_run_stops_when_it_is_decided_and_stores_its_looks(whole: RunResult) -
     assert all(tally.not_started == 0 for tally in result.tallies.values())
     assert result.tallies["builtin/forager"].unneeded == 12 - played["builtin/forager"]
     with Store(result.database).reading() as connection:
-        assert _told(load_looks(connection, "until")) == _told(result.looks)
+        names = sorted({look.experiment_id for look in result.looks})
+        stored = load_looks(connection, names)
+        assert _told(stored[names[0]]) == _told(result.looks)
         ids = [row.session_id for row in result.episodes]
         earned = load_outcomes(connection, ids)
     by_model: dict[str, list[float]] = {}
@@ -255,7 +258,7 @@ def test_a_run_stops_when_it_is_decided_and_stores_its_looks(whole: RunResult) -
     ]
 
 
-def _told(looks: Sequence[LookRecord]) -> list[str]:
+def _told(looks: Sequence[Look]) -> list[str]:
     """Looks without their times, which are stored as whole microseconds; NaN equals NaN."""
     plain = (asdict(replace(look, looked_at=0.0)) for look in looks)
     return [json.dumps(one, sort_keys=True) for one in plain]

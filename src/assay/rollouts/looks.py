@@ -14,7 +14,7 @@ from assay._util.canonical import derived_id
 from assay.metrics.tally import LOWER_IS_BETTER
 from assay.stats.intervals import Interval
 from assay.stats.sequential import Decision, Design, LookResult, decide, looks
-from assay.traces.looks import LookRecord
+from assay.traces.subjects import Look
 from assay.trials import Admission, Event, Trial, TrialEnded
 from assay.types import TrialState
 
@@ -245,11 +245,11 @@ class Lookout:
             looks=len(candidate.looks),
         )
 
-    def records(self) -> list[LookRecord]:
+    def records(self) -> list[Look]:
         """All looks, as they are stored."""
         design = self._design.stored() | {"level": self._design.level}
         return [
-            LookRecord(
+            Look(
                 experiment_id=derived_id(self._run_id, candidate.model),
                 baseline_id=derived_id(self._run_id, self._baseline),
                 metric=self._metric,

@@ -17,12 +17,13 @@ from assay.traces.folder import RunFolder
 from assay.traces.ingest import ensure_run, finish_run, store_limits
 from assay.traces.intake import JournalDamaged, StoringFailed, WriterEvent
 from assay.traces.load import load_outcomes, load_stored_run
-from assay.traces.looks import LookRecord, store_looks
+from assay.traces.looks import store_looks
 from assay.traces.queries import EpisodeRow, episodes
 from assay.traces.records import LimitRecord
 from assay.traces.results import results_name, write_results
 from assay.traces.schema import RunStatus
 from assay.traces.store import Store
+from assay.traces.subjects import Look
 from assay.traces.trace_folder import check_trace_folder, write_trace_folder
 from assay.traces.writer import Writer
 from assay.trials import Admission, Event, GroupTally, Limits, Retries, Stop
@@ -56,7 +57,7 @@ class RunResult:
     """Where the numbers are, as a file; None if the run was interrupted."""
     decisions: tuple[CandidateResult, ...] = ()
     """What the looks at each candidate came to, if it was to go on until that is decided."""
-    looks: tuple[LookRecord, ...] = ()
+    looks: tuple[Look, ...] = ()
     """Those looks one by one, as stored."""
     stopped_by: str | None = None
     """What stopped it, if it was not the user: the budget."""

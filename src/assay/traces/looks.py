@@ -5,8 +5,7 @@ They follow from the outcomes of the run alone, so that storing them again repla
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 from duckdb import DuckDBPyConnection
@@ -14,41 +13,16 @@ from duckdb import DuckDBPyConnection
 from assay._util.canonical import canonical_json
 
 from .ingest import transaction
+from .subjects import Look
 
-__all__ = ["LookRecord", "load_looks", "store_looks"]
+__all__ = ["load_looks", "store_looks"]
 
 _COLUMNS = (
     "experiment_id, baseline_id, metric, look, pairs, estimate, low, high, decision, design"
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LookRecord:
-    """One look at a candidate beside the baseline."""
-
-    experiment_id: str
-    """The candidate."""
-    baseline_id: str
-    metric: str
-    look: int
-    """Counted from 1."""
-    pairs: int
-    estimate: float
-    """Mean of candidate minus baseline; NaN if there was no pair."""
-    low: float
-    """Of the interval that holds at every look; NaN where it could not say yet."""
-    high: float
-    decision: str | None
-    """None: it went on."""
-    design: Mapping[str, Any]
-    """How the pairs were looked at; `assay.stats.sequential.Design.of` reads it."""
-    looked_at: float = 0.0
-    """Seconds since 1970."""
-
-
-def store_looks(
-    connection: DuckDBPyConnection, run_id: str, looks: Sequence[LookRecord]
-) -> None:
+def store_looks(connection: DuckDBPyConnection, run_id: str, looks: Sequence[Look]) -> None:
     """Store the looks of a run, in place of those it had."""
     rows = [
         [
@@ -76,20 +50,24 @@ def store_looks(
             )
 
 
-def load_looks(connection: DuckDBPyConnection, run_id: str) -> list[LookRecord]:
-    """The looks of a run, candidate by candidate in the order of the run."""
-    found = connection.execute(
-        f"SELECT {_COLUMNS}, epoch_us(looked_at) FROM "
-        "(SELECT l.*, e.position FROM looks l LEFT JOIN experiments e ON e.id = experiment_id) "
-        "WHERE run_id = ? ORDER BY position, experiment_id, metric, look",
-        [run_id],
+def load_looks(
+    connection: DuckDBPyConnection, experiment_ids: Sequence[str]
+) -> dict[str, list[Look]]:
+    """The looks at each of these candidates that was looked at, in order."""
+    rows = connection.execute(
+        f"SELECT {_COLUMNS}, epoch_us(looked_at) FROM looks WHERE experiment_id IN "
+        "(SELECT unnest(?::VARCHAR[])) ORDER BY experiment_id, metric, look",
+        [list(experiment_ids)],
     ).fetchall()
-    return [_record(row) for row in found]
+    found: dict[str, list[Look]] = {}
+    for look in map(_look, rows):
+        found.setdefault(look.experiment_id, []).append(look)
+    return found
 
 
-def _record(row: tuple[Any, ...]) -> LookRecord:
+def _look(row: tuple[Any, ...]) -> Look:
     candidate, baseline, metric, look, pairs, estimate, low, high, decision, design, at = row
-    return LookRecord(
+    return Look(
         experiment_id=candidate,
         baseline_id=baseline,
         metric=metric,

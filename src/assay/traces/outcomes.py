@@ -8,7 +8,7 @@ leaves it as it was.
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from math import isfinite, isnan, nan
+from math import isfinite, isnan
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from assay._util.text import printable
 from assay.errors import UsageError
 from assay.types import TrialState
 
+from .looks import load_looks
 from .metric_outcomes import lower_is_better
 from .queries import resolve_experiment, resolve_run
 from .subjects import SUBJECT_METRICS, Look, Subject, TrialOutcome
@@ -55,7 +56,7 @@ def load_subjects(
                 "see 'assay experiments list'"
             )
     trials = _trials(connection, ids)
-    looks = _looks(connection, ids)
+    looks = load_looks(connection, ids)
     totals = _totals(connection, ids)
     return [
         _subject(rows[name], trials.get(name, ()), looks.get(name, ()), totals.get(name, {}))
@@ -277,31 +278,6 @@ def _totals(connection: DuckDBPyConnection, ids: list[str]) -> dict[str, dict[st
     return found
 
 
-def _looks(connection: DuckDBPyConnection, ids: list[str]) -> dict[str, list[Look]]:
-    found: dict[str, list[Look]] = {}
-    for experiment_id, design, *row in connection.execute(
-        "SELECT experiment_id, design, baseline_id, metric, look, pairs, estimate, low, high, "
-        f"decision FROM looks WHERE experiment_id {_CHOSEN} "
-        "ORDER BY experiment_id, metric, look",
-        [ids],
-    ).fetchall():
-        baseline_id, metric, look, pairs, estimate, low, high, decision = row
-        found.setdefault(experiment_id, []).append(
-            Look(
-                baseline_id=baseline_id,
-                metric=metric,
-                look=look,
-                pairs=pairs,
-                estimate=_number(estimate),
-                low=_number(low),
-                high=_number(high),
-                decision=decision,
-                design=_object(design),
-            )
-        )
-    return found
-
-
 def _subject(
     row: tuple[Any, ...],
     trials: Sequence[TrialOutcome],
@@ -335,10 +311,6 @@ def _commit(origin: Mapping[str, Any]) -> str | None:
     if not isinstance(commit, str) or not commit:
         return None
     return f"{commit}+" if origin.get("dirty") is True else commit
-
-
-def _number(value: float | None) -> float:
-    return nan if value is None else float(value)
 
 
 def _object(text: str | None) -> dict[str, Any]:

@@ -37,17 +37,24 @@ class TrialOutcome:
 class Look:
     """One look at a candidate beside the baseline while its run went on."""
 
+    experiment_id: str
+    """The candidate."""
     baseline_id: str
     metric: str
     look: int
+    """Counted from 1."""
     pairs: int
     estimate: float
+    """Mean of candidate minus baseline; NaN if there was no pair."""
     low: float
-    """Of the interval that holds at every look."""
+    """Of the interval that holds at every look; NaN where it could not say yet."""
     high: float
     decision: str | None
     """None: it went on."""
     design: Mapping[str, Any]
+    """How the pairs were looked at; `assay.stats.sequential.Design.of` reads it."""
+    looked_at: float = 0.0
+    """Seconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ Nothing is decided here: `verdicts` adjusts the p values of all comparisons and 
 """
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -93,16 +94,12 @@ def last_look(baseline: Subject, candidate: Subject, metric: str) -> Look | None
 
 
 def _turned(look: Look) -> Look:
-    return Look(
-        baseline_id=look.baseline_id,
-        metric=look.metric,
-        look=look.look,
-        pairs=look.pairs,
+    return replace(
+        look,
         estimate=-look.estimate,
         low=-look.high,
         high=-look.low,
         decision=_FLIPPED.get(look.decision or "", look.decision),
-        design=look.design,
     )
 
 
