@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from assay._util.provenance import provenance
 
+from .differences import differences
 from .intervals import intervals
 from .looks import looks
 from .parts import Found
@@ -21,6 +22,7 @@ __all__ = ["PARTS", "main"]
 PARTS: dict[str, Callable[[int], Found]] = {
     "intervals": intervals,
     "score": score,
+    "differences": differences,
     "looks": looks,
 }
 """Each takes the number of sets or simulations a cell."""

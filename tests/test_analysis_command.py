@@ -165,20 +165,31 @@ def test_runs_that_were_there_before_the_plan_and_plans_never_registered_are_tol
         (["--pairs", *PAIRS, *GROUPS], "two ways"),
         (["--pairs", "run1"], "is no JSON"),
         (["--pairs", '{"control": "run1", "candidate": "run5"}'], "different seeds"),
-        (["--pairs", PAIRS[0]], "1 pairs can be used"),
+        (["--pairs", PAIRS[0]], "1 pair can be used"),
         ([*GROUPS, "--metric", "speed"], "choose from: loss, overview/reward"),
         ([*GROUPS, "--summary.percent", "0.5", "--summary.step_min", "3"], "percent"),
+        (
+            [*GROUPS, "--summary.percent_window", "first", "--summary.step_min", "3"],
+            "there is no share",
+        ),
         ([*GROUPS, "--summary.type", "time_to_threshold"], "--summary.threshold"),
         ([*GROUPS, "--summary.type", "mean"], "--summary.type"),
         ([*GROUPS, "--bootstrap.alpha", "5"], "alpha 5.0"),
         ([*GROUPS, "--plan", "none.toml"], "No such file"),
+        ([*GROUPS, "--bootstrap.n_resamples", "1000000000000"], "too many"),
+        ([*GROUPS, "--output.dir", "a.file"], "'a.file' is a file"),
+        ([*GROUPS, "--output.csv_path", "."], "is a folder"),
         (["--register"], "--plan FILE"),
+        (["--plan", "plan.toml", "--register", "--metric", "loss"], "as its file has it"),
+        (["--plan", "plan.toml", "--register", "--bootstrap.alpha", "0.1"], "as its file has"),
     ],
     ids=lambda value: value if isinstance(value, str) else " ".join(value)[-40:],
 )
 def test_a_wrong_command_line_gets_a_sentence(
     arguments: list[str], words: str, analysis: Program
 ) -> None:
+    Path("plan.toml").write_text(PLAN, "utf-8")
+    Path("a.file").touch()
     assert words in analysis.error(*arguments)
 
 

@@ -33,7 +33,8 @@ def test_runs_are_imported_once_listed_and_shown(curves: Program) -> None:
     assert "vit_reset" in listed
     assert "100,000" in listed
     assert curves("list", "--quiet").out.split() == ["base.seed1072", "base.seed2043"]
-    assert curves.json("list", "--series", "other")["runs"] == []
+    assert len(curves.json("list", "--series", "baseline")["runs"]) == 2
+    assert "did you mean 'baseline'?" in curves.error("list", "--series", "basline")
     shown = curves("show", "base.seed1072").out
     assert "seed: 1072" in shown
     assert METRIC in shown
@@ -58,7 +59,7 @@ def test_another_content_under_the_same_id_is_an_error_unless_asked_for(
     write_run(Path("a.csv"), 1.0)
     curves("import", "a.csv")
     write_run(Path("a.csv"), 2.0)
-    assert "another content" in curves.error("import", "a.csv")
+    assert "another content (points of overview/reward)" in curves.error("import", "a.csv")
     assert curves("import", "a.csv", "--prefix", "second/").code == 0
     assert "replaced" in curves("import", "a.csv", "--replace").out
     values = [point[METRIC] for point in curves.json("show", "a")["points"]]

@@ -119,7 +119,7 @@ def test_log_tells_version_commit_change_note_and_result(assay: Assay) -> None:
     assert found["experiments"][1]["changes"] == [
         {"what": "episodes", "before": "2", "after": "3"}
     ]
-    assert "not known: no trial has it" in assay("log", "builtin/f", "--metric", "x").out
+    assert "did you mean 'reward'?" in assay.error("log", "builtin/f", "--metric", "rewrd")
 
 
 def test_tag_says_what_changed(assay: Assay) -> None:

@@ -58,6 +58,7 @@ def test_an_ellipsis_names_the_runs_between_and_the_defaults_hold(variance: Prog
         assert needed["low"] <= needed["n"] <= needed["high"]
 
 
+@pytest.mark.extras
 def test_runs_that_are_missing_or_crashed_are_named(variance: Program) -> None:
     done = variance("run1", "dead", "run2", "...", "run4", "nobody")
     assert done.code == 3
@@ -91,11 +92,15 @@ def test_files_are_runs_too(variance: Program) -> None:
         (["run1", "run2", "--summary.percent", "0.5", "--summary.step_min", "5"], "percent"),
         (["run1", "run2", "--correlation", "1"], "correlation 1.0"),
         (["run1", "run2", "--power", "2"], "power 2.0"),
+        (["run1", "run2", "--power", "0.01"], "between alpha (0.05) and 1"),
+        (["run1", "run2", "--alpha", "0"], "alpha 0.0"),
+        (["run1", "run2", "--output", "folder.png"], "is a folder"),
     ],
     ids=str,
 )
 def test_a_wrong_command_line_gets_a_sentence(
     arguments: list[str], words: str, variance: Program
 ) -> None:
+    Path("folder.png").mkdir()
     assert words in variance.error(*arguments)
     assert not Path("variance_analysis.png").exists()

@@ -1,21 +1,24 @@
 """What an analysis and a variance report is computed from the right numbers."""
 
+import io
 import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 from scipy import stats
 
 from assay.curves.analysis import Analysis, analyse
 from assay.curves.design import Design
-from assay.curves.gather import FoundRun, Unusable
+from assay.curves.gather import FoundRun, Gathered, Unusable
 from assay.curves.settings import make_settings, make_summary
 from assay.curves.variance import VarianceSettings, analyse_variance
 from assay.errors import UsageError
 from assay.report.curves_csv import analysis_csv
 from assay.report.curves_json import analysis_json
+from assay.report.curves_tables import VarianceReport
 from assay.stats.precision import relative_standard_error
 from assay.traces.training import TrainingRun, make_curve
 from tests.curves.made import METRIC
@@ -122,7 +125,13 @@ def test_values_that_are_all_equal_have_an_answer() -> None:
     assert it.difference == (0.0, 0.0, 0.0)
     assert it.tests[0].p_value == 1.0
     assert it.verdict.word == "undecided"
+    assert "not copies" in it.notes[0]
     assert analysis_json(it)["difference"]["point"] == 0.0
+
+
+def test_values_too_small_to_square_are_an_error() -> None:
+    with pytest.raises(UsageError, match="too small to compute with"):
+        analyse(design(a=[1e-200, 2e-200], b=[3e-200, 4e-200]), make_settings({}, {}))
 
 
 def test_a_control_around_zero_has_no_relative_change() -> None:
@@ -240,6 +249,17 @@ def test_runs_that_are_all_equal_need_two() -> None:
 def test_one_run_has_no_spread() -> None:
     with pytest.raises(UsageError, match="a spread takes two"):
         variances([1.0])
+
+
+def test_a_standard_error_without_a_limit_is_told_without_infinity() -> None:
+    both = variances([1.0, 1.9])
+    settings = VarianceSettings(auc=make_summary({}))
+    text = io.StringIO()
+    Console(file=text, width=120).print(
+        VarianceReport(Gathered(METRIC, (), ()), both, settings)
+    )
+    assert text.getvalue().count("% or more)") == 2
+    assert "inf" not in text.getvalue()
 
 
 @pytest.mark.parametrize("threshold", [0.0, -1.0, math.nan, math.inf])

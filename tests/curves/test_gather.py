@@ -98,6 +98,12 @@ def test_a_curve_of_one_point_is_an_error(tmp_path: Path) -> None:
         gather_runs([str(file)], METRIC, Store(tmp_path / "none.duckdb"))
 
 
+def test_a_value_too_large_to_square_is_an_error(tmp_path: Path) -> None:
+    file = write_csv(tmp_path / "a.csv", {"step": [1, 2], METRIC: [1e300, 2e300]})
+    with pytest.raises(UsageError, match=r"size 2e\+300 .* give values in a unit"):
+        gather_runs([str(file)], METRIC, Store(tmp_path / "none.duckdb"))
+
+
 def test_what_was_left_out_and_what_is_odd_is_noted(tmp_path: Path) -> None:
     steps = [0, 1, 2, 3]
     long: dict[str, list[Any]] = {"step": [0, 50, 100], METRIC: [1, 2, 3], "seed": [4] * 3}
@@ -113,7 +119,7 @@ def test_what_was_left_out_and_what_is_odd_is_noted(tmp_path: Path) -> None:
     notes = "\n".join(gather_runs(names, METRIC, Store(tmp_path / "none.duckdb")).notes)
     assert "1 points are NaN" in notes
     assert "1 points have the step of a later one" in notes
-    assert "end before 90%" in notes
+    assert "end before 90 %" in notes
     assert "same seed, 4" in notes
 
 

@@ -1,5 +1,6 @@
 """Training runs and plans in a store are there as a whole or not at all."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,9 @@ def test_runs_go_in_together_or_not_at_all(tmp_path: Path) -> None:
         runs = [make_run("a", 1, 1.0), make_run("b", 1, 2.0)]
         with pytest.raises(UsageError, match="'b' is in the store with another content"):
             write_training_runs(connection, runs)
+        other = make_run("b", 1, 1.0, subject="trxl", configuration={"lr": 0.1})
+        with pytest.raises(UsageError, match=r"content \(subject: vit there, trxl here\)"):
+            write_training_runs(connection, [other])
         with pytest.raises(UsageError, match="comes twice"):
             write_training_runs(connection, [runs[0], runs[0]])
         (kept,) = load_training_runs(connection)
@@ -42,5 +46,11 @@ def test_two_runs_are_the_same_if_they_tell_the_same() -> None:
     one = make_run("a", 1, 1.0)
     assert one.same_content(make_run("a", 1, 1.0, source="elsewhere.csv"))
     assert not one.same_content(make_run("a", 2, 1.0))
+    assert one.differences(make_run("a", 2, 1.5)) == [
+        *("seed", f"points of {METRIC}", "points of loss"),
+    ]
+    # A metric that was never a finite number leaves nothing in a store.
+    empty = replace(one, curves={**one.curves, "nan": make_curve([1], [float("nan")])})
+    assert empty.same_content(one)
     assert not one.same_content(make_run("a", 1, 1.5))
     assert not make_curve([1], [1.0]).same_points(make_curve([1, 2], [1.0, 2.0]))

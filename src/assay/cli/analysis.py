@@ -95,7 +95,9 @@ def analysis(
 
     planned = None if plan is None else read_plan(plan)
     store = open_store(database, show)
+    _check_output(output)
     if register:
+        _check_alone(metric, summary, bootstrap, ttest, power)
         return _register(planned, store, pairs or control_run_ids or candidate_run_ids, show)
     settings = make_settings(
         {"metric": metric, **vars(bootstrap), "ttest": ttest.enabled, **_power(power)},
@@ -108,6 +110,26 @@ def analysis(
     files = _write(found, deviations, output)
     _say(found, deviations, files, output, show)
     return INCOMPLETE if design.unusable else 0
+
+
+def _check_output(output: OutputOptions) -> None:
+    """What cannot be written is told before anything is computed."""
+    if output.csv_path is not None and output.csv_path.is_dir():
+        raise UsageError(
+            f"--output.csv_path {str(output.csv_path)!r} is a folder; name a file in it"
+        )
+    if output.dir is not None and output.dir.exists() and not output.dir.is_dir():
+        raise UsageError(f"--output.dir {str(output.dir)!r} is a file; name a folder")
+
+
+def _check_alone(metric: str | None, *options: object) -> None:
+    """A plan is registered as its file has it."""
+    given = [value for each in options for value in vars(each).values() if value is not None]
+    if metric is not None or given:
+        raise UsageError(
+            "--register stores the plan as its file has it; write settings into the file, and "
+            "leave --metric and all other settings out"
+        )
 
 
 def _power(power: PowerOptions) -> dict[str, Any]:

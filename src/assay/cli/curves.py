@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
+from assay._util.names import unknown_name
 from assay._util.text import printable
 from assay.cli.database import Database, open_store
 from assay.cli.output import Show, say, say_json, warn
@@ -33,6 +34,7 @@ _HEADS = (
 )
 _RIGHT = ("seed", "points", "last step")
 _WIDEST = 48
+_MOST_SERIES = 12
 
 curves = App(
     name="curves",
@@ -133,6 +135,13 @@ def list_curves(
 
     with open_store(database, show).reading() as connection:
         runs = list_training_runs(connection)
+    names = list(dict.fromkeys(run.series for run in runs if run.series))
+    if series is not None and runs and series not in names:
+        raise UsageError(
+            unknown_name("series", series, map(_short, names[:_MOST_SERIES]))
+            if names
+            else f"unknown series {series!r}; no training run has one, leave --series out"
+        )
     runs = [run for run in runs if series in (None, run.series)]
     if show.json:
         say_json({"runs": [_listed_json(run) for run in runs]})

@@ -63,6 +63,7 @@ def log_lines(entry: "LogEntry", metric: str) -> list[str]:
 def subject_lines(entry: "LogEntry", subject: "Subject") -> list[str]:
     """One experiment with all its means."""
     by_metric = _by_metric(subject)
+    width = max((len(n) for n in by_metric if not n.startswith(_UNLOCKED)), default=0)
     note = [f"  note     {entry.note}"] if entry.note else []
     return [
         f"{subject.name} ({subject.id})",
@@ -73,7 +74,7 @@ def subject_lines(entry: "LogEntry", subject: "Subject") -> list[str]:
         *note,
         f"  trials   {_states(subject)}",
         *(
-            f"  {name:<16} {_result(values)}"
+            f"  {name:<{width}} {_result(values)}"
             for name, values in by_metric.items()
             if not name.startswith(_UNLOCKED)
         ),

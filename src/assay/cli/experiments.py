@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
@@ -71,6 +71,7 @@ def list_experiments(
     from assay.traces import versions
 
     with open_store(database, show).reading() as connection:
+        _check_metric(connection, metric)
         found = versions.list_experiments(connection, series=series, metric=metric)
     chosen = found[-limit:]
     if show.json:
@@ -201,6 +202,7 @@ def log_series(
     from assay.traces.changelog import series_log
 
     with open_store(database, show).reading() as connection:
+        _check_metric(connection, metric)
         entries = series_log(connection, series, metric=metric)
     if show.json:
         rows = [logged(entry) for entry in entries]
@@ -211,6 +213,14 @@ def log_series(
         for line in quiet if show.quiet else log_lines(entry, metric):
             say(line)
     return 0
+
+
+def _check_metric(connection: Any, metric: str) -> None:
+    """A metric that was asked for is in the store; the usual one need not be."""
+    from assay.traces.versions import check_metric
+
+    if metric != _METRIC:
+        check_metric(connection, metric)
 
 
 @experiments.command(name="export")
@@ -241,7 +251,9 @@ def export_experiments(
 
     if not names:
         raise UsageError("name the experiments to write, or a run, or 'latest'")
-    if output.is_dir() or (output.exists() and not force):
+    if output.is_dir():
+        raise UsageError(f"--output {str(output)!r} is a folder; name a file in it")
+    if output.exists() and not force:
         raise UsageError(
             f"{str(output)!r} is there already; name another file, or give --force"
         )

@@ -66,6 +66,8 @@ def variance(
         raise UsageError("name two runs or more: ids of the store, or files with a step column")
     if output.suffix.lower() != ".png":
         raise UsageError(f"--output {str(output)!r} is no PNG file; give a name in .png")
+    if output.is_dir():
+        raise UsageError(f"--output {str(output)!r} is a folder; name a file in .png")
     chosen = summary.given()
     if chosen.get("type", "auc") != "auc":
         raise UsageError(

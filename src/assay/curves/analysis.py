@@ -163,7 +163,7 @@ def _check_enough(design: Design) -> None:
     for arm, count in counts.items():
         if count >= 2:
             continue
-        unit = "pairs" if design.paired else f"{arm} runs"
+        unit = ("pair" if design.paired else f"{arm} run") + ("" if count == 1 else "s")
         raise UsageError(
             f"{count} {unit} can be used, and a comparison takes two; name more"
             f"{reasons(design.unusable)}"
@@ -286,6 +286,12 @@ def _notes(a: _Values, b: _Values, paired: bool, settings: AnalysisSettings) -> 
         notes.append(
             f"method {settings.method} is too short below 30 runs: its interval misses the "
             "truth more often than it says; auto is not"
+        )
+    if all(sample.min() == sample.max() for sample in samples.values()):
+        what = "all pairs differ alike" if paired else "the runs of each arm are all equal"
+        notes.append(
+            f"{what}, so that nothing tells how a difference could vary: the interval has no "
+            "width; check that the runs are not copies, and were made with seeds of their own"
         )
     ways = 2 ** len(a) if paired else math.comb(len(a) + len(b), len(a))
     least = (2 if settings.side is Side.TWO_SIDED else 1) / ways

@@ -8,9 +8,17 @@ from typing import Any
 
 from assay.errors import UsageError
 
-__all__ = ["mapping_of", "number_of", "some_names", "text_of", "whole_number"]
+__all__ = [
+    "check_unicode",
+    "mapping_of",
+    "number_of",
+    "some_names",
+    "text_of",
+    "whole_number",
+]
 
-_LARGEST = 2**63 - 1
+_LARGEST = {"step": 2**53, "seed": 2**63 - 1}
+"""Steps are computed with, as floats; seeds are names."""
 
 
 def number_of(value: Any) -> float | None:
@@ -43,9 +51,13 @@ def whole_number(what: str, value: Any, where: str = "") -> int:
         number = value
     elif (real := number_of(value)) is not None and math.isfinite(real) and real == round(real):
         number = int(real)
-    if number is None or abs(number) > _LARGEST:
+    largest = _LARGEST[what]
+    if number is None or abs(number) > largest:
         at = f"{where}: " if where else ""
-        raise UsageError(f"{at}{what} {value!r} is no whole number of 63 bits")
+        raise UsageError(
+            f"{at}{what} {_short(value)} is no whole number of at most {largest:,}; write it "
+            "in digits alone"
+        )
     return number
 
 
@@ -70,9 +82,27 @@ def _known_numbers(value: Any) -> Any:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def text_of(value: Any) -> str | None:
+def text_of(what: str, value: Any) -> str | None:
     """A value as text; None where there is none."""
+    if isinstance(value, Mapping | list):
+        raise UsageError(f"{what} {_short(value)} is no text; give a name in quotes")
     return None if value is None or value == "" else str(value)
+
+
+def check_unicode(what: str, text: str) -> None:
+    """Refuse half of a pair of surrogates, which JSON can write and nothing can store."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        half = ascii(text[error.start])
+        raise UsageError(
+            f"{what} {_short(text)} has {half}, which is no letter; take it out"
+        ) from error
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:59]}…"
 
 
 def some_names(names: Sequence[str]) -> str:

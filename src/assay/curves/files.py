@@ -16,7 +16,14 @@ from typing import Any
 
 from assay._util.canonical import content_hash
 from assay._util.text import printable
-from assay.curves.fields import mapping_of, number_of, some_names, text_of, whole_number
+from assay.curves.fields import (
+    check_unicode,
+    mapping_of,
+    number_of,
+    some_names,
+    text_of,
+    whole_number,
+)
 from assay.errors import UsageError
 from assay.traces.training import Curve, TrainingRun, TrainingStatus, make_curve
 
@@ -74,7 +81,11 @@ def read_run_file(path: Path) -> TrainingRun:
         raise UsageError(f"{_name(path)} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{_name(path)} is not UTF-8 text; save it as UTF-8") from error
-    except (csv.Error, ValueError, RecursionError) as error:
+    except RecursionError as error:
+        raise UsageError(
+            f"{_name(path)} is nested too deeply; give a list of points"
+        ) from error
+    except (csv.Error, ValueError) as error:
         raise UsageError(f"{_name(path)} cannot be read: {error}") from error
 
 
@@ -84,7 +95,7 @@ def _run(
     said, curves = _gather(rows)
     facts = {**said, **facts}
     if not curves:
-        raise UsageError("it has no metric with a number in it")
+        raise UsageError("it has no metric with a number in it; give a column of numbers")
     named = _SEED.search(path.stem)
     seed = facts.get("seed")
     if seed is None and named:
@@ -93,11 +104,11 @@ def _run(
     if facts.get("commit") is not None:
         provenance["commit"] = str(facts["commit"])
     provenance["file_hash"] = content_hash(content)
-    return TrainingRun(
-        id=text_of(facts.get("id")) or path.stem.encode("utf-8", "replace").decode(),
-        series=text_of(facts.get("series")),
-        subject=text_of(facts.get("subject")),
-        task=text_of(facts.get("task")),
+    run = TrainingRun(
+        id=text_of("id", facts.get("id")) or path.stem.encode("utf-8", "replace").decode(),
+        series=text_of("series", facts.get("series")),
+        subject=text_of("subject", facts.get("subject")),
+        task=text_of("task", facts.get("task")),
         seed=None if seed is None else whole_number("seed", seed),
         status=TrainingStatus.named(str(facts.get("status") or "finished")),
         configuration=mapping_of("configuration", facts.get("configuration")),
@@ -105,6 +116,17 @@ def _run(
         source=str(path).encode("utf-8", "replace").decode(),
         curves=curves,
     )
+    _check_texts(run)
+    return run
+
+
+def _check_texts(run: TrainingRun) -> None:
+    for what in ("id", "series", "subject", "task"):
+        check_unicode(what, getattr(run, what) or "")
+    for what in ("configuration", "provenance"):
+        check_unicode(what, json.dumps(getattr(run, what), ensure_ascii=False))
+    for metric in run.curves:
+        check_unicode("metric", metric)
 
 
 def _gather(rows: Iterable[tuple[str, _Row]]) -> tuple[dict[str, Any], dict[str, Curve]]:
@@ -132,7 +154,7 @@ def _gather(rows: Iterable[tuple[str, _Row]]) -> tuple[dict[str, Any], dict[str,
                 steps.setdefault(metric, []).append(step)
                 values.setdefault(metric, []).append(number)
     if not seen:
-        raise UsageError("it has no rows")
+        raise UsageError("it has no rows; give one for each step")
     # A column with words in it is no metric, even if some of the words are numbers.
     numeric = [metric for metric in values if metric not in texts]
     return facts, {metric: make_curve(steps[metric], values[metric]) for metric in numeric}
@@ -160,7 +182,7 @@ def _read_csv(content: bytes, delimiter: str = ",") -> tuple[dict[str, Any], Any
     if not any(heads):
         raise UsageError("it is empty; the first line names the columns")
     if twice := [head for head in heads if head and heads.count(head) > 1]:
-        raise UsageError(f"column {twice[0]!r} is there twice")
+        raise UsageError(f"column {twice[0]!r} is there twice; give each a name of its own")
     if not set(heads) & set(_STEPS):
         raise UsageError(f"no column 'step' (or '_step') among: {some_names(heads)}")
 
@@ -187,7 +209,7 @@ def _read_jsonl(content: bytes) -> tuple[dict[str, Any], Any]:
             if not line.strip():
                 continue
             try:
-                value = json.loads(line)
+                value = json.loads(line, parse_int=_int)
             except json.JSONDecodeError as error:
                 raise UsageError(f"line {at} is no JSON: {error.msg}") from error
             if not isinstance(value, dict):
@@ -198,7 +220,7 @@ def _read_jsonl(content: bytes) -> tuple[dict[str, Any], Any]:
 
 
 def _read_json(content: bytes) -> tuple[dict[str, Any], Any]:
-    value = json.loads(content.decode("utf-8-sig"))
+    value = json.loads(content.decode("utf-8-sig"), parse_int=_int)
     facts: dict[str, Any] = {}
     if isinstance(value, dict):
         facts = {
@@ -254,6 +276,11 @@ def _flat(value: Mapping[str, Any], above: str = "") -> dict[str, Any]:
         else:
             found[f"{above}{name}"] = one
     return found
+
+
+def _int(text: str) -> int | float:
+    """A whole number of JSON; what no step, seed or value can be is read as a float."""
+    return int(text) if len(text) <= 400 else float(text)
 
 
 def _name(path: Path) -> str:

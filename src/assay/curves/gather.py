@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from assay._util.names import unknown_name
 from assay.curves.fields import some_names
 from assay.curves.files import is_run_file, read_run_file
@@ -27,6 +29,8 @@ _REASONS = {
     TrainingStatus.RUNNING: "it is still running: its curve is not whole",
 }
 _SHOWN = 12
+_LARGEST = 1e60
+"""Of a value: areas of it over any steps can still be squared, and squared again."""
 _SHORT = 0.9
 """A run that ends below this share of the longest one's steps is told of."""
 
@@ -148,10 +152,15 @@ class _Shelf:
             more = ", …" if len(metrics) > _SHOWN else ""
             text = unknown_name("metric", self._metric, metrics[:_SHOWN])
             raise UsageError(f"run {name!r}: {text}{more}")
+        if len(found) and (size := float(np.abs(found.values_P).max())) > _LARGEST:
+            raise UsageError(
+                f"run {name!r} has a value of size {size:.4g} of {self._metric!r}, too large "
+                f"to compute with; give values in a unit in which they are below {_LARGEST:g}"
+            )
         if len(found) < 2:
             raise UsageError(
                 f"run {name!r} has {len(found)} finite points of {self._metric!r}; a curve "
-                "takes two or more"
+                "takes two or more, so leave this run out"
             )
         return found
 
@@ -203,9 +212,9 @@ def _notes(found: Sequence[FoundRun]) -> list[str]:
     short = [name for name, end in ends.items() if end < _SHORT * longest]
     if short:
         notes.append(
-            f"{some_names(short)} end before {_SHORT:.0%} of the {longest:,} steps of the "
-            "longest run: a window in percent is of each run's own steps; --summary.step_min "
-            "and --summary.step_max give the same steps to all"
+            f"{some_names(short)} end before {100 * _SHORT:g} % of the {longest:,} steps of "
+            "the longest run: a window in percent is of each run's own steps; "
+            "--summary.step_min and --summary.step_max give the same steps to all"
         )
     seeds: dict[int, str] = {}
     for one in found:

@@ -14,6 +14,7 @@ from typing import Any
 from assay._util.canonical import canonical_json, content_hash
 from assay._util.names import unknown_name
 from assay._util.text import printable
+from assay.curves.fields import check_unicode
 from assay.curves.settings import AnalysisSettings, make_settings
 from assay.errors import UsageError
 from assay.stats.learning import SummarySpec
@@ -87,6 +88,7 @@ def read_plan(path: Path) -> AnalysisPlan:
     except (ValueError, RecursionError) as error:
         raise UsageError(f"plan {name} cannot be read: {error}") from error
     try:
+        check_unicode("text", json.dumps(found, ensure_ascii=False, default=str))
         return _plan(found)
     except UsageError as error:
         raise UsageError(f"plan {name}: {error}") from error
@@ -114,7 +116,7 @@ def deviations(
         stored: The plan as it was registered, if it was.
     """
     found = [
-        f"{what}: the plan says {planned}, the analysis did {done}"
+        f"{what}: the plan says {_said(planned)}, the analysis did {_said(done)}"
         for what, planned, done in _compared(plan, settings)
         if planned != done
     ]
@@ -128,11 +130,16 @@ def deviations(
     return found + _history(stored, run_ids, from_files)
 
 
+def _said(value: Any) -> str:
+    return "nothing" if value is None else str(value)
+
+
 def _history(stored: StoredPlan | None, run_ids: Iterable[str], from_files: int) -> list[str]:
     if stored is None:
         return [
-            "the plan was never registered, so nothing says that it came before the data; "
-            "'assay analysis --plan FILE --register' does that"
+            "the plan was never registered as it is, so nothing says that it came before the "
+            "data; 'assay analysis --plan FILE --register' does that, and a plan that is "
+            "changed later is another"
         ]
     found = []
     if early := sorted(set(run_ids) & set(stored.seen)):
@@ -193,7 +200,7 @@ def _check_keys(above: str, found: Any, allowed: Sequence[str]) -> None:
             raise UsageError(unknown_name("setting", f"{above}{name}", allowed))
         kinds = (int,) if name == "n" else _KINDS[name]
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-            words = " or ".join(_WORDS[kind] for kind in kinds)
+            words = _WORDS[kinds[-1]]
             raise UsageError(f"{above}{name} is {value!r}; give {words}")
 
 

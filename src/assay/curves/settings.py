@@ -29,6 +29,9 @@ DEFAULT_METRIC = "overview/reward"
 """The metric that is analysed unless another is named."""
 DEFAULT_PERCENT = 0.25
 """The share of a curve's steps, at its end, whose area is taken unless another is named."""
+_LEAST_ALPHA = 1e-12
+"""Below it, 1 - alpha is 1 to a computer."""
+_MOST_RESAMPLES = 10_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +101,11 @@ def make_summary(given: Mapping[str, Any]) -> SummarySpec:
     windowed = any(name in chosen for name in ("percent", "step_min", "step_max"))
     if kind is Summary.AUC and not windowed:
         chosen["percent"] = DEFAULT_PERCENT
+    if "percent_window" in chosen and "percent" not in chosen:
+        raise UsageError(
+            f"summary.percent_window {chosen['percent_window']} says from which end a share of "
+            "the steps is taken, and there is no share; give summary.percent, or leave it out"
+        )
     where = _one_of(
         PercentWindow, "summary.percent_window", chosen.get("percent_window", "last")
     )
@@ -119,6 +127,8 @@ def merge_summaries(planned: Mapping[str, Any], given: Mapping[str, Any]) -> dic
         kept = {name: value for name, value in kept.items() if name not in bounds}
     if bounds & given.keys():
         kept.pop("percent", None)
+    if "percent" not in kept and "percent" not in given:
+        kept.pop("percent_window", None)
     return {**kept, **given}
 
 
@@ -154,9 +164,14 @@ def _one_of(kind: Any, what: str, value: Any) -> Any:
 
 
 def _check(settings: AnalysisSettings) -> None:
-    for name, value in (("alpha", settings.alpha), ("power", settings.target_power)):
-        if not 0 < value < 1:
-            raise UsageError(f"{name} {value!r} is not between 0 and 1")
+    if not _LEAST_ALPHA <= settings.alpha < 1:
+        raise UsageError(
+            f"alpha {settings.alpha!r} is not between {_LEAST_ALPHA:g} and 1; 0.05 is usual"
+        )
+    if not 0 < settings.target_power < 1:
+        raise UsageError(
+            f"power {settings.target_power!r} is not between 0 and 1; 0.8 is usual"
+        )
     if not (math.isfinite(settings.target_effect_size) and settings.target_effect_size > 0):
         raise UsageError(
             f"power.target_effect_size {settings.target_effect_size!r} is no difference; give "
@@ -164,10 +179,11 @@ def _check(settings: AnalysisSettings) -> None:
         )
     if settings.seed < 0:
         raise UsageError(f"bootstrap.seed {settings.seed} is negative; give 0 or more")
-    if settings.n_resamples < 100:
+    if not 100 <= settings.n_resamples <= _MOST_RESAMPLES:
+        few = "few" if settings.n_resamples < 100 else "many"
         raise UsageError(
-            f"bootstrap.n_resamples {settings.n_resamples} is too few; give 100 or more, "
-            "10000 is usual"
+            f"bootstrap.n_resamples {settings.n_resamples} is too {few}; give 100 to "
+            f"{_MOST_RESAMPLES}, 10000 is usual"
         )
     if not settings.metric:
         raise UsageError("the metric has no name; give --metric, such as overview/reward")

@@ -35,6 +35,9 @@ __all__ = [
     "summarize_runs",
 ]
 
+_SMALLEST = 1e-70
+"""Of a summary: below it, squares of squares vanish."""
+
 WHY_THE_RULE_MISLEADS = (
     "The plain rule misleads: sd / mean estimates a constant that more runs do not shrink, so "
     "the first n below the threshold is luck, most often at n = 2; what shrinks is the "
@@ -62,7 +65,17 @@ class VarianceSettings:
                 f"threshold {self.threshold!r} is no share above 0; 0.05 is 5 % of the mean"
             )
         if not -1 < self.correlation < 1:
-            raise UsageError(f"correlation {self.correlation!r} is not between -1 and 1")
+            raise UsageError(
+                f"correlation {self.correlation!r} is not between -1 and 1; 0.5 is supposed "
+                "unless given"
+            )
+        if not 0 < self.alpha < 1:
+            raise UsageError(f"alpha {self.alpha!r} is not between 0 and 1; 0.05 is usual")
+        if not self.alpha < self.power < 1:
+            raise UsageError(
+                f"power {self.power!r} is not between alpha ({self.alpha:g}) and 1; 0.8 is "
+                "usual"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -105,6 +118,11 @@ def summarize_runs(runs: Sequence[FoundRun], spec: SummarySpec) -> NDArray[np.fl
             values_R[at] = summarize_curve(one.curve.steps_P, one.curve.values_P, spec)
         except UsageError as error:
             raise UsageError(f"run {one.name!r}: {error}") from error
+        if 0 < abs(values_R[at]) < _SMALLEST:
+            raise UsageError(
+                f"run {one.name!r}: {values_R[at]:.4g} is too small to compute with; give "
+                "values in another unit"
+            )
         if math.isinf(values_R[at]):
             late.append(one.name)
     if late:

@@ -20,6 +20,8 @@ __all__ = ["analysis_drawings", "save_drawings", "variance_drawing"]
 
 _FURTHEST: Final = 4
 """How many times the runs at hand a curve of precision goes at most."""
+_NEAREST: Final = 5
+"""Where it ends at least, since two runs alone would draw a point."""
 _SHORT = {
     Summary.AUC: "AUC",
     Summary.LAST_N: "the last points",
@@ -92,6 +94,7 @@ def _panel(one: SummaryVariance) -> VariancePanel:
     last = runs
     if needed is not None:
         last = min(max(runs, needed.trials), _FURTHEST * runs)
+    last = max(last, _NEAREST)
     # The spread is that of all runs; only the square root of n changes along the axis.
     points = [
         PrecisionPoint(n, *(bound * math.sqrt(runs / n) for bound in one.error))

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from assay.errors import UsageError
-from assay.stats.differences import Sample, as_two, pair_differences
 from assay.stats.intervals import Interval
 from assay.stats.samples import as_sample, check_level, check_resamples
+from assay.stats.two_samples import Sample, as_two, pair_differences
 
 __all__ = ["clustered_difference", "clustered_mean", "hierarchical_bootstrap"]
 
@@ -213,7 +213,7 @@ def _error(pulls: Floats) -> float:
     c = len(pulls)
     if c < 2:
         return math.nan
-    return math.sqrt(c / (c - 1)) * float(np.linalg.norm(pulls))
+    return math.sqrt(c / (c - 1)) * math.hypot(*pulls.tolist())
 
 
 def _welch(difference: float, pulls_a: Floats, pulls_b: Floats, level: float) -> Interval:

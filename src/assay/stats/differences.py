@@ -6,18 +6,29 @@ they never search for partners. A bound that the data cannot give is NaN, never 
 """
 
 import math
-from collections.abc import Sequence
-from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from assay._util.names import unknown_name
 from assay.errors import UsageError
 from assay.stats.bootstrap_two import bca_bounds, percentile_bounds, studentised_bounds
 from assay.stats.intervals import Interval
 from assay.stats.means import Method, Side, mean_interval
-from assay.stats.samples import as_sample, check_level, check_resamples
+from assay.stats.samples import check_level, check_resamples
+from assay.stats.two_samples import (
+    Floats,
+    Sample,
+    Welch,
+    as_method,
+    as_pairs,
+    as_side,
+    as_two,
+    deviation_of,
+    mean_of,
+    pair_differences,
+    scaled,
+    t_quantile,
+    welch,
+)
 
 __all__ = [
     "Sample",
@@ -35,50 +46,6 @@ __all__ = [
     "welch",
 ]
 
-Sample = Sequence[float] | NDArray[Any]
-"""What every function here takes as one sample, shape (N,)."""
-Floats = NDArray[np.float64]
-
-_ROUNDING = 1e-14
-"""Differences below this part of the largest value are rounding."""
-
-
-class Welch(NamedTuple):
-    """A difference of means with its standard error and degrees of freedom."""
-
-    difference: float
-    error: float
-    freedom: float
-    """Infinite where neither sample varies."""
-
-
-def as_two(a: Sample, b: Sample) -> tuple[Floats, Floats]:
-    """Both samples as checked arrays, of any lengths from one on."""
-    first = as_sample(a, "the values of the first sample")
-    return first, as_sample(b, "the values of the second sample")
-
-
-def as_pairs(a: Sample, b: Sample) -> tuple[Floats, Floats]:
-    """Both samples as checked arrays of one length, in pair order."""
-    first, second = as_two(a, b)
-    if len(first) != len(second):
-        raise UsageError(
-            f"{len(first)} values cannot be paired with {len(second)}; give one value of each"
-            " per pair, or compare them unpaired"
-        )
-    return first, second
-
-
-def pair_differences(a: Sample, b: Sample) -> Floats:
-    """`b - a` pair by pair, without the spread that rounding alone makes; shape (N,)."""
-    first, second = as_pairs(a, b)
-    differences = second - first
-    size = max(float(np.abs(first).max()), float(np.abs(second).max()))
-    if float(np.ptp(differences)) <= _ROUNDING * size:
-        # 0.3 - 0.2 and 0.2 - 0.1 differ in the last digit; no test should live on that.
-        differences[:] = np.median(differences)
-    return differences
-
 
 def paired_difference(
     a: Sample,
@@ -92,6 +59,7 @@ def paired_difference(
 ) -> Interval:
     """The mean of `b - a` over pairs, with the interval of `mean_interval`.
 
+    By default that of "Student", "The probable error of a mean", 1908, on the differences.
     One pair has bounds of NaN. Differences that are all equal have an interval of no width.
     """
     return mean_interval(
@@ -116,23 +84,23 @@ def unpaired_difference(
 ) -> Interval:
     """The difference of means `mean(b) - mean(a)` of two independent samples.
 
-    `auto` and `t` are Welch's interval, which does not ask for equal variances; the three
-    bootstraps resample each sample by itself (`assay.stats.bootstrap_two`). Where either
-    sample has one value the bounds are NaN; where neither varies the interval has no width.
-    The studentised bootstrap gives NaN where a bound would be infinite, because too many of
-    its resamples have no spread.
+    `auto` and `t` are Welch's interval (Welch, 1947, see `welch`), which does not ask for equal
+    variances; the three bootstraps resample each sample by itself
+    (`assay.stats.bootstrap_two`). Where either sample has one value the bounds are NaN; where
+    neither varies the interval has no width. The studentised bootstrap gives NaN where a bound
+    would be infinite, because too many of its resamples have no spread.
     """
     first, second = as_two(a, b)
     check_level(level)
     way, wanted = as_method(method), as_side(side)
     if min(len(first), len(second)) < 2:
-        return Interval(_mean(second) - _mean(first), math.nan, math.nan)
+        return Interval(mean_of(second) - mean_of(first), math.nan, math.nan)
     found = welch(first, second)
     if found.error == 0:
         return _open(Interval(*[found.difference] * 3), wanted)
     tail = (1 - level) / (2 if wanted is Side.TWO_SIDED else 1)
     if way in (Method.AUTO, Method.T):
-        half = _t_quantile(found.freedom, 1 - tail) * found.error
+        half = t_quantile(found.freedom, 1 - tail) * found.error
         low, high = -half, half
     else:
         low, high = _bootstrapped(first, second, way, tail, rng, n_resamples)
@@ -140,29 +108,11 @@ def unpaired_difference(
     return _open(Interval(point, point + low, point + high), wanted)
 
 
-def welch(a: Floats, b: Floats) -> Welch:
-    """The difference of two means with unequal variances, of samples of two or more.
-
-    Welch, "The generalization of 'Student's' problem when several different population
-    variances are involved", Biometrika 34, 1947.
-    """
-    errors = [_deviation(sample) / math.sqrt(len(sample)) for sample in (a, b)]
-    error = math.hypot(*errors)
-    if error == 0:
-        return Welch(float(b[0] - a[0]), 0.0, math.inf)
-    # Shares of the variance instead of its squares, which underflow for tiny values.
-    spread = sum(
-        (part / error) ** 4 / (len(sample) - 1)
-        for part, sample in zip(errors, (a, b), strict=True)
-    )
-    return Welch(_mean(b) - _mean(a), error, 1 / spread)
-
-
 def relative_change(a: Sample, b: Sample, *, paired: bool, level: float = 0.95) -> Interval:
     """How far the mean of `b` lies above that of `a`, as a share of the latter's size.
 
     (mean(b) - mean(a)) / |mean(a)|: above 0 means greater, also where means are negative.
-    The bounds are those of `ratio_of_means`, and NaN where that has none.
+    The bounds are those of `ratio_of_means` (Fieller, 1954), and NaN where that has none.
     """
     ratio = ratio_of_means(a, b, paired=paired, level=level)
     if float(np.mean(a)) < 0:
@@ -185,18 +135,19 @@ def ratio_of_means(a: Sample, b: Sample, *, paired: bool, level: float = 0.95) -
     """
     check_level(level)
     first, second = as_pairs(a, b) if paired else as_two(a, b)
-    below, above = _mean(first), _mean(second)
+    ((first,), down), ((second,), up) = scaled(first), scaled(second)
+    below, above = mean_of(first), mean_of(second)
     if below == 0:
         return Interval(*[math.nan] * 3)
     point = above / below
     if min(len(first), len(second)) < 2:
-        return Interval(point, math.nan, math.nan)
+        return _in_unit(Interval(point, math.nan, math.nan), up - down)
     freedom = len(first) - 1.0
     if not paired:
         # If the ratio is true, second - ratio * first has mean 0 and these degrees of freedom.
         freedom = welch(first * point, second).freedom
-    low, high = _fieller(first, second, paired, _t_quantile(freedom, (1 + level) / 2))
-    return Interval(point, low, high)
+    low, high = _fieller(first, second, paired, t_quantile(freedom, (1 + level) / 2))
+    return _in_unit(Interval(point, low, high), up - down)
 
 
 def denominator_note(a: Sample, *, level: float = 0.95) -> str | None:
@@ -217,35 +168,18 @@ def denominator_note(a: Sample, *, level: float = 0.95) -> str | None:
     )
 
 
-def as_method(name: Method | str) -> Method:
-    """The method of this name."""
-    try:
-        return Method(name)
-    except ValueError:
-        raise UsageError(unknown_name("method of an interval", str(name), Method)) from None
-
-
-def as_side(name: Side | str) -> Side:
-    """The side of this name."""
-    try:
-        return Side(name)
-    except ValueError:
-        raise UsageError(unknown_name("side", str(name), Side)) from None
-
-
-def _mean(sample: Floats) -> float:
-    # Equal values are their own mean; a sum of them would be off in the last digit.
-    return float(sample[0] if sample.min() == sample.max() else sample.mean())
-
-
-def _deviation(sample: Floats) -> float:
-    return 0.0 if sample.min() == sample.max() else float(sample.std(ddof=1))
+def _in_unit(found: Interval, exponent: int) -> Interval:
+    """An interval of scaled samples in the unit of the samples; what is no number is NaN."""
+    with np.errstate(over="ignore"):
+        point, *bounds = (float(np.ldexp(value, exponent)) for value in found)
+    known = all(map(math.isfinite, bounds))
+    return Interval(point, *(bounds if known else (math.nan, math.nan)))
 
 
 def _fieller(a: Floats, b: Floats, paired: bool, t: float) -> tuple[float, float]:
     """The roots in r of mean(b - r a)^2 = t^2 var(mean(b - r a)), or NaN."""
-    below, above = _mean(a), _mean(b)
-    v_below, v_above = _deviation(a) ** 2 / len(a), _deviation(b) ** 2 / len(b)
+    below, above = mean_of(a), mean_of(b)
+    v_below, v_above = deviation_of(a) ** 2 / len(a), deviation_of(b) ** 2 / len(b)
     shared = float(np.cov(a, b)[0, 1]) / len(a) if paired and v_below and v_above else 0.0
     square = below**2 - t**2 * v_below
     if square <= 0:
@@ -272,7 +206,7 @@ def _bootstrapped(
             f"method {str(method)!r} draws resamples; give rng=np.random.default_rng(SEED)"
         )
     check_resamples(n_resamples)
-    centred = [sample - _mean(sample) for sample in (a, b)]
+    centred = [sample - mean_of(sample) for sample in (a, b)]
     # Values are scaled to at most 1, so that squares of huge ones do not overflow.
     scale = max(float(np.abs(sample).max()) for sample in centred)
     low, high = _BOOTSTRAPS[method](
@@ -295,12 +229,3 @@ def _open(found: Interval, side: Side) -> Interval:
         return Interval(found.point, math.nan, math.nan)
     low = -math.inf if side is Side.LESS else found.low
     return Interval(found.point, low, math.inf if side is Side.GREATER else found.high)
-
-
-def _t_quantile(freedom: float, probability: float) -> float:
-    # SciPy takes a while to import, and most of assay does without.
-    from scipy.special import ndtri, stdtrit
-
-    if math.isinf(freedom):
-        return float(ndtri(probability))
-    return float(stdtrit(freedom, probability))

@@ -12,10 +12,10 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from assay.stats.differences import Sample, as_pairs, as_two, pair_differences
 from assay.stats.intervals import Interval
 from assay.stats.noncentral import noncentrality_interval, solve
 from assay.stats.samples import check_level
+from assay.stats.two_samples import Sample, as_pairs, as_two, pair_differences, scaled
 
 __all__ = ["cliffs_delta", "cohens_d", "cohens_dz", "hedges_g", "probability_of_improvement"]
 
@@ -36,7 +36,7 @@ def cohens_d(a: Sample, b: Sample, *, paired: bool = False, level: float = 0.95)
     for effect sizes", 2003).
     """
     check_level(level)
-    first, second = as_pairs(a, b) if paired else as_two(a, b)
+    (first, second), _ = scaled(*(as_pairs(a, b) if paired else as_two(a, b)))
     if paired:
         return _paired_d(first, second, level)
     n, m = len(first), len(second)
@@ -58,7 +58,7 @@ def cohens_dz(a: Sample, b: Sample, *, level: float = 0.95) -> Interval:
     is exact for normal differences (Steiger and Fouladi, 1997).
     """
     check_level(level)
-    differences = pair_differences(a, b)
+    (differences,), _ = scaled(pair_differences(a, b))
     squares, n = _squares(differences), len(differences)
     if squares == 0:
         return _spreadless(float(differences[0]))

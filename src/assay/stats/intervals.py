@@ -38,6 +38,8 @@ class Interval(NamedTuple):
 def t_interval(values: Sequence[float] | NDArray[Any], level: float = 0.95) -> Interval:
     """The mean of independent values with Student's interval.
 
+    "Student", "The probable error of a mean", Biometrika 6, 1908: the mean plus and minus
+    the t quantile of n - 1 degrees of freedom times sd / sqrt(n), exact for normal values.
     One value has a mean and no interval: its bounds are NaN. Values that are all equal have
     an interval of no width.
     """

@@ -3,6 +3,10 @@
 Every function takes the steps and values of one curve and the window of steps that counts
 (`assay.stats.windows`). A window is never a number of points: how often a run was logged
 changes no area. It reads no file and compares no runs.
+
+Area, end and time to a threshold are among the measures of learning of Taylor and Stone,
+"Transfer learning for reinforcement learning domains: a survey", 2009; a mean of the last
+values is what Machado et al., "Revisiting the Arcade Learning Environment", 2018, report.
 """
 
 import math

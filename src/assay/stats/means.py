@@ -66,6 +66,9 @@ def mean_interval(
 ) -> Interval:
     """The mean of independent values with its interval.
 
+    By default that of "Student", "The probable error of a mean", 1908; `assay.stats.bootstrap`
+    has the sources of the other three.
+
     One value has a mean and no interval: its bounds are NaN. Values that are all equal have
     an interval of no width. The studentised bootstrap gives NaN for both bounds where a
     bound would be infinite because too many resamples have no spread: always below four
@@ -108,7 +111,10 @@ def bootstrap_means(
     rng: np.random.Generator,
     n_resamples: int = 10_000,
 ) -> NDArray[np.float64]:
-    """The means of resamples of the values, drawn with replacement; shape (n_resamples,)."""
+    """The means of resamples of the values, drawn with replacement; shape (n_resamples,).
+
+    Efron, "Bootstrap methods: another look at the jackknife", 1979.
+    """
     sample = as_sample(values, "the values of a mean")
     check_resamples(n_resamples)
     return resample(sample, rng, n_resamples).means

@@ -10,15 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from assay.stats.differences import (
-    Sample,
-    as_pairs,
-    pair_differences,
-    paired_difference,
-    unpaired_difference,
-)
+from assay.stats.differences import paired_difference, unpaired_difference
 from assay.stats.intervals import Interval
 from assay.stats.samples import check_level
+from assay.stats.two_samples import Sample, as_pairs, pair_differences, scaled
 
 __all__ = ["Pairing", "pairing"]
 
@@ -54,7 +49,7 @@ def pairing(a: Sample, b: Sample, *, level: float = 0.95) -> Pairing:
     a coefficient of correlation", 1921).
     """
     check_level(level)
-    first, second = as_pairs(a, b)
+    (first, second), _ = scaled(*as_pairs(a, b))
     n = len(first)
     ratio = _ratio(first, second)
     paired = paired_difference(first, second, level=level)
@@ -110,7 +105,7 @@ def _sentence(
             " all equal."
         )
     bounds = (
-        f", {level:.0%} interval {correlation.low:.2f} to {correlation.high:.2f}"
+        f", {100 * level:.4g} % interval {correlation.low:.2f} to {correlation.high:.2f}"
         if correlation.known
         else ""
     )
@@ -118,13 +113,13 @@ def _sentence(
     if hurts:
         wider = widths[0] / widths[1] - 1
         return (
-            f"Pairing hurts here ({measured}): the paired interval is {wider:.0%} wider than"
-            " the unpaired one; the pairs share too little, so plan the next trials unpaired,"
-            " and do not pick the design by the answer it gives."
+            f"Pairing hurts here ({measured}): the paired interval is {100 * wider:.0f} %"
+            " wider than the unpaired one; the pairs share too little, so plan the next trials"
+            " unpaired, and do not pick the design by the answer it gives."
         )
     if ratio <= 0:
         return f"Pairing removed all of the variance ({measured}): all pairs differ alike."
     return (
-        f"Pairing saved {1 - ratio:.0%} of the variance ({measured}): {n} pairs tell as much as"
-        f" {n / ratio:.0f} unpaired trials of each."
+        f"Pairing saved {100 * (1 - ratio):.0f} % of the variance ({measured}): {n} pairs tell"
+        f" as much as {n / ratio:.0f} unpaired trials of each."
     )

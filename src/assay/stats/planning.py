@@ -17,6 +17,8 @@ from assay.errors import UsageError
 from assay.stats.intervals import Interval
 from assay.stats.noncentral import noncentral_t_cdf, noncentrality_interval, solve
 from assay.stats.samples import as_sample, check_level
+from assay.stats.spread import checked_sd, sd_interval, sd_sampling_factors
+from assay.stats.two_samples import deviation_of
 
 __all__ = [
     "Needed",
@@ -29,6 +31,10 @@ __all__ = [
     "trials_for_precision",
     "trials_needed",
 ]
+
+
+_MOST = 10**15
+"""No number of trials is above it; there it stands for so many or more."""
 
 
 class Price(NamedTuple):
@@ -47,7 +53,7 @@ class Needed:
     """How many trials it takes, and the range that a small pilot leaves open."""
 
     trials: int
-    """Pairs, or trials in each arm."""
+    """Pairs, or trials in each arm; 10^15 stands for so many or more."""
     low: int | None
     """The fewest that the pilot does not rule out; None without a pilot of two or more."""
     high: int | None
@@ -93,7 +99,7 @@ def power_of(n: float, effect: float, sd: float, *, paired: bool, alpha: float =
         raise UsageError(f"power of {n!r} trials; a t test takes 2 or more")
     if not math.isfinite(effect):
         raise UsageError(f"effect {effect!r} is not a finite number")
-    if _checked_sd(sd) == 0:
+    if checked_sd(sd) == 0:
         return 1.0 if effect else alpha
     return _power(n, abs(effect) / sd, paired, alpha)
 
@@ -101,14 +107,17 @@ def power_of(n: float, effect: float, sd: float, *, paired: bool, alpha: float =
 def minimum_detectable_effect(
     n: float, sd: float, *, paired: bool, power: float = 0.8, alpha: float = 0.05
 ) -> float:
-    """The smallest true difference that n trials find with this power, in units of sd."""
+    """The smallest true difference that n trials find with this power, in the unit of sd.
+
+    Where `power_of` is the power that is asked for (Cohen, 1988, chapter 2).
+    """
     _check_alpha(alpha)
     _check_power(power, alpha)
     if not (n >= 2 and math.isfinite(n)):
         raise UsageError(f"the effect that {n!r} trials can show; a t test takes 2 or more")
     # Two trials at a small alpha may need a thousand standard deviations and more.
     most = 1e4 / alpha
-    return _checked_sd(sd) * solve(lambda d: _power(n, d, paired, alpha) - power, 0.0, most)
+    return checked_sd(sd) * solve(lambda d: _power(n, d, paired, alpha) - power, 0.0, most)
 
 
 def trials_needed(
@@ -150,7 +159,7 @@ def trials_needed(
             return 2.0
         return _trials(abs(effect) / deviation, paired, power, alpha)
 
-    plain = trials(_checked_sd(sd))
+    plain = trials(checked_sd(sd))
     if pilot_n is None or pilot_n < 2:
         return Needed(_whole(plain), None, None, plain, pilot_n, level)
     freedom = pilot_n - 1 if paired else 2 * (pilot_n - 1)
@@ -181,13 +190,13 @@ def trials_for_precision(
         )
     if not 0 < relative_error < math.inf:
         raise UsageError(f"relative error {relative_error!r} is not above 0; 0.05 is usual")
-    variation = _checked_sd(sd) / abs(mean)
-    plain = (variation / relative_error) ** 2
+    variation = checked_sd(sd) / abs(mean)
+    plain = _square(variation / relative_error)
     if pilot_n is None or pilot_n < 2:
         return Needed(_whole(plain), None, None, plain, pilot_n, level)
     low, high = _variation_interval(variation, pilot_n, level)
-    fewest = _whole((low / relative_error) ** 2)
-    most = _whole((high / relative_error) ** 2) if math.isfinite(high) else None
+    fewest = _whole(_square(low / relative_error))
+    most = _whole(_square(high / relative_error)) if math.isfinite(high) else None
     return Needed(_whole(plain), fewest, most, plain, pilot_n, level)
 
 
@@ -195,52 +204,26 @@ def first_n_below(values: Sequence[float] | NDArray[Any], threshold: float) -> i
     """The first n >= 2 at which |sd / mean| of the first n values is below the threshold.
 
     None if there is none; a mean within 1e-10 of 0 never passes. This is a rule people use,
-    not one to plan by: sd / mean estimates a constant and does not shrink with n, and the
-    first crossing is luck, most often at n = 2. `trials_for_precision` answers the question.
+    not one to plan by: sd / mean, the coefficient of variation (Pearson, "Regression, heredity,
+    and panmixia", 1896), estimates a constant and does not shrink with n, and the first
+    crossing is luck, most often at n = 2. `trials_for_precision` answers the question.
     """
     sample = as_sample(values, "the values of the runs")
     if not threshold > 0:
         raise UsageError(f"threshold {threshold!r} is not above 0; 0.05 is usual")
     for n in range(2, len(sample) + 1):
         mean = abs(float(sample[:n].mean()))
-        if mean > 1e-10 and float(sample[:n].std(ddof=1)) / mean < threshold:
+        if mean > 1e-10 and deviation_of(sample[:n]) / mean < threshold:
             return n
     return None
-
-
-def sd_interval(sd: float, n: int, *, level: float = 0.95) -> Interval:
-    """The true standard deviation, given that of n normal values.
-
-    The chi-square interval, sd sqrt((n - 1) / quantile): Snedecor and Cochran, Statistical
-    Methods, 8th ed. 1989. At n = 15 it runs from 0.73 to 1.58 times sd, so that
-    a number of trials in proportion to the variance is open from 0.54 to 2.49 times.
-    """
-    low, high = sd_sampling_factors(n, level=level)
-    return Interval(_checked_sd(sd), sd / high, sd / low)
-
-
-def sd_sampling_factors(n: int, *, level: float = 0.95) -> tuple[float, float]:
-    """Between which multiples of the true value the sd of n normal values falls.
-
-    The square roots of the chi-square quantiles over n - 1. At n = 15 from 0.63 to 1.37: a
-    planned number of trials lands between 0.40 and 1.87 times the right one. This looks from
-    the truth to the pilot; `sd_interval` looks back.
-    """
-    check_level(level)
-    if n < 2:
-        raise UsageError(f"the spread of {n} values is not known; give 2 or more")
-    # SciPy takes a while to import, and most of assay does without.
-    from scipy.special import chdtri
-
-    tail = (1 - level) / 2
-    low, high = (float(chdtri(n - 1, above)) for above in (1 - tail, tail))
-    return math.sqrt(low / (n - 1)), math.sqrt(high / (n - 1))
 
 
 def _power(n: float, d: float, paired: bool, alpha: float) -> float:
     from scipy.special import stdtrit
 
     freedom = n - 1 if paired else 2 * (n - 1)
+    # Beyond, all is found, and squares overflow.
+    d = min(d, 1e100)
     noncentrality = d * math.sqrt(n if paired else n / 2)
     critical = float(stdtrit(freedom, 1 - alpha / 2))
     missed = noncentral_t_cdf(critical, freedom, noncentrality)
@@ -272,7 +255,12 @@ def _variation_interval(variation: float, n: int, level: float) -> tuple[float, 
 
 def _whole(plain: float) -> int:
     # 4.000000000000001 is four; the rest of it is rounding.
-    return max(2, math.ceil(plain * (1 - 1e-12)))
+    return max(2, math.ceil(min(plain * (1 - 1e-12), _MOST)))
+
+
+def _square(number: float) -> float:
+    # Far above any number of trials, and still a number.
+    return min(number, 1e100) ** 2
 
 
 def _priced(trials: Interval, what: str, each: float | None, scale: float) -> Interval | None:
@@ -281,12 +269,6 @@ def _priced(trials: Interval, what: str, each: float | None, scale: float) -> In
     if not (each >= 0 and math.isfinite(each)):
         raise UsageError(f"{what} {each!r} of a trial is not a finite number from 0 on")
     return Interval(*(n * each * scale for n in trials))
-
-
-def _checked_sd(sd: float) -> float:
-    if not (sd >= 0 and math.isfinite(sd)):
-        raise UsageError(f"standard deviation {sd!r} is not a finite number from 0 on")
-    return float(sd)
 
 
 def _check_alpha(alpha: float) -> None:

@@ -54,8 +54,8 @@ class ScoreEstimate(NamedTuple):
 def crafter_score(rates: NDArray[np.float64] | Sequence[float]) -> NDArray[np.float64]:
     """The Crafter score of success rates in [0, 1]; the last axis are the achievements.
 
-    exp(mean(ln(1 + percent))) - 1, as in the reference's `analysis/common.py`. It lies
-    between 0 and 100.
+    exp(mean(ln(1 + percent))) - 1: Hafner, Benchmarking the Spectrum of Agent Capabilities,
+    2021, and the reference's `analysis/common.py`. It lies between 0 and 100.
     """
     return np.asarray(np.expm1(_logarithms(np.asarray(rates, np.float64))))
 

@@ -185,7 +185,8 @@ class Design:
 def decide(differences: Sequence[float] | NDArray[np.float64], design: Design) -> LookResult:
     """Look once, at all pairs there are; see `first_decision` for what earlier looks said.
 
-    An interval within the smallest effect that matters is no difference, even beside zero.
+    The interval is the repeated one of Jennison & Turnbull, 1989 (`Design.interval_at`). An
+    interval within the smallest effect that matters is no difference, even beside zero.
     """
     interval = design.interval_at(differences)
     pairs = len(differences)

@@ -12,20 +12,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from assay.errors import UsageError
-from assay.stats.differences import (
-    Sample,
-    as_pairs,
-    as_side,
-    as_two,
-    pair_differences,
-    paired_difference,
-    unpaired_difference,
-    welch,
-)
+from assay.stats.differences import paired_difference, unpaired_difference
 from assay.stats.flips import Tails, flip_tails, shuffle_tails
 from assay.stats.intervals import Interval
 from assay.stats.means import Side
 from assay.stats.samples import as_sample, check_level, check_resamples
+from assay.stats.two_samples import (
+    Sample,
+    as_pairs,
+    as_side,
+    as_two,
+    deviation_of,
+    pair_differences,
+    welch,
+)
 
 __all__ = [
     "Equivalence",
@@ -140,7 +140,7 @@ def paired_t_test(a: Sample, b: Sample, *, side: Side | str = Side.TWO_SIDED) ->
         return TestResult(name, math.nan, 1.0, n, False, "one pair gives no spread to test by")
     if differences.min() == differences.max():
         return _spreadless(name, float(differences[0]), n, as_side(side))
-    error = float(differences.std(ddof=1)) / math.sqrt(n)
+    error = deviation_of(differences) / math.sqrt(n)
     t = float(differences.mean()) / error
     return TestResult(name, t, _t_p_value(t, n - 1, as_side(side)), n, False)
 
