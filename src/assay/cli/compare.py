@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from assay.cli.database import Database, open_store
+from assay.cli.numbers import Whole
 from assay.cli.output import Show, complain, say, say_json, say_report, warn
 from assay.errors import UsageError
 from assay.traces.location import DEFAULT_DATABASE
@@ -36,7 +37,7 @@ def compare(
     success_achievements: float = 3,
     min_effect: float | None = None,
     level: float = 0.95,
-    seed: int = 0,
+    seed: Whole = 0,
     fail_if_worse: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     over_time: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     database: Database = DEFAULT_DATABASE,

@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from cyclopts import Group, Parameter
 
+from assay.cli.numbers import Whole
+
 __all__ = [
     "Bootstrap",
     "BootstrapOptions",
@@ -56,7 +58,7 @@ class SummaryOptions:
     """The last step that counts, instead of a share."""
     normalize_steps: Annotated[bool | None, _named("normalize_steps")] = None
     """Divide the area by its length, which gives a mean; on unless turned off."""
-    n: Annotated[int | None, _named("n")] = None
+    n: Annotated[Whole | None, _named("n")] = None
     """How many points last_n averages; 5 unless given."""
     threshold: Annotated[float | None, _named("threshold")] = None
     """The value that time_to_threshold waits for."""
@@ -72,7 +74,7 @@ class SummaryOptions:
 class BootstrapOptions:
     """How intervals are made."""
 
-    n_resamples: Annotated[int | None, _named("n_resamples")] = None
+    n_resamples: Annotated[Whole | None, _named("n_resamples")] = None
     """Resamples of a bootstrap or a permutation test; 10000 unless given."""
     alpha: Annotated[float | None, _named("alpha")] = None
     """One minus the level; 0.05 unless given."""
@@ -82,7 +84,7 @@ class BootstrapOptions:
         Literal["auto", "t", "studentised", "bca", "percentile"] | None, _named("method")
     ] = None
     """auto unless given, which is Student's t whatever the data look like."""
-    seed: Annotated[int | None, _named("seed")] = None
+    seed: Annotated[Whole | None, _named("seed")] = None
     """Of the generator; 0 unless given. The same seed gives the same numbers."""
 
 

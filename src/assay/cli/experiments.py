@@ -18,6 +18,7 @@ from assay.cli.experiment_words import (
     subject_lines,
     tagged_lines,
 )
+from assay.cli.numbers import Whole
 from assay.cli.output import Show, say, say_json, warn
 from assay.errors import UsageError
 from assay.traces.location import DEFAULT_DATABASE
@@ -51,7 +52,7 @@ def list_experiments(
     *,
     series: str | None = None,
     metric: str = _METRIC,
-    limit: Annotated[int, Parameter(validator=Number(gte=1))] = 50,
+    limit: Annotated[Whole, Parameter(validator=Number(gte=1))] = 50,
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
+from assay.cli.numbers import Whole
 from assay.cli.output import Show, compiling_shown, say, say_json
 from assay.errors import UsageError
 
@@ -18,12 +19,12 @@ __all__ = ["play"]
 def play(
     *,
     policy: str = "random",
-    seed: int = 0,
+    seed: Whole = 0,
     difficulty: str = "classic",
-    max_steps: Annotated[int | None, Parameter(validator=Number(gte=1))] = None,
+    max_steps: Annotated[Whole | None, Parameter(validator=Number(gte=1))] = None,
     output: Path = Path("play"),
-    fps: Annotated[int, Parameter(validator=Number(gte=1, lte=50))] = 12,
-    size: int = 288,
+    fps: Annotated[Whole, Parameter(validator=Number(gte=1, lte=50))] = 12,
+    size: Whole = 288,
     live: bool = True,
     show: Show = Show(),
 ) -> int:

@@ -6,6 +6,8 @@ from typing import Annotated
 
 from cyclopts import Group, Parameter
 
+from assay.cli.numbers import Whole
+
 __all__ = ["RunOptions"]
 
 _WHO = Group("Who plays, and what", sort_key=1)
@@ -26,7 +28,7 @@ class RunOptions:
         Parameter(name=["--models", "--model"], group=_WHO, consume_multiple=True, negative=""),
     ] = None
     """The models, by name; the four built-in ones unless given."""
-    episodes: Annotated[int | None, Parameter(group=_WHO)] = None
+    episodes: Annotated[Whole | None, Parameter(group=_WHO)] = None
     """Episodes of each model; 10 unless given."""
     until_decided: Annotated[
         tuple[str, ...] | None,
@@ -35,11 +37,11 @@ class RunOptions:
     """Play until an outcome, achievements if none is named, tells each model from the first."""
     min_effect: Annotated[float | None, Parameter(group=_WHO)] = None
     """With --until-decided: the smallest difference that matters."""
-    max_turns: Annotated[int | None, Parameter(group=_WHO)] = None
+    max_turns: Annotated[Whole | None, Parameter(group=_WHO)] = None
     """Model calls in an episode, at most; 100 unless given."""
     difficulty: Annotated[str | None, Parameter(group=_WHO)] = None
     """The rules of the worlds: easy unless given."""
-    seed: Annotated[int | None, Parameter(group=_WHO)] = None
+    seed: Annotated[Whole | None, Parameter(group=_WHO)] = None
     """The first world, 42 unless given; the next ones count up. All models play the same."""
     baselines: Annotated[bool | None, Parameter(group=_WHO)] = None
     """Let noop and random play beside the models, for comparison; on unless turned off."""
@@ -48,38 +50,38 @@ class RunOptions:
 
     concurrent_models: Annotated[bool | None, Parameter(group=_HOW, negative="")] = None
     """Let models play at the same time, not one after the other."""
-    max_concurrent_models: Annotated[int | None, Parameter(group=_HOW)] = None
+    max_concurrent_models: Annotated[Whole | None, Parameter(group=_HOW)] = None
     """How many of them; 3 unless given."""
-    max_concurrent_episodes: Annotated[int | None, Parameter(group=_HOW)] = None
+    max_concurrent_episodes: Annotated[Whole | None, Parameter(group=_HOW)] = None
     """Episodes open at the same time, at most; 1,000 unless given."""
 
     budget: Annotated[float | None, Parameter(group=_SPEND)] = None
     """Dollars that the whole run may spend; it stops there and can be resumed with more."""
     price: Annotated[str | None, Parameter(group=_SPEND)] = None
     """IN/OUT in dollars per million tokens, for models whose price is not known."""
-    max_connections: Annotated[int | None, Parameter(group=_SPEND)] = None
+    max_connections: Annotated[Whole | None, Parameter(group=_SPEND)] = None
     """Calls open at once for each provider, at most; it is found out unless given."""
     cache: Annotated[Path | None, Parameter(group=_SPEND)] = None
     """A file that keeps replies, for reruns of the same requests that cost nothing."""
     openai_base_url: Annotated[str | None, Parameter(group=_SPEND)] = None
     """Where models are asked that are OpenAI's or in no list, such as those of vLLM."""
 
-    history: Annotated[int | None, Parameter(group=_AGENT)] = None
+    history: Annotated[Whole | None, Parameter(group=_AGENT)] = None
     """How many of its last turns a model sees; 8 unless given."""
     temperature: Annotated[float | None, Parameter(group=_AGENT)] = None
     """From 0 to 2; 0 unless given."""
-    max_tokens: Annotated[int | None, Parameter(group=_AGENT)] = None
+    max_tokens: Annotated[Whole | None, Parameter(group=_AGENT)] = None
     """The most tokens of one reply; 1,024 unless given."""
-    actions_per_turn: Annotated[int | None, Parameter(group=_AGENT)] = None
+    actions_per_turn: Annotated[Whole | None, Parameter(group=_AGENT)] = None
     """The most actions of one turn; 5 unless given."""
     view: Annotated[str | None, Parameter(group=_AGENT)] = None
     """How the world is told: full, or short for small models."""
     prompt: Annotated[Path | None, Parameter(group=_AGENT)] = None
     """A text file with instructions of your own; rules and tools are always told."""
 
-    step_limit: Annotated[int | None, Parameter(group=_LIMITS)] = None
+    step_limit: Annotated[Whole | None, Parameter(group=_LIMITS)] = None
     """Environment steps, at most."""
-    token_limit: Annotated[int | None, Parameter(group=_LIMITS)] = None
+    token_limit: Annotated[Whole | None, Parameter(group=_LIMITS)] = None
     """Tokens after which the episode ends."""
     time_limit: Annotated[float | None, Parameter(group=_LIMITS)] = None
     """Seconds after which the episode ends; waiting for its turn does not count."""

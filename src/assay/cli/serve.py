@@ -7,6 +7,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from assay.cli.access import secret_of, warn_of_others
+from assay.cli.numbers import Whole
 from assay.cli.output import Show, compiling_shown, say, say_json
 
 if TYPE_CHECKING:
@@ -20,12 +21,12 @@ _TOKEN_VARIABLE = "ASSAY_SERVICE_TOKEN"
 def serve(
     *,
     host: str = "127.0.0.1",
-    port: Annotated[int, Parameter(validator=Number(gte=0, lte=65535))] = 8901,
-    max_instances: Annotated[int, Parameter(validator=Number(gte=1, lte=100_000))] = 1024,
+    port: Annotated[Whole, Parameter(validator=Number(gte=0, lte=65535))] = 8901,
+    max_instances: Annotated[Whole, Parameter(validator=Number(gte=1, lte=100_000))] = 1024,
     idle_timeout: Annotated[float, Parameter(validator=Number(gt=0, lte=1e9))] = 3600.0,
     token_env: str = _TOKEN_VARIABLE,
     allow_host: Annotated[list[str] | None, Parameter(negative="")] = None,
-    seed: Annotated[int | None, Parameter(validator=Number(gte=0))] = None,
+    seed: Annotated[Whole | None, Parameter(validator=Number(gte=0))] = None,
     show: Show = Show(),
 ) -> int:
     """Serve Crafter worlds over HTTP until Ctrl-C.

@@ -9,6 +9,7 @@ from cyclopts import Group, Parameter
 from cyclopts.validators import Number
 
 from assay.cli.access import secret_of, warn_of_others
+from assay.cli.numbers import Whole
 from assay.cli.output import Show, say, say_json
 from assay.errors import UsageError
 
@@ -22,7 +23,7 @@ _FAULTS: Final = Group("Faults", sort_key=7)
 _PER_MINUTE: Final = re.compile(r"([1-9][0-9]{0,7})(?:/min)?")
 _Seconds = Annotated[float, Parameter(validator=Number(gte=0, lte=3600))]
 _Share = Annotated[float, Parameter(validator=Number(gte=0, lte=1))]
-_Count = Annotated[int | None, Parameter(validator=Number(gte=1, lte=10_000_000))]
+_Count = Annotated[Whole | None, Parameter(validator=Number(gte=1, lte=10_000_000))]
 
 
 @Parameter(name="*", group=_FAULTS)
@@ -52,7 +53,7 @@ class FaultOptions:
     """The share of calls whose answer comes late."""
     late_seconds: _Seconds = 30.0
     """How late."""
-    seed: Annotated[int, Parameter(validator=Number(gte=0))] = 0
+    seed: Annotated[Whole, Parameter(validator=Number(gte=0))] = 0
     """Decides, with the bytes of a request, what befalls it."""
 
 
@@ -62,7 +63,7 @@ _NONE: Final = FaultOptions()
 def serve_models(
     *,
     host: str = "127.0.0.1",
-    port: Annotated[int, Parameter(validator=Number(gte=0, lte=65535))] = 8902,
+    port: Annotated[Whole, Parameter(validator=Number(gte=0, lte=65535))] = 8902,
     alias: Annotated[list[str] | None, Parameter(negative="")] = None,
     api_key_env: str = _KEY_VARIABLE,
     allow_host: Annotated[list[str] | None, Parameter(negative="")] = None,

@@ -9,6 +9,7 @@ from cyclopts.validators import Number
 
 from assay._util.text import printable
 from assay.cli.database import Database, open_store
+from assay.cli.numbers import Whole
 from assay.cli.output import Show, say, say_json
 from assay.traces.location import DEFAULT_DATABASE
 
@@ -31,7 +32,7 @@ def list_(
     run: str | None = None,
     experiment: str | None = None,
     model: str | None = None,
-    limit: Annotated[int, Parameter(validator=Number(gte=1))] = 20,
+    limit: Annotated[Whole, Parameter(validator=Number(gte=1))] = 20,
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:

@@ -10,6 +10,7 @@ from cyclopts.validators import Number
 
 from assay._util.text import printable
 from assay.cli.database import Database, open_store
+from assay.cli.numbers import Whole
 from assay.cli.output import Show, compiling_shown, complain, say, say_json
 from assay.cli.traces.counting import counting
 from assay.errors import OutputError, UsageError
@@ -42,9 +43,9 @@ def replay(
     *,
     gif: Path | None = None,
     frames: Path | None = None,
-    fps: Annotated[int, Parameter(validator=Number(gte=1, lte=50))] = 12,
-    from_step: Annotated[int, Parameter(validator=Number(gte=0))] = 0,
-    size: int = 288,
+    fps: Annotated[Whole, Parameter(validator=Number(gte=1, lte=50))] = 12,
+    from_step: Annotated[Whole, Parameter(validator=Number(gte=0))] = 0,
+    size: Whole = 288,
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
