@@ -98,6 +98,7 @@ def test_every_command_has_an_example_that_parses(command: str) -> None:
         (["play", "--max-steps", "0"], ["0", "--max-steps", "1"]),
         (["play", "--fps", "100"], ["100", "--fps", "50"]),
         (["play", "--size", "3"], ["3", "9"]),
+        (["play", "--max-steps", "1.5"], ["'1.5'", "whole number"]),
         (["play", "--output", "/dev/null/x"], ["/dev/null/x", "--output"]),
         (["play", "stray"], ["stray", "assay play --help"]),
     ],
@@ -114,7 +115,7 @@ def test_what_the_user_typed_is_shown_as_text() -> None:
     line = error_of("play", "--policy", "[bold]a[/bold] :smile: \x1b[31m\n")
     assert r"'[bold]a[/bold] :smile: \x1b[31m\n'" in line
     line = error_of("play", "--seed", "[/]\x1b[31m")
-    assert r'"[/]\x1b[31m"' in line
+    assert r"'[/]\x1b[31m'" in line
 
 
 def test_debug_shows_the_traceback() -> None:

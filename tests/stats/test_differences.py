@@ -8,12 +8,12 @@ import pytest
 from assay.errors import UsageError
 from assay.stats.differences import (
     denominator_note,
-    pair_differences,
     paired_difference,
     ratio_of_means,
     relative_change,
     unpaired_difference,
 )
+from assay.stats.two_samples import pair_differences
 
 A = [2.0, 4.0, 4.0, 5.0, 7.0, 3.0, 6.0]
 B = [3.0, 4.5, 6.0, 5.0, 9.0, 3.5, 8.0]

@@ -6,14 +6,8 @@ import numpy as np
 import pytest
 
 from assay.errors import UsageError
-from assay.stats.many import (
-    against_baseline,
-    all_pairs,
-    benjamini_hochberg,
-    holm,
-    indistinguishable_groups,
-    ranks,
-)
+from assay.stats.many import against_baseline, all_pairs, benjamini_hochberg, holm
+from assay.stats.ranking import indistinguishable_groups, ranks
 from assay.stats.significance import paired_t_test, welch_t_test
 
 

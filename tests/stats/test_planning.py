@@ -10,11 +10,10 @@ from assay.stats.planning import (
     first_n_below,
     minimum_detectable_effect,
     power_of,
-    sd_interval,
-    sd_sampling_factors,
     trials_for_precision,
     trials_needed,
 )
+from assay.stats.spread import sd_interval, sd_sampling_factors
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,13 @@ import pytest
 
 from assay.errors import UsageError
 from assay.traces.outcomes import (
-    SUBJECT_METRICS,
     load_subjects,
     resolve_subjects,
     series_experiments,
 )
 from assay.traces.records import SessionRecord
 from assay.traces.store import Store
-from assay.traces.subjects import Subject
+from assay.traces.subjects import SUBJECT_METRICS, Subject
 from assay.types import TrialState
 
 from .sessions import START, make_run, make_session, make_sessions

@@ -18,14 +18,9 @@ from assay.curves.gather import FoundRun, Unusable, reasons
 from assay.errors import UsageError
 from assay.stats.intervals import Interval
 from assay.stats.learning import Summary, SummarySpec, summarize_curve
-from assay.stats.planning import (
-    Needed,
-    first_n_below,
-    sd_interval,
-    trials_for_precision,
-    trials_needed,
-)
+from assay.stats.planning import Needed, first_n_below, trials_for_precision, trials_needed
 from assay.stats.precision import relative_standard_error
+from assay.stats.spread import sd_interval
 
 __all__ = [
     "WHY_THE_RULE_MISLEADS",

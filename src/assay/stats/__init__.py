@@ -35,8 +35,6 @@ from assay.stats.many import (
     all_pairs,
     benjamini_hochberg,
     holm,
-    indistinguishable_groups,
-    ranks,
 )
 from assay.stats.means import Method, Side, bootstrap_means, mean_interval, skewness_note
 from assay.stats.normality import Normality, normality
@@ -47,13 +45,12 @@ from assay.stats.planning import (
     first_n_below,
     minimum_detectable_effect,
     power_of,
-    sd_interval,
-    sd_sampling_factors,
     trials_for_precision,
     trials_needed,
 )
 from assay.stats.precision import relative_standard_error
 from assay.stats.profiles import Band, ProfileKind, performance_profile, sample_efficiency
+from assay.stats.ranking import indistinguishable_groups, ranks
 from assay.stats.rl import (
     Aggregate,
     aggregate,
@@ -96,6 +93,7 @@ from assay.stats.significance import (
     wilcoxon_test,
 )
 from assay.stats.spending import Spending, z_bounds
+from assay.stats.spread import sd_interval, sd_sampling_factors
 from assay.stats.survival import median_time
 from assay.stats.t_bounds import t_bounds
 from assay.stats.windows import PercentWindow, Window, common_window

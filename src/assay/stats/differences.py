@@ -17,7 +17,6 @@ from assay.stats.samples import check_level, check_resamples
 from assay.stats.two_samples import (
     Floats,
     Sample,
-    Welch,
     as_method,
     as_pairs,
     as_side,
@@ -31,19 +30,11 @@ from assay.stats.two_samples import (
 )
 
 __all__ = [
-    "Sample",
-    "Welch",
-    "as_method",
-    "as_pairs",
-    "as_side",
-    "as_two",
     "denominator_note",
-    "pair_differences",
     "paired_difference",
     "ratio_of_means",
     "relative_change",
     "unpaired_difference",
-    "welch",
 ]
 
 

@@ -19,7 +19,6 @@ from assay._util.names import unknown_name
 from assay.errors import UsageError
 from assay.stats.differences import paired_difference, unpaired_difference
 from assay.stats.intervals import Interval
-from assay.stats.ranking import indistinguishable_groups, ranks
 from assay.stats.samples import check_level
 from assay.stats.significance import paired_t_test, sign_flip_test, welch_t_test
 from assay.stats.two_samples import as_two, pair_differences
@@ -31,8 +30,6 @@ __all__ = [
     "all_pairs",
     "benjamini_hochberg",
     "holm",
-    "indistinguishable_groups",
-    "ranks",
 ]
 
 Values = Mapping[Any, float] | Sequence[float] | NDArray[Any]

@@ -17,7 +17,7 @@ from assay.errors import UsageError
 from assay.stats.intervals import Interval
 from assay.stats.noncentral import noncentral_t_cdf, noncentrality_interval, solve
 from assay.stats.samples import as_sample, check_level
-from assay.stats.spread import checked_sd, sd_interval, sd_sampling_factors
+from assay.stats.spread import checked_sd, sd_interval
 from assay.stats.two_samples import deviation_of
 
 __all__ = [
@@ -26,8 +26,6 @@ __all__ = [
     "first_n_below",
     "minimum_detectable_effect",
     "power_of",
-    "sd_interval",
-    "sd_sampling_factors",
     "trials_for_precision",
     "trials_needed",
 ]

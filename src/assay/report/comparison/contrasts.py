@@ -11,12 +11,7 @@ import numpy as np
 from assay._util.canonical import derived_id
 from assay.report.comparison.facts import Contrast, Effects, Setup, Tests, Verdict
 from assay.report.comparison.matching import Matched, match
-from assay.stats.differences import (
-    pair_differences,
-    paired_difference,
-    relative_change,
-    unpaired_difference,
-)
+from assay.stats.differences import paired_difference, relative_change, unpaired_difference
 from assay.stats.effects import (
     cliffs_delta,
     cohens_d,
@@ -35,6 +30,7 @@ from assay.stats.significance import (
     welch_t_test,
     wilcoxon_test,
 )
+from assay.stats.two_samples import pair_differences
 from assay.traces.subjects import Look, Subject
 
 __all__ = ["contrast", "last_look"]

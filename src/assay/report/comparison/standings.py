@@ -13,7 +13,7 @@ from assay.report.comparison.facts import (
     Verdict,
 )
 from assay.report.comparison.verdicts import decided
-from assay.stats.many import indistinguishable_groups, ranks
+from assay.stats.ranking import indistinguishable_groups, ranks
 
 __all__ = ["standings"]
 
