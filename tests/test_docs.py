@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from assay.cli import app
 
@@ -52,8 +53,21 @@ BLOCKS = [
     for block in blocks_of(str(page.relative_to(ROOT)), page.read_text("utf-8"))
 ]
 SHELL = [block for block in BLOCKS if block.language in ("bash", "console", "sh", "shell")]
-RUN = [block for block in SHELL if "run" in block.marks.split()]
-PYTHON = [block for block in BLOCKS if block.language == "python"]
+FIRST = "README.md"
+"""Its blocks run with the quick tests; those of the other pages take longer."""
+
+
+def run_blocks(blocks: list[Block]) -> list[ParameterSet]:
+    return [
+        pytest.param(
+            block, id=str(block), marks=() if block.page == FIRST else pytest.mark.extras
+        )
+        for block in blocks
+    ]
+
+
+RUN = run_blocks([block for block in SHELL if "run" in block.marks.split()])
+PYTHON = run_blocks([block for block in BLOCKS if block.language == "python"])
 
 
 @pytest.mark.parametrize("block", SHELL, ids=str)
@@ -63,7 +77,7 @@ def test_commands_on_a_page_parse(block: Block) -> None:
         app.parse_args(tokens, exit_on_error=False, print_error=False)
 
 
-@pytest.mark.parametrize("block", RUN, ids=str)
+@pytest.mark.parametrize("block", RUN)
 def test_commands_marked_run_do_what_the_page_says(block: Block, tmp_path: Path) -> None:
     assert block.commands()
     tools = Path(sys.executable).parent
@@ -75,7 +89,7 @@ def test_commands_marked_run_do_what_the_page_says(block: Block, tmp_path: Path)
         assert done.returncode == 0, done.stderr.decode()
 
 
-@pytest.mark.parametrize("block", PYTHON, ids=str)
+@pytest.mark.parametrize("block", PYTHON)
 def test_python_on_a_page_runs(block: Block, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", block.text],

@@ -98,7 +98,7 @@ def test_interrupting_saves_what_was_played(tmp_path: Path) -> None:
     [
         pytest.param(["--no-live"], {}, id="no-live"),
         pytest.param([], {"TERM": "dumb"}, id="a terminal that can only print"),
-        pytest.param([], {"NO_COLOR": "1"}, id="no colours wanted"),
+        pytest.param([], {"NO_COLOR": "1"}, id="no colours wanted", marks=pytest.mark.extras),
     ],
 )
 def test_plain_lines_replace_the_live_view(
