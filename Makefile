@@ -3,7 +3,8 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-WORKERS ?= 2
+# More than cores, because many tests wait for a server or a process.
+WORKERS ?= 3
 
 .PHONY: help demo test check perf prove-expert prove-statistics test-extras warmup install \
 	install-peers install-oracles browser clean

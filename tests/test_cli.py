@@ -141,6 +141,7 @@ def test_a_reader_that_leaves_early_is_no_reason_to_complain() -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.extras
 def test_warmup_says_where_the_engine_is_kept() -> None:
     assay("warmup", "--quiet")
     again = json.loads(assay("warmup", "--json").stdout)

@@ -32,6 +32,7 @@ def crafter_score(percents: list[float]) -> float:
     return float(np.exp(np.mean(np.log1p(percents))) - 1)
 
 
+@pytest.mark.extras
 def test_it_reaches_in_a_thousand_steps_what_was_measured_and_beats_a_human(
     record_property: Callable[[str, object], None],
 ) -> None:

@@ -178,6 +178,7 @@ def test_the_second_start_reads_what_the_first_compiled(small: Starter) -> None:
     assert jit._hashes(small.home) == before
 
 
+@pytest.mark.extras
 def test_two_first_starts_at_once_leave_one_folder(cold: Starter, meeting: str) -> None:
     both = [cold.begin(MEET=meeting) for _ in range(2)]
     starts = [cold.end(process) for process in both]
@@ -254,6 +255,7 @@ def test_a_damaged_cache_is_compiled_anew(damage: str, small: Starter) -> None:
     assert jit._intact(home)
 
 
+@pytest.mark.extras
 def test_code_that_passes_the_check_and_cannot_be_read_is_compiled_anew(small: Starter) -> None:
     home = small.home
     last = sorted(home.rglob("*.nbc"))[-1]
@@ -269,6 +271,7 @@ def test_code_that_passes_the_check_and_cannot_be_read_is_compiled_anew(small: S
     assert jit._intact(home)
 
 
+@pytest.mark.extras
 def test_a_folder_that_cannot_be_made_costs_the_cache_and_nothing_else(cold: Starter) -> None:
     cold.root.write_text("a file")
     cold.root /= "cache"
@@ -334,6 +337,7 @@ def test_a_root_that_is_read_only_and_empty_costs_the_cache_and_nothing_else(
     assert "set ASSAY_CACHE_DIR to a folder you can write to" in start.log[1]
 
 
+@pytest.mark.extras
 def test_a_start_that_was_killed_does_not_hinder_the_next(cold: Starter, meeting: str) -> None:
     process = cold.begin(MEET=meeting)
     assert process.stdout is not None

@@ -46,6 +46,7 @@ def check_fuzz(count: int, record_property: Callable[[str, object], None]) -> No
     assert ends["refused"] > 0.2 * count
 
 
+@pytest.mark.extras
 @pytest.mark.usefixtures("compiled_engine")
 def test_damaged_snapshots_end_in_an_error_or_a_valid_world(
     record_property: Callable[[str, object], None],

@@ -106,6 +106,7 @@ def test_models_share_the_cap(tmp_path: Path) -> None:
     assert result.interrupted
 
 
+@pytest.mark.extras
 def test_failed_attempts_count_as_if_they_had_been_answered(tmp_path: Path) -> None:
     cap = 0.1
     # Every call is heard, and none is answered: the provider may ask for all of them.

@@ -53,6 +53,7 @@ def played_in_process(folder: Path) -> None:
     assert program.wait() == 0, program.errors
 
 
+@pytest.mark.extras
 def test_faults_change_no_turn_of_any_episode(tmp_path: Path) -> None:
     more = {"episodes": 6, "max_turns": 12}
     play(tmp_path / "plain", None, **more)

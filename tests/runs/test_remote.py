@@ -43,6 +43,7 @@ def test_over_http_the_same_words_give_the_same_episodes(
     assert {row["provider"] for row in events if row["event_type"] == "cais"} == {"custom"}
 
 
+@pytest.mark.extras
 def test_a_provider_by_its_name_gives_the_same_episodes(
     asked: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,6 +92,7 @@ def test_connections_are_shared_by_the_models_of_a_provider(tmp_path: Path) -> N
         assert server.stats()["max_in_flight"] == 2
 
 
+@pytest.mark.extras
 def test_what_a_provider_allowed_is_recorded_beside_who_waited(tmp_path: Path) -> None:
     with running(Settings(port=0, limits=Limits(per_minute=1200, burst=4))) as server:
         result = play(tmp_path, server.base_url, episodes=6, max_turns=5)
@@ -109,6 +111,7 @@ def test_what_a_provider_allowed_is_recorded_beside_who_waited(tmp_path: Path) -
     assert any(row["rejections"] for row in slowed)
 
 
+@pytest.mark.extras
 def test_waiting_for_a_turn_is_not_the_time_of_the_model(tmp_path: Path) -> None:
     with running(Settings(port=0, faults=Faults(latency=0.05))) as server:
         play(tmp_path, server.base_url, episodes=6, max_turns=3, max_connections=1)

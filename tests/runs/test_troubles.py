@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from assay.traces.folder import journal_root
+from assay.traces.store import Store
 
 from .programs import Program, run_arguments, until
 from .tables import contents, rows, sessions
@@ -80,6 +81,8 @@ def test_a_disk_without_room_for_a_database_leaves_none(tmp_path: Path) -> None:
 @pytest.mark.extras
 def test_a_full_disk_in_the_middle_of_journals_ends_as_infrastructure(tmp_path: Path) -> None:
     arguments = run_arguments(tmp_path, "--run-id", "full", pause=0)
+    with Store(tmp_path / "traces.duckdb").writing():
+        pass
     program = Program(tmp_path, "30000", *arguments, main=with_small_files)
     assert program.wait() == 3
     assert "free space" in program.errors
@@ -149,6 +152,7 @@ def serve(folder: Path, port: str) -> Program:
     return program
 
 
+@pytest.mark.extras
 def test_a_service_that_dies_and_comes_back_changes_nothing(tmp_path: Path) -> None:
     for name in ("plain", "served"):
         (tmp_path / name).mkdir()

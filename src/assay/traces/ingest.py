@@ -7,7 +7,7 @@ all, which the sessions of a batch share. Takes an open connection that may writ
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import duckdb
@@ -38,10 +38,12 @@ def transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
     connection.begin()
     try:
         yield
+        connection.commit()
     except BaseException:
-        connection.rollback()
+        # A commit that failed has ended it already, and its own error is the one to tell.
+        with suppress(duckdb.Error):
+            connection.rollback()
         raise
-    connection.commit()
 
 
 def ingest_session(

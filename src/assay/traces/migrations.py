@@ -6,6 +6,7 @@ transaction, so that a file is always of one version.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 import duckdb
 
@@ -71,7 +72,9 @@ def migrate(
             )
             connection.execute("COMMIT")
         except BaseException:
-            connection.execute("ROLLBACK")
+            # A COMMIT that failed has ended it already, and its own error is the one to tell.
+            with suppress(duckdb.Error):
+                connection.execute("ROLLBACK")
             raise
 
 
