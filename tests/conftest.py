@@ -28,3 +28,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("notes")
     for test, note in sorted(notes):
         terminalreporter.line(f"{test}: {note}")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # The longest test goes first, so that nobody waits for it alone at the end.
+    items.sort(key=lambda item: item.path.name != "test_makefile.py")
