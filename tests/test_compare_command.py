@@ -10,31 +10,9 @@ import pytest
 
 from assay.cli import app, main
 from assay.types import TrialState
+from tests.traces.experiments_file import SEED_FILE
 from tests.traces.sessions import START, make_run, make_session, make_sessions
 from tests.traces.stores import fill
-
-EXPERIMENTS = {
-    "experiments": [
-        {
-            "name": "baseline-7b",
-            "model": "Qwen/Qwen2.5-7B-Instruct",
-            "training_data": "crafter_baseline.jsonl",
-            "epochs": 3,
-            "achievements": [2.1, 2.3, 2.0],
-            "instances": ["easy", "medium", "hard"],
-            "version": "v1.0",
-        },
-        {
-            "name": "improved-7b",
-            "model": "ft:qwen2-5-7b-instruct:org-test123:timestamp",
-            "training_data": "crafter_improved.jsonl",
-            "epochs": 5,
-            "achievements": [3.2, 3.5, 3.1],
-            "instances": ["easy", "medium", "hard"],
-            "version": "v1.1",
-        },
-    ]
-}
 
 
 class Done(NamedTuple):
@@ -53,7 +31,7 @@ def assay(
     """The program in a directory that has the files of the examples."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ASSAY_DATABASE", raising=False)
-    Path("experiments.json").write_text(json.dumps(EXPERIMENTS))
+    Path("experiments.json").write_text(json.dumps(SEED_FILE))
     Path("baseline_results.json").write_text(json.dumps(results(0.0)))
     Path("improved_results.json").write_text(json.dumps(results(0.2)))
 

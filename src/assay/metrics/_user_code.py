@@ -58,7 +58,7 @@ def shown(value: object, how: Callable[[object], str] = repr) -> str:
     """A value of the user in a few safe letters; its own code may fail to say more."""
     try:
         text = how(value)
-    except Exception:
+    except Exception:  # the class may be anybody's
         text = f"<{type(value).__name__}>"
     return printable(text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…")
 

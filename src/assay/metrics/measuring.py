@@ -89,7 +89,7 @@ def _listed(value: Any) -> Any:
     try:
         shape = getattr(value, "shape", None)
         return list(value) if isinstance(shape, tuple) and len(shape) == 1 else value
-    except Exception:
+    except Exception:  # the class may be anybody's
         return value
 
 

@@ -105,16 +105,12 @@ def _subjects(rows: Iterable["EpisodeRow"]) -> list[Subject]:
             baselines.add(row.model)
         if row.state is not TrialState.RESULT:
             continue
-        wasted = row.unknown_actions + row.no_effect_actions
         trials.setdefault(row.model, []).append(
             TrialOutcome(
                 trial_id=row.session_id,
                 pair=None if row.seed is None else f"{row.difficulty} {row.seed}",
                 seed=row.seed,
-                values={
-                    "reward": row.reward,
-                    "invalid_rate": wasted / row.actions_asked if row.actions_asked else 0.0,
-                },
+                values={"reward": row.reward, "invalid_rate": row.invalid_rate},
             )
         )
     return [

@@ -194,7 +194,7 @@ def _summary(
         duration_s=_mean([row.duration_s for row in results]),
         tokens=_mean([_tokens(row) for row in results]),
         cost_usd=_mean([row.cost_usd for row in results]),
-        invalid_rate=_mean([_invalid_rate(row) for row in results]),
+        invalid_rate=_mean([row.invalid_rate for row in results]),
         score=None if score is None else score.point,
         score_interval=score,
         actions=sum(row.actions_asked for row in results),
@@ -229,11 +229,6 @@ def _only(values: set[str | None]) -> str | None:
 
 def _tokens(row: "EpisodeRow") -> int:
     return row.prompt_tokens + row.completion_tokens
-
-
-def _invalid_rate(row: "EpisodeRow") -> float:
-    wasted = row.unknown_actions + row.no_effect_actions
-    return wasted / row.actions_asked if row.actions_asked else 0.0
 
 
 def _score(results: Sequence["EpisodeRow"]) -> Interval | None:

@@ -8,6 +8,7 @@ from assay._util.canonical import canonical_json
 from assay.errors import UsageError
 
 from .formats import StoredExperiment, StoredRun
+from .ingest import free_name
 
 __all__ = ["adopt_experiment", "adopt_run"]
 
@@ -51,7 +52,7 @@ def adopt_experiment(
                 f"experiment {experiment.id!r} belongs to run {known[1]!r} in this store"
             )
         return str(known[0])
-    name = _free_name(connection, experiment.name)
+    name = free_name(connection, _COUNTER.sub("", experiment.name), experiment.name)
     connection.execute(
         "INSERT INTO experiments (id, name, series, version, run_id, position, model,"
         " fingerprint, description, created_at, updated_at, tags, note)"
@@ -72,19 +73,6 @@ def adopt_experiment(
             experiment.note,
         ],
     )
-    return name
-
-
-def _free_name(connection: DuckDBPyConnection, wanted: str) -> str:
-    base = _COUNTER.sub("", wanted)
-    rows = connection.execute(
-        "SELECT name FROM experiments WHERE starts_with(name, ?)", [base]
-    ).fetchall()
-    taken = {row[0] for row in rows}
-    name, count = wanted, 1
-    while name in taken:
-        count += 1
-        name = f"{base} #{count}"
     return name
 
 

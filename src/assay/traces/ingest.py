@@ -195,15 +195,20 @@ def _version(
     return f"v{major}.{minor + 1}"
 
 
-def free_name(connection: duckdb.DuckDBPyConnection, base: str) -> str:
-    """Return `base`, or `base #2` and so on: the first name that no experiment has."""
+def free_name(
+    connection: duckdb.DuckDBPyConnection, base: str, wanted: str | None = None
+) -> str:
+    """Return the wanted name, or `base #2` and so on: the first that no experiment has.
+
+    Without a wish, `base` itself is wanted.
+    """
     taken = {
         row[0]
         for row in connection.execute(
             "SELECT name FROM experiments WHERE starts_with(name, ?)", [base]
         ).fetchall()
     }
-    name, count = base, 1
+    name, count = wanted or base, 1
     while name in taken:
         count += 1
         name = f"{base} #{count}"

@@ -64,6 +64,12 @@ class EpisodeRow:
     baseline: bool
     """Whether it was played only to compare with."""
 
+    @property
+    def invalid_rate(self) -> float:
+        """(unknown + without effect) / actions asked for; 0 if nothing was asked for."""
+        wasted = self.unknown_actions + self.no_effect_actions
+        return wasted / self.actions_asked if self.actions_asked else 0.0
+
 
 _FROM_VIEW = tuple(
     name for name in EpisodeRow.__dataclass_fields__ if name not in ("achievements", "state")
