@@ -130,6 +130,7 @@ def told() -> list[Observation]:
     return [t.observation for seed in seeds for t in played(seed, 220, deadly=True)]
 
 
+@pytest.mark.extras
 def test_played_worlds_can_be_read_back_from_both_forms(
     told: list[Observation], record_property: Callable[[str, object], None]
 ) -> None:

@@ -90,6 +90,7 @@ def check_kills(folder: Path, plain: Path, chance: random.Random, kills: int) ->
     return met
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize(
     ("seed", "kills"), [(1, 1), pytest.param(2, 3, marks=pytest.mark.extras)]
 )

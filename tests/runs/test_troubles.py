@@ -31,6 +31,7 @@ def with_small_files(limit: str, *arguments: str) -> int:
     return main(arguments)
 
 
+@pytest.mark.extras
 def test_a_journal_damaged_in_the_middle_is_kept_and_its_episode_played_anew(
     tmp_path: Path,
 ) -> None:

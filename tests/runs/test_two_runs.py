@@ -12,6 +12,7 @@ from .tables import contents, sessions
 pytestmark = pytest.mark.usefixtures("compiled_engine")
 
 
+@pytest.mark.extras
 def test_two_runs_on_one_database_both_finish(tmp_path: Path) -> None:
     database = tmp_path / "traces.duckdb"
     programs = {}
