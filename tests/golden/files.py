@@ -1,0 +1,156 @@
+"""The golden files unpacked, commands run on them, and what two outputs must have in common."""
+
+import csv
+import json
+import math
+import os
+import tarfile
+from collections.abc import Iterator, Mapping
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import duckdb
+
+from assay.cli import main
+
+from .inputs import BASE_URL, ENVIRONMENT
+
+__all__ = ["Done", "command", "differences", "file_differences", "unpack"]
+
+_GOLDEN: Final = Path(__file__).parent / "557b711"
+
+REWORDED: Final[tuple[tuple[str, str], ...]] = ()
+"""Words of the golden files that were changed on purpose since, and what they are now."""
+
+ADDED: Final[frozenset[str]] = frozenset()
+"""Keys and columns that were added on purpose since, such as `subjects.task`."""
+
+_VERSIONS: Final = frozenset({"made", "versions"})
+"""Where an output says which program made it."""
+
+
+class Done(NamedTuple):
+    """What a command did."""
+
+    code: int
+    output: str
+    errors: str
+
+
+def unpack(part: str, folder: Path) -> Path:
+    """Unpack a part of the golden files into a folder."""
+    with tarfile.open(_GOLDEN / f"{part}.tar.xz") as archive:
+        archive.extractall(folder, filter="data")
+    return folder
+
+
+def command(folder: Path, *arguments: str, base_url: str = "http://127.0.0.1:9/v1") -> Done:
+    """The program in a folder, in this process."""
+    output, errors = StringIO(), StringIO()
+    variables = {**ENVIRONMENT, BASE_URL: base_url}
+    with (
+        chdir(folder),
+        _variables(variables),
+        redirect_stdout(output),
+        redirect_stderr(errors),
+    ):
+        code = main(list(arguments))
+    return Done(code, output.getvalue(), errors.getvalue())
+
+
+@contextmanager
+def _variables(variables: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
+
+
+def file_differences(golden: Path, now: Path) -> list[str]:
+    """How two files, or all files of two folders, differ."""
+    if golden.is_dir():
+        names = sorted(path.name for path in golden.iterdir())
+        found = sorted(path.name for path in now.iterdir())
+        added = [name for name in found if name not in names and name not in ADDED]
+        return [f"{now.name}: there is {name}" for name in added] + [
+            line for name in names for line in file_differences(golden / name, now / name)
+        ]
+    if not now.exists():
+        return [f"{now.name} is missing"]
+    return [f"{now.name}{line}" for line in differences(_read(golden), _read(now))]
+
+
+def differences(golden: Any, now: Any, place: str = "") -> list[str]:
+    """How two values differ, but for the version of the program and the last digits."""
+    if isinstance(golden, dict) and isinstance(now, dict):
+        keys = golden.keys() | now.keys()
+        path = place.lstrip(".")
+        return [
+            line
+            for key in sorted(keys - _VERSIONS)
+            if (f"{path}.{key}" if path else key) not in ADDED
+            for line in differences(
+                golden.get(key, "(nothing)"), now.get(key, "(nothing)"), f"{place}.{key}"
+            )
+        ]
+    if isinstance(golden, list) and isinstance(now, list) and len(golden) == len(now):
+        pairs = zip(golden, now, strict=True)
+        return [line for old, new in pairs for line in differences(old, new, place)]
+    if isinstance(golden, float) and isinstance(now, float):
+        # Another processor may add up in another order.
+        if math.isclose(golden, now, rel_tol=1e-9, abs_tol=1e-12):
+            return []
+        if math.isnan(golden) and math.isnan(now):
+            return []
+    if isinstance(golden, str):
+        for old, new in REWORDED:
+            golden = golden.replace(old, new)
+    if golden == now:
+        return []
+    return [f"{place}: {str(golden)[:200]} -> {str(now)[:200]}"]
+
+
+def _read(path: Path) -> Any:
+    match path.suffix:
+        case ".json":
+            return json.loads(path.read_text("utf-8"))
+        case ".jsonl":
+            return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+        case ".csv":
+            return list(map(_cells, csv.DictReader(StringIO(path.read_text("utf-8")))))
+        case ".md":
+            said, _, made = path.read_text("utf-8").partition("## What made this report")
+            assert made
+            return said.splitlines()
+        case ".parquet":
+            return _rows(path)
+    raise AssertionError(f"no way to read {path}")
+
+
+def _cells(row: dict[str, str]) -> dict[str, Any]:
+    return {
+        name: _number(cell)
+        for name, cell in row.items()
+        if name not in ("assay", "assay_commit") and not name.startswith("analysed_by_")
+    }
+
+
+def _number(cell: str) -> Any:
+    try:
+        return float(cell)
+    except ValueError:
+        return cell
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    with duckdb.connect() as connection:
+        found = connection.execute(f"FROM '{path}' ORDER BY ALL")
+        names = [column[0] for column in found.description or ()]
+        return [dict(zip(names, row, strict=True)) for row in found.fetchall()]

@@ -1,0 +1,43 @@
+"""The same configuration is the same today: its fingerprints, its ids, its unfinished run."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .commands import CONFIGURATIONS, ELSEWHERE
+from .files import command, unpack
+from .make import ids_of
+from .player import playing
+
+pytestmark = pytest.mark.usefixtures("compiled_engine")
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_fingerprints_and_ids_of_a_configuration_stay(name: str, tmp_path: Path) -> None:
+    folder = unpack("configurations", tmp_path)
+    expected: dict[str, Any] = json.loads((folder / "ids.json").read_text("utf-8"))[name]
+    options = ("--run-id", name, "--database", "whole.duckdb", "--json")
+    try:
+        with playing(address=ELSEWHERE if name == "chosen" else "127.0.0.1:0") as player:
+            done = command(folder, "run", *CONFIGURATIONS[name], *options, base_url=player.url)
+    except OSError as error:
+        pytest.skip(f"{ELSEWHERE} cannot be listened on: {error.strerror}")
+    assert done.code == 0, done.errors
+    found = ids_of(folder / "whole.duckdb", name)
+    assert found["experiments"] == expected["experiments"]
+    assert found["sessions"] == expected["sessions"]
+    assert expected["configuration"].items() <= found["configuration"].items()
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_the_same_command_finds_its_unfinished_run(name: str, tmp_path: Path) -> None:
+    folder = unpack("configurations", tmp_path)
+    options = (*CONFIGURATIONS[name], "--database", "unfinished.duckdb")
+    done = command(folder, "run", *options, "--dry-run", "--json")
+    assert done.code == 0, done.errors
+    said = json.loads(done.output)
+    assert (said["run"], said["resumes"]) == (name, True)
+    other = command(folder, "run", *options, "--seed", "8", "--dry-run", "--json")
+    assert not json.loads(other.output)["resumes"]

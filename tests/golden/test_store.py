@@ -1,0 +1,69 @@
+"""What commit 557b711 stored and exported is read today as it was read then."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from .commands import OUTPUTS, STORE
+from .files import command, file_differences, unpack
+
+NEW = ("--database", "new.duckdb")
+
+
+def test_the_store_exports_lists_and_compares_as_it_did(tmp_path: Path) -> None:
+    folder = unpack("store", tmp_path)
+    golden = (folder / "outputs").rename(folder / "golden")
+    (folder / "outputs").mkdir()
+    found = []
+    for name, output in OUTPUTS.items():
+        done = command(folder, *output.command)
+        assert done.code == 0, (name, done.errors)
+        if not output.files:
+            (folder / "outputs" / f"{name}.json").write_text(done.output, "utf-8")
+        for file in output.files or [f"{name}.json"]:
+            found += file_differences(golden / file, folder / "outputs" / file)
+    assert found == []
+
+
+def test_what_was_exported_comes_back_and_exports_and_compares_the_same(
+    tmp_path: Path,
+) -> None:
+    folder = unpack("store", tmp_path)
+    golden = (folder / "outputs").rename(folder / "golden")
+    (folder / "outputs").mkdir()
+    assert command(folder, "traces", "import", "golden/all.jsonl", *NEW).code == 0
+    for name in ("export-json", "export-jsonl", "export-atif"):
+        output = OUTPUTS[name]
+        done = command(folder, *in_new_store(output.command))
+        assert done.code == 0, done.errors
+        for file in output.files:
+            assert file_differences(golden / file, folder / "outputs" / file) == []
+    done = command(folder, *in_new_store(OUTPUTS["compare"].command))
+    assert compared(done.output) == compared((golden / "compare.json").read_text("utf-8"))
+    assert sessions(folder / "new.duckdb") == sessions(folder / "golden.duckdb")
+
+
+def test_the_folder_of_a_run_comes_back_as_the_same_sessions(tmp_path: Path) -> None:
+    folder = unpack("store", tmp_path)
+    for run_id in ("plain", "second", "decided"):
+        assert command(folder, "traces", "import", f"traces/{run_id}", *NEW).code == 0
+    done = command(folder, "traces", "import", "logs", *NEW)
+    assert done.code == 0, done.errors
+    assert sessions(folder / "new.duckdb") == sessions(folder / "golden.duckdb")
+
+
+def in_new_store(arguments: tuple[str, ...]) -> tuple[str, ...]:
+    assert arguments[-2:] == STORE
+    return (*arguments[:-2], *NEW)
+
+
+def sessions(database: Path) -> list[tuple[Any, ...]]:
+    with duckdb.connect(str(database), read_only=True) as connection:
+        return connection.execute("FROM session_traces ORDER BY session_id").fetchall()
+
+
+def compared(text: str) -> Any:
+    found = json.loads(text)
+    return found["contrasts"]
