@@ -54,6 +54,14 @@ def test_the_folder_of_a_run_comes_back_as_the_same_sessions(tmp_path: Path) -> 
     assert sessions(folder / "new.duckdb") == sessions(folder / "golden.duckdb")
 
 
+def test_sessions_of_a_model_behind_http_come_back_with_every_number(tmp_path: Path) -> None:
+    folder = unpack("killed", tmp_path)
+    assert command(folder, "traces", "import", "whole/sessions.jsonl", *NEW).code == 0
+    export = ("--format", "jsonl", "--output", "now.jsonl")
+    assert command(folder, "traces", "export", *export, *NEW).code == 0
+    assert file_differences(folder / "whole" / "sessions.jsonl", folder / "now.jsonl") == []
+
+
 def in_new_store(arguments: tuple[str, ...]) -> tuple[str, ...]:
     assert arguments[-2:] == STORE
     return (*arguments[:-2], *NEW)
