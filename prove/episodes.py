@@ -6,8 +6,8 @@ from functools import partial
 from multiprocessing import get_context
 from typing import NamedTuple
 
-from assay.agents import make_policy
 from assay.crafter import ACHIEVEMENTS, World, warmup
+from assay.players import make_policy
 
 _BESIDE = ((1, 0), (-1, 0), (0, 1), (0, -1))
 _LAVA, _ZOMBIE = 7, 15

@@ -10,7 +10,7 @@ import pytest
 
 from assay.cli import app, main
 from assay.types import TrialState
-from tests.traces.experiments_file import SEED_FILE
+from tests.experiments.experiments_file import SEED_FILE
 from tests.traces.sessions import START, make_run, make_session, make_sessions
 from tests.traces.stores import fill
 

@@ -1,6 +1,7 @@
 """Imports point one way: a package may import only what stands above it in the list."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -11,35 +12,94 @@ SOURCE = Path(__file__).parents[1] / "src" / "assay"
 
 LAYERS = (
     *("errors", "_util", "types"),
-    *("crafter", "models", "traces", "stats"),
-    *("service", "agents", "metrics", "trials", "rollouts", "bench", "datasets"),
-    *("curves", "serving", "finetune", "training", "report", "loop", "api", "cli", "__main__"),
+    *("_http", "crafter", "models", "traces", "stats"),
+    *("exchange", "experiments", "service", "players", "agents", "serving", "metrics", "judge"),
+    *("trials", "runs", "rollouts", "bench", "curves", "analyses", "datasets", "finetune"),
+    *("training", "report", "loop", "viewer", "api", "cli", "__main__"),
 )
-SIBLINGS = {"crafter", "models", "traces", "stats"}
+SIBLINGS = {"_http", "crafter", "models", "traces", "stats"}
+STORES = {"traces", "exchange", "experiments"}
+"""Who may speak to DuckDB, and who alone writes SQL."""
+OWN_FILE = Path("models/cache.py")
+"""The cache of replies is an SQLite file of its own, which no other package reads."""
+SERVERS = {"_http", "service", "serving", "finetune", "viewer"}
 HOMES = {
+    "PIL": {"crafter", "cli"},
+    "aiohttp": {"service"},
     "crafter": {"crafter"},
     "cyclopts": {"cli"},
-    "duckdb": {"traces"},
+    "duckdb": STORES,
     "gymnasium": {"crafter", "training"},
+    "httpx2": {"models"},
     "llvmlite": {"crafter"},
     "matplotlib": {"report"},
     "numba": {"crafter"},
+    "openai": {"models", "finetune"},
     "pandas": {"traces"},
-    "plotly": {"report"},
-    "pyarrow": {"traces"},
+    "pyarrow": STORES,
+    "pydantic": {*STORES, *SERVERS, "models", "rollouts", "curves"},
+    "pydantic_core": {*STORES, *SERVERS, "models", "rollouts", "curves"},
+    "ray": {"runs"},
     "rich": {"cli", "report"},
     "scipy": {"stats"},
-    "starlette": {"service", "serving"},
-    "statsmodels": {"stats"},
+    "starlette": SERVERS,
+    "statsmodels": set[str](),
     "torch": {"finetune", "training"},
-    "uvicorn": {"service", "serving"},
+    "uvicorn": SERVERS,
 }
+PUBLIC = {
+    "_http": {"guard", "hosting", "protocol", "refusal", "replies"},
+    "_util": {
+        *("canonical", "files", "lazy", "loops", "names", "provenance", "redact", "secret"),
+        "text",
+    },
+    "agents": {"builtin", "options"},
+    "crafter": {
+        *("difficulty", "engine", "gif", "rules", "text", "text.observation", "view"),
+    },
+    "curves": {"analysis", "design", "files", "gather", "plan", "settings", "variance"},
+    "exchange": {
+        *("export", "formats", "formats.layout", "imports", "merge", "parquet", "results"),
+        *("snapshot", "sources", "trace_folder"),
+    },
+    "experiments": {
+        *("changelog", "curves", "looks", "metric_outcomes", "outcome_files", "outcomes"),
+        *("plans", "subjects", "training", "versions"),
+    },
+    "judge": {"facts", "matching", "notes", "over_time", "ranking"},
+    "metrics": {"tally"},
+    "models": {"cost", "reach", "registry"},
+    "players": {"expert", "expert.turns"},
+    "report": {
+        *("comparison", "curves_csv", "curves_figures", "curves_json", "curves_tables"),
+        "figures.drawing",
+    },
+    "rollouts": {
+        *("config", "estimate", "progress", "remaining", "sample", "settings", "spending"),
+        "template",
+    },
+    "service": {"client", "client.http", "results", "worlds"},
+    "stats": {
+        *("differences", "effects", "intervals", "learning", "many", "means", "normality"),
+        *("pairing", "planning", "precision", "ranking", "score", "sequential"),
+        *("significance", "spread", "survival", "two_samples", "windows"),
+    },
+    "traces": {
+        *("database", "folder", "ingest", "intake", "journal", "listing", "load", "location"),
+        *("migrations", "queries", "records", "rows", "schema", "select", "store", "totals"),
+        *("trace", "writer"),
+    },
+}
+"""The modules of a package that others may name; everything else is its own business."""
+SQL = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|CREATE|DROP|ALTER|ATTACH|COPY|WITH|FROM)\s")
 
 
 class Import(NamedTuple):
     line: int
     module: str
-    """The absolute dotted name; for `from a import b` both `a` and `a.b` are tried."""
+    """The absolute dotted name."""
+    names: tuple[str, ...] = ()
+    """What is taken from it; empty for `import a`."""
 
 
 def violations(path: Path, text: str) -> list[str]:
@@ -49,14 +109,32 @@ def violations(path: Path, text: str) -> list[str]:
         return []
     if layer not in LAYERS:
         return [f"{path}: {layer!r} has no place in the list of layers"]
-    reasons = (
-        (imported, _objection(layer, imported.module)) for imported in imports(path, text)
-    )
-    return [
+    reasons = ((imported, _objection(layer, imported)) for imported in imports(path, text))
+    found = [
         f"{path}:{imported.line}: {imported.module}: {reason}"
         for imported, reason in reasons
         if reason
     ]
+    if layer not in STORES and path != OWN_FILE:
+        found += [
+            f"{path}:{line}: SQL belongs into {sorted(STORES)} only" for line in queries(text)
+        ]
+    return found
+
+
+def queries(text: str) -> Iterator[int]:
+    """The lines on which a file gives SQL to a connection."""
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Call(
+                func=ast.Attribute(attr="execute" | "executemany" | "sql" | "query"),
+                args=[
+                    ast.Constant(value=str(sql))
+                    | ast.JoinedStr(values=[ast.Constant(value=str(sql)), *_]),
+                    *_,
+                ],
+            ) if SQL.match(sql):
+                yield node.lineno
 
 
 def imports(path: Path, text: str) -> Iterator[Import]:
@@ -72,7 +150,7 @@ def imports(path: Path, text: str) -> Iterator[Import]:
                 if start == "assay":
                     yield from (Import(node.lineno, f"assay.{alias.name}") for alias in names)
                 else:
-                    yield Import(node.lineno, start)
+                    yield Import(node.lineno, start, tuple(alias.name for alias in names))
             case ast.Call(
                 func=ast.Name(id="import_module" | "__import__")
                 | ast.Attribute(attr="import_module"),
@@ -81,8 +159,8 @@ def imports(path: Path, text: str) -> Iterator[Import]:
                 yield Import(node.lineno, module)
 
 
-def _objection(layer: str, module: str) -> str | None:
-    top, *rest = module.split(".")
+def _objection(layer: str, imported: Import) -> str | None:
+    top, *rest = imported.module.split(".")
     if top != "assay":
         homes = HOMES.get(top)
         return None if homes is None or layer in homes else f"belongs into {sorted(homes)} only"
@@ -97,7 +175,13 @@ def _objection(layer: str, module: str) -> str | None:
         return f"{target!r} stands below {layer!r}"
     if {target, layer} <= SIBLINGS:
         return f"{target!r} and {layer!r} do not know each other"
-    return None
+    if layer == "runs" and target in {"crafter", "service", "players", "agents"}:
+        return f"{layer!r} knows no world and nobody who plays in it"
+    module = ".".join(rest[1:])
+    if module and module not in PUBLIC.get(target, set()):
+        return f"{module!r} is not a public module of {target!r}"
+    private = [name for name in imported.names if name.startswith("_")]
+    return f"{', '.join(private)} of {target!r} is private" if private else None
 
 
 def test_every_import_points_up_the_list_and_heavy_ones_stay_at_home() -> None:
@@ -122,6 +206,16 @@ def test_every_import_points_up_the_list_and_heavy_ones_stay_at_home() -> None:
         pytest.param("crafter/world.py", "def f():\n    from assay import cli", id="nested"),
         pytest.param("crafter/world.py", "import_module('assay.cli')", id="by name"),
         pytest.param("crafter/world.py", "import assay.stats", id="sibling"),
+        pytest.param("runs/execute.py", "import assay.crafter", id="a run of no world"),
+        pytest.param("report/x.py", "from assay.traces.rows import _Builder", id="private"),
+        pytest.param("report/x.py", "from assay.traces.lines import line", id="not public"),
+        pytest.param("agents/react.py", "import openai", id="a client of models"),
+        pytest.param("agents/react.py", "import aiohttp", id="a client of HTTP"),
+        pytest.param("report/x.py", "import pydantic", id="nothing comes in here"),
+        pytest.param("report/x.py", "from PIL import Image", id="pictures"),
+        pytest.param("trials/x.py", "import ray", id="clusters"),
+        pytest.param("cli/x.py", 'c.execute("SELECT 1")', id="SQL"),
+        pytest.param("cli/x.py", 'c.execute(f"DELETE FROM {name}")', id="SQL put together"),
         pytest.param("errors.py", "import assay._util.text", id="a file as a layer"),
         pytest.param("agents/expert.py", "from assay import World", id="through the root"),
         pytest.param("agents/expert.py", "import assay", id="the root itself"),
@@ -140,9 +234,12 @@ def test_the_check_objects_to_a_wrong_import(path: str, text: str) -> None:
     [
         pytest.param("__init__.py", "import assay.cli", id="the root is exempt"),
         pytest.param("agents/expert.py", "from assay.crafter import World", id="upward"),
-        pytest.param("agents/expert.py", "from .policies import Policy", id="own package"),
+        pytest.param("agents/react.py", "from .reading import Decision", id="own package"),
         pytest.param("_util/names.py", "from assay import __version__", id="the version"),
         pytest.param("crafter/jit.py", "import numba, numpy", id="heavy at home"),
+        pytest.param("traces/x.py", 'c.execute("SELECT 1")', id="SQL at home"),
+        pytest.param("cli/x.py", "from assay.traces.rows import row", id="a public module"),
+        pytest.param("cli/x.py", "self._body.execute('run the plan')", id="no SQL"),
         pytest.param("__main__.py", "from assay.cli import main", id="the program"),
     ],
 )

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.traces.training import TrainingStatus
+from assay.experiments.training import TrainingStatus
 from tests.curves.made import METRIC, level_of, make_run, store_with, write_run
 from tests.curves.program import Program
 

@@ -29,9 +29,9 @@ from assay.trials import Event, Retries, Stop
 from assay.types import ChatModel
 
 if TYPE_CHECKING:
-    from assay.report.comparison import Comparison
+    from assay.experiments.subjects import Subject
+    from assay.judge import Comparison
     from assay.traces.store import Store
-    from assay.traces.subjects import Subject
 
 __all__ = [
     "chat_model",
@@ -214,7 +214,7 @@ def compare(
         **choices: baseline, level, min_effect, success_achievements, seed, method and
             correction, as `assay.report.comparison.compare` takes them.
     """
-    from assay.report.comparison import compare as compare_subjects
+    from assay.judge import compare as compare_subjects
     from assay.traces.store import Store
 
     names = [one for one in subjects if isinstance(one, str)]
@@ -245,8 +245,8 @@ def stored_subjects(
     Shipped metrics that are asked for and not stored are computed from the traces, and so are
     all of `metrics_from`; both are stored as outcomes.
     """
+    from assay.experiments.outcomes import load_subjects, resolve_subjects
     from assay.metrics import ensure_metrics
-    from assay.traces.outcomes import load_subjects, resolve_subjects
 
     own = None if metrics_from is None else load_metrics(Path(metrics_from))
     with store.reading() as connection:

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from assay.traces.curves import write_training_runs
+from assay.experiments.curves import write_training_runs
+from assay.experiments.training import TrainingRun, make_curve
 from assay.traces.store import Store
-from assay.traces.training import TrainingRun, make_curve
 
 METRIC = "overview/reward"
 STEPS = range(0, 100_001, 5_000)

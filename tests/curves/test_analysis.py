@@ -16,11 +16,11 @@ from assay.curves.gather import FoundRun, Gathered, Unusable
 from assay.curves.settings import make_settings, make_summary
 from assay.curves.variance import VarianceSettings, analyse_variance
 from assay.errors import UsageError
+from assay.experiments.training import TrainingRun, make_curve
 from assay.report.curves_csv import analysis_csv
 from assay.report.curves_json import analysis_json
 from assay.report.curves_tables import VarianceReport
 from assay.stats.precision import relative_standard_error
-from assay.traces.training import TrainingRun, make_curve
 from tests.curves.made import METRIC
 
 CONTROL = [1.0, 1.3, 0.9, 1.6, 1.1, 0.8]

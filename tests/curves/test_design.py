@@ -7,8 +7,8 @@ import pytest
 
 from assay.curves.design import paired_design, parse_pairs, unpaired_design
 from assay.errors import UsageError
+from assay.experiments.training import TrainingStatus
 from assay.traces.store import Store
-from assay.traces.training import TrainingStatus
 from tests.curves.made import METRIC, make_run, store_with
 
 

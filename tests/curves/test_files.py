@@ -9,7 +9,7 @@ import pytest
 
 from assay.curves.files import read_run_file
 from assay.errors import UsageError
-from assay.traces.training import TrainingRun, TrainingStatus
+from assay.experiments.training import TrainingRun, TrainingStatus
 
 STEPS = [0, 10, 20]
 VALUES = [0.5, 1.5, 2.5]

@@ -8,8 +8,8 @@ import pytest
 from assay.curves.gather import gather_runs
 from assay.curves.names import expand_names
 from assay.errors import UsageError
+from assay.experiments.training import TrainingStatus, make_curve
 from assay.traces.store import Store
-from assay.traces.training import TrainingStatus, make_curve
 from tests.curves.made import METRIC, make_run, store_with, write_csv, write_run
 
 

@@ -9,8 +9,8 @@ import pytest
 from assay.curves.plan import AnalysisPlan, deviations, read_plan
 from assay.curves.settings import describe_summary, make_settings, make_summary
 from assay.errors import UsageError
+from assay.experiments.plans import StoredPlan
 from assay.stats.learning import SummarySpec
-from assay.traces.plans import StoredPlan
 
 PLAN = """
 metric = "overview/reward"

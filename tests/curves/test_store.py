@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from assay.errors import UsageError
-from assay.traces.curves import load_training_runs, runs_with_metric, write_training_runs
-from assay.traces.plans import find_plan, store_plan
-from assay.traces.training import make_curve
+from assay.experiments.curves import load_training_runs, runs_with_metric, write_training_runs
+from assay.experiments.plans import find_plan, store_plan
+from assay.experiments.training import make_curve
 from tests.curves.made import METRIC, make_run, store_with
 
 

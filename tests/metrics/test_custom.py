@@ -10,6 +10,9 @@ import numpy as np
 import pytest
 
 from assay.errors import UsageError
+from assay.experiments.metric_outcomes import lower_is_better, made_by
+from assay.experiments.outcomes import load_subjects
+from assay.experiments.subjects import SUBJECT_METRICS
 from assay.metrics import (
     SHIPPED,
     Applied,
@@ -25,10 +28,7 @@ from assay.metrics import (
 from assay.metrics.custom import metric_of
 from assay.metrics.measuring import measure, measure_all
 from assay.traces.load import load_experiment, load_outcomes, load_session
-from assay.traces.metric_outcomes import lower_is_better, made_by
-from assay.traces.outcomes import load_subjects
 from assay.traces.store import Store
-from assay.traces.subjects import SUBJECT_METRICS
 from assay.types import TrialState
 from tests.traces.sessions import make_run, make_session, make_sessions
 from tests.traces.stores import fill, ids, rows_of

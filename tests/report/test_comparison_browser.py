@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from assay.report.comparison import compare, write_comparison
-
-from .subjects import NASTY, subject
+from assay.judge import compare
+from assay.report.comparison import write_comparison
+from tests.judge.subjects import NASTY, subject
 
 pytestmark = pytest.mark.extras
 

@@ -10,13 +10,11 @@ from pathlib import Path
 import pytest
 
 from assay.errors import OutputError, UsageError
+from assay.judge import Comparison, compare, over_time
 from assay.report.comparison import (
     ENDINGS,
-    Comparison,
     as_document,
     as_values,
-    compare,
-    over_time,
     over_time_document,
     over_time_values,
     write_comparison,
@@ -25,8 +23,7 @@ from assay.report.comparison import (
 from assay.report.comparison.html import as_html
 from assay.report.comparison.markdown import as_markdown, escaped
 from assay.report.comparison.tabular import as_csv, safe
-
-from .subjects import NASTY, subject
+from tests.judge.subjects import NASTY, subject
 
 BASE = [2.0, 3, 1, 4, 2, 3, 5, 2, 3, 4]
 MORE = [4.0, 5, 4, 6, 3, 6, 7, 5, 5, 6]

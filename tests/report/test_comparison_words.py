@@ -4,12 +4,12 @@ import dataclasses
 
 import pytest
 
+from assay.judge import Comparison, compare
 from assay.report import as_text
-from assay.report.comparison import Comparison, TerminalReport, as_document, compare, numbers
+from assay.report.comparison import TerminalReport, as_document, numbers
 from assay.report.comparison.words import answers
 from assay.stats.intervals import Interval
-
-from .subjects import NASTY, look, subject
+from tests.judge.subjects import NASTY, look, subject
 
 BASE = [2.0, 3, 1, 4, 2, 3, 5, 2, 3, 4]
 MORE = [4.0, 5, 4, 6, 3, 6, 7, 5, 5, 6]

@@ -6,7 +6,9 @@ import re
 import pytest
 from rich.console import Console
 
-from assay.report import RunReport, as_text, rank_models, summarize
+from assay.judge import rank_models
+from assay.report import RunReport, as_text, summarize
+from assay.report.ranking import ranking_sentences
 from assay.traces.queries import EpisodeRow
 from assay.types import TrialState
 
@@ -96,7 +98,7 @@ def test_sentences_name_the_better_of_two_whatever_their_order() -> None:
         episode(name, n, base + n % 2) for name, base in (("b", 7), ("a", 2)) for n in range(6)
     ]
     by_reward = rank_models(rows)[0]
-    assert by_reward.sentences == [
+    assert ranking_sentences(by_reward) == [
         "b is better than a: +5.00 (+5.00 to +5.00), 6 pairs, p = 0.031."
     ]
 
@@ -105,8 +107,8 @@ def test_many_models_are_put_into_words_beside_the_best_only() -> None:
     rows = [episode(f"m{at}", n, at + n % 3) for at in range(5) for n in range(6)]
     by_reward = rank_models(rows)[0]
     assert len(by_reward.contrasts) == 10
-    assert len(by_reward.sentences) == 4
-    assert all("m4" in sentence for sentence in by_reward.sentences)
+    assert len(ranking_sentences(by_reward)) == 4
+    assert all("m4" in sentence for sentence in ranking_sentences(by_reward))
 
 
 def test_baselines_are_marked_last_and_out_of_the_rankings() -> None:

@@ -14,6 +14,8 @@ import pytest
 from assay import api
 from assay.cli import main
 from assay.errors import ModelUnavailable, UsageError
+from assay.experiments.looks import load_looks
+from assay.experiments.subjects import Look
 from assay.metrics import DEFAULT_HOOKS
 from assay.rollouts import PreparedRun, RunConfig, RunResult, execute, prepare_run
 from assay.rollouts.looks import Lookout
@@ -22,9 +24,7 @@ from assay.rollouts.record import make_plan
 from assay.service.client import LocalClient
 from assay.stats.sequential import Decision, Design, looks
 from assay.traces.load import load_outcomes
-from assay.traces.looks import load_looks
 from assay.traces.store import Store
-from assay.traces.subjects import Look
 from assay.trials import Admission, Retries, Stop, Trial, TrialEnded, Verdict
 from assay.types import ChatModel, TrialState
 from tests.runs.programs import Program, run_arguments

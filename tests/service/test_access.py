@@ -7,8 +7,8 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 from websockets.typing import Origin
 
+from assay._http.guard import Guard, is_loopback
 from assay.service import Settings, running
-from assay.service.guard import Guard, is_loopback
 
 from .calls import ENV, ask, raw
 

@@ -10,8 +10,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from assay._http import protocol
 from assay.errors import UnknownInstance
-from assay.service import Settings, protocol, running
+from assay.service import Settings, running
 from assay.service.requests import InitializeRequest, StepRequest
 from assay.service.worlds import Worlds
 
@@ -147,7 +148,7 @@ def test_a_head_that_comes_too_slowly_is_cut_off(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_body_that_never_comes_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("assay.service.replies.BODY_SECONDS", 0.2)
+    monkeypatch.setattr("assay._http.replies.BODY_SECONDS", 0.2)
     head = (
         f"POST {ENV}/step HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50\r\n\r\n{{"
     ).encode()

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from assay._http.refusal import MAX_BODY
 from assay.crafter import ACTIONS
 from assay.service import Settings, running
-from assay.service.requests import INCLUDES, MAX_BODY, MAX_CALLS
+from assay.service.requests import INCLUDES, MAX_CALLS
 
 from .calls import ENV, Answer, ask, raw, start, step, step_body
 

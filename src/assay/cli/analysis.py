@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from assay.curves.analysis import Analysis
     from assay.curves.design import Design
     from assay.curves.plan import AnalysisPlan
-    from assay.traces.plans import StoredPlan
+    from assay.experiments.plans import StoredPlan
     from assay.traces.store import Store
 
 __all__ = ["analysis"]
@@ -166,8 +166,8 @@ def _design(
 def _register(
     planned: "AnalysisPlan | None", store: "Store", runs: Sequence[str] | None, show: Show
 ) -> int:
-    from assay.traces.curves import runs_with_metric
-    from assay.traces.plans import store_plan
+    from assay.experiments.curves import runs_with_metric
+    from assay.experiments.plans import store_plan
 
     if planned is None:
         raise UsageError("--register stores a plan; name it with --plan FILE")
@@ -217,7 +217,7 @@ def _deviations(planned: "AnalysisPlan", found: "Analysis", store: "Store") -> l
 
 
 def _stored(planned: "AnalysisPlan", store: "Store") -> "StoredPlan | None":
-    from assay.traces.plans import find_plan
+    from assay.experiments.plans import find_plan
 
     if not store.path.exists():
         return None

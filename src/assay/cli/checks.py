@@ -157,6 +157,7 @@ def check_service(url: str | None, token: str | None = None) -> Check:
 def check_database(path: Path, patience: float = _TIMEOUT) -> Check:
     """Whether traces can be written and read, and who holds the file if not."""
     from assay.traces.migrations import stored_version
+    from assay.traces.queries import count_sessions
     from assay.traces.store import Store
 
     step = "see who owns it and its folder, or name another place with --database"
@@ -167,7 +168,7 @@ def check_database(path: Path, patience: float = _TIMEOUT) -> Check:
     try:
         with Store(path, patience=patience).reading() as connection:
             schema = stored_version(connection)
-            row = connection.execute("SELECT count(*) FROM session_traces").fetchone()
+            episodes = count_sessions(connection)
     except StoreBusy as error:
         waits = "a run waits for it meanwhile, and loses nothing"
         return Check("database", State.WARN, str(error), waits)
@@ -175,7 +176,6 @@ def check_database(path: Path, patience: float = _TIMEOUT) -> Check:
         return Check("database", State.FAIL, str(error), "see docs/troubleshooting.md")
     if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK | os.X_OK)):
         return Check("database", State.FAIL, f"{path} can be read, not written to", step)
-    episodes = row[0] if row else 0
     detail = f"{path}: schema version {schema}, {episodes} episodes, free to write to"
     return Check("database", State.OK, detail)
 

@@ -14,8 +14,8 @@ from assay.errors import UsageError
 from assay.traces.location import DEFAULT_DATABASE
 
 if TYPE_CHECKING:
-    from assay.report.comparison import Comparison
-    from assay.traces.subjects import Subject
+    from assay.experiments.subjects import Subject
+    from assay.judge import Comparison
 
 __all__ = ["compare"]
 
@@ -74,8 +74,8 @@ def compare(
         database: The store to read.
         show: What to print.
     """
+    from assay.judge import compare as compare_subjects
     from assay.report.comparison import check_endings, write_comparison
-    from assay.report.comparison import compare as compare_subjects
 
     paths, wanted = tuple(output or ()), _metrics(metrics)
     check_endings(paths)
@@ -141,7 +141,7 @@ def _read(
     metrics_from: Path | None,
 ) -> "list[Subject]":
     """Subjects from files."""
-    from assay.traces.outcome_files import (
+    from assay.experiments.outcome_files import (
         read_experiments_file,
         read_results_file,
         tell_apart,
@@ -223,14 +223,14 @@ def _over_time(
     database: Path,
     show: Show,
 ) -> int:
+    from assay.experiments.outcomes import series_experiments
+    from assay.judge import over_time
     from assay.report.comparison import (
         TerminalReport,
-        over_time,
         over_time_document,
         over_time_values,
         write_over_time,
     )
-    from assay.traces.outcomes import series_experiments
 
     if len(names) != 1:
         raise UsageError(

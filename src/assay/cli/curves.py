@@ -16,8 +16,8 @@ from assay.errors import UsageError
 from assay.traces.location import DEFAULT_DATABASE
 
 if TYPE_CHECKING:
-    from assay.traces.curves import ListedTrainingRun
-    from assay.traces.training import TrainingRun
+    from assay.experiments.curves import ListedTrainingRun
+    from assay.experiments.training import TrainingRun
 
 __all__ = ["curves", "import_curves", "list_curves", "show_curves"]
 
@@ -89,8 +89,8 @@ def import_curves(
         show: What to print.
     """
     from assay.curves.files import read_run_file
-    from assay.traces.curves import write_training_runs
-    from assay.traces.training import TrainingStatus
+    from assay.experiments.curves import write_training_runs
+    from assay.experiments.training import TrainingStatus
 
     if not files:
         raise UsageError("name files to import, such as run1.csv; each holds one training run")
@@ -131,7 +131,7 @@ def list_curves(
         database: The store to read.
         show: What to print.
     """
-    from assay.traces.curves import list_training_runs
+    from assay.experiments.curves import list_training_runs
 
     with open_store(database, show).reading() as connection:
         runs = list_training_runs(connection)
@@ -199,7 +199,7 @@ def show_curves(
 
 def _find(name: str, database: Path, show: Show) -> "TrainingRun":
     from assay.curves.files import is_run_file, read_run_file
-    from assay.traces.curves import load_training_runs, resolve_training_run
+    from assay.experiments.curves import load_training_runs, resolve_training_run
 
     if is_run_file(name):
         return read_run_file(Path(name))

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from assay._util.text import printable
 
 if TYPE_CHECKING:
-    from assay.traces.changelog import LogEntry
-    from assay.traces.subjects import Subject
-    from assay.traces.versions import ListedExperiment, Tagged
+    from assay.experiments.changelog import LogEntry
+    from assay.experiments.subjects import Subject
+    from assay.experiments.versions import ListedExperiment, Tagged
 
 __all__ = [
     "LEVEL",

@@ -69,7 +69,7 @@ def list_experiments(
         database: The store to read.
         show: What to print.
     """
-    from assay.traces import versions
+    from assay.experiments import versions
 
     with open_store(database, show).reading() as connection:
         _check_metric(connection, metric)
@@ -113,8 +113,8 @@ def show_experiment(
         database: The store to read.
         show: What to print.
     """
-    from assay.traces.changelog import experiment_log
-    from assay.traces.outcomes import load_subjects
+    from assay.experiments.changelog import experiment_log
+    from assay.experiments.outcomes import load_subjects
     from assay.traces.queries import resolve_experiment
 
     with open_store(database, show).reading() as connection:
@@ -157,7 +157,7 @@ def tag_experiment(
         database: The store to change.
         show: What to print.
     """
-    from assay.traces import versions
+    from assay.experiments import versions
     from assay.traces.queries import resolve_experiment
 
     store = open_store(database, show)
@@ -200,7 +200,7 @@ def log_series(
         database: The store to read.
         show: What to print.
     """
-    from assay.traces.changelog import series_log
+    from assay.experiments.changelog import series_log
 
     with open_store(database, show).reading() as connection:
         _check_metric(connection, metric)
@@ -218,7 +218,7 @@ def log_series(
 
 def _check_metric(connection: Any, metric: str) -> None:
     """A metric that was asked for is in the store; the usual one need not be."""
-    from assay.traces.versions import check_metric
+    from assay.experiments.versions import check_metric
 
     if metric != _METRIC:
         check_metric(connection, metric)
@@ -247,8 +247,8 @@ def export_experiments(
         database: The store to read.
         show: What to print.
     """
-    from assay.traces.outcome_files import write_experiments_file
-    from assay.traces.outcomes import load_subjects, resolve_subjects
+    from assay.experiments.outcome_files import write_experiments_file
+    from assay.experiments.outcomes import load_subjects, resolve_subjects
 
     if not names:
         raise UsageError("name the experiments to write, or a run, or 'latest'")

@@ -11,7 +11,7 @@ from assay.cli.output import Show, compiling_shown, say, say_json
 from assay.errors import UsageError
 
 if TYPE_CHECKING:
-    from assay.agents import Episode
+    from assay.players import Episode
 
 __all__ = ["play"]
 
@@ -48,9 +48,9 @@ def play(
         live: Show the world while it is played, where the terminal can.
         show: What to print.
     """
-    from assay.agents import Episode, make_policy
     from assay.cli.film import Film
     from assay.cli.screen import choose_screen
+    from assay.players import Episode, make_policy
 
     player = make_policy(policy, seed)
     with compiling_shown(show):

@@ -128,7 +128,8 @@ def _stopped_by_signals(stop: "Stop", notice: Any) -> Iterator[None]:
 
 
 def _report(prepared: "PreparedRun", result: "RunResult", show: Show) -> None:
-    from assay.report import RunReport, as_json, rank_models, ranking_json, summarize
+    from assay.judge import rank_models
+    from assay.report import RunReport, as_json, ranking_json, summarize
     from assay.rollouts.config import BASELINES
 
     summaries = summarize(

@@ -10,10 +10,10 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from assay.agents import Moment
 from assay.cli.pixels import Pixels
 from assay.crafter import ACHIEVEMENTS, ACTIONS, World
 from assay.crafter.rules import MAX_ITEM, VIEW, VITALS
+from assay.players import Moment
 
 __all__ = ["LiveScreen", "PlainScreen", "Screen", "Shown", "choose_screen"]
 

@@ -25,7 +25,7 @@ from assay.curves.fields import (
     whole_number,
 )
 from assay.errors import UsageError
-from assay.traces.training import Curve, TrainingRun, TrainingStatus, make_curve
+from assay.experiments.training import Curve, TrainingRun, TrainingStatus, make_curve
 
 __all__ = ["SUFFIXES", "is_run_file", "read_run_file"]
 
@@ -241,7 +241,7 @@ def _read_json(content: bytes) -> tuple[dict[str, Any], Any]:
 
 
 def _read_parquet(content: bytes) -> tuple[dict[str, Any], Any]:
-    from assay.traces.parquet import parquet_columns
+    from assay.exchange.parquet import parquet_columns
 
     columns = parquet_columns(content)
     if not columns.keys() & set(_STEPS):

@@ -18,9 +18,9 @@ from assay.curves.fields import some_names
 from assay.curves.files import is_run_file, read_run_file
 from assay.curves.names import expand_names
 from assay.errors import UsageError
-from assay.traces.curves import load_training_runs, resolve_training_run
+from assay.experiments.curves import load_training_runs, resolve_training_run
+from assay.experiments.training import Curve, TrainingRun, TrainingStatus
 from assay.traces.store import Store
-from assay.traces.training import Curve, TrainingRun, TrainingStatus
 
 __all__ = ["FoundRun", "Gathered", "Unusable", "gather_runs", "reasons"]
 

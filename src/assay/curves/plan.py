@@ -17,8 +17,8 @@ from assay._util.text import printable
 from assay.curves.fields import check_unicode
 from assay.curves.settings import AnalysisSettings, make_settings
 from assay.errors import UsageError
+from assay.experiments.plans import StoredPlan
 from assay.stats.learning import SummarySpec
-from assay.traces.plans import StoredPlan
 
 __all__ = ["AnalysisPlan", "deviations", "read_plan"]
 

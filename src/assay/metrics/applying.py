@@ -9,8 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from assay.traces.load import load_session, load_sessions
-from assay.traces.metric_outcomes import (
+from assay.experiments.metric_outcomes import (
     ExperimentOutcomes,
     MadeBy,
     MetricOutcome,
@@ -19,6 +18,7 @@ from assay.traces.metric_outcomes import (
     result_sessions,
     store_metric_outcomes,
 )
+from assay.traces.load import load_session, load_sessions
 from assay.traces.records import MessageRecord, SessionRecord
 from assay.traces.schema import ASSAY_SOURCE
 from assay.traces.store import Store

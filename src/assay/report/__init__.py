@@ -1,7 +1,7 @@
 """What was found, for people to read: tables of runs."""
 
 from assay.report.anchors import HUMAN, Anchor
-from assay.report.ranking import Ranking, rank_models, ranking_json
+from assay.report.ranking import ranking_json
 from assay.report.summary import ModelSummary, Trouble, as_json, summarize
 from assay.report.tables import RunReport, as_text
 
@@ -9,12 +9,10 @@ __all__ = [
     "HUMAN",
     "Anchor",
     "ModelSummary",
-    "Ranking",
     "RunReport",
     "Trouble",
     "as_json",
     "as_text",
-    "rank_models",
     "ranking_json",
     "summarize",
 ]

@@ -13,11 +13,12 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
 from assay._util.text import printable
+from assay.judge.ranking import RANKED, Ranking
 from assay.report import cells
 from assay.report.anchors import HUMAN
 from assay.report.cells import DASH, Cell
 from assay.report.grid import Grid, Row
-from assay.report.ranking import RANKED, Ranking
+from assay.report.ranking import ranking_sentences
 from assay.report.summary import ModelSummary, beside_humans
 from assay.stats import Interval
 from assay.types import TrialState
@@ -190,7 +191,7 @@ def _ranking(ranking: Ranking) -> Text:
         mark = "=" if one.shared else "."
         name = cells.name(one.model)
         lines.append(Text(f"  {one.place}{mark} {name}: {cell.value} {cell.beside}".rstrip()))
-    lines += [Text(f"  {printable(sentence)}") for sentence in ranking.sentences]
+    lines += [Text(f"  {printable(sentence)}") for sentence in ranking_sentences(ranking)]
     return Text("\n").join(lines)
 
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from assay._util.canonical import derived_id
+from assay.experiments.subjects import Look
 from assay.metrics.tally import LOWER_IS_BETTER
 from assay.stats.intervals import Interval
 from assay.stats.sequential import Decision, Design, LookResult, decide, looks
-from assay.traces.subjects import Look
 from assay.trials import Admission, Event, Trial, TrialEnded
 from assay.types import TrialState
 

@@ -11,20 +11,20 @@ from pathlib import Path
 
 from assay._util.loops import run_apart
 from assay.errors import BudgetSpent, StoreBusy, StoreError, UsageError
+from assay.exchange.results import results_name, write_results
+from assay.exchange.trace_folder import check_trace_folder, write_trace_folder
+from assay.experiments.looks import store_looks
+from assay.experiments.subjects import Look
 from assay.metrics import Hook, MetricSet, apply_metrics
 from assay.service.client import WorldClient
 from assay.traces.folder import RunFolder
 from assay.traces.ingest import ensure_run, finish_run, store_limits
 from assay.traces.intake import JournalDamaged, StoringFailed, WriterEvent
 from assay.traces.load import load_outcomes, load_stored_run
-from assay.traces.looks import store_looks
 from assay.traces.queries import EpisodeRow, episodes
 from assay.traces.records import LimitRecord
-from assay.traces.results import results_name, write_results
 from assay.traces.schema import RunStatus
 from assay.traces.store import Store
-from assay.traces.subjects import Look
-from assay.traces.trace_folder import check_trace_folder, write_trace_folder
 from assay.traces.writer import Writer
 from assay.trials import Admission, Event, GroupTally, Limits, Retries, Stop
 from assay.types import ChatModel

@@ -4,6 +4,7 @@ from contextlib import suppress
 
 from assay.errors import JournalError, UsageError
 from assay.traces.journal import read_journal
+from assay.traces.queries import stored_cost
 from assay.traces.store import Store
 
 from .prepare import PreparedRun
@@ -30,11 +31,5 @@ def spent_so_far(prepared: PreparedRun, *, patience: float | None = None) -> flo
     # Without a database nothing was stored yet.
     store = Store(prepared.config.database, patience=patience)
     with suppress(UsageError), store.reading() as connection:
-        row = connection.execute(
-            "SELECT coalesce(sum(v.cost), 0)"
-            " FROM events v JOIN session_traces s USING (session_id)"
-            " WHERE s.run_id = ? AND NOT list_contains(?::VARCHAR[], s.session_id)",
-            [prepared.record.id, journaled],
-        ).fetchone()
-        dollars += float(row[0]) if row else 0.0
+        dollars += stored_cost(connection, prepared.record.id, without=journaled)
     return dollars

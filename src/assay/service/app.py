@@ -16,13 +16,14 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import ASGIApp
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from assay._http.guard import Guard
+from assay._http.refusal import Refusal
+from assay._http.replies import Abandoned, deny, reply, reply_refusal, whole_body
 from assay.errors import AssayError, InvalidField, RequestTooLarge
+from assay.service.problems import refusal_of
 
-from .guard import Guard
 from .openapi import document
 from .page import page
-from .problems import Refusal, refusal_of
-from .replies import Abandoned, deny, reply, reply_refusal, whole_body
 from .requests import (
     ENVIRONMENT,
     MAX_BATCH,

@@ -5,10 +5,11 @@ of a reply, from the one that speaks HTTP.
 """
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from pydantic import ValidationError
 
+from assay._http.refusal import Refusal
 from assay._util.names import unknown_name
 from assay.crafter.difficulty import DIFFICULTIES
 from assay.crafter.rules import ACTIONS
@@ -36,7 +37,7 @@ from .requests import (
     shown,
 )
 
-__all__ = ["Refusal", "exception_of", "invalid", "refusal_of"]
+__all__ = ["exception_of", "invalid", "refusal_of"]
 
 _ALLOWED: Final[Mapping[str, list[Any]]] = {
     "action": [*range(len(ACTIONS)), *ACTIONS],
@@ -75,14 +76,6 @@ _TABLE: Final[tuple[tuple[type[AssayError], int, str], ...]] = (
     (InstanceLimit, 429, "instance_limit"),
 )
 _MAX_PROBLEMS: Final = 10
-
-
-class Refusal(NamedTuple):
-    """An error as it goes over the wire."""
-
-    status: int
-    body: dict[str, Any]
-    headers: dict[str, str]
 
 
 def refusal_of(error: AssayError | ValidationError) -> Refusal:

@@ -22,7 +22,6 @@ __all__ = [
     "ENVIRONMENT",
     "INCLUDES",
     "MAX_BATCH",
-    "MAX_BODY",
     "MAX_CALLS",
     "MAX_LENGTH",
     "MAX_SNAPSHOT_TEXT",
@@ -47,8 +46,6 @@ INCLUDES: Final = (
     "inventories",
 )
 """What an answer holds only if it was asked for; `inventories` is part of a step's info."""
-MAX_BODY: Final = 1 << 20
-"""A request and a WebSocket message may have this many bytes."""
 MAX_BATCH: Final = 256
 """A batch may have this many steps."""
 MAX_CALLS: Final = 1000

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from assay._http.guard import is_loopback
+from assay._http.hosting import Server, address_of, in_thread, listening, make_server
+from assay._http.refusal import MAX_BODY
 from assay.crafter import warmup
 
 from .app import make_app
-from .guard import is_loopback
-from .hosting import Server, address_of, in_thread, listening, make_server
-from .requests import MAX_BODY
 from .worlds import DEFAULT_IDLE_TIMEOUT, DEFAULT_INSTANCES, Worlds
 
 __all__ = ["DEFAULT_PORT", "Running", "Settings", "run", "running"]

@@ -5,8 +5,8 @@ from typing import Any, Final, NamedTuple
 
 from starlette.types import Receive, Scope, Send
 
-from assay.service.problems import Refusal
-from assay.service.protocol import BoundedHttp
+from assay._http.protocol import BoundedHttp
+from assay._http.refusal import Refusal
 
 from .limits import TooMuch
 from .wire import error_body

@@ -10,10 +10,10 @@ from typing import Final, NamedTuple
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from assay._http.guard import Guard
+from assay._http.replies import Abandoned, whole_body
 from assay._util.canonical import canonical_json
 from assay.errors import ModelRejected, RequestTooLarge
-from assay.service.guard import Guard
-from assay.service.replies import Abandoned, whole_body
 from assay.types import Usage
 
 from .answers import (

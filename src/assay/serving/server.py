@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from assay.service.guard import is_loopback
-from assay.service.hosting import Server, address_of, in_thread, listening, make_server
+from assay._http.guard import is_loopback
+from assay._http.hosting import Server, address_of, in_thread, listening, make_server
 
 from .answers import CuttableHttp
 from .app import ModelApp, guarded

@@ -14,9 +14,9 @@ from duckdb import DuckDBPyConnection
 
 from assay._util.text import printable
 from assay.errors import UsageError
+from assay.traces.trace import StoredExperiment, StoredRun, Trace
 from assay.types import Encoded, Message, TrialState, Usage
 
-from .formats.trace import StoredExperiment, StoredRun, Trace
 from .records import (
     CallRecord,
     EndRecord,

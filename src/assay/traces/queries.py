@@ -17,10 +17,12 @@ from assay.types import TrialState
 __all__ = [
     "EpisodeRow",
     "committed_sessions",
+    "count_sessions",
     "episodes",
     "resolve_experiment",
     "resolve_run",
     "resolve_session",
+    "stored_cost",
 ]
 
 _ROWS_AT_ONCE = 1_000
@@ -136,6 +138,25 @@ def committed_sessions(
         [run_id],
     ).fetchall()
     return {session: TrialState(state) for session, state in rows}
+
+
+def count_sessions(connection: duckdb.DuckDBPyConnection) -> int:
+    """How many sessions a store has."""
+    row = connection.execute("SELECT count(*) FROM session_traces").fetchone()
+    return int(row[0]) if row else 0
+
+
+def stored_cost(
+    connection: duckdb.DuckDBPyConnection, run_id: str, *, without: Sequence[str]
+) -> float:
+    """Dollars of the stored calls of a run, but for some of its sessions."""
+    row = connection.execute(
+        "SELECT coalesce(sum(v.cost), 0)"
+        " FROM events v JOIN session_traces s USING (session_id)"
+        " WHERE s.run_id = ? AND NOT list_contains(?::VARCHAR[], s.session_id)",
+        [run_id, list(without)],
+    ).fetchone()
+    return float(row[0]) if row else 0.0
 
 
 def resolve_run(connection: duckdb.DuckDBPyConnection, name: str) -> str:

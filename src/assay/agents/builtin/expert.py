@@ -12,10 +12,10 @@ from typing import Final
 from assay.crafter import View
 from assay.crafter.rules import ACHIEVEMENTS, ACTIONS
 from assay.crafter.text import as_view
+from assay.players.expert import ExpertPolicy
+from assay.players.expert.turns import catch_up, plan
 from assay.types import ChatRequest
 
-from ..expert import ExpertPolicy
-from ..expert.turns import catch_up, plan
 from ..feedback import MARKER, results_in
 from .request import Choice, last_observation, max_actions, notes
 

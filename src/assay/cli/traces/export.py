@@ -41,7 +41,7 @@ def export(
         database: The store to read.
         show: What to print.
     """
-    from assay.traces.export import ExportFormat, export_sessions
+    from assay.exchange.export import ExportFormat, export_sessions
     from assay.traces.select import select_sessions
 
     store = open_store(database, show)

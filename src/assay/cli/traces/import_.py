@@ -34,8 +34,8 @@ def import_(
         database: The store to write, made if missing.
         show: What to print.
     """
-    from assay.traces.imports import import_traces
-    from assay.traces.sources import trace_files
+    from assay.exchange.imports import import_traces
+    from assay.exchange.sources import trace_files
 
     if not paths:
         raise UsageError("name files or folders to import, such as traces_multi_model")

@@ -30,7 +30,7 @@ def merge(
         database: The store to copy into, made if missing.
         show: What to print.
     """
-    from assay.traces.merge import merge_stores
+    from assay.exchange.merge import merge_stores
 
     if not others:
         raise UsageError("name the databases to copy from, such as monday.duckdb")

@@ -125,9 +125,9 @@ def _until(episode: "Replay", steps: int) -> Iterator["Replayed"]:
 
 
 def _screen(episode: "Replay", moments: Iterator["Replayed"], shot: _Shot, show: Show) -> None:
-    from assay.agents import Moment
     from assay.cli.screen import choose_screen
     from assay.crafter import ACTIONS
+    from assay.players import Moment
 
     header = episode.session.header
     words = f"{header.subject}, seed {header.seed}, {header.difficulty or 'custom'}"

@@ -15,7 +15,7 @@ from assay.errors import UsageError
 from assay.traces.location import DEFAULT_DATABASE
 
 if TYPE_CHECKING:
-    from assay.traces.formats import Trace
+    from assay.exchange.formats import Trace
     from assay.traces.records import (
         CallRecord,
         MessageRecord,
@@ -89,7 +89,7 @@ def _range(turns: str | None) -> tuple[int, int]:
 
 
 def _as_json(trace: "Trace", first: int, last: int) -> dict[str, Any]:
-    from assay.traces.formats import dump_line
+    from assay.exchange.formats import dump_line
 
     value: dict[str, Any] = json.loads(dump_line(trace))
     for name in ("calls", "played"):

@@ -33,7 +33,7 @@ def snapshot(
         database: The store to copy.
         show: What to print.
     """
-    from assay.traces.snapshot import take_snapshot
+    from assay.exchange.snapshot import take_snapshot
 
     taken = take_snapshot(open_store(database, show), output, replace=force)
     if show.json:

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from assay.report.comparison.facts import Comparison, Contrast
-from assay.report.comparison.matching import trial_values
+from assay.judge.facts import Comparison, Contrast
+from assay.judge.matching import trial_values
 from assay.report.comparison.numbers import level_text, unit_name
 from assay.report.comparison.words import sample_words
 from assay.report.figures.cost import CostPoint, cost_quality

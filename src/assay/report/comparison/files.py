@@ -6,7 +6,7 @@ from pathlib import Path
 
 from assay._util.files import atomic_write
 from assay.errors import UsageError
-from assay.report.comparison.facts import Comparison
+from assay.judge.facts import Comparison
 from assay.report.comparison.markdown import as_markdown
 from assay.report.comparison.sections import as_document
 from assay.report.comparison.tabular import as_csv

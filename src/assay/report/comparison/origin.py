@@ -6,9 +6,9 @@ from importlib.metadata import version
 from typing import Any
 
 from assay._util.provenance import provenance
+from assay.experiments.subjects import Subject
+from assay.judge.facts import Setup
 from assay.report.comparison.document import Fact
-from assay.report.comparison.facts import Setup
-from assay.traces.subjects import Subject
 
 __all__ = ["configuration", "made_by", "versions"]
 

@@ -1,116 +1,25 @@
-"""A metric from version to version of one series.
-
-The experiments of a version are taken together: trials of the same pair are averaged, so that
-playing a version again makes its mean surer only where it played other worlds. Each version
-is compared with the one before it.
-"""
+"""A metric over the versions of a series: in words, as a table, a figure and files."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from assay.errors import UsageError
+from assay.judge.over_time import OverTime, VersionFacts
 from assay.report.cells import DASH, Cell, count
-from assay.report.comparison.comparing import check_choices, common_metrics
-from assay.report.comparison.contrasts import contrast
-from assay.report.comparison.describing import lower_ones
 from assay.report.comparison.document import Document, Section, Sheet, Words
-from assay.report.comparison.facts import Contrast, Setup
 from assay.report.comparison.files import write_files
 from assay.report.comparison.markdown import as_markdown
-from assay.report.comparison.matching import independent_values, trial_values
-from assay.report.comparison.notes import empty_reason
 from assay.report.comparison.numbers import level_text, mean_cell, p_text, unit_name, value
 from assay.report.comparison.origin import configuration, made_by, versions
 from assay.report.comparison.tabular import to_csv
 from assay.report.comparison.values import interval_columns, jsonable
-from assay.report.comparison.verdicts import decided
 from assay.report.comparison.words import verdict_word
-from assay.stats.intervals import Interval, t_interval
-from assay.stats.many import Correction
-from assay.stats.means import Method
-from assay.traces.subjects import Subject
+from assay.stats.intervals import Interval
 
-__all__ = [
-    "OverTime",
-    "VersionFacts",
-    "over_time",
-    "over_time_document",
-    "over_time_values",
-    "write_over_time",
-]
+__all__ = ["over_time_document", "over_time_values", "write_over_time"]
 
 OVER_TIME_FORMAT: Final = "assay-over-time/1"
-_NO_VERSION = "(no version)"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VersionFacts:
-    """What one version of a series earned."""
-
-    version: str
-    experiments: tuple[Subject, ...]
-    trials: int
-    mean: Interval
-    change: Contrast | None
-    """Beside the version before it; None for the first."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OverTime:
-    """One metric over the versions of a series, the oldest first."""
-
-    series: str
-    setup: Setup
-    rows: tuple[VersionFacts, ...]
-    notes: tuple[str, ...]
-
-
-def over_time(
-    subjects: Sequence[Subject],
-    *,
-    metric: str | None = None,
-    level: float = 0.95,
-    seed: int = 0,
-) -> OverTime:
-    """Follow a metric over the versions of a series.
-
-    Args:
-        subjects: The experiments of the series, the oldest first.
-        metric: What to follow; without it achievements, or the first that all have.
-        level: Of the intervals.
-        seed: Of the generator.
-
-    Raises:
-        UsageError: No experiment has results, or one lacks the metric.
-    """
-    check_choices(level, seed=seed)
-    empty = [one for one in subjects if not any(trial.values for trial in one.trials)]
-    usable = [one for one in subjects if one not in empty]
-    if not usable:
-        reasons = "; ".join(map(empty_reason, empty)) or "it has no experiments"
-        raise UsageError(f"there is nothing to follow over time: {reasons}")
-    chosen, _ = common_metrics(usable, None if metric is None else [metric])
-    setup = Setup(
-        metrics=chosen[:1],
-        baseline=usable[0].id,
-        level=level,
-        min_effect=None,
-        success_achievements=3,
-        seed=seed,
-        method=Method.AUTO,
-        correction=Correction.HOLM,
-        lower_is_better=lower_ones(usable),
-    )
-    return OverTime(
-        series=usable[0].series or usable[0].name,
-        setup=setup,
-        rows=_rows(usable, setup),
-        notes=tuple(f"Left out: {empty_reason(one)}." for one in empty),
-    )
 
 
 def over_time_document(found: OverTime) -> Document:
@@ -172,33 +81,6 @@ def write_over_time(found: OverTime, *paths: Path) -> None:
         },
         paths,
     )
-
-
-def _rows(subjects: Sequence[Subject], setup: Setup) -> tuple[VersionFacts, ...]:
-    groups: dict[str, list[Subject]] = {}
-    for one in subjects:
-        groups.setdefault(one.version or _NO_VERSION, []).append(one)
-    merged = [_merged(version, group) for version, group in groups.items()]
-    metric = setup.primary
-    changes = decided(
-        [contrast(before, after, metric, setup) for before, after in pairwise(merged)],
-        setup,
-    )
-    return tuple(
-        VersionFacts(
-            version=version,
-            experiments=tuple(groups[version]),
-            trials=len(trial_values(one.trials, metric)),
-            mean=t_interval(independent_values(one.trials, metric).tolist(), setup.level),
-            change=change,
-        )
-        for version, one, change in zip(groups, merged, (None, *changes), strict=True)
-    )
-
-
-def _merged(version: str, group: Sequence[Subject]) -> Subject:
-    trials = tuple(trial for one in group for trial in one.trials)
-    return Subject(id=f"{group[0].id} {version}", name=version, trials=trials)
 
 
 def _cells(row: VersionFacts, metric: str) -> list[Cell]:

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from assay.judge.facts import Comparison, Contrast
 from assay.report.cells import DASH, Cell
 from assay.report.comparison.document import Answers, Block, Document, Section, Sheet, Words
-from assay.report.comparison.facts import Comparison, Contrast
 from assay.report.comparison.numbers import (
     digits_like,
     level_text,

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
+from assay.judge.facts import Comparison, InstanceRow
 from assay.report.cells import DASH, Cell, count
 from assay.report.comparison.document import Block, Sheet
-from assay.report.comparison.facts import Comparison, InstanceRow
 from assay.report.comparison.numbers import (
     change,
     digits_like,

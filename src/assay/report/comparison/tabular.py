@@ -9,7 +9,7 @@ import json
 import math
 from typing import Any
 
-from assay.report.comparison.facts import Comparison, Contrast
+from assay.judge.facts import Comparison, Contrast
 from assay.report.comparison.origin import configuration, versions
 from assay.report.comparison.values import interval_columns
 from assay.stats.intervals import Interval

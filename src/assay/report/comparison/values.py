@@ -7,7 +7,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Any, Final
 
-from assay.report.comparison.facts import Comparison, Contrast, SubjectFacts
+from assay.judge.facts import Comparison, Contrast, SubjectFacts
 from assay.report.comparison.origin import configuration, versions
 from assay.report.comparison.words import answers
 from assay.stats.intervals import Interval

@@ -8,14 +8,8 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from assay.report.comparison.facts import (
-    NEITHER_IS_BETTER,
-    Comparison,
-    Contrast,
-    Settle,
-    Verdict,
-)
-from assay.report.comparison.notes import counted
+from assay.judge.facts import NEITHER_IS_BETTER, Comparison, Contrast, Settle, Verdict
+from assay.judge.notes import counted
 from assay.report.comparison.numbers import (
     bounds,
     change,

@@ -1,0 +1,125 @@
+"""Who may talk to the service: checked before anything else looks at a request.
+
+A page in a browser must not reach a service on the same machine, neither by a request to
+another origin nor by a name that was made to lead here. So Host and Origin are checked even
+on loopback, where no token is asked for.
+"""
+
+import hmac
+import ipaddress
+from collections.abc import Callable, Iterable
+from typing import Final
+from urllib.parse import urlsplit
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from assay._http.refusal import Refusal
+from assay._http.replies import deny
+
+__all__ = ["Guard", "is_loopback"]
+
+_OPEN: Final = frozenset({"/health", "/docs", "/openapi.json"})
+"""Paths that tell nothing of any instance, and so ask for no token."""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host can be reached from this machine only."""
+    address = _address(host)
+    return host.lower() == "localhost" if address is None else address.is_loopback
+
+
+class Guard:
+    """Refuses requests for other hosts, from other origins, or without the token.
+
+    Servers besides that of worlds name their own command and open paths, and put a refusal
+    into the shape their clients know.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        host: str,
+        allowed: Iterable[str] = (),
+        token: str | None = None,
+        command: str = "assay serve",
+        open_paths: frozenset[str] = _OPEN,
+        shape: Callable[[Refusal], Refusal] = lambda refusal: refusal,
+    ) -> None:
+        self._app = app
+        self._command, self._open, self._shape = command, open_paths, shape
+        self._names = {name.lower() for name in (host, "localhost", *allowed)}
+        address = _address(host)
+        # Behind 0.0.0.0 any address of the machine is right; only names can be made to lie.
+        self._any_address = address is not None and address.is_unspecified
+        self._token = None if token is None else token.encode("utf-8")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request pass, or answer it."""
+        refusal = self._refusal(scope) if scope["type"] != "lifespan" else None
+        if refusal is None:
+            await self._app(scope, receive, send)
+        else:
+            await deny(self._shape(refusal), scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> Refusal | None:
+        hosts, origins, tokens = [], [], []
+        for name, value in scope["headers"]:
+            if name == b"host":
+                hosts.append(value.decode("latin-1"))
+            elif name == b"origin":
+                origins.append(value.decode("latin-1"))
+            elif name == b"authorization":
+                tokens.append(value)
+        if len(hosts) != 1 or not self._is_ours(hosts[0]):
+            return _forbidden(
+                "the Host of the request is not one of this service; "
+                f"'{self._command} --allow-host NAME' adds one"
+            )
+        if any(_netloc(origin) != _netloc(f"//{hosts[0]}") for origin in origins):
+            return _forbidden("the Origin of the request is another host")
+        if self._token is None or scope["path"] in self._open or self._is_right(tokens):
+            return None
+        return Refusal(
+            401,
+            {
+                "detail": "a token is needed: send 'Authorization: Bearer <token>'",
+                "code": "unauthorized",
+                "errors": None,
+            },
+            {"www-authenticate": "Bearer"},
+        )
+
+    def _is_ours(self, value: str) -> bool:
+        host, _ = _netloc(f"//{value}")
+        if host in self._names:
+            return True
+        address = _address(host)
+        return address is not None and (address.is_loopback or self._any_address)
+
+    def _is_right(self, values: list[bytes]) -> bool:
+        if len(values) != 1 or self._token is None:
+            return False
+        scheme, _, given = values[0].partition(b" ")
+        return scheme.lower() == b"bearer" and hmac.compare_digest(given.strip(), self._token)
+
+
+def _forbidden(detail: str) -> Refusal:
+    return Refusal(403, {"detail": detail, "code": "forbidden", "errors": None}, {})
+
+
+def _netloc(url: str) -> tuple[str, int | None]:
+    """The host and the port of an origin or of `//host:port`; ("", None) if it has none."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        return "", None
+    return host, port or (443 if parts.scheme == "https" else 80)
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return None

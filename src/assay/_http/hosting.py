@@ -1,0 +1,146 @@
+"""A socket and uvicorn around any ASGI application, with an orderly end.
+
+What the application does is its own business; all servers of assay start and stop here.
+"""
+
+import contextlib
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any, Final
+
+import uvicorn
+
+from assay._http.protocol import BoundedHttp
+from assay.errors import UsageError
+
+__all__ = ["Server", "address_of", "in_thread", "listening", "make_server"]
+
+_CONNECTIONS: Final = 1000
+_KEEP_ALIVE: Final = 75
+_GRACE: Final = 5
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+class Server(uvicorn.Server):
+    """Says when it can be reached, and ends without passing a signal on to the process."""
+
+    announce: Callable[[], None] = staticmethod(lambda: None)
+    """Called when clients can connect."""
+    ending: Callable[[], None] = staticmethod(lambda: None)
+    """Called when it begins to end, before open requests are waited for."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, and tell."""
+        await super().startup(sockets)
+        self.announce()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Tell, and let open requests come to their end."""
+        self.ending()
+        await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """End on SIGINT and SIGTERM, where this is the main thread."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self._stop) for number in _SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        self.handle_exit(number, frame)
+
+
+def make_server(
+    app: Any,
+    *,
+    http: type[BoundedHttp] = BoundedHttp,
+    connections: int = _CONNECTIONS,
+    websocket_bytes: int | None = None,
+) -> Server:
+    """A server of `app`; without a limit for their messages there are no WebSockets."""
+    websockets: dict[str, Any] = {"ws": "none"}
+    if websocket_bytes is not None:
+        websockets = {
+            "ws": "websockets-sansio",
+            "ws_max_size": websocket_bytes,
+            "ws_per_message_deflate": False,
+        }
+    return Server(
+        uvicorn.Config(
+            app,
+            http=http,
+            lifespan="on",
+            log_config=None,
+            log_level="error",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=connections,
+            timeout_keep_alive=_KEEP_ALIVE,
+            timeout_graceful_shutdown=_GRACE,
+            **websockets,
+        )
+    )
+
+
+@contextlib.contextmanager
+def in_thread(server: Server, listener: socket.socket) -> Iterator[None]:
+    """Serve in a thread, for as long as the block takes."""
+    ready = threading.Event()
+    server.announce = ready.set
+    thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+    thread.start()
+    try:
+        while not ready.wait(0.05):
+            if not thread.is_alive():
+                raise RuntimeError("the service did not start")
+        yield
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+def address_of(host: str, listener: socket.socket) -> str:
+    """The URL of a host and of the port that a socket really has."""
+    name = f"[{host}]" if ":" in host else host
+    return f"http://{name}:{listener.getsockname()[1]}"
+
+
+@contextlib.contextmanager
+def listening(host: str, port: int, *, backlog: int = _CONNECTIONS) -> Iterator[socket.socket]:
+    """A socket on which clients can connect; port 0 picks a free one."""
+    with contextlib.closing(_bind(host, port, backlog)) as listener:
+        yield listener
+
+
+def _bind(host: str, port: int, backlog: int) -> socket.socket:
+    if not host:  # which would mean every address there is
+        raise UsageError("the host is empty; give one, for example 127.0.0.1")
+    try:
+        found = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(found[0], found[1], found[2])
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(found[4])
+            listener.listen(backlog)
+        except BaseException:
+            listener.close()
+            raise
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UsageError(
+            f"cannot serve on {host}:{port}: {reason}; "
+            "choose another --host or --port (0 picks a free one)"
+        ) from error
+    return listener

@@ -1,0 +1,72 @@
+"""JSON out, and bodies of a bounded size in."""
+
+import asyncio
+from typing import Any, Final
+
+from pydantic_core import to_json
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from assay._http.refusal import MAX_BODY, Refusal
+from assay.errors import RequestTooLarge
+
+__all__ = ["BODY_SECONDS", "Abandoned", "deny", "reply", "reply_refusal", "whole_body"]
+
+BODY_SECONDS: Final = 30.0
+"""A body must have arrived in this time."""
+_MAX_DISCARDED: Final = 16 * MAX_BODY
+"""Somewhat too much is read to its end and thrown away: who still sends cannot yet listen."""
+
+
+class Abandoned(Exception):
+    """A body that was not read to its end; the connection cannot be used any longer."""
+
+    def __init__(self, status: int, code: str, detail: str) -> None:
+        super().__init__(detail)
+        body = {"detail": detail, "code": code, "errors": None}
+        self.refusal = Refusal(status, body, {"connection": "close"})
+
+
+def reply(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """A reply of JSON."""
+    return Response(to_json(content), status, headers, media_type="application/json")
+
+
+def reply_refusal(refusal: Refusal) -> Response:
+    """A reply that says why not."""
+    return reply(refusal.body, refusal.status, refusal.headers)
+
+
+async def deny(refusal: Refusal, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer a request, or a WebSocket before it opens, with a refusal."""
+    if scope["type"] == "websocket":
+        await receive()  # the request to connect
+    await reply_refusal(refusal)(scope, receive, send)
+
+
+async def whole_body(request: Request, limit: int = MAX_BODY) -> bytes:
+    """The body, if it is not too large and not too slow."""
+    too_large = f"the body is too large; at most {limit} bytes are taken"
+    discarded = max(_MAX_DISCARDED, 2 * limit)
+    declared = request.headers.get("content-length", "")
+    expected = int(declared) if declared.isdecimal() and len(declared) < 20 else 0
+    if expected > (limit if "expect" in request.headers else discarded):
+        raise Abandoned(413, "too_large", too_large)
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for part in request.stream():
+                size += len(part)
+                if size > discarded:
+                    raise Abandoned(413, "too_large", too_large)
+                if size > limit:
+                    parts.clear()
+                else:
+                    parts.append(part)
+    except (TimeoutError, ClientDisconnect):
+        raise Abandoned(408, "timeout", "the body did not arrive in time") from None
+    if size > limit:
+        raise RequestTooLarge(too_large)
+    return b"".join(parts)

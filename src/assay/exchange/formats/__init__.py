@@ -1,0 +1,33 @@
+"""The formats in which a session leaves and enters a store."""
+
+from assay.exchange.formats.archive import Archive, open_archive
+from assay.exchange.formats.atif import ATIF_VERSION, dump_atif
+from assay.exchange.formats.atif_read import is_atif, read_atif
+from assay.exchange.formats.balrog import EPISODE_FILE, is_balrog, read_balrog
+from assay.exchange.formats.foreign import load_object
+from assay.exchange.formats.inspect_log import InspectLog, is_inspect
+from assay.exchange.formats.trace_json import dump_line, dump_trace, parse_trace
+from assay.exchange.formats.wire import FORMAT
+from assay.traces.trace import StoredExperiment, StoredRun, Trace
+
+__all__ = [
+    "ATIF_VERSION",
+    "EPISODE_FILE",
+    "FORMAT",
+    "Archive",
+    "InspectLog",
+    "StoredExperiment",
+    "StoredRun",
+    "Trace",
+    "dump_atif",
+    "dump_line",
+    "dump_trace",
+    "is_atif",
+    "is_balrog",
+    "is_inspect",
+    "load_object",
+    "open_archive",
+    "parse_trace",
+    "read_atif",
+    "read_balrog",
+]

@@ -1,0 +1,121 @@
+"""Sessions from files into a store.
+
+Files come from anywhere: each is checked whole before anything of it is stored, and one
+that is damaged is named while the rest goes on. A session that is stored stays as it is, so
+that importing twice adds nothing.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from assay.errors import UsageError
+from assay.exchange.adopt import adopt_experiment, adopt_run
+from assay.exchange.sources import Damaged, Found, TraceSource, read_sources
+from assay.traces.ingest import Ingestion, transaction
+from assay.traces.rows import SessionRows, session_rows
+from assay.traces.schema import ASSAY_SOURCE
+from assay.traces.store import Store
+from assay.traces.totals import unverifiable_reason
+
+__all__ = [
+    "ImportReport",
+    "Unverifiable",
+    "import_traces",
+]
+
+_BATCH: Final = 64
+_BATCH_BYTES: Final = 32 << 20
+
+
+class Unverifiable(NamedTuple):
+    """Sessions that were added and that nobody can play again."""
+
+    sessions: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ImportReport:
+    """What became of an import."""
+
+    added: int
+    present: int
+    """Sessions that were in the store already."""
+    damaged: tuple[Damaged, ...]
+    unverifiable: tuple[Unverifiable, ...] = ()
+    """By reason, of the sessions of other programs."""
+
+
+class _Counts:
+    def __init__(self) -> None:
+        self.added = self.present = 0
+        self.damaged: list[Damaged] = []
+        self.reasons: Counter[str] = Counter()
+
+    def report(self) -> ImportReport:
+        reasons = tuple(Unverifiable(n, reason) for reason, n in sorted(self.reasons.items()))
+        return ImportReport(self.added, self.present, tuple(self.damaged), reasons)
+
+
+def import_traces(
+    store: Store,
+    files: Iterable[TraceSource],
+    *,
+    on_file: Callable[[int], None] = lambda done: None,
+) -> ImportReport:
+    """Store the sessions of files; `on_file` is told how many files are done.
+
+    Raises:
+        StoreError: The store cannot be written.
+    """
+    counts = _Counts()
+    batch: list[Found] = []
+    for found in read_sources(files, on_file):
+        if isinstance(found, Damaged):
+            counts.damaged.append(found)
+            continue
+        batch.append(found)
+        if len(batch) >= _BATCH or sum(each.size for each in batch) >= _BATCH_BYTES:
+            _store(store, batch, counts)
+            batch = []
+    if batch:
+        _store(store, batch, counts)
+    return counts.report()
+
+
+def _store(store: Store, batch: Sequence[Found], counts: _Counts) -> None:
+    with store.writing() as connection:
+        new: dict[str, tuple[Found, SessionRows]] = {}
+        for found in batch:
+            session_id = found.trace.session.header.session_id
+            if session_id not in new:
+                rows = session_rows(found.trace.session, source=found.trace.source)
+                new[session_id] = (found, rows)
+        known = connection.execute(
+            "SELECT session_id FROM session_traces"
+            " WHERE session_id IN (SELECT unnest(?::VARCHAR[]))",
+            [list(new)],
+        ).fetchall()
+        for (session_id,) in known:
+            del new[session_id]
+        refused = 0
+        for session_id, (found, _) in list(new.items()):
+            try:
+                with transaction(connection):
+                    adopt_run(connection, found.trace.run)
+                    adopt_experiment(connection, found.trace.run.id, found.trace.experiment)
+            except UsageError as error:
+                counts.damaged.append(Damaged(found.where, str(error)))
+                del new[session_id]
+                refused += 1
+        if new:
+            rows_of_new = [rows for _, rows in new.values()]
+            Ingestion(connection, rows_of_new).store(*rows_of_new)
+    counts.added += len(new)
+    counts.present += len(batch) - len(new) - refused
+    for found, _ in new.values():
+        reason = unverifiable_reason(found.trace.session.header.metadata)
+        if reason is not None and found.trace.source != ASSAY_SOURCE:
+            counts.reasons[reason] += 1

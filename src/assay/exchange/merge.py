@@ -1,0 +1,158 @@
+"""All that several stores hold, in one.
+
+Rows are copied from file to file by DuckDB itself: their ids follow from the session, so
+that they mean the same in every store. A session that is there already stays as it is.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from duckdb import DuckDBPyConnection, IOException
+
+from assay.errors import StoreBusy, UsageError
+from assay.exchange.adopt import adopt_experiment, adopt_run
+from assay.exchange.formats import StoredExperiment, StoredRun
+from assay.traces.ingest import transaction
+from assay.traces.load import load_experiment, load_stored_run
+from assay.traces.schema import SESSION_TABLES, Table, table
+from assay.traces.store import Store
+
+__all__ = ["Merged", "merge_stores"]
+
+_TRIES = 20
+_LOOKS = table("looks")
+_BY_KEY = (
+    *(table("provider_limits"), _LOOKS, table("training_runs"), table("metric_points")),
+    table("analysis_plans"),
+)
+"""Tables whose rows belong to no session: a row that is there stays as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What a merge did."""
+
+    added: int
+    """Sessions that were copied."""
+    present: int
+    """Sessions that were there already."""
+    renamed: Mapping[str, str]
+    """Experiments whose names were taken: the old name to the new one."""
+
+
+def merge_stores(
+    into: Store,
+    others: Sequence[Store],
+    *,
+    on_store: Callable[[int], None] = lambda done: None,
+) -> Merged:
+    """Copy what other stores hold into one; `on_store` is told how many are done.
+
+    Raises:
+        UsageError: A store is missing, or is the one to copy into.
+        StoreError: A store cannot be read or written.
+    """
+    for other in others:
+        if not other.path.exists():
+            raise UsageError(f"there is no database {str(other.path)!r} to copy from")
+        if into.path.exists() and into.path.samefile(other.path):
+            raise UsageError(f"{str(other.path)!r} cannot be copied into itself")
+    added = present = 0
+    renamed: dict[str, str] = {}
+    for done, other in enumerate(others, start=1):
+        more, known = _merge(into, other, renamed)
+        added += more
+        present += known
+        on_store(done)
+    return Merged(added, present, renamed)
+
+
+def _merge(into: Store, other: Store, renamed: dict[str, str]) -> tuple[int, int]:
+    for _ in range(_TRIES):
+        # Opened as a store first: that waits for its turn, and brings an older file to the
+        # schema of this program.
+        with other.reading() as connection:
+            runs = _runs(connection)
+            experiments = _experiments(connection)
+        with into.writing() as connection:
+            try:
+                connection.execute(f"ATTACH {_quoted(other.path)} AS other (READ_ONLY)")
+            except IOException as error:
+                if "Could not set lock" in str(error):
+                    continue
+                raise
+            with transaction(connection):
+                for run in runs:
+                    adopt_run(connection, run)
+                for run_id, experiment in experiments:
+                    name = adopt_experiment(connection, run_id, experiment)
+                    if name != experiment.name:
+                        renamed[experiment.name] = name
+                counts = _copy(connection)
+            connection.execute("DETACH other")
+            return counts
+    raise StoreBusy(f"{str(other.path)!r} is written to all the time; copy a snapshot of it")
+
+
+def _runs(connection: DuckDBPyConnection) -> list[StoredRun]:
+    rows = connection.execute("SELECT id FROM runs ORDER BY created_at, id").fetchall()
+    return [load_stored_run(connection, run_id) for (run_id,) in rows]
+
+
+def _experiments(connection: DuckDBPyConnection) -> list[tuple[str, StoredExperiment]]:
+    rows = connection.execute(
+        "SELECT run_id, id FROM experiments ORDER BY created_at, run_id, position, id"
+    ).fetchall()
+    return [(run_id, load_experiment(connection, name)) for run_id, name in rows]
+
+
+def _copy(connection: DuckDBPyConnection) -> tuple[int, int]:
+    """Copy what is missing; how many sessions that is, and how many were there."""
+    connection.execute(
+        "CREATE OR REPLACE TEMP TABLE missing AS SELECT session_id"
+        " FROM other.session_traces o ANTI JOIN session_traces USING (session_id)"
+        # What was stored since the experiments were read is for the next merge.
+        " WHERE o.experiment_id IN (SELECT id FROM experiments)"
+    )
+    row = connection.execute(
+        "SELECT (SELECT count(*) FROM missing),"
+        " (SELECT count(*) FROM other.session_traces SEMI JOIN session_traces"
+        " USING (session_id))"
+    ).fetchone()
+    added, present = row or (0, 0)
+    for each in (table("session_traces"), *SESSION_TABLES):
+        _copy_rows(connection, each, "session_id IN (FROM missing)")
+    # Outcomes may also be of trials that are no sessions.
+    _copy_rows(connection, table("outcomes"), "trial_id NOT IN (SELECT trial_id FROM outcomes)")
+    _copy_rows(
+        connection, table("message_bodies"), "hash NOT IN (SELECT hash FROM message_bodies)"
+    )
+    for each in _BY_KEY:
+        _copy_new(connection, each)
+    connection.execute("DROP TABLE missing")
+    return int(added), int(present)
+
+
+def _copy_rows(connection: DuckDBPyConnection, what: Table, which: str) -> None:
+    columns = ", ".join(f'"{name}"' for name in what.names)
+    connection.execute(
+        f"INSERT INTO {what.name} ({columns})"
+        f" SELECT {columns} FROM other.{what.name} WHERE {which}"
+    )
+
+
+def _copy_new(connection: DuckDBPyConnection, what: Table) -> None:
+    """Copy rows whose key is not there."""
+    columns = ", ".join(f'"{name}"' for name in what.names)
+    # What was stored since the experiments were read is for the next merge.
+    known = "WHERE experiment_id IN (SELECT id FROM experiments)" if what is _LOOKS else ""
+    connection.execute(
+        f"INSERT INTO {what.name} ({columns})"
+        f" SELECT {columns} FROM other.{what.name} ANTI JOIN {what.name}"
+        f" USING ({', '.join(what.key)}) {known}"
+    )
+
+
+def _quoted(path: Path) -> str:
+    return "'" + str(path).replace("'", "''") + "'"

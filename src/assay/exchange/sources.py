@@ -1,0 +1,249 @@
+"""Files from anywhere, and the sessions in them, whatever program wrote them.
+
+The format is told by what is in a file, not by its name. A file is never read beyond a
+bound, and what is damaged is named while the rest goes on. Nothing is written here.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final, NamedTuple
+
+from assay.errors import UsageError
+from assay.exchange.formats import (
+    EPISODE_FILE,
+    FORMAT,
+    InspectLog,
+    Trace,
+    is_atif,
+    is_balrog,
+    is_inspect,
+    load_object,
+    open_archive,
+    parse_trace,
+    read_atif,
+    read_balrog,
+)
+from assay.exchange.trace_folder import INDEX, read_index
+
+__all__ = ["MAX_TRACE", "Damaged", "Found", "TraceSource", "read_sources", "trace_files"]
+
+MAX_TRACE: Final = 256 << 20
+"""A session may have this many bytes as JSON."""
+
+_SUFFIXES: Final = (".json", ".jsonl")
+_ARCHIVE: Final = b"PK\3\4"
+# What other programs write beside their traces.
+_NO_TRACES: Final = ("summary.json", "eval-set.json", "logs.json", "listing.json")
+_TRAJECTORY: Final = "trajectory.json"
+_RESULT: Final = "result.json"
+
+
+class Damaged(NamedTuple):
+    """Something that could not be imported."""
+
+    where: str
+    """The file, and the line of JSON Lines or the sample of a log."""
+    reason: str
+
+
+class Found(NamedTuple):
+    """A session that was found."""
+
+    where: str
+    trace: Trace
+    size: int
+    """Of what it was read from, in bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceSource:
+    """A file to import, or why there is none."""
+
+    path: Path
+    problem: str | None = None
+
+
+def trace_files(paths: Sequence[Path]) -> list[TraceSource]:
+    """The files that paths stand for: a file itself, of a folder what its index lists.
+
+    A folder without an index stands for all files in it that end in .json or .jsonl, and
+    for the logs of other programs in it and in the folders below.
+
+    Raises:
+        UsageError: A path does not exist.
+    """
+    for path in paths:
+        if not path.exists():
+            raise UsageError(f"there is no file or folder {str(path)!r} to import")
+    return [source for path in paths for source in _sources(path)]
+
+
+def read_sources(
+    files: Iterable[TraceSource], on_file: Callable[[int], None]
+) -> Iterator[Found | Damaged]:
+    """The sessions of files; `on_file` is told how many files are done."""
+    for done, source in enumerate(files, start=1):
+        if source.problem is not None:
+            yield Damaged(str(source.path), source.problem)
+        else:
+            yield from _read(source.path)
+        on_file(done)
+
+
+def _sources(path: Path) -> Iterator[TraceSource]:
+    if not path.is_dir():
+        yield TraceSource(path, None if path.is_file() else "is not a regular file")
+        return
+    try:
+        index = read_index(path)
+    except UsageError:
+        yield TraceSource(path / INDEX, "is not an index of traces")
+        index = None
+    if index is not None:
+        yield from (TraceSource(path / item.file) for item in index.files)
+        return
+    below = sorted(_below(path))
+    here = {each for each in path.iterdir() if each.suffix in _SUFFIXES}
+    names = sorted(each for each in here.difference(below) if _may_be_trace(each.name, below))
+    if not names and not below:
+        yield TraceSource(path, "holds no traces: there is no .json or .jsonl file in it")
+    yield from map(TraceSource, (*names, *below))
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """The logs of other programs in a folder and below it, which their names tell."""
+    for root, _, names in os.walk(folder):
+        for name in names:
+            if name.endswith(".eval") or name == _TRAJECTORY or EPISODE_FILE.fullmatch(name):
+                yield Path(root, name)
+
+
+def _may_be_trace(name: str, below: Sequence[Path]) -> bool:
+    if name == INDEX or name.startswith("multi_model_results_"):
+        return False
+    if name in _NO_TRACES or name.endswith("_summary.json"):
+        return False
+    return not (below and name in (_RESULT, "config.json"))
+
+
+def _read(path: Path) -> Iterator[Found | Damaged]:
+    try:
+        with path.open("rb") as stream:
+            if path.suffix == ".jsonl":
+                yield from _read_lines(path, stream)
+                return
+            start = stream.read(len(_ARCHIVE))
+            if start != _ARCHIVE and path.suffix != ".eval":
+                content = start + stream.read(MAX_TRACE + 1 - len(start))
+                yield from _parsed(str(path), content, path)
+                return
+        yield from _read_log(path)
+    except OSError as error:
+        yield Damaged(str(path), f"cannot be read: {error.strerror}")
+
+
+def _read_lines(path: Path, stream: IO[bytes]) -> Iterator[Found | Damaged]:
+    number = 0
+    while line := stream.readline(MAX_TRACE + 1):
+        number += 1
+        if line.strip():
+            yield from _parsed(f"{path}, line {number}", line, None)
+        while len(line) > MAX_TRACE and not line.endswith(b"\n"):
+            line = stream.readline(MAX_TRACE + 1)
+
+
+def _parsed(where: str, content: bytes, path: Path | None) -> Iterator[Found | Damaged]:
+    if len(content) > MAX_TRACE:
+        limit = f"{MAX_TRACE >> 20} MB, the most a trace may have"
+        yield Damaged(where, f"is larger than {limit}")
+        return
+    size = len(content)
+    if FORMAT.encode() in content[:200]:
+        yield _tried(where, size, lambda: parse_trace(content))
+        return
+    try:
+        value = load_object(content)
+        log = InspectLog(value) if is_inspect(value) else None
+    except UsageError as error:
+        yield Damaged(where, str(error))
+        return
+    if log is not None:
+        yield from _samples(where, log, value, size)
+    elif is_atif(value):
+        yield _tried(where, size, lambda: read_atif(value, *_trial(path)))
+    elif is_balrog(value) and path is not None:
+        yield _tried(where, size, lambda: _episode(value, path))
+    else:
+        yield _tried(where, size, lambda: parse_trace(content))
+
+
+def _tried(where: str, size: int, make: Callable[[], Trace]) -> Found | Damaged:
+    try:
+        return Found(where, make(), size)
+    except UsageError as error:
+        return Damaged(where, str(error))
+    except (ValueError, RecursionError, OverflowError) as error:
+        return Damaged(where, f"holds a value that no trace may hold: {error}")
+
+
+def _samples(
+    where: str, log: InspectLog, value: Mapping[str, Any], size: int
+) -> Iterator[Found | Damaged]:
+    samples = value.get("samples")
+    if not isinstance(samples, list) or not samples:
+        yield Damaged(where, "is a log of Inspect without samples")
+        return
+    for number, sample in enumerate(samples):
+        found = sample if isinstance(sample, dict) else {}
+        place = f"{where}, sample {number + 1}"
+        yield _tried(place, size // len(samples), lambda found=found: log.session(found))  # type: ignore[misc]
+
+
+def _read_log(path: Path) -> Iterator[Found | Damaged]:
+    try:
+        with open_archive(path, MAX_TRACE) as archive:
+            # A log that was not finished has no header yet, but the start of its journal.
+            start = "header.json" if "header.json" in archive.names else "_journal/start.json"
+            log = InspectLog(load_object(archive.read(start)))
+            names = [each for each in archive.names if each.startswith("samples/")]
+            if not names:
+                raise UsageError("is a log of Inspect without samples")
+            for name in names:
+                yield _sample(f"{path}, {name}", log, lambda name=name: archive.read(name))  # type: ignore[misc]
+    except UsageError as error:
+        yield Damaged(str(path), str(error))
+
+
+def _sample(where: str, log: InspectLog, read: Callable[[], bytes]) -> Found | Damaged:
+    try:
+        content = read()
+        value = load_object(content)
+    except UsageError as error:
+        return Damaged(where, str(error))
+    return _tried(where, len(content), lambda: log.session(value))
+
+
+def _episode(value: Mapping[str, Any], path: Path) -> Trace:
+    steps, beside = None, path.with_suffix(".csv")
+    if beside.is_file():
+        with beside.open("rb") as stream:
+            steps = stream.read(MAX_TRACE + 1)
+        if len(steps) > MAX_TRACE:
+            raise UsageError(f"the CSV file of its steps is larger than {MAX_TRACE >> 20} MB")
+    return read_balrog(value, steps, path.absolute(), path.stat().st_mtime)
+
+
+def _trial(path: Path | None) -> tuple[Mapping[str, Any] | None, str]:
+    """What Harbor says of a trial beside the trajectory, and the name of the job."""
+    if path is None or path.name != _TRAJECTORY or path.absolute().parent.name != "agent":
+        return None, ""
+    folder = path.absolute().parent.parent
+    result = folder / _RESULT
+    if not result.is_file() or result.stat().st_size > MAX_TRACE:
+        return None, folder.parent.name
+    try:
+        return load_object(result.read_bytes()), folder.parent.name
+    except UsageError as error:
+        raise UsageError(f"{_RESULT} of its trial {error}") from error

@@ -1,0 +1,222 @@
+"""What changed from one experiment of a series to the next, and what came of each.
+
+Changes are read off the configurations that runs recorded. Takes an open connection. Nothing
+here computes an interval.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from duckdb import DuckDBPyConnection
+
+from assay._util.canonical import canonical_json, content_hash
+from assay._util.text import printable
+from assay.errors import UsageError
+from assay.experiments.metric_outcomes import METRICS_TAG
+from assay.experiments.outcomes import series_experiments
+
+__all__ = ["Change", "LogEntry", "changes_between", "experiment_log", "series_log"]
+
+_LONGEST_VALUE = 60
+
+_ELSEWHERE = frozenset(
+    (
+        *("models", "name", "baselines", "hooks", "hook_hashes", "database", "traces_dir"),
+        *("service_url", "service_timeout", "concurrent_models", "max_concurrent_models"),
+        *("max_concurrent_episodes", "save_traces", "save_detailed_results", "budget", "price"),
+        *("max_connections", "cache", "metrics_from", "metrics_hash"),
+    )
+)
+"""Keys of a configuration that say where, beside whom and how fast, and not what is played."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One thing that is not as it was."""
+
+    what: str
+    """A key of the configuration, with dots between levels, or `model`."""
+    before: str
+    """In short, safe to print; a long text by its start, length and hash."""
+    after: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.before} -> {self.after}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEntry:
+    """One experiment of a series: where it came from and what came of it."""
+
+    id: str
+    name: str
+    version: str
+    model: str
+    run_id: str
+    created_at: datetime
+    commit: str | None
+    dirty: bool
+    """Whether the checkout had changes that are not in the commit."""
+    note: str | None
+    previous: str | None
+    """The name of the experiment it is compared with: the one before it in the series."""
+    same: bool
+    """Whether all that makes a version is as it was."""
+    changes: tuple[Change, ...]
+    """Since the one before it; episodes and seed are named too, though they make no version."""
+    trials: int
+    values: tuple[float, ...]
+    """Of the metric asked for, one for each result that has it."""
+
+
+def series_log(
+    connection: DuckDBPyConnection, series: str, *, metric: str = "achievements"
+) -> list[LogEntry]:
+    """The experiments of a series, the oldest first, each with what changed before it.
+
+    Raises:
+        UsageError: There is no such series.
+    """
+    ids = series_experiments(connection, series)
+    rows = {
+        row[0]: row
+        for row in connection.execute(
+            "SELECT e.id, e.name, e.version, e.model, e.run_id, epoch_us(e.created_at), "
+            "e.note, e.fingerprint, e.tags, r.configuration, r.provenance "
+            "FROM experiments e LEFT JOIN runs r ON r.id = e.run_id "
+            "WHERE e.id IN (SELECT unnest(?::VARCHAR[]))",
+            [ids],
+        ).fetchall()
+    }
+    counts, values = _earned(connection, ids, metric)
+    entries: list[LogEntry] = []
+    before: tuple[Any, ...] | None = None
+    for name in ids:
+        row = rows[name]
+        entries.append(_entry(row, before, counts.get(name, 0), values.get(name, [])))
+        before = row
+    return entries
+
+
+def experiment_log(
+    connection: DuckDBPyConnection, experiment_id: str, *, metric: str = "achievements"
+) -> LogEntry:
+    """One experiment as the log of its series has it.
+
+    Raises:
+        UsageError: There is no such experiment, or it has no series.
+    """
+    rows = connection.execute(
+        "SELECT series FROM experiments WHERE id = ? AND series IS NOT NULL", [experiment_id]
+    ).fetchall()
+    if not rows:
+        raise UsageError(
+            f"experiment {printable(experiment_id)!r} has no series; "
+            "see 'assay experiments list'"
+        )
+    entries = series_log(connection, rows[0][0], metric=metric)
+    return next(entry for entry in entries if entry.id == experiment_id)
+
+
+def changes_between(
+    before: Mapping[str, Any], after: Mapping[str, Any], path: str = ""
+) -> list[Change]:
+    """What differs between two configurations, key by key, in the order of the keys.
+
+    Keys that say where, beside whom and how fast something is played are passed over.
+    """
+    found: list[Change] = []
+    for key in dict.fromkeys((*before, *after)):
+        if not path and key in _ELSEWHERE:
+            continue
+        old, new = before.get(key), after.get(key)
+        label = f"{path}{key}"
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            found += changes_between(old, new, f"{label}.")
+        elif old != new:
+            found.append(Change(printable(label), _short(old), _short(new)))
+    return found
+
+
+def _earned(
+    connection: DuckDBPyConnection, ids: Sequence[str], metric: str
+) -> tuple[dict[str, int], dict[str, list[float]]]:
+    """For each experiment its number of trials, and the values of a metric."""
+    rows = connection.execute(
+        "SELECT experiment_id, count(*) FROM session_traces "
+        "WHERE experiment_id IN (SELECT unnest(?::VARCHAR[])) GROUP BY experiment_id",
+        [list(ids)],
+    ).fetchall()
+    values = connection.execute(
+        "SELECT o.experiment_id, list(o.value ORDER BY o.seed, o.replicate, o.trial_id), "
+        "count(*) FILTER (s.session_id IS NULL) "
+        "FROM outcomes o LEFT JOIN session_traces s ON s.session_id = o.trial_id "
+        "WHERE o.experiment_id IN (SELECT unnest(?::VARCHAR[])) AND o.metric = ? "
+        "AND o.trial_id <> o.experiment_id AND isfinite(o.value) "
+        "AND coalesce(s.state, 'result') = 'result' GROUP BY o.experiment_id",
+        [list(ids), metric],
+    ).fetchall()
+    counts = dict(rows)
+    for name, _, without_session in values:
+        counts[name] = counts.get(name, 0) + without_session
+    return counts, {name: found for name, found, _ in values}
+
+
+def _entry(
+    row: tuple[Any, ...], before: tuple[Any, ...] | None, trials: int, values: Sequence[float]
+) -> LogEntry:
+    key, name, version, model, run_id, at, note, fingerprint, *_ = row
+    origin = _object(row[10])
+    commit = origin.get("commit")
+    return LogEntry(
+        id=key,
+        name=name or key,
+        version=version or "",
+        model=model or "",
+        run_id=run_id or "",
+        created_at=_moment(at),
+        commit=commit if isinstance(commit, str) else None,
+        dirty=origin.get("dirty") is True,
+        note=note,
+        previous=None if before is None else before[1],
+        same=before is not None and before[7] == fingerprint,
+        changes=() if before is None else _changes(before, row),
+        trials=trials,
+        values=tuple(values),
+    )
+
+
+def _changes(before: tuple[Any, ...], after: tuple[Any, ...]) -> tuple[Change, ...]:
+    found: list[Change] = []
+    if before[3] != after[3]:
+        found.append(Change("model", _short(before[3]), _short(after[3])))
+    found += changes_between(_object(before[9]), _object(after[9]))
+    return (*found, *changes_between(_tags(before), _tags(after)))
+
+
+def _tags(row: tuple[Any, ...]) -> dict[str, Any]:
+    others = ("baseline", METRICS_TAG)
+    return {key: value for key, value in _object(row[8]).items() if key not in others}
+
+
+def _short(value: Any) -> str:
+    """A value in a few words."""
+    text = value if isinstance(value, str) else canonical_json(value).decode()
+    if value is None:
+        return "none"
+    if len(text) <= _LONGEST_VALUE:
+        return printable(text) or "''"
+    start = printable(text[: _LONGEST_VALUE // 2])
+    return f"{start}… ({len(text):,} letters, {content_hash(canonical_json(text))[:6]})"
+
+
+def _moment(microseconds: int) -> datetime:
+    return datetime.fromtimestamp(microseconds / 1_000_000, UTC)
+
+
+def _object(text: str | None) -> dict[str, Any]:
+    value = json.loads(text) if text else {}
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,282 @@
+"""Training runs and their curves in a store.
+
+Each function takes an open connection. A run is there as a whole or not at all, and writing
+it again adds nothing. Points travel in columns, never row by row.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from difflib import get_close_matches
+from enum import StrEnum
+from itertools import pairwise
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from assay._util.canonical import canonical_json
+from assay._util.names import unknown_name
+from assay._util.text import printable
+from assay.errors import UsageError
+from assay.experiments.training import Curve, TrainingRun, TrainingStatus
+from assay.traces.ingest import transaction
+from assay.traces.schema import arrow_schema
+
+__all__ = [
+    "ListedTrainingRun",
+    "Written",
+    "list_training_runs",
+    "load_training_runs",
+    "resolve_training_run",
+    "runs_with_metric",
+    "write_training_runs",
+]
+
+_SHOWN = 12
+"""How many candidates a message names at most."""
+_FACTS = (
+    *("id", "series", "subject", "task", "seed", "status", "configuration", "provenance"),
+    *("created_at", "finished_at", "source"),
+)
+
+
+class Written(StrEnum):
+    """What became of a run that was to be written."""
+
+    ADDED = "added"
+    """It is there, and was not before."""
+    PRESENT = "present"
+    """It was there with the same content."""
+    REPLACED = "replaced"
+    """It took the place of another with the same id."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedTrainingRun:
+    """One training run, in brief."""
+
+    id: str
+    series: str | None
+    subject: str | None
+    task: str | None
+    seed: int | None
+    status: TrainingStatus
+    points: int
+    last_step: int | None
+    metrics: tuple[str, ...]
+
+
+def write_training_runs(
+    connection: duckdb.DuckDBPyConnection,
+    runs: Sequence[TrainingRun],
+    *,
+    swap: bool = False,
+) -> dict[str, Written]:
+    """Store runs by their ids, all of them or none.
+
+    Args:
+        connection: One that may write.
+        runs: The runs, each id once.
+        swap: Whether a run takes the place of another that has its id and tells
+            something else.
+
+    Raises:
+        UsageError: An id is there with another content, or comes twice.
+    """
+    done: dict[str, Written] = {}
+    with transaction(connection):
+        for run in runs:
+            if run.id in done:
+                raise UsageError(f"training run {run.id!r} comes twice; give each its own id")
+            done[run.id] = _write(connection, run, swap=swap)
+    return done
+
+
+def _write(connection: duckdb.DuckDBPyConnection, run: TrainingRun, *, swap: bool) -> Written:
+    stored = load_training_runs(connection, [run.id])
+    if stored and stored[0].same_content(run):
+        return Written.PRESENT
+    if stored and not swap:
+        raise UsageError(
+            f"training run {run.id!r} is in the store with another content "
+            f"({_told(stored[0], run)}); --replace puts this one in its place, --prefix gives "
+            "it another id"
+        )
+    for table, key in (("training_runs", "id"), ("metric_points", "run_id")):
+        connection.execute(f"DELETE FROM {table} WHERE {key} = ?", [run.id])
+    began = run.created_at or datetime.now(UTC).replace(tzinfo=None)
+    facts = [_plain(getattr(replace(run, created_at=began), name)) for name in _FACTS]
+    marks = ", ".join("?" * len(_FACTS))
+    connection.execute(
+        f"INSERT INTO training_runs ({', '.join(_FACTS)}) VALUES ({marks})", facts
+    )
+    points = _points(run)
+    connection.register("points_to_add", points)
+    try:
+        connection.execute("INSERT INTO metric_points SELECT * FROM points_to_add")
+    finally:
+        connection.unregister("points_to_add")
+    return Written.REPLACED if stored else Written.ADDED
+
+
+def _told(stored: TrainingRun, run: TrainingRun) -> str:
+    """In what two runs of an id differ, for a message."""
+    names = stored.differences(run)
+    if "provenance" in names and len(names) > 1:
+        # A hash differs where anything does.
+        names.remove("provenance")
+    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+    said = [
+        f"{name}: {getattr(stored, name) or 'none'} there, {getattr(run, name) or 'none'} here"
+        if name in ("series", "subject", "task", "seed", "status")
+        else name
+        for name in names[:4]
+    ]
+    return printable(", ".join(said)) + more
+
+
+def load_training_runs(
+    connection: duckdb.DuckDBPyConnection,
+    run_ids: Sequence[str] | None = None,
+    *,
+    metrics: Sequence[str] | None = None,
+) -> list[TrainingRun]:
+    """Runs with their curves, in the order of `run_ids`, else of their start.
+
+    Ids that are not there are left out. `metrics` says which curves to load; all by default.
+    """
+    where, values = "", []
+    if run_ids is not None:
+        where, values = "WHERE list_contains(?::VARCHAR[], id)", [list(run_ids)]
+    rows = connection.execute(
+        f"SELECT {', '.join(_FACTS)} FROM training_runs {where} ORDER BY created_at, id", values
+    ).fetchall()
+    found = {row[0]: dict(zip(_FACTS, row, strict=True)) for row in rows}
+    order = found if run_ids is None else [one for one in run_ids if one in found]
+    curves = _curves(connection, list(found), metrics)
+    return [_run(found[run_id], curves.get(run_id, {})) for run_id in order]
+
+
+def list_training_runs(connection: duckdb.DuckDBPyConnection) -> list[ListedTrainingRun]:
+    """All training runs of a store in brief, in the order of their start."""
+    rows = connection.execute(
+        "SELECT r.id, r.series, r.subject, r.task, r.seed, r.status, count(p.step), "
+        "max(p.step), list_sort(list(DISTINCT p.metric) FILTER (p.metric IS NOT NULL)) "
+        "FROM training_runs r LEFT JOIN metric_points p ON p.run_id = r.id "
+        "GROUP BY ALL ORDER BY any_value(r.created_at), r.id"
+    ).fetchall()
+    return [
+        ListedTrainingRun(
+            id=row[0],
+            series=row[1],
+            subject=row[2],
+            task=row[3],
+            seed=row[4],
+            status=TrainingStatus(row[5]),
+            points=row[6],
+            last_step=row[7],
+            metrics=tuple(row[8] or ()),
+        )
+        for row in rows
+    ]
+
+
+def runs_with_metric(connection: duckdb.DuckDBPyConnection, metric: str) -> tuple[str, ...]:
+    """The ids of the training runs that have a value of a metric, sorted."""
+    rows = connection.execute(
+        "SELECT DISTINCT run_id FROM metric_points WHERE metric = ? ORDER BY run_id", [metric]
+    ).fetchall()
+    return tuple(row[0] for row in rows)
+
+
+def resolve_training_run(connection: duckdb.DuckDBPyConnection, name: str) -> str:
+    """The id of a training run, from the id or an unambiguous start of it.
+
+    Raises:
+        UsageError: No run is meant, or several are.
+    """
+    rows = connection.execute("SELECT id FROM training_runs ORDER BY id").fetchall()
+    ids = [str(row[0]) for row in rows]
+    if name in ids:
+        return name
+    near = [one for one in ids if name and one.startswith(name) and not _splits(one, name)]
+    if len(near) == 1:
+        return near[0]
+    if near:
+        shown = ", ".join(near[:5]) + (", …" if len(near) > 5 else "")
+        raise UsageError(f"training run {name!r} is ambiguous: {shown}; give more of it")
+    if not ids:
+        raise UsageError(
+            f"unknown training run {name!r}; the store has none, see 'assay curves import'"
+        )
+    # What was perhaps meant is among those that are named, however many runs there are.
+    first = dict.fromkeys([*get_close_matches(name.lower(), ids, n=3), *ids])
+    raise UsageError(unknown_name("training run", name, list(first)[:_SHOWN]))
+
+
+def _splits(run_id: str, start: str) -> bool:
+    """Whether a start ends within a number: run1 is no start of run15, 3f2 is of 3f29ab."""
+    within = re.match(r"\d+(?![0-9A-Za-z])", run_id[len(start) :])
+    return start[-1].isdigit() and within is not None
+
+
+def _plain(value: Any) -> Any:
+    return canonical_json(value).decode() if isinstance(value, Mapping) else value
+
+
+def _points(run: TrainingRun) -> pa.Table:
+    """The points of all curves of a run, in columns."""
+    metrics = [pa.repeat(pa.scalar(metric), len(curve)) for metric, curve in run.curves.items()]
+    steps = [pa.array(curve.steps_P) for curve in run.curves.values()]
+    values = [pa.array(curve.values_P) for curve in run.curves.values()]
+    count = sum(map(len, run.curves.values()))
+    columns = {
+        "run_id": pa.repeat(pa.scalar(run.id), count),
+        "step": pa.chunked_array(steps, pa.int64()),
+        "metric": pa.chunked_array(metrics, pa.string()),
+        "value": pa.chunked_array(values, pa.float64()),
+    }
+    return pa.table(columns, schema=arrow_schema("metric_points"))
+
+
+def _curves(
+    connection: duckdb.DuckDBPyConnection,
+    run_ids: Sequence[str],
+    metrics: Sequence[str] | None,
+) -> dict[str, dict[str, Curve]]:
+    where, values = "list_contains(?::VARCHAR[], run_id)", [list(run_ids)]
+    if metrics is not None:
+        where += " AND list_contains(?::VARCHAR[], metric)"
+        values.append(list(metrics))
+    columns = connection.execute(
+        "SELECT run_id, metric, step, value FROM metric_points "
+        f"WHERE {where} AND isfinite(value) ORDER BY run_id, metric, step",
+        values,
+    ).fetchnumpy()
+    steps, numbers = columns["step"], columns["value"]
+    found: dict[str, dict[str, Curve]] = {}
+    for run_id, metric, start, end in _stretches(columns["run_id"], columns["metric"]):
+        found.setdefault(run_id, {})[metric] = Curve(
+            np.asarray(steps[start:end], np.int64), np.asarray(numbers[start:end], np.float64)
+        )
+    return found
+
+
+def _stretches(runs: Any, metrics: Any) -> Iterable[tuple[str, str, int, int]]:
+    """Where each curve lies in columns that are sorted by run and metric."""
+    if not len(runs):
+        return
+    changes = (runs[1:] != runs[:-1]) | (metrics[1:] != metrics[:-1])
+    starts = [0, *(int(at) + 1 for at in np.flatnonzero(changes)), len(runs)]
+    for start, end in pairwise(starts):
+        yield str(runs[start]), str(metrics[start]), start, end
+
+
+def _run(facts: dict[str, Any], curves: Mapping[str, Curve]) -> TrainingRun:
+    for name in ("configuration", "provenance"):
+        facts[name] = json.loads(facts[name]) if facts[name] else {}
+    return TrainingRun(**{**facts, "status": TrainingStatus(facts["status"]), "curves": curves})

@@ -1,0 +1,317 @@
+"""Experiments of a store as subjects of a comparison, with the outcomes of all their trials.
+
+A trial is a session, or something else that has outcomes in an experiment. Rows come in
+columns and a table is read once, however many trials there are. Takes an open connection and
+leaves it as it was.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from math import isfinite, isnan
+from typing import Any
+
+import numpy as np
+from duckdb import DuckDBPyConnection
+from numpy.typing import NDArray
+
+from assay._util.names import unknown_name
+from assay._util.text import printable
+from assay.errors import UsageError
+from assay.experiments.looks import load_looks
+from assay.experiments.metric_outcomes import lower_is_better
+from assay.experiments.subjects import SUBJECT_METRICS, Look, Subject, TrialOutcome
+from assay.traces.queries import resolve_experiment, resolve_run
+from assay.types import TrialState
+
+__all__ = ["load_subjects", "resolve_subjects", "series_experiments"]
+
+_SHOWN = 12
+_CHOSEN = "IN (SELECT unnest(?::VARCHAR[]))"
+
+
+def load_subjects(
+    connection: DuckDBPyConnection, experiment_ids: Sequence[str]
+) -> list[Subject]:
+    """Read experiments with all their trials, in the order of the ids; each id counts once.
+
+    Trials with the same task and seed have the same `pair`, replicates too; one without a
+    seed has none. Failures and infrastructure errors are there, without values. A value that
+    is no finite number is left out. `facts` has the configuration of the run, and under
+    `SUBJECT_METRICS` the outcomes that belong to the experiment and not to a trial. The
+    commit ends in `+` if the checkout had other changes.
+
+    Raises:
+        UsageError: There is no such experiment.
+    """
+    ids = list(dict.fromkeys(experiment_ids))
+    rows = {
+        row[0]: row for row in connection.execute(f"{_EXPERIMENTS} {_CHOSEN}", [ids]).fetchall()
+    }
+    for name in ids:
+        if name not in rows:
+            raise UsageError(
+                f"there is no experiment {printable(name)!r} in this database; "
+                "see 'assay experiments list'"
+            )
+    trials = _trials(connection, ids)
+    looks = load_looks(connection, ids)
+    totals = _totals(connection, ids)
+    return [
+        _subject(rows[name], trials.get(name, ()), looks.get(name, ()), totals.get(name, {}))
+        for name in ids
+    ]
+
+
+def resolve_subjects(connection: DuckDBPyConnection, names: Sequence[str]) -> list[str]:
+    """The ids of experiments that names stand for, each once, in their order.
+
+    A name is an experiment or a run: an id, the name of an experiment, or the start of one.
+    A run stands for all its experiments, and `latest` for those of the run started last.
+
+    Raises:
+        UsageError: A name means nothing, or several things.
+    """
+    found: dict[str, None] = {}
+    for name in names:
+        found.update(dict.fromkeys(_meant(connection, name)))
+    return list(found)
+
+
+def series_experiments(connection: DuckDBPyConnection, series: str) -> list[str]:
+    """The ids of the experiments of a series, the oldest first.
+
+    The start of a name is enough if no other series has it.
+
+    Raises:
+        UsageError: There is no such series, or several.
+    """
+    rows = connection.execute(
+        "SELECT series FROM experiments WHERE series IS NOT NULL GROUP BY series "
+        "ORDER BY max(created_at) DESC, series"
+    ).fetchall()
+    names = [row[0] for row in rows]
+    near = [name for name in names if name == series]
+    near = near or [name for name in names if series and name.startswith(series)]
+    if len(near) > 1:
+        shown = ", ".join(map(printable, near[:_SHOWN]))
+        raise UsageError(f"series {series!r} is ambiguous: {shown}; give more of it")
+    if not near:
+        raise UsageError(_unknown("series", series, names))
+    rows = connection.execute(
+        "SELECT id FROM experiments WHERE series = ? ORDER BY created_at, run_id, position, id",
+        near,
+    ).fetchall()
+    return [row[0] for row in rows]
+
+
+def _meant(connection: DuckDBPyConnection, name: str) -> list[str]:
+    """The experiments that one name stands for."""
+    if name == "latest":
+        return _of_run(connection, resolve_run(connection, name))
+    problems: list[str] = []
+    experiment = run = None
+    try:
+        experiment = resolve_experiment(connection, name)
+    except UsageError as error:
+        problems.append(str(error))
+    try:
+        run = resolve_run(connection, name)
+    except UsageError as error:
+        problems.append(str(error))
+    if experiment is not None and run is not None and run != name:
+        # A whole name or id means that experiment, also where it is the start of a run's id.
+        labels = connection.execute(
+            "SELECT name FROM experiments WHERE id = ?", [experiment]
+        ).fetchall()
+        if name not in (experiment, labels[0][0]):
+            raise UsageError(
+                f"{name!r} could be experiment {experiment} or run {run}; give more of it"
+            )
+        return [experiment]
+    if run is not None:
+        return _of_run(connection, run)
+    if experiment is not None:
+        return [experiment]
+    for problem in problems:
+        if "ambiguous" in problem:
+            raise UsageError(printable(problem))
+    rows = connection.execute(
+        "SELECT coalesce(name, id) FROM experiments ORDER BY created_at DESC, position, id"
+    ).fetchall()
+    raise UsageError(_unknown("experiment or run", name, [row[0] for row in rows]))
+
+
+def _of_run(connection: DuckDBPyConnection, run_id: str) -> list[str]:
+    rows = connection.execute(
+        "SELECT id FROM experiments WHERE run_id = ? ORDER BY position, id", [run_id]
+    ).fetchall()
+    if not rows:
+        raise UsageError(f"run {printable(run_id)!r} has no experiments; give another")
+    return [row[0] for row in rows]
+
+
+def _unknown(kind: str, name: str, names: Sequence[str]) -> str:
+    if not names:
+        return f"unknown {kind} {name!r}; the store is empty, start with 'assay run'"
+    shown = [printable(each) for each in names[:_SHOWN]]
+    more = f", … ({len(names)} in all)" if len(names) > _SHOWN else ""
+    return f"{unknown_name(kind, name, shown)}{more}; see 'assay experiments list'"
+
+
+_EXPERIMENTS = """
+    SELECT e.id, e.name, e.model, e.series, e.version, e.run_id, epoch_us(e.created_at),
+           e.note, e.tags, r.configuration, r.provenance
+    FROM experiments e LEFT JOIN runs r ON r.id = e.run_id WHERE e.id
+"""
+
+_TRIALS = """
+    SELECT trial_id, experiment_id, task, seed, replicate, state, row_number() OVER (
+        ORDER BY experiment_id, episode NULLS LAST, task, seed, replicate, trial_id
+    ) - 1 AS place
+    FROM (
+        SELECT session_id AS trial_id, experiment_id, task, seed,
+               coalesce(replicate, 0) AS replicate, state, episode
+        FROM session_traces WHERE experiment_id IN (SELECT unnest($ids::VARCHAR[]))
+        UNION ALL
+        SELECT trial_id, any_value(experiment_id), any_value(task), any_value(seed),
+               coalesce(any_value(replicate), 0), 'result', NULL
+        FROM outcomes o
+        WHERE experiment_id IN (SELECT unnest($ids::VARCHAR[])) AND trial_id <> experiment_id
+              AND NOT EXISTS (FROM session_traces s WHERE s.session_id = o.trial_id)
+        GROUP BY trial_id
+    )
+"""
+
+_VALUES = f"""
+    SELECT t.place, list_position($metrics::VARCHAR[], o.metric) - 1 AS metric, o.value
+    FROM outcomes o JOIN ({_TRIALS}) t USING (trial_id)
+    WHERE t.state = 'result' AND isfinite(o.value)
+"""
+
+
+def _trials(
+    connection: DuckDBPyConnection, ids: list[str]
+) -> dict[str, tuple[TrialOutcome, ...]]:
+    """All trials, by experiment."""
+    rows = connection.execute(f"{_TRIALS} ORDER BY place", {"ids": ids}).fetchall()
+    values = _values(connection, ids, len(rows))
+    found: dict[str, list[TrialOutcome]] = {}
+    # A world is played by all subjects, so its text is kept once.
+    pairs: dict[str, str] = {}
+    for (trial_id, experiment_id, task, seed, replicate, state, _), earned in zip(
+        rows, values, strict=True
+    ):
+        pair = None if seed is None else f"{task} {seed}"
+        found.setdefault(experiment_id, []).append(
+            TrialOutcome(
+                trial_id=trial_id,
+                pair=pair if pair is None else pairs.setdefault(pair, pair),
+                task=task,
+                seed=seed,
+                replicate=replicate,
+                state=TrialState(state),
+                values=earned,
+            )
+        )
+    return {name: tuple(trials) for name, trials in found.items()}
+
+
+def _values(
+    connection: DuckDBPyConnection, ids: list[str], count: int
+) -> list[Mapping[str, float]]:
+    """For each trial, in their order, the numbers by metric."""
+    metrics = [
+        row[0]
+        for row in connection.execute(
+            f"SELECT DISTINCT o.metric FROM outcomes o JOIN ({_TRIALS}) t USING (trial_id) "
+            "ORDER BY o.metric",
+            {"ids": ids},
+        ).fetchall()
+    ]
+    columns = connection.execute(_VALUES, {"ids": ids, "metrics": metrics}).fetchnumpy()
+    table_T_M: NDArray[np.float64] = np.full((count, len(metrics)), np.nan)
+    table_T_M[columns["place"], columns["metric"]] = columns["value"]
+    places = {name: place for place, name in enumerate(metrics)}
+    return [_Earned(places, row_M) for row_M in table_T_M]
+
+
+class _Earned(Mapping[str, float]):
+    """One row of a table of numbers, in which NaN stands for none.
+
+    Dictionaries would take several times the memory of the table.
+    """
+
+    __slots__ = ("_places", "_row_M")
+
+    def __init__(self, places: Mapping[str, int], row_M: NDArray[np.float64]) -> None:
+        self._places = places
+        self._row_M = row_M
+
+    def __getitem__(self, name: str) -> float:
+        value = self._row_M.item(self._places[name])
+        if value != value:
+            raise KeyError(name)
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, place in self._places.items() if not isnan(self._row_M[place]))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+
+def _totals(connection: DuckDBPyConnection, ids: list[str]) -> dict[str, dict[str, float]]:
+    """What experiments earned as a whole."""
+    found: dict[str, dict[str, float]] = {}
+    for experiment_id, metric, value in connection.execute(
+        f"SELECT trial_id, metric, value FROM outcomes WHERE trial_id {_CHOSEN} "
+        "AND trial_id = experiment_id ORDER BY trial_id, metric",
+        [ids],
+    ).fetchall():
+        if value is not None and isfinite(value):
+            found.setdefault(experiment_id, {})[metric] = value
+    return found
+
+
+def _subject(
+    row: tuple[Any, ...],
+    trials: Sequence[TrialOutcome],
+    looks: Sequence[Look],
+    totals: Mapping[str, float],
+) -> Subject:
+    key, name, model, series, version, run_id, at, note, tags, configuration, origin = row
+    facts, noted = _object(configuration), _object(tags)
+    if totals:
+        facts[SUBJECT_METRICS] = dict(totals)
+    return Subject(
+        id=key,
+        name=name or key,
+        model=model,
+        series=series,
+        version=version,
+        run_id=run_id,
+        created_at=None if at is None else datetime.fromtimestamp(at / 1_000_000, UTC),
+        commit=_commit(_object(origin)),
+        note=note,
+        baseline=noted.get("baseline") is True,
+        facts=facts,
+        lower_is_better=lower_is_better(noted),
+        trials=tuple(trials),
+        looks=tuple(looks),
+    )
+
+
+def _commit(origin: Mapping[str, Any]) -> str | None:
+    commit = origin.get("commit")
+    if not isinstance(commit, str) or not commit:
+        return None
+    return f"{commit}+" if origin.get("dirty") is True else commit
+
+
+def _object(text: str | None) -> dict[str, Any]:
+    value = json.loads(text) if text else {}
+    return value if isinstance(value, dict) else {}

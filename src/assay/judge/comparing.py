@@ -1,0 +1,234 @@
+"""Subjects compared: from the outcomes of trials to everything a report says.
+
+The first metric decides, the rest is shown beside it. Reads no file and prints nothing.
+"""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+
+from assay._util.names import unknown_name
+from assay.errors import UsageError
+from assay.experiments.subjects import Subject
+from assay.judge.contrasts import contrast
+from assay.judge.describing import UNLOCKED, describe, lower_ones, metrics_of
+from assay.judge.facts import Comparison, Contrast, Setup, SubjectFacts
+from assay.judge.instances import instances
+from assay.judge.notes import empty_reason, notes
+from assay.judge.scores import scores
+from assay.judge.settling import settled
+from assay.judge.standings import standings
+from assay.judge.verdicts import decided
+from assay.stats.many import Correction
+from assay.stats.means import Method
+from assay.types import TrialState
+
+__all__ = ["check_choices", "common_metrics", "compare"]
+
+_FIRST = (
+    *("achievements", "reward", "success", "invalid_rate", "steps", "turns"),
+    *("tokens", "cost_usd", "duration_s"),
+)
+"""The order of metrics nobody chose; the rest follows as it comes."""
+
+
+def compare(
+    subjects: Sequence[Subject],
+    *,
+    metrics: Sequence[str] | None = None,
+    baseline: str | None = None,
+    level: float = 0.95,
+    min_effect: float | None = None,
+    success_achievements: float = 3,
+    seed: int = 0,
+    method: Method | str = Method.AUTO,
+    correction: Correction | str = Correction.HOLM,
+    lower_is_better: Collection[str] = (),
+) -> Comparison:
+    """Compare subjects with one of them, and with each other where there are three or more.
+
+    Trials with the same `pair` are compared with each other; where two subjects have fewer
+    than two of those in common, they are compared as independent samples.
+
+    Args:
+        subjects: Two or more. Those played only to compare with are shown and not judged, as
+            long as two others are there.
+        metrics: What to compare; the first decides. Without it all that everybody has.
+        baseline: The id or name of the one to compare with; the first if not given.
+        level: Of the intervals; 1 - level is the chance of a false finding.
+        min_effect: The smallest difference of the first metric that matters, in its unit.
+        success_achievements: An episode with as many achievements is a success.
+        seed: Of the generator; the same seed gives the same report.
+        method: How intervals of differences are made.
+        correction: How p values of several candidates are adjusted.
+        lower_is_better: Metrics of which less is better.
+
+    Raises:
+        UsageError: There are not two subjects with results, or something chosen is not there.
+    """
+    check_choices(level, min_effect, success_achievements, seed)
+    usable, left_out = _usable(subjects)
+    chosen, lacking = common_metrics(usable, metrics)
+    first = _baseline(usable, baseline)
+    setup = Setup(
+        metrics=chosen,
+        baseline=first.id,
+        level=level,
+        min_effect=min_effect,
+        success_achievements=success_achievements,
+        seed=seed,
+        method=_method(method),
+        correction=_correction(correction),
+        lower_is_better=lower_ones(usable) | frozenset(lower_is_better),
+    )
+    facts = tuple(
+        describe(one, _described(chosen), level, judged=_judged(one, first, usable))
+        for one in usable
+    )
+    contrasts = _contrasts(first, facts, setup)
+    return Comparison(
+        setup=setup,
+        subjects=facts,
+        contrasts=contrasts,
+        standings=standings([one for one in facts if one.judged], setup),
+        instances=instances(usable, success_achievements, level),
+        scores=scores(usable, level, seed),
+        notes=notes(facts, contrasts, setup, left_out, lacking),
+        left_out=left_out,
+    )
+
+
+def _contrasts(
+    baseline: Subject, facts: Sequence[SubjectFacts], setup: Setup
+) -> tuple[Contrast, ...]:
+    candidates = [one for one in facts if one.judged and one.id != baseline.id]
+    found: list[Contrast] = []
+    for metric in setup.metrics:
+        family = decided(
+            [contrast(baseline, one.subject, metric, setup) for one in candidates], setup
+        )
+        if metric == setup.primary:
+            by_id = {one.id: one for one in facts}
+            family = tuple(settled(one, by_id, setup, len(candidates)) for one in family)
+        found += family
+    return tuple(found)
+
+
+def _described(metrics: Sequence[str]) -> list[str]:
+    """What is compared, and what it costs."""
+    return list(dict.fromkeys([*metrics, "achievements", "cost_usd", "duration_s", "tokens"]))
+
+
+def _judged(subject: Subject, baseline: Subject, subjects: Sequence[Subject]) -> bool:
+    players = [one for one in subjects if not one.baseline or one.id == baseline.id]
+    return not subject.baseline or subject.id == baseline.id or len(players) < 2
+
+
+def _usable(subjects: Sequence[Subject]) -> tuple[list[Subject], dict[str, str]]:
+    """The subjects that have results, and why the others are left out, by name."""
+    for what, texts in (("id", [s.id for s in subjects]), ("name", [s.name for s in subjects])):
+        for text in texts:
+            if texts.count(text) > 1:
+                raise UsageError(
+                    f"two subjects have the {what} {text!r}; give each its own, or name it once"
+                )
+    left_out = {one.name: empty_reason(one) for one in subjects if not _has_results(one)}
+    usable = [one for one in subjects if one.name not in left_out]
+    if len(usable) < 2:
+        raise UsageError(_too_few(usable, left_out))
+    return usable, left_out
+
+
+def _has_results(subject: Subject) -> bool:
+    return any(
+        trial.state is TrialState.RESULT and any(map(math.isfinite, trial.values.values()))
+        for trial in subject.trials
+    )
+
+
+def _too_few(usable: Sequence[Subject], left_out: Mapping[str, str]) -> str:
+    if left_out:
+        return f"there are no two to compare: {'; '.join(left_out.values())}"
+    if usable:
+        return (
+            f"{usable[0].name!r} alone cannot be compared; name another one to compare it with"
+        )
+    return "there is nothing to compare; name two experiments or more"
+
+
+def _baseline(subjects: Sequence[Subject], wanted: str | None) -> Subject:
+    if wanted is None:
+        return subjects[0]
+    for one in subjects:
+        if wanted in (one.id, one.name):
+            return one
+    raise UsageError(unknown_name("baseline", wanted, [one.name for one in subjects]))
+
+
+def common_metrics(
+    subjects: Sequence[Subject], wanted: Sequence[str] | None
+) -> tuple[tuple[str, ...], dict[str, list[str]]]:
+    """The metrics to compare, and for each that is passed over the names of who lacks it.
+
+    Raises:
+        UsageError: Somebody lacks one that is wanted, or they have none in common.
+    """
+    having = {one.name: metrics_of(one) for one in subjects}
+    everything = list(dict.fromkeys(name for names in having.values() for name in names))
+    if wanted is not None:
+        return _wanted(wanted, having), {}
+    plain = [name for name in everything if not name.startswith(UNLOCKED)]
+    plain.sort(key=lambda name: _FIRST.index(name) if name in _FIRST else len(_FIRST))
+    lacking = {
+        metric: [name for name, own in having.items() if metric not in own] for metric in plain
+    }
+    shared = tuple(metric for metric in plain if not lacking[metric])
+    if not shared:
+        each = "; ".join(f"{name!r} has {', '.join(own)}" for name, own in having.items())
+        raise UsageError(f"there is no metric that all of them have: {each}")
+    return shared, {metric: names for metric, names in lacking.items() if names}
+
+
+def _wanted(wanted: Sequence[str], having: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    if not wanted:
+        raise UsageError("no metric was named; name one or more, such as achievements")
+    for metric in wanted:
+        for name, own in having.items():
+            if metric not in own:
+                shown = [one for one in own if not one.startswith(UNLOCKED)] or own
+                raise UsageError(f"{name!r}: {unknown_name('metric', metric, shown)}")
+    return tuple(dict.fromkeys(wanted))
+
+
+def _method(value: Method | str) -> Method:
+    try:
+        return Method(value)
+    except ValueError:
+        raise UsageError(unknown_name("method", str(value), Method)) from None
+
+
+def _correction(value: Correction | str) -> Correction:
+    try:
+        return Correction(value)
+    except ValueError:
+        raise UsageError(unknown_name("correction", str(value), Correction)) from None
+
+
+def check_choices(
+    level: float, min_effect: float | None = None, enough: float = 3, seed: int = 0
+) -> None:
+    """Refuse what cannot be meant.
+
+    Raises:
+        UsageError: A value is not allowed.
+    """
+    if not 0.5 <= level < 1:
+        raise UsageError(f"level {level!r} is not from 0.5 to below 1; 0.95 is usual")
+    if min_effect is not None and not 0 < min_effect < math.inf:
+        raise UsageError(
+            f"min_effect {min_effect!r} is no size of a difference; give a number above 0, in"
+            " the unit of the first metric"
+        )
+    if not math.isfinite(enough):
+        raise UsageError(f"success_achievements {enough!r} is not allowed; give a number")
+    if seed < 0:
+        raise UsageError(f"seed {seed} is not allowed; give 0 or more")

@@ -1,0 +1,346 @@
+"""What a comparison found, as frozen values: no words, no markup, no files.
+
+Every number comes from a function of `assay.stats`, which cites its source. A number that the
+data cannot give is None or NaN, never a guess. Names and notes in it are untrusted text.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from assay.experiments.subjects import SUBJECT_METRICS, Look, Subject
+from assay.metrics.tally import LOWER_IS_BETTER
+from assay.stats.intervals import Interval
+from assay.stats.many import Correction
+from assay.stats.means import Method
+from assay.stats.pairing import Pairing
+from assay.stats.significance import TestResult
+
+__all__ = [
+    "NEITHER_IS_BETTER",
+    "Comparison",
+    "Contrast",
+    "Curve",
+    "Description",
+    "Effects",
+    "InstanceRow",
+    "LeftOut",
+    "PairRow",
+    "ScoreRow",
+    "Settle",
+    "Setup",
+    "Standing",
+    "Standings",
+    "SubjectFacts",
+    "Tests",
+    "Timed",
+    "Verdict",
+]
+
+NEITHER_IS_BETTER = frozenset({"steps", "turns"})
+"""Metrics that are only described: a verdict calls them higher or lower."""
+
+
+class Verdict(StrEnum):
+    """What a candidate is, compared with the baseline in one metric."""
+
+    BETTER = "better"
+    """It differs, in the direction that is good."""
+    WORSE = "worse"
+    """It differs, in the direction that is bad."""
+    NO_DIFFERENCE = "no_difference"
+    """It differs by less than the smallest difference that matters, if at all."""
+    UNDECIDED = "undecided"
+    """The data cannot tell."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """How subjects were compared."""
+
+    metrics: tuple[str, ...]
+    """The first is the one that decides."""
+    baseline: str
+    """The id of the subject that the others are compared with."""
+    level: float
+    min_effect: float | None
+    """The smallest difference of the first metric that matters, in its unit."""
+    success_achievements: float
+    """An episode with as many achievements is a success."""
+    seed: int
+    """Of the generator that resampling draws from."""
+    method: Method
+    correction: Correction
+    lower_is_better: frozenset[str] = LOWER_IS_BETTER
+
+    @property
+    def primary(self) -> str:
+        """The metric that decides."""
+        return self.metrics[0]
+
+    @property
+    def alpha(self) -> float:
+        """The chance of a false finding that is accepted."""
+        return 1 - self.level
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Description:
+    """The values of one metric over the trials of one subject that have it."""
+
+    n: int
+    mean: Interval
+    median: float
+    sd: float
+    """NaN for one value."""
+    least: float
+    most: float
+
+
+class Curve(NamedTuple):
+    """One learning curve of a subject."""
+
+    metric: str
+    steps: tuple[float, ...]
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubjectFacts:
+    """One subject and what its trials came to."""
+
+    subject: Subject
+    judged: bool
+    """Whether it takes part in the verdicts; those played only to compare with do not."""
+    results: int
+    failures: int
+    infrastructure: int
+    metrics: Mapping[str, Description]
+    curves: tuple[Curve, ...] = ()
+
+    @property
+    def id(self) -> str:
+        """The id of the subject."""
+        return self.subject.id
+
+    @property
+    def name(self) -> str:
+        """The name of the subject."""
+        return self.subject.name
+
+    @property
+    def whole(self) -> Mapping[str, float]:
+        """Numbers of the subject as a whole, made by metrics that take all its trials."""
+        found = self.subject.facts.get(SUBJECT_METRICS, {})
+        return found if isinstance(found, Mapping) else {}
+
+
+class LeftOut(NamedTuple):
+    """Trials of one side that a comparison could not use, by reason."""
+
+    unpaired: int = 0
+    """Nobody on the other side played the same."""
+    failures: int = 0
+    infrastructure: int = 0
+    without_value: int = 0
+    """It ended as a result that lacks the metric."""
+
+
+class PairRow(NamedTuple):
+    """One pair: both values, averaged where a side played it more than once."""
+
+    pair: str
+    baseline: float
+    candidate: float
+
+    @property
+    def difference(self) -> float:
+        """Candidate minus baseline."""
+        return self.candidate - self.baseline
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tests:
+    """The tests of one contrast; `p_value` and `p_adjusted` are those the verdict uses."""
+
+    t: TestResult
+    resampling: TestResult
+    """Sign flips of the pairs, or permutations of two samples."""
+    rank: TestResult
+    """Wilcoxon's or Mann and Whitney's."""
+    p_value: float
+    p_adjusted: float
+    """Over all candidates of the same metric."""
+    spread_known: bool
+    """False where all differences are equal: then the verdict uses the resampling test."""
+    equivalence_p: float | None = None
+    """Of two one-sided tests against the smallest difference that matters, adjusted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effects:
+    """Sizes of the difference that have no unit."""
+
+    d: Interval
+    g: Interval
+    delta: Interval
+    improvement: Interval
+    """How often a trial of the candidate has the larger value; ties count half."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settle:
+    """How many trials would find a difference of this size with a power of 80 %."""
+
+    effect: float
+    asked: bool
+    """Whether the size is the one asked for; else it is the one observed."""
+    trials: int
+    """Pairs; or trials of each subject, where they are not paired."""
+    low: int | None
+    """The fewest that the spread of so few trials does not rule out."""
+    high: int | None
+    """The most; None: the data set no limit."""
+    dollars: Interval | None
+    """Of all these trials of both subjects; None if no price is recorded."""
+    hours: Interval | None
+    """The same, one trial after the other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contrast:
+    """A candidate beside the baseline in one metric."""
+
+    baseline: str
+    candidate: str
+    metric: str
+    lower_is_better: bool
+    paired: bool
+    n_baseline: int
+    """Pairs; or trials of the baseline, where they are not paired."""
+    n_candidate: int
+    mean_baseline: Interval
+    mean_candidate: Interval
+    difference: Interval
+    """Mean of candidate minus baseline; at the last look, where there were looks."""
+    naive: Interval
+    """The same without regard to looks."""
+    relative: Interval | None
+    """The difference over the mean of the baseline; None where that is not clear of 0."""
+    verdict: Verdict
+    tests: Tests | None
+    """None for fewer than two values on a side."""
+    effects: Effects | None
+    """None too where nothing varies."""
+    pairing: Pairing | None
+    skewness: str | None
+    """A sentence, where the differences look too skewed for the interval."""
+    left_out_baseline: LeftOut
+    left_out_candidate: LeftOut
+    pairs: tuple[PairRow, ...] = ()
+    look: Look | None = None
+    """The last look of a run that went on until it was decided; then its verdict holds."""
+    settle: Settle | None = None
+    detectable: float | None = None
+    """The smallest difference that this n finds with a power of 80 %."""
+
+
+class Standing(NamedTuple):
+    """The place of one subject in the order of means."""
+
+    subject: str
+    rank: int
+    """1 and the number of subjects that are shown to be better."""
+    shared: bool
+    """Whether another subject has the same rank."""
+    groups: str
+    """Letters; subjects that share one cannot be told apart."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standings:
+    """All subjects against each other in the metric that decides."""
+
+    pairs: tuple[Contrast, ...]
+    """Adjusted over all pairs; without their rows."""
+    order: tuple[Standing, ...]
+
+
+class Timed(NamedTuple):
+    """How long a trial took; where it did not succeed, success would have taken longer."""
+
+    seconds: float
+    reached: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceRow:
+    """One subject on one task."""
+
+    task: str
+    subject: str
+    n: int
+    successes: int
+    success: Interval
+    times: tuple[Timed, ...]
+    median_time: float | None
+    """Of all trials, by Kaplan and Meier; None if fewer than half came to success."""
+
+    @property
+    def censored(self) -> int:
+        """Trials that took time and did not come to success."""
+        return sum(not time.reached for time in self.times)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreRow:
+    """The Crafter score of one subject."""
+
+    subject: str
+    n: int
+    interval: Interval
+    """Of the mean score at this number of episodes."""
+    corrected: float
+    """A guess at the score of very many episodes; NaN if there is none."""
+    at: int
+    """The number of episodes at which the scores of all subjects are set beside each other."""
+    matched: float
+    """The score that so many of its episodes have on average."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Everything a comparison found."""
+
+    setup: Setup
+    subjects: tuple[SubjectFacts, ...]
+    contrasts: tuple[Contrast, ...]
+    """Every judged candidate in every metric, the metric that decides first."""
+    standings: Standings | None
+    """With three subjects or more."""
+    instances: tuple[InstanceRow, ...] = ()
+    scores: tuple[ScoreRow, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What a reader has to know; sentences that hold untrusted names."""
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Subjects that could not be compared, and why."""
+
+    @property
+    def baseline(self) -> SubjectFacts:
+        """The subject that the others are compared with."""
+        return self.of(self.setup.baseline)
+
+    @property
+    def decisive(self) -> tuple[Contrast, ...]:
+        """The contrasts in the metric that decides."""
+        return tuple(one for one in self.contrasts if one.metric == self.setup.primary)
+
+    @property
+    def worse(self) -> tuple[Contrast, ...]:
+        """Candidates that are worse in the metric that decides."""
+        return tuple(one for one in self.decisive if one.verdict is Verdict.WORSE)
+
+    def of(self, subject_id: str) -> SubjectFacts:
+        """The facts of one subject."""
+        return next(one for one in self.subjects if one.id == subject_id)

@@ -1,0 +1,132 @@
+"""What a reader of a comparison has to know beyond its numbers, in sentences."""
+
+from collections.abc import Mapping, Sequence
+
+from assay.experiments.subjects import Subject
+from assay.judge.facts import Contrast, LeftOut, Setup, SubjectFacts
+from assay.types import TrialState
+
+__all__ = ["counted", "empty_reason", "left_out_words", "notes"]
+
+_SHOWN = 3
+
+
+def notes(
+    facts: Sequence[SubjectFacts],
+    contrasts: Sequence[Contrast],
+    setup: Setup,
+    left_out: Mapping[str, str],
+    lacking: Mapping[str, Sequence[str]],
+) -> tuple[str, ...]:
+    """All sentences that hold for the whole comparison."""
+    by_id = {one.id: one for one in facts}
+    found = [f"Left out: {reason}." for reason in left_out.values()]
+    found += _unjudged(facts)
+    decisive = [one for one in contrasts if one.metric == setup.primary]
+    for one in decisive:
+        found += _about(one, by_id)
+    found += [
+        f"{metric} is not compared: {', '.join(names)} has no values of it."
+        for metric, names in lacking.items()
+    ]
+    if len(setup.metrics) > 1:
+        found.append(
+            f"Only {setup.primary} decides. The other metrics are shown without adjusting for"
+            " their number: among many of them some differ by chance."
+        )
+    return tuple(dict.fromkeys(found))
+
+
+def empty_reason(subject: Subject) -> str:
+    """Why a subject has nothing that could be compared, and what to do."""
+    states = [trial.state for trial in subject.trials]
+    failures, errors = states.count(TrialState.FAILURE), states.count(TrialState.INFRASTRUCTURE)
+    if not states:
+        return f"{subject.name!r} has no trials; let it play first, with 'assay run'"
+    if failures + errors < len(states):
+        return f"{subject.name!r} has results without any finite number; give it metrics"
+    where = f" --resume {subject.run_id}" if subject.run_id else ""
+    ended = [
+        counted(failures, "failure") if failures else "",
+        counted(errors, "infrastructure error") if errors else "",
+    ]
+    return (
+        f"{subject.name!r} has no trial that ended as a result"
+        f" ({', '.join(filter(None, ended))}); find out why, then run it again:"
+        f" 'assay run{where}'"
+    )
+
+
+def counted(number: int, thing: str) -> str:
+    """A number and what it counts."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def left_out_words(left: LeftOut, who: str) -> str | None:
+    """Which trials of one side were not used, in words; None if all were."""
+    reasons = [
+        (left.unpaired, "without a partner"),
+        (left.failures, "failed"),
+        (left.infrastructure, "ended by infrastructure errors"),
+        (left.without_value, "without this metric"),
+    ]
+    said = [f"{number:,} {why}" for number, why in reasons if number]
+    return f"trials of {who} not used: {', '.join(said)}" if said else None
+
+
+def _unjudged(facts: Sequence[SubjectFacts]) -> list[str]:
+    names = [one.name for one in facts if not one.judged]
+    if not names:
+        return []
+    return [
+        f"Played only to compare with, so shown and not judged: {', '.join(names)}; name one"
+        " with a single other subject to have it judged."
+    ]
+
+
+def _about(contrast: Contrast, by_id: Mapping[str, SubjectFacts]) -> list[str]:
+    one, other = by_id[contrast.baseline], by_id[contrast.candidate]
+    found = []
+    for facts, left in (
+        (one, contrast.left_out_baseline),
+        (other, contrast.left_out_candidate),
+    ):
+        words = left_out_words(left, facts.name)
+        if words is not None:
+            found.append(f"{words[0].upper()}{words[1:]}.")
+    if contrast.left_out_baseline.failures + contrast.left_out_candidate.failures:
+        found.append(
+            "A trial that failed has no value and is not scored 0; where one subject fails more"
+            " often than the other, read the means with that in mind."
+        )
+    if not contrast.paired:
+        found.append(_unpaired(one.subject, other.subject))
+    if contrast.look is None and other.subject.looks:
+        found.append(
+            f"The run of {other.name} ended by looks at another comparison than this one;"
+            " the intervals here take no account of that."
+        )
+    return found
+
+
+def _unpaired(one: Subject, other: Subject) -> str:
+    tasks = [dict.fromkeys(trial.task for trial in each.trials) for each in (one, other)]
+    if not set(tasks[0]) & set(tasks[1]):
+        return (
+            f"{one.name} and {other.name} did different tasks ({_some(tasks[0])};"
+            f" {_some(tasks[1])}): a difference may be that of the tasks. Let both do the same."
+        )
+    seeds = [dict.fromkeys(trial.seed for trial in each.trials) for each in (one, other)]
+    return (
+        f"{one.name} and {other.name} have fewer than two seeds in common"
+        f" ({_some(seeds[0])}; {_some(seeds[1])}): compared as independent samples, which takes"
+        " more trials. Let both play the same seeds to compare them pair by pair."
+    )
+
+
+def _some(
+    values: Mapping[str, None] | Mapping[str | None, None] | Mapping[int | None, None],
+) -> str:
+    texts = ["none" if value is None else str(value) for value in values]
+    more = ", …" if len(texts) > _SHOWN else ""
+    return ", ".join(texts[:_SHOWN]) + more

@@ -1,0 +1,120 @@
+"""A metric from version to version of one series.
+
+The experiments of a version are taken together: trials of the same pair are averaged, so that
+playing a version again makes its mean surer only where it played other worlds. Each version
+is compared with the one before it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from assay.errors import UsageError
+from assay.experiments.subjects import Subject
+from assay.judge.comparing import check_choices, common_metrics
+from assay.judge.contrasts import contrast
+from assay.judge.describing import lower_ones
+from assay.judge.facts import Contrast, Setup
+from assay.judge.matching import independent_values, trial_values
+from assay.judge.notes import empty_reason
+from assay.judge.verdicts import decided
+from assay.stats.intervals import Interval, t_interval
+from assay.stats.many import Correction
+from assay.stats.means import Method
+
+__all__ = ["OverTime", "VersionFacts", "over_time"]
+
+_NO_VERSION = "(no version)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionFacts:
+    """What one version of a series earned."""
+
+    version: str
+    experiments: tuple[Subject, ...]
+    trials: int
+    mean: Interval
+    change: Contrast | None
+    """Beside the version before it; None for the first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverTime:
+    """One metric over the versions of a series, the oldest first."""
+
+    series: str
+    setup: Setup
+    rows: tuple[VersionFacts, ...]
+    notes: tuple[str, ...]
+
+
+def over_time(
+    subjects: Sequence[Subject],
+    *,
+    metric: str | None = None,
+    level: float = 0.95,
+    seed: int = 0,
+) -> OverTime:
+    """Follow a metric over the versions of a series.
+
+    Args:
+        subjects: The experiments of the series, the oldest first.
+        metric: What to follow; without it achievements, or the first that all have.
+        level: Of the intervals.
+        seed: Of the generator.
+
+    Raises:
+        UsageError: No experiment has results, or one lacks the metric.
+    """
+    check_choices(level, seed=seed)
+    empty = [one for one in subjects if not any(trial.values for trial in one.trials)]
+    usable = [one for one in subjects if one not in empty]
+    if not usable:
+        reasons = "; ".join(map(empty_reason, empty)) or "it has no experiments"
+        raise UsageError(f"there is nothing to follow over time: {reasons}")
+    chosen, _ = common_metrics(usable, None if metric is None else [metric])
+    setup = Setup(
+        metrics=chosen[:1],
+        baseline=usable[0].id,
+        level=level,
+        min_effect=None,
+        success_achievements=3,
+        seed=seed,
+        method=Method.AUTO,
+        correction=Correction.HOLM,
+        lower_is_better=lower_ones(usable),
+    )
+    return OverTime(
+        series=usable[0].series or usable[0].name,
+        setup=setup,
+        rows=_rows(usable, setup),
+        notes=tuple(f"Left out: {empty_reason(one)}." for one in empty),
+    )
+
+
+def _rows(subjects: Sequence[Subject], setup: Setup) -> tuple[VersionFacts, ...]:
+    groups: dict[str, list[Subject]] = {}
+    for one in subjects:
+        groups.setdefault(one.version or _NO_VERSION, []).append(one)
+    merged = [_merged(version, group) for version, group in groups.items()]
+    metric = setup.primary
+    changes = decided(
+        [contrast(before, after, metric, setup) for before, after in pairwise(merged)],
+        setup,
+    )
+    return tuple(
+        VersionFacts(
+            version=version,
+            experiments=tuple(groups[version]),
+            trials=len(trial_values(one.trials, metric)),
+            mean=t_interval(independent_values(one.trials, metric).tolist(), setup.level),
+            change=change,
+        )
+        for version, one, change in zip(groups, merged, (None, *changes), strict=True)
+    )
+
+
+def _merged(version: str, group: Sequence[Subject]) -> Subject:
+    trials = tuple(trial for one in group for trial in one.trials)
+    return Subject(id=f"{group[0].id} {version}", name=version, trials=trials)

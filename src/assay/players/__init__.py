@@ -1,0 +1,38 @@
+"""Scripted policies that see a view and choose an action, and an episode of one.
+
+Names are loaded when first used, so that asking for an option does not load a compiler.
+"""
+
+from typing import TYPE_CHECKING
+
+from assay._util.lazy import lazy_names as _lazy_names
+
+if TYPE_CHECKING:
+    from .episode import Episode, Moment
+    from .expert import ExpertPolicy, Goal
+    from .policies import POLICIES, NoopPolicy, Policy, RandomPolicy, make_policy
+
+__all__ = [
+    "POLICIES",
+    "Episode",
+    "ExpertPolicy",
+    "Goal",
+    "Moment",
+    "NoopPolicy",
+    "Policy",
+    "RandomPolicy",
+    "make_policy",
+]
+
+__getattr__ = _lazy_names(
+    __name__,
+    {
+        "episode": ("Episode", "Moment"),
+        "expert": ("ExpertPolicy", "Goal"),
+        "policies": ("POLICIES", "NoopPolicy", "Policy", "RandomPolicy", "make_policy"),
+    },
+)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,120 @@
+"""`assay-trace/1` is exact, and what is not `assay-trace/1` is told so."""
+
+import json
+from typing import Any
+
+import pytest
+
+from assay.errors import UsageError
+from assay.exchange.formats import (
+    StoredExperiment,
+    StoredRun,
+    Trace,
+    dump_line,
+    dump_trace,
+    parse_trace,
+)
+from assay.traces.records import SessionRecord
+from assay.types import TrialState
+from tests.traces.sessions import START, make_run, make_session
+
+
+def trace_of(session: SessionRecord) -> Trace:
+    run = make_run()
+    return Trace(
+        StoredRun(
+            id=run.id,
+            command=run.command,
+            configuration=run.configuration,
+            provenance=run.provenance,
+            status="finished",
+            created_at=START,
+            finished_at=START + 9.5,
+        ),
+        StoredExperiment(
+            id=session.header.experiment_id,
+            name="builtin/forager v1.0",
+            series="builtin/forager",
+            version="v1.0",
+            position=0,
+            model="builtin/forager",
+            fingerprint="f",
+            description=None,
+            created_at=START,
+            updated_at=START,
+            tags={"baseline": True},
+            note="a note",
+        ),
+        session,
+    )
+
+
+TRACE = trace_of(make_session(make_run(), text="<script> \x1b[2J [bold] =1+1 ü\n"))
+
+
+@pytest.mark.parametrize("dump", [dump_trace, dump_line])
+@pytest.mark.parametrize("state", list(TrialState))
+def test_a_trace_is_the_same_after_a_round_trip(dump: Any, state: TrialState) -> None:
+    trace = trace_of(make_session(make_run(), state=state, text="ü\x00"))
+    assert parse_trace(dump(trace)) == trace
+
+
+def test_a_file_says_its_format_first_and_has_a_line_per_message() -> None:
+    lines = dump_trace(TRACE).decode().splitlines()
+    assert lines[1] == '"format": "assay-trace/1",'
+    assert sum('"message":{' in line for line in lines) == len(TRACE.session.messages)
+    assert dump_line(TRACE).count(b"\n") == 1
+
+
+def changed(**changes: Any) -> bytes:
+    """The trace as JSON with some places changed; `a__0__b` is the place a, 0, b."""
+    value = json.loads(dump_trace(TRACE))
+    for name, new in changes.items():
+        *path, last = (int(part) if part.isdigit() else part for part in name.split("__"))
+        place = value
+        for part in path:
+            place = place[part]
+        if new is ...:
+            del place[last]
+        else:
+            place[last] = new
+    return json.dumps(value).encode()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "not whole, valid JSON"),
+        (b"\xff\xfe", "not whole, valid JSON"),
+        (dump_trace(TRACE)[:-100], "not whole, valid JSON"),
+        (b"[" * 100_000, "not whole, valid JSON"),
+        (b'{"format": "assay-results/1"}', "'assay-results/1'"),
+        (b'{"schema_version": "ATIF-v1.7"}', "ATIF"),
+        (b"{}", "'assay-trace/1'"),
+        (b"3", "must be an object"),
+        (changed(session__seed="x"), "session.seed: .*'x'"),
+        (changed(session__seed=2**63), "session.seed"),
+        (changed(session__id=""), "session.id: .*1 to 200"),
+        (changed(session__id="a\x1b[31m"), "session.id: .*1 to 200"),
+        (changed(session__extra=1), "session.extra: is not a field"),
+        (changed(end=...), "end: is missing"),
+        (changed(end__state="won"), "end.state"),
+        (changed(end__state="failure"), "only a result has outcomes"),
+        (changed(messages__1__position=5), "messages.1.position: 5 .*expected 1"),
+        (changed(messages__1__message={}), "messages.1.message: .*no role"),
+        (changed(messages__1__at=-1), "messages.1.at"),
+        (changed(calls__0__reply=99), "calls.0: 99 .*10 messages"),
+        (changed(calls__1__turn=1), "calls.1.turn: 1 .*go up"),
+        (changed(calls__0__usage__prompt=2**31), "calls.0.usage.prompt"),
+        (changed(played__0__steps__0__index=7), "played"),
+        (changed(run__configuration={"a": float("nan")}), "no place in JSON"),
+        (changed(played__0__steps__0__reward=float("inf")), "reward: must be a finite number"),
+    ],
+)
+def test_a_damaged_trace_is_refused_with_the_place_and_the_reason(
+    content: bytes, said: str
+) -> None:
+    with pytest.raises(UsageError, match=said) as caught:
+        parse_trace(content)
+    assert "\x1b" not in str(caught.value)
+    assert len(str(caught.value)) < 300
