@@ -11,8 +11,8 @@ import pytest
 from cyclopts import App
 
 from assay import __version__
-from assay.cli.checks import (
-    State,
+from assay.api.checking import (
+    CheckState,
     check_assay,
     check_database,
     check_disk,
@@ -22,8 +22,8 @@ from assay.cli.checks import (
     check_python,
     check_service,
 )
+from assay.api.provider_checks import check_models, check_providers
 from assay.cli.doctor import doctor
-from assay.cli.provider_checks import check_models, check_providers
 from assay.models import load_registry
 from assay.service import Settings, running
 from assay.serving import Settings as ModelSettings
@@ -104,13 +104,13 @@ def test_the_versions_are_told() -> None:
 
 def test_extras_are_told_and_none_of_them_is_a_must() -> None:
     check = check_extras()
-    assert check.state is State.OK
+    assert check.state is CheckState.OK
     assert "dev" in check.detail
 
 
 @pytest.mark.usefixtures("compiled_engine")
 def test_a_compiled_engine_is_found() -> None:
-    assert check_engine().state is State.OK
+    assert check_engine().state is CheckState.OK
 
 
 def test_a_cold_cache_is_told_and_stays_cold(
@@ -118,7 +118,7 @@ def test_a_cold_cache_is_told_and_stays_cold(
 ) -> None:
     monkeypatch.setenv("ASSAY_CACHE_DIR", str(tmp_path / "cache"))
     check = check_engine()
-    assert check.state is State.WARN
+    assert check.state is CheckState.WARN
     assert "assay warmup" in (check.next_step or "")
     assert not (tmp_path / "cache").exists()
 
@@ -129,14 +129,14 @@ def test_a_cache_that_cannot_be_written_to_is_told(
     (tmp_path / "file").touch()
     monkeypatch.setenv("ASSAY_CACHE_DIR", str(tmp_path / "file" / "cache"))
     check = check_engine()
-    assert check.state is State.WARN
+    assert check.state is CheckState.WARN
     assert "ASSAY_CACHE_DIR" in (check.next_step or "")
 
 
 def test_a_service_that_answers_is_in_order() -> None:
     with running(Settings(port=0)) as service:
         check = check_service(service.address)
-    assert check.state is State.OK
+    assert check.state is CheckState.OK
     assert service.address in check.detail
 
 
@@ -144,14 +144,14 @@ def test_a_service_that_was_named_must_answer() -> None:
     with running(Settings(port=0)) as service:
         address = service.address
     check = check_service(address)
-    assert check.state is State.FAIL
+    assert check.state is CheckState.FAIL
     assert address in check.detail
     assert "assay serve" in (check.next_step or "")
 
 
 def test_a_database_that_is_missing_is_no_problem(tmp_path: Path) -> None:
     check = check_database(tmp_path / "none.duckdb")
-    assert check.state is State.OK
+    assert check.state is CheckState.OK
     assert "assay run makes it" in check.detail
     assert not (tmp_path / "none.duckdb").exists()
 
@@ -159,13 +159,13 @@ def test_a_database_that_is_missing_is_no_problem(tmp_path: Path) -> None:
 def test_a_database_that_cannot_be_made_is_one(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     check = check_database(tmp_path / "file" / "a.duckdb")
-    assert check.state is State.FAIL
+    assert check.state is CheckState.FAIL
     assert "--database" in (check.next_step or "")
 
 
 def test_a_database_is_told_with_its_schema_and_what_it_holds(database: Path) -> None:
     check = check_database(database)
-    assert check.state is State.OK
+    assert check.state is CheckState.OK
     assert f"schema version {VERSION}, 0 episodes" in check.detail
 
 
@@ -173,26 +173,26 @@ def test_a_file_that_is_no_database_fails(tmp_path: Path) -> None:
     file = tmp_path / "a.duckdb"
     file.write_text("no database, " * 1000)
     check = check_database(file)
-    assert check.state is State.FAIL
+    assert check.state is CheckState.FAIL
     assert str(file) in check.detail
 
 
 def test_a_database_that_another_process_holds_names_the_process(database: Path) -> None:
     with held(database) as pid:
         check = check_database(database, patience=0.1)
-    assert check.state is State.WARN
+    assert check.state is CheckState.WARN
     assert str(pid) in check.detail
 
 
 def test_no_run_left_behind_is_in_order(database: Path) -> None:
     (check,) = check_journals(database)
-    assert check.state is State.OK
+    assert check.state is CheckState.OK
 
 
 def test_an_unfinished_run_comes_with_the_command_that_goes_on(database: Path) -> None:
     unfinished(database)
     (check,) = check_journals(database)
-    assert check.state is State.WARN
+    assert check.state is CheckState.WARN
     assert check.next_step is not None
     assert f"assay run --resume abc --database {database}" in check.next_step
 
@@ -200,7 +200,7 @@ def test_an_unfinished_run_comes_with_the_command_that_goes_on(database: Path) -
 def test_a_run_that_is_going_on_is_in_order(database: Path) -> None:
     with unfinished(database).hold():
         (check,) = check_journals(database)
-    assert check.state is State.OK
+    assert check.state is CheckState.OK
     assert "plays it" in check.detail
 
 
@@ -208,7 +208,7 @@ def test_damaged_journals_are_told(database: Path) -> None:
     folder = unfinished(database)
     (folder.folder / "x.jsonl.damaged").touch()
     checks = check_journals(database)
-    assert [check.state for check in checks] == [State.WARN, State.WARN]
+    assert [check.state for check in checks] == [CheckState.WARN, CheckState.WARN]
     assert "x.jsonl.damaged" in checks[1].detail
 
 
@@ -217,7 +217,7 @@ def test_a_folder_of_journals_that_cannot_be_read_is_told(database: Path) -> Non
     folder.mkdir(parents=True)
     (folder / "run.json").write_text("{")
     (check,) = check_journals(database)
-    assert check.state is State.WARN
+    assert check.state is CheckState.WARN
     assert "run.json" in check.detail
 
 
@@ -229,7 +229,7 @@ def test_the_disk_is_that_of_the_database_even_before_its_folder_exists(tmp_path
 
 def test_rows_of_models_are_in_order_without_a_file_of_the_user() -> None:
     check = check_models()
-    assert check.state is State.OK
+    assert check.state is CheckState.OK
     assert "no file of your own" in check.detail
 
 
@@ -238,21 +238,21 @@ def test_a_file_of_models_is_named_and_one_that_cannot_be_read_fails(
 ) -> None:
     file = tmp_path / "models.toml"
     monkeypatch.setenv("ASSAY_MODELS", str(file))
-    assert check_models().state is State.FAIL
+    assert check_models().state is CheckState.FAIL
     assert check_providers() == []
     file.write_text("[models.gpt-4o-mini]\ncontext = 5\n")
     check = check_models()
-    assert check.state is State.OK
+    assert check.state is CheckState.OK
     assert str(file) in check.detail
     file.write_text("[models.gpt-4o-mini]\ncontxt = 5\n")
     check = check_models()
-    assert check.state is State.FAIL
+    assert check.state is CheckState.FAIL
     assert "context" in check.detail
 
 
 def test_providers_that_nobody_set_up_are_one_line_that_names_their_variables() -> None:
     (check,) = check_providers()
-    assert check.state is State.OK
+    assert check.state is CheckState.OK
     assert "openai (OPENAI_API_KEY)" in check.detail
     assert "no key needed for vllm, ollama, assay" in check.detail
 
@@ -265,7 +265,7 @@ def test_a_provider_with_a_key_that_answers_is_in_order_and_the_key_stays_hidden
         monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
         check, _ = check_providers()
         asked = server.stats()
-    assert check.state is State.OK
+    assert check.state is CheckState.OK
     assert check.detail == f"openai: key in OPENAI_API_KEY, answers on {server.base_url}"
     assert "sk-secret-of-mine" not in json.dumps(asked)
 
@@ -275,7 +275,7 @@ def test_a_provider_that_does_not_answer_is_no_failure(monkeypatch: pytest.Monke
         address = server.base_url
     monkeypatch.setenv("VLLM_BASE_URL", address)
     check, _ = check_providers()
-    assert check.state is State.WARN
+    assert check.state is CheckState.WARN
     assert f"vllm: asked without a key, cannot be reached on {address}" in check.detail
 
 
@@ -285,7 +285,7 @@ def test_a_provider_that_keeps_silent_is_not_waited_for(
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("OLLAMA_BASE_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
         check, _ = check_providers(timeout=0.2)
-    assert check.state is State.WARN
+    assert check.state is CheckState.WARN
     assert "no answer within 0.2 s" in check.detail
 
 
@@ -303,7 +303,7 @@ def test_what_a_provider_lacks_is_told_by_name(
 ) -> None:
     monkeypatch.setenv(variable, value)
     check, _ = check_providers()
-    assert check.state is State.WARN
+    assert check.state is CheckState.WARN
     assert words in check.detail
     assert "of-mine" not in check.detail
 

@@ -9,7 +9,8 @@ import pytest
 
 import assay.api
 from assay.agents import make_builtin
-from assay.cli.models import ask_once, list_models, models, try_model
+from assay.api import ask_once
+from assay.cli.models import list_models, models, try_model
 from assay.cli.output import Show
 from assay.errors import UsageError
 from assay.types import ChatReply, ChatRequest, Message

@@ -1,7 +1,7 @@
-"""assay: agents and the worlds they play in, measured honestly.
+"""assay: evaluates agents, and the worlds they play in.
 
 What stands in `__all__` is loaded when it is first asked for, so that
-`import assay` costs next to nothing.
+`import assay` costs next to nothing. Every command has its function here.
 """
 
 from typing import TYPE_CHECKING
@@ -9,22 +9,129 @@ from typing import TYPE_CHECKING
 from assay._util.lazy import lazy_names as _lazy_names
 
 if TYPE_CHECKING:
+    from assay.api import analysis as analysis
+    from assay.api import chat_model as chat_model
     from assay.api import compare as compare
+    from assay.api import doctor as doctor
+    from assay.api import estimate as estimate
+    from assay.api import experiment_log as experiment_log
+    from assay.api import export as export
+    from assay.api import export_experiments as export_experiments
+    from assay.api import import_curves as import_curves
+    from assay.api import import_traces as import_traces
+    from assay.api import list_curves as list_curves
+    from assay.api import list_experiments as list_experiments
+    from assay.api import list_models as list_models
+    from assay.api import list_sessions as list_sessions
+    from assay.api import load_curves as load_curves
+    from assay.api import load_trace as load_trace
+    from assay.api import merge as merge
     from assay.api import open as open
+    from assay.api import over_time as over_time
+    from assay.api import play as play
+    from assay.api import read_experiments as read_experiments
+    from assay.api import read_results as read_results
+    from assay.api import register_plan as register_plan
+    from assay.api import replay as replay
     from assay.api import run as run
+    from assay.api import serve as serve
+    from assay.api import serve_models as serve_models
+    from assay.api import show_experiment as show_experiment
+    from assay.api import snapshot as snapshot
+    from assay.api import stored_subjects as stored_subjects
+    from assay.api import tag_experiment as tag_experiment
+    from assay.api import try_model as try_model
+    from assay.api import variance as variance
+    from assay.api import verify as verify
     from assay.crafter import World as World
+    from assay.crafter import warmup as warmup
     from assay.metrics import metric as metric
     from assay.traces import SessionTracer as SessionTracer
 
 __version__ = "0.1.0"
 
-__all__ = ["SessionTracer", "World", "__version__", "compare", "metric", "open", "run"]
+__all__ = [
+    "SessionTracer",
+    "World",
+    "__version__",
+    "analysis",
+    "chat_model",
+    "compare",
+    "doctor",
+    "estimate",
+    "experiment_log",
+    "export",
+    "export_experiments",
+    "import_curves",
+    "import_traces",
+    "list_curves",
+    "list_experiments",
+    "list_models",
+    "list_sessions",
+    "load_curves",
+    "load_trace",
+    "merge",
+    "metric",
+    "open",
+    "over_time",
+    "play",
+    "read_experiments",
+    "read_results",
+    "register_plan",
+    "replay",
+    "run",
+    "serve",
+    "serve_models",
+    "show_experiment",
+    "snapshot",
+    "stored_subjects",
+    "tag_experiment",
+    "try_model",
+    "variance",
+    "verify",
+    "warmup",
+]
 
 __getattr__ = _lazy_names(
     __name__,
     {
-        "api": ("compare", "open", "run"),
-        "crafter": ("World",),
+        "api": (
+            "analysis",
+            "chat_model",
+            "compare",
+            "doctor",
+            "estimate",
+            "experiment_log",
+            "export",
+            "export_experiments",
+            "import_curves",
+            "import_traces",
+            "list_curves",
+            "list_experiments",
+            "list_models",
+            "list_sessions",
+            "load_curves",
+            "load_trace",
+            "merge",
+            "open",
+            "over_time",
+            "play",
+            "read_experiments",
+            "read_results",
+            "register_plan",
+            "replay",
+            "run",
+            "serve",
+            "serve_models",
+            "show_experiment",
+            "snapshot",
+            "stored_subjects",
+            "tag_experiment",
+            "try_model",
+            "variance",
+            "verify",
+        ),
+        "crafter": ("World", "warmup"),
         "metrics": ("metric",),
         "traces": ("SessionTracer",),
     },

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Group, Parameter
 
@@ -13,7 +13,6 @@ from assay.cli.curve_options import (
     Output,
     OutputOptions,
     Power,
-    PowerOptions,
     Summarise,
     TTest,
     no_bootstrap,
@@ -29,9 +28,6 @@ from assay.traces.location import DEFAULT_DATABASE
 
 if TYPE_CHECKING:
     from assay.curves.analysis import Analysis
-    from assay.curves.design import Design
-    from assay.curves.plan import AnalysisPlan
-    from assay.experiments.plans import StoredPlan
     from assay.traces.store import Store
 
 __all__ = ["analysis"]
@@ -89,27 +85,30 @@ def analysis(
         database: The store.
         show: What to print.
     """
-    from assay.curves.analysis import analyse
-    from assay.curves.plan import read_plan
-    from assay.curves.settings import make_settings
+    from assay import api
 
-    planned = None if plan is None else read_plan(plan)
     store = open_store(database, show)
     _check_output(output)
     if register:
         _check_alone(metric, summary, bootstrap, ttest, power)
-        return _register(planned, store, pairs or control_run_ids or candidate_run_ids, show)
-    settings = make_settings(
-        {"metric": metric, **vars(bootstrap), "ttest": ttest.enabled, **_power(power)},
-        summary.given(),
-        None if planned is None else planned.content,
+        return _register(plan, store, pairs or control_run_ids or candidate_run_ids, show)
+    found, deviations = api.analysis(
+        pairs=pairs,
+        control=control_run_ids,
+        candidate=candidate_run_ids,
+        plan=plan,
+        summary=summary.given(),
+        database=store,
+        metric=metric,
+        **vars(bootstrap),
+        ttest=ttest.enabled,
+        power=power.enabled,
+        target_effect_size=power.target_effect_size,
+        target_power=power.power,
     )
-    design = _design(pairs, control_run_ids, candidate_run_ids, settings.metric, store)
-    found = analyse(design, settings)
-    deviations = None if planned is None else _deviations(planned, found, store)
     files = _write(found, deviations, output)
     _say(found, deviations, files, output, show)
-    return INCOMPLETE if design.unusable else 0
+    return INCOMPLETE if found.design.unusable else 0
 
 
 def _check_output(output: OutputOptions) -> None:
@@ -132,53 +131,17 @@ def _check_alone(metric: str | None, *options: object) -> None:
         )
 
 
-def _power(power: PowerOptions) -> dict[str, Any]:
-    return {
-        "power": power.enabled,
-        "target_effect_size": power.target_effect_size,
-        "target_power": power.power,
-    }
+def _register(plan: Path | None, store: "Store", runs: Sequence[str] | None, show: Show) -> int:
+    from assay import api
 
-
-def _design(
-    pairs: Sequence[str] | None,
-    control: Sequence[str] | None,
-    candidate: Sequence[str] | None,
-    metric: str,
-    store: "Store",
-) -> "Design":
-    from assay.curves.design import paired_design, parse_pairs, unpaired_design
-
-    if pairs and (control or candidate):
-        raise UsageError(
-            "--pairs and --control-run-ids are two ways to name what is compared; give one"
-        )
-    if pairs:
-        return paired_design(parse_pairs(pairs), metric, store)
-    if not (control and candidate):
-        raise UsageError(
-            "name the runs: --control-run-ids r1 r2 ... and --candidate-run-ids r3 r4 ..., or "
-            '--pairs \'{"control": "r1", "candidate": "r3"}\' ...'
-        )
-    return unpaired_design(control, candidate, metric, store)
-
-
-def _register(
-    planned: "AnalysisPlan | None", store: "Store", runs: Sequence[str] | None, show: Show
-) -> int:
-    from assay.experiments.curves import runs_with_metric
-    from assay.experiments.plans import store_plan
-
-    if planned is None:
+    if plan is None:
         raise UsageError("--register stores a plan; name it with --plan FILE")
     if runs:
         raise UsageError(
             "--register stores the plan and analyses nothing; leave the runs out, and name "
             "them later without --register"
         )
-    with store.writing() as connection:
-        seen = runs_with_metric(connection, planned.metric)
-        kept, first = store_plan(connection, planned.hash, planned.content, seen)
+    kept, first = api.register_plan(plan, database=store)
     when = f"{kept.created_at:%Y-%m-%d %H:%M:%S} UTC"
     if show.json:
         say_json(
@@ -194,35 +157,10 @@ def _register(
         say(f"plan {kept.hash} registered {when}" + ("" if first else ", before this"))
         if not show.quiet:
             say(
-                f"{len(kept.seen)} runs with {planned.metric} were in {store.path} by then; "
+                f"{len(kept.seen)} runs with {kept.plan['metric']} were in {store.path} then; "
                 "an analysis that uses them says so"
             )
     return 0
-
-
-def _deviations(planned: "AnalysisPlan", found: "Analysis", store: "Store") -> list[str]:
-    from assay.curves.files import is_run_file
-    from assay.curves.plan import deviations
-
-    used = (*found.design.control, *found.design.candidate)
-    return deviations(
-        planned,
-        found.settings,
-        paired=found.paired,
-        n=(len(found.design.control), len(found.design.candidate)),
-        run_ids=[one.run.id for one in used if not is_run_file(one.name)],
-        from_files=sum(is_run_file(one.name) for one in used),
-        stored=_stored(planned, store),
-    )
-
-
-def _stored(planned: "AnalysisPlan", store: "Store") -> "StoredPlan | None":
-    from assay.experiments.plans import find_plan
-
-    if not store.path.exists():
-        return None
-    with store.reading() as connection:
-        return find_plan(connection, planned.hash)
 
 
 def _write(

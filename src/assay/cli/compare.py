@@ -74,7 +74,7 @@ def compare(
         database: The store to read.
         show: What to print.
     """
-    from assay.judge import compare as compare_subjects
+    from assay import api
     from assay.report.comparison import check_endings, write_comparison
 
     paths, wanted = tuple(output or ()), _metrics(metrics)
@@ -86,12 +86,18 @@ def compare(
     if names:
         _check_alone(experiments, improved)
         with _working(show, "reading"):
-            subjects = _stored(names, wanted, metrics_from, database, show)
+            subjects = api.stored_subjects(
+                names,
+                wanted or (),
+                database=open_store(database, show),
+                metrics_from=metrics_from,
+                notice=warn,
+            )
     else:
         subjects = _read(experiments, baseline, improved or [], metrics_from)
     with _working(show, "comparing"):
-        comparison = compare_subjects(
-            subjects,
+        comparison = api.compare(
+            *subjects,
             metrics=wanted,
             baseline=None if improved else baseline,
             level=level,
@@ -141,11 +147,7 @@ def _read(
     metrics_from: Path | None,
 ) -> "list[Subject]":
     """Subjects from files."""
-    from assay.experiments.outcome_files import (
-        read_experiments_file,
-        read_results_file,
-        tell_apart,
-    )
+    from assay import api
 
     if experiments is None and not improved:
         missing = "--improved FILE is missing" if baseline else "nothing to compare is named"
@@ -161,29 +163,10 @@ def _read(
     if experiments is not None:
         if improved:
             raise UsageError(_ONE_SOURCE)
-        return read_experiments_file(experiments)
+        return api.read_experiments(experiments)
     if baseline is None:
         raise UsageError("--improved needs a results file to compare with: --baseline FILE")
-    files = [baseline, *improved]
-    return tell_apart([one for file in files for one in read_results_file(file)])
-
-
-def _stored(
-    names: Sequence[str],
-    metrics: Sequence[str] | None,
-    metrics_from: Path | None,
-    database: Path,
-    show: Show,
-) -> "list[Subject]":
-    from assay import api
-
-    return api.stored_subjects(
-        open_store(database, show),
-        names,
-        metrics or (),
-        metrics_from=metrics_from,
-        notice=warn,
-    )
+    return api.read_results(baseline, *improved)
 
 
 def _tell(comparison: "Comparison", paths: tuple[Path, ...], show: Show) -> None:
@@ -223,8 +206,7 @@ def _over_time(
     database: Path,
     show: Show,
 ) -> int:
-    from assay.experiments.outcomes import series_experiments
-    from assay.judge import over_time
+    from assay import api
     from assay.report.comparison import (
         TerminalReport,
         over_time_document,
@@ -238,12 +220,16 @@ def _over_time(
         )
     if metrics is not None and len(metrics) > 1:
         raise UsageError(f"--over-time follows one metric, not {len(metrics)}; name one")
-    with open_store(database, show).reading() as connection:
-        ids = series_experiments(connection, names[0])
-    subjects = _stored(ids, metrics, metrics_from, database, show)
     with _working(show, "comparing"):
-        metric = metrics[0] if metrics else None
-        found = over_time(subjects, metric=metric, level=level, seed=seed)
+        found = api.over_time(
+            names[0],
+            database=open_store(database, show),
+            metric=metrics[0] if metrics else None,
+            metrics_from=metrics_from,
+            notice=warn,
+            level=level,
+            seed=seed,
+        )
         write_over_time(found, *paths)
     document = over_time_document(found)
     if show.json:

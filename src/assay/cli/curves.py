@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -88,21 +87,18 @@ def import_curves(
         database: The store to write, made if missing.
         show: What to print.
     """
-    from assay.curves.files import read_run_file
-    from assay.experiments.curves import write_training_runs
-    from assay.experiments.training import TrainingStatus
+    from assay import api
 
-    if not files:
-        raise UsageError("name files to import, such as run1.csv; each holds one training run")
-    given: dict[str, Any] = {"series": series, "subject": subject, "task": task}
-    if status is not None:
-        given["status"] = TrainingStatus.named(status)
-    chosen = {name: value for name, value in given.items() if value is not None}
-    runs = [read_run_file(path) for path in files]
-    runs = [replace(run, id=f"{prefix}{run.id}", **chosen) for run in runs]
-    _check_ids(runs)
-    with open_store(database, show).writing() as connection:
-        done = write_training_runs(connection, runs, swap=replace_)
+    runs, done = api.import_curves(
+        *files,
+        series=series,
+        subject=subject,
+        task=task,
+        status=status,
+        prefix=prefix,
+        overwrite=replace_,
+        database=open_store(database, show),
+    )
     if show.json:
         say_json({"database": str(database), "runs": [_json_row(run, done) for run in runs]})
     elif not show.quiet:
@@ -131,10 +127,9 @@ def list_curves(
         database: The store to read.
         show: What to print.
     """
-    from assay.experiments.curves import list_training_runs
+    from assay import api
 
-    with open_store(database, show).reading() as connection:
-        runs = list_training_runs(connection)
+    runs = api.list_curves(database=open_store(database, show))
     names = list(dict.fromkeys(run.series for run in runs if run.series))
     if series is not None and runs and series not in names:
         raise UsageError(
@@ -173,7 +168,9 @@ def show_curves(
         database: The store to read.
         show: What to print.
     """
-    found = _find(run, database, show)
+    from assay import api
+
+    found = api.load_curves(run, database=open_store(database, show))
     if show.json:
         say_json(_whole_json(found))
         return 0
@@ -195,27 +192,6 @@ def show_curves(
     for line in _aligned(rows, left=(0,)):
         say(line)
     return 0
-
-
-def _find(name: str, database: Path, show: Show) -> "TrainingRun":
-    from assay.curves.files import is_run_file, read_run_file
-    from assay.experiments.curves import load_training_runs, resolve_training_run
-
-    if is_run_file(name):
-        return read_run_file(Path(name))
-    with open_store(database, show).reading() as connection:
-        return load_training_runs(connection, [resolve_training_run(connection, name)])[0]
-
-
-def _check_ids(runs: Sequence["TrainingRun"]) -> None:
-    sources: dict[str, str] = {}
-    for run in runs:
-        if run.id in sources:
-            raise UsageError(
-                f"{sources[run.id]!r} and {run.source!r} hold a run of the same id, "
-                f"{run.id!r}; import them one by one with --prefix, or give each a field 'id'"
-            )
-        sources[run.id] = run.source
 
 
 def _import_line(run: "TrainingRun", what: str) -> str:

@@ -1,8 +1,5 @@
 """`assay doctor`: what is in order and what is not, with the next step for each."""
 
-import os
-from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from assay.cli.database import Database
@@ -10,7 +7,7 @@ from assay.cli.output import Show, say, say_json
 from assay.traces.location import DEFAULT_DATABASE
 
 if TYPE_CHECKING:
-    from assay.cli.checks import Check
+    from assay.api import Check
 
 __all__ = ["doctor"]
 
@@ -35,39 +32,24 @@ def doctor(
         database: The database that runs write to.
         show: What to print.
     """
-    from assay.cli.checks import State
+    from assay import api
     from assay.rollouts.settings import SETTINGS
 
     address: str | None = None
     if service_url is not None:
         address = SETTINGS["service_url"].read(service_url, "--service-url")
     found = []
-    for check in _checks(address, database):
+    for check in api.doctor(service_url=address, database=database):
         found.append(check)
-        if not show.json and not (show.quiet and check.state is State.OK):
+        if not show.json and not (show.quiet and check.state is api.CheckState.OK):
             _print(check)
-    failed = sum(check.state is State.FAIL for check in found)
-    warned = sum(check.state is State.WARN for check in found)
+    failed = sum(check.state is api.CheckState.FAIL for check in found)
+    warned = sum(check.state is api.CheckState.WARN for check in found)
     if show.json:
         say_json({"checks": [_plain(check) for check in found], "failed": failed})
     elif not show.quiet:
         say(_sum_up(failed, warned))
     return 1 if failed else 0
-
-
-def _checks(service_url: str | None, database: Path) -> Iterator["Check"]:
-    from assay.cli import checks, provider_checks
-
-    yield checks.check_python()
-    yield checks.check_assay()
-    yield checks.check_extras()
-    yield checks.check_engine()
-    yield checks.check_service(service_url, os.environ.get("ASSAY_SERVICE_TOKEN"))
-    yield provider_checks.check_models()
-    yield from provider_checks.check_providers()
-    yield checks.check_database(database)
-    yield from checks.check_journals(database)
-    yield checks.check_disk(database)
 
 
 def _print(check: "Check") -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
@@ -20,7 +20,6 @@ from assay.cli.experiment_words import (
 )
 from assay.cli.numbers import Whole
 from assay.cli.output import Show, say, say_json, warn
-from assay.errors import UsageError
 from assay.traces.location import DEFAULT_DATABASE
 
 __all__ = [
@@ -69,28 +68,28 @@ def list_experiments(
         database: The store to read.
         show: What to print.
     """
-    from assay.experiments import versions
+    from assay import api
 
-    with open_store(database, show).reading() as connection:
-        _check_metric(connection, metric)
-        found = versions.list_experiments(connection, series=series, metric=metric)
-    chosen = found[-limit:]
+    listed = api.list_experiments(
+        series=series, metric=metric, database=open_store(database, show)
+    )
+    chosen = listed[-limit:]
     if show.json:
-        rows = [plain(asdict(each)) for each in chosen]
-        say_json({"total": len(found), "metric": metric, "experiments": rows})
+        rows = [plain(asdict(experiment)) for experiment in chosen]
+        say_json({"total": len(listed), "metric": metric, "experiments": rows})
         return 0
     if show.quiet:
-        for each in chosen:
-            say(each.name)
+        for experiment in chosen:
+            say(experiment.name)
         return 0
-    if not found:
+    if not listed:
         say("no experiments")
         return 0
     for line in experiment_table(chosen):
         say(line)
     say(f"mean: of {metric}, over episodes that ended as a result")
-    if len(found) > limit:
-        say(f"{limit} of {len(found)} experiments; --limit shows more")
+    if len(listed) > limit:
+        say(f"{limit} of {len(listed)} experiments; --limit shows more")
     return 0
 
 
@@ -113,14 +112,9 @@ def show_experiment(
         database: The store to read.
         show: What to print.
     """
-    from assay.experiments.changelog import experiment_log
-    from assay.experiments.outcomes import load_subjects
-    from assay.traces.queries import resolve_experiment
+    from assay import api
 
-    with open_store(database, show).reading() as connection:
-        found = resolve_experiment(connection, experiment)
-        entry = experiment_log(connection, found)
-        subject = load_subjects(connection, [found])[0]
+    entry, subject = api.show_experiment(experiment, database=open_store(database, show))
     if show.json:
         say_json(described(entry, subject))
     elif show.quiet:
@@ -157,14 +151,11 @@ def tag_experiment(
         database: The store to change.
         show: What to print.
     """
-    from assay.experiments import versions
-    from assay.traces.queries import resolve_experiment
+    from assay import api
 
-    store = open_store(database, show)
-    with store.reading() as connection:
-        found = resolve_experiment(connection, experiment)
-    with store.writing() as connection:
-        tagged = versions.tag_experiment(connection, found, version=version, note=note)
+    tagged = api.tag_experiment(
+        experiment, version=version, note=note, database=open_store(database, show)
+    )
     if show.json:
         say_json(asdict(tagged))
     elif not show.quiet:
@@ -200,11 +191,9 @@ def log_series(
         database: The store to read.
         show: What to print.
     """
-    from assay.experiments.changelog import series_log
+    from assay import api
 
-    with open_store(database, show).reading() as connection:
-        _check_metric(connection, metric)
-        entries = series_log(connection, series, metric=metric)
+    entries = api.experiment_log(series, metric=metric, database=open_store(database, show))
     if show.json:
         rows = [logged(entry) for entry in entries]
         say_json({"metric": metric, "level": LEVEL, "experiments": rows})
@@ -214,14 +203,6 @@ def log_series(
         for line in quiet if show.quiet else log_lines(entry, metric):
             say(line)
     return 0
-
-
-def _check_metric(connection: Any, metric: str) -> None:
-    """A metric that was asked for is in the store; the usual one need not be."""
-    from assay.experiments.versions import check_metric
-
-    if metric != _METRIC:
-        check_metric(connection, metric)
 
 
 @experiments.command(name="export")
@@ -247,25 +228,15 @@ def export_experiments(
         database: The store to read.
         show: What to print.
     """
-    from assay.experiments.outcome_files import write_experiments_file
-    from assay.experiments.outcomes import load_subjects, resolve_subjects
+    from assay import api
 
-    if not names:
-        raise UsageError("name the experiments to write, or a run, or 'latest'")
-    if output.is_dir():
-        raise UsageError(f"--output {str(output)!r} is a folder; name a file in it")
-    if output.exists() and not force:
-        raise UsageError(
-            f"{str(output)!r} is there already; name another file, or give --force"
-        )
-    with open_store(database, show).reading() as connection:
-        subjects = load_subjects(connection, resolve_subjects(connection, names))
-    left_out = write_experiments_file(output, subjects)
+    written, left_out = api.export_experiments(
+        names, output, force=force, database=open_store(database, show)
+    )
     if show.json:
-        written = [subject.name for subject in subjects]
         say_json({"output": str(output), "experiments": written, "left_out": left_out})
     elif not show.quiet:
-        say(f"{len(subjects)} experiments written to {output}")
+        say(f"{len(written)} experiments written to {output}")
         if left_out:
             say(f"{left_out} trials have no result, and are not in it")
     return 0

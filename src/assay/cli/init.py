@@ -33,9 +33,9 @@ def init(
         force: Replace the file if there is one.
         show: What to print.
     """
-    from assay.rollouts.template import template
+    from assay import api
 
-    _write(path, template(), replace=force)
+    _write(path, api.config_template(), replace=force)
     if show.json:
         say_json({"file": str(path)})
     elif show.quiet:

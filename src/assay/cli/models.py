@@ -1,22 +1,20 @@
 """`assay models`: which models there are, what they cost, and whether one answers."""
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from cyclopts import App
 
-from assay._util.names import unknown_name
 from assay._util.text import printable
 from assay.cli.output import Show, say, say_json, warn
-from assay.errors import ModelRejected, UsageError
+from assay.errors import ModelRejected
 
 if TYPE_CHECKING:
     from assay.models import ModelEntry, Price, Provider, Registry
     from assay.types import ChatModel, ChatReply
 
-__all__ = ["ask_once", "list_models", "models", "try_model"]
+__all__ = ["list_models", "models", "try_model"]
 
 _HEADS = (
     *("model", "provider", "key", "input", "cached", "output", "priced on"),
@@ -24,8 +22,6 @@ _HEADS = (
 )
 _LEFT = ("model", "provider", "key", "priced on", "retired")
 _BUILTIN = "builtin"
-_QUESTION = "Reply with the single word: ok"
-_REPLY_TOKENS = 128
 _LONGEST_REPLY = 500
 
 models = App(
@@ -56,19 +52,11 @@ def list_models(*, provider: str | None = None, show: Show = Show()) -> int:
         provider: Only the models of this provider.
         show: What to print.
     """
-    from assay.agents.builtin import BUILTIN_MODELS
-    from assay.models import load_registry
+    from assay import api
 
-    registry = load_registry()
-    if provider is not None and provider not in (_BUILTIN, *registry.providers):
-        known = [_BUILTIN, *registry.providers]
-        raise UsageError(unknown_name("provider", provider, known))
+    registry, builtin, entries = api.list_models(provider)
     for warning in registry.warnings:
         warn(warning)
-    builtin = BUILTIN_MODELS if provider in (None, _BUILTIN) else ()
-    entries = [
-        entry for entry in registry.entries.values() if provider in (None, entry.provider.name)
-    ]
     if show.json:
         say_json(_plain(registry, builtin, entries, provider))
     elif show.quiet:
@@ -93,10 +81,9 @@ def try_model(name: str, /, *, show: Show = Show()) -> int:
         name: The model, as for `assay run --models`.
         show: What to print.
     """
-    from assay.api import chat_model
+    from assay import api
 
-    model = chat_model(name)
-    reply = asyncio.run(ask_once(model))
+    model, reply = api.try_model(name)
     if show.json:
         say_json(
             {
@@ -116,24 +103,6 @@ def try_model(name: str, /, *, show: Show = Show()) -> int:
     else:
         _say_reply(model, reply)
     return 0
-
-
-async def ask_once(model: "ChatModel") -> "ChatReply":
-    """Ask a model one short question, and let go of it."""
-    from assay.types import ChatRequest, Encoded, Message
-
-    question = Message({"role": "user", "content": _QUESTION})
-    request = ChatRequest(
-        model=model.name,
-        messages=[question],
-        tools=Encoded([]),
-        temperature=0.0,
-        max_tokens=_REPLY_TOKENS,
-    )
-    try:
-        return await model.reply(request)
-    finally:
-        await model.close()
 
 
 def _words(reply: "ChatReply") -> str:

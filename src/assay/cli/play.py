@@ -50,16 +50,13 @@ def play(
     """
     from assay.cli.film import Film
     from assay.cli.screen import choose_screen
-    from assay.players import Episode, make_policy
 
-    player = make_policy(policy, seed)
     with compiling_shown(show):
-        from assay.crafter import World
+        from assay import api
 
-        world = World(seed, difficulty)
-        film = Film(lambda: world.render(size))
+        episode = api.play(policy, seed=seed, difficulty=difficulty, max_steps=max_steps)
+        film = Film(lambda: episode.world.render(size))
     _make_directory(output)
-    episode = Episode(world, player, max_steps)
     title = f"{policy}, seed {seed}, {difficulty}"
     interrupted = False
     try:

@@ -58,12 +58,8 @@ def variance(
         database: The store to read.
         show: What to print.
     """
-    from assay.curves.gather import gather_runs
-    from assay.curves.settings import make_summary
-    from assay.curves.variance import VarianceSettings, analyse_variance
+    from assay import api
 
-    if not runs:
-        raise UsageError("name two runs or more: ids of the store, or files with a step column")
     if output.suffix.lower() != ".png":
         raise UsageError(f"--output {str(output)!r} is no PNG file; give a name in .png")
     if output.is_dir():
@@ -74,15 +70,16 @@ def variance(
             f"--summary.type {chosen['type']} is not for variance, which takes the area and "
             "the slope; 'assay analysis' takes it"
         )
-    settings = VarianceSettings(
+    gathered, found, settings = api.variance(
+        *runs,
+        metric=metric,
         threshold=threshold,
-        auc=make_summary(chosen),
+        summary=chosen,
         power=power,
         alpha=alpha,
         correlation=correlation,
+        database=open_store(database, show),
     )
-    gathered = gather_runs(runs, metric, open_store(database, show))
-    found = analyse_variance(gathered.runs, settings, gathered.unusable)
 
     from assay.report.curves_figures import variance_drawing
     from assay.report.curves_json import variance_json

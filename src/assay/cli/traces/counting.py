@@ -9,13 +9,13 @@ __all__ = ["counting"]
 
 
 @contextmanager
-def counting(show: Show, what: str, total: int | None) -> Iterator[Callable[[int], None]]:
+def counting(show: Show, what: str) -> Iterator[Callable[[int, int], None]]:
     """Show how many are done while the block runs; gives the function to tell it."""
     from rich.console import Console
 
     console = Console(stderr=True)
     if show.quiet or show.json or not console.is_terminal:
-        yield lambda done: None
+        yield lambda done, total: None
         return
     from rich.progress import (
         BarColumn,
@@ -33,5 +33,5 @@ def counting(show: Show, what: str, total: int | None) -> Iterator[Callable[[int
         console=console,
         transient=True,
     ) as progress:
-        task = progress.add_task(what, total=total)
-        yield lambda done: progress.update(task, completed=done)
+        task = progress.add_task(what, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)

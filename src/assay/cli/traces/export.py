@@ -8,7 +8,6 @@ from cyclopts import Parameter
 from assay.cli.database import Database, open_store
 from assay.cli.output import Show, say, say_json
 from assay.cli.traces.counting import counting
-from assay.errors import UsageError
 from assay.traces.location import DEFAULT_DATABASE
 
 __all__ = ["export"]
@@ -41,16 +40,16 @@ def export(
         database: The store to read.
         show: What to print.
     """
-    from assay.exchange.export import ExportFormat, export_sessions
-    from assay.traces.select import select_sessions
+    from assay import api
 
-    store = open_store(database, show)
-    with store.reading() as connection:
-        sessions = select_sessions(connection, names)
-    if not sessions:
-        raise UsageError(f"there are no sessions to export in {str(database)!r}")
-    with counting(show, "exporting", len(sessions)) as done:
-        written = export_sessions(store, sessions, ExportFormat(form), output, on_session=done)
+    with counting(show, "exporting") as progress:
+        written = api.export(
+            *names,
+            output=output,
+            format=form,
+            database=open_store(database, show),
+            progress=progress,
+        )
     if show.json:
         say_json({"sessions": written.sessions, "files": [str(path) for path in written.files]})
     elif show.quiet:

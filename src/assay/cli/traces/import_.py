@@ -5,7 +5,6 @@ from pathlib import Path
 from assay.cli.database import Database, open_store
 from assay.cli.output import Show, complain, say, say_json
 from assay.cli.traces.counting import counting
-from assay.errors import UsageError
 from assay.traces.location import DEFAULT_DATABASE
 
 __all__ = ["import_"]
@@ -34,15 +33,12 @@ def import_(
         database: The store to write, made if missing.
         show: What to print.
     """
-    from assay.exchange.imports import import_traces
-    from assay.exchange.sources import trace_files
+    from assay import api
 
-    if not paths:
-        raise UsageError("name files or folders to import, such as traces_multi_model")
-    store = open_store(database, show)
-    files = trace_files(paths)
-    with counting(show, "importing", len(files)) as done:
-        report = import_traces(store, files, on_file=done)
+    with counting(show, "importing") as progress:
+        report = api.import_traces(
+            *paths, database=open_store(database, show), progress=progress
+        )
     if show.json:
         damaged = [{"where": bad.where, "reason": bad.reason} for bad in report.damaged]
         unverifiable = [each._asdict() for each in report.unverifiable]

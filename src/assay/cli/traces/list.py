@@ -50,21 +50,24 @@ def list_(
         database: The store to read.
         show: What to print.
     """
-    from assay.traces.listing import list_sessions
-    from assay.traces.select import select_sessions
+    from assay import api
 
-    with open_store(database, show).reading() as connection:
-        chosen = select_sessions(connection, run=run, experiment=experiment, model=model)
-        runs = list_sessions(connection, chosen[-limit:])
+    total, runs = api.list_sessions(
+        run=run,
+        experiment=experiment,
+        model=model,
+        limit=limit,
+        database=open_store(database, show),
+    )
     if show.json:
-        say_json({"total": len(chosen), "runs": [asdict(each) for each in runs]})
+        say_json({"total": total, "runs": [asdict(listed) for listed in runs]})
         return 0
-    for each in runs:
-        _say_run(each, show)
-    if not chosen:
+    for listed in runs:
+        _say_run(listed, show)
+    if not total:
         say("no sessions")
-    elif len(chosen) > limit and not show.quiet:
-        say(f"{limit} of {len(chosen)} sessions; --limit shows more")
+    elif total > limit and not show.quiet:
+        say(f"{limit} of {total} sessions; --limit shows more")
     return 0
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 from assay.cli.database import Database, open_store
 from assay.cli.output import Show, say, say_json
 from assay.cli.traces.counting import counting
-from assay.errors import UsageError
 from assay.traces.location import DEFAULT_DATABASE
 
 __all__ = ["merge"]
@@ -30,14 +29,13 @@ def merge(
         database: The store to copy into, made if missing.
         show: What to print.
     """
-    from assay.exchange.merge import merge_stores
+    from assay import api
 
-    if not others:
-        raise UsageError("name the databases to copy from, such as monday.duckdb")
-    store = open_store(database, show)
-    with counting(show, "merging", len(others)) as done:
-        merged = merge_stores(
-            store, [open_store(other, show) for other in others], on_store=done
+    with counting(show, "merging") as progress:
+        merged = api.merge(
+            *(open_store(other, show) for other in others),
+            database=open_store(database, show),
+            progress=progress,
         )
     if show.json:
         say_json(

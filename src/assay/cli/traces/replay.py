@@ -73,16 +73,14 @@ def replay(
     """
     if gif is not None and frames is not None:
         raise UsageError("give --gif or --frames, not both")
-    from assay.traces.load import load_session
-    from assay.traces.queries import resolve_session
+    from assay import api
 
-    with open_store(database, show).reading() as connection:
-        stored = load_session(connection, resolve_session(connection, session))
+    store = open_store(database, show)
     with compiling_shown(show):
-        from assay.metrics import Replay, verify_session
+        from assay.metrics import verify_session
 
-        episode = Replay(stored)
-        found = verify_session(stored)
+        episode = api.replay(session, database=store)
+        found = verify_session(episode.session)
     shot = _Shot(from_step, fps, size, _playable(episode, found))
     if shot.first > shot.steps:
         raise UsageError(
@@ -151,10 +149,10 @@ def _film(
 
     film = Film(lambda: episode.world.render(shot.size))
     try:
-        with counting(show, "drawing", shot.steps - shot.first) as done:
+        with counting(show, "drawing") as progress:
             for number, _ in enumerate(moments, 1):
                 film.offer(number)
-                done(number)
+                progress(number, shot.steps - shot.first)
     finally:
         film.save(path, fps=shot.fps)
 
@@ -171,10 +169,10 @@ def _frames(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         draw()
-        with counting(show, "drawing", shot.steps - shot.first) as done:
+        with counting(show, "drawing") as progress:
             for number, _ in enumerate(moments, 1):
                 draw()
-                done(number)
+                progress(number, shot.steps - shot.first)
     except OSError as error:
         reason = error.strerror or error
         raise OutputError(

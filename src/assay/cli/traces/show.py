@@ -56,17 +56,14 @@ def show_(
         database: The store to read.
         show: What to print.
     """
-    from assay.traces.load import load_traces
-    from assay.traces.queries import resolve_session
+    from assay import api
 
     if session is None:
         raise UsageError(
             "name a session: best, worst, latest, or an id; 'assay traces list' shows them"
         )
     first, last = _range(turns)
-    with open_store(database, show).reading() as connection:
-        chosen = resolve_session(connection, session)
-        trace = next(load_traces(connection, [chosen]))
+    trace = api.load_trace(session, database=open_store(database, show))
     if show.json:
         say_json(_as_json(trace, first, last))
         return 0

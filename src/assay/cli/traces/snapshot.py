@@ -33,9 +33,9 @@ def snapshot(
         database: The store to copy.
         show: What to print.
     """
-    from assay.exchange.snapshot import take_snapshot
+    from assay import api
 
-    taken = take_snapshot(open_store(database, show), output, replace=force)
+    taken = api.snapshot(output, force=force, database=open_store(database, show))
     if show.json:
         say_json(
             {

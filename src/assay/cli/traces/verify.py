@@ -1,7 +1,7 @@
 """`assay traces verify`: is what is stored what the worlds really do?"""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from assay.cli.database import Database, open_store
@@ -11,12 +11,9 @@ from assay.traces.location import DEFAULT_DATABASE
 
 if TYPE_CHECKING:
     from assay.metrics import Verification
-    from assay.traces.records import SessionRecord
-    from assay.traces.store import Store
 
 __all__ = ["verify"]
 
-_BATCH = 64
 _MAX_LINES = 20
 
 
@@ -40,33 +37,16 @@ def verify(
         database: The store to read.
         show: What to print.
     """
-    from assay.traces.select import select_sessions
+    from assay import api
 
     store = open_store(database, show)
-    with store.reading() as connection:
-        chosen = select_sessions(connection, names)
     with compiling_shown(show):
         from assay.crafter import warmup
-        from assay.metrics import verify_session
 
         warmup()
-    found: list[Verification] = []
-    with counting(show, "verifying", len(chosen)) as done:
-        for session in _stored(store, chosen):
-            found.append(verify_session(session))
-            done(len(found))
-    return _report(found, show)
-
-
-def _stored(store: "Store", chosen: Sequence[str]) -> Iterator["SessionRecord"]:
-    """The sessions, read a few at a time."""
-    from assay.traces.load import load_sessions
-
-    # The store is let go between two batches: a run that goes on must be able to write.
-    for start in range(0, len(chosen), _BATCH):
-        with store.reading() as connection:
-            batch = list(load_sessions(connection, chosen[start : start + _BATCH]))
-        yield from batch
+    with counting(show, "verifying") as progress:
+        verifications = api.verify(*names, database=store, progress=progress)
+    return _report(verifications, show)
 
 
 def _report(found: Sequence["Verification"], show: Show) -> int:

@@ -44,6 +44,7 @@ __all__ = [
     "CompileReport",
     "Ints",
     "Reals",
+    "compiled_home",
     "entry",
     "inlined",
     "keep_table",
@@ -210,13 +211,19 @@ def load() -> CompileReport:
     return _report
 
 
+def compiled_home() -> tuple[Path, bool]:
+    """Where the compiled engine is kept, and whether it is there; compiles nothing."""
+    home = _cache_root() / f"crafter-{_fingerprint()}"
+    return home, _intact(home)
+
+
 def _load() -> CompileReport:
     if numba.config.DISABLE_JIT:
         raise UsageError("the engine must be compiled; unset NUMBA_DISABLE_JIT")
     started = time.perf_counter()
-    root = _cache_root()
-    home = root / f"crafter-{_fingerprint()}"
-    if _intact(home):
+    home, is_there = compiled_home()
+    root = home.parent
+    if is_there:
         try:
             _read(home)
         except Exception:  # whatever a broken cache file does to numba or pickle

@@ -1,4 +1,4 @@
-"""What `assay doctor` looks at. Each check is a function that tells how one thing stands.
+"""What a run depends on. Each check is a function that tells how one thing stands.
 
 A check repairs nothing, raises nothing for a sick system, and takes a few seconds at most.
 """
@@ -9,6 +9,7 @@ import re
 import shlex
 import shutil
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from assay._util.provenance import provenance
 from assay.errors import AccessDenied, AssayError, StoreBusy
+from assay.traces.location import default_database
 
 if TYPE_CHECKING:
     from assay.traces.folder import RunFolder
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DEFAULT_SERVICE",
     "Check",
-    "State",
+    "CheckState",
     "check_assay",
     "check_database",
     "check_disk",
@@ -34,6 +36,7 @@ __all__ = [
     "check_journals",
     "check_python",
     "check_service",
+    "doctor",
 ]
 
 DEFAULT_SERVICE: Final = "http://localhost:8901"
@@ -43,7 +46,7 @@ _TIMEOUT: Final = 3.0
 _PACKAGE: Final = re.compile(r"[\s<>=!~;\[(]")
 
 
-class State(StrEnum):
+class CheckState(StrEnum):
     """How something stands."""
 
     OK = "ok"
@@ -59,14 +62,38 @@ class Check:
     """How one thing stands, and what to do about it."""
 
     name: str
-    state: State
+    state: CheckState
     detail: str
     next_step: str | None = None
 
 
+def doctor(
+    *, service_url: str | None = None, database: Path | str | None = None
+) -> Iterator[Check]:
+    """Look at everything a run depends on, one thing after the other; repairs nothing.
+
+    Args:
+        service_url: A service that has to answer; without it, one on port 8901 may.
+        database: The database that runs write to.
+    """
+    from assay.api.provider_checks import check_models, check_providers
+
+    path = default_database() if database is None else Path(database)
+    yield check_python()
+    yield check_assay()
+    yield check_extras()
+    yield check_engine()
+    yield check_service(service_url, os.environ.get("ASSAY_SERVICE_TOKEN"))
+    yield check_models()
+    yield from check_providers()
+    yield check_database(path)
+    yield from check_journals(path)
+    yield check_disk(path)
+
+
 def check_python() -> Check:
     """The Python that runs this."""
-    return Check("python", State.OK, f"{platform.python_version()} at {sys.executable}")
+    return Check("python", CheckState.OK, f"{platform.python_version()} at {sys.executable}")
 
 
 def check_assay() -> Check:
@@ -75,7 +102,7 @@ def check_assay() -> Check:
     detail = made.assay
     if made.commit is not None:
         detail += f", commit {made.commit[:12]}{', changed since' if made.dirty else ''}"
-    return Check("assay", State.OK, detail)
+    return Check("assay", CheckState.OK, detail)
 
 
 def check_extras() -> Check:
@@ -84,12 +111,12 @@ def check_extras() -> Check:
         extras = metadata("assay").get_all("Provides-Extra") or []
         needs = requires("assay") or []
     except PackageNotFoundError:
-        return Check("extras", State.WARN, "assay is not installed", "pip install assay")
+        return Check("extras", CheckState.WARN, "assay is not installed", "pip install assay")
     lines = [_extra(name, needs) for name in sorted(extras)]
     detail = "; ".join(lines) or "there are none"
     missing = any("without" in line for line in lines)
     step = "pip install 'assay[NAME]' adds one; no command of a plain run needs any"
-    return Check("extras", State.OK, detail, step if missing else None)
+    return Check("extras", CheckState.OK, detail, step if missing else None)
 
 
 def _extra(name: str, needs: list[str]) -> str:
@@ -109,21 +136,23 @@ def _is_installed(package: str) -> bool:
 
 def check_engine() -> Check:
     """Whether the engine of the world is compiled already; compiles nothing."""
-    from assay.crafter.engine import jit
+    from assay.crafter.engine.jit import compiled_home
 
-    root = jit._cache_root()
-    home = root / f"crafter-{jit._fingerprint()}"
-    if jit._intact(home):
-        return Check("engine", State.OK, f"compiled, in {home}")
+    home, is_there = compiled_home()
+    root = home.parent
+    if is_there:
+        return Check("engine", CheckState.OK, f"compiled, in {home}")
     if not os.access(_existing(root), os.W_OK | os.X_OK):
         return Check(
             "engine",
-            State.WARN,
+            CheckState.WARN,
             f"not compiled, and {root} cannot be written to: every start would compile",
             "set ASSAY_CACHE_DIR to a folder you can write to",
         )
     step = "assay warmup compiles it now (about 20 s); so does the first run"
-    return Check("engine", State.WARN, f"not compiled yet; it will be kept in {root}", step)
+    return Check(
+        "engine", CheckState.WARN, f"not compiled yet; it will be kept in {root}", step
+    )
 
 
 def check_service(url: str | None, token: str | None = None) -> Check:
@@ -145,13 +174,15 @@ def check_service(url: str | None, token: str | None = None) -> Check:
         asyncio.run(ask())
     except AccessDenied as error:
         step = "set ASSAY_SERVICE_TOKEN to the token of the service"
-        return Check("service", State.FAIL if url else State.WARN, f"{address}: {error}", step)
+        return Check(
+            "service", CheckState.FAIL if url else CheckState.WARN, f"{address}: {error}", step
+        )
     except (AssayError, ValueError, OSError) as error:
         if url is None:
-            return Check("service", State.OK, f"none on {address}; runs do not need one")
+            return Check("service", CheckState.OK, f"none on {address}; runs do not need one")
         start = f"assay serve starts one; check the address {address} and the network"
-        return Check("service", State.FAIL, str(error).splitlines()[0], start)
-    return Check("service", State.OK, f"answers on {address}")
+        return Check("service", CheckState.FAIL, str(error).splitlines()[0], start)
+    return Check("service", CheckState.OK, f"answers on {address}")
 
 
 def check_database(path: Path, patience: float = _TIMEOUT) -> Check:
@@ -163,21 +194,21 @@ def check_database(path: Path, patience: float = _TIMEOUT) -> Check:
     step = "see who owns it and its folder, or name another place with --database"
     if not path.exists():
         if not os.access(_existing(path.parent), os.W_OK | os.X_OK):
-            return Check("database", State.FAIL, f"{path} cannot be made there", step)
-        return Check("database", State.OK, f"{path} is not there yet; assay run makes it")
+            return Check("database", CheckState.FAIL, f"{path} cannot be made there", step)
+        return Check("database", CheckState.OK, f"{path} is not there yet; assay run makes it")
     try:
         with Store(path, patience=patience).reading() as connection:
             schema = stored_version(connection)
             episodes = count_sessions(connection)
     except StoreBusy as error:
         waits = "a run waits for it meanwhile, and loses nothing"
-        return Check("database", State.WARN, str(error), waits)
+        return Check("database", CheckState.WARN, str(error), waits)
     except AssayError as error:
-        return Check("database", State.FAIL, str(error), "see docs/troubleshooting.md")
+        return Check("database", CheckState.FAIL, str(error), "see docs/troubleshooting.md")
     if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK | os.X_OK)):
-        return Check("database", State.FAIL, f"{path} can be read, not written to", step)
+        return Check("database", CheckState.FAIL, f"{path} can be read, not written to", step)
     detail = f"{path}: schema version {schema}, {episodes} episodes, free to write to"
-    return Check("database", State.OK, detail)
+    return Check("database", CheckState.OK, detail)
 
 
 def check_journals(database: Path) -> list[Check]:
@@ -187,18 +218,18 @@ def check_journals(database: Path) -> list[Check]:
     try:
         runs = unfinished_runs(database)
     except AssayError as error:
-        return [Check("journals", State.WARN, str(error))]
+        return [Check("journals", CheckState.WARN, str(error))]
     checks = [_unfinished(run, database) for run in runs]
     for folder in unreadable_runs(database):
         detail = f"{folder}/run.json cannot be read, so that run cannot go on"
         step = "repair the file, or move the folder away; its journals are kept"
-        checks.append(Check("journals", State.WARN, detail, step))
+        checks.append(Check("journals", CheckState.WARN, detail, step))
     damaged = sorted(journal_root(database).rglob("*.damaged"))
     if damaged:
         detail = f"{len(damaged)} damaged, the first is {damaged[0]}"
         step = "their episodes are played anew; remove the files when you need them no more"
-        checks.append(Check("journals", State.WARN, detail, step))
-    return checks or [Check("journals", State.OK, "no run was left unfinished")]
+        checks.append(Check("journals", CheckState.WARN, detail, step))
+    return checks or [Check("journals", CheckState.OK, "no run was left unfinished")]
 
 
 def _unfinished(run: "RunFolder", database: Path) -> Check:
@@ -208,9 +239,9 @@ def _unfinished(run: "RunFolder", database: Path) -> Check:
     holder = run.holder()
     if holder is not None:
         who = f"process {holder}" if holder else "another process"
-        return Check("journals", State.OK, f"{detail}: {who} plays it")
+        return Check("journals", CheckState.OK, f"{detail}: {who} plays it")
     words = ["assay", "run", "--resume", record.id, "--database", str(database)]
-    return Check("journals", State.WARN, detail, f"{shlex.join(words)} goes on with it")
+    return Check("journals", CheckState.WARN, detail, f"{shlex.join(words)} goes on with it")
 
 
 def check_disk(database: Path) -> Check:
@@ -219,14 +250,14 @@ def check_disk(database: Path) -> Check:
     try:
         free = shutil.disk_usage(folder).free
     except OSError as error:
-        return Check("disk", State.WARN, f"cannot tell for {folder}: {error.strerror}")
+        return Check("disk", CheckState.WARN, f"cannot tell for {folder}: {error.strerror}")
     detail = f"{free / _GIB:.1f} GiB free in {folder.resolve()}"
     step = "make room, or name another place with --database"
     if free < _TOO_LITTLE:
-        return Check("disk", State.FAIL, detail, step)
+        return Check("disk", CheckState.FAIL, detail, step)
     if free < _LITTLE:
-        return Check("disk", State.WARN, detail, step)
-    return Check("disk", State.OK, detail)
+        return Check("disk", CheckState.WARN, detail, step)
+    return Check("disk", CheckState.OK, detail)
 
 
 def _existing(folder: Path) -> Path:

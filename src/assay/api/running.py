@@ -1,14 +1,9 @@
-"""The Python face of assay, and the only place that picks classes and resolves names.
+"""Runs: prepared, estimated, played. Here classes are picked and models made by name."""
 
-import assay
-result = assay.run(models=["builtin/forager"], episodes=3)
-assay.open(result.database).episodes()
-"""
-
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from assay._util.loops import run_apart
 from assay.agents import BUILTIN_MODELS, make_builtin
@@ -22,27 +17,12 @@ from assay.rollouts.sample import play_sample
 from assay.rollouts.spending import spent_so_far
 from assay.service.client import HttpClient, LocalClient, WorldClient
 from assay.service.worlds import Worlds
-from assay.traces.database import Database
 from assay.traces.folder import RunFolder, journal_root
 from assay.traces.records import LimitRecord
 from assay.trials import Event, Retries, Stop
 from assay.types import ChatModel
 
-if TYPE_CHECKING:
-    from assay.experiments.subjects import Subject
-    from assay.judge import Comparison
-    from assay.traces.store import Store
-
-__all__ = [
-    "chat_model",
-    "compare",
-    "estimate",
-    "open",
-    "prepare",
-    "run",
-    "run_prepared",
-    "stored_subjects",
-]
+__all__ = ["chat_model", "config_template", "estimate", "prepare", "run", "run_prepared"]
 
 _OPENAI = "https://api.openai.com/v1"
 _FOR_EVER = 1e9
@@ -187,73 +167,11 @@ def estimate(prepared: PreparedRun) -> RunEstimate:
     )
 
 
-def open(database: Path | str | None = None) -> Database:
-    """The traces in a database, as DataFrames and typed rows."""
-    return Database(RunConfig().database if database is None else Path(database))
+def config_template() -> str:
+    """The text of a configuration file with every key, its default and what it may be."""
+    from assay.rollouts.template import template
 
-
-def compare(
-    *subjects: "str | Subject",
-    database: Path | str | None = None,
-    metrics: Sequence[str] | None = None,
-    metrics_from: Path | str | None = None,
-    notice: Callable[[str], None] = lambda _: None,
-    **choices: Any,
-) -> "Comparison":
-    """Say which of several is better: what `assay compare` shows, as values.
-
-    assay.compare("latest").decisive[0].verdict
-
-    Args:
-        *subjects: Experiments or runs of a database by name, or subjects of your own. The
-            first is what the others are compared with.
-        database: Where the named ones are.
-        metrics: What to compare; the first decides. Without it all that everybody has.
-        metrics_from: A Python file with metrics of your own, applied to the named ones.
-        notice: Who hears of metrics that could not be computed.
-        **choices: baseline, level, min_effect, success_achievements, seed, method and
-            correction, as `assay.report.comparison.compare` takes them.
-    """
-    from assay.judge import compare as compare_subjects
-    from assay.traces.store import Store
-
-    names = [one for one in subjects if isinstance(one, str)]
-    own = [one for one in subjects if not isinstance(one, str)]
-    if names and own:
-        raise UsageError(
-            "names of a database and subjects of your own cannot be mixed; read the named ones"
-            " with assay.api.stored_subjects"
-        )
-    if names:
-        store = Store(RunConfig().database if database is None else Path(database))
-        own = stored_subjects(
-            store, names, metrics or (), metrics_from=metrics_from, notice=notice
-        )
-    return compare_subjects(own, metrics=metrics, **choices)
-
-
-def stored_subjects(
-    store: "Store",
-    names: Sequence[str],
-    metrics: Sequence[str] = (),
-    *,
-    metrics_from: Path | str | None = None,
-    notice: Callable[[str], None] = lambda _: None,
-) -> "list[Subject]":
-    """Experiments of a store that names stand for, with the metrics somebody asks for.
-
-    Shipped metrics that are asked for and not stored are computed from the traces, and so are
-    all of `metrics_from`; both are stored as outcomes.
-    """
-    from assay.experiments.outcomes import load_subjects, resolve_subjects
-    from assay.metrics import ensure_metrics
-
-    own = None if metrics_from is None else load_metrics(Path(metrics_from))
-    with store.reading() as connection:
-        ids = resolve_subjects(connection, names)
-    ensure_metrics(store, ids, metrics, extra=own, notice=notice)
-    with store.reading() as connection:
-        return load_subjects(connection, ids)
+    return template()
 
 
 def chat_model(name: str) -> ChatModel:

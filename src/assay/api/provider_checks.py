@@ -1,4 +1,4 @@
-"""What `assay doctor` looks at around providers: rows of the user, keys and addresses.
+"""How providers stand: rows of the user, keys and addresses.
 
 Keys are told by the names of their variables, and sent to nobody.
 """
@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from assay.cli.checks import Check, State
+from assay.api.checking import Check, CheckState
 from assay.errors import ModelRejected, UsageError
 
 if TYPE_CHECKING:
@@ -27,11 +27,11 @@ def check_models() -> Check:
         registry = load_registry()
     except UsageError as error:
         step = "correct that file, or name another with ASSAY_MODELS; see docs/models.md"
-        return Check("models", State.FAIL, str(error), step)
+        return Check("models", CheckState.FAIL, str(error), step)
     own = "no file of your own" if path is None else f"with those of {path}"
     if registry.warnings:
-        return Check("models", State.WARN, "; ".join(registry.warnings))
-    return Check("models", State.OK, f"{len(registry.entries)} rows, {own}")
+        return Check("models", CheckState.WARN, "; ".join(registry.warnings))
+    return Check("models", CheckState.OK, f"{len(registry.entries)} rows, {own}")
 
 
 def check_providers(timeout: float = _TIMEOUT) -> list[Check]:
@@ -78,7 +78,7 @@ def _access(provider: "Provider") -> Check | _Access:
         key = find_key(provider)
         address = find_base_url(provider)
     except ModelRejected as error:
-        return Check("provider", State.WARN, f"{provider.name}: {error}")
+        return Check("provider", CheckState.WARN, f"{provider.name}: {error}")
     variable = provider.key_variable
     if key is None:
         words = "asked without a key"
@@ -92,9 +92,11 @@ def _access(provider: "Provider") -> Check | _Access:
 def _answered(access: _Access, reason: str | None) -> Check:
     start = f"{access.name}: {access.key}"
     if reason is None:
-        return Check("provider", State.OK, f"{start}, answers on {access.address}")
+        return Check("provider", CheckState.OK, f"{start}, answers on {access.address}")
     detail = f"{start}, cannot be reached on {access.address}: {reason}"
-    return Check("provider", State.WARN, detail, "check the address, the network and proxies")
+    return Check(
+        "provider", CheckState.WARN, detail, "check the address, the network and proxies"
+    )
 
 
 def _others(registry: "Registry", used: list["Provider"]) -> list[Check]:
@@ -113,4 +115,4 @@ def _others(registry: "Registry", used: list["Provider"]) -> list[Check]:
     if not parts:
         return []
     step = "set the variable in brackets to use such models; built-in ones need no key"
-    return [Check("provider", State.OK, "; ".join(parts), step if locked else None)]
+    return [Check("provider", CheckState.OK, "; ".join(parts), step if locked else None)]

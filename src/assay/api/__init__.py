@@ -1,0 +1,180 @@
+"""The Python face of assay: what a command can do, as a function with values in and out.
+
+import assay
+result = assay.run(models=["builtin/forager"], episodes=3)
+assay.open(result.database).episodes()
+
+Here alone classes are picked and names resolved; `cli` calls it and prints. Names are loaded
+when first used, so that comparing loads no compiler.
+"""
+
+from typing import TYPE_CHECKING
+
+from assay._util.lazy import lazy_names as _lazy_names
+
+if TYPE_CHECKING:
+    from .catalogue import BUILTIN_PROVIDER, ModelCatalogue, ask_once, list_models, try_model
+    from .checking import Check, CheckState, doctor
+    from .comparing import compare, over_time, read_experiments, read_results, stored_subjects
+    from .experiments import (
+        ExperimentDetails,
+        ExportedExperiments,
+        experiment_log,
+        export_experiments,
+        list_experiments,
+        show_experiment,
+        tag_experiment,
+    )
+    from .running import chat_model, config_template, estimate, prepare, run, run_prepared
+    from .sessions import (
+        SessionList,
+        export,
+        import_traces,
+        list_sessions,
+        load_trace,
+        merge,
+        open,
+        replay,
+        snapshot,
+        verify,
+    )
+    from .training import (
+        AnalysisResult,
+        ImportedCurves,
+        RegisteredPlan,
+        VarianceResult,
+        analysis,
+        import_curves,
+        list_curves,
+        load_curves,
+        register_plan,
+        variance,
+    )
+    from .worlds import play, serve, serve_models
+
+__all__ = [
+    "BUILTIN_PROVIDER",
+    "AnalysisResult",
+    "Check",
+    "CheckState",
+    "ExperimentDetails",
+    "ExportedExperiments",
+    "ImportedCurves",
+    "ModelCatalogue",
+    "RegisteredPlan",
+    "SessionList",
+    "VarianceResult",
+    "analysis",
+    "ask_once",
+    "chat_model",
+    "compare",
+    "config_template",
+    "doctor",
+    "estimate",
+    "experiment_log",
+    "export",
+    "export_experiments",
+    "import_curves",
+    "import_traces",
+    "list_curves",
+    "list_experiments",
+    "list_models",
+    "list_sessions",
+    "load_curves",
+    "load_trace",
+    "merge",
+    "open",
+    "over_time",
+    "play",
+    "prepare",
+    "read_experiments",
+    "read_results",
+    "register_plan",
+    "replay",
+    "run",
+    "run_prepared",
+    "serve",
+    "serve_models",
+    "show_experiment",
+    "snapshot",
+    "stored_subjects",
+    "tag_experiment",
+    "try_model",
+    "variance",
+    "verify",
+]
+
+__getattr__ = _lazy_names(
+    __name__,
+    {
+        "catalogue": (
+            "BUILTIN_PROVIDER",
+            "ModelCatalogue",
+            "ask_once",
+            "list_models",
+            "try_model",
+        ),
+        "checking": (
+            "Check",
+            "CheckState",
+            "doctor",
+        ),
+        "comparing": (
+            "compare",
+            "over_time",
+            "read_experiments",
+            "read_results",
+            "stored_subjects",
+        ),
+        "experiments": (
+            "ExperimentDetails",
+            "ExportedExperiments",
+            "experiment_log",
+            "export_experiments",
+            "list_experiments",
+            "show_experiment",
+            "tag_experiment",
+        ),
+        "running": (
+            "chat_model",
+            "config_template",
+            "estimate",
+            "prepare",
+            "run",
+            "run_prepared",
+        ),
+        "sessions": (
+            "SessionList",
+            "export",
+            "import_traces",
+            "list_sessions",
+            "load_trace",
+            "merge",
+            "open",
+            "replay",
+            "snapshot",
+            "verify",
+        ),
+        "training": (
+            "AnalysisResult",
+            "ImportedCurves",
+            "RegisteredPlan",
+            "VarianceResult",
+            "analysis",
+            "import_curves",
+            "list_curves",
+            "load_curves",
+            "register_plan",
+            "variance",
+        ),
+        "worlds": (
+            "play",
+            "serve",
+            "serve_models",
+        ),
+    },
+)
+
+
+def __dir__() -> list[str]:
+    return __all__

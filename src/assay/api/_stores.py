@@ -1,0 +1,23 @@
+"""Where a store is, however a caller names it."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias, Union
+
+from assay.traces.location import default_database
+
+if TYPE_CHECKING:
+    from assay.traces.store import Store
+
+__all__ = ["Where", "store_at"]
+
+Where: TypeAlias = Union[Path, str, "Store", None]
+"""A file, an open store, or None for $ASSAY_DATABASE, else the usual file in this folder."""
+
+
+def store_at(database: Where) -> "Store":
+    """The store that is meant; nothing is opened yet."""
+    from assay.traces.store import Store
+
+    if isinstance(database, Store):
+        return database
+    return Store(default_database() if database is None else Path(database))

@@ -1,0 +1,73 @@
+"""Models that can be named, and one question to one of them."""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from assay._util.loops import run_apart
+from assay._util.names import unknown_name
+from assay.errors import UsageError
+
+if TYPE_CHECKING:
+    from assay.models import ModelEntry, Registry
+    from assay.types import ChatModel, ChatReply
+
+__all__ = ["BUILTIN_PROVIDER", "ModelCatalogue", "ask_once", "list_models", "try_model"]
+
+BUILTIN_PROVIDER = "builtin"
+"""Who provides the models that need no network."""
+_QUESTION = "Reply with the single word: ok"
+_REPLY_TOKENS = 128
+
+
+class ModelCatalogue(NamedTuple):
+    """The models that are known."""
+
+    registry: "Registry"
+    builtin: tuple[str, ...]
+    """Names of models that play in this process."""
+    entries: "tuple[ModelEntry, ...]"
+    """Models of providers."""
+
+
+def list_models(provider: str | None = None) -> ModelCatalogue:
+    """The models that are known, or those of one provider; asks nobody."""
+    from assay.agents.builtin import BUILTIN_MODELS
+    from assay.models import load_registry
+
+    registry = load_registry()
+    known = [BUILTIN_PROVIDER, *registry.providers]
+    if provider is not None and provider not in known:
+        raise UsageError(unknown_name("provider", provider, known))
+    return ModelCatalogue(
+        registry,
+        tuple(BUILTIN_MODELS) if provider in (None, BUILTIN_PROVIDER) else (),
+        tuple(
+            entry
+            for entry in registry.entries.values()
+            if provider in (None, entry.provider.name)
+        ),
+    )
+
+
+def try_model(name: str) -> "tuple[ChatModel, ChatReply]":
+    """Ask a model one short question; it costs far less than a cent with most models."""
+    from assay.api.running import chat_model
+
+    model = chat_model(name)
+    return model, run_apart(lambda: ask_once(model))
+
+
+async def ask_once(model: "ChatModel") -> "ChatReply":
+    """Ask one short question, and close the model."""
+    from assay.types import ChatRequest, Encoded, Message
+
+    request = ChatRequest(
+        model=model.name,
+        messages=[Message({"role": "user", "content": _QUESTION})],
+        tools=Encoded([]),
+        temperature=0.0,
+        max_tokens=_REPLY_TOKENS,
+    )
+    try:
+        return await model.reply(request)
+    finally:
+        await model.close()

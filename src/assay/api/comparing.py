@@ -1,0 +1,132 @@
+"""Who is better: experiments of a store, files of results, or subjects of one's own."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from assay.api._stores import Where, store_at
+from assay.errors import UsageError
+
+if TYPE_CHECKING:
+    from assay.experiments.subjects import Subject
+    from assay.judge import Comparison, OverTime
+
+__all__ = ["compare", "over_time", "read_experiments", "read_results", "stored_subjects"]
+
+
+def compare(
+    *subjects: "str | Subject",
+    database: Where = None,
+    metrics: Sequence[str] | None = None,
+    metrics_from: Path | str | None = None,
+    notice: Callable[[str], None] = lambda _: None,
+    **choices: Any,
+) -> "Comparison":
+    """Say which of several is better: what `assay compare` shows, as values.
+
+    assay.compare("latest").decisive[0].verdict
+
+    Args:
+        *subjects: Experiments or runs of a database by name, or subjects of your own. The
+            first is what the others are compared with.
+        database: Where the named ones are.
+        metrics: What to compare; the first decides. Without it all that everybody has.
+        metrics_from: A Python file with metrics of your own, applied to the named ones.
+        notice: Told of metrics that could not be computed.
+        **choices: baseline, level, min_effect, success_achievements, seed, method and
+            correction, as `assay.judge.compare` takes them.
+    """
+    from assay.judge import compare
+
+    names = [subject for subject in subjects if isinstance(subject, str)]
+    own = [subject for subject in subjects if not isinstance(subject, str)]
+    if names and own:
+        raise UsageError(
+            "names of a database and subjects of your own cannot be mixed; read the named ones"
+            " with assay.stored_subjects"
+        )
+    if names:
+        own = stored_subjects(
+            names,
+            metrics or (),
+            database=database,
+            metrics_from=metrics_from,
+            notice=notice,
+        )
+    return compare(own, metrics=metrics, **choices)
+
+
+def over_time(
+    series: str,
+    *,
+    database: Where = None,
+    metric: str | None = None,
+    metrics_from: Path | str | None = None,
+    notice: Callable[[str], None] = lambda _: None,
+    level: float = 0.95,
+    seed: int = 0,
+) -> "OverTime":
+    """Follow one metric over the versions of a series.
+
+    Args:
+        series: The series, or the start of its name.
+        database: Where it is.
+        metric: What to follow; without it achievements, or the first that all have.
+        metrics_from: A Python file with metrics of your own.
+        notice: Told of metrics that could not be computed.
+        level: Of the intervals.
+        seed: Of the random numbers that resampling draws.
+    """
+    from assay.experiments.outcomes import series_experiments
+    from assay.judge import over_time
+
+    store = store_at(database)
+    with store.reading() as connection:
+        names = series_experiments(connection, series)
+    subjects = stored_subjects(
+        names,
+        () if metric is None else [metric],
+        database=store,
+        metrics_from=metrics_from,
+        notice=notice,
+    )
+    return over_time(subjects, metric=metric, level=level, seed=seed)
+
+
+def stored_subjects(
+    names: Sequence[str],
+    metrics: Sequence[str] = (),
+    *,
+    database: Where = None,
+    metrics_from: Path | str | None = None,
+    notice: Callable[[str], None] = lambda _: None,
+) -> "list[Subject]":
+    """Experiments of a store that names stand for, with the metrics somebody asks for.
+
+    Shipped metrics that are asked for and not stored are computed from the traces, and so are
+    all of `metrics_from`; both are stored as outcomes.
+    """
+    from assay.experiments.outcomes import load_subjects, resolve_subjects
+    from assay.metrics import ensure_metrics, load_metrics
+
+    store = store_at(database)
+    own = None if metrics_from is None else load_metrics(Path(metrics_from))
+    with store.reading() as connection:
+        ids = resolve_subjects(connection, names)
+    ensure_metrics(store, ids, metrics, extra=own, notice=notice)
+    with store.reading() as connection:
+        return load_subjects(connection, ids)
+
+
+def read_experiments(path: Path | str) -> "list[Subject]":
+    """The experiments of a file that `export_experiments` wrote, or of one written by hand."""
+    from assay.experiments.outcome_files import read_experiments_file
+
+    return read_experiments_file(path)
+
+
+def read_results(*files: str) -> "list[Subject]":
+    """The models of results files, each as FILE or FILE#MODEL, with names of their own."""
+    from assay.experiments.outcome_files import read_results_file, tell_apart
+
+    return tell_apart([subject for file in files for subject in read_results_file(file)])

@@ -1,0 +1,195 @@
+"""What was recorded: listed, loaded, played again, verified, and carried elsewhere."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from assay.api._stores import Where, store_at
+from assay.errors import UsageError
+
+if TYPE_CHECKING:
+    from assay.exchange.export import Exported
+    from assay.exchange.imports import ImportReport
+    from assay.exchange.merge import Merged
+    from assay.exchange.snapshot import Snapshot
+    from assay.metrics import Replay, Verification
+    from assay.traces.database import Database
+    from assay.traces.listing import ListedRun
+    from assay.traces.trace import Trace
+
+__all__ = [
+    "SessionList",
+    "export",
+    "import_traces",
+    "list_sessions",
+    "load_trace",
+    "merge",
+    "open",
+    "replay",
+    "snapshot",
+    "verify",
+]
+
+Progress = Callable[[int, int], None]
+"""Told how much is done, and of how much."""
+
+_SESSIONS_AT_ONCE = 64
+
+
+class SessionList(NamedTuple):
+    """The sessions of a store, run by run, the newest last."""
+
+    total: int
+    """How many there are, before `limit`."""
+    runs: "list[ListedRun]"
+
+
+def open(database: Where = None) -> "Database":
+    """The traces in a database, as DataFrames and typed rows."""
+    from assay.traces.database import Database
+
+    return Database(store_at(database).path)
+
+
+def list_sessions(
+    *,
+    run: str | None = None,
+    experiment: str | None = None,
+    model: str | None = None,
+    limit: int = 20,
+    database: Where = None,
+) -> SessionList:
+    """The last sessions of a store; `run`, `experiment` and `model` narrow them down."""
+    from assay.traces.listing import list_sessions
+    from assay.traces.select import select_sessions
+
+    with store_at(database).reading() as connection:
+        chosen = select_sessions(connection, run=run, experiment=experiment, model=model)
+        return SessionList(len(chosen), list_sessions(connection, chosen[-limit:]))
+
+
+def load_trace(session: str, *, database: Where = None) -> "Trace":
+    """A session with its run and experiment; `best`, `worst` and `latest` are allowed."""
+    from assay.traces.load import load_traces
+    from assay.traces.queries import resolve_session
+
+    with store_at(database).reading() as connection:
+        return next(load_traces(connection, [resolve_session(connection, session)]))
+
+
+def replay(session: str, *, database: Where = None) -> "Replay":
+    """A session to play again, step by step, by iterating over it.
+
+    Raises:
+        ReplayError: It says too little to be played again.
+    """
+    from assay.metrics import Replay
+
+    return Replay(load_trace(session, database=database).session)
+
+
+def verify(
+    *names: str, database: Where = None, progress: Progress = lambda done, total: None
+) -> "list[Verification]":
+    """Play stored sessions again and compare every step with the trace; asks no model.
+
+    Args:
+        *names: Sessions, experiments or runs; all sessions if there is none.
+        database: The store to read.
+        progress: Told of each session.
+    """
+    from assay.metrics import verify_session
+    from assay.traces.load import load_sessions
+    from assay.traces.select import select_sessions
+
+    store = store_at(database)
+    with store.reading() as connection:
+        chosen = select_sessions(connection, names)
+    verifications: list[Verification] = []
+    # The store is let go between two batches: a run that goes on must be able to write.
+    for start in range(0, len(chosen), _SESSIONS_AT_ONCE):
+        with store.reading() as connection:
+            some = chosen[start : start + _SESSIONS_AT_ONCE]
+            batch = list(load_sessions(connection, some))
+        for session in batch:
+            verifications.append(verify_session(session))
+            progress(len(verifications), len(chosen))
+    return verifications
+
+
+def export(
+    *names: str,
+    output: Path | str,
+    format: str = "json",
+    database: Where = None,
+    progress: Progress = lambda done, total: None,
+) -> "Exported":
+    """Write sessions into files that need no database.
+
+    Args:
+        *names: Sessions, experiments or runs; all sessions if there is none.
+        output: A folder, made if missing; for jsonl, or for one session, also a file.
+        format: json, jsonl, parquet or atif.
+        database: The store to read.
+        progress: Told of each session.
+    """
+    from assay._util.names import unknown_name
+    from assay.exchange.export import ExportFormat, export_sessions
+    from assay.traces.select import select_sessions
+
+    if format not in list(ExportFormat):
+        raise UsageError(unknown_name("format", format, list(ExportFormat)))
+    store = store_at(database)
+    with store.reading() as connection:
+        chosen = select_sessions(connection, names)
+    if not chosen:
+        raise UsageError(f"there are no sessions to export in {str(store.path)!r}")
+    return export_sessions(
+        store,
+        chosen,
+        ExportFormat(format),
+        Path(output),
+        on_session=lambda done: progress(done, len(chosen)),
+    )
+
+
+def import_traces(
+    *paths: Path | str,
+    database: Where = None,
+    progress: Progress = lambda done, total: None,
+) -> "ImportReport":
+    """Read sessions from files and folders: those of assay, and the logs of other programs.
+
+    A session that is in the store stays as it is. Damaged files are in the report.
+    """
+    from assay.exchange.imports import import_traces
+    from assay.exchange.sources import trace_files
+
+    if not paths:
+        raise UsageError("name files or folders to import, such as traces_multi_model")
+    files = trace_files([Path(path) for path in paths])
+    return import_traces(
+        store_at(database), files, on_file=lambda done: progress(done, len(files))
+    )
+
+
+def merge(
+    *others: Where, database: Where = None, progress: Progress = lambda done, total: None
+) -> "Merged":
+    """Copy all sessions of other stores into one; the others stay as they are."""
+    from assay.exchange.merge import merge_stores
+
+    if not others:
+        raise UsageError("name the databases to copy from, such as monday.duckdb")
+    return merge_stores(
+        store_at(database),
+        [store_at(other) for other in others],
+        on_store=lambda done: progress(done, len(others)),
+    )
+
+
+def snapshot(output: Path | str, *, force: bool = False, database: Where = None) -> "Snapshot":
+    """Copy the store as it is between two writes; `force` replaces a file that is there."""
+    from assay.exchange.snapshot import take_snapshot
+
+    return take_snapshot(store_at(database), Path(output), replace=force)

@@ -1,0 +1,266 @@
+"""Training runs: their curves in the store, how many are enough, and who is better."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from assay.api._stores import Where, store_at
+from assay.errors import UsageError
+
+if TYPE_CHECKING:
+    from assay.curves.analysis import Analysis
+    from assay.curves.design import Design
+    from assay.curves.gather import Gathered
+    from assay.curves.plan import AnalysisPlan
+    from assay.curves.variance import SummaryVariance, VarianceSettings
+    from assay.experiments.curves import ListedTrainingRun, Written
+    from assay.experiments.plans import StoredPlan
+    from assay.experiments.training import TrainingRun
+    from assay.traces.store import Store
+
+__all__ = [
+    "AnalysisResult",
+    "ImportedCurves",
+    "RegisteredPlan",
+    "VarianceResult",
+    "analysis",
+    "import_curves",
+    "list_curves",
+    "load_curves",
+    "register_plan",
+    "variance",
+]
+
+
+class ImportedCurves(NamedTuple):
+    """Training runs that were read, and what the store did with each, by its id."""
+
+    runs: "list[TrainingRun]"
+    written: "dict[str, Written]"
+
+
+class VarianceResult(NamedTuple):
+    """How much runs differ, and how many are enough."""
+
+    gathered: "Gathered"
+    summaries: "tuple[SummaryVariance, ...]"
+    settings: "VarianceSettings"
+
+
+class AnalysisResult(NamedTuple):
+    """A control against a candidate, and in what it differs from its plan."""
+
+    analysis: "Analysis"
+    deviations: list[str] | None
+    """None where there was no plan."""
+
+
+class RegisteredPlan(NamedTuple):
+    """A plan in the store."""
+
+    plan: "StoredPlan"
+    is_new: bool
+    """False where the same plan was registered before."""
+
+
+def import_curves(
+    *files: Path | str,
+    series: str | None = None,
+    subject: str | None = None,
+    task: str | None = None,
+    status: str | None = None,
+    prefix: str = "",
+    overwrite: bool = False,
+    database: Where = None,
+) -> ImportedCurves:
+    """Store the training runs of files, all of them or none.
+
+    Args:
+        *files: One run each: .csv, .tsv, .jsonl, .json or .parquet with a column `step`.
+        series: What the runs belong to, whatever the files say.
+        subject: What was trained, such as an architecture.
+        task: What it was trained on.
+        status: finished, running or crashed.
+        prefix: Put before the id of every run.
+        overwrite: Put a run in the place of one that has its id and another content.
+        database: The store to write, made if missing.
+    """
+    from assay.curves.files import read_run_file
+    from assay.experiments.curves import write_training_runs
+    from assay.experiments.training import TrainingStatus
+
+    if not files:
+        raise UsageError("name files to import, such as run1.csv; each holds one training run")
+    given: dict[str, Any] = {"series": series, "subject": subject, "task": task}
+    if status is not None:
+        given["status"] = TrainingStatus.named(status)
+    chosen = {name: value for name, value in given.items() if value is not None}
+    read = [read_run_file(Path(path)) for path in files]
+    runs = [replace(run, id=f"{prefix}{run.id}", **chosen) for run in read]
+    _check_ids(runs)
+    with store_at(database).writing() as connection:
+        return ImportedCurves(runs, write_training_runs(connection, runs, swap=overwrite))
+
+
+def _check_ids(runs: "Sequence[TrainingRun]") -> None:
+    sources: dict[str, str] = {}
+    for run in runs:
+        if run.id in sources:
+            raise UsageError(
+                f"{sources[run.id]!r} and {run.source!r} hold a run of the same id, "
+                f"{run.id!r}; import them one by one with --prefix, or give each a field 'id'"
+            )
+        sources[run.id] = run.source
+
+
+def list_curves(*, database: Where = None) -> "list[ListedTrainingRun]":
+    """The training runs of a store, without their points."""
+    from assay.experiments.curves import list_training_runs
+
+    with store_at(database).reading() as connection:
+        return list_training_runs(connection)
+
+
+def load_curves(run: str, *, database: Where = None) -> "TrainingRun":
+    """A training run with all its points: an id, the start of one, or the path of a file."""
+    from assay.curves.files import is_run_file, read_run_file
+    from assay.experiments.curves import load_training_runs, resolve_training_run
+
+    if is_run_file(run):
+        return read_run_file(Path(run))
+    with store_at(database).reading() as connection:
+        return load_training_runs(connection, [resolve_training_run(connection, run)])[0]
+
+
+def variance(
+    *runs: str,
+    metric: str = "overview/reward",
+    threshold: float = 0.05,
+    summary: Mapping[str, Any] | None = None,
+    power: float = 0.8,
+    alpha: float = 0.05,
+    correlation: float = 0.5,
+    database: Where = None,
+) -> VarianceResult:
+    """How many training runs are enough.
+
+    Args:
+        *runs: Two or more, ids of the store or files, in the order for the plain rule.
+        metric: Which curve.
+        threshold: As a share of the mean: 0.05 is 5 %.
+        summary: Which part of a curve counts, such as {"percent": 25}.
+        power: The chance to find a difference of the threshold.
+        alpha: The chance to find one that is not there.
+        correlation: Supposed of two arms with the same seeds.
+        database: The store to read.
+    """
+    from assay.curves.gather import gather_runs
+    from assay.curves.settings import make_summary
+    from assay.curves.variance import VarianceSettings, analyse_variance
+
+    if not runs:
+        raise UsageError("name two runs or more: ids of the store, or files with a step column")
+    settings = VarianceSettings(
+        threshold=threshold,
+        auc=make_summary(summary or {}),
+        power=power,
+        alpha=alpha,
+        correlation=correlation,
+    )
+    gathered = gather_runs(runs, metric, store_at(database))
+    found = analyse_variance(gathered.runs, settings, gathered.unusable)
+    return VarianceResult(gathered, found, settings)
+
+
+def analysis(
+    *,
+    pairs: Sequence[str] | None = None,
+    control: Sequence[str] | None = None,
+    candidate: Sequence[str] | None = None,
+    plan: Path | str | None = None,
+    summary: Mapping[str, Any] | None = None,
+    database: Where = None,
+    **choices: Any,
+) -> AnalysisResult:
+    """Compare training runs of a control with those of a candidate.
+
+    Args:
+        pairs: JSON such as {"control": "run1", "candidate": "run2", "seed": 7}, one or more.
+        control: Runs of the control, compared as a group.
+        candidate: Runs of the candidate.
+        plan: A TOML or JSON file that was written before the runs.
+        summary: What is taken of a curve, such as {"type": "final"}.
+        database: The store to read.
+        **choices: metric, n_resamples, alpha, side, method, seed, ttest, power,
+            target_effect_size and target_power; None means what the plan says.
+    """
+    from assay.curves.analysis import analyse
+    from assay.curves.plan import read_plan
+    from assay.curves.settings import make_settings
+
+    store = store_at(database)
+    planned = None if plan is None else read_plan(Path(plan))
+    settings = make_settings(
+        choices, summary or {}, None if planned is None else planned.content
+    )
+    found = analyse(_design(pairs, control, candidate, settings.metric, store), settings)
+    return AnalysisResult(
+        found, None if planned is None else _deviations(planned, found, store)
+    )
+
+
+def _design(
+    pairs: Sequence[str] | None,
+    control: Sequence[str] | None,
+    candidate: Sequence[str] | None,
+    metric: str,
+    store: "Store",
+) -> "Design":
+    from assay.curves.design import paired_design, parse_pairs, unpaired_design
+
+    if pairs and (control or candidate):
+        raise UsageError(
+            "--pairs and --control-run-ids are two ways to name what is compared; give one"
+        )
+    if pairs:
+        return paired_design(parse_pairs(pairs), metric, store)
+    if not (control and candidate):
+        raise UsageError(
+            "name the runs: --control-run-ids r1 r2 ... and --candidate-run-ids r3 r4 ..., or "
+            '--pairs \'{"control": "r1", "candidate": "r3"}\' ...'
+        )
+    return unpaired_design(control, candidate, metric, store)
+
+
+def _deviations(planned: "AnalysisPlan", found: "Analysis", store: "Store") -> list[str]:
+    from assay.curves.files import is_run_file
+    from assay.curves.plan import deviations
+    from assay.experiments.plans import find_plan
+
+    stored = None
+    if store.path.exists():
+        with store.reading() as connection:
+            stored = find_plan(connection, planned.hash)
+    used = (*found.design.control, *found.design.candidate)
+    return deviations(
+        planned,
+        found.settings,
+        paired=found.paired,
+        n=(len(found.design.control), len(found.design.candidate)),
+        run_ids=[run.run.id for run in used if not is_run_file(run.name)],
+        from_files=sum(is_run_file(run.name) for run in used),
+        stored=stored,
+    )
+
+
+def register_plan(plan: Path | str, *, database: Where = None) -> RegisteredPlan:
+    """Store a plan of an analysis before its runs are there."""
+    from assay.curves.plan import read_plan
+    from assay.experiments.curves import runs_with_metric
+    from assay.experiments.plans import store_plan
+
+    planned = read_plan(Path(plan))
+    with store_at(database).writing() as connection:
+        seen = runs_with_metric(connection, planned.metric)
+        return RegisteredPlan(*store_plan(connection, planned.hash, planned.content, seen))
