@@ -16,6 +16,7 @@ from .intervals import intervals
 from .looks import looks
 from .parts import Found
 from .score import score
+from .units import units
 
 __all__ = ["PARTS", "main"]
 
@@ -24,6 +25,7 @@ PARTS: dict[str, Callable[[int], Found]] = {
     "score": score,
     "differences": differences,
     "looks": looks,
+    "units": units,
 }
 """Each takes the number of sets or simulations a cell."""
 

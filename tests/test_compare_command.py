@@ -66,6 +66,33 @@ def test_the_command_of_the_seed_writes_a_page(assay: Assay) -> None:
     assert "3 pairs, which is very few" in Path("comparison_report.html").read_text("utf-8")
 
 
+def test_what_several_tasks_are_can_be_said(assay: Assay) -> None:
+    names, instances, seeds = "ab", ["easy", "hard", "odd"], [1, 2, 3, 4]
+    entries = [
+        {
+            "name": name,
+            "achievements": [
+                at + place * seed % 3 + at * place
+                for place in range(len(instances))
+                for seed in seeds
+            ],
+            "instances": [instance for instance in instances for _ in seeds],
+            "seeds": seeds * len(instances),
+        }
+        for at, name in enumerate(names)
+    ]
+    Path("tasks.json").write_text(json.dumps({"experiments": entries}))
+    fixed = assay("compare --experiments tasks.json --quiet")
+    assert "on these tasks" in fixed.out
+    assert "12 pairs of 3 tasks" in fixed.out
+    done = assay("compare --experiments tasks.json --tasks sample --json")
+    [units] = [one["units"] for one in json.loads(done.out)["contrasts"]]
+    assert units == {"rule": "sample", "tasks": 3, "worlds": 12, "replicates": 1}
+    wrong = assay("compare --experiments tasks.json --tasks some")
+    assert wrong.code == 2
+    assert "unknown rule of tasks 'some'" in wrong.err
+
+
 def test_two_results_files_are_compared_in_the_metrics_named(assay: Assay) -> None:
     done = assay(
         "compare --baseline baseline_results.json --improved improved_results.json"

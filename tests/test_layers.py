@@ -89,8 +89,8 @@ PUBLIC = {
     },
     "service": {"client", "client.http", "results", "worlds"},
     "stats": {
-        *("differences", "effects", "intervals", "learning", "many", "means", "normality"),
-        *("pairing", "planning", "precision", "ranking", "score", "sequential"),
+        *("clusters", "differences", "effects", "intervals", "learning", "many", "means"),
+        *("normality", "pairing", "planning", "precision", "ranking", "score", "sequential"),
         *("significance", "spread", "survival", "two_samples", "windows"),
     },
     "traces": {

@@ -21,6 +21,7 @@ __all__ = [
     "Message",
     "TrialState",
     "Usage",
+    "Verdict",
 ]
 
 
@@ -33,6 +34,25 @@ class TrialState(StrEnum):
     """The subject is to blame: it refused, asked too much, or its code raised."""
     INFRASTRUCTURE = "infrastructure"
     """Neither the subject nor the task is to blame; never scored, tried again on resume."""
+
+
+class Verdict(StrEnum):
+    """What a comparison of a candidate with a baseline came to."""
+
+    BETTER = "better"
+    """It differs, in the direction that is good."""
+    WORSE = "worse"
+    """It differs, in the direction that is bad."""
+    HIGHER = "higher"
+    """It has more, of something that is neither good nor bad."""
+    LOWER = "lower"
+    """It has less of that."""
+    NO_DIFFERENCE = "no_difference"
+    """It differs by less than the smallest difference that matters, if at all."""
+    UNDECIDED = "undecided"
+    """The data cannot tell."""
+    UNKNOWN = "unknown"
+    """The data give no interval to judge by."""
 
 
 class Encoded:

@@ -60,7 +60,7 @@ def test_a_paired_difference_and_its_tests_are_those_of_scipy() -> None:
     assert by_name["sign-flip test"].exact
     assert it.pairing is not None
     assert it.pairing.correlation.point == pytest.approx(np.corrcoef(CONTROL, CANDIDATE)[0, 1])
-    assert it.verdict.word == "higher"
+    assert it.verdict == "higher"
     assert dict(it.normality)["differences"].p_value == pytest.approx(
         stats.shapiro(np.subtract(CANDIDATE, CONTROL)).pvalue
     )
@@ -72,8 +72,8 @@ def test_an_unpaired_difference_is_welchs() -> None:
     assert it.difference[1:] == pytest.approx(theirs.confidence_interval(0.95))
     assert {test.name for test in it.tests} == {"permutation test", "Welch's t test"}
     assert it.pairing is None
-    assert it.verdict.word == "undecided"
-    assert "no proof that both are equal" in it.verdict.sentence
+    assert it.verdict == "undecided"
+    assert "no proof that both are equal" in it.sentence
 
 
 def test_without_t_tests_the_exact_test_is_there_alone() -> None:
@@ -92,7 +92,7 @@ def test_one_side_has_one_bound() -> None:
     it = found(side="greater")
     assert math.isinf(it.difference.high)
     assert it.difference.low > found().difference.low
-    assert "above" in it.verdict.sentence
+    assert "above" in it.sentence
 
 
 def test_planning_is_that_of_statsmodels() -> None:
@@ -124,7 +124,7 @@ def test_values_that_are_all_equal_have_an_answer() -> None:
     it = analyse(design(a=[1.0] * 4, b=[1.0] * 4), make_settings({"power": True}, {}))
     assert it.difference == (0.0, 0.0, 0.0)
     assert it.tests[0].p_value == 1.0
-    assert it.verdict.word == "undecided"
+    assert it.verdict == "undecided"
     assert "not copies" in it.notes[0]
     assert analysis_json(it)["difference"]["point"] == 0.0
 

@@ -16,7 +16,7 @@ from assay.service.client import HttpClient
 from assay.traces.journal import read_journal
 from assay.traces.records import SessionRecord
 from assay.trials import Event, Retries, Stop, TrialProgress
-from assay.types import TrialState
+from assay.types import ChatReply, ChatRequest, TrialState, Usage
 
 from .players import CountingModel, SayingModel, play, settings
 
@@ -112,6 +112,39 @@ def test_what_stopped_an_episode_is_recorded(
     if "steps" in limits:
         assert sum(len(played.steps) for played in session.played) == 7
         assert session.played[-1].skipped == 1
+
+
+class MeasuredModel(SayingModel):
+    """Says noop, with the numbers of each reply as they are given."""
+
+    def __init__(self, **reply: Any) -> None:
+        super().__init__({"content": '["noop"]'})
+        self._reply = reply
+
+    async def reply(self, request: ChatRequest) -> ChatReply:
+        return replace(await super().reply(request), **self._reply)
+
+
+def test_waiting_for_a_turn_is_no_time_of_the_episode(tmp_path: Path) -> None:
+    play(tmp_path, MeasuredModel(latency_s=2.0, waited_s=1000.0), rules=settings(seconds=15.0))
+    session = only(tmp_path)
+    assert session.end is not None
+    assert session.end.stop_reason == "time_limit"
+    assert len(session.calls) == 8
+    assert 16 <= session.end.outcomes["duration_s"] < 26
+    assert [call.waited_s for call in session.calls] == [1000.0] * 8
+
+
+def test_a_token_limit_that_is_met_exactly_ends_the_episode(tmp_path: Path) -> None:
+    play(
+        tmp_path,
+        MeasuredModel(usage=Usage(prompt=90, completion=10)),
+        rules=settings(tokens=300),
+    )
+    session = only(tmp_path)
+    assert session.end is not None
+    assert session.end.stop_reason == "token_limit"
+    assert len(session.calls) == 3
 
 
 def test_an_episode_that_died_half_way_goes_on_without_asking_again(tmp_path: Path) -> None:

@@ -22,11 +22,12 @@ from assay.rollouts.looks import Lookout
 from assay.rollouts.progress import EpisodeEnd
 from assay.rollouts.record import make_plan
 from assay.service.client import LocalClient
-from assay.stats.sequential import Decision, Design, looks
+from assay.stats.sequential import Design, looks
 from assay.traces.load import load_outcomes
 from assay.traces.store import Store
-from assay.trials import Admission, Retries, Stop, Trial, TrialEnded, Verdict
-from assay.types import ChatModel, TrialState
+from assay.trials import Admission, Retries, Stop, Trial, TrialEnded
+from assay.trials import Verdict as TrialVerdict
+from assay.types import ChatModel, TrialState, Verdict
 from tests.runs.programs import Program, run_arguments
 from tests.runs.tables import contents, rows
 
@@ -41,7 +42,7 @@ CONFIG = RunConfig(models=MODELS, episodes=20, until_decided="reward", min_effec
 def ended(trial: Trial[Any], value: float | None) -> TrialEnded:
     """How an episode ended: with a number, or as a failure."""
     if value is None:
-        return TrialEnded(trial, 1, Verdict(TrialState.FAILURE, "refused"))
+        return TrialEnded(trial, 1, TrialVerdict(TrialState.FAILURE, "refused"))
     end = EpisodeEnd(
         achievements=0,
         reward=value,
@@ -53,7 +54,7 @@ def ended(trial: Trial[Any], value: float | None) -> TrialEnded:
         stop_reason="died",
         outcomes={"reward": value},
     )
-    return TrialEnded(trial, 1, Verdict(TrialState.RESULT, "died", value=end))
+    return TrialEnded(trial, 1, TrialVerdict(TrialState.RESULT, "died", value=end))
 
 
 def reward(model: str, world: int) -> float:
@@ -84,7 +85,7 @@ def test_looks_do_not_depend_on_the_order_in_which_episodes_end() -> None:
         seen.append(found(lookout))
     assert repr(seen[0]) == repr(seen[1]) == repr(seen[2])
     decisions = {one.model: one.decision for one in lookout.comparisons()}
-    assert decisions == {"good": Decision.BETTER, "same": Decision.NO_DIFFERENCE}
+    assert decisions == {"good": Verdict.BETTER, "same": Verdict.NO_DIFFERENCE}
 
 
 def test_what_is_known_from_before_gives_the_same_looks_as_hearing_of_it() -> None:
@@ -121,7 +122,7 @@ def test_a_pair_with_a_failure_is_left_out_and_counted() -> None:
             value = 0.5 * (-1) ** trial.index if trial.group == "good" else 0.0
             lookout.hear(ended(trial, None if failed else value))
     (one,) = lookout.comparisons()
-    assert (one.decision, one.pairs, one.left_out) == (Decision.UNDECIDED, 6, 2)
+    assert (one.decision, one.pairs, one.left_out) == (Verdict.UNDECIDED, 6, 2)
     assert [(look.pairs, look.decision) for look in lookout.records()] == [
         (5, None),
         (6, "undecided"),
@@ -135,7 +136,7 @@ def test_a_pair_that_infrastructure_broke_is_waited_for() -> None:
     lookout = Lookout(config, "run", known={})
     for trial in trials:
         if (trial.group, trial.index) == ("base", 2):
-            lost = Verdict(TrialState.INFRASTRUCTURE, "ModelUnavailable")
+            lost = TrialVerdict(TrialState.INFRASTRUCTURE, "ModelUnavailable")
             lookout.hear(TrialEnded(trial, 5, lost))
         else:
             lookout.hear(ended(trial, reward(trial.group, trial.index)))
@@ -180,9 +181,9 @@ def test_an_episode_that_has_a_journal_is_played_to_its_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("metric", "decision"), [("tokens", Decision.WORSE), ("steps", Decision.BETTER)]
+    ("metric", "decision"), [("tokens", Verdict.WORSE), ("steps", Verdict.BETTER)]
 )
-def test_more_is_worse_of_what_is_spent(metric: str, decision: Decision) -> None:
+def test_more_is_worse_of_what_is_spent(metric: str, decision: Verdict) -> None:
     config = RunConfig(models=("base", "good"), episodes=8, until_decided=metric)
     known = {one.id: reward(one.group, one.index) for one in all_trials(config)[:16]}
     (one,) = Lookout(config, "run", known=known).comparisons()
@@ -230,7 +231,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
 def test_a_run_stops_when_it_is_decided_and_stores_its_looks(whole: RunResult) -> None:
     result = whole
     (one,) = result.decisions
-    assert one.decision is Decision.BETTER
+    assert one.decision is Verdict.BETTER
     assert 5 <= one.pairs < 12
     assert (result.status, result.interrupted) == ("finished", False)
     # noop is the baseline here; random plays beside, in the worlds that were looked at.
@@ -303,7 +304,7 @@ def test_a_lost_connection_holds_the_looks_back_until_a_resume(tmp_path: Path) -
     assert first.tallies["builtin/noop"].results <= 5
     second = play(prepared(tmp_path))
     assert second.status == "finished"
-    assert second.decisions[0].decision is Decision.BETTER
+    assert second.decisions[0].decision is Verdict.BETTER
 
 
 @pytest.mark.extras
@@ -318,7 +319,7 @@ def test_undecided_models_play_all_worlds(tmp_path: Path) -> None:
     run = prepared(tmp_path, models=["builtin/noop", "twin"], episodes=6, baselines=False)
     result = play(run, {"twin": Twin()})
     (one,) = result.decisions
-    assert (one.decision, one.pairs) == (Decision.UNDECIDED, 6)
+    assert (one.decision, one.pairs) == (Verdict.UNDECIDED, 6)
     assert result.status == "finished"
     assert "are undecided in achievements, after 6 pairs" in one.sentence
 
@@ -436,7 +437,7 @@ def test_options_that_do_nothing_beside_it_are_told(tmp_path: Path) -> None:
 def test_python_runs_take_it_too(tmp_path: Path) -> None:
     with chdir(tmp_path):
         result = api.run(models=PLAYERS, baselines=False, save_traces=False, **SMALL)
-    assert [one.decision for one in result.decisions] == [Decision.BETTER]
+    assert [one.decision for one in result.decisions] == [Verdict.BETTER]
 
 
 @pytest.mark.extras

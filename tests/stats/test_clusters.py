@@ -2,11 +2,20 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from assay.errors import UsageError
-from assay.stats.clusters import clustered_difference, clustered_mean, hierarchical_bootstrap
+from assay.stats.clusters import (
+    clustered_difference,
+    clustered_estimate,
+    clustered_mean,
+    hierarchical_bootstrap,
+    stratified_difference_estimate,
+    stratified_estimate,
+)
 from assay.stats.differences import unpaired_difference
 from assay.stats.intervals import t_interval
+from assay.stats.means import Side
 
 TASKS = ["x", "x", "y", "z", "z", "z", "w", "y"]
 VALUES = [1.0, 1.2, 3.0, 2.0, 2.4, 1.8, 5.0, 3.5]
@@ -136,3 +145,59 @@ def test_both_intervals_of_five_runs_keep_their_level(between: float) -> None:
             held[at] += found.low <= 0 <= found.high
     # Three Monte Carlo errors are 0.03; the nested one may be wider than it need be.
     assert (held / sets >= 0.92).all()
+
+
+def test_strata_count_the_spread_within_them_alone() -> None:
+    values, strata = np.array([1.0, 3.0, 11.0, 15.0, 13.0]), ["x", "x", "y", "y", "y"]
+    found = stratified_estimate(values, strata)
+    parts = np.array([2 * 2.0, 3 * 4.0]) / 25
+    assert found.point == pytest.approx(8.6)
+    assert found.error == pytest.approx(np.sqrt(parts.sum()))
+    assert found.freedom == pytest.approx(parts.sum() ** 2 / (parts**2 / [1, 2]).sum())
+
+
+def test_one_stratum_is_student_and_welch() -> None:
+    assert stratified_estimate(VALUES, ["x"] * 8).interval() == pytest.approx(
+        t_interval(VALUES)
+    )
+    other = [2.0, 4.0, 4.5]
+    found = stratified_difference_estimate(VALUES, other, ["x"] * 8, ["y"] * 3)
+    assert found.interval(0.9) == pytest.approx(unpaired_difference(VALUES, other, level=0.9))
+    oracle = stats.ttest_ind(other, VALUES, equal_var=False)
+    assert found.p_value() == pytest.approx(oracle.pvalue)
+
+
+def test_strata_of_one_value_are_taken_together() -> None:
+    assert stratified_estimate(VALUES, range(8)).interval() == pytest.approx(t_interval(VALUES))
+    some = stratified_estimate(VALUES, ["x", "x", "x", "p", "q", "y", "y", "y"])
+    assert some == stratified_estimate(VALUES, ["x", "x", "x", "z", "z", "y", "y", "y"])
+
+
+def test_a_single_stratum_of_one_value_joins_the_smallest_other() -> None:
+    alone = stratified_estimate(VALUES, ["x", "x", "x", "x", "q", "y", "y", "y"])
+    assert alone == stratified_estimate(VALUES, ["x", "x", "x", "x", "y", "y", "y", "y"])
+
+
+def test_differences_of_pairs_are_stratified_as_they_are() -> None:
+    b = np.array(VALUES) + np.linspace(0, 1, 8)
+    expected = stratified_estimate(np.linspace(0, 1, 8), TASKS)
+    assert stratified_difference_estimate(VALUES, b, TASKS) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("null", [0.0, -0.4, 2.0])
+@pytest.mark.parametrize("side", list(Side))
+def test_the_p_value_of_an_estimate_is_that_of_the_t_test(null: float, side: Side) -> None:
+    found = clustered_estimate(VALUES, range(8))
+    oracle = stats.ttest_1samp(VALUES, null, alternative=side.value)
+    assert found.p_value(null, side) == pytest.approx(oracle.pvalue)
+
+
+def test_an_estimate_without_spread_is_sure_and_one_without_error_is_not() -> None:
+    flat = stratified_estimate([1.0, 1.0, 3.0, 3.0], ["x", "x", "y", "y"])
+    assert flat == (2.0, 0.0, 2.0)
+    assert flat.interval() == (2.0, 2.0, 2.0)
+    assert (flat.p_value(), flat.p_value(2.0), flat.p_value(3.0, Side.GREATER)) == (0, 1, 1)
+    unknown = clustered_estimate(VALUES, ["x"] * 8)
+    assert not unknown.interval().known
+    assert unknown.p_value() == 1
+    assert not stratified_estimate([1.0], ["x"]).interval().known

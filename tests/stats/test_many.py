@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from assay.errors import UsageError
-from assay.stats.many import against_baseline, all_pairs, benjamini_hochberg, holm
+from assay.stats.many import benjamini_hochberg, holm
 from assay.stats.ranking import indistinguishable_groups, ranks
-from assay.stats.significance import paired_t_test, welch_t_test
 
 
 def test_holm_multiplies_by_what_is_left() -> None:
@@ -36,62 +35,6 @@ def test_both_corrections_equal_statsmodels() -> None:
 def test_a_p_value_that_is_none_is_refused() -> None:
     with pytest.raises(UsageError, match="p-values"):
         holm([0.1, float("nan")])
-
-
-def test_all_pairs_pair_by_shared_keys_and_fall_back_to_welch() -> None:
-    a = {1: 1.0, 2: 2.0, 3: 3.0, 4: 1.5}
-    b = {2: 3.0, 3: 5.0, 4: 2.5}
-    c = {8: 4.0, 9: 2.0}
-    ab, ac, bc = all_pairs({"a": a, "b": b, "c": c})
-    assert [one.names for one in (ab, ac, bc)] == [("a", "b"), ("a", "c"), ("b", "c")]
-    assert (ab.paired, ab.n, ac.paired, ac.n) == (True, 3, False, 6)
-    assert ab.p_value == paired_t_test([2.0, 3.0, 1.5], [3.0, 5.0, 2.5]).p_value
-    assert bc.p_value == welch_t_test([3.0, 5.0, 2.5], [4.0, 2.0]).p_value
-    assert [ab.p_adjusted, ac.p_adjusted, bc.p_adjusted] == pytest.approx(
-        list(holm([ab.p_value, ac.p_value, bc.p_value]))
-    )
-    assert ab.simultaneous.half_width > ab.difference.half_width
-
-
-def test_only_real_differences_are_named() -> None:
-    rng = np.random.default_rng(5)
-    world = rng.normal(size=20)
-    samples = {
-        name: world + rng.normal(at, 0.5, 20) for name, at in (("a", 0), ("b", 0), ("c", 2))
-    }
-    found = {one.names: one.significant for one in all_pairs(samples)}
-    assert found == {("a", "b"): False, ("a", "c"): True, ("b", "c"): True}
-
-
-def test_a_baseline_is_compared_with_the_others_alone() -> None:
-    samples = {"a": [1.0, 2.0, 4.0], "b": [2.0, 3.5, 4.5], "c": [0.0, 1.0, 5.0]}
-    found = against_baseline(samples, "b", correction="bh")
-    assert [one.names for one in found] == [("b", "a"), ("b", "c")]
-    with pytest.raises(UsageError, match="unknown baseline 'd'"):
-        against_baseline(samples, "d")
-
-
-def test_differences_without_spread_are_judged_by_flipping_signs() -> None:
-    (found,) = all_pairs({"a": [1.0, 2.0, 3.0], "b": [2.0, 3.0, 4.0]})
-    assert found.p_value == 0.25
-    assert not found.significant
-    (found,) = all_pairs({"a": [0.123] * 40, "b": [0.0] * 40})
-    assert found.p_value == pytest.approx(2 / 2**40)
-    (found,) = all_pairs({"a": [1.0] * 3, "b": [2.0] * 4}, paired=False)
-    assert found.p_value == pytest.approx(2 / 35)
-    (found,) = all_pairs({"a": [1.0], "b": [2.0] * 7}, paired=False)
-    assert found.p_value == 1.0
-
-
-def test_bad_input_gets_a_sentence() -> None:
-    with pytest.raises(UsageError, match="two or more"):
-        all_pairs({"a": [1.0, 2.0]})
-    with pytest.raises(UsageError, match="paired"):
-        all_pairs({"a": [1.0, 2.0], "b": [1.0, 2.0, 3.0]})
-    with pytest.raises(UsageError, match="one kind"):
-        all_pairs({"a": [1.0, 2.0], "b": {1: 1.0, 2: 2.0}})
-    with pytest.raises(UsageError, match="correction"):
-        all_pairs({"a": [1.0, 2.0], "b": [1.0, 2.0]}, correction="none")
 
 
 def test_ranks_share_ties() -> None:

@@ -7,6 +7,7 @@ one with walker1.csv to walker5.csv (`examples` of TimotheeMathieu/adastop).
 """
 
 import csv
+import itertools
 import json
 import math
 import os
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assay.stats.many import all_pairs
+from assay.stats.many import holm
 from assay.stats.profiles import ProfileKind, performance_profile
 from assay.stats.rl import (
     Aggregate,
@@ -26,7 +27,9 @@ from assay.stats.rl import (
     average_probability_of_improvement,
 )
 from assay.stats.score import crafter_score
-from assay.stats.sequential import Decision, Design, first_decision
+from assay.stats.sequential import Design, first_decision
+from assay.stats.significance import welch_t_test
+from assay.types import Verdict
 
 ROOT = Path(__file__).parents[2]
 PYTHON = Path(
@@ -229,9 +232,10 @@ def test_our_tests_of_all_pairs_come_to_the_decisions_of_adastop() -> None:
     assert {name: len(each) for name, each in scores.items()} == WALKER_RUNS
     for name, mean in WALKER_MEANS.items():
         assert np.mean(scores[name]) == pytest.approx(mean, abs=0.005)
-    found = all_pairs(scores, paired=False)
-    assert all(each.significant for each in found)
-    larger = {each.names: each.difference.point < 0 for each in found}
+    pairs = list(itertools.combinations(scores, 2))
+    tests = [welch_t_test(scores[a], scores[b]) for a, b in pairs]
+    assert max(holm([test.p_value for test in tests])) <= 0.05
+    larger = {pair: test.statistic < 0 for pair, test in zip(pairs, tests, strict=True)}
     assert larger == {names: decision == "larger" for names, decision in WALKER.items()}
 
 
@@ -246,10 +250,10 @@ def test_our_early_stopping_never_contradicts_adastop() -> None:
         first, second = (np.array(scores[name][:n]) for name in names)
         found = first_decision(first - second, Design(most=25, comparisons=6), ended=True)
         assert found is not None
-        if found.decision is not Decision.UNDECIDED:
+        if found.decision is not Verdict.UNDECIDED:
             decided[names] = found.decision
             assert found.pairs <= 10
-    assert decided == {("DDPG", "SAC"): Decision.WORSE, ("SAC", "TRPO"): Decision.BETTER}
+    assert decided == {("DDPG", "SAC"): Verdict.WORSE, ("SAC", "TRPO"): Verdict.BETTER}
 
 
 RANDOM_RATES = (

@@ -8,12 +8,12 @@ import pytest
 from assay.errors import UsageError
 from assay.stats.sequential import (
     Boundary,
-    Decision,
     Design,
     decide,
     first_decision,
     looks,
 )
+from assay.types import Verdict
 from prove.looks import looks as prove_looks
 from prove.looks import stops
 
@@ -37,19 +37,19 @@ def test_looking_as_data_comes_gives_what_a_scan_of_all_of_it_gives(kind: Bounda
         # What comes after a decision changes nothing.
         assert first_decision([*data[: live.pairs], *[-50.0] * 5], design) == live
         found.add(live.decision)
-    assert found == {Decision.BETTER, Decision.UNDECIDED}
+    assert found == {Verdict.BETTER, Verdict.UNDECIDED}
 
 
 def test_better_and_worse_follow_the_side_and_what_is_good() -> None:
     data = values(30, effect=2.0)
     down = [-value for value in data]
-    assert _said(data) is Decision.BETTER
-    assert _said(down) is Decision.WORSE
-    assert _said(data, lower_is_better=True) is Decision.WORSE
-    assert _said(down, lower_is_better=True) is Decision.BETTER
+    assert _said(data) is Verdict.BETTER
+    assert _said(down) is Verdict.WORSE
+    assert _said(data, lower_is_better=True) is Verdict.WORSE
+    assert _said(down, lower_is_better=True) is Verdict.BETTER
 
 
-def _said(data: list[float], **more: object) -> Decision | None:
+def _said(data: list[float], **more: object) -> Verdict | None:
     found = first_decision(data, Design.of({"most": len(data), **more}))
     return found.decision if found else None
 
@@ -58,18 +58,18 @@ def test_no_difference_is_concluded_only_where_a_smallest_effect_was_given() -> 
     data = values(60)
     found = first_decision(data, Design(most=60, min_effect=0.8))
     assert found is not None
-    assert found.decision is Decision.NO_DIFFERENCE
+    assert found.decision is Verdict.NO_DIFFERENCE
     assert found.pairs < 60
     assert -0.8 < found.interval.low < found.interval.high < 0.8
     plain = first_decision(data, Design(most=60))
     assert plain is not None
-    assert (plain.decision, plain.pairs) == (Decision.UNDECIDED, 60)
+    assert (plain.decision, plain.pairs) == (Verdict.UNDECIDED, 60)
 
 
 def test_a_real_but_tiny_difference_is_none_that_matters() -> None:
     data = [0.1 + 0.001 * value for value in values(30)]
-    assert _said(data, min_effect=0.5) is Decision.NO_DIFFERENCE
-    assert _said(data) is Decision.BETTER
+    assert _said(data, min_effect=0.5) is Verdict.NO_DIFFERENCE
+    assert _said(data) is Verdict.BETTER
 
 
 @pytest.mark.parametrize("kind", Boundary)
@@ -100,14 +100,14 @@ def test_equal_differences_decide_once_a_coin_would_hardly_do_the_same() -> None
     assert not design.interval_at([1.0] * 5).known
     found = first_decision([1.0] * 30, design)
     assert found is not None
-    assert (found.decision, found.interval) == (Decision.BETTER, (1.0, 1.0, 1.0))
+    assert (found.decision, found.interval) == (Verdict.BETTER, (1.0, 1.0, 1.0))
     assert 5 < found.pairs < 15
     zero = first_decision([0.0] * 30, design)
     assert zero is not None
-    assert (zero.decision, zero.pairs) == (Decision.UNDECIDED, 30)
+    assert (zero.decision, zero.pairs) == (Verdict.UNDECIDED, 30)
     near = first_decision([0.0] * 30, Design(kind=Boundary.POCOCK, most=30, min_effect=1.0))
     assert near is not None
-    assert near.decision is Decision.NO_DIFFERENCE
+    assert near.decision is Verdict.NO_DIFFERENCE
 
 
 def test_no_look_is_made_before_the_first() -> None:
@@ -120,11 +120,11 @@ def test_no_look_is_made_before_the_first() -> None:
 def test_pairs_that_will_not_come_end_it_undecided() -> None:
     design = Design(most=50)
     some = looks(values(9), design, ended=True)
-    assert (some[-1].pairs, some[-1].decision) == (9, Decision.UNDECIDED)
+    assert (some[-1].pairs, some[-1].decision) == (9, Verdict.UNDECIDED)
     assert some[:-1] == looks(values(9), design)[:-1]
     few = first_decision(values(3), design, ended=True)
     assert few is not None
-    assert (few.pairs, few.decision, few.interval.known) == (3, Decision.UNDECIDED, False)
+    assert (few.pairs, few.decision, few.interval.known) == (3, Verdict.UNDECIDED, False)
     none = first_decision([], design, ended=True)
     assert none is not None
     assert math.isnan(none.interval.point)
@@ -138,7 +138,7 @@ def test_a_design_comes_back_from_what_is_stored() -> None:
 def test_a_confidence_sequence_needs_no_largest_number() -> None:
     found = first_decision(values(90, effect=0.9), Design(kind=Boundary.ANYTIME))
     assert found is not None
-    assert found.decision is Decision.BETTER
+    assert found.decision is Verdict.BETTER
     assert first_decision(values(90), Design(kind=Boundary.ANYTIME)) is None
 
 
@@ -179,7 +179,7 @@ def test_the_proof_stops_where_looks_decide(kind: Boundary) -> None:
     for set_, stopped in zip(sample, stops(sample, bounds).tolist(), strict=True):
         found = first_decision(set_, design)
         assert found is not None
-        assert stopped == (0 if found.decision is Decision.UNDECIDED else found.pairs)
+        assert stopped == (0 if found.decision is Verdict.UNDECIDED else found.pairs)
 
 
 @pytest.mark.extras

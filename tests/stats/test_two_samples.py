@@ -9,7 +9,6 @@ from assay.errors import UsageError
 from assay.stats.clusters import clustered_difference, clustered_mean
 from assay.stats.differences import paired_difference, ratio_of_means, unpaired_difference
 from assay.stats.effects import cohens_d, cohens_dz, hedges_g
-from assay.stats.many import all_pairs
 from assay.stats.pairing import pairing
 from assay.stats.planning import first_n_below, power_of, trials_for_precision, trials_needed
 from assay.stats.significance import equivalence_test, paired_t_test, welch_t_test
@@ -36,7 +35,6 @@ def test_what_has_no_unit_is_the_same_at_any_size(size: float) -> None:
             *paired_t_test(a, b)[1:3],
             *welch_t_test(a, b)[1:3],
             *equivalence_test(a, b, paired=True, margin=margin)[:4],
-            *(one.p_adjusted for one in all_pairs({"a": a, "b": b})),
         ]
 
     expected = unitless(A, B, 2.0)

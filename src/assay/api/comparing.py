@@ -10,6 +10,7 @@ from assay.errors import UsageError
 if TYPE_CHECKING:
     from assay.experiments.subjects import Subject
     from assay.judge import Comparison, OverTime
+    from assay.judge.facts import TaskRule
 
 __all__ = ["compare", "over_time", "read_experiments", "read_results", "stored_subjects"]
 
@@ -33,8 +34,8 @@ def compare(
         metrics: What to compare; the first decides. Without it all that everybody has.
         metrics_from: A Python file with metrics of your own, applied to the named ones.
         notice: Told of metrics that could not be computed.
-        **choices: baseline, level, min_effect, success_achievements, seed, method and
-            correction, as `assay.judge.compare` takes them.
+        **choices: baseline, level, min_effect, success_achievements, seed, method, correction
+            and tasks, as `assay.judge.compare` takes them.
     """
     from assay.judge import compare
 
@@ -65,6 +66,7 @@ def over_time(
     notice: Callable[[str], None] = lambda _: None,
     level: float = 0.95,
     seed: int = 0,
+    tasks: "TaskRule | str | None" = None,
 ) -> "OverTime":
     """Follow one metric over the versions of a series.
 
@@ -76,6 +78,7 @@ def over_time(
         notice: Told of metrics that could not be computed.
         level: Of the intervals.
         seed: Of the random numbers that resampling draws.
+        tasks: fixed or sample; without it ten tasks or more are a sample.
     """
     from assay.experiments.outcomes import series_experiments
     from assay.judge import over_time
@@ -90,7 +93,7 @@ def over_time(
         metrics_from=metrics_from,
         notice=notice,
     )
-    return over_time(subjects, metric=metric, level=level, seed=seed)
+    return over_time(subjects, metric=metric, level=level, seed=seed, tasks=tasks)
 
 
 def stored_subjects(

@@ -204,7 +204,7 @@ def _say(
     if output.print_table and not show.quiet:
         say_report(AnalysisReport(found, deviations))
     else:
-        say(found.verdict.sentence)
+        say(found.sentence)
         _warn(found, deviations)
     if not show.quiet:
         for file in files:

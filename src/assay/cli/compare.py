@@ -38,6 +38,7 @@ def compare(
     min_effect: float | None = None,
     level: float = 0.95,
     seed: Whole = 0,
+    tasks: str | None = None,
     fail_if_worse: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     over_time: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     database: Database = DEFAULT_DATABASE,
@@ -46,8 +47,9 @@ def compare(
     """Say which of several is better, by how much, and how sure that is.
 
     The first is the baseline, and the first metric decides. Trials on the same
-    task and seed are compared with each other. The report also says what would
-    settle a comparison that is undecided.
+    task and seed are compared with each other. Ten tasks or more are taken as a
+    sample of tasks, fewer as the ones that are meant. The report also says what
+    would settle a comparison that is undecided.
 
     For example:
 
@@ -69,6 +71,7 @@ def compare(
         min_effect: The smallest difference of the first metric that matters.
         level: Of the intervals.
         seed: Of the random numbers that resampling draws.
+        tasks: What several tasks are: fixed, or a sample of many.
         fail_if_worse: Exit with 1 if one is worse in the first metric.
         over_time: Follow one metric over the versions of a series.
         database: The store to read.
@@ -82,7 +85,9 @@ def compare(
     if over_time:
         if experiments is not None or improved or baseline is not None:
             raise UsageError("--over-time follows a series of the store; name it, and no file")
-        return _over_time(names, wanted, metrics_from, paths, level, seed, database, show)
+        return _over_time(
+            names, wanted, metrics_from, paths, level, seed, tasks, database, show
+        )
     if names:
         _check_alone(experiments, improved)
         with _working(show, "reading"):
@@ -104,6 +109,7 @@ def compare(
             min_effect=min_effect,
             success_achievements=success_achievements,
             seed=seed,
+            tasks=tasks,
         )
         write_comparison(comparison, *paths)
     _tell(comparison, paths, show)
@@ -203,6 +209,7 @@ def _over_time(
     paths: tuple[Path, ...],
     level: float,
     seed: int,
+    tasks: str | None,
     database: Path,
     show: Show,
 ) -> int:
@@ -229,6 +236,7 @@ def _over_time(
             notice=warn,
             level=level,
             seed=seed,
+            tasks=tasks,
         )
         write_over_time(found, *paths)
     document = over_time_document(found)

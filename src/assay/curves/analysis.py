@@ -17,6 +17,7 @@ from assay.curves.radial import RadialAxis, radial_axes
 from assay.curves.settings import AnalysisSettings
 from assay.curves.variance import summarize_runs
 from assay.errors import UsageError
+from assay.judge import interval_verdict
 from assay.stats.differences import (
     denominator_note,
     paired_difference,
@@ -47,19 +48,11 @@ from assay.stats.significance import (
     sign_flip_test,
     welch_t_test,
 )
+from assay.types import Verdict
 
-__all__ = ["Analysis", "Planning", "Verdict", "analyse"]
+__all__ = ["Analysis", "Planning", "analyse"]
 
 _Values = NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What the interval of the difference says."""
-
-    word: str
-    """higher, lower, undecided or unknown: the candidate against the control."""
-    sentence: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +90,9 @@ class Analysis:
     """The difference as a share of the control's mean."""
     relative_note: str | None
     verdict: Verdict
+    """Of the candidate against the control: higher, lower, undecided or unknown."""
+    sentence: str
+    """The verdict in words, with the interval it goes by."""
     tests: tuple[TestResult, ...]
     effects: tuple[tuple[str, Interval], ...]
     pairing: Pairing | None
@@ -146,7 +142,8 @@ def analyse(design: Design, settings: AnalysisSettings) -> Analysis:
         difference=difference,
         relative=relative_change(a, b, paired=paired, level=level),
         relative_note=denominator_note(a, level=level),
-        verdict=_verdict(difference, design, settings),
+        verdict=(verdict := interval_verdict(difference)),
+        sentence=_sentence(verdict, difference, design, settings),
         tests=_tests(a, b, paired, settings, streams[1]),
         effects=_effects(a, b, paired, level),
         pairing=pairing(a, b, level=level) if paired else None,
@@ -170,25 +167,25 @@ def _check_enough(design: Design) -> None:
         )
 
 
-def _verdict(difference: Interval, design: Design, settings: AnalysisSettings) -> Verdict:
+def _sentence(
+    verdict: Verdict, difference: Interval, design: Design, settings: AnalysisSettings
+) -> str:
     n = len(design.control)
     runs = f"{n} pairs" if design.paired else f"{n} and {len(design.candidate)} runs"
-    if not difference.known:
-        return Verdict(
-            "unknown",
+    if verdict is Verdict.UNKNOWN:
+        return (
             f"{runs} give no interval with method {settings.method}; add runs, or choose "
-            "--bootstrap.method t",
+            "--bootstrap.method t"
         )
     bounds = f"{100 * settings.level:.4g} % interval {_bounds(difference)}, {runs}"
     change = f"{difference.point:+.4g} ({bounds})"
-    if difference.low > 0:
-        return Verdict("higher", f"The candidate is higher than the control by {change}.")
-    if difference.high < 0:
-        return Verdict("lower", f"The candidate is lower than the control: {change}.")
-    return Verdict(
-        "undecided",
+    if verdict is Verdict.HIGHER:
+        return f"The candidate is higher than the control by {change}."
+    if verdict is Verdict.LOWER:
+        return f"The candidate is lower than the control: {change}."
+    return (
         f"No difference is shown: {change}; the interval holds 0, which is no proof that both "
-        "are equal.",
+        "are equal."
     )
 
 

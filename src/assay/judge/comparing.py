@@ -5,30 +5,37 @@ The first metric decides, the rest is shown beside it. Reads no file and prints 
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from enum import StrEnum
+from typing import TypeVar
 
 from assay._util.names import unknown_name
 from assay.errors import UsageError
 from assay.experiments.subjects import Subject
-from assay.judge.contrasts import contrast
-from assay.judge.describing import UNLOCKED, describe, lower_ones, metrics_of
-from assay.judge.facts import Comparison, Contrast, Setup, SubjectFacts
-from assay.judge.instances import instances
+from assay.judge.contrasts import contrast, decided
+from assay.judge.describing import (
+    UNLOCKED,
+    describe,
+    instances,
+    lower_is_better_metrics,
+    metrics_of,
+    scores,
+)
+from assay.judge.facts import Comparison, Contrast, Setup, SubjectFacts, TaskRule
 from assay.judge.notes import empty_reason, notes
-from assay.judge.scores import scores
-from assay.judge.settling import settled
-from assay.judge.standings import standings
-from assay.judge.verdicts import decided
+from assay.judge.planning import planned
+from assay.judge.ranking import standings
 from assay.stats.many import Correction
 from assay.stats.means import Method
 from assay.types import TrialState
 
-__all__ = ["check_choices", "common_metrics", "compare"]
+__all__ = ["check_choices", "common_metrics", "compare", "task_rule"]
 
 _FIRST = (
     *("achievements", "reward", "success", "invalid_rate", "steps", "turns"),
     *("tokens", "cost_usd", "duration_s"),
 )
 """The order of metrics nobody chose; the rest follows as it comes."""
+_CHOICES = (TaskRule.FIXED, TaskRule.SAMPLE)
 
 
 def compare(
@@ -43,11 +50,13 @@ def compare(
     method: Method | str = Method.AUTO,
     correction: Correction | str = Correction.HOLM,
     lower_is_better: Collection[str] = (),
+    tasks: TaskRule | str | None = None,
 ) -> Comparison:
     """Compare subjects with one of them, and with each other where there are three or more.
 
-    Trials with the same `pair` are compared with each other; where two subjects have fewer
-    than two of those in common, they are compared as independent samples.
+    A world, one task with one seed, is the unit; a subject's trials in it are averaged. Worlds
+    that two subjects have in common are paired; with fewer than two of those, they are
+    compared as independent samples.
 
     Args:
         subjects: Two or more. Those played only to compare with are shown and not judged, as
@@ -61,6 +70,8 @@ def compare(
         method: How intervals of differences are made.
         correction: How p values of several candidates are adjusted.
         lower_is_better: Metrics of which less is better.
+        tasks: What several tasks are: `fixed`, the ones that are meant, or a `sample` of
+            many. If not given, they are a sample from ten on.
 
     Raises:
         UsageError: There are not two subjects with results, or something chosen is not there.
@@ -76,20 +87,27 @@ def compare(
         min_effect=min_effect,
         success_achievements=success_achievements,
         seed=seed,
-        method=_method(method),
-        correction=_correction(correction),
-        lower_is_better=lower_ones(usable) | frozenset(lower_is_better),
+        method=_member(Method, "method", method),
+        correction=_member(Correction, "correction", correction),
+        lower_is_better=lower_is_better_metrics(usable) | frozenset(lower_is_better),
+        tasks=task_rule(tasks),
     )
     facts = tuple(
-        describe(one, _described(chosen), level, judged=_judged(one, first, usable))
-        for one in usable
+        describe(
+            subject,
+            _described(chosen),
+            level,
+            judged=_judged(subject, first, usable),
+            tasks=setup.tasks,
+        )
+        for subject in usable
     )
     contrasts = _contrasts(first, facts, setup)
     return Comparison(
         setup=setup,
         subjects=facts,
         contrasts=contrasts,
-        standings=standings([one for one in facts if one.judged], setup),
+        standings=standings([subject for subject in facts if subject.judged], setup),
         instances=instances(usable, success_achievements, level),
         scores=scores(usable, level, seed),
         notes=notes(facts, contrasts, setup, left_out, lacking),
@@ -100,17 +118,18 @@ def compare(
 def _contrasts(
     baseline: Subject, facts: Sequence[SubjectFacts], setup: Setup
 ) -> tuple[Contrast, ...]:
-    candidates = [one for one in facts if one.judged and one.id != baseline.id]
-    found: list[Contrast] = []
+    candidates = [subject for subject in facts if subject.judged and subject.id != baseline.id]
+    by_id = {subject.id: subject for subject in facts}
+    contrasts: list[Contrast] = []
     for metric in setup.metrics:
         family = decided(
-            [contrast(baseline, one.subject, metric, setup) for one in candidates], setup
+            [contrast(baseline, candidate.subject, metric, setup) for candidate in candidates],
+            setup,
         )
         if metric == setup.primary:
-            by_id = {one.id: one for one in facts}
-            family = tuple(settled(one, by_id, setup, len(candidates)) for one in family)
-        found += family
-    return tuple(found)
+            family = tuple(planned(own, by_id, setup, len(candidates)) for own in family)
+        contrasts += family
+    return tuple(contrasts)
 
 
 def _described(metrics: Sequence[str]) -> list[str]:
@@ -119,7 +138,7 @@ def _described(metrics: Sequence[str]) -> list[str]:
 
 
 def _judged(subject: Subject, baseline: Subject, subjects: Sequence[Subject]) -> bool:
-    players = [one for one in subjects if not one.baseline or one.id == baseline.id]
+    players = [other for other in subjects if not other.baseline or other.id == baseline.id]
     return not subject.baseline or subject.id == baseline.id or len(players) < 2
 
 
@@ -131,8 +150,10 @@ def _usable(subjects: Sequence[Subject]) -> tuple[list[Subject], dict[str, str]]
                 raise UsageError(
                     f"two subjects have the {what} {text!r}; give each its own, or name it once"
                 )
-    left_out = {one.name: empty_reason(one) for one in subjects if not _has_results(one)}
-    usable = [one for one in subjects if one.name not in left_out]
+    left_out = {
+        subject.name: empty_reason(subject) for subject in subjects if not _has_results(subject)
+    }
+    usable = [subject for subject in subjects if subject.name not in left_out]
     if len(usable) < 2:
         raise UsageError(_too_few(usable, left_out))
     return usable, left_out
@@ -158,10 +179,10 @@ def _too_few(usable: Sequence[Subject], left_out: Mapping[str, str]) -> str:
 def _baseline(subjects: Sequence[Subject], wanted: str | None) -> Subject:
     if wanted is None:
         return subjects[0]
-    for one in subjects:
-        if wanted in (one.id, one.name):
-            return one
-    raise UsageError(unknown_name("baseline", wanted, [one.name for one in subjects]))
+    for subject in subjects:
+        if wanted in (subject.id, subject.name):
+            return subject
+    raise UsageError(unknown_name("baseline", wanted, [subject.name for subject in subjects]))
 
 
 def common_metrics(
@@ -172,7 +193,7 @@ def common_metrics(
     Raises:
         UsageError: Somebody lacks one that is wanted, or they have none in common.
     """
-    having = {one.name: metrics_of(one) for one in subjects}
+    having = {subject.name: metrics_of(subject) for subject in subjects}
     everything = list(dict.fromkeys(name for names in having.values() for name in names))
     if wanted is not None:
         return _wanted(wanted, having), {}
@@ -183,8 +204,8 @@ def common_metrics(
     }
     shared = tuple(metric for metric in plain if not lacking[metric])
     if not shared:
-        each = "; ".join(f"{name!r} has {', '.join(own)}" for name, own in having.items())
-        raise UsageError(f"there is no metric that all of them have: {each}")
+        owned = "; ".join(f"{name!r} has {', '.join(own)}" for name, own in having.items())
+        raise UsageError(f"there is no metric that all of them have: {owned}")
     return shared, {metric: names for metric, names in lacking.items() if names}
 
 
@@ -192,25 +213,34 @@ def _wanted(wanted: Sequence[str], having: Mapping[str, Sequence[str]]) -> tuple
     if not wanted:
         raise UsageError("no metric was named; name one or more, such as achievements")
     for metric in wanted:
-        for name, own in having.items():
+        for subject, own in having.items():
             if metric not in own:
-                shown = [one for one in own if not one.startswith(UNLOCKED)] or own
-                raise UsageError(f"{name!r}: {unknown_name('metric', metric, shown)}")
+                shown = [name for name in own if not name.startswith(UNLOCKED)] or own
+                raise UsageError(f"{subject!r}: {unknown_name('metric', metric, shown)}")
     return tuple(dict.fromkeys(wanted))
 
 
-def _method(value: Method | str) -> Method:
-    try:
-        return Method(value)
-    except ValueError:
-        raise UsageError(unknown_name("method", str(value), Method)) from None
+def task_rule(chosen: TaskRule | str | None) -> TaskRule | None:
+    """What somebody says several tasks are; None: that goes by their number.
+
+    Raises:
+        UsageError: There is no such rule.
+    """
+    if chosen is None:
+        return None
+    if chosen not in _CHOICES:
+        raise UsageError(unknown_name("rule of tasks", str(chosen), _CHOICES))
+    return TaskRule(chosen)
 
 
-def _correction(value: Correction | str) -> Correction:
+_Choice = TypeVar("_Choice", bound=StrEnum)
+
+
+def _member(kind: type[_Choice], what: str, value: str) -> _Choice:
     try:
-        return Correction(value)
+        return kind(value)
     except ValueError:
-        raise UsageError(unknown_name("correction", str(value), Correction)) from None
+        raise UsageError(unknown_name(what, value, kind)) from None
 
 
 def check_choices(

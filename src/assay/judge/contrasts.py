@@ -1,17 +1,26 @@
-"""One subject against another in one metric: the difference, its tests and its sizes.
+"""One subject against another in one metric, and the verdicts of all such comparisons.
 
-Nothing is decided here: `verdicts` adjusts the p values of all comparisons and decides.
+A candidate is better or worse if the t test of the difference, adjusted for the number of
+candidates, is below alpha; the interval beside it is of the same test. Both go by the tasks:
+see `matching`. Where all differences are equal there is no spread to judge by, and the exact
+resampling test takes its place. With a smallest difference that matters, two one-sided tests
+may conclude that there is none; that counts before the other two. Where a run went on until it
+was decided, the decision it stored holds: a test made afresh would ignore that somebody looked
+before.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from assay._util.canonical import derived_id
+from assay.errors import UsageError
 from assay.experiments.subjects import Look, Subject
-from assay.judge.facts import Contrast, Effects, Setup, Tests, Verdict
+from assay.judge.facts import Contrast, Effects, Setup, TaskRule, Tests
 from assay.judge.matching import Matched, match
+from assay.stats.clusters import Estimate
 from assay.stats.differences import paired_difference, relative_change, unpaired_difference
 from assay.stats.effects import (
     cliffs_delta,
@@ -19,10 +28,12 @@ from assay.stats.effects import (
     hedges_g,
     probability_of_improvement,
 )
-from assay.stats.intervals import Interval, t_interval
-from assay.stats.means import Side, skewness_note
+from assay.stats.intervals import Interval
+from assay.stats.many import Correction, benjamini_hochberg, holm
+from assay.stats.means import Method, Side, skewness_note
 from assay.stats.pairing import pairing
 from assay.stats.significance import (
+    TestResult,
     equivalence_test,
     mann_whitney_test,
     paired_t_test,
@@ -32,24 +43,28 @@ from assay.stats.significance import (
     wilcoxon_test,
 )
 from assay.stats.two_samples import pair_differences
+from assay.types import Verdict
 
-__all__ = ["contrast", "last_look"]
+__all__ = ["contrast", "decided", "interval_verdict", "last_look"]
 
 _MOST_DRAWS = 50_000_000
 """Values that a resampling test may draw; with very many trials it takes fewer resamples."""
 _SAME = 1e-9
 """Numbers are equal if they differ by less than this share of the largest."""
-_FLIPPED = {"better": "worse", "worse": "better"}
+_TURNED = {Verdict.BETTER.value: Verdict.WORSE, Verdict.WORSE.value: Verdict.BETTER}
 
 
 def contrast(baseline: Subject, candidate: Subject, metric: str, setup: Setup) -> Contrast:
     """Compare a candidate with a baseline in one metric; the verdict is still open."""
-    matched = match(baseline, candidate, metric)
+    matched = match(baseline, candidate, metric, setup.tasks)
     a, b = matched.baseline, matched.candidate
+    estimate = matched.estimate() if matched.grouped else None
     rng = _generator(setup.seed, baseline, candidate, metric)
-    difference = _difference(matched, setup, rng)
-    enough = min(len(a), len(b)) > 1
+    difference = _difference(matched, estimate, setup, rng)
+    enough = min(map(len, matched.independent()[:2])) > 1
+    spread_known = enough and _spread_known(matched, estimate)
     look = last_look(baseline, candidate, metric)
+    mean_baseline = matched.mean(setup.level, candidate=False)
     return Contrast(
         baseline=baseline.id,
         candidate=candidate.id,
@@ -58,34 +73,63 @@ def contrast(baseline: Subject, candidate: Subject, metric: str, setup: Setup) -
         paired=matched.paired,
         n_baseline=len(a),
         n_candidate=len(b),
-        mean_baseline=t_interval(a.tolist(), setup.level),
-        mean_candidate=t_interval(b.tolist(), setup.level),
-        difference=difference if look is None else _looked(look),
+        mean_baseline=mean_baseline,
+        mean_candidate=matched.mean(setup.level, candidate=True),
+        difference=difference if look is None else Interval(look.estimate, look.low, look.high),
         naive=difference,
-        relative=_relative(matched, setup),
+        relative=_relative(matched, mean_baseline, setup.level),
         verdict=Verdict.UNDECIDED,
-        tests=_tests(matched, setup, metric, rng) if enough else None,
-        effects=_effects(matched, setup) if enough and _spread_known(matched) else None,
+        tests=_tests(matched, estimate, setup, metric, rng) if enough else None,
+        effects=_effects(matched, setup.level) if spread_known else None,
         pairing=pairing(a, b)
-        if matched.paired and len(a) > 3 and _spread_known(matched)
+        if matched.paired and len(a) > 3 and spread_known and estimate is None
         else None,
-        skewness=skewness_note(pair_differences(a, b)) if matched.paired else None,
+        skewness=_skewness(matched),
         left_out_baseline=matched.left_out_baseline,
         left_out_candidate=matched.left_out_candidate,
+        units=matched.units,
         pairs=matched.rows,
         look=look,
     )
 
 
+def decided(contrasts: Sequence[Contrast], setup: Setup) -> tuple[Contrast, ...]:
+    """The contrasts of one metric with their p values adjusted, and their verdicts."""
+    tested = [contrast.tests for contrast in contrasts if contrast.tests is not None]
+    p_values = iter(_adjusted([tests.p_value for tests in tested], setup))
+    margins = [tests.equivalence_p for tests in tested if tests.equivalence_p is not None]
+    equivalences = iter(_adjusted(margins, setup))
+    judged = []
+    for contrast in contrasts:
+        if contrast.tests is not None:
+            tests = replace(contrast.tests, p_adjusted=next(p_values))
+            if tests.equivalence_p is not None:
+                tests = replace(tests, equivalence_p=next(equivalences))
+            contrast = replace(contrast, tests=tests)
+        judged.append(replace(contrast, verdict=_verdict(contrast, setup.alpha)))
+    return tuple(judged)
+
+
+def interval_verdict(difference: Interval) -> Verdict:
+    """What one interval by itself says of something that is neither good nor bad."""
+    if not difference.known:
+        return Verdict.UNKNOWN
+    if difference.low > 0:
+        return Verdict.HIGHER
+    return Verdict.LOWER if difference.high < 0 else Verdict.UNDECIDED
+
+
 def last_look(baseline: Subject, candidate: Subject, metric: str) -> Look | None:
     """The last look at these two in this metric, seen from the candidate; None: no looks."""
-    for one, other, sign in ((baseline, candidate, 1), (candidate, baseline, -1)):
+    for first, second in ((baseline, candidate), (candidate, baseline)):
         looks = [
-            look for look in other.looks if look.baseline_id == one.id and look.metric == metric
+            look
+            for look in second.looks
+            if look.baseline_id == first.id and look.metric == metric
         ]
         if looks:
             last = max(looks, key=lambda look: look.look)
-            return last if sign == 1 else _turned(last)
+            return last if second is candidate else _turned(last)
     return None
 
 
@@ -95,12 +139,30 @@ def _turned(look: Look) -> Look:
         estimate=-look.estimate,
         low=-look.high,
         high=-look.low,
-        decision=_FLIPPED.get(look.decision or "", look.decision),
+        decision=_TURNED.get(look.decision or "", look.decision),
     )
 
 
-def _looked(look: Look) -> Interval:
-    return Interval(look.estimate, look.low, look.high)
+def _adjusted(p_values: Sequence[float], setup: Setup) -> list[float]:
+    if not p_values:
+        return []
+    adjust = holm if setup.correction is Correction.HOLM else benjamini_hochberg
+    return [float(p_value) for p_value in adjust(p_values)]
+
+
+def _verdict(contrast: Contrast, alpha: float) -> Verdict:
+    if contrast.look is not None:
+        known = {verdict.value: verdict for verdict in Verdict}
+        return known.get(contrast.look.decision or "", Verdict.UNDECIDED)
+    tests = contrast.tests
+    if tests is None:
+        return Verdict.UNDECIDED
+    if tests.equivalence_p is not None and tests.equivalence_p < alpha:
+        return Verdict.NO_DIFFERENCE
+    if tests.p_adjusted >= alpha or contrast.difference.point == 0:
+        return Verdict.UNDECIDED
+    more = contrast.difference.point > 0
+    return Verdict.BETTER if more is not contrast.lower_is_better else Verdict.WORSE
 
 
 def _generator(
@@ -111,30 +173,49 @@ def _generator(
     return np.random.default_rng([seed, stream])
 
 
-def _difference(matched: Matched, setup: Setup, rng: np.random.Generator) -> Interval:
+def _difference(
+    matched: Matched, estimate: Estimate | None, setup: Setup, rng: np.random.Generator
+) -> Interval:
+    if estimate is not None:
+        if setup.method not in (Method.AUTO, Method.T):
+            raise UsageError(
+                f"method {setup.method.value!r} takes worlds of one task, and these are of"
+                f" {matched.units.tasks}; leave method out, or compare one task at a time"
+            )
+        return estimate.interval(setup.level)
     find = paired_difference if matched.paired else unpaired_difference
     return find(
         matched.baseline, matched.candidate, level=setup.level, method=setup.method, rng=rng
     )
 
 
-def _relative(matched: Matched, setup: Setup) -> Interval | None:
-    found = relative_change(
-        matched.baseline, matched.candidate, paired=matched.paired, level=setup.level
+def _relative(matched: Matched, mean_baseline: Interval, level: float) -> Interval | None:
+    change = relative_change(
+        matched.baseline, matched.candidate, paired=matched.paired, level=level
     )
-    return found if math.isfinite(found.low) and math.isfinite(found.high) else None
+    if matched.grouped:
+        clear = mean_baseline.low > 0 or mean_baseline.high < 0
+        return Interval(change.point, math.nan, math.nan) if clear else None
+    return change if math.isfinite(change.low) and math.isfinite(change.high) else None
 
 
-def _tests(matched: Matched, setup: Setup, metric: str, rng: np.random.Generator) -> Tests:
-    a, b = matched.baseline, matched.candidate
+def _tests(
+    matched: Matched,
+    estimate: Estimate | None,
+    setup: Setup,
+    metric: str,
+    rng: np.random.Generator,
+) -> Tests:
+    a, b, paired = matched.independent()
     draws = max(100, min(10_000, _MOST_DRAWS // (len(a) + len(b))))
-    if matched.paired:
-        t, rank = paired_t_test(a, b), wilcoxon_test(a, b)
+    if paired:
+        rank = wilcoxon_test(a, b)
         resampling = sign_flip_test(pair_differences(a, b), rng=rng, n_resamples=draws)
     else:
-        t, rank = welch_t_test(a, b), mann_whitney_test(a, b)
+        rank = mann_whitney_test(a, b)
         resampling = permutation_test(a, b, rng=rng, n_resamples=draws)
-    known = _spread_known(matched)
+    t = _t_test(matched, estimate)
+    known = _spread_known(matched, estimate)
     p_value = t.p_value if known else resampling.p_value
     return Tests(
         t=t,
@@ -143,20 +224,49 @@ def _tests(matched: Matched, setup: Setup, metric: str, rng: np.random.Generator
         p_value=p_value,
         p_adjusted=p_value,
         spread_known=known,
-        equivalence_p=_equivalence(matched, setup, rng) if metric == setup.primary else None,
+        equivalence_p=_equivalence(matched, estimate, setup, rng)
+        if metric == setup.primary
+        else None,
     )
 
 
-def _equivalence(matched: Matched, setup: Setup, rng: np.random.Generator) -> float | None:
-    a, b, margin = matched.baseline, matched.candidate, setup.min_effect
+def _t_test(matched: Matched, estimate: Estimate | None) -> TestResult:
+    a, b = matched.baseline, matched.candidate
+    plain = paired_t_test(a, b) if matched.paired else welch_t_test(a, b)
+    if estimate is None:
+        return plain
+    how = "clustered" if matched.units.rule is TaskRule.SAMPLE else "stratified"
+    return TestResult(
+        f"{plain.name} {how} by task",
+        estimate.point / estimate.error if estimate.error else math.nan,
+        estimate.p_value(),
+        plain.n,
+        exact=False,
+    )
+
+
+def _equivalence(
+    matched: Matched, estimate: Estimate | None, setup: Setup, rng: np.random.Generator
+) -> float | None:
+    margin = setup.min_effect
     if margin is None:
         return None
-    if _spread_known(matched):
-        found = equivalence_test(a, b, paired=matched.paired, margin=margin, level=setup.level)
-        return found.p_value
+    if _spread_known(matched, estimate):
+        if estimate is not None:
+            return max(
+                estimate.p_value(-margin, Side.GREATER), estimate.p_value(margin, Side.LESS)
+            )
+        return equivalence_test(
+            matched.baseline,
+            matched.candidate,
+            paired=matched.paired,
+            margin=margin,
+            level=setup.level,
+        ).p_value
     # Without spread a t test is sure of anything; flipping signs is not.
+    a, b, paired = matched.independent()
     sides = ((a - margin, Side.GREATER), (a + margin, Side.LESS))
-    if matched.paired:
+    if paired:
         return max(
             sign_flip_test(pair_differences(c, b), side=side, rng=rng).p_value
             for c, side in sides
@@ -164,20 +274,32 @@ def _equivalence(matched: Matched, setup: Setup, rng: np.random.Generator) -> fl
     return max(permutation_test(c, b, side=side, rng=rng).p_value for c, side in sides)
 
 
-def _effects(matched: Matched, setup: Setup) -> Effects:
-    a, b, paired, level = matched.baseline, matched.candidate, matched.paired, setup.level
-    return Effects(
-        d=cohens_d(a, b, paired=paired, level=level),
-        g=hedges_g(a, b, paired=paired, level=level),
-        delta=cliffs_delta(a, b, paired=paired, level=level),
-        improvement=probability_of_improvement(a, b, paired=paired, level=level),
-    )
+def _effects(matched: Matched, level: float) -> Effects:
+    a, b, paired = matched.baseline, matched.candidate, matched.paired
+    sizes = [
+        cohens_d(a, b, paired=paired, level=level),
+        hedges_g(a, b, paired=paired, level=level),
+        cliffs_delta(a, b, paired=paired, level=level),
+        probability_of_improvement(a, b, paired=paired, level=level),
+    ]
+    if matched.grouped:
+        # Their bounds count on independent worlds.
+        sizes = [Interval(size.point, math.nan, math.nan) for size in sizes]
+    d, g, delta, improvement = sizes
+    return Effects(d=d, g=g, delta=delta, improvement=improvement)
 
 
-def _spread_known(matched: Matched) -> bool:
+def _skewness(matched: Matched) -> str | None:
+    a, b, paired = matched.independent()
+    return skewness_note(pair_differences(a, b)) if matched.paired and paired else None
+
+
+def _spread_known(matched: Matched, estimate: Estimate | None) -> bool:
     """Whether the values that a t test takes its spread from are not all equal."""
     a, b = matched.baseline, matched.candidate
     scale = max(np.abs(a).max(), np.abs(b).max())
+    if estimate is not None:
+        return bool(estimate.error > _SAME * scale)
     spreads = [np.ptp(pair_differences(a, b))] if matched.paired else [np.ptp(a), np.ptp(b)]
     # Equal decimal fractions differ in their last bits once they are subtracted.
     return bool(max(spreads) > _SAME * scale)

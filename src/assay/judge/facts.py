@@ -16,6 +16,7 @@ from assay.stats.many import Correction
 from assay.stats.means import Method
 from assay.stats.pairing import Pairing
 from assay.stats.significance import TestResult
+from assay.types import Verdict
 
 __all__ = [
     "NEITHER_IS_BETTER",
@@ -27,32 +28,47 @@ __all__ = [
     "InstanceRow",
     "LeftOut",
     "PairRow",
+    "PowerPlan",
     "ScoreRow",
-    "Settle",
     "Setup",
     "Standing",
     "Standings",
     "SubjectFacts",
+    "TaskRule",
     "Tests",
     "Timed",
-    "Verdict",
+    "Units",
 ]
 
 NEITHER_IS_BETTER = frozenset({"steps", "turns"})
 """Metrics that are only described: a verdict calls them higher or lower."""
 
 
-class Verdict(StrEnum):
-    """What a candidate is, compared with the baseline in one metric."""
+class TaskRule(StrEnum):
+    """What the tasks of a comparison are taken for, which decides how sure it is."""
 
-    BETTER = "better"
-    """It differs, in the direction that is good."""
-    WORSE = "worse"
-    """It differs, in the direction that is bad."""
-    NO_DIFFERENCE = "no_difference"
-    """It differs by less than the smallest difference that matters, if at all."""
-    UNDECIDED = "undecided"
-    """The data cannot tell."""
+    WORLDS = "worlds"
+    """There is one task, or one world of each: worlds are independent."""
+    FIXED = "fixed"
+    """They are the ones that are meant: strata. A verdict holds on these tasks."""
+    SAMPLE = "sample"
+    """They are drawn from many: clusters. A verdict holds for tasks like these."""
+
+
+class Units(NamedTuple):
+    """What a contrast rests on."""
+
+    rule: TaskRule
+    tasks: int
+    worlds: int
+    """Pairs; or worlds of both subjects, where they are not paired."""
+    replicates: int
+    """The most trials of one subject in one world; they are averaged."""
+
+    @property
+    def worlds_per_task(self) -> int:
+        """On average, rounded up."""
+        return -(-self.worlds // self.tasks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +89,8 @@ class Setup:
     method: Method
     correction: Correction
     lower_is_better: frozenset[str] = LOWER_IS_BETTER
+    tasks: TaskRule | None = None
+    """What several tasks are; None: that goes by their number."""
 
     @property
     def primary(self) -> str:
@@ -132,8 +150,8 @@ class SubjectFacts:
     @property
     def whole(self) -> Mapping[str, float]:
         """Numbers of the subject as a whole, made by metrics that take all its trials."""
-        found = self.subject.facts.get(SUBJECT_METRICS, {})
-        return found if isinstance(found, Mapping) else {}
+        numbers = self.subject.facts.get(SUBJECT_METRICS, {})
+        return numbers if isinstance(numbers, Mapping) else {}
 
 
 class LeftOut(NamedTuple):
@@ -190,7 +208,7 @@ class Effects:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settle:
+class PowerPlan:
     """How many trials would find a difference of this size with a power of 80 %."""
 
     effect: float
@@ -227,7 +245,8 @@ class Contrast:
     naive: Interval
     """The same without regard to looks."""
     relative: Interval | None
-    """The difference over the mean of the baseline; None where that is not clear of 0."""
+    """The difference over the mean of the baseline; None where that is not clear of 0. Its
+    bounds are not known where several tasks have several worlds each."""
     verdict: Verdict
     tests: Tests | None
     """None for fewer than two values on a side."""
@@ -238,10 +257,12 @@ class Contrast:
     """A sentence, where the differences look too skewed for the interval."""
     left_out_baseline: LeftOut
     left_out_candidate: LeftOut
+    units: Units
     pairs: tuple[PairRow, ...] = ()
     look: Look | None = None
     """The last look of a run that went on until it was decided; then its verdict holds."""
-    settle: Settle | None = None
+    settle: PowerPlan | None = None
+    """What would settle it, where it is undecided."""
     detectable: float | None = None
     """The smallest difference that this n finds with a power of 80 %."""
 
@@ -334,13 +355,13 @@ class Comparison:
     @property
     def decisive(self) -> tuple[Contrast, ...]:
         """The contrasts in the metric that decides."""
-        return tuple(one for one in self.contrasts if one.metric == self.setup.primary)
+        return tuple(c for c in self.contrasts if c.metric == self.setup.primary)
 
     @property
     def worse(self) -> tuple[Contrast, ...]:
         """Candidates that are worse in the metric that decides."""
-        return tuple(one for one in self.decisive if one.verdict is Verdict.WORSE)
+        return tuple(c for c in self.decisive if c.verdict is Verdict.WORSE)
 
     def of(self, subject_id: str) -> SubjectFacts:
         """The facts of one subject."""
-        return next(one for one in self.subjects if one.id == subject_id)
+        return next(facts for facts in self.subjects if facts.id == subject_id)

@@ -1,6 +1,7 @@
 """What a reader of a comparison has to know beyond its numbers, in sentences."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 from assay.experiments.subjects import Subject
 from assay.judge.facts import Contrast, LeftOut, Setup, SubjectFacts
@@ -19,22 +20,22 @@ def notes(
     lacking: Mapping[str, Sequence[str]],
 ) -> tuple[str, ...]:
     """All sentences that hold for the whole comparison."""
-    by_id = {one.id: one for one in facts}
-    found = [f"Left out: {reason}." for reason in left_out.values()]
-    found += _unjudged(facts)
-    decisive = [one for one in contrasts if one.metric == setup.primary]
-    for one in decisive:
-        found += _about(one, by_id)
-    found += [
+    by_id = {subject.id: subject for subject in facts}
+    sentences = [f"Left out: {reason}." for reason in left_out.values()]
+    sentences += _unjudged(facts)
+    for contrast in contrasts:
+        if contrast.metric == setup.primary:
+            sentences += _about(contrast, by_id)
+    sentences += [
         f"{metric} is not compared: {', '.join(names)} has no values of it."
         for metric, names in lacking.items()
     ]
     if len(setup.metrics) > 1:
-        found.append(
+        sentences.append(
             f"Only {setup.primary} decides. The other metrics are shown without adjusting for"
             " their number: among many of them some differ by chance."
         )
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(sentences))
 
 
 def empty_reason(subject: Subject) -> str:
@@ -75,7 +76,7 @@ def left_out_words(left: LeftOut, who: str) -> str | None:
 
 
 def _unjudged(facts: Sequence[SubjectFacts]) -> list[str]:
-    names = [one.name for one in facts if not one.judged]
+    names = [subject.name for subject in facts if not subject.judged]
     if not names:
         return []
     return [
@@ -85,48 +86,57 @@ def _unjudged(facts: Sequence[SubjectFacts]) -> list[str]:
 
 
 def _about(contrast: Contrast, by_id: Mapping[str, SubjectFacts]) -> list[str]:
-    one, other = by_id[contrast.baseline], by_id[contrast.candidate]
-    found = []
-    for facts, left in (
-        (one, contrast.left_out_baseline),
-        (other, contrast.left_out_candidate),
+    baseline, candidate = by_id[contrast.baseline], by_id[contrast.candidate]
+    sentences = []
+    for subject, left in (
+        (baseline, contrast.left_out_baseline),
+        (candidate, contrast.left_out_candidate),
     ):
-        words = left_out_words(left, facts.name)
+        words = left_out_words(left, subject.name)
         if words is not None:
-            found.append(f"{words[0].upper()}{words[1:]}.")
+            sentences.append(f"{words[0].upper()}{words[1:]}.")
     if contrast.left_out_baseline.failures + contrast.left_out_candidate.failures:
-        found.append(
+        sentences.append(
             "A trial that failed has no value and is not scored 0; where one subject fails more"
             " often than the other, read the means with that in mind."
         )
     if not contrast.paired:
-        found.append(_unpaired(one.subject, other.subject))
-    if contrast.look is None and other.subject.looks:
-        found.append(
-            f"The run of {other.name} ended by looks at another comparison than this one;"
+        sentences.append(_unpaired(baseline.subject, candidate.subject))
+    if contrast.look is None and candidate.subject.looks:
+        sentences.append(
+            f"The run of {candidate.name} ended by looks at another comparison than this one;"
             " the intervals here take no account of that."
         )
-    return found
+    return sentences
 
 
-def _unpaired(one: Subject, other: Subject) -> str:
-    tasks = [dict.fromkeys(trial.task for trial in each.trials) for each in (one, other)]
+def _unpaired(baseline: Subject, candidate: Subject) -> str:
+    names = f"{baseline.name} and {candidate.name}"
+    both = (baseline, candidate)
+    tasks = [Counter(trial.task for trial in subject.trials) for subject in both]
     if not set(tasks[0]) & set(tasks[1]):
         return (
-            f"{one.name} and {other.name} did different tasks ({_some(tasks[0])};"
+            f"{names} did different tasks ({_some(tasks[0])};"
             f" {_some(tasks[1])}): a difference may be that of the tasks. Let both do the same."
         )
-    seeds = [dict.fromkeys(trial.seed for trial in each.trials) for each in (one, other)]
-    return (
-        f"{one.name} and {other.name} have fewer than two seeds in common"
+    seeds = [dict.fromkeys(trial.seed for trial in subject.trials) for subject in both]
+    sentence = (
+        f"{names} have fewer than two seeds in common"
         f" ({_some(seeds[0])}; {_some(seeds[1])}): compared as independent samples, which takes"
         " more trials. Let both play the same seeds to compare them pair by pair."
     )
+    if any(
+        tasks[0][task] * tasks[1].total() != tasks[1][task] * tasks[0].total()
+        for task in tasks[0] | tasks[1]
+    ):
+        sentence += (
+            " They did tasks in other proportions: part of the difference may be that of the"
+            " tasks."
+        )
+    return sentence
 
 
-def _some(
-    values: Mapping[str, None] | Mapping[str | None, None] | Mapping[int | None, None],
-) -> str:
+def _some(values: Iterable[str | int | None]) -> str:
     texts = ["none" if value is None else str(value) for value in values]
     more = ", …" if len(texts) > _SHOWN else ""
     return ", ".join(texts[:_SHOWN]) + more

@@ -1,6 +1,6 @@
 """A metric from version to version of one series.
 
-The experiments of a version are taken together: trials of the same pair are averaged, so that
+The experiments of a version are taken together: trials of the same world are averaged, so that
 playing a version again makes its mean surer only where it played other worlds. Each version
 is compared with the one before it.
 """
@@ -11,14 +11,13 @@ from itertools import pairwise
 
 from assay.errors import UsageError
 from assay.experiments.subjects import Subject
-from assay.judge.comparing import check_choices, common_metrics
-from assay.judge.contrasts import contrast
-from assay.judge.describing import lower_ones
-from assay.judge.facts import Contrast, Setup
-from assay.judge.matching import independent_values, trial_values
+from assay.judge.comparing import check_choices, common_metrics, task_rule
+from assay.judge.contrasts import contrast, decided
+from assay.judge.describing import lower_is_better_metrics
+from assay.judge.facts import Contrast, Setup, TaskRule
+from assay.judge.matching import mean_of, trial_values
 from assay.judge.notes import empty_reason
-from assay.judge.verdicts import decided
-from assay.stats.intervals import Interval, t_interval
+from assay.stats.intervals import Interval
 from assay.stats.many import Correction
 from assay.stats.means import Method
 
@@ -55,6 +54,7 @@ def over_time(
     metric: str | None = None,
     level: float = 0.95,
     seed: int = 0,
+    tasks: TaskRule | str | None = None,
 ) -> OverTime:
     """Follow a metric over the versions of a series.
 
@@ -63,13 +63,16 @@ def over_time(
         metric: What to follow; without it achievements, or the first that all have.
         level: Of the intervals.
         seed: Of the generator.
+        tasks: What several tasks are, as `compare` takes it.
 
     Raises:
         UsageError: No experiment has results, or one lacks the metric.
     """
     check_choices(level, seed=seed)
-    empty = [one for one in subjects if not any(trial.values for trial in one.trials)]
-    usable = [one for one in subjects if one not in empty]
+    empty = [
+        subject for subject in subjects if not any(trial.values for trial in subject.trials)
+    ]
+    usable = [subject for subject in subjects if subject not in empty]
     if not usable:
         reasons = "; ".join(map(empty_reason, empty)) or "it has no experiments"
         raise UsageError(f"there is nothing to follow over time: {reasons}")
@@ -83,20 +86,21 @@ def over_time(
         seed=seed,
         method=Method.AUTO,
         correction=Correction.HOLM,
-        lower_is_better=lower_ones(usable),
+        lower_is_better=lower_is_better_metrics(usable),
+        tasks=task_rule(tasks),
     )
     return OverTime(
         series=usable[0].series or usable[0].name,
         setup=setup,
         rows=_rows(usable, setup),
-        notes=tuple(f"Left out: {empty_reason(one)}." for one in empty),
+        notes=tuple(f"Left out: {empty_reason(subject)}." for subject in empty),
     )
 
 
 def _rows(subjects: Sequence[Subject], setup: Setup) -> tuple[VersionFacts, ...]:
     groups: dict[str, list[Subject]] = {}
-    for one in subjects:
-        groups.setdefault(one.version or _NO_VERSION, []).append(one)
+    for subject in subjects:
+        groups.setdefault(subject.version or _NO_VERSION, []).append(subject)
     merged = [_merged(version, group) for version, group in groups.items()]
     metric = setup.primary
     changes = decided(
@@ -107,14 +111,14 @@ def _rows(subjects: Sequence[Subject], setup: Setup) -> tuple[VersionFacts, ...]
         VersionFacts(
             version=version,
             experiments=tuple(groups[version]),
-            trials=len(trial_values(one.trials, metric)),
-            mean=t_interval(independent_values(one.trials, metric).tolist(), setup.level),
+            trials=len(trial_values(subject.trials, metric)),
+            mean=mean_of(subject.trials, metric, setup.level, setup.tasks),
             change=change,
         )
-        for version, one, change in zip(groups, merged, (None, *changes), strict=True)
+        for version, subject, change in zip(groups, merged, (None, *changes), strict=True)
     )
 
 
 def _merged(version: str, group: Sequence[Subject]) -> Subject:
-    trials = tuple(trial for one in group for trial in one.trials)
+    trials = tuple(trial for subject in group for trial in subject.trials)
     return Subject(id=f"{group[0].id} {version}", name=version, trials=trials)

@@ -1,33 +1,36 @@
-"""The order of the models of a run, and what it is worth.
+"""Everybody against everybody: the order of subjects, and what it is worth.
 
-Models are compared pair by pair on the worlds that both played, adjusted for the number of
-pairs: a model stands below another only if it is shown to be worse, and those that cannot be
-told apart share a place. Pure: rows in, rankings out.
+Subjects are compared pair by pair on the worlds that both played, adjusted for the number of
+pairs: one stands below another only if it is shown to be worse, and those that cannot be told
+apart share a place. Pure: rows in, rankings out.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 from assay.experiments.subjects import Subject, TrialOutcome
+from assay.judge.contrasts import contrast, decided
 from assay.judge.describing import describe
-from assay.judge.facts import Contrast, Setup, SubjectFacts
-from assay.judge.standings import standings
+from assay.judge.facts import Contrast, Setup, Standing, Standings, SubjectFacts
 from assay.stats.intervals import Interval
 from assay.stats.many import Correction
 from assay.stats.means import Method
-from assay.types import TrialState
+from assay.stats.ranking import indistinguishable_groups, ranks
+from assay.types import TrialState, Verdict
 
 if TYPE_CHECKING:
     from assay.traces.queries import EpisodeRow
 
-__all__ = ["RANKED", "Place", "Ranking", "rank_models"]
+__all__ = ["RANKED", "Place", "Ranking", "rank_models", "standings"]
 
 RANKED = {
     "reward": "By average reward",
     "invalid_rate": "By invalid action rate (lower is better)",
 }
 """What models are ranked by, and what the ranking is called."""
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,14 +60,28 @@ class Ranking:
 def rank_models(rows: Iterable["EpisodeRow"], *, level: float = 0.95) -> tuple[Ranking, ...]:
     """Rank the models of a run by each metric in `RANKED`.
 
-    Models that played only to compare with are left out, unless fewer than two others are
-    there. One model gives no ranking.
+    Models that played only to compare with are left out. One model gives no ranking.
     """
-    played = _subjects(rows)
-    ranked = [one for one in played if not one.baseline]
+    ranked = [subject for subject in _subjects(rows) if not subject.baseline]
     if len(ranked) < 2:
         return ()
     return tuple(_ranking(ranked, metric, level) for metric in RANKED)
+
+
+def standings(
+    subjects: Sequence[SubjectFacts], setup: Setup, *, fewest: int = 3
+) -> Standings | None:
+    """All pairs in the metric that decides, adjusted together; None for fewer subjects."""
+    if len(subjects) < fewest:
+        return None
+    pairs = decided(
+        [
+            replace(contrast(first.subject, second.subject, setup.primary, setup), pairs=())
+            for first, second in combinations(subjects, 2)
+        ],
+        setup,
+    )
+    return Standings(pairs=pairs, order=_order(subjects, pairs, setup))
 
 
 def _subjects(rows: Iterable["EpisodeRow"]) -> list[Subject]:
@@ -80,6 +97,7 @@ def _subjects(rows: Iterable["EpisodeRow"]) -> list[Subject]:
             TrialOutcome(
                 trial_id=row.session_id,
                 pair=None if row.seed is None else f"{row.difficulty} {row.seed}",
+                task=row.difficulty,
                 seed=row.seed,
                 values={"reward": row.reward, "invalid_rate": row.invalid_rate},
             )
@@ -101,23 +119,50 @@ def _ranking(subjects: Sequence[Subject], metric: str, level: float) -> Ranking:
         method=Method.AUTO,
         correction=Correction.HOLM,
     )
-    facts = [describe(one, [metric], level, judged=True) for one in subjects]
+    facts = [describe(subject, [metric], level, judged=True) for subject in subjects]
     found = standings(facts, setup, fewest=2)
     assert found is not None
+    means = {subject.id: subject.metrics[metric].mean for subject in facts}
     return Ranking(
         metric=metric,
         places=tuple(
             Place(
-                model=one.subject,
-                place=one.rank,
-                shared=one.shared,
-                mean=_mean(facts, one.subject, metric),
+                model=standing.subject,
+                place=standing.rank,
+                shared=standing.shared,
+                mean=means[standing.subject],
             )
-            for one in found.order
+            for standing in found.order
         ),
         contrasts=found.pairs,
     )
 
 
-def _mean(facts: Sequence[SubjectFacts], model: str, metric: str) -> Interval:
-    return next(one.metrics[metric].mean for one in facts if one.id == model)
+def _order(
+    subjects: Sequence[SubjectFacts], pairs: Sequence[Contrast], setup: Setup
+) -> tuple[Standing, ...]:
+    lower = setup.primary in setup.lower_is_better
+    means = {facts.id: facts.metrics[setup.primary].mean.point for facts in subjects}
+    clear = (Verdict.BETTER, Verdict.WORSE)
+    apart = [(pair.baseline, pair.candidate) for pair in pairs if pair.verdict in clear]
+    places = ranks(means, higher_is_better=not lower, significant=apart)
+    order = sorted(means, key=lambda name: means[name] if lower else -means[name])
+    letters = _letters(order, apart)
+    shared = list(places.values())
+    return tuple(
+        Standing(name, places[name], shared.count(places[name]) > 1, letters[name])
+        for name in order
+    )
+
+
+def _letters(order: Sequence[str], apart: Sequence[tuple[str, str]]) -> Mapping[str, str]:
+    groups = indistinguishable_groups(order, apart)
+    return {
+        name: "".join(_letter(at) for at, group in enumerate(groups) if name in group)
+        for name in order
+    }
+
+
+def _letter(at: int) -> str:
+    turn, letter = divmod(at, len(_LETTERS))
+    return _LETTERS[letter] + (str(turn + 1) if turn else "")

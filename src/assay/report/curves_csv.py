@@ -107,7 +107,7 @@ def _planning(found: Analysis) -> Iterator[_Row]:
 
 
 def _words(found: Analysis, deviations: Sequence[str] | None) -> Iterator[_Row]:
-    yield {"kind": "verdict", "name": found.verdict.word, "note": found.verdict.sentence}
+    yield {"kind": "verdict", "name": found.verdict.value, "note": found.sentence}
     for one in found.design.unusable:
         yield {
             "kind": "left out",

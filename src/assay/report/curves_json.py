@@ -50,7 +50,7 @@ def analysis_json(found: Analysis, deviations: Sequence[str] | None = None) -> d
         "summary": describe_summary(settings.summary),
         "paired": design.paired,
         "n": {"control": len(design.control), "candidate": len(design.candidate)},
-        "verdict": {"word": found.verdict.word, "sentence": found.verdict.sentence},
+        "verdict": {"word": found.verdict.value, "sentence": found.sentence},
         "control": _arm(design.control, found.control_R.tolist(), found.control),
         "candidate": _arm(design.candidate, found.candidate_R.tolist(), found.candidate),
         "seeds": list(design.seeds) if design.paired else None,

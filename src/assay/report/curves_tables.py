@@ -106,7 +106,7 @@ class AnalysisReport:
             f"{cells.name(settings.metric)}: {describe_summary(settings.summary)}",
             style="bold",
         )
-        yield Text(found.verdict.sentence)
+        yield Text(found.sentence)
         yield _pair_table(found) if found.paired else _run_table(found)
         yield _result_table(found)
         yield from _sentences(self._sentences())

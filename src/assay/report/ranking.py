@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from assay.judge import Contrast, Ranking, Verdict
 from assay.report.comparison.numbers import bounds, change, p_text
-from assay.report.comparison.words import sample_words
+from assay.report.comparison.words import on_these_tasks, sample_words
 from assay.stats.intervals import Interval
 
 __all__ = ["ranking_json", "ranking_sentences"]
@@ -41,19 +41,20 @@ def ranking_json(rankings: Sequence[Ranking]) -> list[dict[str, object]]:
 def _sentence(contrast: Contrast) -> str:
     """One pair of models in words, the better one first."""
     first, other, gap = contrast.candidate, contrast.baseline, contrast.difference
+    where = on_these_tasks(contrast)
     if contrast.verdict is Verdict.UNDECIDED:
         if contrast.tests is None:
             return f"{first} and {other}: nobody can say, {sample_words(contrast)}."
         return (
-            f"{first} and {other} cannot be told apart: {_gap(contrast, gap)},"
+            f"{first} and {other} cannot be told apart{where}: {_gap(contrast, gap)},"
             f" {sample_words(contrast)}."
         )
     if contrast.verdict is Verdict.WORSE:
         first, other, gap = other, first, Interval(-gap.point, -gap.high, -gap.low)
     assert contrast.tests is not None
     return (
-        f"{first} is better than {other}: {_gap(contrast, gap)}, {sample_words(contrast)},"
-        f" {p_text(contrast.tests.p_adjusted)}."
+        f"{first} is better than {other}{where}: {_gap(contrast, gap)},"
+        f" {sample_words(contrast)}, {p_text(contrast.tests.p_adjusted)}."
     )
 
 

@@ -14,9 +14,9 @@ from assay._util.canonical import derived_id
 from assay.experiments.subjects import Look
 from assay.metrics.tally import LOWER_IS_BETTER
 from assay.stats.intervals import Interval
-from assay.stats.sequential import Decision, Design, LookResult, decide, looks
+from assay.stats.sequential import Design, LookResult, decide, looks
 from assay.trials import Admission, Event, Trial, TrialEnded
-from assay.types import TrialState
+from assay.types import TrialState, Verdict
 
 from .config import RunConfig
 from .progress import EpisodeEnd
@@ -47,7 +47,7 @@ class CandidateResult:
     model: str
     baseline: str
     metric: str
-    decision: Decision | None
+    decision: Verdict | None
     """None while it is open: the run is unfinished."""
     pairs: int
     """Pairs that were looked at."""
@@ -63,10 +63,10 @@ class CandidateResult:
     def sentence(self) -> str:
         """The same in words; names of models are in it as they are."""
         said = {
-            Decision.BETTER: "is better than {0} in {1}",
-            Decision.WORSE: "is worse than {0} in {1}",
-            Decision.NO_DIFFERENCE: "has no difference to {0} that matters in {1}",
-            Decision.UNDECIDED: "and {0} are undecided in {1}",
+            Verdict.BETTER: "is better than {0} in {1}",
+            Verdict.WORSE: "is worse than {0} in {1}",
+            Verdict.NO_DIFFERENCE: "has no difference to {0} that matters in {1}",
+            Verdict.UNDECIDED: "and {0} are undecided in {1}",
             None: "and {0} are not decided yet in {1}",
         }[self.decision].format(self.baseline, self.metric)
         left_out = f", {self.left_out} left out without a number" if self.left_out else ""
@@ -118,7 +118,7 @@ class _Candidate:
     """Each with the time it was made at."""
 
     @property
-    def decision(self) -> Decision | None:
+    def decision(self) -> Verdict | None:
         return self.looks[-1][0].decision if self.looks else None
 
     @property

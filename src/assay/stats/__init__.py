@@ -30,9 +30,6 @@ from assay.stats.learning import (
 )
 from assay.stats.many import (
     Correction,
-    PairwiseResult,
-    against_baseline,
-    all_pairs,
     benjamini_hochberg,
     holm,
 )
@@ -73,7 +70,6 @@ from assay.stats.score import (
 )
 from assay.stats.sequential import (
     Boundary,
-    Decision,
     Design,
     LookResult,
     decide,
@@ -104,7 +100,6 @@ __all__ = [
     "Boundary",
     "Correction",
     "Crossing",
-    "Decision",
     "Design",
     "Equivalence",
     "Interval",
@@ -113,7 +108,6 @@ __all__ = [
     "Needed",
     "Normality",
     "Pairing",
-    "PairwiseResult",
     "PercentWindow",
     "Price",
     "ProfileKind",
@@ -124,11 +118,9 @@ __all__ = [
     "SummarySpec",
     "TestResult",
     "Window",
-    "against_baseline",
     "aggregate",
     "aggregate_difference",
     "aggregate_intervals",
-    "all_pairs",
     "anytime_bounds",
     "as_sample",
     "auc",

@@ -1,23 +1,35 @@
 """Means of trials that are not independent: they share a task, a seed or a run.
 
-A cluster is whatever trials share. Clusters are taken to be independent of each other, and
-their number, not that of trials, limits what can be known: with one cluster the bounds are
-NaN. Labels are compared as they are; nothing is read into their order.
+A cluster is whatever trials share, drawn from many such. Clusters are taken to be independent
+of each other, and their number, not that of trials, limits what can be known: with one
+cluster the bounds are NaN. A stratum is the same thing taken as it is, one of those that are
+meant, so that only the spread within it counts. Labels are compared as they are; nothing is
+read into their order.
 """
 
 import math
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from assay.errors import UsageError
 from assay.stats.intervals import Interval
+from assay.stats.means import Side
 from assay.stats.samples import as_sample, check_level, check_resamples
-from assay.stats.two_samples import Sample, as_two, pair_differences
+from assay.stats.two_samples import Sample, as_two, deviation_of, pair_differences
 
-__all__ = ["clustered_difference", "clustered_mean", "hierarchical_bootstrap"]
+__all__ = [
+    "Estimate",
+    "clustered_difference",
+    "clustered_difference_estimate",
+    "clustered_estimate",
+    "clustered_mean",
+    "hierarchical_bootstrap",
+    "stratified_difference_estimate",
+    "stratified_estimate",
+]
 
 Labels = Sequence[Hashable] | NDArray[Any]
 """One label per value; equal labels are one cluster."""
@@ -25,22 +37,40 @@ Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
 
 
-def clustered_mean(values: Sample, clusters: Labels, level: float = 0.95) -> Interval:
-    """The mean of all values, with an interval that allows for clusters.
+class Estimate(NamedTuple):
+    """A mean, or a difference of two, with its standard error."""
 
-    The variance is C / (C - 1) times the sum over C clusters of the squared sum of their
-    deviations, over n^2: Miller, "Adding error bars to evals", 2024, section 2.2, with the
-    correction for few clusters of Cameron and Miller, "A practitioner's guide to
-    cluster-robust inference", 2015, which also gives the t with C - 1 degrees of freedom. It
-    counts on more than a few clusters of similar size; below about ten, read it as the least
-    there is to know. With each value its own cluster it is Student's interval.
-    """
-    check_level(level)
-    sample = as_sample(values, "the values")
-    codes = _codes(clusters, len(sample), "the values")
-    mean = float(sample.mean())
-    pulls = np.bincount(codes, sample - mean) / len(sample)
-    return _bounds(mean, _error(pulls), len(pulls) - 1, level)
+    point: float
+    error: float
+    """NaN where the data do not give one."""
+    freedom: float
+    """Degrees of freedom of the t that (estimate - truth) / error has."""
+
+    def interval(self, level: float = 0.95) -> Interval:
+        """Student's interval; its bounds are NaN where there is no error."""
+        check_level(level)
+        return _bounds(self.point, self.error, self.freedom, level)
+
+    def p_value(self, null: float = 0.0, side: Side = Side.TWO_SIDED) -> float:
+        """Of the t test that the truth is `null`; 1 where there is no error."""
+        if math.isnan(self.error):
+            return 1.0
+        gap = self.point - null
+        if self.error == 0:
+            t = math.copysign(math.inf, gap) if gap else 0.0
+        else:
+            t = gap / self.error
+        # SciPy takes a while to import, and most of assay does without.
+        from scipy.special import stdtr
+
+        if side is Side.TWO_SIDED:
+            return min(1.0, 2 * float(stdtr(self.freedom, -abs(t))))
+        return float(stdtr(self.freedom, -t if side is Side.GREATER else t))
+
+
+def clustered_mean(values: Sample, clusters: Labels, level: float = 0.95) -> Interval:
+    """The mean of all values, with the interval of `clustered_estimate`."""
+    return clustered_estimate(values, clusters).interval(level)
 
 
 def clustered_difference(
@@ -51,7 +81,31 @@ def clustered_difference(
     *,
     level: float = 0.95,
 ) -> Interval:
-    """`mean(b) - mean(a)` with an interval that allows for clusters.
+    """`mean(b) - mean(a)` with the interval of `clustered_difference_estimate`."""
+    return clustered_difference_estimate(a, b, clusters_a, clusters_b).interval(level)
+
+
+def clustered_estimate(values: Sample, clusters: Labels) -> Estimate:
+    """The mean of all values, with an error that allows for clusters.
+
+    The variance is C / (C - 1) times the sum over C clusters of the squared sum of their
+    deviations, over n^2: Miller, "Adding error bars to evals", 2024, section 2.2, with the
+    correction for few clusters of Cameron and Miller, "A practitioner's guide to
+    cluster-robust inference", 2015, which also gives the t with C - 1 degrees of freedom. It
+    counts on more than a few clusters of similar size; below about ten, read it as the least
+    there is to know. With each value its own cluster it is Student's.
+    """
+    sample = as_sample(values, "the values")
+    codes = _codes(clusters, len(sample), "the values")
+    mean = float(sample.mean())
+    pulls = np.bincount(codes, sample - mean) / len(sample)
+    return Estimate(mean, _error(pulls), len(pulls) - 1)
+
+
+def clustered_difference_estimate(
+    a: Sample, b: Sample, clusters_a: Labels, clusters_b: Labels | None = None
+) -> Estimate:
+    """`mean(b) - mean(a)` with an error that allows for clusters.
 
     Without `clusters_b` the values are pairs and `clusters_a` those of the pairs: the
     clustered mean of their differences. With it, a label found on both sides is one cluster,
@@ -61,9 +115,8 @@ def clustered_difference(
     C / (C - 1) (n - 1) / (n - 2)). Where no label is on both sides the two clustered
     variances add up, with Welch's degrees of freedom over clusters.
     """
-    check_level(level)
     if clusters_b is None:
-        return clustered_mean(pair_differences(a, b), clusters_a, level)
+        return clustered_estimate(pair_differences(a, b), clusters_a)
     first, second = as_two(a, b)
     codes_a = _codes(clusters_a, len(first), "the first sample")
     codes_b = _codes(clusters_b, len(second), "the second sample")
@@ -73,9 +126,39 @@ def clustered_difference(
     shared = _by_label(clusters_a, pulls_a, clusters_b, pulls_b)
     n = len(first) + len(second)
     if shared is None or n == 2:
-        return _welch(difference, pulls_a, pulls_b, level)
+        return _welch(difference, pulls_a, pulls_b)
     factor = math.sqrt((n - 1) / (n - 2))
-    return _bounds(difference, factor * _error(shared), len(shared) - 1, level)
+    return Estimate(difference, factor * _error(shared), len(shared) - 1)
+
+
+def stratified_estimate(values: Sample, strata: Labels) -> Estimate:
+    """The mean of all values, with an error from the spread within strata alone.
+
+    Cochran, Sampling Techniques, 3rd ed. 1977, section 5.4: a stratum weighs as many values
+    as it has, its own variance counts, and Satterthwaite's degrees of freedom go with it. A
+    stratum of one value shows no spread: all of those are collapsed into one (section 5A.12),
+    a single one into the smallest other stratum, which errs on the wide side. With one
+    stratum, or none of two values, it is Student's.
+    """
+    sample = as_sample(values, "the values")
+    return _combined(float(sample.mean()), _within(sample, strata, "the values"))
+
+
+def stratified_difference_estimate(
+    a: Sample, b: Sample, strata_a: Labels, strata_b: Labels | None = None
+) -> Estimate:
+    """`mean(b) - mean(a)` with an error from the spread within strata alone.
+
+    Without `strata_b` the values are pairs: the stratified mean of their differences. With
+    it the variances of both sides add up (Cochran, 1977, as for `stratified_estimate`); with
+    one stratum on a side it is Welch's.
+    """
+    if strata_b is None:
+        return stratified_estimate(pair_differences(a, b), strata_a)
+    first, second = as_two(a, b)
+    parts = _within(first, strata_a, "the first sample")
+    parts += _within(second, strata_b, "the second sample")
+    return _combined(float(second.mean() - first.mean()), parts)
 
 
 def hierarchical_bootstrap(
@@ -216,24 +299,47 @@ def _error(pulls: Floats) -> float:
     return math.sqrt(c / (c - 1)) * math.hypot(*pulls.tolist())
 
 
-def _welch(difference: float, pulls_a: Floats, pulls_b: Floats, level: float) -> Interval:
-    if min(len(pulls_a), len(pulls_b)) < 2:
-        return Interval(difference, math.nan, math.nan)
-    errors = [_error(pulls_a), _error(pulls_b)]
-    error = math.hypot(*errors)
+def _welch(difference: float, pulls_a: Floats, pulls_b: Floats) -> Estimate:
+    parts = [(_error(pulls), len(pulls) - 1) for pulls in (pulls_a, pulls_b)]
+    return _combined(difference, parts)
+
+
+def _within(sample: Floats, strata: Labels, what: str) -> list[tuple[float, int]]:
+    """The part of each stratum in the error of the mean, and its degrees of freedom."""
+    codes = _codes(strata, len(sample), what)
+    sizes = np.bincount(codes)
+    single = sizes[codes] == 1
+    if single.sum() == 1 and len(sizes) > 1:
+        others = np.where(sizes > 1, sizes, len(sample))
+        codes = np.where(single, others.argmin(), codes)
+    else:
+        codes = np.where(single, len(sizes), codes)
+    groups = [sample[codes == code] for code in np.unique(codes)]
+    return [
+        (
+            math.sqrt(len(group)) * deviation_of(group) / len(sample)
+            if len(group) > 1
+            else math.nan,
+            len(group) - 1,
+        )
+        for group in groups
+    ]
+
+
+def _combined(point: float, parts: Sequence[tuple[float, int]]) -> Estimate:
+    """Independent parts of an error together, with Satterthwaite's degrees of freedom."""
+    error = math.hypot(*(part for part, _ in parts))
+    if math.isnan(error):
+        return Estimate(point, math.nan, math.nan)
     if error == 0:
-        return Interval(difference, difference, difference)
-    spread = sum(
-        (part / error) ** 4 / (len(pulls) - 1)
-        for part, pulls in zip(errors, (pulls_a, pulls_b), strict=True)
-    )
-    return _bounds(difference, error, 1 / spread, level)
+        return Estimate(point, 0.0, float(sum(freedom for _, freedom in parts)))
+    spread = math.fsum((part / error) ** 4 / freedom for part, freedom in parts)
+    return Estimate(point, error, 1 / spread)
 
 
 def _bounds(point: float, error: float, freedom: float, level: float) -> Interval:
     if math.isnan(error):
         return Interval(point, math.nan, math.nan)
-    # SciPy takes a while to import, and most of assay does without.
     from scipy.special import stdtrit
 
     half = float(stdtrit(freedom, (1 + level) / 2)) * error

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from assay.errors import UsageError
+from assay.types import Verdict
 
 from .anytime import anytime_bounds
 from .intervals import Interval
@@ -27,7 +28,6 @@ from .t_bounds import LARGEST_ALPHA, t_bounds
 __all__ = [
     "FEWEST_PAIRS",
     "Boundary",
-    "Decision",
     "Design",
     "LookResult",
     "decide",
@@ -54,26 +54,13 @@ class Boundary(StrEnum):
     """A confidence sequence: needs no largest number of pairs."""
 
 
-class Decision(StrEnum):
-    """What a comparison came to."""
-
-    BETTER = "better"
-    """The whole interval is on the good side of zero."""
-    WORSE = "worse"
-    """The whole interval is on the bad side of zero."""
-    NO_DIFFERENCE = "no_difference"
-    """The whole interval is nearer to zero than the smallest effect that matters."""
-    UNDECIDED = "undecided"
-    """There are no more pairs, and none of the others holds."""
-
-
 class LookResult(NamedTuple):
     """What one look found."""
 
     pairs: int
     interval: Interval
     """Of the mean difference; its bounds are NaN where the look cannot say yet."""
-    decision: Decision | None
+    decision: Verdict | None
     """None: go on."""
 
 
@@ -194,7 +181,7 @@ def decide(differences: Sequence[float] | NDArray[np.float64], design: Design) -
         raise UsageError(f"{pairs} pairs, and the design ends at {design.most}; leave out more")
     decision = _judged(interval, design)
     if decision is None and pairs == design.most:
-        decision = Decision.UNDECIDED
+        decision = Verdict.UNDECIDED
     return LookResult(pairs, interval, decision)
 
 
@@ -221,7 +208,7 @@ def looks(
         point = float(sample[:last].mean()) if last else math.nan
         before = found.pop() if found else None
         interval = before.interval if before else Interval(point, math.nan, math.nan)
-        found.append(LookResult(before.pairs if before else last, interval, Decision.UNDECIDED))
+        found.append(LookResult(before.pairs if before else last, interval, Verdict.UNDECIDED))
     return tuple(found)
 
 
@@ -242,15 +229,15 @@ def look_counts(first: int, most: int) -> tuple[int, ...]:
     return tuple(counts)
 
 
-def _judged(interval: Interval, design: Design) -> Decision | None:
+def _judged(interval: Interval, design: Design) -> Verdict | None:
     if not interval.known:
         return None
     margin = design.min_effect
     if margin is not None and -margin < interval.low and interval.high < margin:
-        return Decision.NO_DIFFERENCE
+        return Verdict.NO_DIFFERENCE
     if interval.low <= 0 <= interval.high:
         return None
-    return Decision.BETTER if (interval.low > 0) != design.lower_is_better else Decision.WORSE
+    return Verdict.BETTER if (interval.low > 0) != design.lower_is_better else Verdict.WORSE
 
 
 def _level(bound: float, freedom: int) -> float:

@@ -64,9 +64,10 @@ def mean_cell(metric: str, interval: Interval | None, *, signed: bool = False) -
 
 def share_cell(interval: Interval) -> Cell:
     """A share and its bounds in percent, for a table."""
-    return Cell(
-        f"{100 * interval.point:.0f}%", f"[{100 * interval.low:.0f}, {100 * interval.high:.0f}]"
-    )
+    point = f"{100 * interval.point:.0f}%"
+    if not interval.known:
+        return Cell(point)
+    return Cell(point, f"[{100 * interval.low:.0f}, {100 * interval.high:.0f}]")
 
 
 def plain(number: float | None, like: float | None = None, sign: str = "") -> str:

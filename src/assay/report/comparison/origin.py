@@ -15,6 +15,7 @@ __all__ = ["configuration", "made_by", "versions"]
 
 def configuration(setup: Setup) -> dict[str, Any]:
     """How subjects were compared, for a program to read."""
+    chosen = {} if setup.tasks is None else {"tasks": setup.tasks.value}
     return {
         "metrics": list(setup.metrics),
         "baseline": setup.baseline,
@@ -25,6 +26,7 @@ def configuration(setup: Setup) -> dict[str, Any]:
         "correction": setup.correction.value,
         "seed": setup.seed,
         "lower_is_better": sorted(setup.lower_is_better),
+        **chosen,
     }
 
 

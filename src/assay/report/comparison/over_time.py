@@ -13,7 +13,7 @@ from assay.report.comparison.markdown import as_markdown
 from assay.report.comparison.numbers import level_text, mean_cell, p_text, unit_name, value
 from assay.report.comparison.origin import configuration, made_by, versions
 from assay.report.comparison.tabular import to_csv
-from assay.report.comparison.values import interval_columns, jsonable
+from assay.report.comparison.values import contrast_values, interval_columns, jsonable
 from assay.report.comparison.words import verdict_word
 from assay.stats.intervals import Interval
 
@@ -57,7 +57,7 @@ def over_time_values(found: OverTime) -> dict[str, Any]:
                 "experiments": [one.id for one in row.experiments],
                 "trials": row.trials,
                 "mean": jsonable(row.mean),
-                "change": row.change and jsonable(replace(row.change, pairs=())),
+                "change": row.change and contrast_values(replace(row.change, pairs=())),
             }
             for row in found.rows
         ],

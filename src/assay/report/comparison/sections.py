@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from assay.judge.facts import Comparison, Contrast
+from assay.judge import Comparison, Contrast, TaskRule
 from assay.report.cells import DASH, Cell
 from assay.report.comparison.document import Answers, Block, Document, Section, Sheet, Words
 from assay.report.comparison.numbers import (
@@ -24,7 +24,7 @@ from assay.report.comparison.sheets import (
     versions_sheet,
     whole_sheets,
 )
-from assay.report.comparison.words import answers, sample_words, verdict_word
+from assay.report.comparison.words import answers, on_these_tasks, sample_words, verdict_word
 
 __all__ = ["as_document"]
 
@@ -65,7 +65,7 @@ def _title(comparison: Comparison) -> str:
 
 def _summary(comparison: Comparison, contrast: Contrast) -> str:
     name = comparison.of(contrast.candidate).name
-    word = verdict_word(contrast)
+    word = verdict_word(contrast) + on_these_tasks(contrast)
     ends = mean_cell(contrast.metric, contrast.difference, signed=True)
     return (
         f"{name}: {word}. Difference in {contrast.metric} {ends.value} {ends.beside},"
@@ -116,6 +116,8 @@ def _difference_cells(contrast: Contrast) -> list[Cell]:
     n = f"{contrast.n_baseline:,}"
     if not contrast.paired:
         n = f"{n} and {contrast.n_candidate:,}, not paired"
+    if contrast.units.rule is not TaskRule.WORLDS:
+        n += f", {contrast.units.tasks:,} tasks"
     return [
         Cell(value(metric, contrast.mean_baseline.point, like)),
         Cell(value(metric, contrast.mean_candidate.point, like)),
@@ -137,8 +139,8 @@ def _effect_cells(contrast: Contrast) -> list[Cell]:
     assert effects is not None
     relative = Cell(DASH)
     if contrast.relative is not None:
-        ends = [f"{100 * one:+,.0f}" for one in contrast.relative]
-        relative = Cell(f"{ends[0]}%", f"[{ends[1]}, {ends[2]}]")
+        point, *ends = (f"{100 * end:+,.0f}" for end in contrast.relative)
+        relative = Cell(f"{point}%", f"[{', '.join(ends)}]" if contrast.relative.known else "")
     return [
         *(mean_cell("", one, signed=True) for one in (effects.d, effects.g, effects.delta)),
         share_cell(effects.improvement),

@@ -12,7 +12,13 @@ from assay.report.comparison.origin import configuration, versions
 from assay.report.comparison.words import answers
 from assay.stats.intervals import Interval
 
-__all__ = ["COMPARISON_FORMAT", "as_values", "interval_columns", "jsonable"]
+__all__ = [
+    "COMPARISON_FORMAT",
+    "as_values",
+    "contrast_values",
+    "interval_columns",
+    "jsonable",
+]
 
 COMPARISON_FORMAT: Final = "assay-comparison/1"
 """What the field `format` of every comparison says."""
@@ -26,8 +32,12 @@ def as_values(comparison: Comparison) -> dict[str, Any]:
         "configuration": configuration(comparison.setup),
         "answers": [_answers(comparison, one) for one in comparison.decisive],
         "subjects": [_subject(one) for one in comparison.subjects],
-        "contrasts": [_contrast(one) for one in comparison.contrasts],
-        "standings": jsonable(comparison.standings),
+        "contrasts": [contrast_values(contrast) for contrast in comparison.contrasts],
+        "standings": comparison.standings
+        and {
+            "pairs": [contrast_values(pair) for pair in comparison.standings.pairs],
+            "order": jsonable(comparison.standings.order),
+        },
         "instances": jsonable(comparison.instances),
         "scores": jsonable(comparison.scores),
         "notes": list(comparison.notes),
@@ -93,7 +103,10 @@ def _subject(facts: SubjectFacts) -> dict[str, Any]:
     }
 
 
-def _contrast(contrast: Contrast) -> dict[str, Any]:
+def contrast_values(contrast: Contrast) -> dict[str, Any]:
+    """One comparison; with several tasks, `units` says what it rests on."""
     found: dict[str, Any] = jsonable(contrast)
     found["pairs"] = [{**row._asdict(), "difference": row.difference} for row in contrast.pairs]
+    if contrast.units.tasks < 2:
+        del found["units"]
     return found

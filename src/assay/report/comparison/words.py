@@ -8,7 +8,8 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from assay.judge.facts import NEITHER_IS_BETTER, Comparison, Contrast, Settle, Verdict
+from assay.judge import Comparison, Contrast, TaskRule, Verdict
+from assay.judge.facts import NEITHER_IS_BETTER, PowerPlan
 from assay.judge.notes import counted
 from assay.report.comparison.numbers import (
     bounds,
@@ -23,13 +24,24 @@ from assay.report.comparison.numbers import (
 )
 from assay.stats.intervals import Interval
 
-__all__ = ["VERDICTS", "Answer", "answers", "headline", "sample_words", "verdict_word"]
+__all__ = [
+    "VERDICTS",
+    "Answer",
+    "answers",
+    "headline",
+    "on_these_tasks",
+    "sample_words",
+    "verdict_word",
+]
 
 VERDICTS = {
     Verdict.BETTER: "better",
     Verdict.WORSE: "worse",
+    Verdict.HIGHER: "higher",
+    Verdict.LOWER: "lower",
     Verdict.NO_DIFFERENCE: "no difference that matters",
     Verdict.UNDECIDED: "undecided",
+    Verdict.UNKNOWN: "unknown",
 }
 """The verdicts as a person would say them."""
 _CLEAR = (Verdict.BETTER, Verdict.WORSE)
@@ -53,7 +65,7 @@ def verdict_word(contrast: Contrast) -> str:
 
 def answers(comparison: Comparison, contrast: Contrast) -> tuple[Answer, ...]:
     """The four answers about a candidate, in the metric that decides."""
-    a, b = (comparison.of(one).name for one in (contrast.baseline, contrast.candidate))
+    a, b = (comparison.of(side).name for side in (contrast.baseline, contrast.candidate))
     return (
         Answer(f"Is {b} better than {a}?", headline(comparison, contrast)),
         Answer("By how much?", _how_much(contrast)),
@@ -64,28 +76,36 @@ def answers(comparison: Comparison, contrast: Contrast) -> tuple[Answer, ...]:
 
 def headline(comparison: Comparison, contrast: Contrast) -> str:
     """The first answer: yes, no, or not known."""
-    metric, n = contrast.metric, sample_words(contrast)
+    metric, n, where = contrast.metric, sample_words(contrast), on_these_tasks(contrast)
     match contrast.verdict:
         case Verdict.BETTER:
-            return f"Yes, it has {_direction(contrast)} {metric} ({n})."
+            return f"Yes, it has {_direction(contrast)} {metric}{where} ({n})."
         case Verdict.WORSE:
-            return f"No, it is worse: it has {_direction(contrast)} {metric} ({n})."
+            return f"No, it is worse: it has {_direction(contrast)} {metric}{where} ({n})."
         case Verdict.NO_DIFFERENCE:
-            return f"No, nor worse: no difference in {metric} that matters ({n})."
+            return f"No, nor worse: no difference in {metric} that matters{where} ({n})."
     if contrast.tests is None:
         return f"Nobody can say: one value on a side tells nothing about the spread ({n})."
     if contrast.difference.point == 0 and not contrast.tests.spread_known:
-        return f"Undecided: both have the same {metric} throughout ({n})."
-    return f"Undecided: {metric} can differ as much by chance ({n})."
+        return f"Undecided: both have the same {metric} throughout{where} ({n})."
+    return f"Undecided: {metric} can differ as much by chance{where} ({n})."
 
 
 def sample_words(contrast: Contrast) -> str:
     """How much data a contrast rests on."""
     if contrast.look is not None:
         return f"{counted(contrast.look.pairs, 'pair')}, looked at as they came"
+    units = contrast.units
+    tasks = f" of {units.tasks:,} tasks" if units.rule is not TaskRule.WORLDS else ""
     if contrast.paired:
-        return counted(contrast.n_baseline, "pair")
-    return f"not paired: {contrast.n_candidate:,} against {contrast.n_baseline:,} trials"
+        return counted(contrast.n_baseline, "pair") + tasks
+    return f"not paired: {contrast.n_candidate:,} against {contrast.n_baseline:,} trials{tasks}"
+
+
+def on_these_tasks(contrast: Contrast) -> str:
+    """Where a verdict holds, if it holds for no other tasks."""
+    fixed = contrast.look is None and contrast.units.rule is TaskRule.FIXED
+    return " on these tasks" if fixed else ""
 
 
 def _direction(contrast: Contrast) -> str:
@@ -119,6 +139,7 @@ def _how_sure(comparison: Comparison, contrast: Contrast) -> str:
     if contrast.tests is None:
         return "Not at all: an interval takes two values or more on either side."
     said = [
+        _tasks(contrast),
         _few(contrast, comparison.setup.alpha),
         f"The {level} interval of the difference is"
         f" {bounds(contrast.metric, contrast.difference)}.",
@@ -131,11 +152,35 @@ def _how_sure(comparison: Comparison, contrast: Contrast) -> str:
     return " ".join(filter(None, said))
 
 
-def _few(contrast: Contrast, alpha: float) -> str | None:
+def _tasks(contrast: Contrast) -> str | None:
+    units = contrast.units
+    if units.rule is TaskRule.WORLDS:
+        return None
+    averaged = ", trials of a world averaged" if units.replicates > 1 else ""
+    said = f"{units.tasks:,} tasks, {counted(units.worlds, 'world')}{averaged}:"
+    if units.rule is TaskRule.FIXED:
+        return (
+            f"{said} the tasks are taken as they are, and nothing is said of others"
+            " (--tasks sample takes them as a sample)."
+        )
+    return (
+        f"{said} the tasks are taken as a sample of many, and what trials of one task have in"
+        " common counts once (--tasks fixed takes the tasks as they are)."
+    )
+
+
+def _independent(contrast: Contrast) -> tuple[int, str]:
+    """How many independent units a side has at the least, and what they are."""
+    if contrast.units.rule is TaskRule.SAMPLE:
+        return contrast.units.tasks, "task"
     n = min(contrast.n_baseline, contrast.n_candidate)
+    return n, "pair" if contrast.paired else "trial"
+
+
+def _few(contrast: Contrast, alpha: float) -> str | None:
+    n, what = _independent(contrast)
     if n >= _fewest_exact(alpha):
         return None
-    what = "pair" if contrast.paired else "trial"
     return (
         f"{counted(n, what)}, which is very few: the interval holds if values are near normal."
     )
@@ -205,41 +250,46 @@ def _equivalence(comparison: Comparison, contrast: Contrast) -> str | None:
 
 def _exact_limit(contrast: Contrast, alpha: float) -> str | None:
     """With few pairs the exact test cannot be small, whatever the data say."""
-    n = contrast.n_baseline
+    n, what = _independent(contrast)
     if not contrast.paired or n >= _fewest_exact(alpha):
         return None
     return (
-        f"With {counted(n, 'pair')} the exact test cannot go below {p_text(2.0 ** (1 - n))},"
+        f"With {counted(n, what)} the exact test cannot go below {p_text(2.0 ** (1 - n))},"
         " whatever the data."
     )
 
 
 def _settle(comparison: Comparison, contrast: Contrast) -> str:
-    settle = contrast.settle
+    plan = contrast.settle
     if contrast.verdict is not Verdict.UNDECIDED:
         return _settled(comparison, contrast)
     if contrast.look is not None and contrast.look.decision is None:
         return "Its run has not ended: go on with it."
-    if settle is None:
+    if plan is None:
         if contrast.tests is None:
             return "Two trials of each at the least, better 5 or more: on the same seeds."
         return (
             "There is no difference to plan for; say which one would matter with --min-effect."
         )
     what = "pairs" if contrast.paired else "trials of each"
-    size = "difference asked for" if settle.asked else "difference seen here"
+    units = contrast.units
+    if units.rule is TaskRule.SAMPLE:
+        tasks = plan.trials // units.worlds_per_task
+        what += f" on {tasks:,} tasks, of {units.worlds_per_task} worlds each,"
+    size = "difference asked for" if plan.asked else "difference seen here"
     text = (
-        f"About {settle.trials:,} {what} in all ({_range(settle)}) would find the {size},"
-        f" {value(contrast.metric, settle.effect)}, with a power of 80 %"
+        f"About {plan.trials:,} {what} in all ({_range(plan)}) would find the {size},"
+        f" {value(contrast.metric, plan.effect)}, with a power of 80 %"
     )
-    price = _price(settle)
+    price = _price(plan)
     return f"{text}: {price}." if price else f"{text}."
 
 
 def _settled(comparison: Comparison, contrast: Contrast) -> str:
     level, least = level_text(comparison.setup.level), _fewest_exact(comparison.setup.alpha)
-    if contrast.look is None and min(contrast.n_baseline, contrast.n_candidate) < least:
-        what = "pairs" if contrast.paired else "trials of each"
+    n, unit = _independent(contrast)
+    if contrast.look is None and n < least:
+        what = "trials of each" if unit == "trial" else f"{unit}s"
         return (
             f"It is settled at the {level} level if values are near normal. From {least} {what}"
             " on, a test that needs no such condition can say so too."
@@ -247,20 +297,20 @@ def _settled(comparison: Comparison, contrast: Contrast) -> str:
     return f"Nothing more is needed: it is settled at the {level} level."
 
 
-def _range(settle: Settle) -> str:
-    if settle.low is None:
+def _range(plan: PowerPlan) -> str:
+    if plan.low is None:
         return "a guess from too few trials"
-    if settle.high is None:
-        return f"{settle.low:,} or more, as far as so few trials can tell"
-    return f"{settle.low:,} to {settle.high:,}, as the spread is known from few trials only"
+    if plan.high is None:
+        return f"{plan.low:,} or more, as far as so few trials can tell"
+    return f"{plan.low:,} to {plan.high:,}, as the spread is known from few trials only"
 
 
-def _price(settle: Settle) -> str:
+def _price(plan: PowerPlan) -> str:
     said = []
-    if settle.dollars is not None:
-        said.append(_spread(settle.dollars, dollars))
-    if settle.hours is not None:
-        said.append(f"{_spread(settle.hours, hours)} one after the other")
+    if plan.dollars is not None:
+        said.append(_spread(plan.dollars, dollars))
+    if plan.hours is not None:
+        said.append(f"{_spread(plan.hours, hours)} one after the other")
     return f"at the price of the trials so far {' and '.join(said)} for both" if said else ""
 
 

@@ -1,0 +1,55 @@
+"""What a run writes down about itself: its experiments, and what makes a new version."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from assay.agents.options import AgentOptions
+from assay.crafter import DIFFICULTIES
+from assay.rollouts.config import RunConfig
+from assay.rollouts.record import run_record
+
+CONFIG = RunConfig(models=("builtin/random", "builtin/expert"))
+
+
+def fingerprint(config: RunConfig, model: str = "builtin/expert") -> str | None:
+    experiments = run_record(config, "run", "assay run").experiments
+    return {one.model: one.fingerprint for one in experiments}[model]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("models", ("builtin/expert",)),
+        ("name", "mine"),
+        ("episodes", 3),
+        ("seed", 3),
+        ("baselines", False),
+        ("until_decided", "reward"),
+        ("min_effect", 0.5),
+    ],
+)
+def test_which_worlds_and_how_many_make_no_other_version(name: str, value: Any) -> None:
+    chosen: dict[str, Any] = {"until_decided": "reward"} if name == "min_effect" else {}
+    before = replace(CONFIG, **chosen)
+    assert fingerprint(replace(before, **{name: value})) == fingerprint(CONFIG)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("max_turns", 3),
+        ("difficulty", DIFFICULTIES["hard"]),
+        ("agent", AgentOptions(history=3)),
+        ("step_limit", 3),
+        ("token_limit", 3),
+        ("time_limit", 3.0),
+    ],
+)
+def test_how_it_is_played_makes_a_version(name: str, value: Any) -> None:
+    assert fingerprint(replace(CONFIG, **{name: value})) != fingerprint(CONFIG)
+
+
+def test_another_model_is_another_version() -> None:
+    assert fingerprint(CONFIG, "builtin/random") != fingerprint(CONFIG, "builtin/expert")
