@@ -13,7 +13,7 @@ import aiohttp
 from assay.crafter import World
 from assay.service import LocalClient
 
-from .games import actions_of
+from .games import actions_of, seeds_of
 from .measure import Row, Topic
 from .servers import address_of
 
@@ -23,6 +23,7 @@ _ENV: Final = "/env/CrafterClassic"
 _STEPS: Final = 640
 _STUB_STEPS: Final = 64
 _BATCH: Final = 64
+_GAMES: Final = 8
 _OLD: Final = Path(__file__).resolve().parent / "peers" / "old_service.py"
 _Play = Callable[[aiohttp.ClientSession, int], Awaitable[None]]
 
@@ -136,6 +137,43 @@ def _local(turn: int) -> float:
     return asyncio.run(play())
 
 
+def _local_view(turn: int) -> float:
+    """CPU of a step as an episode of a run makes it."""
+
+    async def play() -> float:
+        client, seconds, steps = LocalClient(), 0.0, 0
+        for seed in seeds_of(turn, _GAMES):
+            started = await client.initialize(seed, include=("view", "inventories"))
+            began = time.process_time()
+            for action in actions_of(seed)[:_STEPS].tolist():
+                reply = await client.step(started.env_id, action)
+                reply.observation.as_view()
+                steps += 1
+                if reply.done:
+                    break
+            seconds += time.process_time() - began
+            await client.terminate(started.env_id)
+        return seconds / steps
+
+    return asyncio.run(play())
+
+
+def _bare_view(turn: int) -> float:
+    """CPU of the same things, asked of the world itself."""
+    seconds, steps = 0.0, 0
+    for seed in seeds_of(turn, _GAMES):
+        world = World(seed)
+        began = time.process_time()
+        for action in actions_of(seed)[:_STEPS].tolist():
+            done = world.step(action).done
+            _ = world.view(), world.digest(), world.inventory
+            steps += 1
+            if done:
+                break
+        seconds += time.process_time() - began
+    return seconds / steps
+
+
 def _engine(turn: int) -> float:
     seed = _seed(turn, 0)
     world, seconds = World(seed), 0.0
@@ -172,6 +210,8 @@ TOPIC: Final = Topic(
     sides={
         "engine": _engine,
         "local": _local,
+        "local view": _local_view,
+        "bare view": _bare_view,
         "http": partial(_http, connections=1),
         "http 16": partial(_http, connections=16),
         "batch": _batch,
@@ -189,6 +229,16 @@ TOPIC: Final = Topic(
             "socket-64", f"WebSocket, {_BATCH} a message", "socket 64", "old", "one at a time"
         ),
         _cost("local-cost", "LocalClient, in process", "local"),
+        Row(
+            name="local-view",
+            what="LocalClient.step and its view, in process",
+            ours="local view",
+            peer="bare view",
+            against="World.step, view, digest and inventory",
+            cost="x",
+            most=2.5,
+            peer_unit="step",
+        ),
         _cost("http-cost", "HTTP, one at a time", "http"),
         _cost("batch-cost", f"HTTP, batches of {_BATCH}", "batch"),
         _cost("socket-64-cost", f"WebSocket, {_BATCH} a message", "socket 64"),
@@ -198,6 +248,7 @@ TOPIC: Final = Topic(
         "the client is aiohttp with the standard library's json on both sides. The peer is a "
         "stub that plays nothing and sends what the old service sent (perf/peers/"
         "old_service.py); it lacks FastAPI's own encoding, so it is quicker than that was. "
+        "local-view is CPU time, of games played to their ends, resets excluded. "
         "Of a step that costs n World.steps, the share 1 - 1/n is spent outside the engine.",
     ),
 )

@@ -13,7 +13,7 @@ from assay.agents import AgentOptions, MessageType, ReactAgent
 from assay.crafter import ACHIEVEMENTS, ITEMS, Difficulty, View
 from assay.crafter.text import Observation
 from assay.rollouts import episode
-from assay.service.results import Checkpoint, Started, StepReply
+from assay.service.results import Checkpoint, Started, StepReply, adapter
 from assay.types import ChatReply, ChatRequest, Message, Usage
 from perf.peers import workload
 
@@ -62,7 +62,7 @@ class StubWorlds:
             "inventories": [_INVENTORY] * 3,
             "skipped": 0,
         }
-        self._reply = StepReply.model_validate(
+        self._reply = adapter(StepReply).validate_python(
             {"observation": _OBSERVATION, "reward": 0.0, "done": False, "info": info}
         )
 
@@ -76,7 +76,7 @@ class StubWorlds:
     ) -> Started:
         self._count += 1
         info = {"seed": seed, "episode": 1, "difficulty": "easy", "length": length}
-        return Started.model_validate(
+        return adapter(Started).validate_python(
             {
                 "env_id": str(self._count),
                 "observation": _OBSERVATION,

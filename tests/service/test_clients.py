@@ -20,7 +20,7 @@ from assay.errors import (
     UnknownInstance,
 )
 from assay.service import HttpClient, LocalClient, Settings, WorldClient, running
-from assay.service.requests import MAX_CALLS
+from assay.service.requests import INCLUDES, MAX_CALLS
 from assay.service.worlds import Worlds
 
 Body = Callable[[WorldClient], Awaitable[None]]
@@ -73,9 +73,7 @@ def test_both_clients_give_equal_results(address: str) -> None:
     results: list[list[Any]] = []
 
     async def body(client: WorldClient) -> None:
-        started = await client.initialize(
-            4, {"tree_chance": 0.5}, include=["view", "semantic_map"]
-        )
+        started = await client.initialize(4, {"tree_chance": 0.5}, include=INCLUDES)
         first = await client.step(started.env_id, "move_left", 5)
         saved = await client.checkpoint(started.env_id)
         again = await client.restore(saved)
@@ -88,6 +86,18 @@ def test_both_clients_give_equal_results(address: str) -> None:
     play(address, body)
     assert results[0] == results[1]
     assert [type(result) for result in results[0]] == [type(result) for result in results[1]]
+    assert results[0][1] != results[0][4]
+
+
+def test_an_observation_differs_by_one_cell_of_what_is_seen() -> None:
+    async def body(client: WorldClient) -> None:
+        one, other = [(await client.initialize(4)).observation for _ in range(2)]
+        assert one == other
+        assert other.view is not None
+        other.view.materials[0, 0] += 1
+        assert one != other
+
+    play(None, body)
 
 
 def test_a_difficulty_can_be_given_as_an_object(where: str | None) -> None:
@@ -116,6 +126,10 @@ def refusals() -> dict[str, tuple[type[AssayError], Callable[[WorldClient], Awai
 
     return {
         "action": (InvalidField, lambda client: client.step("x", "eat_cow")),
+        "a truth": (InvalidField, lambda client: client.step("x", True)),
+        "no id": (InvalidField, lambda client: client.step("", 0)),
+        "a long id": (InvalidField, lambda client: client.step("x" * 129, 0)),
+        "nobody": (UnknownInstance, lambda client: client.step("x", 0)),
         "no action": (InvalidField, lambda client: client.step("x")),
         "seed": (InvalidField, lambda client: client.initialize(-1)),
         "difficulty": (InvalidField, lambda client: client.initialize(1, "esy")),

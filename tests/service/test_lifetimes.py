@@ -31,7 +31,7 @@ class Clock:
 def test_an_idle_instance_expires_and_one_in_use_does_not() -> None:
     clock = Clock()
     worlds = Worlds(seed=0, idle_timeout=10, clock=clock)
-    idle, used = (worlds.initialize(InitializeRequest())["env_id"] for _ in range(2))
+    idle, used = (worlds.initialize(InitializeRequest()).env_id for _ in range(2))
     clock.now += 9
     worlds.step(StepRequest.model_validate(step_body(used, 0)))
     clock.now += 9

@@ -29,8 +29,9 @@ class Abandoned(Exception):
 
 
 def reply(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """A reply of JSON."""
-    return Response(to_json(content), status, headers, media_type="application/json")
+    """A reply of JSON; bytes are JSON already."""
+    body = content if isinstance(content, bytes) else to_json(content)
+    return Response(body, status, headers, media_type="application/json")
 
 
 def reply_refusal(refusal: Refusal) -> Response:

@@ -33,6 +33,7 @@ from .requests import (
     TerminateRequest,
     shown,
 )
+from .results import Started, adapter
 from .worlds import Worlds
 
 __all__ = ["make_app"]
@@ -68,7 +69,7 @@ def make_app(
 def _routes(worlds: Worlds) -> list[BaseRoute]:
     async def initialize(request: Request) -> Response:
         asked = InitializeRequest.model_validate_json(await whole_body(request) or b"{}")
-        return reply(worlds.initialize(asked))
+        return reply(adapter(Started).dump_json(worlds.initialize(asked)))
 
     async def step(request: Request) -> Response:
         return reply(worlds.step(StepRequest.model_validate_json(await whole_body(request))))
@@ -79,7 +80,7 @@ def _routes(worlds: Worlds) -> list[BaseRoute]:
 
     async def restore(request: Request) -> Response:
         asked = RestoreRequest.model_validate_json(await whole_body(request))
-        return reply(worlds.restore(asked))
+        return reply(adapter(Started).dump_json(worlds.restore(asked)))
 
     async def checkpoint(request: Request) -> Response:
         env_id = request.query_params.get("env_id")
@@ -141,13 +142,14 @@ def _unknown_environment(name: str) -> Refusal | None:
     return Refusal(404, {"detail": detail, "code": "unknown_environment", "errors": None}, {})
 
 
-def _many(worlds: Worlds, body: bytes | str) -> list[dict[str, Any]]:
+def _many(worlds: Worlds, body: bytes | str) -> bytes:
     """Play a list of steps, each on its own: one that is refused stops no other."""
+    items: list[Any]
     try:
-        return [_one(worlds, item) for item in _sized(_BATCH.validate_json(body))]
+        items = _BATCH.validate_json(body)
     except ValidationError as error:
-        items = _sized(_listed(body, error))
-        return [_one(worlds, item) for item in items]
+        items = _listed(body, error)
+    return b"[%b]" % b",".join([_one(worlds, item) for item in _sized(items)])
 
 
 def _listed(body: bytes | str, error: ValidationError) -> list[Any]:
@@ -168,13 +170,21 @@ def _sized(items: list[Any]) -> list[Any]:
     return items
 
 
-def _one(worlds: Worlds, item: StepRequest | Any) -> dict[str, Any]:
+def _one(worlds: Worlds, item: StepRequest | Any) -> bytes:
     try:
         asked = item if isinstance(item, StepRequest) else StepRequest.model_validate(item)
-        return {"status": 200, **worlds.step(asked)}
+        return _good(worlds.step(asked))
     except (AssayError, ValidationError) as error:
-        refusal = refusal_of(error)
-        return {"status": refusal.status, **refusal.body}
+        return _refused(error)
+
+
+def _good(step: bytes) -> bytes:
+    return b'{"status":200,' + step.removeprefix(b"{")
+
+
+def _refused(error: AssayError | ValidationError) -> bytes:
+    refusal = refusal_of(error)
+    return to_json({"status": refusal.status, **refusal.body})
 
 
 async def _talk(worlds: Worlds, websocket: WebSocket) -> None:
@@ -191,12 +201,12 @@ async def _talk(worlds: Worlds, websocket: WebSocket) -> None:
                 return
             text = message.get("text")
             answer = _answer(worlds, message["bytes"] if text is None else text)
-            await websocket.send_text(to_json(answer).decode("utf-8"))
+            await websocket.send_text(answer.decode("utf-8"))
     except WebSocketDisconnect:
         return
 
 
-def _answer(worlds: Worlds, body: bytes | str) -> Any:
+def _answer(worlds: Worlds, body: bytes | str) -> bytes:
     try:
         try:
             asked = StepRequest.model_validate_json(body)
@@ -205,10 +215,9 @@ def _answer(worlds: Worlds, body: bytes | str) -> Any:
             if error.errors(include_url=False)[0]["type"] == "model_type":
                 return _many(worlds, body)
             raise
-        return {"status": 200, **worlds.step(asked)}
+        return _good(worlds.step(asked))
     except (AssayError, ValidationError) as error:
-        refusal = refusal_of(error)
-        return {"status": refusal.status, **refusal.body}
+        return _refused(error)
 
 
 async def _assay_error(request: Request, error: Exception) -> Response:

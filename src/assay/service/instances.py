@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pydantic_core import from_json, to_json
-
 from assay.crafter import World
 from assay.errors import InstanceLimit, InvalidField, UnknownInstance
 
@@ -35,9 +33,9 @@ class Instance:
     replies: OrderedDict[str, tuple[tuple[int, ...], bytes]] = field(
         default_factory=OrderedDict
     )
-    """By request id: the actions, and what was answered."""
+    """By request id: the actions, and what was answered, as JSON."""
 
-    def recall(self, request_id: str, actions: tuple[int, ...]) -> dict[str, Any] | None:
+    def recall(self, request_id: str, actions: tuple[int, ...]) -> bytes | None:
         """What was answered before to this id; None if it is new."""
         known = self.replies.get(request_id)
         if known is None:
@@ -45,15 +43,11 @@ class Instance:
         if known[0] != actions:
             words = "was used before for a step with other actions; give each step its own"
             raise InvalidField([("request_id", words, None)])
-        reply: dict[str, Any] = from_json(known[1])
-        return reply
+        return known[1]
 
-    def remember(
-        self, request_id: str, actions: tuple[int, ...], reply: dict[str, Any]
-    ) -> None:
+    def remember(self, request_id: str, actions: tuple[int, ...], reply: bytes) -> None:
         """Keep a reply, and forget the oldest."""
-        # As JSON, because a picture as lists of numbers takes several times the room.
-        self.replies[request_id] = actions, to_json(reply)
+        self.replies[request_id] = actions, reply
         if len(self.replies) > _REMEMBERED:
             self.replies.popitem(last=False)
 
@@ -70,6 +64,9 @@ class Instances:
 
     def __len__(self) -> int:
         return len(self._by_id)
+
+    def __contains__(self, env_id: object) -> bool:
+        return isinstance(env_id, str) and env_id in self._by_id
 
     def check_room(self) -> None:
         """Raise InstanceLimit if there is no room for one more."""

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final, Literal, NamedTuple
 
-from pydantic import BaseModel
-from pydantic.json_schema import models_json_schema
+from pydantic import TypeAdapter
 
 from assay import __version__
 
@@ -17,7 +16,16 @@ from .requests import (
     StepRequest,
     TerminateRequest,
 )
-from .results import Checkpoint, ErrorReply, Health, Metadata, Started, StepReply, Terminated
+from .results import (
+    Checkpoint,
+    ErrorReply,
+    Health,
+    Metadata,
+    Started,
+    StepReply,
+    Terminated,
+    adapter,
+)
 
 __all__ = ["document"]
 
@@ -40,8 +48,8 @@ class _Route(NamedTuple):
     method: str
     name: str
     summary: str
-    body: type[BaseModel] | None
-    result: type[BaseModel]
+    body: type | None
+    result: type
     refused: tuple[str, ...]
     query: bool | None = None
     """Whether `env_id` must stand in the query; None where it may not."""
@@ -115,13 +123,13 @@ _ROUTES: Final = (
 def document() -> Mapping[str, Any]:
     """The document, which is the same for every request."""
     bodies = dict.fromkeys(route.body for route in _ROUTES if route.body)
-    results: list[type[BaseModel]] = [*(route.result for route in _ROUTES), ErrorReply]
-    models: list[tuple[type[BaseModel], Literal["validation", "serialization"]]] = [
-        *((body, "validation") for body in bodies),
-        *((result, "serialization") for result in dict.fromkeys(results)),
+    results = dict.fromkeys([*(route.result for route in _ROUTES), ErrorReply])
+    models: list[tuple[str, Literal["validation", "serialization"], TypeAdapter[Any]]] = [
+        *((body.__name__, "validation", adapter(body)) for body in bodies),
+        *((result.__name__, "serialization", adapter(result)) for result in results),
     ]
-    references, definitions = models_json_schema(models, ref_template=_REF)
-    names = {model.__name__: schema for (model, _), schema in references.items()}
+    references, definitions = TypeAdapter.json_schemas(models, ref_template=_REF)
+    names = {name: schema for (name, _), schema in references.items()}
     paths: dict[str, Any] = {}
     for route in _ROUTES:
         paths.setdefault(route.path, {})[route.method] = _operation(route, names)

@@ -1,6 +1,7 @@
 """What may be asked of the service, and how much of it at once."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
@@ -36,6 +37,7 @@ __all__ = [
     "ToolArguments",
     "ToolCall",
     "ToolCalls",
+    "action_indices",
     "shown",
 ]
 
@@ -81,6 +83,16 @@ def _action(value: object) -> int:
         "unknown action {shown}; give an index from 0 to {last} or the name of an action",
         {"shown": shown(value), "last": len(ACTIONS) - 1},
     )
+
+
+def action_indices(actions: Sequence[object]) -> tuple[int, ...] | None:
+    """The indices of the actions of a step; None where `StepRequest` would refuse them."""
+    if not 0 < len(actions) <= MAX_CALLS:
+        return None
+    try:
+        return tuple([_action(action) for action in actions])
+    except PydanticCustomError:
+        return None
 
 
 _Action = Annotated[

@@ -1,13 +1,23 @@
-"""What the service answers.
+"""What the service answers: plain values, with arrays for maps and pictures.
 
-The OpenAPI document is derived from these models, and clients, in process or not, hand them
-out. The server builds its answers as plain dictionaries of the same keys, for speed.
+`Worlds` makes them, and the in-process client hands them out as they are. As JSON, where maps
+are lists of lists, they go through `adapter`; the OpenAPI document is derived from the same
+annotations.
 """
 
-from typing import Any, Literal
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
-from pydantic import BaseModel
+from numpy.typing import NDArray
+from pydantic import (
+    BaseModel,
+    GetCoreSchemaHandler,
+    GetPydanticSchema,
+    PlainSerializer,
+    TypeAdapter,
+)
+from pydantic_core import CoreSchema, core_schema
 
 from assay.crafter.view import View
 
@@ -27,12 +37,65 @@ __all__ = [
     "StepInfo",
     "StepReply",
     "Terminated",
+    "adapter",
 ]
 
-_Grid = list[list[int]]
+_T = TypeVar("_T")
+_Lists = list[list[int]]
 
 
-class LocalView(BaseModel):
+_adapters: dict[type, TypeAdapter[Any]] = {}
+
+
+def adapter(kind: type[_T]) -> TypeAdapter[_T]:
+    """Reads a kind of answer from JSON and writes it, made when it is first needed."""
+    if kind not in _adapters:
+        _adapters[kind] = TypeAdapter(kind)
+    return _adapters[kind]
+
+
+def _as_array(lists: list[Any]) -> NDArray[np.uint8]:
+    try:
+        return np.array(lists, np.uint8)
+    except OverflowError as error:  # which pydantic would let through
+        raise ValueError(str(error)) from None
+
+
+def _read_as(lists: Any) -> GetPydanticSchema:
+    """How an array is read: as nested lists, of which one is made."""
+
+    def schema(_: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(_as_array, handler(lists))
+
+    return GetPydanticSchema(schema)
+
+
+_Grid = Annotated[
+    NDArray[np.uint8], _read_as(_Lists), PlainSerializer(np.ndarray.tolist, return_type=_Lists)
+]
+_Picture = Annotated[
+    NDArray[np.uint8],
+    _read_as(list[_Lists]),
+    PlainSerializer(np.ndarray.tolist, return_type=list[_Lists]),
+]
+
+
+class _WithArrays:
+    """Equal where all values are, also those in arrays."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and all(
+            np.array_equal(getattr(self, field.name), getattr(other, field.name))
+            for field in fields(self)  # type: ignore[arg-type]
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@dataclass(slots=True, eq=False)
+class LocalView(_WithArrays):
     """The 9x7 cells a player sees, indexed [x][y]; see `assay.crafter.View`."""
 
     materials: _Grid
@@ -42,7 +105,8 @@ class LocalView(BaseModel):
     daylight: float
 
 
-class Observation(BaseModel):
+@dataclass(slots=True, eq=False)
+class Observation(_WithArrays):
     """The state of a world after the last action."""
 
     inventory: dict[str, int]
@@ -51,7 +115,7 @@ class Observation(BaseModel):
     player_direction: tuple[int, int]
     semantic_map: _Grid | None
     world_material_map: _Grid | None
-    observation_image: list[_Grid] | None
+    observation_image: _Picture | None
     view: LocalView | None
     num_steps_taken: int
     max_steps_episode: int
@@ -66,9 +130,9 @@ class Observation(BaseModel):
         if self.view is None:
             raise ValueError("this observation has no view; include 'view' from the start")
         return View(
-            materials=np.array(self.view.materials, np.uint8),
-            objects=np.array(self.view.objects, np.uint8),
-            details=np.array(self.view.details, np.uint8),
+            materials=self.view.materials,
+            objects=self.view.objects,
+            details=self.view.details,
             inventory=dict(self.inventory),
             sleeping=self.view.sleeping,
             daylight=self.view.daylight,
@@ -76,7 +140,8 @@ class Observation(BaseModel):
         )
 
 
-class StartedInfo(BaseModel):
+@dataclass(slots=True)
+class StartedInfo:
     """What the world is made from: enough to make it again."""
 
     seed: int
@@ -87,7 +152,8 @@ class StartedInfo(BaseModel):
     digest: str
 
 
-class Started(BaseModel):
+@dataclass(slots=True)
+class Started:
     """A new instance."""
 
     env_id: str
@@ -96,7 +162,8 @@ class Started(BaseModel):
     info: StartedInfo
 
 
-class StepInfo(BaseModel):
+@dataclass(slots=True)
+class StepInfo:
     """What a step did; the lists have an entry per action that was carried out."""
 
     terminated: bool
@@ -116,7 +183,8 @@ class StepInfo(BaseModel):
     """How many actions were left out because the episode had ended."""
 
 
-class StepReply(BaseModel):
+@dataclass(slots=True)
+class StepReply:
     """What a step did, and what the world is like now."""
 
     observation: Observation
@@ -126,7 +194,8 @@ class StepReply(BaseModel):
     info: StepInfo
 
 
-class Terminated(BaseModel):
+@dataclass(slots=True)
+class Terminated:
     """The last words of an instance."""
 
     public: dict[str, Any]
@@ -134,7 +203,8 @@ class Terminated(BaseModel):
     private: dict[str, str]
 
 
-class Checkpoint(BaseModel):
+@dataclass(slots=True)
+class Checkpoint:
     """A saved world."""
 
     env_id: str
@@ -144,7 +214,8 @@ class Checkpoint(BaseModel):
     include: Include
 
 
-class EngineInfo(BaseModel):
+@dataclass(slots=True)
+class EngineInfo:
     """A world in numbers."""
 
     seed: int

@@ -1,7 +1,7 @@
-"""What the service does, without HTTP: validated requests in, replies as dictionaries out.
+"""What the service does, without HTTP: validated requests in, `results` out.
 
 Every method is synchronous and takes microseconds, so that nothing is ever half done when
-somebody else asks. The in-process client calls it directly.
+somebody else asks. The in-process client calls it directly; only `step` makes JSON.
 """
 
 import base64
@@ -12,13 +12,23 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from assay.crafter import ACHIEVEMENTS, DIFFICULTIES, ITEMS, Ended, StepResult, World
+from assay.crafter import ACHIEVEMENTS, DIFFICULTIES, ITEMS, StepResult, World
 from assay.crafter.rules import ACTIONS, AREA
 from assay.errors import InvalidField, SnapshotError, WorldFull
 
 from .instances import Instance, Instances
 from .observation import observe
 from .requests import ENVIRONMENT, InitializeRequest, RestoreRequest, StepRequest
+from .results import (
+    Checkpoint,
+    Observation,
+    Started,
+    StartedInfo,
+    StepInfo,
+    StepReply,
+    Terminated,
+    adapter,
+)
 
 __all__ = ["DEFAULT_IDLE_TIMEOUT", "DEFAULT_INSTANCES", "Worlds"]
 
@@ -45,7 +55,7 @@ class Worlds:
         self.instances = Instances(max_instances, idle_timeout, clock)
         self._draw = random.Random(seed)
 
-    def initialize(self, request: InitializeRequest) -> dict[str, Any]:
+    def initialize(self, request: InitializeRequest) -> Started:
         """Make a world."""
         if request.initial_state:
             words = "must be empty or null; a saved world comes back by 'restore'"
@@ -69,7 +79,7 @@ class Worlds:
         include = frozenset((config and config.include) or ())
         return self._started(self.instances.add(world, include, task=told))
 
-    def restore(self, request: RestoreRequest) -> dict[str, Any]:
+    def restore(self, request: RestoreRequest) -> Started:
         """Make an instance of a saved world."""
         try:
             data = base64.b64decode(request.snapshot, validate=True)
@@ -81,53 +91,47 @@ class Worlds:
         total = request.total_reward_episode
         return self._started(self.instances.add(world, include, total_reward=total))
 
-    def _started(self, instance: Instance) -> dict[str, Any]:
+    def _started(self, instance: Instance) -> Started:
         world = instance.world
         name = world.difficulty_name
-        return {
-            "env_id": instance.env_id,
-            "observation": observe(instance),
-            "done": world.done,
-            "info": {
-                "seed": world.seed,
-                "episode": world.episode,
-                "difficulty": (
-                    name if name in DIFFICULTIES else dataclasses.asdict(world.difficulty)
-                ),
-                "length": world.length,
-                "digest": f"{world.digest():016x}",
-            },
-        }
+        info = StartedInfo(
+            seed=world.seed,
+            episode=world.episode,
+            difficulty=name if name in DIFFICULTIES else dataclasses.asdict(world.difficulty),
+            length=world.length,
+            digest=f"{world.digest():016x}",
+        )
+        return Started(instance.env_id, observe(instance), world.done, info)
 
-    def step(self, request: StepRequest) -> dict[str, Any]:
-        """Carry out actions in order, or answer again what was answered before."""
+    def play(self, env_id: str, actions: Sequence[int]) -> StepReply:
+        """Carry out actions in order, given by index, at least one."""
+        return _play(self.instances.get(env_id), actions)
+
+    def step(self, request: StepRequest) -> bytes:
+        """Play, or answer again what was answered before, as JSON."""
         instance = self.instances.get(request.env_id)
         actions, request_id = request.actions, request.request_id
-        if request_id is None:
-            return _play(instance, actions)
-        reply = instance.recall(request_id, actions)
+        reply = None if request_id is None else instance.recall(request_id, actions)
         if reply is None:
-            reply = _play(instance, actions)
-            instance.remember(request_id, actions, reply)
+            reply = adapter(StepReply).dump_json(_play(instance, actions))
+            if request_id is not None:
+                instance.remember(request_id, actions, reply)
         return reply
 
-    def terminate(self, env_id: str) -> dict[str, Any]:
+    def terminate(self, env_id: str) -> Terminated:
         """Forget an instance."""
         instance = self.instances.remove(env_id)
-        return {
-            "public": {**observe(instance), "status": "Environment terminated."},
-            "private": {"instance_id": instance.env_id},
-        }
+        seen = adapter(Observation).dump_python(observe(instance))
+        return Terminated(
+            {**seen, "status": "Environment terminated."}, {"instance_id": instance.env_id}
+        )
 
-    def checkpoint(self, env_id: str) -> dict[str, Any]:
+    def checkpoint(self, env_id: str) -> Checkpoint:
         """Save the world of an instance, which goes on."""
         instance = self.instances.get(env_id)
-        return {
-            "env_id": instance.env_id,
-            "snapshot": base64.b64encode(instance.world.snapshot()).decode("ascii"),
-            "total_reward_episode": instance.total_reward,
-            "include": sorted(instance.include),
-        }
+        snapshot = base64.b64encode(instance.world.snapshot()).decode("ascii")
+        include: Any = sorted(instance.include)
+        return Checkpoint(env_id, snapshot, instance.total_reward, include)
 
     def metadata(self, env_id: str | None) -> dict[str, Any]:
         """Describe the environment, and an instance if it is named."""
@@ -155,7 +159,7 @@ class Worlds:
         }
 
 
-def _play(instance: Instance, actions: Sequence[int]) -> dict[str, Any]:
+def _play(instance: Instance, actions: Sequence[int]) -> StepReply:
     world = instance.world
     played: list[StepResult] = []
     digests: list[str] = []
@@ -178,19 +182,15 @@ def _play(instance: Instance, actions: Sequence[int]) -> dict[str, Any]:
     reward = round(sum(rewards), 6)
     instance.total_reward = round(instance.total_reward + reward, 6)
     instance.last_reward = rewards[-1]
-    ended = played[-1].ended
-    return {
-        "observation": observe(instance),
-        "reward": reward,
-        "done": world.done,
-        "info": {
-            "terminated": ended is Ended.DIED,
-            "truncated": world.done and ended is not Ended.DIED,
-            "rewards": rewards,
-            "unlocked": [result.unlocked for result in played],
-            "no_effect": [result.no_effect for result in played],
-            "digests": digests,
-            "inventories": inventories,
-            "skipped": len(actions) - len(played),
-        },
-    }
+    observation = observe(instance)
+    info = StepInfo(
+        terminated=observation.terminated,
+        truncated=observation.truncated,
+        rewards=rewards,
+        unlocked=[list(result.unlocked) for result in played],
+        no_effect=[result.no_effect and result.no_effect.value for result in played],
+        digests=digests,
+        inventories=inventories,
+        skipped=len(actions) - len(played),
+    )
+    return StepReply(observation, reward, world.done, info)

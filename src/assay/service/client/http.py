@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 import aiohttp
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
 from assay.crafter.difficulty import Difficulty
@@ -19,12 +19,12 @@ from assay.errors import AssayError, ServiceError
 
 from ..problems import exception_of
 from ..requests import ENVIRONMENT
-from ..results import Checkpoint, Health, Started, StepReply, Terminated
+from ..results import Checkpoint, Health, Started, StepReply, Terminated, adapter
 from .protocol import initialize_body, restore_body, step_body
 
 __all__ = ["HttpClient", "Retries"]
 
-_M = TypeVar("_M", bound=BaseModel)
+_T = TypeVar("_T")
 _BUSY: Final = (408, 503)
 """Answers of a service that did not look at the request."""
 
@@ -133,12 +133,12 @@ class HttpClient:
         await self.close()
 
     async def _post(
-        self, model: type[_M], name: str, body: Mapping[str, Any], safe: _Safe
-    ) -> _M:
-        return _read(model, await self._exchange("POST", _path(name), to_json(body), safe=safe))
+        self, kind: type[_T], name: str, body: Mapping[str, Any], safe: _Safe
+    ) -> _T:
+        return _read(kind, await self._exchange("POST", _path(name), to_json(body), safe=safe))
 
-    async def _get(self, model: type[_M], path: str, query: Mapping[str, str]) -> _M:
-        return _read(model, await self._exchange("GET", path, query=query))
+    async def _get(self, kind: type[_T], path: str, query: Mapping[str, str]) -> _T:
+        return _read(kind, await self._exchange("GET", path, query=query))
 
     async def _exchange(
         self,
@@ -205,13 +205,13 @@ def _path(name: str) -> str:
     return f"/env/{ENVIRONMENT}/{name}"
 
 
-def _read(model: type[_M], answer: _Answer) -> _M:
+def _read(kind: type[_T], answer: _Answer) -> _T:
     if answer.status != 200:
         raise _refused(answer)
     try:
-        return model.model_validate_json(answer.body)
+        return adapter(kind).validate_json(answer.body)
     except ValidationError as error:
-        raise ServiceError(f"the answer is no {model.__name__}: {error}") from error
+        raise ServiceError(f"the answer is no {kind.__name__}: {error}") from error
 
 
 def _refused(answer: _Answer) -> AssayError:

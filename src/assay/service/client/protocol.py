@@ -90,4 +90,8 @@ def step_body(
 
 def restore_body(checkpoint: Checkpoint) -> dict[str, Any]:
     """The request that brings a world back."""
-    return checkpoint.model_dump(include={"snapshot", "total_reward_episode", "include"})
+    return {
+        "snapshot": checkpoint.snapshot,
+        "total_reward_episode": checkpoint.total_reward_episode,
+        "include": checkpoint.include,
+    }
