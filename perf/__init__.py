@@ -2,4 +2,6 @@
 
 `python -m perf` from the project's root prints one table. Every figure is a ratio of two
 sides measured in turns in the same run: on a shared machine a time says little by itself.
+`python -m perf --against COMMIT` sets this tree against another commit's in the same way, and
+fails where it is worse; `against.py` says when that is.
 """

@@ -11,7 +11,9 @@ from contextlib import contextmanager
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; its exit code is 1 if something could not be measured."""
+    """Run the command line; its exit code is 1 if something could not be measured, or is worse
+    than the tree it was compared with.
+    """
     asked = _parser().parse_args(arguments)
     # The engine gets an entry more here, and that must not reach the user's cache.
     with tempfile.TemporaryDirectory(prefix="assay-perf-cache-") as folder:
@@ -22,15 +24,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m perf",
-        description="Measure the speed of assay as ratios against named peers.",
+        description="Measure the speed of assay as ratios against named peers, or against "
+        "another commit.",
     )
-    parser.add_argument("--rounds", type=_count, default=10, help="turns of each side (10)")
+    parser.add_argument(
+        "--rounds", type=_count, help="turns of each side (10, with --against 5)"
+    )
     parser.add_argument(
         "--only", nargs="+", default=[], metavar="NAME", help="these rows or topics only"
     )
     parser.add_argument("--list", action="store_true", help="list topics and rows, and stop")
     parser.add_argument(
         "--no-peers", action="store_true", help="leave out Craftax, Inspect AI and rliable"
+    )
+    parser.add_argument(
+        "--against",
+        metavar="COMMIT",
+        help="compare this tree with another commit's instead, and fail where it is worse",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead")
     return parser
@@ -60,13 +70,15 @@ def _run(asked: argparse.Namespace) -> int:
             for row in topic.rows:
                 print(f"{topic.name:12}  {row.name:16}  {row.what} | {row.against}")
         return 0
+    if asked.against is not None:
+        return _against(asked)
     machine, load_before, started = this_machine(), load_average(), time.perf_counter()
     if not asked.json:
         print(*machine.lines(), f"load average before: {load_before}", sep="\n", flush=True)
     missing = unavailable(asked.no_peers)
     with _progress() as report:
         results = [
-            (topic, measure(topic, rows, asked.rounds, missing, report))
+            (topic, measure(topic, rows, asked.rounds or 10, missing, report))
             for topic, rows in chosen
         ]
     load_after, seconds = load_average(), time.perf_counter() - started
@@ -86,6 +98,22 @@ def _run(asked: argparse.Namespace) -> int:
         print(f"\n{verdict(results)}")
     problems = {row.problem for _, rows in results for row in rows} - {None}
     return int(bool(problems - {*missing.values()}))
+
+
+def _against(asked: argparse.Namespace) -> int:
+    from .against import ROUNDS, as_json, compare, print_comparisons
+
+    try:
+        with _progress() as report:
+            compared = compare(asked.against, asked.only, asked.rounds or ROUNDS, report)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    if asked.json:
+        print(json.dumps(as_json(asked.against, compared), indent=1))
+    else:
+        print_comparisons(asked.against, compared)
+    return int(any(comparison.failed for comparison in compared))
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from typing import Final
 __all__ = [
     "INSPECT_PYTHON",
     "ORACLES_PYTHON",
+    "PATH",
     "PEERS_PYTHON",
     "ROOT",
     "PeerFailed",
@@ -22,6 +23,8 @@ __all__ = [
 ]
 
 ROOT: Final = Path(__file__).resolve().parents[1]
+PATH: Final = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+"""The PYTHONPATH with which a process has the packages of this tree, whatever is installed."""
 PEERS_PYTHON: Final = Path(
     os.environ.get("ASSAY_PEERS_PYTHON") or ROOT / ".venv-peers" / "bin" / "python"
 )
@@ -67,7 +70,7 @@ def figures(
 ) -> dict[str, float]:
     """What a module of `perf` measured in a fresh process, by name."""
     command = [str(python), "-m", module, *arguments]
-    output = _run(command, {**(environment or {}), "PYTHONPATH": str(ROOT)}, timeout)
+    output = _run(command, {**(environment or {}), "PYTHONPATH": PATH}, timeout)
     try:
         answer = json.loads(output.splitlines()[-1])
         return {name: float(value) for name, value in answer.items()}

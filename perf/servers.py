@@ -7,7 +7,7 @@ import subprocess
 import sys
 from functools import cache
 
-from .processes import ROOT, PeerFailed
+from .processes import PATH, PeerFailed
 
 __all__ = ["address_of", "model_server"]
 
@@ -18,7 +18,7 @@ def address_of(*command: str) -> str:
 
     It says so itself, in a line of JSON.
     """
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": PATH}
     process = subprocess.Popen(
         [sys.executable, *command], stdout=subprocess.PIPE, text=True, env=environment
     )

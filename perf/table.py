@@ -11,7 +11,7 @@ from rich.table import Table
 
 from .measure import Row, Topic
 
-__all__ = ["as_json", "print_results", "verdict"]
+__all__ = ["amount", "as_json", "number", "print_results", "verdict"]
 
 _HEADINGS = ("what", "ours", "peer", "ratio", "spread", "rounds", "target", "met")
 _NOTE_WIDTH = 96
@@ -61,10 +61,10 @@ def _cells(topic: Topic, row: Row) -> tuple[str, ...]:
         return (row.what, "-", row.against, f"none: {row.problem}", "-", "0", target, "-")
     return (
         row.what,
-        _amount(topic, row.ours_values, topic.unit),
-        f"{row.against}: {_amount(topic, row.peer_values, peer_unit)}",
+        amount(topic, row.ours_values, topic.unit),
+        f"{row.against}: {amount(topic, row.peer_values, peer_unit)}",
         _ratio(row.median, row.cost),
-        f"{_number(min(row.ratios))}-{_number(max(row.ratios))}",
+        f"{number(min(row.ratios))}-{number(max(row.ratios))}",
         str(len(row.ratios)),
         target,
         {True: "yes", False: "no", None: "-"}[row.met],
@@ -74,18 +74,20 @@ def _cells(topic: Topic, row: Row) -> tuple[str, ...]:
 def _target(row: Row) -> str:
     if row.most is not None:
         return f"<= {row.most:g}x"
-    return f">= {_number(row.target)}x" if row.target is not None else "-"
+    return f">= {number(row.target)}x" if row.target is not None else "-"
 
 
 def _ratio(value: float, cost: str | None) -> str:
-    return f"{_number(value)} {cost}" if cost else f"{_number(value)}x"
+    return f"{number(value)} {cost}" if cost else f"{number(value)}x"
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
+    """A ratio with as many digits as it is worth."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _amount(topic: Topic, values: Sequence[float], unit: str) -> str:
+def amount(topic: Topic, values: Sequence[float], unit: str) -> str:
+    """The median of values, in the topic's unit."""
     median = statistics.median(values)
     if topic.counted is not None:
         return f"{median:,.0f} {topic.counted}/{unit}"

@@ -1,0 +1,49 @@
+"""`python -m perf --against COMMIT`: what its verdict is, without measuring anything."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from perf.against import Comparison, as_json
+from perf.measure import Row, Topic
+
+ROW = Row(name="turn", what="", ours="ours", peer="peer", against="")
+TOPIC = Topic(name="turns", unit="turn", sides={}, rows=(ROW,), notes=())
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "worse"),
+    [
+        pytest.param([2.0, 1.0, 1.0], [1.0, 1.0, 1.0], False, id="equal, one slow round"),
+        pytest.param([1.0, 1.0, 1.0], [0.95, 0.95, 1.0], False, id="a little slower"),
+        pytest.param([1.0, 1.0, 1.0], [0.99, 0.98, 0.97], True, id="slower in every round"),
+        pytest.param([1.0, 1.0, 1.0], [0.89, 0.89, 1.5], True, id="slower by the median"),
+        pytest.param([1.0, 1.0, 1.0], [2.0, 3.0, 4.0], False, id="quicker"),
+    ],
+)
+def test_a_row_is_worse_by_its_median_or_its_whole_range(
+    new: list[float], old: list[float], worse: bool
+) -> None:
+    comparison = Comparison(TOPIC, ROW, new, old)
+    assert comparison.worse is comparison.failed is worse
+    assert as_json("old", [comparison])["passed"] is not worse
+
+
+def test_a_row_that_was_not_measured_fails() -> None:
+    comparison = Comparison(TOPIC, ROW, [1.0], [], problem="KeyError: 'turn'")
+    assert comparison.failed
+    assert as_json("old", [comparison])["rows"][0]["ratios"] == []
+
+
+def test_a_commit_that_is_not_there_is_named() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "perf", "--against", "nowhere", "--only", "step"],
+        cwd=Path(__file__).parents[1],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "no tree of 'nowhere'" in done.stderr
