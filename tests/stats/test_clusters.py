@@ -16,6 +16,7 @@ from assay.stats.clusters import (
 from assay.stats.differences import unpaired_difference
 from assay.stats.intervals import t_interval
 from assay.stats.means import Side
+from tests.oracles.asking import ask_statsmodels, needs_oracles
 
 TASKS = ["x", "x", "y", "z", "z", "z", "w", "y"]
 VALUES = [1.0, 1.2, 3.0, 2.0, 2.4, 1.8, 5.0, 3.5]
@@ -65,20 +66,21 @@ def test_labels_have_to_be_as_many_as_values() -> None:
 
 
 @pytest.mark.extras
+@needs_oracles
 def test_clustered_errors_equal_statsmodels() -> None:
-    import statsmodels.api as sm
-
-    codes = np.unique(TASKS, return_inverse=True)[1]
-    options = {"cov_type": "cluster", "use_t": True}
-    fit = sm.OLS(VALUES, np.ones(8)).fit(cov_kwds={"groups": codes}, **options)
-    assert clustered_mean(VALUES, TASKS)[1:] == pytest.approx(tuple(fit.conf_int()[0]))
     b = [2.0, 1.9, 4.0, 2.2, 6.0]
     tasks_b = ["x", "y", "y", "z", "v"]
-    labels = np.unique(TASKS + tasks_b, return_inverse=True)[1]
-    design = np.column_stack([np.ones(13), [0] * 8 + [1] * 5])
-    fit = sm.OLS(VALUES + b, design).fit(cov_kwds={"groups": labels}, **options)
+    one, both = (
+        np.unique(labels, return_inverse=True)[1].tolist()
+        for labels in (TASKS, TASKS + tasks_b)
+    )
+    design = [[1.0, 0.0]] * 8 + [[1.0, 1.0]] * 5
+    mean, difference = ask_statsmodels(
+        [("clustered", [VALUES, [[1.0]] * 8, one]), ("clustered", [VALUES + b, design, both])]
+    )
+    assert clustered_mean(VALUES, TASKS)[1:] == pytest.approx(tuple(mean))
     found = clustered_difference(VALUES, b, TASKS, tasks_b)
-    assert found[1:] == pytest.approx(tuple(fit.conf_int()[1]))
+    assert found[1:] == pytest.approx(tuple(difference))
 
 
 def test_the_nested_mean_counts_every_run_alike() -> None:

@@ -11,7 +11,6 @@ import itertools
 import json
 import math
 import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -30,34 +29,14 @@ from assay.stats.score import crafter_score
 from assay.stats.sequential import Design, first_decision
 from assay.stats.significance import welch_t_test
 from assay.types import Verdict
+from tests.oracles.asking import ask, needs_oracles
 
-ROOT = Path(__file__).parents[2]
-PYTHON = Path(
-    os.environ.get("ASSAY_ORACLES_PYTHON") or ROOT / ".venv-oracles" / "bin" / "python"
-)
 AGGREGATES = (Aggregate.IQM, Aggregate.MEDIAN, Aggregate.MEAN, Aggregate.OPTIMALITY_GAP)
 """In the order in which the scripts give them."""
-
-needs_oracles = pytest.mark.skipif(
-    not PYTHON.exists(), reason="rliable and AdaStop are not there: make install-oracles"
-)
 
 
 def generator(seed: int = 1) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(seed))
-
-
-def ask(script: str, question: Any) -> Any:
-    done = subprocess.run(
-        [str(PYTHON), str(ROOT / "tests" / "oracles" / script)],
-        input=json.dumps(question),
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 def folder(variable: str, what: str) -> Path:

@@ -1,5 +1,6 @@
 """Planning, held against published and statsmodels' numbers."""
 
+import itertools
 import math
 
 import numpy as np
@@ -14,6 +15,7 @@ from assay.stats.planning import (
     trials_needed,
 )
 from assay.stats.spread import sd_interval, sd_sampling_factors
+from tests.oracles.asking import ask_statsmodels, needs_oracles
 
 
 @pytest.mark.parametrize(
@@ -30,22 +32,29 @@ def test_trials_needed_are_those_of_the_exact_t(
 
 
 @pytest.mark.extras
+@needs_oracles
 def test_power_equals_statsmodels() -> None:
-    from statsmodels.stats.power import TTestIndPower, TTestPower
+    designs = [
+        (paired, d, n, alpha)
+        for paired, d, n, alpha in itertools.product(
+            (True, False), (0.05, 0.2, 0.5, 1.0, 2.5), (2, 5, 15, 100), (0.05, 0.01)
+        )
+        if d * n**0.5 <= 8  # statsmodels gives NaN where the power is 1 but for 1e-12
+    ]
+    answers = ask_statsmodels([("power", [*design]) for design in designs])
+    for (paired, d, n, alpha), expected in zip(designs, answers, strict=True):
+        found = power_of(n, d, 1.0, paired=paired, alpha=alpha)
+        assert found == pytest.approx(expected, abs=1e-6)
 
-    for d in (0.05, 0.2, 0.5, 1.0, 2.5):
-        for n in (2, 5, 15, 100):
-            if d * n**0.5 > 8:
-                continue  # statsmodels gives NaN where the power is 1 but for 1e-12
-            for alpha in (0.05, 0.01):
-                assert power_of(n, d, 1.0, paired=True, alpha=alpha) == pytest.approx(
-                    TTestPower().power(d, n, alpha), abs=1e-6
-                )
-                assert power_of(n, d, 1.0, paired=False, alpha=alpha) == pytest.approx(
-                    TTestIndPower().power(d, n, alpha), abs=1e-6
-                )
+
+@pytest.mark.extras
+@needs_oracles
+def test_trials_needed_equal_statsmodels() -> None:
+    effects = (0.05, 0.2, 0.5, 1.0, 2.5)
+    answers = ask_statsmodels([("trials_needed", [False, d, 0.05, 0.9]) for d in effects])
+    for d, expected in zip(effects, answers, strict=True):
         plain = trials_needed(d, 1.0, paired=False, power=0.9).plain
-        assert plain == pytest.approx(TTestIndPower().solve_power(d, None, 0.05, 0.9), rel=1e-6)
+        assert plain == pytest.approx(expected, rel=1e-6)
 
 
 def test_the_smallest_effect_is_found_with_just_the_power_asked_for() -> None:

@@ -38,7 +38,7 @@ def versions() -> dict[str, Any]:
         "commit": made.commit,
         "dirty": made.dirty,
         "python": made.python,
-        **{name: version(name) for name in ("numpy", "scipy", "statsmodels")},
+        **{name: version(name) for name in ("numpy", "scipy")},
     }
 
 
@@ -46,7 +46,7 @@ def made_by(setup: Setup, subjects: Sequence[Subject]) -> list[Fact]:
     """The same in lines, with where each subject comes from."""
     found = versions()
     commit = (found["commit"] or "none") + (", changed since" if found["dirty"] else "")
-    libraries = ("python", "numpy", "scipy", "statsmodels")
+    libraries = ("python", "numpy", "scipy")
     facts = [
         Fact("assay", str(found["assay"])),
         Fact("commit", commit),
