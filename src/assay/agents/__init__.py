@@ -9,7 +9,7 @@ from assay._util.lazy import lazy_names as _lazy_names
 
 if TYPE_CHECKING:
     from .builtin import BUILTIN_MODELS, BuiltinModel, make_builtin
-    from .feedback import MARKER, Result, observation_in, results_in
+    from .feedback import MARKER, observation_in, results_in
     from .options import AgentOptions
     from .react import Asked, MessageType, NewMessage, ReactAgent
     from .reading import Decision
@@ -24,23 +24,9 @@ __all__ = [
     "MessageType",
     "NewMessage",
     "ReactAgent",
-    "Result",
     "make_builtin",
     "observation_in",
     "results_in",
 ]
 
-__getattr__ = _lazy_names(
-    __name__,
-    {
-        "builtin": ("BUILTIN_MODELS", "BuiltinModel", "make_builtin"),
-        "feedback": ("MARKER", "Result", "observation_in", "results_in"),
-        "options": ("AgentOptions",),
-        "react": ("Asked", "MessageType", "NewMessage", "ReactAgent"),
-        "reading": ("Decision",),
-    },
-)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = _lazy_names(__name__)

@@ -46,19 +46,4 @@ __all__ = [
     "warmup",
 ]
 
-__getattr__ = _lazy_names(
-    __name__,
-    {
-        "batch": ("Batch", "BatchStep", "BatchView"),
-        "difficulty": ("DIFFICULTIES", "Difficulty"),
-        "engine.digest": ("DIGEST_VERSION",),
-        "rules": ("ACHIEVEMENTS", "ACTIONS", "ITEMS", "MATERIALS", "OBJECTS", "NoEffect"),
-        "text": ("Observation", "full_text", "observe", "parse", "rules_text", "short_text"),
-        "view": ("View",),
-        "world": ("Ended", "StepResult", "World", "warmup"),
-    },
-)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = _lazy_names(__name__)

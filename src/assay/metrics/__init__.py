@@ -76,15 +76,4 @@ __all__ = [
     "verify_session",
 ]
 
-__getattr__ = _lazy_names(
-    __name__,
-    {
-        "applying": ("Applied", "apply_metrics", "ensure_metrics"),
-        "replay": ("Replay", "Replayed", "replay_session"),
-        "verify": ("Difference", "Finding", "Verification", "verify_session"),
-    },
-)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = _lazy_names(__name__)

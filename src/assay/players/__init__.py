@@ -24,15 +24,4 @@ __all__ = [
     "make_policy",
 ]
 
-__getattr__ = _lazy_names(
-    __name__,
-    {
-        "episode": ("Episode", "Moment"),
-        "expert": ("ExpertPolicy", "Goal"),
-        "policies": ("POLICIES", "NoopPolicy", "Policy", "RandomPolicy", "make_policy"),
-    },
-)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = _lazy_names(__name__)

@@ -28,19 +28,4 @@ __all__ = [
     "prepare_run",
 ]
 
-__getattr__ = _lazy_names(
-    __name__,
-    {
-        "config": ("RunConfig",),
-        "episode": ("Episode",),
-        "play": ("play_all",),
-        "prepare": ("PreparedRun", "prepare_run"),
-        "progress": ("EpisodeEnd", "TurnProgress"),
-        "run": ("RunResult", "execute"),
-        "spec": ("EpisodeLimits", "EpisodeSettings", "EpisodeSpec"),
-    },
-)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = _lazy_names(__name__)

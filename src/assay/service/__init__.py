@@ -14,35 +14,8 @@ if TYPE_CHECKING:
     from .client.http import HttpClient
     from .client.local import LocalClient
     from .client.protocol import WorldClient
-    from .results import Checkpoint, Observation, Started, StepReply
-    from .server import DEFAULT_PORT, Running, Settings, run, running
+    from .server import Running, Settings, run, running
 
-__all__ = [
-    "DEFAULT_PORT",
-    "Checkpoint",
-    "HttpClient",
-    "LocalClient",
-    "Observation",
-    "Running",
-    "Settings",
-    "Started",
-    "StepReply",
-    "WorldClient",
-    "run",
-    "running",
-]
+__all__ = ["HttpClient", "LocalClient", "Running", "Settings", "WorldClient", "run", "running"]
 
-__getattr__ = _lazy_names(
-    __name__,
-    {
-        "client.http": ("HttpClient",),
-        "client.local": ("LocalClient",),
-        "client.protocol": ("WorldClient",),
-        "results": ("Checkpoint", "Observation", "Started", "StepReply"),
-        "server": ("DEFAULT_PORT", "Running", "Settings", "run", "running"),
-    },
-)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = _lazy_names(__name__)

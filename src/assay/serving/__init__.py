@@ -15,31 +15,9 @@ from assay._util.lazy import lazy_names as _lazy_names
 if TYPE_CHECKING:
     from .faults import Fault, Faults
     from .limits import Limits
-    from .server import DEFAULT_PORT, Running, Settings, run, running
+    from .server import Running, Settings, run, running
     from .shelf import Shelf
 
-__all__ = [
-    "DEFAULT_PORT",
-    "Fault",
-    "Faults",
-    "Limits",
-    "Running",
-    "Settings",
-    "Shelf",
-    "run",
-    "running",
-]
+__all__ = ["Fault", "Faults", "Limits", "Running", "Settings", "Shelf", "run", "running"]
 
-__getattr__ = _lazy_names(
-    __name__,
-    {
-        "faults": ("Fault", "Faults"),
-        "limits": ("Limits",),
-        "server": ("DEFAULT_PORT", "Running", "Settings", "run", "running"),
-        "shelf": ("Shelf",),
-    },
-)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = _lazy_names(__name__)

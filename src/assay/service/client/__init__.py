@@ -11,10 +11,4 @@ if TYPE_CHECKING:
 
 __all__ = ["HttpClient", "LocalClient", "WorldClient"]
 
-__getattr__ = _lazy_names(
-    __name__, {"http": ("HttpClient",), "local": ("LocalClient",), "protocol": ("WorldClient",)}
-)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = _lazy_names(__name__)
