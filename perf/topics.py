@@ -5,7 +5,7 @@ from typing import Final
 
 from . import (
     rows_batches,
-    rows_doors,
+    rows_gymnasium,
     rows_looks,
     rows_models,
     rows_queries,
@@ -33,8 +33,8 @@ TOPICS: Final = (
     rows_states.TOPIC,
     rows_text.TOPIC,
     rows_service.TOPIC,
-    rows_doors.GYMNASIUM,
-    rows_doors.EXPERT,
+    rows_gymnasium.GYMNASIUM,
+    rows_gymnasium.EXPERT,
     rows_starts.FIRST,
     rows_starts.SECOND,
     rows_runs.TOPIC,

@@ -50,8 +50,8 @@ HOMES = {
 PUBLIC = {
     "_http": {"guard", "hosting", "protocol", "refusal", "replies"},
     "_util": {
-        *("canonical", "files", "lazy", "loops", "names", "provenance", "redact", "secret"),
-        "text",
+        *("backoff", "canonical", "files", "lazy", "loops", "names", "provenance", "redact"),
+        *("secret", "text"),
     },
     "agents": {"builtin", "options"},
     "crafter": {

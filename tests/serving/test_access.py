@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from assay.errors import UsageError
-from assay.serving import Faults, Running, Settings, Shelf, running
+from assay.serving import Faults, ModelTable, Running, Settings, running
 from assay.serving.app import MAX_BODY
 from assay.serving.stats import Outcome
 
@@ -76,7 +76,7 @@ def test_with_the_key_all_is_open(locked: Running) -> None:
 @pytest.mark.parametrize("aliases", [{"": "builtin/noop"}, {"a": "b"}, {"a\n": "builtin/noop"}])
 def test_an_alias_that_leads_nowhere_is_refused(aliases: dict[str, str]) -> None:
     with pytest.raises(UsageError):
-        Shelf.builtin(aliases)
+        ModelTable.builtin(aliases)
 
 
 def test_a_body_has_a_largest_size(address: str) -> None:

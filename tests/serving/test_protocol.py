@@ -10,7 +10,7 @@ import pytest
 from openai import AuthenticationError, BadRequestError, NotFoundError, OpenAI
 
 from assay.agents import BUILTIN_MODELS, make_builtin
-from assay.serving import Running, Settings, Shelf, running
+from assay.serving import ModelTable, Running, Settings, running
 from assay.types import ChatReply, ChatRequest, Encoded, Message
 
 from ..service.calls import ask
@@ -202,7 +202,7 @@ def test_other_models_can_be_served_and_one_that_raises_takes_nothing_down(
 
         async def close(self) -> None: ...
 
-    with running(Settings(port=0), Shelf({"mine": Broken()})) as server:
+    with running(Settings(port=0), ModelTable({"mine": Broken()})) as server:
         got = post(server.address, {**HELLO, "model": "mine"})
         assert got.status == 500
         assert json.loads(got.body)["error"]["type"] == "server_error"

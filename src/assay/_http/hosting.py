@@ -8,20 +8,38 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Final
 
 import uvicorn
 
+from assay._http.guard import is_loopback
 from assay._http.protocol import BoundedHttp
 from assay.errors import UsageError
 
-__all__ = ["Server", "address_of", "in_thread", "listening", "make_server"]
+__all__ = ["HostSettings", "Server", "address_of", "in_thread", "listening", "make_server"]
 
 _CONNECTIONS: Final = 1000
 _KEEP_ALIVE: Final = 75
 _GRACE: Final = 5
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostSettings:
+    """Where a server listens, and which names it answers to."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    """0 picks a free one."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Names the server answers to, besides its own and those of loopback."""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine can reach it."""
+        return is_loopback(self.host)
 
 
 class Server(uvicorn.Server):

@@ -11,18 +11,18 @@ if TYPE_CHECKING:
     from .builtin import BUILTIN_MODELS, BuiltinModel, make_builtin
     from .feedback import MARKER, observation_in, results_in
     from .options import AgentOptions
-    from .react import Asked, MessageType, NewMessage, ReactAgent
+    from .react import MessageType, NewMessage, PreparedRequest, ReactAgent
     from .reading import Decision
 
 __all__ = [
     "BUILTIN_MODELS",
     "MARKER",
     "AgentOptions",
-    "Asked",
     "BuiltinModel",
     "Decision",
     "MessageType",
     "NewMessage",
+    "PreparedRequest",
     "ReactAgent",
     "make_builtin",
     "observation_in",

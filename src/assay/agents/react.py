@@ -22,7 +22,7 @@ from .reading import Decision, Reading, read_reply
 if TYPE_CHECKING:
     from assay.traces.records import PlayedRecord, StepRecord
 
-__all__ = ["Asked", "MessageType", "NewMessage", "ReactAgent"]
+__all__ = ["MessageType", "NewMessage", "PreparedRequest", "ReactAgent"]
 
 
 class MessageType(StrEnum):
@@ -40,7 +40,7 @@ class MessageType(StrEnum):
     """An answer without an observation."""
 
 
-class Asked(NamedTuple):
+class PreparedRequest(NamedTuple):
     """A request, and where its messages stand in the conversation."""
 
     request: ChatRequest
@@ -93,7 +93,7 @@ class ReactAgent:
         self._add(system, MessageType.SYSTEM)
         self._add(first, MessageType.OBSERVATION)
 
-    def request(self) -> Asked:
+    def request(self) -> PreparedRequest:
         """What to ask next."""
         options = self._options
         messages = [*self._pinned]
@@ -109,7 +109,7 @@ class ReactAgent:
             max_tokens=options.max_tokens,
             seed=self._seed,
         )
-        return Asked(request, positions, self._count)
+        return PreparedRequest(request, positions, self._count)
 
     def read(self, reply: Message) -> Decision:
         """What a reply asks for; it becomes part of the conversation."""

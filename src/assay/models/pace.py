@@ -18,8 +18,8 @@ from typing import NamedTuple
 from assay.errors import UsageError
 
 from .allowance import Allowance
-from .moods import Moods
 from .rate import Rate
+from .rejections import RejectionFilter
 
 __all__ = ["Pace", "PaceChange", "Turn"]
 
@@ -102,7 +102,7 @@ class Pace:
         self._paused_until = self._reacted = float("-inf")
         self._in_a_row = self._overloads = self._fine = 0
         self._latency = 0.0
-        self._moods = Moods()
+        self._rejections = RejectionFilter()
         self._alarm: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._clock = clock
@@ -182,7 +182,7 @@ class Pace:
                 continue
             self._open += 1
             rate.start(now, pressed=self.waiting > 0)
-            self._moods.started()
+            self._rejections.started()
             place.set_result(Turn(self, now))
 
     def _wake(self, loop: asyncio.AbstractEventLoop, at: float) -> None:
@@ -228,7 +228,7 @@ class Pace:
         assert self._rate is not None
         now = asyncio.get_running_loop().time()
         fresh = started >= self._reacted
-        if reason == "rate_limit" and self._moods.rejected(now):
+        if reason == "rate_limit" and self._rejections.rejected(now):
             self._pause(now, retry_after or 0.0)
             return
         if not fresh:
@@ -247,7 +247,7 @@ class Pace:
         self._pause(now, pause)
         self._reacted = self._paused_until
         self._rate.reject(now, None if retry_after is None else self._paused_until)
-        if self._moods.learnt(now, self.rate):
+        if self._rejections.rate_fell(now, self.rate):
             self._rate.forget()
             self._threshold = float(self._most)
             reason = "unrelated"

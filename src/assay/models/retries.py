@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from math import isfinite
 
+from assay._util.backoff import backoff
+
 __all__ = ["CallRetries", "retry_after"]
 
 _LONGEST_WISH = 600.0
@@ -32,7 +34,7 @@ class CallRetries:
 
     def wait(self, attempt: int, jitter: random.Random) -> float:
         """Seconds to wait after an attempt, counted from 0."""
-        most = min(self.longest_wait, self.first_wait * 2.0 ** min(attempt, 30))
+        most = backoff(attempt, self.first_wait, self.longest_wait)
         return most * jitter.uniform(0.5, 1.0)
 
 

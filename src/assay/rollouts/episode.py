@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from assay.agents import Asked, Decision, NewMessage, ReactAgent
+from assay.agents import Decision, NewMessage, PreparedRequest, ReactAgent
 from assay.crafter import View
 from assay.errors import AssayError, JournalError
 from assay.metrics import Hook, StepSeen, Tally, Watch
@@ -168,33 +168,33 @@ class Episode:
 
     async def _ask(self, turn: int) -> Decision:
         """The answer of a turn, from the journal if it has one, else from the model."""
-        asked = self._agent.request()
+        prepared = self._agent.request()
         recorded = self._past.call(turn)
         if recorded is not None:
             call, message = recorded
             decision = self._agent.read(message)
-            self._past.check_call(call, asked.positions, self._agent.take_new())
+            self._past.check_call(call, prepared.positions, self._agent.take_new())
         else:
             # Models that answer at once would otherwise keep all others waiting.
             await asyncio.sleep(0)
             if self._stopping():
                 raise Interrupted
-            reply = await self._model.reply(asked.request)
+            reply = await self._model.reply(prepared.request)
             decision = self._agent.read(reply.message)
-            call = self._record(turn, asked, reply, self._agent.take_new())
+            call = self._record(turn, prepared, reply, self._agent.take_new())
         self._seconds += call.latency_s
         self._tally.add_call(call)
         return decision
 
     def _record(
-        self, turn: int, asked: Asked, reply: ChatReply, new: Sequence[NewMessage]
+        self, turn: int, prepared: PreparedRequest, reply: ChatReply, new: Sequence[NewMessage]
     ) -> CallRecord:
-        now, request = time.time(), asked.request
+        now, request = time.time(), prepared.request
         call = CallRecord(
             turn=turn,
             at=now,
-            request=asked.positions,
-            reply=asked.reply,
+            request=prepared.positions,
+            reply=prepared.reply,
             model=self._model.name,
             provider=self._model.provider,
             finish_reason=reply.finish_reason,

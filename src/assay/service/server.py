@@ -7,8 +7,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from assay._http.guard import is_loopback
-from assay._http.hosting import Server, address_of, in_thread, listening, make_server
+from assay._http.hosting import (
+    HostSettings,
+    Server,
+    address_of,
+    in_thread,
+    listening,
+    make_server,
+)
 from assay._http.refusal import MAX_BODY
 from assay.crafter import warmup
 
@@ -21,12 +27,10 @@ DEFAULT_PORT: Final = 8901
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(HostSettings):
     """How to serve."""
 
-    host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
-    """0 picks a free one."""
     max_instances: int = DEFAULT_INSTANCES
     idle_timeout: float = DEFAULT_IDLE_TIMEOUT
     """Seconds after which an instance that nobody asked for is forgotten."""
@@ -34,13 +38,6 @@ class Settings:
     """Of the generator from which worlds are drawn that nobody chose."""
     token: str | None = field(default=None, repr=False)
     """What clients must send, if anything."""
-    allowed_hosts: tuple[str, ...] = ()
-    """Names the service answers to, besides its own and those of loopback."""
-
-    @property
-    def is_local(self) -> bool:
-        """Whether only this machine can reach it."""
-        return is_loopback(self.host)
 
 
 @dataclass(frozen=True)

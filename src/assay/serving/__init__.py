@@ -15,9 +15,9 @@ from assay._util.lazy import lazy_names as _lazy_names
 if TYPE_CHECKING:
     from .faults import Fault, Faults
     from .limits import Limits
+    from .model_table import ModelTable
     from .server import Running, Settings, run, running
-    from .shelf import Shelf
 
-__all__ = ["Fault", "Faults", "Limits", "Running", "Settings", "Shelf", "run", "running"]
+__all__ = ["Fault", "Faults", "Limits", "ModelTable", "Running", "Settings", "run", "running"]
 
 __getattr__, __dir__ = _lazy_names(__name__)

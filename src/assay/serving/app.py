@@ -29,8 +29,8 @@ from .answers import (
 )
 from .faults import Fate, Fault, Faults, fate_of
 from .limits import Gate, Limits, TooMuch
+from .model_table import ModelTable
 from .pauses import Pauses
-from .shelf import Shelf
 from .stats import Outcome, Stats
 from .streaming import events
 from .wire import BadRequest, Question, completion, read_request
@@ -68,10 +68,10 @@ class _Call(NamedTuple):
 
 
 class ModelApp:
-    """An ASGI application that serves the models of a shelf."""
+    """An ASGI application that serves the models of a table."""
 
-    def __init__(self, shelf: Shelf, faults: Faults, limits: Limits) -> None:
-        self._shelf, self._faults = shelf, faults
+    def __init__(self, table: ModelTable, faults: Faults, limits: Limits) -> None:
+        self._models, self._faults = table, faults
         self._gate = Gate(limits)
         self._pauses = Pauses()
         self._large = asyncio.Semaphore(_LARGE_AT_ONCE)
@@ -109,16 +109,16 @@ class ModelApp:
                 self.stats.reset()
                 return json_answer(canonical_json(self.stats.told()))
             case "/v1/models":
-                rows = [self._row(name) for name in self._shelf.names]
+                rows = [self._row(name) for name in self._models.names]
                 return json_answer(canonical_json({"object": "list", "data": rows}))
         try:
-            self._shelf.require(named)
+            self._models.require(named)
         except ModelRejected as error:
             return failed(404, str(error), code="model_not_found", param="model")
         return json_answer(canonical_json(self._row(named)))
 
     def _row(self, name: str) -> dict[str, object]:
-        owner = self._shelf.provider(name)
+        owner = self._models.provider(name)
         return {"id": name, "object": "model", "created": 0, "owned_by": owner}
 
     async def _chat(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -150,7 +150,7 @@ class ModelApp:
             if excess is not None:
                 return self._turned_away(excess, now)
             question = read_request(body)
-            self._shelf.require(question.request.model)
+            self._models.require(question.request.model)
         except (BadRequest, ModelRejected, RequestTooLarge, Abandoned) as error:
             self.stats.turn_away(Outcome.REFUSED)
             return _blamed(error)
@@ -186,7 +186,7 @@ class ModelApp:
             reason = TooMuch("rate_limit_exceeded", "too many requests, on request", 0.0)
             return too_much(reason, headers), Outcome.BUSY, Usage()
         try:
-            reply = await self._shelf.answer(question.request)
+            reply = await self._models.answer(question.request)
         except Exception:
             # A model that fails must not take the server down, nor look like a fault.
             _log.exception("the model %r failed", question.request.model)

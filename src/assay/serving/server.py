@@ -6,14 +6,20 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from assay._http.guard import is_loopback
-from assay._http.hosting import Server, address_of, in_thread, listening, make_server
+from assay._http.hosting import (
+    HostSettings,
+    Server,
+    address_of,
+    in_thread,
+    listening,
+    make_server,
+)
 
 from .answers import CuttableHttp
 from .app import ModelApp, guarded
 from .faults import Faults
 from .limits import Limits
-from .shelf import Shelf
+from .model_table import ModelTable
 
 __all__ = ["DEFAULT_PORT", "Running", "Settings", "run", "running"]
 
@@ -22,25 +28,16 @@ _CONNECTIONS: Final = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(HostSettings):
     """How to serve."""
 
-    host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
-    """0 picks a free one."""
     aliases: Mapping[str, str] = field(default_factory=dict)
     """Further names, each with the built-in model that answers to it."""
     faults: Faults = field(default_factory=Faults)
     limits: Limits = field(default_factory=Limits)
     api_key: str | None = field(default=None, repr=False)
     """What clients must send, if anything."""
-    allowed_hosts: tuple[str, ...] = ()
-    """Names the server answers to, besides its own and those of loopback."""
-
-    @property
-    def is_local(self) -> bool:
-        """Whether only this machine can reach it."""
-        return is_loopback(self.host)
 
 
 @dataclass(frozen=True)
@@ -64,22 +61,22 @@ class Running:
 
 
 def run(
-    settings: Settings, announce: Callable[[Running], None], shelf: Shelf | None = None
+    settings: Settings, announce: Callable[[Running], None], table: ModelTable | None = None
 ) -> None:
     """Serve until SIGINT or SIGTERM; `announce` is called when clients can connect.
 
-    Without a shelf the built-in models are served, under their names and the aliases.
+    Without a table the built-in models are served, under their names and the aliases.
     """
-    with _listening(settings, shelf) as (server, listener, service):
+    with _listening(settings, table) as (server, listener, service):
         server.announce = lambda: announce(service)
         server.run([listener])
 
 
 @contextlib.contextmanager
-def running(settings: Settings, shelf: Shelf | None = None) -> Iterator[Running]:
+def running(settings: Settings, table: ModelTable | None = None) -> Iterator[Running]:
     """Serve in a thread, for as long as the block takes."""
     with (
-        _listening(settings, shelf) as (server, listener, service),
+        _listening(settings, table) as (server, listener, service),
         in_thread(server, listener),
     ):
         yield service
@@ -87,9 +84,9 @@ def running(settings: Settings, shelf: Shelf | None = None) -> Iterator[Running]
 
 @contextlib.contextmanager
 def _listening(
-    settings: Settings, shelf: Shelf | None
+    settings: Settings, table: ModelTable | None
 ) -> Iterator[tuple[Server, socket.socket, Running]]:
-    models = shelf or Shelf.builtin(settings.aliases)
+    models = table or ModelTable.builtin(settings.aliases)
     app = ModelApp(models, settings.faults, settings.limits)
     entrance = guarded(
         app,

@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 
+from assay._util.backoff import backoff
 from assay._util.canonical import derived_id
 from assay.errors import UsageError
 
@@ -47,10 +48,8 @@ class Retries:
 
     def wait(self, trial_id: str, attempt: int) -> float:
         """Seconds between this attempt of a trial and the next one."""
-        # Far below the attempt where a power of two would no longer fit into a float.
-        doubled = self.first_wait * 2.0 ** min(attempt - 1, 60)
         share = int(derived_id(self.seed, trial_id, attempt), 16) / 16**20
-        return min(doubled, self.longest_wait) * (1 - share / 2)
+        return backoff(attempt - 1, self.first_wait, self.longest_wait) * (1 - share / 2)
 
 
 def _at_least(name: str, value: float, least: float) -> None:

@@ -14,6 +14,7 @@ import aiohttp
 from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
+from assay._util.backoff import backoff
 from assay.crafter.difficulty import Difficulty
 from assay.errors import AssayError, ServiceError
 
@@ -49,7 +50,7 @@ class Retries:
 
     def wait(self, attempt: int, jitter: random.Random) -> float:
         """Seconds to wait after an attempt, counted from 0."""
-        most = min(self.longest_wait, self.first_wait * 2.0**attempt)
+        most = backoff(attempt, self.first_wait, self.longest_wait)
         return most * jitter.uniform(0.5, 1.0)
 
 

@@ -1,4 +1,4 @@
-"""The doors to the world that programs use: Gymnasium, and the expert's decisions."""
+"""The vector environment of Gymnasium, and the decisions of the expert."""
 
 import time
 from functools import cache, partial

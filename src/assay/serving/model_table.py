@@ -7,19 +7,19 @@ from assay.agents import BUILTIN_MODELS, make_builtin
 from assay.errors import ModelRejected, UsageError
 from assay.types import ChatModel, ChatReply, ChatRequest
 
-__all__ = ["Shelf"]
+__all__ = ["ModelTable"]
 
 _MAX_NAME = 200
 
 
-class Shelf:
+class ModelTable:
     """Models by name; a model may have several names."""
 
     def __init__(self, models: Mapping[str, ChatModel]) -> None:
         self._models = dict(models)
 
     @classmethod
-    def builtin(cls, aliases: Mapping[str, str] | None = None) -> "Shelf":
+    def builtin(cls, aliases: Mapping[str, str] | None = None) -> "ModelTable":
         """The built-in models, some under further names: `aliases` gives the model of each."""
         models = {name: make_builtin(name) for name in BUILTIN_MODELS}
         for name, target in (aliases or {}).items():
