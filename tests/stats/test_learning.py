@@ -21,7 +21,7 @@ from assay.stats.learning import (
     summarize_curve,
     time_to_threshold,
 )
-from assay.stats.windows import PercentWindow, common_window
+from assay.stats.windows import PercentWindow
 
 STEPS = [0, 10, 20, 40]
 VALUES = [0.0, 1.0, 3.0, 3.0]
@@ -167,14 +167,6 @@ def test_a_crossing_lies_on_the_curve(
 )
 def test_a_spec_gives_the_number_it_names(spec: SummarySpec, expected: float) -> None:
     assert summarize_curve(STEPS, VALUES, spec) == pytest.approx(expected)
-
-
-def test_runs_of_unequal_length_have_a_common_window() -> None:
-    assert common_window([[0, 10, 40], [5, 30]]) == (5, 30)
-    with pytest.raises(UsageError, match="one starts at 10, another ends at 5"):
-        common_window([[0, 5], [10, 20]])
-    with pytest.raises(UsageError, match="no curves"):
-        common_window([])
 
 
 @pytest.mark.parametrize(

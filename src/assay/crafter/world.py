@@ -295,7 +295,10 @@ class World:
         return render(self.view(), size, noise_seed=self.seed)
 
     def rng_state(self) -> tuple[NDArray[np.uint32], int]:
-        """The random generator: 624 words and the position of the next one."""
+        """The random generator: 624 words and the position of the next one.
+
+        For comparisons with the package `crafter`; nothing else here looks at it.
+        """
         words = section(self._block, "words").astype(np.uint32)
         return words, int(self._scalars[POSITION])
 

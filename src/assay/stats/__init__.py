@@ -92,7 +92,7 @@ from assay.stats.spending import Spending, z_bounds
 from assay.stats.spread import sd_interval, sd_sampling_factors
 from assay.stats.survival import median_time
 from assay.stats.t_bounds import t_bounds
-from assay.stats.windows import PercentWindow, Window, common_window
+from assay.stats.windows import PercentWindow, Window
 
 __all__ = [
     "Aggregate",
@@ -132,7 +132,6 @@ __all__ = [
     "clustered_mean",
     "cohens_d",
     "cohens_dz",
-    "common_window",
     "crafter_score",
     "crafter_score_interval",
     "decide",

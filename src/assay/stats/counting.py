@@ -1,7 +1,7 @@
 """Statistics of resamples that are told as counts.
 
 Each takes counts, shape (B, N), and gives a value for each of B resamples without a loop or a
-sort. What the statistics mean is said in `rl`.
+sort. What the statistics mean is said in `rl`. Library only, as it is: no command calls it.
 """
 
 from collections.abc import Callable

@@ -3,7 +3,7 @@
 A performance profile says for every score how many runs, or tasks, are above it; a
 sample-efficiency curve has an aggregate for every step. Bands are pointwise: at each place
 they hold with their level, and all along with less. A task with one run gives bands of NaN.
-It draws no picture.
+It draws no picture. Library only: no command calls it.
 """
 
 from collections.abc import Mapping, Sequence

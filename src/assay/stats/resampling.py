@@ -3,7 +3,7 @@
 A resample is told by how often it drew each run, so that a statistic needs neither copies
 of the scores nor a sort of its own: scores are put in order once, and the counts follow.
 Every resample of a task has as many runs as the task. It knows no statistic; `rl` and
-`profiles` bring theirs.
+`profiles` bring theirs. Library only, as they are: no command calls it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -8,6 +8,8 @@ with one run has no spread to be seen: bounds are NaN then.
 
 A percentile interval of few runs a task is narrower than it says; `runs_note` has the
 sentence. Every interval is a function of the scores and the generator.
+
+Library only: no command calls it.
 """
 
 from collections.abc import Callable, Sequence

@@ -2,7 +2,7 @@
 
 Wilson's is close to its level on average over shares, and a little below it at some; the
 exact one is never below it, and wider for that. Neither knows of trials that depend on each
-other.
+other. Library only: no command calls it.
 """
 
 from assay.stats.intervals import Interval, check_share

@@ -19,8 +19,6 @@ from assay.errors import UsageError
 __all__ = [
     "BrownianWalk",
     "Spending",
-    "classical_constant",
-    "crossing_probability",
     "cumulative_spending",
     "gauss_legendre",
     "z_bounds",
@@ -72,37 +70,6 @@ def z_bounds(
     """
     targets = cumulative_spending(kind, shares, alpha)
     return _z_bounds(tuple(map(float, shares)), tuple(map(float, targets)))
-
-
-def classical_constant(kind: Spending, looks: int, alpha: float = 0.05) -> float:
-    """The constant C of the test with so many looks at equal distances.
-
-    Pocock, "Group sequential methods in the design and analysis of clinical trials", 1977:
-    |z| is C at every look. O'Brien & Fleming, "A multiple testing procedure for clinical
-    trials", 1979: it is C sqrt(looks / look), so that C is the bound of the last one.
-    """
-    from scipy.optimize import brentq
-
-    if looks < 1:
-        raise UsageError(f"{looks} looks are none; give 1 or more")
-    shares = np.arange(1, looks + 1) / looks
-    _check(shares, alpha)
-    shape = np.ones(looks) if kind is Spending.POCOCK else 1 / np.sqrt(shares)
-
-    def excess(constant: float) -> float:
-        return crossing_probability(shares, constant * shape) - alpha
-
-    return float(brentq(excess, 0.5, 8.0, xtol=1e-10))
-
-
-def crossing_probability(
-    shares: NDArray[np.float64] | Sequence[float], bounds: NDArray[np.float64]
-) -> float:
-    """The probability that |z| passes its bound at one of the looks, if nothing is there."""
-    walk = BrownianWalk()
-    return math.fsum(
-        walk.step(share, float(bound)) for share, bound in zip(shares, bounds, strict=True)
-    )
 
 
 @lru_cache(maxsize=64)

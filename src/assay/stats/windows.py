@@ -23,7 +23,6 @@ __all__ = [
     "Window",
     "Within",
     "check_window",
-    "common_window",
     "within",
 ]
 
@@ -60,24 +59,6 @@ class Within(NamedTuple):
     values: NDArray[np.float64]
     recorded: NDArray[np.bool_]
     """Which of the points the run recorded; an interpolated end is not one."""
-
-
-def common_window(curves: Sequence[Numbers]) -> tuple[float, float]:
-    """The steps that all of these curves cover: from the latest start to the earliest end.
-
-    Each curve is given by its steps. Runs of unequal length are comparable there and nowhere
-    else.
-    """
-    if not curves:
-        raise UsageError("the common window of no curves was asked for; give one or more")
-    rows = [_floats(steps, "steps") for steps in curves]
-    low, high = (float(f(row[end] for row in rows)) for f, end in ((max, 0), (min, -1)))
-    if low >= high:
-        raise UsageError(
-            f"the curves have no steps in common: one starts at {low:.12g}, another ends at"
-            f" {high:.12g}; leave out what ended early"
-        )
-    return low, high
 
 
 def within(
