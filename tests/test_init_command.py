@@ -9,12 +9,13 @@ from cyclopts import App
 from assay.cli.init import init
 from assay.crafter import Difficulty
 from assay.errors import UsageError
-from assay.rollouts.config import RunConfig, resolve
-from assay.rollouts.settings import SETTINGS, TABLES
-from assay.rollouts.template import template
+from assay.rollouts.config import SETTINGS, RunConfig
+from assay.rollouts.template import run_template
+from assay.runs.settings import resolve, tables_of
 
 KEY_LINE = re.compile(r"^#(\w+ = .*)$")
-LINES = template().splitlines()
+TABLES = tables_of(RunConfig)
+LINES = run_template().splitlines()
 KEY_LINES = [number for number, line in enumerate(LINES) if KEY_LINE.match(line)]
 WITHOUT_DEFAULT = ("name",)
 
@@ -34,7 +35,7 @@ def uncommented(numbers: list[int]) -> str:
 def configuration(folder: Path, text: str) -> RunConfig:
     file = folder / "written.toml"
     file.write_text(text, "utf-8")
-    return resolve({}, file, environment={}).config
+    return resolve(RunConfig, {}, file, environment={}).config
 
 
 def run(*arguments: str) -> int:
@@ -46,8 +47,8 @@ def run(*arguments: str) -> int:
 def test_the_written_file_changes_nothing(tmp_path: Path) -> None:
     file = tmp_path / "assay.toml"
     assert run(str(file)) == 0
-    assert file.read_text("utf-8") == template()
-    done = resolve({}, file, environment={})
+    assert file.read_text("utf-8") == run_template()
+    done = resolve(RunConfig, {}, file, environment={})
     assert done.config == RunConfig()
     assert set(done.sources.values()) == {"default"}
     assert done.warnings == ()
@@ -65,7 +66,7 @@ def test_every_key_stands_in_the_first_place_of_its_setting() -> None:
     for number in KEY_LINES:
         table, key = table_of(number), LINES[number][1:].split(" = ")[0]
         if table != "difficulty":
-            assert TABLES[table][key].places[0] == f"{table}.{key}"
+            assert TABLES[table][key].places[0] == (table, key)
 
 
 @pytest.mark.parametrize("number", KEY_LINES, ids=lambda number: LINES[number][1:])
@@ -102,7 +103,7 @@ def test_a_file_is_not_replaced_unless_asked(tmp_path: Path) -> None:
         run(str(file))
     assert file.read_text() == "mine"
     assert run(str(file), "--force") == 0
-    assert file.read_text("utf-8") == template()
+    assert file.read_text("utf-8") == run_template()
 
 
 def test_without_a_name_the_file_is_assay_toml(

@@ -51,7 +51,7 @@ PUBLIC = {
     "_http": {"guard", "hosting", "protocol", "refusal", "replies"},
     "_util": {
         *("backoff", "canonical", "files", "lazy", "loops", "names", "provenance", "redact"),
-        *("secret", "text"),
+        *("secret", "settings", "text", "values"),
     },
     "agents": {"builtin", "options"},
     "crafter": {
@@ -84,9 +84,9 @@ PUBLIC = {
         "figures.drawing",
     },
     "rollouts": {
-        *("config", "estimate", "progress", "remaining", "sample", "settings", "spending"),
-        "template",
+        *("config", "estimate", "progress", "remaining", "sample", "spending", "template"),
     },
+    "runs": {"settings", "template"},
     "service": {"client", "client.http", "results", "worlds"},
     "stats": {
         *("clusters", "differences", "effects", "intervals", "learning", "many", "means"),

@@ -11,6 +11,7 @@ from duckdb import DuckDBPyConnection
 from assay.errors import UsageError
 from assay.experiments.changelog import Change, changes_between, experiment_log, series_log
 from assay.experiments.versions import list_experiments, tag_experiment
+from assay.rollouts.config import UNLOGGED
 from assay.traces.ingest import Ingestion, ensure_run
 from assay.traces.records import RunRecord
 from assay.traces.rows import session_rows
@@ -151,7 +152,7 @@ def test_the_log_tells_what_changed_and_what_came_of_it(connection: DuckDBPyConn
         ensure_run(connection, run)
     rows = [session_rows(session) for session in make_sessions(second, 3)]
     Ingestion(connection, rows).store(*rows)
-    first, *rest = series_log(connection, SERIES)
+    first, *rest = series_log(connection, SERIES, unlogged=UNLOGGED)
     assert (first.previous, first.same, first.changes) == (None, False, ())
     assert [entry.version for entry in rest] == ["v1.1", "v1.1", "v1.2"]
     assert [change.what for change in rest[0].changes] == ["episodes", "agent"]
@@ -164,21 +165,23 @@ def test_the_log_tells_what_changed_and_what_came_of_it(connection: DuckDBPyConn
     assert (rest[2].commit, rest[2].dirty) == ("abc", True)
     ends = [session.end for session in make_sessions(second, 3)]
     assert rest[0].values == tuple(end.outcomes["achievements"] for end in ends if end)
-    assert experiment_log(connection, experiment(second)) == rest[0]
+    assert experiment_log(connection, experiment(second), unlogged=UNLOGGED) == rest[0]
 
 
 def test_another_model_in_a_series_is_a_change(connection: DuckDBPyConnection) -> None:
     run = make_run("run-2", ("gpt-4o",), series=SERIES, created_at=START + 200)
     ensure_run(connection, run)
-    assert series_log(connection, SERIES)[1].changes == (Change("model", SERIES, "gpt-4o"),)
+    assert series_log(connection, SERIES, unlogged=UNLOGGED)[1].changes == (
+        Change("model", SERIES, "gpt-4o"),
+    )
 
 
 def test_changes_are_short_safe_to_print_and_without_what_decides_nothing() -> None:
     before = {"database": "a", "a": None, "b": "x\x1b[2J", "c": [1, 2], "d": {"e": 1}}
     after = {"database": "b", "a": "", "b": "\ud800" * 100, "c": [1, 3], "d": {"e": 2}}
-    changes = changes_between(before, after)
+    changes = changes_between(before, after, UNLOGGED)
     assert [change.what for change in changes] == ["a", "b", "c", "d.e"]
     assert str(changes[0]) == "a: none -> ''"
     assert str(changes[2]) == "c: [1,2] -> [1,3]"
     assert all(str(change).isprintable() and len(str(change)) < 400 for change in changes)
-    assert changes_between(before, before) == []
+    assert changes_between(before, before, UNLOGGED) == []

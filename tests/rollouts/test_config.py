@@ -8,26 +8,21 @@ from typing import Any
 import pytest
 
 import assay
+from assay._util.canonical import canonical_json, content_hash
 from assay._util.secret import Secret
 from assay.agents.options import AgentOptions
 from assay.crafter import DIFFICULTIES, Difficulty
 from assay.errors import UsageError
-from assay.rollouts.config import (
-    BASELINES,
-    DEFAULT_MODELS,
-    RunConfig,
-    difference,
-    resolve,
-)
-from assay.rollouts.kinds import Real, Whole
-from assay.rollouts.settings import SETTINGS
+from assay.rollouts.config import BASELINES, DEFAULT_MODELS, SETTINGS, RunConfig
+from assay.rollouts.record import run_record
+from assay.runs.settings import difference, resolve
 from assay.traces.location import DATABASE_VARIABLE
 
 KEY = "sk-very-secret"
 
 
 def resolved(**given: Any) -> RunConfig:
-    return resolve(given, environment={}).config
+    return resolve(RunConfig, given, environment={}).config
 
 
 def error_of(**given: Any) -> str:
@@ -67,7 +62,7 @@ def test_a_configuration_can_be_sent_to_another_process() -> None:
 def test_sources_say_where_each_value_came_from(tmp_path: Path) -> None:
     file = tmp_path / "a.toml"
     file.write_text("[experiment]\nepisodes = 5\nmax_turns = 7\n")
-    done = resolve({"episodes": 3, "seed": None}, file, environment={})
+    done = resolve(RunConfig, {"episodes": 3, "seed": None}, file, environment={})
     assert (done.config.episodes, done.config.max_turns, done.config.seed) == (3, 7, 42)
     assert done.sources["episodes"] == "command line"
     assert done.sources["max_turns"] == f"{file} [experiment] max_turns"
@@ -77,15 +72,17 @@ def test_sources_say_where_each_value_came_from(tmp_path: Path) -> None:
 
 def test_the_environment_names_the_database_unless_somebody_else_does(tmp_path: Path) -> None:
     environment = {DATABASE_VARIABLE: "env.duckdb"}
-    done = resolve({}, environment=environment)
+    done = resolve(RunConfig, {}, environment=environment)
     assert done.config.database == Path("env.duckdb")
     assert done.sources["database"] == "environment ASSAY_DATABASE"
     file = tmp_path / "a.toml"
     file.write_text('[services]\ndatabase_path = "file.duckdb"\n')
-    assert resolve({}, file, environment=environment).config.database == Path("file.duckdb")
-    given = resolve({"database": "mine.duckdb"}, file, environment=environment)
+    assert resolve(RunConfig, {}, file, environment=environment).config.database == Path(
+        "file.duckdb"
+    )
+    given = resolve(RunConfig, {"database": "mine.duckdb"}, file, environment=environment)
     assert given.config.database == Path("mine.duckdb")
-    assert resolve({}, environment={DATABASE_VARIABLE: ""}).config == RunConfig()
+    assert resolve(RunConfig, {}, environment={DATABASE_VARIABLE: ""}).config == RunConfig()
 
 
 @pytest.mark.parametrize(
@@ -131,7 +128,7 @@ def test_a_value_that_is_not_allowed_is_named_with_what_is(name: str, value: Any
     setting = SETTINGS[name]
     assert message.startswith(f"{setting.option}: ")
     assert repr(value)[:40] in message
-    assert f"give {setting.kind.allowed}" in message
+    assert f"give {setting.takes.allowed}" in message
 
 
 def test_a_model_named_twice_is_pointed_out() -> None:
@@ -160,11 +157,11 @@ def test_nothing_and_zero_take_back_what_a_file_gives(tmp_path: Path) -> None:
         '[services]\ncrafter_service_url = "http://localhost:8901/"\n'
         "[limits]\nstep_limit = 50\ntime_limit = 1\n[run]\nname = ' mine '\n"
     )
-    config = resolve({}, file, environment={}).config
+    config = resolve(RunConfig, {}, file, environment={}).config
     assert (config.service_url, config.step_limit) == ("http://localhost:8901", 50)
     assert (config.time_limit, config.name) == (1.0, "mine")
     taken_back = {"service_url": "", "step_limit": 0, "time_limit": 0, "name": ""}
-    assert resolve(taken_back, file, environment={}).config == RunConfig()
+    assert resolve(RunConfig, taken_back, file, environment={}).config == RunConfig()
 
 
 def test_a_difficulty_is_a_name_or_a_table_of_numbers() -> None:
@@ -176,11 +173,23 @@ def test_a_difficulty_is_a_name_or_a_table_of_numbers() -> None:
 
 
 def test_settings_of_the_agent_have_the_same_bounds_as_the_agent() -> None:
-    for name in ("history", "temperature", "max_tokens", "actions_per_turn"):
-        kind = SETTINGS[name].kind
-        assert isinstance(kind, Whole | Real)
-        for bound in (kind.low, kind.high):
-            assert getattr(resolved(**{name: bound}).agent, name) == bound
+    bounds: dict[str, Any] = {
+        "history": (1, 100),
+        "temperature": (0, 2),
+        "actions_per_turn": (1, 50),
+    }
+    for name, (low, high) in {**bounds, "max_tokens": (1, 10**9)}.items():
+        for bound in ({name: low}, {name: high}):
+            assert resolved(**bound).agent == AgentOptions(**bound)
+        for wrong in ({name: low - 1}, {name: high + 1}):
+            assert (
+                f"--{name.replace('_', '-')}: {wrong[name]} is not allowed; give"
+                in error_of(**wrong)
+            )
+            with pytest.raises(
+                UsageError, match=f"^{name}: {wrong[name]} is not allowed; give"
+            ):
+                AgentOptions(**wrong)
     for word in ("full", "short"):
         assert resolved(view=word).agent.view == word
 
@@ -191,7 +200,7 @@ def test_a_prompt_file_counts_by_its_text(tmp_path: Path) -> None:
     config = resolved(prompt=prompt)
     assert config.agent.prompt == "Play well."
     prompt.write_text("Play better.")
-    lines = difference(config.identity(), resolved(prompt=str(prompt)).identity())
+    lines = difference(RunConfig, config.identity(), resolved(prompt=str(prompt)).identity())
     assert lines == ["agent.prompt: Play well. -> Play better."]
     assert "cannot read" in error_of(prompt=tmp_path / "none.md")
     prompt.write_bytes(b"\xff\xfe")
@@ -207,7 +216,7 @@ def test_hook_files_count_by_their_content(tmp_path: Path) -> None:
     assert one.hooks == (hooks,)
     assert one.identity() == resolved(hooks=str(moved)).identity()
     hooks.write_text("a = 2\n")
-    assert difference(one.identity(), resolved(hooks=[hooks]).identity())
+    assert difference(RunConfig, one.identity(), resolved(hooks=[hooks]).identity())
     assert "there is no such file" in error_of(hooks=[tmp_path / "none.py"])
     assert "twice" in error_of(hooks=[hooks, hooks])
 
@@ -226,7 +235,7 @@ def test_a_key_is_neither_shown_nor_stored() -> None:
     assert KEY not in f"{config!r} {config} {json.dumps(config.stored())}"
     assert KEY not in json.dumps(config.identity())
     assert KEY not in error_of(openai_api_key=f"{KEY} {KEY}")
-    assert difference(config.stored(), RunConfig().stored()) == []
+    assert difference(RunConfig, config.stored(), RunConfig().stored()) == []
 
 
 @pytest.mark.parametrize(
@@ -247,7 +256,9 @@ def test_a_key_is_neither_shown_nor_stored() -> None:
     ],
 )
 def test_the_identity_holds_what_decides_results(name: str, value: Any) -> None:
-    assert difference(RunConfig().stored(), replace(RunConfig(), **{name: value}).stored())
+    assert difference(
+        RunConfig, RunConfig().stored(), replace(RunConfig(), **{name: value}).stored()
+    )
 
 
 @pytest.mark.parametrize(
@@ -275,17 +286,19 @@ def test_a_difference_is_told_in_lines_that_can_be_read() -> None:
     new = RunConfig(
         episodes=20, step_limit=5, difficulty=Difficulty(), agent=AgentOptions(view="short")
     ).stored()
-    lines = difference(old, new)
+    lines = difference(RunConfig, old, new)
     assert "episodes: 10 -> 20" in lines
     assert "step_limit: none -> 5" in lines
     assert "agent.view: full -> short" in lines
     assert "difficulty.tree_chance: 0.3 -> 0.2" in lines
-    assert difference(old, json.loads(json.dumps(old))) == []
+    assert difference(RunConfig, old, json.loads(json.dumps(old))) == []
 
 
 def test_a_difference_at_the_end_of_a_long_text_is_not_lost() -> None:
     one, other = (AgentOptions(prompt="x" * 100 + end) for end in "ab")
-    lines = difference(RunConfig(agent=one).stored(), RunConfig(agent=other).stored())
+    lines = difference(
+        RunConfig, RunConfig(agent=one).stored(), RunConfig(agent=other).stored()
+    )
     assert lines == ["agent.prompt: changed"]
 
 
@@ -298,35 +311,112 @@ def test_a_stored_run_takes_the_place_of_the_defaults(tmp_path: Path) -> None:
     )
     stored = json.loads(json.dumps(config.stored()))
     prompt.unlink()
-    again = resolve({}, stored=stored, environment={})
+    again = resolve(RunConfig, {}, stored=stored, environment={})
     assert again.config == config
     assert again.sources["episodes"] == "the run"
-    other = resolve({"episodes": 4}, stored=stored, environment={}).config
-    assert difference(stored, other.stored()) == ["episodes: 3 -> 4"]
+    other = resolve(RunConfig, {"episodes": 4}, stored=stored, environment={}).config
+    assert difference(RunConfig, stored, other.stored()) == ["episodes: 3 -> 4"]
     hooks.write_text("a = 2\n")
-    changed = resolve({}, stored=stored, environment={}).config
-    assert re.match("hook_hashes: ", difference(stored, changed.stored())[0])
+    changed = resolve(RunConfig, {}, stored=stored, environment={}).config
+    assert re.match("hook_hashes: ", difference(RunConfig, stored, changed.stored())[0])
 
 
 def test_a_stored_run_is_in_the_database_it_was_found_in() -> None:
     stored = RunConfig(database=Path("elsewhere.duckdb")).stored()
-    found = resolve({"database": "here.duckdb"}, stored=stored, environment={}).config
+    found = resolve(
+        RunConfig, {"database": "here.duckdb"}, stored=stored, environment={}
+    ).config
     assert found.database == Path("here.duckdb")
-    assert resolve({}, stored=stored, environment={}).config.database == RunConfig().database
+    assert (
+        resolve(RunConfig, {}, stored=stored, environment={}).config.database
+        == RunConfig().database
+    )
 
 
 def test_a_choice_without_effect_is_a_warning() -> None:
-    alone = resolve({"max_concurrent_models": 2}, environment={})
+    alone = resolve(RunConfig, {"max_concurrent_models": 2}, environment={})
     assert "--concurrent-models" in alone.warnings[0]
     both = {"max_concurrent_models": 2, "concurrent_models": True}
-    assert resolve(both, environment={}).warnings == ()
+    assert resolve(RunConfig, both, environment={}).warnings == ()
 
 
 def test_a_program_is_told_the_name_of_a_setting_and_a_command_line_its_option() -> None:
     with pytest.raises(UsageError, match=r"^--max-turns: 0 is not allowed"):
-        resolve({"max_turns": 0}, environment={})
+        resolve(RunConfig, {"max_turns": 0}, environment={})
     with pytest.raises(UsageError, match=r"^max_turns: 0 is not allowed"):
-        resolve({"max_turns": 0}, environment={}, giver="assay.run")
+        resolve(RunConfig, {"max_turns": 0}, environment={}, source="assay.run")
     with pytest.raises(UsageError, match=r"^max_turns: 0 is not allowed"):
         assay.run(max_turns=0)
-    assert resolve({"seed": 1}, giver="assay.run").sources["seed"] == "assay.run"
+    assert resolve(RunConfig, {"seed": 1}, source="assay.run").sources["seed"] == "assay.run"
+
+
+PROMPT, HOOKS, METRICS = "Play well.\n", "a = 1\n", "b = 2\n"
+PLAYED_OTHERWISE = {
+    **{"models": ["gpt-4o-mini", "builtin/expert"], "name": "mine", "episodes": 20},
+    **{"until_decided": "reward", "min_effect": 0.5, "max_turns": 30, "difficulty": "hard"},
+    **{"seed": 7, "baselines": False, "history": 3, "temperature": 1, "max_tokens": 50},
+    **{"actions_per_turn": 2, "view": "short", "prompt": "p.md", "hooks": ["h.py"]},
+    **{"step_limit": 9, "token_limit": 8, "time_limit": 7},
+    "openai_base_url": "http://localhost:1/v1/",
+}
+STORED_ELSEWHERE = {
+    **{"models": "a", "difficulty": {"cow_chance": 0.5}, "database": "x.duckdb"},
+    **{"service_url": "http://localhost:8901", "budget": 2, "price": "0.15/0.60"},
+    **{"metrics_from": "m.py", "cache": "c.sqlite", "max_connections": 4},
+    **{"concurrent_models": True, "save_traces": False, "openai_api_key": "sk-x"},
+}
+
+
+@pytest.mark.parametrize(
+    ("given", "identity", "stored", "fingerprints"),
+    [
+        (
+            {},
+            "417cac74489702c1f54c7bb1ac5b46dc",
+            "6a565e8fa19ba8c81e2729f1e78682b0",
+            {
+                "builtin/noop": "7015fbb056576fa3aae6a95dfae74448",
+                "builtin/random": "076838e1504bd8419f7445a5ca434089",
+                "builtin/forager": "e246b029ef44f7f2bf98fa95aec988d9",
+                "builtin/expert": "6bca94ff75909b1f8b9585e6f0d16ad6",
+            },
+        ),
+        (
+            PLAYED_OTHERWISE,
+            "ce141dc98b538621d6f03f330ef3da2c",
+            "0427772e16454420ee492e66251c195f",
+            {
+                "gpt-4o-mini": "dcab7202e30f7dfdb6de8d35f0a55784",
+                "builtin/expert": "7ee31c737ca08d1e23f66d2e36368fad",
+            },
+        ),
+        (
+            STORED_ELSEWHERE,
+            "3cc0bb80eeabd18355effded116e7162",
+            "3886f7d3b1e56fc8a309947f2cdcd7de",
+            {
+                "a": "ae37eb5d41377be4ecaf6452b46ef921",
+                "builtin/noop": "a475077bed1202668de38e258b530415",
+                "builtin/random": "e9ede3199384de456221b595626128f4",
+            },
+        ),
+    ],
+    ids=["defaults", "played otherwise", "stored elsewhere"],
+)
+def test_runs_of_the_first_format_keep_their_identity_and_fingerprints(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    given: Any,
+    identity: str,
+    stored: str,
+    fingerprints: dict[str, str],
+) -> None:
+    """Written by commit 557b711: what differs is a run that starts again, or a new version."""
+    monkeypatch.chdir(tmp_path)
+    for name, text in (("p.md", PROMPT), ("h.py", HOOKS), ("m.py", METRICS)):
+        Path(name).write_text(text)
+    config = resolved(**given)
+    assert content_hash(canonical_json(config.identity())) == identity
+    assert content_hash(canonical_json(config.stored())) == stored
+    record = run_record(config, "run-1", "")
+    assert {one.model: one.fingerprint for one in record.experiments} == fingerprints

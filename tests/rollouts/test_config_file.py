@@ -5,8 +5,8 @@ import pytest
 
 from assay.crafter import DIFFICULTIES, Difficulty
 from assay.errors import UsageError
-from assay.rollouts.config import Resolved, RunConfig, resolve
-from assay.rollouts.settings import SETTINGS
+from assay.rollouts.config import SETTINGS, RunConfig
+from assay.runs.settings import Resolved, resolve
 
 MANY_MODELS = """
 [experiment]
@@ -41,10 +41,10 @@ api_key = "your-api-key"
 """
 
 
-def read(folder: Path, text: str) -> Resolved:
+def read(folder: Path, text: str) -> Resolved[RunConfig]:
     file = folder / "run.toml"
     file.write_text(text, "utf-8")
-    return resolve({}, file, environment={})
+    return resolve(RunConfig, {}, file, environment={})
 
 
 def error_of(folder: Path, text: str) -> str:
@@ -185,18 +185,18 @@ def test_broken_toml_is_told_with_its_line_and_reason(tmp_path: Path) -> None:
 
 def test_a_missing_file_names_the_command_that_writes_one(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="'assay init' writes one"):
-        resolve({}, tmp_path / "none.toml")
+        resolve(RunConfig, {}, tmp_path / "none.toml")
     with pytest.raises(UsageError, match="'assay init' writes one"):
-        resolve({}, tmp_path / ("x" * 300))
+        resolve(RunConfig, {}, tmp_path / ("x" * 300))
 
 
 def test_what_is_no_text_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot read"):
-        resolve({}, tmp_path)
+        resolve(RunConfig, {}, tmp_path)
     file = tmp_path / "run.toml"
     file.write_bytes(b"\xff\xfe[\x00r\x00")
     with pytest.raises(UsageError, match="not text in UTF-8"):
-        resolve({}, file)
+        resolve(RunConfig, {}, file)
 
 
 def test_a_mark_of_byte_order_does_no_harm(tmp_path: Path) -> None:
@@ -211,7 +211,8 @@ NASTY = (
 
 
 @pytest.mark.parametrize(
-    "place", [*(place for one in SETTINGS.values() for place in one.places), "difficulty.x"]
+    "place",
+    [f"{table}.{key or 'x'}" for setting in SETTINGS.values() for table, key in setting.places],
 )
 def test_a_nasty_value_is_taken_or_refused_in_our_words(tmp_path: Path, place: str) -> None:
     table, key = place.split(".")

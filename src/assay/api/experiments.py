@@ -56,11 +56,12 @@ def show_experiment(experiment: str, *, database: Where = None) -> ExperimentDet
     """One experiment, by its id, its name, or the start of one."""
     from assay.experiments.changelog import experiment_log
     from assay.experiments.outcomes import load_subjects
+    from assay.rollouts.config import UNLOGGED
     from assay.traces.queries import resolve_experiment
 
     with store_at(database).reading() as connection:
         meant = resolve_experiment(connection, experiment)
-        entry = experiment_log(connection, meant)
+        entry = experiment_log(connection, meant, unlogged=UNLOGGED)
         return ExperimentDetails(entry, load_subjects(connection, [meant])[0])
 
 
@@ -88,11 +89,12 @@ def experiment_log(
     """The experiments of a series, the oldest first, each with what changed before it."""
     from assay.experiments.changelog import series_log
     from assay.experiments.versions import check_metric
+    from assay.rollouts.config import UNLOGGED
 
     with store_at(database).reading() as connection:
         if metric != _METRIC:
             check_metric(connection, metric)
-        return series_log(connection, series, metric=metric)
+        return series_log(connection, series, metric=metric, unlogged=UNLOGGED)
 
 
 def export_experiments(

@@ -61,7 +61,7 @@ def prepare(
         run_id=run_id,
         resume=resume,
         fresh=fresh,
-        giver=giver,
+        source=giver,
     )
     chosen = prepared.config
     # A file of the user that cannot be used is found out before anything is played.
@@ -169,9 +169,9 @@ def estimate(prepared: PreparedRun) -> RunEstimate:
 
 def config_template() -> str:
     """The text of a configuration file with every key, its default and what it may be."""
-    from assay.rollouts.template import template
+    from assay.rollouts.template import run_template
 
-    return template()
+    return run_template()
 
 
 def chat_model(name: str) -> ChatModel:

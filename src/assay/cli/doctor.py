@@ -33,7 +33,7 @@ def doctor(
         show: What to print.
     """
     from assay import api
-    from assay.rollouts.settings import SETTINGS
+    from assay.rollouts.config import SETTINGS
 
     address: str | None = None
     if service_url is not None:

@@ -3,6 +3,7 @@
 import sys
 import traceback
 from collections.abc import Sequence
+from inspect import cleandoc
 
 from cyclopts import App, CycloptsError, Group
 
@@ -44,7 +45,10 @@ app = App(
     print_error=False,
     suppress_keyboard_interrupt=False,
 )
-app.command(run, group=RUN)
+# By its name: what its options are made of is loaded when it is called.
+app.command(
+    "assay.cli.run:run", group=RUN, help=cleandoc(run.__doc__ or "").split("\nArgs:")[0]
+)
 app.command(init, group=RUN)
 app.command(play, group=RUN)
 app.command(warmup, group=RUN)

@@ -4,13 +4,13 @@ import shlex
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Group, Parameter
 
+from assay.cli import run_options
 from assay.cli.dry_run import describe
 from assay.cli.output import (
     OUTPUT,
@@ -22,7 +22,6 @@ from assay.cli.output import (
     say_report,
     warn,
 )
-from assay.cli.run_options import RunOptions
 
 if TYPE_CHECKING:
     from assay.rollouts import PreparedRun, RunResult
@@ -36,7 +35,7 @@ _WHICH = Group("Which run", sort_key=7)
 
 def run(
     *,
-    options: RunOptions = RunOptions(),
+    options: "run_options.RunOptions | None" = None,
     config: Annotated[Path | None, Parameter(group=_WHICH, show_default=False)] = None,
     resume: Annotated[str | None, Parameter(group=_WHICH, show_default=False)] = None,
     fresh: Annotated[bool, Parameter(group=_WHICH, negative="", show_default=False)] = False,
@@ -72,7 +71,7 @@ def run(
     from assay import api
 
     prepared = api.prepare(
-        asdict(options),
+        options or {},
         config,
         command=shlex.join(["assay", *command_line.get()]),
         run_id=run_id,

@@ -5,7 +5,7 @@ here computes an interval.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -21,16 +21,6 @@ from assay.experiments.outcomes import series_experiments
 __all__ = ["Change", "LogEntry", "changes_between", "experiment_log", "series_log"]
 
 _LONGEST_VALUE = 60
-
-_ELSEWHERE = frozenset(
-    (
-        *("models", "name", "baselines", "hooks", "hook_hashes", "database", "traces_dir"),
-        *("service_url", "service_timeout", "concurrent_models", "max_concurrent_models"),
-        *("max_concurrent_episodes", "save_traces", "save_detailed_results", "budget", "price"),
-        *("max_connections", "cache", "metrics_from", "metrics_hash"),
-    )
-)
-"""Keys of a configuration that say where, beside whom and how fast, and not what is played."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +63,16 @@ class LogEntry:
 
 
 def series_log(
-    connection: DuckDBPyConnection, series: str, *, metric: str = "achievements"
+    connection: DuckDBPyConnection,
+    series: str,
+    *,
+    unlogged: Collection[str],
+    metric: str = "achievements",
 ) -> list[LogEntry]:
     """The experiments of a series, the oldest first, each with what changed before it.
+
+    Keys of a configuration that are `unlogged` are passed over: who declares the settings
+    knows which of them say where, beside whom and how fast, and not what is played.
 
     Raises:
         UsageError: There is no such series.
@@ -96,13 +93,17 @@ def series_log(
     before: tuple[Any, ...] | None = None
     for name in ids:
         row = rows[name]
-        entries.append(_entry(row, before, counts.get(name, 0), values.get(name, [])))
+        entries.append(_entry(row, before, counts.get(name, 0), values.get(name, []), unlogged))
         before = row
     return entries
 
 
 def experiment_log(
-    connection: DuckDBPyConnection, experiment_id: str, *, metric: str = "achievements"
+    connection: DuckDBPyConnection,
+    experiment_id: str,
+    *,
+    unlogged: Collection[str],
+    metric: str = "achievements",
 ) -> LogEntry:
     """One experiment as the log of its series has it.
 
@@ -117,25 +118,28 @@ def experiment_log(
             f"experiment {printable(experiment_id)!r} has no series; "
             "see 'assay experiments list'"
         )
-    entries = series_log(connection, rows[0][0], metric=metric)
+    entries = series_log(connection, rows[0][0], unlogged=unlogged, metric=metric)
     return next(entry for entry in entries if entry.id == experiment_id)
 
 
 def changes_between(
-    before: Mapping[str, Any], after: Mapping[str, Any], path: str = ""
+    before: Mapping[str, Any],
+    after: Mapping[str, Any],
+    unlogged: Collection[str] = (),
+    path: str = "",
 ) -> list[Change]:
     """What differs between two configurations, key by key, in the order of the keys.
 
-    Keys that say where, beside whom and how fast something is played are passed over.
+    Keys that are `unlogged` are passed over.
     """
     found: list[Change] = []
     for key in dict.fromkeys((*before, *after)):
-        if not path and key in _ELSEWHERE:
+        if key in unlogged:
             continue
         old, new = before.get(key), after.get(key)
         label = f"{path}{key}"
         if isinstance(old, Mapping) and isinstance(new, Mapping):
-            found += changes_between(old, new, f"{label}.")
+            found += changes_between(old, new, path=f"{label}.")
         elif old != new:
             found.append(Change(printable(label), _short(old), _short(new)))
     return found
@@ -166,7 +170,11 @@ def _earned(
 
 
 def _entry(
-    row: tuple[Any, ...], before: tuple[Any, ...] | None, trials: int, values: Sequence[float]
+    row: tuple[Any, ...],
+    before: tuple[Any, ...] | None,
+    trials: int,
+    values: Sequence[float],
+    unlogged: Collection[str],
 ) -> LogEntry:
     key, name, version, model, run_id, at, note, fingerprint, *_ = row
     origin = _object(row[10])
@@ -183,17 +191,19 @@ def _entry(
         note=note,
         previous=None if before is None else before[1],
         same=before is not None and before[7] == fingerprint,
-        changes=() if before is None else _changes(before, row),
+        changes=() if before is None else _changes(before, row, unlogged),
         trials=trials,
         values=tuple(values),
     )
 
 
-def _changes(before: tuple[Any, ...], after: tuple[Any, ...]) -> tuple[Change, ...]:
+def _changes(
+    before: tuple[Any, ...], after: tuple[Any, ...], unlogged: Collection[str]
+) -> tuple[Change, ...]:
     found: list[Change] = []
     if before[3] != after[3]:
         found.append(Change("model", _short(before[3]), _short(after[3])))
-    found += changes_between(_object(before[9]), _object(after[9]))
+    found += changes_between(_object(before[9]), _object(after[9]), unlogged)
     return (*found, *changes_between(_tags(before), _tags(after)))
 
 

@@ -11,10 +11,11 @@ from typing import Any
 
 from assay._util.names import unknown_name
 from assay.errors import UsageError
+from assay.runs.settings import COMMAND_LINE, difference, resolve
 from assay.traces.folder import RunFolder, RunHeld, unfinished_runs, unreadable_runs
 from assay.traces.records import RunRecord
 
-from .config import COMMAND_LINE, RunConfig, difference, resolve
+from .config import RunConfig
 from .record import checked_run_id, new_run_id, run_record
 
 __all__ = ["PreparedRun", "prepare_run"]
@@ -41,7 +42,7 @@ def prepare_run(
     run_id: str | None = None,
     resume: str | None = None,
     fresh: bool = False,
-    giver: str = COMMAND_LINE,
+    source: str = COMMAND_LINE,
 ) -> PreparedRun:
     """Settle the configuration and the run.
 
@@ -52,16 +53,17 @@ def prepare_run(
         run_id: The id of the run; it goes on if it is unfinished.
         resume: The id of an unfinished run, or the start of it.
         fresh: Start anew, whatever is unfinished.
-        giver: Who gives the settings: the command line, or a program.
+        source: Who gives the settings: the command line, or a program.
     """
     if resume is not None and (fresh or run_id is not None):
         raise UsageError("--resume goes on with a run: leave out --fresh and --run-id")
-    resolved = resolve(settings, file, giver=giver)
+    resolved = resolve(RunConfig, settings, file, source=source)
     database = resolved.config.database
     folder: RunFolder | None = None
     if resume is not None:
         named = folder = _named(database, resume)
-        resolved = resolve(settings, file, stored=named.record.configuration, giver=giver)
+        kept = named.record.configuration
+        resolved = resolve(RunConfig, settings, file, source=source, stored=kept)
     elif run_id is not None:
         folder = _with_id(database, checked_run_id(run_id), fresh=fresh)
     elif not fresh:
@@ -113,13 +115,16 @@ def _with_id(database: Path, run_id: str, *, fresh: bool) -> RunFolder | None:
 def _same_again(config: RunConfig) -> RunFolder | None:
     stored = config.stored()
     for folder in reversed(unfinished_runs(config.database)):
-        if not difference(folder.record.configuration, stored) and folder.holder() is None:
+        if (
+            not difference(RunConfig, folder.record.configuration, stored)
+            and folder.holder() is None
+        ):
             return folder
     return None
 
 
 def _refuse_change(folder: RunFolder, config: RunConfig) -> None:
-    changes = difference(folder.record.configuration, config.stored())
+    changes = difference(RunConfig, folder.record.configuration, config.stored())
     if changes:
         raise UsageError(
             f"run {folder.record.id!r} was started with another configuration: "

@@ -3,10 +3,10 @@
 import secrets
 import time
 from dataclasses import asdict
-from typing import Any
 
 from assay._util.canonical import canonical_json, content_hash, derived_id
 from assay._util.provenance import provenance
+from assay._util.settings import Counts
 from assay.errors import UsageError
 from assay.traces.records import ExperimentRecord, RunRecord
 from assay.trials import Group, Plan, Trial
@@ -66,14 +66,7 @@ def _series(config: RunConfig, model: str) -> str:
 
 def _fingerprint(config: RunConfig, model: str) -> str:
     """Who plays and how; which worlds, and how many of them, make no other version."""
-    sample = (
-        *("models", "name", "episodes", "seed", "baselines", "hook_hashes"),
-        *("until_decided", "min_effect"),
-    )
-    made_of: dict[str, Any] = {
-        name: value for name, value in config.identity().items() if name not in sample
-    }
-    return content_hash(canonical_json({"model": model, **made_of}))
+    return content_hash(canonical_json({"model": model, **config.stored(Counts.VERSION)}))
 
 
 def make_plan(config: RunConfig, run_id: str) -> Plan[EpisodeSpec]:

@@ -1,0 +1,153 @@
+"""A setting is declared once, and everything else follows from its declaration."""
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+
+from assay._util.secret import Secret
+from assay._util.settings import Configuration, Counts, Setting, section, settings_of
+from assay._util.values import flag, key, value_type, whole
+from assay.agents.options import AgentOptions
+from assay.cli.setting_options import options_of
+from assay.errors import UsageError
+from assay.rollouts.config import UNLOGGED, RunConfig
+from assay.rollouts.record import run_record
+from assay.runs.settings import difference, resolve
+from assay.runs.template import template
+
+READ: list[Any] = []
+
+
+@value_type("anything")
+def noted(value: Any) -> Any:
+    READ.append(value)
+    return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Small(Configuration):
+    """Settings of something that is no game."""
+
+    tasks: int = Setting(
+        3, whole(1, 9), Counts.SAMPLE, at="bench old.jobs", group="What"
+    ).about("Tasks to solve")
+    patch: str = Setting("none", noted, at="bench").about("What is put in first")
+    network: bool = Setting(
+        False, flag, Counts.NOTHING, at="box", group="Where", variable="BOX_NETWORK"
+    ).about("Let tasks reach the network")
+    token: Secret | None = Setting(
+        None, key, Counts.NOTHING, at="box", secret="BOX_TOKEN"
+    ).about("A key of the box")
+
+
+@dataclass(frozen=True, slots=True)
+class LaterAgent(AgentOptions):
+    """An agent that can do one thing more."""
+
+    thoughts: int = Setting(0, whole(0, 9), added=True).about("How often it thinks twice")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Later(RunConfig):
+    """A run as a later version might have it."""
+
+    lives: int = Setting(1, whole(1, 9), at="experiment", added=True).about("Lives of a player")
+    agent: LaterAgent = section(LaterAgent, Counts.VERSION, group="How models are asked")
+
+
+def fingerprints(config: RunConfig) -> list[str]:
+    return [one.fingerprint for one in run_record(config, "run-1", "").experiments]
+
+
+def test_a_setting_that_was_added_counts_only_where_it_is_not_its_default() -> None:
+    old = RunConfig(episodes=5, max_turns=7)
+    same = Later(episodes=5, max_turns=7)
+    assert same.identity() == old.identity()
+    assert same.stored() == old.stored()
+    assert fingerprints(same) == fingerprints(old)
+    assert difference(Later, old.stored(), same.stored()) == []
+    other = Later(episodes=5, max_turns=7, lives=3)
+    assert fingerprints(other) != fingerprints(old)
+    assert difference(Later, old.stored(), other.stored()) == ["lives: none -> 3"]
+    thinks = Later(episodes=5, max_turns=7, agent=LaterAgent(thoughts=2))
+    assert fingerprints(thinks) != fingerprints(old)
+    assert difference(Later, old.stored(), thinks.stored()) == ["agent.thoughts: none -> 2"]
+
+
+def test_a_run_that_was_recorded_before_a_setting_is_resumed_with_its_default() -> None:
+    stored = RunConfig(episodes=5).stored()
+    assert resolve(Later, {}, stored=stored, environment={}).config == Later(episodes=5)
+    stored = Later(lives=3, agent=LaterAgent(thoughts=2)).stored()
+    again = resolve(Later, {}, stored=stored, environment={}).config
+    assert (again.lives, again.agent.thoughts) == (3, 2)
+
+
+def test_what_is_declared_has_an_option_a_key_and_a_line_in_a_new_file(tmp_path: Path) -> None:
+    assert {"lives", "thoughts"} <= set(get_type_hints(options_of(Later)))
+    text = template(Later, "# Later.")
+    assert "# Lives of a player (from 1 to 9).\n#lives = 1\n" in text
+    file = tmp_path / "later.toml"
+    file.write_text("[experiment]\nlives = 2\n[agent]\nthoughts = 4\n")
+    done = resolve(Later, {}, file, environment={})
+    assert (done.config.lives, done.config.agent.thoughts) == (2, 4)
+    assert done.sources["lives"] == f"{file} [experiment] lives"
+
+
+def test_another_kind_of_run_declares_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "small.toml"
+    file.write_text("[old]\njobs = 4\n[box]\nnetwork = true\n")
+    done = resolve(Small, {"patch": "a"}, file, environment={})
+    assert done.config == Small(tasks=4, patch="a", network=True)
+    assert done.config.stored() == {"tasks": 4, "patch": "a", "network": True}
+    assert done.config.stored(Counts.VERSION) == {"patch": "a"}
+    assert done.config.identity() == {"tasks": 4, "patch": "a"}
+    file.write_text("[box]\ntasks = 4\n")
+    with pytest.raises(UsageError, match=r"in \[box\].*'tasks' belongs below \[bench\]"):
+        resolve(Small, {}, file, environment={})
+    assert tomllib.loads(template(Small, "# Small.")) == {"bench": {}, "box": {}}
+
+
+def test_a_secret_has_no_option_and_is_not_stored() -> None:
+    assert set(get_type_hints(options_of(Small))) == {"tasks", "patch", "network"}
+    assert "token" not in Small(token=Secret("x")).stored()
+    with pytest.raises(UsageError, match=r"^token: this value is not allowed"):
+        Small(token="two words")  # type: ignore[arg-type]
+
+
+def test_the_environment_gives_what_names_a_variable() -> None:
+    with pytest.raises(UsageError, match=r"^BOX_NETWORK: 'yes' is not allowed; give true"):
+        resolve(Small, {}, environment={"BOX_NETWORK": "yes"})
+
+
+def test_a_value_is_read_once() -> None:
+    READ.clear()
+    resolve(Small, {"patch": "given"}, environment={})
+    assert READ == ["given"]
+    Small(patch="made")
+    assert READ == ["given", "made"]
+
+
+def test_none_is_only_for_settings_that_may_be_none() -> None:
+    assert Small(token=None).token is None
+    with pytest.raises(UsageError, match=r"^tasks: None is not allowed; give a whole number"):
+        Small(tasks=None)  # type: ignore[arg-type]
+
+
+def test_settings_are_in_the_group_of_the_one_before_them() -> None:
+    assert [one.group for one in settings_of(Small).values()] == [
+        "What",
+        "What",
+        *["Where"] * 2,
+    ]
+
+
+def test_a_changelog_passes_over_where_beside_whom_and_how_fast() -> None:
+    assert {
+        *("models", "name", "baselines", "hooks", "hook_hashes", "database", "traces_dir"),
+        *("service_url", "service_timeout", "concurrent_models", "max_concurrent_models"),
+        *("max_concurrent_episodes", "save_traces", "save_detailed_results", "budget", "price"),
+        *("max_connections", "cache", "metrics_from", "metrics_hash", "openai_api_key"),
+    } == UNLOGGED
