@@ -100,6 +100,26 @@ def test_everything_that_can_be_asked_for_is_there(analysis: Program) -> None:
     assert found["versions"]["scipy"]
 
 
+def test_a_report_of_the_analysis_has_the_answer_the_tables_and_the_figures(
+    analysis: Program,
+) -> None:
+    done = analysis(*GROUPS, "--output.report", "report.html", "--bootstrap.n_resamples", "500")
+    assert done.code == 0, done.err
+    assert "wrote report.html" in done.out
+    page = Path("report.html").read_text("utf-8")
+    assert page.count("<svg") == 3
+    for words in ('class="callout"', "difference, candidate - control", "generator seed"):
+        assert words in page
+
+
+def test_a_report_of_no_known_kind_is_refused_before_anything_is_computed(
+    analysis: Program,
+) -> None:
+    assert "choose from: .html, .md, .json, .csv" in analysis.error(
+        *GROUPS, "--output.report", "report.pdf"
+    )
+
+
 @pytest.mark.parametrize(
     "option",
     [

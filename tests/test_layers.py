@@ -80,8 +80,8 @@ PUBLIC = {
     "models": {"cost", "reach", "registry"},
     "players": {"expert", "expert.turns"},
     "report": {
-        *("comparison", "curves_csv", "curves_figures", "curves_json", "curves_tables"),
-        "figures.drawing",
+        *("analysis", "comparison", "data", "figures.drawing", "files", "over_time"),
+        *("terminal", "variance"),
     },
     "rollouts": {
         *("config", "estimate", "progress", "remaining", "sample", "spending", "template"),

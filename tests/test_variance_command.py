@@ -44,6 +44,25 @@ def test_the_command_line_people_come_with_runs_unchanged(variance: Program) -> 
     assert Path("variance_plot.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize(
+    ("ending", "start"), [(".md", "# overview/reward: 3 runs"), (".csv", "metric,summary,runs")]
+)
+def test_a_report_is_written_instead_of_the_figure(
+    ending: str, start: str, variance: Program
+) -> None:
+    done = variance(*RUNS[:3], "--output", f"report{ending}")
+    assert done.code == 0, done.err
+    assert f"report in report{ending}" in done.out
+    assert Path(f"report{ending}").read_text("utf-8").startswith(start)
+    assert not Path("variance_analysis.png").exists()
+
+
+@pytest.mark.extras
+def test_a_page_has_the_figure(variance: Program) -> None:
+    variance(*RUNS[:3], "--output", "report.html")
+    assert Path("report.html").read_text("utf-8").count("<svg") == 1
+
+
 @pytest.mark.extras
 def test_an_ellipsis_names_the_runs_between_and_the_defaults_hold(variance: Program) -> None:
     found = variance.json("run1", "run2", "run3", "...", "run15")

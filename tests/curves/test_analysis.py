@@ -17,9 +17,10 @@ from assay.curves.settings import make_settings, make_summary
 from assay.curves.variance import VarianceSettings, analyse_variance
 from assay.errors import UsageError
 from assay.experiments.training import TrainingRun, make_curve
-from assay.report.curves_csv import analysis_csv
-from assay.report.curves_json import analysis_json
-from assay.report.curves_tables import VarianceReport
+from assay.report.analysis import analysis_document
+from assay.report.data import as_csv
+from assay.report.terminal import TerminalReport
+from assay.report.variance import variance_document
 from assay.stats.precision import relative_standard_error
 from tests.curves.made import METRIC
 
@@ -132,7 +133,7 @@ def test_values_that_are_all_equal_have_an_answer() -> None:
     assert it.tests[0].p_value == 1.0
     assert it.verdict == "undecided"
     assert "not copies" in it.notes[0]
-    assert analysis_json(it)["difference"]["point"] == 0.0
+    assert analysis_document(it).values()["difference"]["point"] == 0.0
 
 
 def test_values_too_small_to_square_are_an_error() -> None:
@@ -179,7 +180,9 @@ def test_every_row_of_the_csv_says_what_made_it() -> None:
     import csv
     import io
 
-    rows = list(csv.DictReader(io.StringIO(analysis_csv(found(seed=3), ["n: another"]))))
+    rows = list(
+        csv.DictReader(io.StringIO(as_csv(analysis_document(found(seed=3), ["n: another"]))))
+    )
     assert {row["kind"] for row in rows} >= {
         *("run", "mean", "difference", "test", "effect", "pairing", "normality"),
         *("verdict", "deviation"),
@@ -199,7 +202,7 @@ def test_no_cell_of_the_csv_is_a_formula() -> None:
     it = design()
     nasty = FoundRun("=cmd()", it.control[0].run, it.control[0].curve)
     it = Design(True, (nasty, *it.control[1:]), it.candidate, it.seeds)
-    text = analysis_csv(analyse(it, make_settings({}, {})))
+    text = as_csv(analysis_document(analyse(it, make_settings({}, {}))))
     assert ",=cmd" not in text
     assert "'=cmd()" in text
 
@@ -256,7 +259,7 @@ def test_a_standard_error_without_a_limit_is_told_without_infinity() -> None:
     settings = VarianceSettings(auc=make_summary({}))
     text = io.StringIO()
     Console(file=text, width=120).print(
-        VarianceReport(Gathered(METRIC, (), ()), both, settings)
+        TerminalReport(variance_document(Gathered(METRIC, (), ()), both, settings))
     )
     assert text.getvalue().count("% or more)") == 2
     assert "inf" not in text.getvalue()

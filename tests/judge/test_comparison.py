@@ -11,8 +11,8 @@ from assay.errors import UsageError
 from assay.experiments.subjects import SUBJECT_METRICS
 from assay.judge import Comparison, Verdict, compare
 from assay.judge.facts import LeftOut, Timed
-from assay.report.comparison import as_document
-from assay.report.comparison.document import Sheet
+from assay.report.comparison import comparison_document
+from assay.report.document import Table
 from assay.types import TrialState
 
 from .subjects import look, subject, trial
@@ -375,10 +375,12 @@ def test_numbers_of_whole_subjects_are_shown_and_not_judged() -> None:
         subject(name, values, facts={SUBJECT_METRICS: {"spread": spread}})
         for name, values, spread in (("a", BASE, 0.5), ("b", MORE, 1.5))
     ]
-    found = as_document(compare(subjects))
-    sheet = next(block for one in found.sections if one.key == "whole" for block in one.blocks)
-    assert isinstance(sheet, Sheet)
-    assert [[cell.value for cell in cells] for _, cells in sheet.rows] == [["0.50"], ["1.50"]]
+    sections = {
+        one.title: one.blocks for one in comparison_document(compare(subjects)).sections
+    }
+    table = sections["Whole subjects"][0]
+    assert isinstance(table, Table)
+    assert [cells for _, *cells in table.rows] == [["0.50"], ["1.50"]]
     assert "spread" not in {one.metric for one in compare(subjects).contrasts}
 
 

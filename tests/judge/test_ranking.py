@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from assay.judge import compare, rank_models
-from assay.report.ranking import ranking_sentences
+from assay.report.runs import ranking_sentences
 from assay.traces.queries import EpisodeRow
 from tests.report.rows import episode, failed
 

@@ -8,8 +8,10 @@ from assay.errors import UsageError
 from assay.experiments.subjects import Subject, TrialOutcome
 from assay.judge import Contrast, TaskRule, Verdict, compare, over_time
 from assay.judge.facts import LeftOut, Units
-from assay.report.comparison import as_document, as_values
+from assay.report.comparison import comparison_document
+from assay.report.comparison.values import comparison_values
 from assay.report.comparison.words import answers
+from assay.report.terminal import TerminalReport, as_text
 from assay.stats.clusters import clustered_difference
 
 from .subjects import subject, trial
@@ -281,7 +283,8 @@ def test_sizes_keep_their_points_and_claim_no_bounds_where_tasks_count() -> None
     assert not found.effects.d.known
     assert not found.effects.improvement.known
     assert found.pairing is None
-    text = repr(as_document(compare(bench(12, 4, up=0.5))))
+    document = comparison_document(compare(bench(12, 4, up=0.5)))
+    text = as_text(TerminalReport(document))
     assert "nan" not in text
 
 
@@ -334,7 +337,7 @@ def test_the_sentence_says_on_these_tasks_where_they_are_fixed() -> None:
         "Yes, it has more achievements on these tasks (24 pairs of 4 tasks)."
     )
     assert "4 tasks, 24 worlds: the tasks are taken as they are" in fixed
-    assert "on these tasks" in as_document(compare(bench(4, 6, up=3))).summary[0]
+    assert "on these tasks" in comparison_document(compare(bench(4, 6, up=3))).summary[0]
     sample = said(bench(12, 6, up=3))
     assert sample.startswith("Yes, it has more achievements (72 pairs of 12 tasks).")
     assert "12 tasks, 72 worlds: the tasks are taken as a sample of many" in sample
@@ -342,11 +345,11 @@ def test_the_sentence_says_on_these_tasks_where_they_are_fixed() -> None:
 
 
 def test_json_says_what_several_tasks_were_taken_for() -> None:
-    [contrast] = as_values(compare(bench(12, 4)))["contrasts"]
+    [contrast] = comparison_values(compare(bench(12, 4)))["contrasts"]
     assert contrast["units"] == {"rule": "sample", "tasks": 12, "worlds": 48, "replicates": 1}
-    chosen = as_values(compare(bench(12, 4), tasks="fixed"))
+    chosen = comparison_values(compare(bench(12, 4), tasks="fixed"))
     assert chosen["contrasts"][0]["units"]["rule"] == "fixed"
     assert chosen["configuration"]["tasks"] == "fixed"
-    plain = as_values(compare(bench(1, 4)))
+    plain = comparison_values(compare(bench(1, 4)))
     assert "units" not in plain["contrasts"][0]
     assert "tasks" not in plain["configuration"]

@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 
+from assay.judge.facts import PairRow
 from assay.report.figures.cost import CostPoint, cost_quality
 from assay.report.figures.curves import Run, learning_curves
 from assay.report.figures.distributions import bootstrap_distribution, box_plot, histogram
@@ -18,7 +19,7 @@ from assay.report.figures.instances import (
     success_heat_map,
 )
 from assay.report.figures.intervals import ForestRow, forest
-from assay.report.figures.pairs import PairRow, pair_differences, pair_lines
+from assay.report.figures.pairs import pair_differences, pair_lines
 from assay.report.figures.radial import radial, scaled_to_best
 from assay.report.figures.style import Values
 from assay.report.figures.variance import PrecisionPoint, VariancePanel, variance_panels
@@ -91,7 +92,7 @@ def drawings() -> dict[str, Callable[[], Drawing]]:
             PLAIN,
             LONG,
             LONG,
-            interval=t_interval([row.b - row.a for row in pairs]),
+            interval=t_interval([row.difference for row in pairs]),
         ),
         "cost": lambda: cost_quality(
             [

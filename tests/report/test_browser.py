@@ -7,19 +7,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from assay.report.figures.drawing import DataTable
-from assay.report.page import (
+from assay.report.document import (
+    Answer,
+    Answers,
     Block,
-    Bullets,
-    Callout,
-    Code,
-    Facts,
-    Page,
-    Paragraph,
-    Preformatted,
+    Document,
+    Figures,
+    Items,
     Section,
-    Strong,
+    Table,
+    Words,
 )
+from assay.report.html import as_html
 from tests.report.gallery import DOLLARS, LONG, PLAIN, drawings
 
 if TYPE_CHECKING:
@@ -44,27 +43,26 @@ def browser() -> Iterator["Browser"]:
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    wide = DataTable(
+    wide = Table(
         HOSTILE,
         ("name", *(f"column {place}" for place in range(15))),
         [(HOSTILE, *["1.25 [0.9, 1.4]"] * 15), (PLAIN, *["-"] * 15)],
     )
     words: list[Block] = [
-        Paragraph(HOSTILE, Strong(HOSTILE), Code(HOSTILE)),
-        Bullets([HOSTILE, PLAIN]),
-        Preformatted("wide " * 80),
+        Words(HOSTILE),
+        Items([HOSTILE, PLAIN], HOSTILE),
+        Answers([Answer(HOSTILE, HOSTILE), Answer(HOSTILE, HOSTILE)]),
         wide,
-        Section(HOSTILE, [Facts([(HOSTILE, HOSTILE), ("seed", Code("0"))])]),
     ]
-    figures = [draw() for draw in drawings().values()]
-    page = Page(
-        HOSTILE,
-        [Callout(Strong("B is better."), HOSTILE)],
-        [Section("Words", words), Section("Figures", figures)],
-        Facts([("version", "assay"), ("sources", HOSTILE)]),
+    figures = Figures(lambda: [draw() for draw in drawings().values()])
+    document = Document(
+        title=HOSTILE,
+        summary=["B is better.", HOSTILE],
+        sections=[Section("Words", words), Section("Figures", [figures])],
+        origin=[("version", "assay"), ("sources", HOSTILE), (HOSTILE, HOSTILE)],
     )
     path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(page.render(), "utf-8")
+    path.write_text(as_html(document), "utf-8")
     return path
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from assay.judge import compare
-from assay.report.comparison import write_comparison
+from assay.report import write_document
+from assay.report.comparison import comparison_document
 from tests.judge.subjects import NASTY, subject
 
 pytestmark = pytest.mark.extras
@@ -28,7 +29,7 @@ def test_a_report_is_quiet_asks_for_nothing_and_fits(tmp_path: Path, width: int)
         for name, up in ((NASTY, 0), (LONG, 1), ("$x$", 2))
     ]
     path = tmp_path / "report.html"
-    write_comparison(compare(subjects), path)
+    write_document(comparison_document(compare(subjects)), path)
     said: list[str] = []
     asked: list[str] = []
     with playwright.sync_playwright() as driver:

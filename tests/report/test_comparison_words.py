@@ -5,9 +5,10 @@ import dataclasses
 import pytest
 
 from assay.judge import Comparison, compare
-from assay.report import as_text
-from assay.report.comparison import TerminalReport, as_document, numbers
+from assay.report import numbers
+from assay.report.comparison import comparison_document
 from assay.report.comparison.words import answers
+from assay.report.terminal import TerminalReport, as_text
 from assay.stats.intervals import Interval
 from tests.judge.subjects import NASTY, look, subject
 
@@ -116,7 +117,7 @@ def test_a_finding_lost_to_the_number_of_candidates_says_so() -> None:
 
 def test_the_terminal_shows_the_answers_first_and_the_tables_below() -> None:
     comparison = compare([subject("a", BASE), subject("b", MORE), subject("c", MIXED)])
-    text = as_text(TerminalReport(as_document(comparison)), 90)
+    text = as_text(TerminalReport(comparison_document(comparison)), 90)
     places = [
         text.index(word)
         for word in (
@@ -137,7 +138,7 @@ def test_the_terminal_shows_the_answers_first_and_the_tables_below() -> None:
 
 def test_a_name_reaches_the_terminal_as_text() -> None:
     comparison = compare([subject(NASTY, BASE), subject("b", MORE)])
-    text = as_text(TerminalReport(as_document(comparison)), 100)
+    text = as_text(TerminalReport(comparison_document(comparison)), 100)
     assert "\x1b" not in text
     assert "\u202e" not in text
     assert "[bold]b[/]" in " ".join(text.split())
@@ -145,7 +146,7 @@ def test_a_name_reaches_the_terminal_as_text() -> None:
 
 def test_a_long_table_is_cut_and_says_so() -> None:
     comparison = compare([subject("a", BASE * 5), subject("b", MORE * 5)])
-    text = as_text(TerminalReport(as_document(comparison)))
+    text = as_text(TerminalReport(comparison_document(comparison)))
     assert "26 more rows; --output shows them." in text
 
 
@@ -185,5 +186,5 @@ def test_p_values_are_short_and_never_zero() -> None:
 
 def test_no_line_is_longer_than_forty_columns() -> None:
     comparison = compare([subject("a", BASE), subject("b", MORE)])
-    text = as_text(TerminalReport(as_document(comparison)), 40)
+    text = as_text(TerminalReport(comparison_document(comparison)), 40)
     assert max(map(len, text.splitlines())) <= 40

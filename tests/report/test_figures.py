@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from assay.errors import OutputError, UsageError
+from assay.judge.facts import PairRow
 from assay.report.figures.cost import CostPoint, cost_quality
 from assay.report.figures.curves import learning_curves, mean_curve
 from assay.report.figures.distributions import bootstrap_distribution, box_plot, histogram
@@ -21,7 +22,7 @@ from assay.report.figures.instances import (
     success_heat_map,
 )
 from assay.report.figures.intervals import ForestRow, forest
-from assay.report.figures.pairs import PairRow, pair_differences, pair_lines
+from assay.report.figures.pairs import pair_differences, pair_lines
 from assay.report.figures.radial import radial, scaled_to_best
 from assay.report.figures.style import compact, look, number, short_names
 from assay.report.figures.variance import PrecisionPoint, VariancePanel, variance_panels
@@ -117,7 +118,7 @@ def test_every_drawing_says_what_it_shows_and_brings_its_numbers(
         assert len(drawing.alt) < 1500, kind
         if kind != "bootstrap":
             assert drawing.table is not None, kind
-            assert all(len(row) == len(drawing.table.head) for row in drawing.table.rows), kind
+            assert all(len(row) == len(drawing.table.heads) for row in drawing.table.rows), kind
 
 
 @pytest.mark.extras

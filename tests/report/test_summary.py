@@ -6,7 +6,7 @@ import math
 import pytest
 
 from assay.crafter.rules import ACHIEVEMENTS
-from assay.report import Trouble, as_json, summarize
+from assay.report import ErrorGroup, summaries_json, summarize
 from assay.stats import Interval, crafter_score, t_interval, wilson
 from assay.types import TrialState
 
@@ -84,9 +84,9 @@ def test_troubles_are_counted_by_kind_with_the_first_message() -> None:
     ]
     [one] = summarize(rows, {})
     assert one.troubles == (
-        Trouble(state=TrialState.FAILURE, kind="ModelRefused", count=2, message="first"),
-        Trouble(state=TrialState.FAILURE, kind="odd", count=1, message=""),
-        Trouble(state=infrastructure, kind="ModelUnavailable", count=1, message="will not"),
+        ErrorGroup(state=TrialState.FAILURE, kind="ModelRefused", count=2, message="first"),
+        ErrorGroup(state=TrialState.FAILURE, kind="odd", count=1, message=""),
+        ErrorGroup(state=infrastructure, kind="ModelUnavailable", count=1, message="will not"),
     )
     assert one.reward is None
     assert one.score is None
@@ -102,7 +102,7 @@ def test_models_stand_in_the_order_they_were_started_in() -> None:
 
 
 def test_json_holds_no_nan_and_names_the_parts_of_an_interval() -> None:
-    found = as_json(summarize([episode()], {"other": 0}))
+    found = summaries_json(summarize([episode()], {"other": 0}))
     text = json.loads(json.dumps(found, allow_nan=False))
     other, model = text["models"]
     assert model["reward"] == {"mean": 3.0, "low": None, "high": None}
@@ -114,9 +114,9 @@ def test_json_holds_no_nan_and_names_the_parts_of_an_interval() -> None:
 
 def test_the_human_numbers_stand_beside_classic_only() -> None:
     classic = [episode(difficulty="classic")]
-    human = as_json(summarize(classic, {}))["human"]
+    human = summaries_json(summarize(classic, {}))["human"]
     assert human is not None
     assert human["episodes"] == 100
     assert math.isclose(human["achievements"], 13.9)
-    assert as_json(summarize([*classic, episode("b")], {}))["human"] is None
-    assert as_json([])["human"] is None
+    assert summaries_json(summarize([*classic, episode("b")], {}))["human"] is None
+    assert summaries_json([])["human"] is None

@@ -1,6 +1,5 @@
 """`assay analysis`: training runs of a candidate against those of a control."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -28,6 +27,7 @@ from assay.traces.location import DEFAULT_DATABASE
 
 if TYPE_CHECKING:
     from assay.curves.analysis import Analysis
+    from assay.report import Document
     from assay.traces.store import Store
 
 __all__ = ["analysis"]
@@ -86,6 +86,7 @@ def analysis(
         show: What to print.
     """
     from assay import api
+    from assay.report.analysis import analysis_document
 
     store = open_store(database, show)
     _check_output(output)
@@ -106,9 +107,23 @@ def analysis(
         target_effect_size=power.target_effect_size,
         target_power=power.power,
     )
-    files = _write(found, deviations, output)
-    _say(found, deviations, files, output, show)
-    return INCOMPLETE if found.design.unusable else 0
+    document = analysis_document(found, deviations)
+    files = _write(document, found, output)
+    exit_code = INCOMPLETE if found.design.unusable else 0
+    if show.json:
+        _warn(found, deviations)
+        say_json({**document.values(), "files": list(map(str, files))})
+        return exit_code
+    if output.print_table and not show.quiet:
+        from assay.report.terminal import TerminalReport
+
+        say_report(TerminalReport(document))
+    else:
+        say(found.sentence)
+        _warn(found, deviations)
+    for file in () if show.quiet else files:
+        say(f"wrote {file}")
+    return exit_code
 
 
 def _check_output(output: OutputOptions) -> None:
@@ -117,6 +132,10 @@ def _check_output(output: OutputOptions) -> None:
         raise UsageError(
             f"--output.csv_path {str(output.csv_path)!r} is a folder; name a file in it"
         )
+    if output.report is not None:
+        from assay.report import check_endings
+
+        check_endings((output.report,))
     if output.dir is not None and output.dir.exists() and not output.dir.is_dir():
         raise UsageError(f"--output.dir {str(output.dir)!r} is a file; name a folder")
 
@@ -163,59 +182,35 @@ def _register(plan: Path | None, store: "Store", runs: Sequence[str] | None, sho
     return 0
 
 
-def _write(
-    found: "Analysis", deviations: Sequence[str] | None, output: OutputOptions
-) -> list[Path]:
-    from assay.report.curves_csv import analysis_csv
-    from assay.report.curves_json import analysis_json
+def _write(document: "Document", found: "Analysis", output: OutputOptions) -> list[Path]:
+    from assay.report import write_document
 
-    if output.csv_path is None and output.dir is None:
-        return []
-    table = analysis_csv(found, deviations).encode()
-    files = []
+    files = [path for path in (output.csv_path, output.report) if path is not None]
     if output.csv_path is not None:
-        atomic_write(output.csv_path, table)
-        files.append(output.csv_path)
+        # A table whatever its name ends with.
+        from assay.report.data import as_csv
+
+        atomic_write(output.csv_path, as_csv(document).encode("utf-8", "replace"))
+    if output.report is not None:
+        write_document(document, output.report)
     if output.dir is not None:
-        from assay.report.curves_figures import analysis_drawings, save_drawings
+        from assay.report.analysis import analysis_drawings
+        from assay.report.figures.drawing import save_png
 
-        files += save_drawings(analysis_drawings(found), output.dir)
-        whole = json.dumps(analysis_json(found, deviations), indent=2) + "\n"
-        for name, content in (("analysis.csv", table), ("analysis.json", whole.encode())):
-            atomic_write(output.dir / name, content)
-            files.append(output.dir / name)
+        drawings = analysis_drawings(found)
+        for name, drawing in drawings.items():
+            save_png(drawing, output.dir / name)
+        tables = [output.dir / "analysis.csv", output.dir / "analysis.json"]
+        write_document(document, *tables)
+        files += [*(output.dir / name for name in drawings), *tables]
     return files
-
-
-def _say(
-    found: "Analysis",
-    deviations: Sequence[str] | None,
-    files: Sequence[Path],
-    output: OutputOptions,
-    show: Show,
-) -> None:
-    from assay.report.curves_json import analysis_json
-    from assay.report.curves_tables import AnalysisReport
-
-    if show.json:
-        _warn(found, deviations)
-        say_json({**analysis_json(found, deviations), "files": list(map(str, files))})
-        return
-    if output.print_table and not show.quiet:
-        say_report(AnalysisReport(found, deviations))
-    else:
-        say(found.sentence)
-        _warn(found, deviations)
-    if not show.quiet:
-        for file in files:
-            say(f"wrote {file}")
 
 
 def _warn(found: "Analysis", deviations: Sequence[str] | None) -> None:
     """What must not be missed where no report is printed."""
     for line in found.design.warnings:
         warn(line)
-    for one in found.design.unusable:
-        warn(f"{one.name} is left out: {one.reason}")
+    for run in found.design.unusable:
+        warn(f"{run.name} is left out: {run.reason}")
     for line in deviations or ():
         warn(f"deviation from the plan: {line}")

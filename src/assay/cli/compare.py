@@ -16,6 +16,7 @@ from assay.traces.location import DEFAULT_DATABASE
 if TYPE_CHECKING:
     from assay.experiments.subjects import Subject
     from assay.judge import Comparison
+    from assay.report import Document
 
 __all__ = ["compare"]
 
@@ -78,7 +79,8 @@ def compare(
         show: What to print.
     """
     from assay import api
-    from assay.report.comparison import check_endings, write_comparison
+    from assay.report import check_endings, write_document
+    from assay.report.comparison import comparison_document
 
     paths, wanted = tuple(output or ()), _metrics(metrics)
     check_endings(paths)
@@ -111,8 +113,9 @@ def compare(
             seed=seed,
             tasks=tasks,
         )
-        write_comparison(comparison, *paths)
-    _tell(comparison, paths, show)
+        document = comparison_document(comparison)
+        write_document(document, *paths)
+    _tell(document, paths, show)
     return _judgement(comparison) if fail_if_worse else 0
 
 
@@ -132,13 +135,13 @@ def _working(show: Show, what: str) -> Iterator[None]:
 def _metrics(text: str | None) -> list[str] | None:
     if text is None:
         return None
-    found = [name.strip() for name in text.split(",")]
-    if not all(found):
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
         raise UsageError(
             f"--metrics {text!r} is not allowed; give names separated by commas, such as"
             " achievements,reward"
         )
-    return found
+    return names
 
 
 def _check_alone(experiments: Path | None, improved: Sequence[str] | None) -> None:
@@ -175,28 +178,25 @@ def _read(
     return api.read_results(baseline, *improved)
 
 
-def _tell(comparison: "Comparison", paths: tuple[Path, ...], show: Show) -> None:
-    from assay.report.comparison import TerminalReport, as_document, as_values
-
+def _tell(document: "Document", paths: tuple[Path, ...], show: Show) -> None:
     if show.json:
-        say_json(as_values(comparison))
-        return
-    document = as_document(comparison)
-    if not paths and not show.quiet:
-        say_report(TerminalReport(document))
-        return
-    for line in document.summary:
-        say(line)
-    if not show.quiet:
-        for path in paths:
+        say_json(document.values())
+    elif paths or show.quiet:
+        for line in document.summary:
+            say(line)
+        for path in () if show.quiet else paths:
             say(f"report: {path}")
+    else:
+        from assay.report.terminal import TerminalReport
+
+        say_report(TerminalReport(document))
 
 
 def _judgement(comparison: "Comparison") -> int:
     """1 if a candidate is worse, or could not be judged at all."""
-    for one in comparison.worse:
-        name = comparison.of(one.candidate).name
-        complain(f"{name} is worse than {comparison.baseline.name} in {one.metric}")
+    for contrast in comparison.worse:
+        name = comparison.of(contrast.candidate).name
+        complain(f"{name} is worse than {comparison.baseline.name} in {contrast.metric}")
     for reason in comparison.left_out.values():
         complain(f"cannot be judged: {reason}")
     return _FAILED if comparison.worse or comparison.left_out else 0
@@ -214,12 +214,8 @@ def _over_time(
     show: Show,
 ) -> int:
     from assay import api
-    from assay.report.comparison import (
-        TerminalReport,
-        over_time_document,
-        over_time_values,
-        write_over_time,
-    )
+    from assay.report import write_document
+    from assay.report.over_time import over_time_document
 
     if len(names) != 1:
         raise UsageError(
@@ -228,7 +224,7 @@ def _over_time(
     if metrics is not None and len(metrics) > 1:
         raise UsageError(f"--over-time follows one metric, not {len(metrics)}; name one")
     with _working(show, "comparing"):
-        found = api.over_time(
+        series = api.over_time(
             names[0],
             database=open_store(database, show),
             metric=metrics[0] if metrics else None,
@@ -238,15 +234,7 @@ def _over_time(
             seed=seed,
             tasks=tasks,
         )
-        write_over_time(found, *paths)
-    document = over_time_document(found)
-    if show.json:
-        say_json(over_time_values(found))
-    elif paths or show.quiet:
-        for line in document.summary:
-            say(line)
-        for path in () if show.quiet else paths:
-            say(f"report: {path}")
-    else:
-        say_report(TerminalReport(document))
+        document = over_time_document(series)
+        write_document(document, *paths)
+    _tell(document, paths, show)
     return 0

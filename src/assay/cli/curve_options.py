@@ -118,6 +118,8 @@ class OutputOptions:
     """A CSV file with every number and what made it."""
     dir: Annotated[Path | None, _named("dir")] = None
     """A folder for figures, analysis.csv and analysis.json."""
+    report: Annotated[Path | None, _named("report")] = None
+    """The whole report as .html with figures, .md, .json or .csv."""
 
 
 Summarise: TypeAlias = Annotated[SummaryOptions, Parameter(group=_SUMMARY)]

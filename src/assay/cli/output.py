@@ -63,7 +63,7 @@ def say_report(report: "RenderableType") -> None:
     """Print tables; where nobody watches, as plain text of a fixed width."""
     from rich.console import Console
 
-    from assay.report import as_text
+    from assay.report.terminal import as_text
 
     console = Console()
     if console.is_terminal:

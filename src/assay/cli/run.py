@@ -128,7 +128,7 @@ def _stopped_by_signals(stop: "Stop", notice: Any) -> Iterator[None]:
 
 def _report(prepared: "PreparedRun", result: "RunResult", show: Show) -> None:
     from assay.judge import rank_models
-    from assay.report import RunReport, as_json, ranking_json, summarize
+    from assay.report import run_document, summarize
     from assay.rollouts.config import BASELINES
 
     summaries = summarize(
@@ -138,6 +138,7 @@ def _report(prepared: "PreparedRun", result: "RunResult", show: Show) -> None:
     )
     # Where looks decided, a test that ignores them would say another thing.
     rankings = () if result.decisions else rank_models(result.episodes)
+    document = run_document(summaries, result.run_id, rankings)
     if show.json:
         say_json(
             {
@@ -148,19 +149,20 @@ def _report(prepared: "PreparedRun", result: "RunResult", show: Show) -> None:
                 "database": str(result.database),
                 "results": None if result.results_file is None else str(result.results_file),
                 **_decisions(result),
-                **as_json(summaries),
-                "rankings": ranking_json(rankings),
+                **document.values(),
             }
         )
         return
     if show.quiet:
         say(result.run_id)
         return
-    say_report(RunReport(summaries, result.run_id, rankings))
+    from assay.report.terminal import TerminalReport
+
+    say_report(TerminalReport(document, title=False))
     if result.decisions:
         say("")
-    for one in result.decisions:
-        say(f"{one.sentence}.")
+    for decision in result.decisions:
+        say(f"{decision.sentence}.")
     for line in _next_steps(prepared, result):
         say(line)
 
@@ -168,26 +170,26 @@ def _report(prepared: "PreparedRun", result: "RunResult", show: Show) -> None:
 def _decisions(result: "RunResult") -> dict[str, Any]:
     if not result.decisions:
         return {}
-    return {"decisions": [one.as_json() for one in result.decisions]}
+    return {"decisions": [decision.as_json() for decision in result.decisions]}
 
 
 def _next_steps(prepared: "PreparedRun", result: "RunResult") -> Iterator[str]:
     database = shlex.quote(str(result.database))
-    say_where = "" if "database" not in _chosen(prepared) else f" --database {database}"
+    in_database = "" if "database" not in _chosen(prepared) else f" --database {database}"
     yield ""
     if result.results_file is not None:
         yield f"Traces: {result.database}; results: {result.results_file}"
     if result.stopped_by is not None:
         yield f"Stopped: {result.stopped_by}"
     if result.status != "finished":
-        yield f"Unfinished. Go on:   assay run --resume {result.run_id}{say_where}"
+        yield f"Unfinished. Go on:   assay run --resume {result.run_id}{in_database}"
     if not result.episodes:
         return
     if len(result.tallies) > 1:
-        yield f"Compare in detail:   assay compare {result.run_id}{say_where}"
-    yield f"See the best one:    assay traces replay best{say_where}"
-    yield f"Read it:             assay traces show best{say_where}"
-    yield f"Check every episode: assay traces verify {result.run_id}{say_where}"
+        yield f"Compare in detail:   assay compare {result.run_id}{in_database}"
+    yield f"See the best one:    assay traces replay best{in_database}"
+    yield f"Read it:             assay traces show best{in_database}"
+    yield f"Check every episode: assay traces verify {result.run_id}{in_database}"
 
 
 def _chosen(prepared: "PreparedRun") -> set[str]:

@@ -50,7 +50,7 @@ def variance(
         runs: Two or more, in the order in which the plain rule is to see them.
         metric: Which curve.
         threshold: As a share of the mean: 0.05 is 5 %.
-        output: The figure, a PNG file.
+        output: The figure as .png, or a report as .html, .md, .json or .csv.
         summary: Which part of a curve counts.
         power: The chance to find a difference of the threshold.
         alpha: The chance to find one that is not there.
@@ -59,18 +59,24 @@ def variance(
         show: What to print.
     """
     from assay import api
+    from assay.report.files import ENDINGS, write_document
+    from assay.report.variance import variance_document, variance_drawing
 
-    if output.suffix.lower() != ".png":
-        raise UsageError(f"--output {str(output)!r} is no PNG file; give a name in .png")
+    figure = output.suffix.lower() == ".png"
+    if not figure and output.suffix.lower() not in ENDINGS:
+        raise UsageError(
+            f"--output {str(output)!r} is no PNG file and no report; give a name in"
+            f" {', '.join(('.png', *ENDINGS))}"
+        )
     if output.is_dir():
-        raise UsageError(f"--output {str(output)!r} is a folder; name a file in .png")
+        raise UsageError(f"--output {str(output)!r} is a folder; name a file in it")
     chosen = summary.given()
     if chosen.get("type", "auc") != "auc":
         raise UsageError(
             f"--summary.type {chosen['type']} is not for variance, which takes the area and "
             "the slope; 'assay analysis' takes it"
         )
-    gathered, found, settings = api.variance(
+    gathered, summaries, settings = api.variance(
         *runs,
         metric=metric,
         threshold=threshold,
@@ -80,20 +86,22 @@ def variance(
         correlation=correlation,
         database=open_store(database, show),
     )
+    document = variance_document(gathered, summaries, settings)
+    if figure:
+        from assay.report.figures.drawing import save_png
 
-    from assay.report.curves_figures import variance_drawing
-    from assay.report.curves_json import variance_json
-    from assay.report.curves_tables import VarianceReport
-    from assay.report.figures.drawing import save_png
-
-    save_png(variance_drawing(gathered, found, settings), output)
-    if show.json:
-        for one in gathered.unusable:
-            warn(f"{one.name} is left out: {one.reason}")
-        say_json({**variance_json(gathered, found, settings), "figure": str(output)})
+        save_png(variance_drawing(gathered, summaries, settings), output)
     else:
-        say_report(VarianceReport(gathered, found, settings))
+        write_document(document, output)
+    if show.json:
+        for run in gathered.unusable:
+            warn(f"{run.name} is left out: {run.reason}")
+        say_json({**document.values(), "figure": str(output)})
+    else:
+        from assay.report.terminal import TerminalReport
+
+        say_report(TerminalReport(document))
         if not show.quiet:
             say("")
-            say(f"figure in {output}")
+            say(f"{'figure' if figure else 'report'} in {output}")
     return INCOMPLETE if gathered.unusable else 0

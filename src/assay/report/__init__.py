@@ -1,18 +1,22 @@
-"""What was found, for people to read: tables of runs."""
+"""What was found, for people and programs to read.
 
-from assay.report.anchors import HUMAN, Anchor
-from assay.report.ranking import ranking_json
-from assay.report.summary import ModelSummary, Trouble, as_json, summarize
-from assay.report.tables import RunReport, as_text
+runs · comparison · over_time · variance · analysis ─► document
+document ─► terminal · html · markdown · data (JSON, CSV), as `files` by their ending
+"""
+
+from assay.report.document import Document
+from assay.report.files import check_endings, write_document
+from assay.report.runs import ranking_json, run_document
+from assay.report.summary import ErrorGroup, ModelSummary, summaries_json, summarize
 
 __all__ = [
-    "HUMAN",
-    "Anchor",
+    "Document",
+    "ErrorGroup",
     "ModelSummary",
-    "RunReport",
-    "Trouble",
-    "as_json",
-    "as_text",
+    "check_endings",
     "ranking_json",
+    "run_document",
+    "summaries_json",
     "summarize",
+    "write_document",
 ]

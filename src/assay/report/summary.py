@@ -8,29 +8,71 @@ spent. Pure: rows in, summaries out; nothing is read or drawn here.
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from assay.crafter.rules import ACHIEVEMENTS
-from assay.report.anchors import HUMAN, HUMAN_DIFFICULTY
+from assay.report.data import interval_columns
 from assay.stats import Interval, crafter_score_interval, t_interval, wilson
 from assay.types import TrialState
 
 if TYPE_CHECKING:
     from assay.traces.queries import EpisodeRow
 
-__all__ = ["ModelSummary", "Trouble", "as_json", "beside_humans", "summarize"]
+__all__ = [
+    "HUMAN",
+    "Anchor",
+    "ErrorGroup",
+    "ModelSummary",
+    "beside_humans",
+    "summaries_json",
+    "summarize",
+    "summary_rows",
+]
 
 _EARLY, _MID = 25, 50
 """The last environment step that counts as early, and as mid."""
 _SEED, _RESAMPLES = 0, 2_000
 """Of the interval of the score: the same episodes always have the same one."""
+_HUMAN_DIFFICULTY = "classic"
+"""The difficulty under which the people played; beside any other their row means nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trouble:
+class Anchor:
+    """What was published about somebody who played whole episodes of the reference game."""
+
+    name: str
+    episodes: int
+    achievements: float
+    """Mean of different achievements per episode."""
+    achievements_sd: float
+    steps: float
+    score: float
+    note: str
+    """What the numbers are and are not."""
+
+
+HUMAN = Anchor(
+    name="human, full episodes",
+    episodes=100,
+    achievements=13.90,
+    achievements_sd=3.38,
+    steps=619,
+    score=50.5,
+    note=(
+        "human: 5 people, 20 full episodes each (n = 100), with no limit on turns; SD is the"
+        " standard deviation over episodes, the score is the mean of the five people's. From"
+        " the data published with Crafter (Hafner 2021)."
+    ),
+)
+"""Recomputed from `scores/crafter_reward-human.json` of the Crafter repository."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorGroup:
     """Episodes of one model that went wrong in the same way."""
 
     state: TrialState
@@ -98,7 +140,7 @@ class ModelSummary:
     """Over all episodes, however they ended."""
     cost_spent: float | None
     """Over all episodes; missing where a price is not known."""
-    troubles: tuple[Trouble, ...]
+    troubles: tuple[ErrorGroup, ...]
 
     @property
     def invalid(self) -> int:
@@ -139,23 +181,40 @@ def summarize(
     ]
 
 
-def as_json(summaries: Sequence[ModelSummary]) -> dict[str, Any]:
+def summaries_json(summaries: Sequence[ModelSummary]) -> dict[str, Any]:
     """The summaries for a program to read; what is not known is null."""
     models = [
         {
-            **{name: _plain(value) for name, value in asdict(one).items()},
-            "experiments": [{"id": id, "name": name} for id, name in one.experiments],
-            "invalid": one.invalid,
-            "unended": one.unended,
+            **{name: _plain(value) for name, value in asdict(summary).items()},
+            "experiments": [{"id": id, "name": name} for id, name in summary.experiments],
+            "invalid": summary.invalid,
+            "unended": summary.unended,
         }
-        for one in summaries
+        for summary in summaries
     ]
     return {"models": models, "human": asdict(HUMAN) if beside_humans(summaries) else None}
 
 
+def summary_rows(summaries: Sequence[ModelSummary]) -> list[dict[str, Any]]:
+    """A row per model, an interval as three columns; errors are counted, not told."""
+    return [_row(summary) for summary in summaries]
+
+
 def beside_humans(summaries: Sequence[ModelSummary]) -> bool:
     """Whether all that was played was the difficulty that people played too."""
-    return {one.difficulty for one in summaries if one.started} == {HUMAN_DIFFICULTY}
+    played = {summary.difficulty for summary in summaries if summary.started}
+    return played == {_HUMAN_DIFFICULTY}
+
+
+def _row(summary: ModelSummary) -> dict[str, Any]:
+    row: dict[str, Any] = {}
+    for field in fields(summary):
+        value = getattr(summary, field.name)
+        if field.type == Interval | None:
+            row |= interval_columns(field.name, value)
+        elif not isinstance(value, tuple):
+            row[field.name] = value
+    return {**row, "invalid": summary.invalid, "unended": summary.unended}
 
 
 def _plain(value: Any) -> Any:
@@ -241,15 +300,15 @@ def _score(results: Sequence["EpisodeRow"]) -> Interval | None:
     return crafter_score_interval(unlocked_E_A, rng=rng, n_resamples=_RESAMPLES).interval
 
 
-def _troubles(rows: Sequence["EpisodeRow"]) -> tuple[Trouble, ...]:
-    found: dict[tuple[TrialState, str], list[EpisodeRow]] = {}
+def _troubles(rows: Sequence["EpisodeRow"]) -> tuple[ErrorGroup, ...]:
+    groups: dict[tuple[TrialState, str], list[EpisodeRow]] = {}
     for row in rows:
         if row.state is not TrialState.RESULT:
             kind = row.error_type or row.stop_reason or "unknown"
-            found.setdefault((row.state, kind), []).append(row)
+            groups.setdefault((row.state, kind), []).append(row)
     return tuple(
-        Trouble(state=state, kind=kind, count=len(of_kind), message=_first_message(of_kind))
-        for (state, kind), of_kind in sorted(found.items())
+        ErrorGroup(state=state, kind=kind, count=len(group), message=_first_message(group))
+        for (state, kind), group in sorted(groups.items())
     )
 
 

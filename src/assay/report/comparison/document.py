@@ -1,72 +1,212 @@
-"""A report before it is printed: sections of words and tables, the same for every format.
+"""The report of a comparison, section by section."""
 
-Texts in it are untrusted and plain; each format makes them safe in its own way. Figures are
-not part of it: a format that can show them asks for those of a section by its key.
-"""
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from assay.judge import Comparison, Contrast, TaskRule
+from assay.report.comparison import tables
+from assay.report.comparison.values import comparison_rows, comparison_values
+from assay.report.comparison.words import answers, on_these_tasks, sample_words, verdict_word
+from assay.report.document import (
+    Answers,
+    Block,
+    Cell,
+    Document,
+    Figures,
+    Row,
+    Section,
+    Table,
+    Tone,
+    Words,
+)
+from assay.report.numbers import (
+    DASH,
+    digits_like,
+    level_text,
+    mean_cell,
+    p_number,
+    share_cell,
+    value,
+)
+from assay.report.origin import configuration, made_by, more_in_files, subject_sources
 
-from assay.report.cells import Cell
-from assay.report.comparison.words import Answer
+if TYPE_CHECKING:
+    from assay.report.figures.drawing import Drawing
 
-__all__ = ["Answers", "Block", "Document", "Fact", "Section", "Sheet", "Words"]
+__all__ = ["comparison_document"]
 
-
-@dataclass(frozen=True, slots=True)
-class Words:
-    """One paragraph."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Answers:
-    """Questions and their answers, in order; the first answer is the one to see first."""
-
-    items: Sequence[Answer]
-
-
-@dataclass(frozen=True, slots=True)
-class Sheet:
-    """A table: what it shows, the heads of its columns, and rows that begin with a name."""
-
-    caption: str
-    heads: Sequence[str]
-    """The first stands above the names."""
-    rows: Sequence[tuple[str, Sequence[Cell]]]
-    note: str = ""
-
-
-Block: TypeAlias = Words | Answers | Sheet
+_LEFT_TO_FILES = ("Other metrics", "Versions")
+"""Sections that say nothing about who is better."""
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
-    """A part of a report."""
+def comparison_document(comparison: Comparison) -> Document:
+    """Everything a comparison found, in the order it is read."""
+    setup = comparison.setup
+    first = list(dict.fromkeys(["achievements", setup.primary]))
+    others = [metric for metric in setup.metrics if metric not in first]
+    blocks: dict[str, Iterable[Block]] = {
+        "Answers": _answers(comparison),
+        "Differences": _differences(comparison),
+        "Everybody against everybody": _standings(comparison),
+        "Values": tables.values(comparison, first),
+        "Crafter score": tables.scores(comparison),
+        "Instances": tables.instances(comparison),
+        "Versions": tables.versions(comparison),
+        "Pair by pair": tables.pairs(comparison),
+        "Cost beside quality": tables.cost(comparison),
+        "Learning curves": tables.curves(comparison),
+        "Other metrics": tables.values(comparison, others),
+        "Whole subjects": tables.whole(comparison),
+    }
+    subjects = [facts.subject for facts in comparison.subjects]
+    return Document(
+        title=_title(comparison),
+        summary=[_summary(comparison, contrast) for contrast in comparison.decisive],
+        sections=[
+            Section(
+                title,
+                [*shown, Figures(partial(_drawings, comparison, title))],
+                in_terminal=title not in _LEFT_TO_FILES,
+            )
+            for title, made in blocks.items()
+            if (shown := list(made))
+        ],
+        origin=made_by(configuration(setup), subject_sources(subjects), setup.seed),
+        more=more_in_files(setup.seed),
+        values=lambda: comparison_values(comparison),
+        rows=lambda: comparison_rows(comparison),
+    )
 
-    key: str
-    """What its figures are asked for by."""
-    title: str
-    blocks: Sequence[Block] = ()
+
+def _drawings(comparison: Comparison, section: str) -> "Iterable[Drawing]":
+    # Drawing takes a second to import, and only pages need it.
+    from assay.report.comparison.figures import drawings
+
+    return drawings(comparison, section)
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
-    """One line about what made the report."""
+def _title(comparison: Comparison) -> str:
+    first = comparison.baseline.name
+    others = [comparison.of(contrast.candidate).name for contrast in comparison.decisive]
+    if len(others) == 1:
+        return f"{others[0]} compared with {first}"
+    return f"{len(others)} candidates compared with {first}"
 
-    name: str
-    value: str
+
+def _summary(comparison: Comparison, contrast: Contrast) -> str:
+    name, metric = comparison.of(contrast.candidate).name, contrast.metric
+    difference, ends = mean_cell(metric, contrast.difference, signed=True)
+    return (
+        f"{name}: {verdict_word(contrast)}{on_these_tasks(contrast)}. Difference in {metric}"
+        f" {difference} {ends}, {sample_words(contrast)}."
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
-    """A whole report."""
+def _answers(comparison: Comparison) -> Iterator[Block]:
+    for contrast in comparison.decisive:
+        yield Answers(answers(comparison, contrast))
+    for note in comparison.notes:
+        yield Words(note, Tone.NOTE)
 
-    title: str
-    summary: Sequence[str]
-    """The answers in short, a sentence each."""
-    sections: Sequence[Section]
-    made: Sequence[Fact] = field(default=())
-    """What made it: versions, configuration, sources."""
+
+def _differences(comparison: Comparison) -> Iterator[Block]:
+    level = level_text(comparison.setup.level)
+    candidates = list(dict.fromkeys(contrast.candidate for contrast in comparison.contrasts))
+    adjusted = _adjusted(comparison, len(candidates))
+    for candidate in candidates:
+        name = comparison.of(candidate).name
+        own = [contrast for contrast in comparison.contrasts if contrast.candidate == candidate]
+        yield Table(
+            f"{name} against {comparison.baseline.name}, metric by metric",
+            ["Metric", "Baseline", "Candidate", "Difference", "p", "Verdict", "n"],
+            [[contrast.metric, *_difference_cells(contrast)] for contrast in own],
+            f"In brackets: {level} intervals. {adjusted}",
+        )
+        sized: list[Row] = [
+            [contrast.metric, *_effect_cells(contrast)] for contrast in own if contrast.effects
+        ]
+        if sized:
+            yield Table(
+                f"Sizes of the differences of {name}, without a unit",
+                ["Metric", "Cohen's d", "Hedges' g", "Cliff's delta", "P(higher)", "Relative"],
+                sized,
+                "P(higher): how often a trial of the candidate has the higher value, ties"
+                " counting half. Relative: the difference over the mean of the baseline.",
+            )
+
+
+def _adjusted(comparison: Comparison, candidates: int) -> str:
+    if candidates < 2:
+        return "p: t test of the difference."
+    how = {"holm": "Holm", "bh": "Benjamini and Hochberg"}[comparison.setup.correction.value]
+    return f"p: t test of the difference, adjusted for {candidates} candidates ({how})."
+
+
+def _difference_cells(contrast: Contrast) -> list[Cell]:
+    metric, like = contrast.metric, digits_like(contrast.difference)
+    n = f"{contrast.n_baseline:,}"
+    if not contrast.paired:
+        n = f"{n} and {contrast.n_candidate:,}, not paired"
+    if contrast.units.rule is not TaskRule.WORLDS:
+        n += f", {contrast.units.tasks:,} tasks"
+    p = DASH
+    if contrast.look is None and contrast.tests is not None:
+        p = p_number(contrast.tests.p_adjusted)
+    return [
+        Cell(value(metric, contrast.mean_baseline.point, like)),
+        Cell(value(metric, contrast.mean_candidate.point, like)),
+        mean_cell(metric, contrast.difference, signed=True),
+        Cell(p),
+        Cell(verdict_word(contrast)),
+        Cell(n if contrast.look is None else f"{contrast.look.pairs:,}, by looks"),
+    ]
+
+
+def _effect_cells(contrast: Contrast) -> list[Cell]:
+    effects = contrast.effects
+    assert effects is not None
+    relative = Cell(DASH)
+    if contrast.relative is not None:
+        point, low, high = (f"{100 * share:+,.0f}" for share in contrast.relative)
+        relative = Cell(f"{point}%", f"[{low}, {high}]" if contrast.relative.known else "")
+    return [
+        *(mean_cell("", size, signed=True) for size in (effects.d, effects.g, effects.delta)),
+        share_cell(effects.improvement),
+        relative,
+    ]
+
+
+def _standings(comparison: Comparison) -> Iterator[Block]:
+    standings, metric = comparison.standings, comparison.setup.primary
+    if standings is None:
+        return
+    yield Table(
+        f"Order by {metric}",
+        ["Subject", "Place", "Mean", "Group"],
+        [
+            [
+                comparison.of(standing.subject).name,
+                f"{standing.rank}{'=' if standing.shared else ''}",
+                mean_cell(metric, comparison.of(standing.subject).metrics[metric].mean),
+                standing.groups,
+            ]
+            for standing in standings.order
+        ],
+        "A place is 1 and the number of subjects that are shown to be better; = marks one that"
+        " is shared. Subjects that have a letter in common cannot be told apart.",
+    )
+    yield Table(
+        f"All pairs in {metric}",
+        ["Pair", "Difference", "p", "Verdict", "n"],
+        [
+            [_versus(comparison, contrast), *_difference_cells(contrast)[2:]]
+            for contrast in standings.pairs
+        ],
+        f"p values are adjusted for all {len(standings.pairs)} pairs.",
+    )
+
+
+def _versus(comparison: Comparison, contrast: Contrast) -> str:
+    first, second = contrast.candidate, contrast.baseline
+    return f"{comparison.of(first).name} against {comparison.of(second).name}"

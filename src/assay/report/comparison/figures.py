@@ -1,10 +1,9 @@
 """The figures of a comparison, by the section they belong to."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from assay.judge.facts import Comparison, Contrast
 from assay.judge.matching import trial_values
-from assay.report.comparison.numbers import level_text, unit_name
 from assay.report.comparison.words import sample_words
 from assay.report.figures.cost import CostPoint, cost_quality
 from assay.report.figures.curves import learning_curves
@@ -18,8 +17,9 @@ from assay.report.figures.instances import (
     success_heat_map,
 )
 from assay.report.figures.intervals import ForestRow, forest
-from assay.report.figures.pairs import PairRow, pair_differences, pair_lines
+from assay.report.figures.pairs import pair_differences, pair_lines
 from assay.report.figures.radial import LEAST_AXES, radial, scaled_to_best
+from assay.report.numbers import level_text, unit_name
 
 __all__ = ["drawings"]
 
@@ -30,26 +30,22 @@ _MOST_POINTS = 2_000
 """Trials that are drawn as single points; a page of more is slow to open."""
 
 
-def drawings(comparison: Comparison) -> dict[str, list[Drawing]]:
-    """The drawings of each section that has some."""
-    found = {
-        "answers": [*_forest(comparison)],
-        "values": [*_values(comparison)],
-        "metrics": [*_radial(comparison)],
-        "instances": [*_instances(comparison)],
-        "pairs": [*_pairs(comparison)],
-        "cost": [*_cost(comparison)],
-        "curves": [*_curves(comparison)],
-    }
-    return {section: drawn for section, drawn in found.items() if drawn}
+def drawings(comparison: Comparison, section: str) -> Iterator[Drawing]:
+    """The drawings of a section, by its title."""
+    if section in _DRAWN:
+        yield from _DRAWN[section](comparison)
 
 
 def _forest(comparison: Comparison) -> Iterator[Drawing]:
     metric, level = comparison.setup.primary, level_text(comparison.setup.level)
     yield forest(
         [
-            ForestRow(comparison.of(one.candidate).name, one.difference, sample_words(one))
-            for one in comparison.decisive
+            ForestRow(
+                comparison.of(contrast.candidate).name,
+                contrast.difference,
+                sample_words(contrast),
+            )
+            for contrast in comparison.decisive
         ],
         f"difference in {unit_name(metric)}",
         meaning=f"{level} interval of the difference",
@@ -60,9 +56,9 @@ def _forest(comparison: Comparison) -> Iterator[Drawing]:
 def _values(comparison: Comparison) -> Iterator[Drawing]:
     for metric in dict.fromkeys(["achievements", comparison.setup.primary]):
         groups = {
-            one.name: trial_values(one.subject.trials, metric)
-            for one in comparison.subjects
-            if metric in one.metrics
+            facts.name: trial_values(facts.subject.trials, metric)
+            for facts in comparison.subjects
+            if metric in facts.metrics
         }
         if groups:
             yield histogram(groups, unit_name(metric))
@@ -73,9 +69,9 @@ def _values(comparison: Comparison) -> Iterator[Drawing]:
 def _radial(comparison: Comparison) -> Iterator[Drawing]:
     axes = comparison.setup.metrics[:_MOST_AXES]
     raw: dict[str, Sequence[float | None]] = {
-        one.name: [one.metrics[metric].mean.point for metric in axes]
-        for one in comparison.subjects
-        if one.judged
+        facts.name: [facts.metrics[metric].mean.point for metric in axes]
+        for facts in comparison.subjects
+        if facts.judged
     }
     if len(axes) >= LEAST_AXES:
         lower = comparison.setup.lower_is_better
@@ -84,9 +80,7 @@ def _radial(comparison: Comparison) -> Iterator[Drawing]:
 
 def _instances(comparison: Comparison) -> Iterator[Drawing]:
     rows = comparison.instances
-    if not rows:
-        return
-    name = {one.id: one.name for one in comparison.subjects}
+    name = {facts.id: facts.name for facts in comparison.subjects}
     yield success_bars(
         [SuccessRow(row.task, name[row.subject], row.success, row.n) for row in rows],
         meaning=f"{level_text(comparison.setup.level)} Wilson interval",
@@ -95,20 +89,12 @@ def _instances(comparison: Comparison) -> Iterator[Drawing]:
     if len(tasks) > 1:
         cells = {(row.task, row.subject): row for row in rows}
         ids = list(dict.fromkeys(row.subject for row in rows))
+        grid = [[cells.get((task, id)) for id in ids] for task in tasks]
         yield success_heat_map(
             tasks,
-            [name[one] for one in ids],
-            [
-                [
-                    cells[task, one].success.point if (task, one) in cells else float("nan")
-                    for one in ids
-                ]
-                for task in tasks
-            ],
-            counts=[
-                [cells[task, one].n if (task, one) in cells else 0 for one in ids]
-                for task in tasks
-            ],
+            [name[id] for id in ids],
+            [[row.success.point if row else float("nan") for row in line] for line in grid],
+            counts=[[row.n if row else 0 for row in line] for line in grid],
         )
     times = [
         CompletionRow(name[row.subject], row.task, time.seconds, not time.reached)
@@ -120,23 +106,24 @@ def _instances(comparison: Comparison) -> Iterator[Drawing]:
 
 
 def _pairs(comparison: Comparison) -> Iterator[Drawing]:
-    for one in comparison.decisive[:_MOST_CANDIDATES]:
-        if one.paired and len(one.pairs) <= _MOST_POINTS:
-            yield from _pair_drawings(comparison, one)
+    for contrast in comparison.decisive[:_MOST_CANDIDATES]:
+        if contrast.paired and len(contrast.pairs) <= _MOST_POINTS:
+            yield from _pair_drawings(comparison, contrast)
 
 
-def _pair_drawings(comparison: Comparison, one: Contrast) -> Iterator[Drawing]:
-    a, b = (comparison.of(each).name for each in (one.baseline, one.candidate))
-    rows = [PairRow(row.pair, row.baseline, row.candidate) for row in one.pairs]
-    yield pair_lines(rows, a, b, unit_name(one.metric))
-    level = level_text(comparison.setup.level)
+def _pair_drawings(comparison: Comparison, contrast: Contrast) -> Iterator[Drawing]:
+    baseline, candidate = (
+        comparison.of(id).name for id in (contrast.baseline, contrast.candidate)
+    )
+    label = unit_name(contrast.metric)
+    yield pair_lines(contrast.pairs, baseline, candidate, label)
     yield pair_differences(
-        rows,
-        a,
-        b,
-        unit_name(one.metric),
-        interval=one.difference,
-        meaning=f"{level} interval of the mean difference",
+        contrast.pairs,
+        baseline,
+        candidate,
+        label,
+        interval=contrast.difference,
+        meaning=f"{level_text(comparison.setup.level)} interval of the mean difference",
     )
 
 
@@ -146,17 +133,19 @@ def _cost(comparison: Comparison) -> Iterator[Drawing]:
         ("cost_usd", "cost per trial ($)"),
         ("duration_s", "time per trial (s)"),
     ):
-        if metric == priced or not any(priced in one.metrics for one in comparison.subjects):
+        if metric == priced or not any(
+            priced in facts.metrics for facts in comparison.subjects
+        ):
             continue
         yield cost_quality(
             [
                 CostPoint(
-                    one.name,
-                    one.metrics[priced].mean if priced in one.metrics else None,
-                    one.metrics[metric].mean,
-                    one.metrics[metric].n,
+                    facts.name,
+                    facts.metrics[priced].mean if priced in facts.metrics else None,
+                    facts.metrics[metric].mean,
+                    facts.metrics[metric].n,
                 )
-                for one in comparison.subjects
+                for facts in comparison.subjects
             ],
             unit_name(metric),
             cost_label=label,
@@ -168,14 +157,28 @@ def _cost(comparison: Comparison) -> Iterator[Drawing]:
 
 
 def _curves(comparison: Comparison) -> Iterator[Drawing]:
-    metrics = dict.fromkeys(curve.metric for one in comparison.subjects for curve in one.curves)
-    for metric in metrics:
+    for metric in dict.fromkeys(
+        curve.metric for facts in comparison.subjects for curve in facts.curves
+    ):
         groups = {
-            one.name: [(c.steps, c.values) for c in one.curves if c.metric == metric]
-            for one in comparison.subjects
+            facts.name: [
+                (curve.steps, curve.values) for curve in facts.curves if curve.metric == metric
+            ]
+            for facts in comparison.subjects
         }
         yield learning_curves(
             {name: runs for name, runs in groups.items() if runs},
             metric,
             level=comparison.setup.level,
         )
+
+
+_DRAWN: Mapping[str, Callable[[Comparison], Iterator[Drawing]]] = {
+    "Answers": _forest,
+    "Values": _values,
+    "Instances": _instances,
+    "Pair by pair": _pairs,
+    "Cost beside quality": _cost,
+    "Learning curves": _curves,
+    "Other metrics": _radial,
+}

@@ -1,37 +1,26 @@
-"""A comparison as plain values, for JSON. What is not known is null."""
+"""A comparison for programs: everything as JSON, and a row per candidate and metric as CSV."""
 
-import math
-from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
-from datetime import datetime
-from enum import Enum
 from typing import Any, Final
 
 from assay.judge.facts import Comparison, Contrast, SubjectFacts
-from assay.report.comparison.origin import configuration, versions
 from assay.report.comparison.words import answers
-from assay.stats.intervals import Interval
+from assay.report.data import interval_columns, jsonable
+from assay.report.origin import configuration, made_columns, versions
 
-__all__ = [
-    "COMPARISON_FORMAT",
-    "as_values",
-    "contrast_values",
-    "interval_columns",
-    "jsonable",
-]
+__all__ = ["COMPARISON_FORMAT", "comparison_rows", "comparison_values", "contrast_values"]
 
 COMPARISON_FORMAT: Final = "assay-comparison/1"
 """What the field `format` of every comparison says."""
 
 
-def as_values(comparison: Comparison) -> dict[str, Any]:
-    """Everything a comparison found, for a program to read."""
+def comparison_values(comparison: Comparison) -> dict[str, Any]:
+    """Everything a comparison found; what is not known is null."""
     return {
         "format": COMPARISON_FORMAT,
         "made": versions(),
         "configuration": configuration(comparison.setup),
-        "answers": [_answers(comparison, one) for one in comparison.decisive],
-        "subjects": [_subject(one) for one in comparison.subjects],
+        "answers": [_answers(comparison, contrast) for contrast in comparison.decisive],
+        "subjects": [_subject(facts) for facts in comparison.subjects],
         "contrasts": [contrast_values(contrast) for contrast in comparison.contrasts],
         "standings": comparison.standings
         and {
@@ -45,45 +34,16 @@ def as_values(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def interval_columns(name: str, interval: Interval) -> dict[str, float]:
-    """An interval as three columns."""
+def comparison_rows(comparison: Comparison) -> list[dict[str, Any]]:
+    """All contrasts, the metric that decides first, each saying what made it."""
+    return [_row(comparison, contrast) for contrast in comparison.contrasts]
+
+
+def _answers(comparison: Comparison, contrast: Contrast) -> dict[str, Any]:
     return {
-        name: interval.point,
-        f"{name}_low": interval.low,
-        f"{name}_high": interval.high,
-    }
-
-
-def jsonable(value: Any) -> Any:
-    """A value of ours as JSON has it: fields by name, what is not finite as null."""
-    if isinstance(value, Interval):
-        return {"point": _finite(value[0]), "low": _finite(value[1]), "high": _finite(value[2])}
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, float):
-        return _finite(value)
-    if isinstance(value, Mapping):
-        return {str(name): jsonable(each) for name, each in value.items()}
-    if is_dataclass(value) and not isinstance(value, type):
-        return {one.name: jsonable(getattr(value, one.name)) for one in fields(value)}
-    if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return jsonable(value._asdict())
-    if isinstance(value, list | tuple):
-        return [jsonable(each) for each in value]
-    return value if value is None or isinstance(value, str | int | bool) else str(value)
-
-
-def _finite(number: float) -> float | None:
-    return float(number) if math.isfinite(number) else None
-
-
-def _answers(comparison: Comparison, one: Contrast) -> dict[str, Any]:
-    return {
-        "candidate": one.candidate,
-        "verdict": one.verdict.value,
-        "lines": [each._asdict() for each in answers(comparison, one)],
+        "candidate": contrast.candidate,
+        "verdict": contrast.verdict.value,
+        "lines": [answer._asdict() for answer in answers(comparison, contrast)],
     }
 
 
@@ -105,8 +65,52 @@ def _subject(facts: SubjectFacts) -> dict[str, Any]:
 
 def contrast_values(contrast: Contrast) -> dict[str, Any]:
     """One comparison; with several tasks, `units` says what it rests on."""
-    found: dict[str, Any] = jsonable(contrast)
-    found["pairs"] = [{**row._asdict(), "difference": row.difference} for row in contrast.pairs]
+    pairs = [{**row._asdict(), "difference": row.difference} for row in contrast.pairs]
+    values = {**jsonable(contrast), "pairs": pairs}
     if contrast.units.tasks < 2:
-        del found["units"]
-    return found
+        del values["units"]
+    return values
+
+
+def _row(comparison: Comparison, contrast: Contrast) -> dict[str, Any]:
+    baseline, candidate = (
+        comparison.of(id).subject for id in (contrast.baseline, contrast.candidate)
+    )
+    tests, effects, pairing = contrast.tests, contrast.effects, contrast.pairing
+    return {
+        "metric": contrast.metric,
+        "decides": contrast.metric == comparison.setup.primary,
+        "baseline": baseline.name,
+        "candidate": candidate.name,
+        "verdict": contrast.verdict.value,
+        "paired": contrast.paired,
+        "n_baseline": contrast.n_baseline,
+        "n_candidate": contrast.n_candidate,
+        **interval_columns("mean_baseline", contrast.mean_baseline),
+        **interval_columns("mean_candidate", contrast.mean_candidate),
+        **interval_columns("difference", contrast.difference),
+        **interval_columns("relative", contrast.relative),
+        "by_looks": contrast.look is not None,
+        "p_t": tests and tests.t.p_value,
+        "p_adjusted": tests and tests.p_adjusted,
+        "p_resampling": tests and tests.resampling.p_value,
+        "p_rank": tests and tests.rank.p_value,
+        "p_equivalence": tests and tests.equivalence_p,
+        **interval_columns("cohens_d", effects.d if effects else None),
+        **interval_columns("hedges_g", effects.g if effects else None),
+        **interval_columns("cliffs_delta", effects.delta if effects else None),
+        **interval_columns("p_higher", effects.improvement if effects else None),
+        "seed_correlation": pairing and pairing.correlation.point,
+        "variance_saved": pairing and pairing.saved,
+        "level": comparison.setup.level,
+        "generator_seed": comparison.setup.seed,
+        "baseline_id": baseline.id,
+        "candidate_id": candidate.id,
+        "baseline_version": baseline.version,
+        "candidate_version": candidate.version,
+        "baseline_commit": baseline.commit,
+        "candidate_commit": candidate.commit,
+        "baseline_source": baseline.source,
+        "candidate_source": candidate.source,
+        **made_columns(comparison.setup),
+    }

@@ -6,12 +6,12 @@ sentences are untrusted: whoever prints them makes them safe.
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
 
 from assay.judge import Comparison, Contrast, TaskRule, Verdict
 from assay.judge.facts import NEITHER_IS_BETTER, PowerPlan
 from assay.judge.notes import counted
-from assay.report.comparison.numbers import (
+from assay.report.document import Answer
+from assay.report.numbers import (
     bounds,
     change,
     digits_like,
@@ -26,7 +26,6 @@ from assay.stats.intervals import Interval
 
 __all__ = [
     "VERDICTS",
-    "Answer",
     "answers",
     "headline",
     "on_these_tasks",
@@ -45,13 +44,6 @@ VERDICTS = {
 }
 """The verdicts as a person would say them."""
 _CLEAR = (Verdict.BETTER, Verdict.WORSE)
-
-
-class Answer(NamedTuple):
-    """One question and its answer."""
-
-    question: str
-    answer: str
 
 
 def verdict_word(contrast: Contrast) -> str:

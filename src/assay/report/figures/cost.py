@@ -8,7 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from assay.errors import UsageError
-from assay.report.figures.drawing import DataTable, Drawing
+from assay.report.document import Table
+from assay.report.figures.drawing import Drawing
 from assay.report.figures.intervals import draw_interval
 from assay.report.figures.style import (
     GREY,
@@ -166,7 +167,7 @@ def _unpriced(points: Sequence[CostPoint]) -> str:
     return f" Without a recorded cost: {listed(names)}." if names else ""
 
 
-def _table(points: Sequence[CostPoint], quality_label: str, cost_label: str) -> DataTable:
+def _table(points: Sequence[CostPoint], quality_label: str, cost_label: str) -> Table:
     unknown = Interval(math.nan, math.nan, math.nan)
     cells = [
         (
@@ -177,4 +178,4 @@ def _table(points: Sequence[CostPoint], quality_label: str, cost_label: str) -> 
         for point in points
     ]
     head = ("name", "n", cost_label, "low", "high", quality_label, "low", "high")
-    return DataTable(f"{quality_label} and {cost_label}", head, cells)
+    return Table(f"{quality_label} and {cost_label}", head, cells)

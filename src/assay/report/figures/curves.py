@@ -14,7 +14,8 @@ from matplotlib.ticker import FuncFormatter
 from numpy.typing import NDArray
 
 from assay.errors import UsageError
-from assay.report.figures.drawing import DataTable, Drawing
+from assay.report.document import Table
+from assay.report.figures.drawing import Drawing
 from assay.report.figures.style import (
     Look,
     Values,
@@ -68,10 +69,7 @@ def learning_curves(
     groups: Mapping[str, Sequence[Run]],
     label: str,
     *,
-    step_label: str = "steps",
     level: float = 0.95,
-    points: int = 200,
-    title: str | None = None,
 ) -> Drawing:
     """The mean curve of each group with the t interval of the mean, and single runs faintly.
 
@@ -83,10 +81,7 @@ def learning_curves(
     Args:
         groups: The runs of each group as (steps, values).
         label: The metric, with its unit.
-        step_label: What a step is.
         level: Of the interval at each step; it does not hold for the whole curve at once.
-        points: How many common steps.
-        title: Above the figure.
 
     Raises:
         UsageError: No group has a run with a finite point, or the numbers of steps and values
@@ -100,17 +95,17 @@ def learning_curves(
     if not kept:
         raise UsageError(f"there is nothing to draw: no run has a finite point of {label}")
     figure, [ax] = new_figure(3.4 + 0.2 * len(kept))
-    curves = {name: mean_curve(runs, level=level, points=points) for name, runs in kept.items()}
+    curves = {name: mean_curve(runs, level=level) for name, runs in kept.items()}
     names = short_names(kept, 40)
     for index, (name, group) in enumerate(zip(names, kept, strict=True)):
         _draw_runs(ax, kept[group], look(index))
         _draw_mean(ax, curves[group], len(kept[group]), look(index), name)
     ax.set_ylim(span_of(value for runs in kept.values() for _, run in runs for value in run))
     ax.xaxis.set_major_formatter(FuncFormatter(compact))
-    ax.set_xlabel(shortened(step_label, 40))
+    ax.set_xlabel("steps")
     ax.set_ylabel(shortened(label, 26))
     legend_above(ax)
-    title = plain(title) if title else f"{capital(label)} over {plain(step_label)}"
+    title = f"{capital(label)} over steps"
     said = [
         _said(name, curves[group], len(kept[group]))
         for name, group in zip(names, kept, strict=True)
@@ -121,7 +116,7 @@ def learning_curves(
         f"Thick lines: means, with the {100 * level:.4g} % t interval of the mean at each"
         f" step; thin lines: single runs.{_ended(kept)}",
         figure,
-        _table(curves, label, plain(step_label)),
+        _table(curves, label),
     )
 
 
@@ -149,11 +144,11 @@ def mean_curve(runs: Sequence[Run], *, level: float = 0.95, points: int = 200) -
     )
     there = np.isfinite(values_R_G)
     unknown = Interval(math.nan, math.nan, math.nan)
-    found = [
+    intervals = [
         t_interval(values_R_G[there[:, i], i].tolist(), level) if there[:, i].any() else unknown
         for i in range(len(grid))
     ]
-    mean, low, high = (np.array(column) for column in zip(*found, strict=True))
+    mean, low, high = (np.array(column) for column in zip(*intervals, strict=True))
     return MeanCurve(grid, mean, low, high, there.sum(axis=0))
 
 
@@ -233,7 +228,7 @@ def _ended(groups: Mapping[str, Sequence[Run]]) -> str:
     )
 
 
-def _table(curves: Mapping[str, MeanCurve], label: str, step_label: str) -> DataTable:
+def _table(curves: Mapping[str, MeanCurve], label: str) -> Table:
     cells = []
     for name, curve in curves.items():
         for i in np.unique(np.linspace(0, len(curve.steps) - 1, _TABLE_LINES).astype(int)):
@@ -241,6 +236,4 @@ def _table(curves: Mapping[str, MeanCurve], label: str, step_label: str) -> Data
             cells.append(
                 (plain(name), compact(float(curve.steps[i])), *values, str(curve.runs[i]))
             )
-    return DataTable(
-        f"{label} by {step_label}", ("group", step_label, "mean", "low", "high", "runs"), cells
-    )
+    return Table(f"{label} by steps", ("group", "steps", "mean", "low", "high", "runs"), cells)

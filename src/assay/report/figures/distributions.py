@@ -10,7 +10,8 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from assay.errors import UsageError
-from assay.report.figures.drawing import DataTable, Drawing
+from assay.report.document import Table
+from assay.report.figures.drawing import Drawing
 from assay.report.figures.style import (
     GREY,
     INK,
@@ -43,13 +44,12 @@ _MOST_BINS: Final = 30
 
 
 @in_style()
-def histogram(groups: Mapping[str, Values], label: str, *, title: str | None = None) -> Drawing:
+def histogram(groups: Mapping[str, Values], label: str) -> Drawing:
     """How often each value occurs, a panel per group on one axis.
 
     Args:
         groups: Values by the name of who earned them; missing and infinite ones are left out.
         label: The name of the metric, with its unit.
-        title: Above the figure; made from `label` if not given.
 
     Raises:
         UsageError: No group has a finite value.
@@ -66,7 +66,7 @@ def histogram(groups: Mapping[str, Values], label: str, *, title: str | None = N
         ax.set_xlim(edges[0], edges[-1])
         ax.yaxis.set_major_locator(MaxNLocator(4, integer=True))
     axes[-1].set_xlabel(shortened(label, 40))
-    title = plain(title) if title else f"Distribution of {label}"
+    title = f"Distribution of {label}"
     return Drawing(
         title,
         f"{title}. {listed(_said(drawn))}.",
@@ -77,7 +77,7 @@ def histogram(groups: Mapping[str, Values], label: str, *, title: str | None = N
 
 
 @in_style()
-def box_plot(groups: Mapping[str, Values], label: str, *, title: str | None = None) -> Drawing:
+def box_plot(groups: Mapping[str, Values], label: str) -> Drawing:
     """The quartiles of each group with every value drawn as a point.
 
     A group of fewer than `LEAST_FOR_A_BOX` values gets its points and its mean, no box.
@@ -85,7 +85,6 @@ def box_plot(groups: Mapping[str, Values], label: str, *, title: str | None = No
     Args:
         groups: Values by the name of who earned them; missing and infinite ones are left out.
         label: The name of the metric, with its unit.
-        title: Above the figure; made from `label` if not given.
 
     Raises:
         UsageError: No group has a finite value.
@@ -101,7 +100,7 @@ def box_plot(groups: Mapping[str, Values], label: str, *, title: str | None = No
     ax.set_ylim(len(drawn) - 0.4, -0.6)
     ax.grid(axis="y", visible=False)
     ax.set_xlabel(shortened(label, 40))
-    title = plain(title) if title else f"Spread of {label}"
+    title = f"Spread of {label}"
     return Drawing(
         title,
         f"{title}. {listed(_said(drawn))}.",
@@ -121,7 +120,7 @@ def bootstrap_distribution(
     *,
     level: float = 0.95,
     method: str = "",
-    title: str | None = None,
+    title: str = "",
 ) -> Drawing:
     """The estimates of many resamples, with the interval that is reported.
 
@@ -252,7 +251,7 @@ def _thin(groups: Mapping[str, Values]) -> str:
     return f" Of a group {MOST_POINTS} points at most are drawn." if many else ""
 
 
-def _summary_table(groups: Mapping[str, Values], label: str) -> DataTable:
+def _summary_table(groups: Mapping[str, Values], label: str) -> Table:
     rows: list[Sequence[str]] = []
     for name, given in groups.items():
         values = finite(given)
@@ -264,4 +263,4 @@ def _summary_table(groups: Mapping[str, Values], label: str) -> DataTable:
         marks = (values.mean(), np.median(values), spread, values.min(), values.max())
         rows.append((plain(name), str(len(values)), *(number(float(x), 4) for x in marks)))
     head = ("name", "n", "mean", "median", "standard deviation", "lowest", "highest")
-    return DataTable(f"{label}, by group", head, rows)
+    return Table(f"{label}, by group", head, rows)

@@ -10,7 +10,6 @@ import pickle
 import re
 import textwrap
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -19,11 +18,12 @@ from typing import IO, TYPE_CHECKING, Any, Final
 from xml.etree import ElementTree
 
 from assay._util.files import atomic_write
+from assay.report.document import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["DataTable", "Drawing", "save_png"]
+__all__ = ["Drawing", "save_png"]
 
 _FONTS: Final = "'DejaVu Sans', Verdana, sans-serif"
 _NUMBER: Final = re.compile(r"-?\d*\.\d+(?:e[-+]?\d+)?")
@@ -32,15 +32,6 @@ _FAMILY: Final = re.compile(r"font-family:[^;]*;?\s*")
 _COORDINATES: Final = ("d", "x", "y", "points")
 _NOTE_LETTERS: Final = 76
 _TITLE_LETTERS: Final = 52
-
-
-@dataclass(frozen=True, slots=True)
-class DataTable:
-    """A table of texts: the first cell of a row names the row."""
-
-    caption: str
-    head: Sequence[str]
-    rows: Sequence[Sequence[str]]
 
 
 @dataclass(frozen=True)
@@ -54,7 +45,7 @@ class Drawing:
     """How to read it: what the bars and bands are, and n."""
     figure: "Figure"
     """The picture without title and note; a page sets them as text beside it."""
-    table: DataTable | None = None
+    table: Table | None = None
     """The numbers that were drawn."""
 
     @cached_property
@@ -137,7 +128,7 @@ def _tidy_element(element: ElementTree.Element) -> None:
             attributes[name] = _FAMILY.sub("", value)
         elif name in _COORDINATES:
             numbers = " ".join(value.split())
-            attributes[name] = _NUMBER.sub(lambda found: f"{float(found[0]):.2f}", numbers)
+            attributes[name] = _NUMBER.sub(lambda match: f"{float(match[0]):.2f}", numbers)
     element.attrib.clear()
     element.attrib |= attributes
 
@@ -150,8 +141,8 @@ def _rename(root: ElementTree.Element, prefix: str) -> None:
         for value in element.attrib.values()
         for name in _LINK.findall(value)
     }
-    found = (name for element in root.iter() if (name := element.get("id")) in links)
-    names = {name: f"{prefix}{place}" for place, name in enumerate(found)}
+    linked = (name for element in root.iter() if (name := element.get("id")) in links)
+    names = {name: f"{prefix}{place}" for place, name in enumerate(linked)}
     for element in root.iter():
         for key, value in list(element.attrib.items()):
             if key == "id":

@@ -9,12 +9,12 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from assay.errors import UsageError
-from assay.report.figures.drawing import DataTable, Drawing
+from assay.report.document import Table
+from assay.report.figures.drawing import Drawing
 from assay.report.figures.heat import draw_cells, name_cells
 from assay.report.figures.style import (
     INK,
     Look,
-    capital,
     in_style,
     interval_text,
     isolated,
@@ -64,20 +64,14 @@ class CompletionRow(NamedTuple):
 
 @in_style()
 def success_bars(
-    rows: Sequence[SuccessRow],
-    *,
-    label: str = "success rate (%)",
-    meaning: str = "95 % Wilson interval",
-    title: str | None = None,
+    rows: Sequence[SuccessRow], *, meaning: str = "95 % Wilson interval"
 ) -> Drawing:
     """Shares of success as bars, the subjects of a task beside each other.
 
     Args:
         rows: One per task and subject, in any order; tasks and subjects are drawn in the
             order in which they first occur.
-        label: Of the axis in percent.
         meaning: What the thin bars are.
-        title: Above the figure.
 
     Raises:
         UsageError: There is no row.
@@ -100,9 +94,9 @@ def success_bars(
     ax.set_ylim(len(drawn) - 0.45, -0.55)
     ax.set_xlim(0, 100)
     ax.grid(axis="y", visible=False)
-    ax.set_xlabel(shortened(label, 40))
+    ax.set_xlabel("success rate (%)")
     legend_above(ax)
-    title = plain(title) if title else "Success by task"
+    title = "Success by task"
     return Drawing(
         title,
         f"{title}. {listed(map(_share_text, rows))}.",
@@ -120,8 +114,6 @@ def success_heat_map(
     values: Sequence[Sequence[float]] | NDArray[np.float64],
     *,
     counts: Sequence[Sequence[int]] | NDArray[np.int64] | None = None,
-    label: str = "success rate",
-    title: str | None = None,
 ) -> Drawing:
     """Shares of success as a table of tasks and subjects, darker where higher.
 
@@ -130,8 +122,6 @@ def success_heat_map(
         subjects: The names of the columns.
         values: Shares between 0 and 1, a line per task; NaN where there was no trial.
         counts: Trials, as `values`; written below the shares.
-        label: What the shares are.
-        title: Above the figure.
 
     Raises:
         UsageError: The shape of `values` or `counts` is not tasks by subjects, or is empty.
@@ -146,8 +136,7 @@ def success_heat_map(
         None if counts_T_S is None else counts_T_S[:lines, :columns],
     )
     name_cells(ax, tasks[:lines], subjects[:columns])
-    label = shortened(label, 48)
-    title = plain(title) if title else f"{capital(label)} by task and subject"
+    title = "Success rate by task and subject"
     said = [
         f"{shortened(task)}, {shortened(subject)}: {_percent(share)}"
         for task, shares in zip(tasks, shares_T_S.tolist(), strict=True)
@@ -161,26 +150,19 @@ def success_heat_map(
     return Drawing(
         title,
         f"{title}. {listed(said)}.",
-        f"{capital(label)} in percent, darker where higher; a dash where there was no trial."
+        "Success rate in percent, darker where higher; a dash where there was no trial."
         f"{'' if counts is None else ' n: trials.'}{cut}",
         figure,
-        DataTable(f"{label} by task", ("task", *map(plain, subjects)), cells),
+        Table("success rate by task", ("task", *map(plain, subjects)), cells),
     )
 
 
 @in_style()
-def completion_times(
-    rows: Sequence[CompletionRow],
-    *,
-    label: str = "time to success (s)",
-    title: str | None = None,
-) -> Drawing:
+def completion_times(rows: Sequence[CompletionRow]) -> Drawing:
     """The time of every trial; those that ended without success are open arrows.
 
     Args:
         rows: One per trial, in any order.
-        label: Of the axis of time.
-        title: Above the figure.
 
     Raises:
         UsageError: There is no row with a finite time.
@@ -196,11 +178,11 @@ def completion_times(
     ax.set_yticks(range(len(drawn)), [_line_label(mine) for _, mine in drawn])
     ax.set_ylim(len(drawn) - 0.4, -0.6)
     ax.set_xlim(left=0)
-    ax.set_xlabel(shortened(label, 40))
+    ax.set_xlabel("time to success (s)")
     ax.plot([], [], "o", color=INK, ms=5, label="success")
     ax.plot([], [], ">", color=INK, mfc="white", ms=6, label="no success (censored)")
     legend_above(ax, 2)
-    title = plain(title) if title else "Time to success"
+    title = "Time to success"
     head = ("task", "subject", "trials", "successes", "shortest (s)", "longest (s)")
     return Drawing(
         title,
@@ -209,7 +191,7 @@ def completion_times(
         " time to success is longer than shown; numbers: successes of trials."
         f"{_cut(len(drawn), len(lines), 'lines')}",
         figure,
-        DataTable(plain(label), head, [_line_cells(mine) for mine in lines.values()]),
+        Table("time to success (s)", head, [_line_cells(mine) for mine in lines.values()]),
     )
 
 
@@ -267,14 +249,12 @@ def _share_text(row: SuccessRow) -> str:
     return f"{shortened(row.task)}, {shortened(row.subject)}: {share} percent, n = {row.n}"
 
 
-def _share_table(rows: Sequence[SuccessRow]) -> DataTable:
+def _share_table(rows: Sequence[SuccessRow]) -> Table:
     cells = [
         (plain(row.task), plain(row.subject), *map(_percent, row.share), str(row.n))
         for row in rows
     ]
-    return DataTable(
-        "success rate by task", ("task", "subject", "rate", "low", "high", "n"), cells
-    )
+    return Table("success rate by task", ("task", "subject", "rate", "low", "high", "n"), cells)
 
 
 def _percent(share: float) -> str:

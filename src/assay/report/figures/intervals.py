@@ -7,7 +7,8 @@ from typing import NamedTuple
 from matplotlib.axes import Axes
 
 from assay.errors import UsageError
-from assay.report.figures.drawing import DataTable, Drawing
+from assay.report.document import Table
+from assay.report.figures.drawing import Drawing
 from assay.report.figures.style import (
     GREY,
     Look,
@@ -139,9 +140,9 @@ def _sides(ax: Axes, rows: Sequence[ForestRow]) -> None:
     right.grid(visible=False)
 
 
-def _table(rows: Sequence[ForestRow], label: str) -> DataTable:
+def _table(rows: Sequence[ForestRow], label: str) -> Table:
     cells = [
         (plain(row.name), *(number(value, 4) for value in row.interval), plain(row.note))
         for row in rows
     ]
-    return DataTable(label, ("name", "estimate", "low", "high", "note"), cells)
+    return Table(label, ("name", "estimate", "low", "high", "note"), cells)

@@ -1,13 +1,15 @@
 """Two subjects on the same seeds: pair by pair, and their differences."""
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from matplotlib.lines import Line2D
 
 from assay.errors import UsageError
-from assay.report.figures.drawing import DataTable, Drawing
+from assay.judge.facts import PairRow
+from assay.report.document import Table
+from assay.report.figures.drawing import Drawing
 from assay.report.figures.style import (
     GREY,
     INK,
@@ -26,34 +28,22 @@ from assay.report.figures.style import (
 )
 from assay.stats.intervals import Interval
 
-__all__ = ["PairRow", "pair_differences", "pair_lines"]
+__all__ = ["pair_differences", "pair_lines"]
 
 _MOST_NAMED: Final = 30
 _MOST_ROWS: Final = 200
 _DOWN, _SAME, _UP = look(1), Look(GREY, "D", ":", ""), look(0)
 
 
-class PairRow(NamedTuple):
-    """What two subjects earned with the same seed and task."""
-
-    pair: str
-    """The name of the seed or task."""
-    a: float
-    b: float
-
-
 @in_style()
-def pair_lines(
-    rows: Sequence[PairRow], a_name: str, b_name: str, label: str, *, title: str | None = None
-) -> Drawing:
-    """A line per pair from what A earned to what B earned.
+def pair_lines(rows: Sequence[PairRow], a_name: str, b_name: str, label: str) -> Drawing:
+    """A line per pair from what the baseline earned to what the candidate earned.
 
     Args:
         rows: One per pair; a pair with a missing or infinite value is left out.
         a_name: The baseline, on the left.
         b_name: The candidate, on the right.
         label: The metric, with its unit.
-        title: Above the figure.
 
     Raises:
         UsageError: No pair has two finite values.
@@ -65,7 +55,7 @@ def pair_lines(
         style = _direction(row)
         ax.plot(
             [0, 1],
-            [row.a, row.b],
+            [row.baseline, row.candidate],
             style.line,
             marker=style.marker,
             color=style.colour,
@@ -73,7 +63,8 @@ def pair_lines(
             ms=4,
             alpha=0.7,
         )
-    means = [float(np.mean([row.a for row in kept])), float(np.mean([row.b for row in kept]))]
+    columns = zip(*((row.baseline, row.candidate) for row in kept), strict=True)
+    means = [float(np.mean(column)) for column in columns]
     ax.plot([0, 1], means, "-", color=INK, lw=3, marker="o", ms=7)
     for place, mean, side in ((-0.04, means[0], "right"), (1.04, means[1], "left")):
         ax.text(place, mean, f"mean {number(mean)}", ha=side, va="center", weight="bold")
@@ -97,7 +88,7 @@ def pair_lines(
         ncols=4,
         borderpad=0,
     )
-    title = plain(title) if title else f"{capital(label)}, pair by pair"
+    title = f"{capital(label)}, pair by pair"
     return Drawing(
         title,
         f"{title}: {_said(kept, b, a)}; means {number(means[0])} and {number(means[1])}.",
@@ -116,9 +107,8 @@ def pair_differences(
     *,
     interval: Interval | None = None,
     meaning: str = "95 % interval of the mean difference",
-    title: str | None = None,
 ) -> Drawing:
-    """The difference B - A of each pair, from the lowest to the highest.
+    """The difference of each pair, from the lowest to the highest.
 
     Args:
         rows: One per pair; a pair with a missing or infinite value is left out.
@@ -127,14 +117,13 @@ def pair_differences(
         label: The metric, with its unit.
         interval: Of the mean difference, drawn as a band.
         meaning: What the band is.
-        title: Above the figure.
 
     Raises:
         UsageError: No pair has two finite values.
     """
     kept, label = _finite(rows, label), shortened(label, 48)
     a, b = short_names([a_name, b_name])
-    ordered = _evenly(sorted(kept, key=lambda row: row.b - row.a))
+    ordered = _evenly(sorted(kept, key=lambda row: row.difference))
     named = len(ordered) <= _MOST_NAMED
     figure, [ax] = new_figure(
         1.1 + (0.24 * len(ordered) if named else min(6, 0.03 * len(ordered) + 2))
@@ -142,11 +131,11 @@ def pair_differences(
     if interval is not None and interval.known:
         low, high = interval.low, interval.high
         ax.axvspan(low, high, color="#cfcfcf", alpha=0.6, lw=0, label=plain(meaning))
-    mean = float(np.mean([row.b - row.a for row in kept]))
+    mean = float(np.mean([row.difference for row in kept]))
     ax.axvline(0, color=GREY, lw=1.2, ls="--")
     ax.axvline(mean, color=INK, label=f"mean difference {number(mean)}")
     for place, row in enumerate(ordered):
-        style, gap = _direction(row), row.b - row.a
+        style, gap = _direction(row), row.difference
         if named:
             ax.plot([0, gap], [place, place], style.line, color=style.colour, lw=1.3)
         ax.plot([gap], [place], style.marker, color=style.colour, ms=5 if named else 3)
@@ -159,7 +148,7 @@ def pair_differences(
     ax.grid(axis="y", visible=False)
     ax.set_xlabel(f"{shortened(label, 40)}:\n{b}\nminus {isolated(a)}")
     legend_above(ax)
-    title = plain(title) if title else f"Differences in {label}, pair by pair"
+    title = f"Differences in {label}, pair by pair"
     shown = "" if interval is None else f" {meaning}: {interval_text(interval)}."
     return Drawing(
         title,
@@ -172,7 +161,7 @@ def pair_differences(
 
 
 def _finite(rows: Sequence[PairRow], label: str) -> list[PairRow]:
-    kept = [row for row in rows if np.isfinite([row.a, row.b]).all()]
+    kept = [row for row in rows if np.isfinite([row.baseline, row.candidate]).all()]
     if not kept:
         raise UsageError(f"there is nothing to draw: no pair has two finite values of {label}")
     return kept
@@ -187,11 +176,11 @@ def _evenly(rows: list[PairRow]) -> list[PairRow]:
 
 
 def _direction(row: PairRow) -> Look:
-    return _UP if row.b > row.a else _DOWN if row.b < row.a else _SAME
+    return _UP if row.difference > 0 else _DOWN if row.difference < 0 else _SAME
 
 
 def _counts(rows: Sequence[PairRow]) -> tuple[int, int, int]:
-    up, down = sum(row.b > row.a for row in rows), sum(row.b < row.a for row in rows)
+    up, down = (sum(_direction(row) is style for row in rows) for style in (_UP, _DOWN))
     return up, len(rows) - up - down, down
 
 
@@ -210,11 +199,11 @@ def _gone(rows: Sequence[PairRow], kept: Sequence[PairRow]) -> str:
     return text
 
 
-def _table(rows: Sequence[PairRow], a_name: str, b_name: str, label: str) -> DataTable:
+def _table(rows: Sequence[PairRow], a_name: str, b_name: str, label: str) -> Table:
     cells = [
-        (plain(row.pair), *(number(value, 4) for value in (row.a, row.b, row.b - row.a)))
+        (plain(row.pair), *(number(value, 4) for value in (*row[1:], row.difference)))
         for row in rows
     ]
-    return DataTable(
+    return Table(
         f"{label}, pair by pair", ("pair", plain(a_name), plain(b_name), "difference"), cells
     )

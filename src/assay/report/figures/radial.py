@@ -13,7 +13,8 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from assay.errors import UsageError
-from assay.report.figures.drawing import DataTable, Drawing
+from assay.report.document import Table
+from assay.report.figures.drawing import Drawing
 from assay.report.figures.style import (
     Look,
     in_style,
@@ -61,29 +62,30 @@ def radial(
     values = {name: _checked(name, given, axes) for name, given in groups.items()}
     if len(axes) < LEAST_AXES:
         raise UsageError(f"a radial plot needs {LEAST_AXES} axes or more; it got {len(axes)}")
-    if not any(np.isfinite(one).any() for one in values.values()):
+    if not any(np.isfinite(shares).any() for shares in values.values()):
         raise UsageError("there is nothing to draw: no group has a value on any axis")
     figure, ax = _circle(len(groups))
     angles = np.linspace(0, 2 * np.pi, len(axes), endpoint=False)
-    for index, (name, one) in enumerate(zip(short_names(values), values.values(), strict=True)):
-        _draw(ax, angles, one, look(index), name)
-    shown = raw if raw is not None else {name: list(one) for name, one in values.items()}
+    names = short_names(values)
+    for index, (name, shares) in enumerate(zip(names, values.values(), strict=True)):
+        _draw(ax, angles, shares, look(index), name)
+    shown = raw if raw is not None else {name: list(given) for name, given in values.items()}
     _name_axes(ax, angles, _axis_labels(axes, shown))
     legend_above(ax, at=(-0.35, 1.18))
     few = len(shown) <= _MOST_IN_LABELS
     numbers = " Numbers at the axes: in the order of the legend." if few else ""
     title = plain(title) if title else "Metrics side by side"
     cells = [
-        (plain(axis), *(_text(one[i], 4) for one in shown.values()))
+        (plain(axis), *(_text(given[i], 4) for given in shown.values()))
         for i, axis in enumerate(axes)
     ]
     return Drawing(
         title,
-        f"{title}. {listed(_said(axes, name, one) for name, one in shown.items())}.",
+        f"{title}. {listed(_said(axes, name, given) for name, given in shown.items())}.",
         f"Outward is better; {plain(scale)}.{numbers} A gap: no value. The area has no"
         " meaning.",
         figure,
-        DataTable("values by metric", ("metric", *map(plain, shown)), cells),
+        Table("values by metric", ("metric", *map(plain, shown)), cells),
     )
 
 

@@ -10,7 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from assay.errors import UsageError
-from assay.report.figures.drawing import DataTable, Drawing
+from assay.report.document import Table
+from assay.report.figures.drawing import Drawing
 from assay.report.figures.style import (
     GREY,
     INK,
@@ -62,8 +63,6 @@ def variance_panels(
     threshold: float,
     runs: int,
     metric: str = "",
-    level: float = 0.95,
-    title: str | None = None,
 ) -> Drawing:
     """A panel per summary: what more runs do to the error of the mean.
 
@@ -76,8 +75,6 @@ def variance_panels(
         threshold: What the relative error is to stay below, as a share.
         runs: How many runs there are.
         metric: The metric of the curves.
-        level: Of the bands.
-        title: Above the figure.
 
     Raises:
         UsageError: There is no panel, or one has neither errors nor coefficients.
@@ -88,19 +85,19 @@ def variance_panels(
         )
     figure, axes = new_figure(3.35 * len(panels), len(panels))
     for ax, panel in zip(axes, panels, strict=True):
-        _panel(ax, panel, threshold, level)
+        _panel(ax, panel, threshold)
     axes[-1].set_xlabel("number of runs")
     counts = [n for panel in panels for n, *_ in (*panel.precision, *panel.rule)]
     axes[-1].set_xlim(min(counts) - 0.5, max(counts) + 0.5)
     axes[-1].xaxis.set_major_locator(MaxNLocator(10, integer=True))
     of = f" of {shortened(metric, 40)}" if metric else ""
-    title = plain(title) if title else f"Precision{of} by number of runs"
+    title = f"Precision{of} by number of runs"
     return Drawing(
         title,
         f"{title}, from {runs} runs, threshold {_percent(threshold)}."
         f" {listed(_said(panel, runs) for panel in panels)}.",
         f"Solid line: standard error of the mean in percent of the mean, from the spread of all"
-        f" {runs} runs; band: its {100 * level:.4g} % interval, as the spread itself is"
+        f" {runs} runs; band: its 95 % interval, as the spread itself is"
         " uncertain. Squares: coefficient of variation of the first n runs, which does not"
         " shrink with n.",
         figure,
@@ -108,7 +105,7 @@ def variance_panels(
     )
 
 
-def _panel(ax: Axes, panel: VariancePanel, threshold: float, level: float) -> None:
+def _panel(ax: Axes, panel: VariancePanel, threshold: float) -> None:
     right, plain_rule = look(0), look(1)
     n, error, low, high = (np.array(column, float) for column in _columns(panel.precision))
     ax.fill_between(n, 100 * low, 100 * high, color=right.colour, alpha=0.18, lw=0)
@@ -141,8 +138,8 @@ def _columns(points: Sequence[PrecisionPoint]) -> Sequence[Sequence[float]]:
 
 
 def _rule_words(panel: VariancePanel) -> str:
-    found = "never below" if panel.rule_n is None else f"N = {panel.rule_n}"
-    return f"plain rule: {found}"
+    first = "never below" if panel.rule_n is None else f"N = {panel.rule_n}"
+    return f"plain rule: {first}"
 
 
 def _needed_words(panel: VariancePanel) -> str:
@@ -171,7 +168,7 @@ def _percent(share: float) -> str:
     return "not known" if not math.isfinite(share) else f"{number(100 * share)} %"
 
 
-def _table(panels: Sequence[VariancePanel]) -> DataTable:
+def _table(panels: Sequence[VariancePanel]) -> Table:
     cells = []
     for panel in panels:
         rule = dict(panel.rule)
@@ -186,4 +183,4 @@ def _table(panels: Sequence[VariancePanel]) -> DataTable:
         "high",
         "coefficient of variation",
     )
-    return DataTable("relative error by number of runs", head, cells)
+    return Table("relative error by number of runs", head, cells)

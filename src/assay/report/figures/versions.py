@@ -7,7 +7,8 @@ from typing import Final, NamedTuple
 from matplotlib.axes import Axes
 
 from assay.errors import UsageError
-from assay.report.figures.drawing import DataTable, Drawing
+from assay.report.document import Table
+from assay.report.figures.drawing import Drawing
 from assay.report.figures.intervals import draw_interval
 from assay.report.figures.style import (
     GREY,
@@ -47,7 +48,6 @@ def versions_over_time(
     label: str,
     *,
     meaning: str = "95 % confidence interval",
-    title: str | None = None,
 ) -> Drawing:
     """The metric of each version with its interval, oldest first.
 
@@ -55,7 +55,6 @@ def versions_over_time(
         rows: In the order of time; a version without an estimate has a gap.
         label: The metric, with its unit.
         meaning: What the bars are.
-        title: Above the figure.
 
     Raises:
         UsageError: No version has a finite estimate.
@@ -76,7 +75,7 @@ def versions_over_time(
     ax.grid(axis="x", visible=False)
     ax.set_xlabel("version")
     ax.set_ylabel(shortened(label, 26))
-    title = plain(title) if title else f"{capital(label)} by version"
+    title = f"{capital(label)} by version"
     said = [
         f"{shortened(row.version)}: {interval_text(row.interval)}, n = {row.n}" for row in rows
     ]
@@ -89,9 +88,7 @@ def versions_over_time(
         f"{title}, with the {meaning}. {listed(said)}.",
         f"Points: estimates; bars: {meaning}; n: trials. An open point has no interval.",
         figure,
-        DataTable(
-            f"{label} by version", ("version", "n", "mean", "low", "high", "note"), cells
-        ),
+        Table(f"{label} by version", ("version", "n", "mean", "low", "high", "note"), cells),
     )
 
 

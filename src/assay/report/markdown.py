@@ -1,11 +1,19 @@
 """A report as Markdown. Whatever a name holds is shown as it is and means nothing."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from assay._util.text import printable
-from assay.report.cells import Cell
-from assay.report.comparison.document import Answers, Block, Document, Sheet, Words
+from assay.report.document import (
+    Answers,
+    Block,
+    Document,
+    Figures,
+    Items,
+    Table,
+    Words,
+    joined,
+)
 
 __all__ = ["as_markdown", "escaped"]
 
@@ -18,14 +26,15 @@ def as_markdown(document: Document) -> str:
     """The whole report, tables as GitHub and most other programs read them."""
     parts = [f"# {escaped(document.title)}"]
     if document.summary:
-        parts.append("\n".join(f"- {_paragraph(line)}" for line in document.summary))
+        parts.append(_list(document.summary))
     for section in document.sections:
         parts.append(f"## {escaped(section.title)}")
         parts += [text for block in section.blocks for text in _block(block)]
-    parts.append("## What made this report")
-    parts.append(
-        "\n".join(f"- {escaped(fact.name)}: {escaped(fact.value)}" for fact in document.made)
-    )
+    if document.origin:
+        parts.append("## What made this report")
+        parts.append(
+            "\n".join(f"- {escaped(name)}: {escaped(text)}" for name, text in document.origin)
+        )
     return "\n\n".join(parts) + "\n"
 
 
@@ -36,35 +45,42 @@ def escaped(text: str) -> str:
 
 def _paragraph(text: str) -> str:
     # What would begin a list, or underline the line before it, is written as an entity.
-    return _LIST.sub(lambda found: f"&#{ord(found[0][0])};{found[0][1:]}", escaped(text))
+    return _LIST.sub(lambda match: f"&#{ord(match[0][0])};{match[0][1:]}", escaped(text))
+
+
+def _list(texts: Sequence[str]) -> str:
+    return "\n".join(f"- {_paragraph(text)}" for text in texts)
 
 
 def _block(block: Block) -> Iterator[str]:
     match block:
         case Words(text):
             yield _paragraph(text)
+        case Items(items, title):
+            if title:
+                yield f"**{escaped(title)}**"
+            yield _list(items)
         case Answers(items):
             yield "\n".join(
-                f"{at}. **{escaped(question)}** {escaped(answer)}"
-                for at, (question, answer) in enumerate(items, 1)
+                f"{number}. **{escaped(question)}** {escaped(answer)}"
+                for number, (question, answer) in enumerate(items, 1)
             )
-        case Sheet():
-            yield f"**{escaped(block.caption)}**"
+        case Table():
+            if block.caption:
+                yield f"**{escaped(block.caption)}**"
             yield "\n".join(_table(block))
             if block.note:
                 yield _paragraph(block.note)
+        case Figures():
+            pass
 
 
-def _table(sheet: Sheet) -> Iterator[str]:
-    yield _line(sheet.heads)
-    yield _line(["---", *["---:"] * (len(sheet.heads) - 1)], raw=True)
-    for name, values in sheet.rows:
-        yield _line([name, *map(_cell, values)])
+def _table(table: Table) -> Iterator[str]:
+    yield _line(map(escaped, table.heads))
+    yield _line(["---", *["---:"] * (len(table.heads) - 1)])
+    for row in table.rows:
+        yield _line(escaped(joined(cell)) for cell in row)
 
 
-def _line(texts: Sequence[str], *, raw: bool = False) -> str:
-    return f"| {' | '.join(text if raw else escaped(text) for text in texts)} |"
-
-
-def _cell(cell: Cell) -> str:
-    return " ".join(filter(None, cell))
+def _line(texts: Iterable[str]) -> str:
+    return f"| {' | '.join(texts)} |"

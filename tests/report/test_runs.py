@@ -7,8 +7,9 @@ import pytest
 from rich.console import Console
 
 from assay.judge import rank_models
-from assay.report import RunReport, as_text, summarize
-from assay.report.ranking import ranking_sentences
+from assay.report import run_document, summarize
+from assay.report.runs import ranking_sentences
+from assay.report.terminal import TerminalReport, as_text
 from assay.traces.queries import EpisodeRow
 from assay.types import TrialState
 
@@ -16,8 +17,8 @@ from .rows import episode, failed
 
 
 def shown(rows: list[EpisodeRow], width: int = 100, **started: int) -> str:
-    report = RunReport(summarize(rows, started), "20260101-run", rank_models(rows))
-    return as_text(report, width)
+    report = run_document(summarize(rows, started), "20260101-run", rank_models(rows))
+    return as_text(TerminalReport(report, title=False), width)
 
 
 def many(model: str, offset: int, **but: object) -> list[EpisodeRow]:
@@ -143,7 +144,7 @@ def test_troubles_are_listed_with_counts_and_the_first_message() -> None:
         failed(number=2, error_message="other words"),
         failed(number=3, state=TrialState.INFRASTRUCTURE, error_type="ModelUnavailable"),
     ]
-    text = as_text(RunReport(summarize(rows, {"a/model": 5})), 100)
+    text = as_text(TerminalReport(run_document(summarize(rows, {"a/model": 5}))), 100)
     assert "a/model: 2 of 5 episodes failed: ModelRefused: will not" in text
     assert (
         "a/model: 1 of 5 episodes ended by infrastructure errors: ModelUnavailable: will not"
@@ -162,7 +163,7 @@ def test_names_and_messages_are_text_and_never_markup_or_commands() -> None:
     ]
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=100, color_system="truecolor")
-    console.print(RunReport(summarize(rows, {})))
+    console.print(TerminalReport(run_document(summarize(rows, {}))))
     text = out.getvalue()
     assert "[red]evil[/red]" in text
     assert "[link=x]boom" in text
@@ -179,7 +180,7 @@ def test_the_run_and_the_experiments_are_named() -> None:
 
 
 def test_a_run_in_which_nothing_ended_has_tables_of_dashes() -> None:
-    text = as_text(RunReport(summarize([], {"a": 0, "b": 3})))
+    text = as_text(TerminalReport(run_document(summarize([], {"a": 0, "b": 3}))))
     assert re.search(r"^a +0 +- +- +- +- +-$", text, re.M)
     assert re.search(r"^b +3 +0\.0% +- +- +- +-$", text, re.M)
 
@@ -188,7 +189,7 @@ def test_a_place_without_unicode_gets_ascii() -> None:
     raw = io.BytesIO()
     out = io.TextIOWrapper(raw, encoding="ascii")
     Console(file=out, width=100).print(
-        RunReport(summarize([episode("modèle"), episode("b")], {}))
+        TerminalReport(run_document(summarize([episode("modèle"), episode("b")], {})))
     )
     out.flush()
     text = raw.getvalue().decode("ascii")

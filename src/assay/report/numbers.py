@@ -1,4 +1,4 @@
-"""Numbers of a comparison as short text, with the unit of their metric.
+"""Numbers as short text, with the unit of their metric.
 
 A number that is not known is a dash. Digits follow from size, so that a difference and its
 bounds show as many.
@@ -6,17 +6,20 @@ bounds show as many.
 
 import math
 
-from assay.report.cells import DASH, Cell
+from assay.report.document import Cell
 from assay.stats.intervals import Interval
 
 __all__ = [
+    "DASH",
     "bounds",
     "change",
+    "count",
     "digits_like",
     "dollars",
     "hours",
     "level_text",
     "mean_cell",
+    "p_number",
     "p_text",
     "percent",
     "plain",
@@ -25,9 +28,16 @@ __all__ = [
     "value",
 ]
 
+DASH = "-"
+"""What is not known."""
 _MOST_DIGITS = 6
 _SHARES = frozenset({"invalid_rate"})
 _UNITS = {"duration_s": " s"}
+
+
+def count(number: int) -> Cell:
+    """A whole number, with its thousands set apart."""
+    return Cell(f"{number:,}")
 
 
 def value(metric: str, number: float | None, like: float | None = None) -> str:
@@ -88,6 +98,11 @@ def p_text(p_value: float) -> str:
     if p_value < 0.0001:
         return "p < 0.0001"
     return f"p = {p_value:.2g}" if p_value < 0.995 else "p = 1"
+
+
+def p_number(p_value: float) -> str:
+    """A p value alone, as for a column of them."""
+    return p_text(p_value).removeprefix("p ").removeprefix("= ")
 
 
 def percent(share: float, sign: str = "+") -> str:

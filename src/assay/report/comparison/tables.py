@@ -1,0 +1,225 @@
+"""The tables of a comparison that describe: values, instances, versions, pairs, costs, curves.
+
+Each function gives the tables of one section, and none where there is nothing to describe.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from assay.judge.facts import Comparison, InstanceRow, SubjectFacts
+from assay.report.document import Row, Table
+from assay.report.numbers import (
+    DASH,
+    change,
+    count,
+    digits_like,
+    level_text,
+    mean_cell,
+    plain,
+    share_cell,
+    value,
+)
+
+__all__ = [
+    "MOST_PAIRS",
+    "cost",
+    "curves",
+    "instances",
+    "pairs",
+    "scores",
+    "values",
+    "versions",
+    "whole",
+]
+
+MOST_PAIRS = 200
+"""Pairs that a table shows; JSON has all of them."""
+
+
+def values(comparison: Comparison, metrics: Sequence[str]) -> Iterator[Table]:
+    """Mean, median, spread and range of each subject, a table per metric."""
+    for metric in metrics:
+        rows = [
+            _described(facts, metric)
+            for facts in comparison.subjects
+            if metric in facts.metrics
+        ]
+        heads = ["Subject", "Trials", "Mean", "Median", "SD", "Lowest", "Highest"]
+        judged = sum(facts.judged for facts in comparison.subjects)
+        if rows:
+            note = "* played only to compare with." if judged < len(rows) else ""
+            yield Table(metric, heads, rows, note)
+
+
+def _described(facts: SubjectFacts, metric: str) -> Row:
+    numbers = facts.metrics[metric]
+    marks = (numbers.median, numbers.sd, numbers.least, numbers.most)
+    return [
+        _marked(facts),
+        count(numbers.n),
+        mean_cell(metric, numbers.mean),
+        *(value(metric, mark, digits_like(numbers.mean)) for mark in marks),
+    ]
+
+
+def _marked(facts: SubjectFacts) -> str:
+    return facts.name if facts.judged else f"{facts.name}*"
+
+
+def scores(comparison: Comparison) -> Iterator[Table]:
+    """The Crafter scores, where episodes say what they unlocked."""
+    if not comparison.scores:
+        return
+    at = comparison.scores[0].at
+    yield Table(
+        "Crafter score (%)",
+        ["Subject", "Episodes", "Score", f"At {at:,} episodes", "Corrected"],
+        [
+            [
+                _marked(comparison.of(row.subject)),
+                count(row.n),
+                mean_cell("", row.interval),
+                plain(row.matched),
+                plain(row.corrected),
+            ]
+            for row in comparison.scores
+        ],
+        "The score grows with the number of episodes: read across only the column that takes"
+        f" {at:,} episodes of each. Corrected is the jackknife's guess at very many episodes.",
+    )
+
+
+def instances(comparison: Comparison) -> Iterator[Table]:
+    """Success and time by task, where trials tell."""
+    if not comparison.instances:
+        return
+    enough = plain(comparison.setup.success_achievements).removesuffix(".00")
+    timed = any(row.times for row in comparison.instances)
+    heads = ["Task", "Subject", "Trials", "Successes", "Success rate"]
+    note = (
+        f"A success: {enough} achievements or more, unless the trial says itself whether it was"
+        f" one. In brackets: the {level_text(comparison.setup.level)} interval of Wilson."
+    )
+    if timed:
+        heads += ["Median time", "Censored"]
+        note += (
+            " A trial without success is censored: success would have taken it longer, so the"
+            " median is that of Kaplan and Meier; a dash: fewer than half succeeded."
+        )
+    rows = [_instance(comparison, row, timed=timed) for row in comparison.instances]
+    yield Table("Success and time by task", heads, rows, note)
+
+
+def _instance(comparison: Comparison, row: InstanceRow, *, timed: bool) -> Row:
+    censored = f"{row.censored:,} of {len(row.times):,}" if row.times else DASH
+    return [
+        row.task,
+        _marked(comparison.of(row.subject)),
+        count(row.n),
+        count(row.successes),
+        share_cell(row.success),
+        *([value("duration_s", row.median_time), censored] if timed else ()),
+    ]
+
+
+def whole(comparison: Comparison) -> Iterator[Table]:
+    """Numbers that subjects have as a whole, if any; nothing is known of their spread."""
+    names = list(dict.fromkeys(name for facts in comparison.subjects for name in facts.whole))
+    if names:
+        yield Table(
+            "Numbers of all trials together",
+            ["Subject", *names],
+            [
+                [facts.name, *(value(name, facts.whole.get(name)) for name in names)]
+                for facts in comparison.subjects
+            ],
+            "Made by metrics that take all trials at once: one number a subject, which has no"
+            " interval and is not judged.",
+        )
+
+
+def versions(comparison: Comparison) -> Iterator[Table]:
+    """Who was compared: series, version, commit, note and source."""
+    rows = []
+    for subject in (facts.subject for facts in comparison.subjects):
+        commit, created = subject.commit, subject.created_at
+        texts = (
+            subject.series,
+            subject.version,
+            subject.model,
+            commit and commit[:10] + ("+" if commit[10:].endswith("+") else ""),
+            created and f"{created:%Y-%m-%d}",
+            subject.note,
+            subject.source,
+        )
+        rows.append([subject.name, *(text or DASH for text in texts)])
+    heads = ["Subject", "Series", "Version", "Model", "Commit", "Created", "Note", "Source"]
+    yield Table("Who was compared", heads, rows)
+
+
+def pairs(comparison: Comparison) -> Iterator[Table]:
+    """The metric that decides, pair by pair, a table per candidate."""
+    for contrast in comparison.decisive:
+        if not contrast.paired:
+            continue
+        name, metric = comparison.of(contrast.candidate).name, contrast.metric
+        rest = len(contrast.pairs) - MOST_PAIRS
+        yield Table(
+            f"{metric}, pair by pair: {name} against {comparison.baseline.name}",
+            ["Pair", "Baseline", "Candidate", "Difference"],
+            [
+                [
+                    row.pair,
+                    value(metric, row.baseline),
+                    value(metric, row.candidate),
+                    change(metric, row.difference),
+                ]
+                for row in contrast.pairs[:MOST_PAIRS]
+            ],
+            f"{rest:,} more pairs are in the JSON output." if rest > 0 else "",
+        )
+
+
+def cost(comparison: Comparison) -> Iterator[Table]:
+    """What a trial costs, beside the metric that decides."""
+    metric = comparison.setup.primary
+    heads = {"cost_usd": "Cost per trial", "duration_s": "Time per trial", "tokens": "Tokens"}
+    priced = [
+        name
+        for name in heads
+        if name != metric and any(name in facts.metrics for facts in comparison.subjects)
+    ]
+    if priced:
+        yield Table(
+            f"{metric} and what it costs",
+            ["Subject", metric, *(heads[name] for name in priced)],
+            [
+                [
+                    _marked(facts),
+                    *(
+                        mean_cell(
+                            name, facts.metrics[name].mean if name in facts.metrics else None
+                        )
+                        for name in (metric, *priced)
+                    ),
+                ]
+                for facts in comparison.subjects
+            ],
+            f"Means with {level_text(comparison.setup.level)} intervals.",
+        )
+
+
+def curves(comparison: Comparison) -> Iterator[Table]:
+    """Where learning curves begin and end, where a file has some."""
+    rows: list[Row] = [
+        [
+            facts.name,
+            curve.metric,
+            count(len(curve.steps)),
+            *map(plain, (curve.steps[-1], curve.values[0], curve.values[-1])),
+        ]
+        for facts in comparison.subjects
+        for curve in facts.curves
+    ]
+    if rows:
+        heads = ["Subject", "Metric", "Points", "Last step", "First value", "Last value"]
+        yield Table("Learning curves", heads, rows)

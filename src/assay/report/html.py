@@ -1,0 +1,194 @@
+"""A report as a page of HTML that stands alone: no script, no request, one file.
+
+Everything a document holds is escaped when the page is made: there is no way to put markup
+into it. The only exception is the SVG of a `Drawing`, which is ours.
+"""
+
+import re
+from collections.abc import Iterator
+from html import escape
+from typing import TYPE_CHECKING, Final
+
+from assay.report.document import (
+    Answers,
+    Block,
+    Document,
+    Figures,
+    Items,
+    Table,
+    Tone,
+    Words,
+    joined,
+)
+
+if TYPE_CHECKING:
+    from assay.report.figures.drawing import Drawing
+
+__all__ = ["as_html", "shown"]
+
+_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+_NUMERIC: Final = re.compile(r"\s*(?:[-+±<>≤≥~≈$(\[]\s*)*\d.*|-|∞|-∞|", re.DOTALL)
+_MARKED: Final = (Tone.CALLOUT, Tone.WARNING)
+_STYLE: Final = """
+:root{color-scheme:light}
+*{box-sizing:border-box}
+body{margin:0 auto;max-width:68rem;padding:1rem;background:#fff;color:#1c1c1c;
+font:1rem/1.5 system-ui,-apple-system,"Segoe UI",sans-serif;overflow-wrap:anywhere}
+h1{font-size:1.7rem;line-height:1.2;margin:.5rem 0 1rem}
+h2{font-size:1.3rem;line-height:1.25;margin:2.2rem 0 .6rem;padding-top:.6rem;
+border-top:1px solid #d0d0d0}
+h3{font-size:1.08rem;margin:1.5rem 0 .4rem}
+p,ul,dl,pre{margin:.6rem 0}
+p,ul,dl{max-width:46rem}
+.lead{font-size:1.08rem}
+.callout{margin:.8rem 0;padding:.6rem .9rem;border-left:.3rem solid #0072b2;background:#f2f6fa}
+code,pre{font-family:ui-monospace,"Cascadia Mono",Menlo,monospace;font-size:.9em}
+pre{padding:.6rem;background:#f5f5f5;overflow-x:auto;overflow-wrap:normal}
+.scroll{overflow-x:auto;margin:.6rem 0}
+.scroll:focus-visible,summary:focus-visible,a:focus-visible{outline:3px solid #0072b2}
+table{border-collapse:collapse;font-size:.92rem;overflow-wrap:normal}
+caption{text-align:left;font-weight:600;padding:.2rem 0}
+th,td{padding:.25rem .7rem .25rem 0;text-align:left;vertical-align:top;
+border-bottom:1px solid #e2e2e2}
+th[scope=row]{font-weight:500;max-width:18rem;overflow-wrap:break-word}
+.long th[scope=row]{min-width:min(14rem,45vw);overflow-wrap:anywhere}
+thead th{border-bottom:2px solid #767676;vertical-align:bottom}
+.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
+thead .n{white-space:normal}
+figure{margin:1.2rem 0}
+figure svg{display:block;width:100%;max-width:44rem;height:auto}
+figcaption{font-size:.92rem;color:#3c3c3c}
+figcaption strong{display:block;color:#1c1c1c;font-size:1rem}
+details{margin:.4rem 0;font-size:.95rem}
+summary{cursor:pointer;color:#005a8f}
+dl{display:grid;grid-template-columns:minmax(6rem,max-content) minmax(0,1fr);gap:.15rem 1rem}
+dt{color:#555}
+dd{margin:0}
+footer h2{margin-top:1rem;border:0}
+footer{margin-top:3rem;border-top:1px solid #d0d0d0;font-size:.88rem;color:#3c3c3c}
+@media (max-width:30rem){dl{grid-template-columns:minmax(0,1fr)}dd{margin-bottom:.3rem}}
+@media print{body{max-width:none;padding:0;font-size:10pt}.scroll,pre{overflow:visible}
+pre{white-space:pre-wrap}table{font-size:8.5pt}.n{white-space:normal}
+figure,tr,.callout{break-inside:avoid}h2,h3,caption{break-after:avoid}
+details:not([open]){display:none}summary{color:inherit}}
+"""
+
+
+def as_html(document: Document) -> str:
+    """The whole file; the same document gives the same text."""
+    return "".join(_parts(document))
+
+
+def _parts(document: Document) -> Iterator[str]:
+    yield (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{shown(document.title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
+        f"<main>\n<h1>{shown(document.title)}</h1>\n"
+    )
+    for line in document.summary:
+        yield _paragraph(line, Tone.CALLOUT)
+    for section in document.sections:
+        yield f"<section>\n<h2>{shown(section.title)}</h2>\n"
+        for block in section.blocks:
+            yield from _block(block, section.title)
+        yield "</section>\n"
+    yield "</main>\n"
+    if document.origin:
+        yield "<footer>\n<h2>Provenance</h2>\n<dl>\n"
+        for name, text in document.origin:
+            yield f"<dt>{shown(name)}</dt><dd>{shown(text)}</dd>\n"
+        yield "</dl>\n</footer>\n"
+    yield "</body>\n</html>\n"
+
+
+def shown(text: str) -> str:
+    """A text as HTML that shows it: nothing in it is markup, nothing turns the writing.
+
+    Control characters and marks that change the direction become visible escapes, as in
+    `assay._util.text.printable`; line ends and tabs stay.
+    """
+    return escape(
+        "".join(
+            char
+            if char.isprintable() or char in "\n\t"
+            else char.encode("unicode_escape").decode("ascii")
+            for char in text
+        )
+    )
+
+
+def _block(block: Block, section: str) -> Iterator[str]:
+    match block:
+        case Words(text, tone):
+            yield _paragraph(text, tone)
+        case Items(items, title, tone):
+            yield f"<p><strong>{shown(title)}</strong></p>\n" if title else ""
+            lines = "".join(f"<li>{shown(item)}</li>\n" for item in items)
+            yield f"<ul{_mark(tone)}>\n{lines}</ul>\n"
+        case Answers([first, *others]):
+            yield f"<section>\n<h3>{shown(first.question)}</h3>\n"
+            yield f"<p><strong>{shown(first.answer)}</strong></p>\n"
+            for question, answer in others:
+                yield f"<p><strong>{shown(question)}</strong> {shown(answer)}</p>\n"
+            yield "</section>\n"
+        case Table():
+            yield _table(block, section)
+            if block.note:
+                yield _paragraph(block.note)
+        case Figures(draw):
+            yield from map(_drawing, draw())
+
+
+def _paragraph(text: str, tone: Tone = Tone.PLAIN) -> str:
+    return f"<p{_mark(tone)}>{shown(text)}</p>\n"
+
+
+def _mark(tone: Tone) -> str:
+    return ' class="callout"' if tone in _MARKED else ""
+
+
+def _table(table: Table, section: str = "") -> str:
+    rows = [list(map(joined, row)) for row in table.rows]
+    # The first column names the rows, whatever it looks like.
+    kinds = [
+        ' class="n"'
+        if place and all(_NUMERIC.fullmatch(row[place]) for row in rows if place < len(row))
+        else ""
+        for place in range(len(table.heads))
+    ]
+    heads = "".join(
+        f'<th scope="col"{kind}>{shown(name)}</th>'
+        for name, kind in zip(table.heads, kinds, strict=True)
+    )
+    # Names may break anywhere, and would be squeezed to a letter beside many numbers.
+    size = ' class="long"' if any(len(row[0]) > 24 for row in rows if row) else ""
+    lines = "".join(_row(row, kinds) for row in rows)
+    label, caption = shown(table.caption or section), ""
+    if table.caption:
+        caption = f"<caption>{label}</caption>\n"
+    return (
+        f'<div class="scroll" role="region" aria-label="{label}" tabindex="0">'
+        f"<table{size}>{caption}<thead><tr>{heads}</tr></thead>\n"
+        f"<tbody>\n{lines}</tbody></table></div>\n"
+    )
+
+
+def _row(row: list[str], kinds: list[str]) -> str:
+    cells = [f'<th scope="row">{shown(row[0])}</th>'] if row else []
+    cells += [
+        f"<td{kind}>{shown(cell)}</td>" for cell, kind in zip(row[1:], kinds[1:], strict=False)
+    ]
+    return f"<tr>{''.join(cells)}</tr>\n"
+
+
+def _drawing(drawing: "Drawing") -> str:
+    data = ""
+    if drawing.table is not None:
+        table = _table(drawing.table)
+        data = f"<details><summary>Data of this figure</summary>\n{table}</details>\n"
+    return (
+        f"<figure>\n{drawing.svg}\n<figcaption><strong>{shown(drawing.title)}</strong>"
+        f" {shown(drawing.note)}</figcaption>\n{data}</figure>\n"
+    )

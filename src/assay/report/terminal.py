@@ -1,0 +1,214 @@
+"""A report for a terminal, or as plain text; no text in it is markup or a command.
+
+A table never breaks a number. Where there is room, an interval stands beside its value; where
+there is less, below it; and where that is not enough, the columns go on in a second table. The
+first column takes what is left and folds names that are longer.
+"""
+
+import io
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.padding import Padding
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from assay._util.text import printable
+from assay.report.document import (
+    Answers,
+    Block,
+    Cell,
+    Document,
+    Figures,
+    Items,
+    Table,
+    Tone,
+    Words,
+    joined,
+    short_name,
+)
+
+__all__ = ["TerminalReport", "as_text"]
+
+_GAP = 2
+_NARROW_NAME, _NARROWEST_NAME = 20, 12
+_MOST_ROWS = 24
+_STYLES = {Tone.PLAIN: "", Tone.NOTE: "dim", Tone.WARNING: "yellow", Tone.CALLOUT: "bold"}
+
+
+@dataclass(frozen=True, slots=True)
+class TerminalReport:
+    """A document as Rich prints it; figures are left to files."""
+
+    document: Document
+    title: bool = True
+    """Whether to begin with the title."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Everything in order, an empty line between the parts."""
+        for place, part in enumerate(self._parts(options.ascii_only)):
+            if place:
+                yield Text()
+            yield part
+
+    def _parts(self, ascii_only: bool) -> Iterator[RenderableType]:
+        document = self.document
+        if self.title:
+            yield _text(document.title, "bold", ascii_only)
+        for section in document.sections:
+            for block in section.blocks if section.in_terminal else ():
+                yield from _block(block, ascii_only, cut=bool(document.more))
+        if document.more:
+            yield _text(document.more, "dim", ascii_only)
+
+
+def as_text(report: RenderableType, width: int = 100) -> str:
+    """A report for a file or a pipe: no colours, no codes, no line longer than `width`."""
+    console = Console(
+        file=io.StringIO(), width=width, color_system=None, force_terminal=False, record=False
+    )
+    with console.capture() as captured:
+        console.print(report)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n"
+
+
+def _text(text: str, style: str, ascii_only: bool) -> Text:
+    return Text(_safe(text, ascii_only), style=style)
+
+
+def _safe(text: str, ascii_only: bool) -> str:
+    text = printable(text)
+    if not ascii_only:
+        return text
+    plain = text.replace("±", "+-").replace("…", "...")
+    return plain.encode("ascii", "backslashreplace").decode()
+
+
+def _block(block: Block, ascii_only: bool, *, cut: bool) -> Iterator[RenderableType]:
+    match block:
+        case Words(text, tone):
+            yield _text(text, _STYLES[tone], ascii_only)
+        case Items(items, title, tone):
+            lines = [_text(title, "bold", ascii_only)] if title else []
+            indent = "  " if title else ""
+            lines += [_text(indent + item, _STYLES[tone], ascii_only) for item in items]
+            yield Text("\n").join(lines)
+        case Answers(items):
+            for place, (question, answer) in enumerate(items):
+                words = _text(answer, "" if place else "bold", ascii_only)
+                yield Group(_text(question, "", ascii_only), Padding(words, (0, 0, 0, 2)))
+        case Table():
+            shown = block.rows[:_MOST_ROWS] if cut else block.rows
+            yield _Grid(block, shown)
+            rest = len(block.rows) - len(shown)
+            notes = [f"{rest:,} more rows; --output shows them."] if rest else []
+            notes += [block.note] if block.note else []
+            if notes:
+                yield Text("\n").join(_text(note, "dim", ascii_only) for note in notes)
+        case Figures():
+            pass
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    head: str
+    texts: Sequence[str]
+
+    @property
+    def width(self) -> int:
+        lines = "\n".join([self.head, *self.texts]).split("\n")
+        return _GAP + max(map(cell_len, lines))
+
+
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """A table laid out for the width there is."""
+
+    table: Table
+    rows: Sequence[Sequence[str | Cell]]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width, ascii_only = options.max_width, options.ascii_only
+        corner, *heads = (_safe(head, ascii_only) for head in self.table.heads)
+        labels = [_safe(short_name(joined(row[0])), ascii_only) for row in self.rows]
+        columns = [
+            [_safe_cell(row[place], ascii_only) for row in self.rows]
+            for place in range(1, len(self.table.heads))
+        ]
+        longest = max([cell_len(corner), *map(cell_len, labels)])
+        laid = [_beside(head, cells) for head, cells in zip(heads, columns, strict=True)]
+        if _total(laid) + min(_NARROW_NAME, longest) > width:
+            laid = [_below(head, cells) for head, cells in zip(heads, columns, strict=True)]
+        if self.table.caption:
+            yield _text(self.table.caption, "bold", ascii_only)
+        for part in _parts(laid, width - min(_NARROWEST_NAME, longest)):
+            yield self._part(corner, labels, width, part)
+
+    def _part(
+        self, corner: str, labels: Sequence[str], width: int, columns: Sequence[_Column]
+    ) -> RichTable:
+        longest = max([cell_len(corner), *map(cell_len, labels)])
+        least = min(_NARROWEST_NAME, longest)
+        room = max(least, min(longest, width - _total(columns)))
+        table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+        table.collapse_padding = True
+        table.add_column(Text(corner), width=room, overflow="fold", vertical="top")
+        for column in columns:
+            # Numbers always fit; words that do not are folded.
+            fits = column.width <= width - room
+            table.add_column(Text(column.head), justify="right", no_wrap=fits, overflow="fold")
+        for place, label in enumerate(labels):
+            texts = [_folded(label, room), *(column.texts[place] for column in columns)]
+            table.add_row(*map(Text, texts), style="dim" if place in self.table.dim else None)
+        return table
+
+
+def _safe_cell(cell: str | Cell, ascii_only: bool) -> Cell:
+    value, beside = (cell, "") if isinstance(cell, str) else cell
+    return Cell(*(_safe(short_name(text), ascii_only) for text in (value, beside)))
+
+
+def _beside(head: str, cells: Sequence[Cell]) -> _Column:
+    """A column with values under values, and intervals under intervals."""
+    value = max((len(cell.value) for cell in cells if cell.beside), default=0)
+    beside = max((len(cell.beside) for cell in cells), default=0)
+    return _Column(
+        head,
+        [
+            f"{cell.value:>{value}} {cell.beside:<{beside}}" if cell.beside else cell.value
+            for cell in cells
+        ],
+    )
+
+
+def _below(head: str, cells: Sequence[Cell]) -> _Column:
+    """A narrow column with intervals under their values."""
+    return _Column(head.replace(" ", "\n"), ["\n".join(filter(None, cell)) for cell in cells])
+
+
+def _total(columns: Sequence[_Column]) -> int:
+    return sum(column.width for column in columns)
+
+
+def _parts(columns: Sequence[_Column], room: int) -> Iterator[list[_Column]]:
+    part: list[_Column] = []
+    for column in columns:
+        if part and _total(part) + column.width > room:
+            yield part
+            part = []
+        part.append(column)
+    yield part
+
+
+def _folded(name: str, width: int) -> str:
+    """A name in lines of `width`, broken after a separator where there is one."""
+    lines = [""]
+    for piece in re.findall(r"[^-/_:. ]*[-/_:. ]?", name):
+        if lines[-1] and cell_len(lines[-1] + piece.rstrip()) > width:
+            lines.append("")
+        lines[-1] += piece
+    return "\n".join(lines)
