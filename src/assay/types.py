@@ -9,8 +9,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
+from assay._util.bounds import Count
 from assay._util.canonical import canonical_json, content_hash
 
 __all__ = [
@@ -67,6 +68,15 @@ class Encoded:
         # What cannot be encoded was replaced, and then the bytes are what counts.
         self.value: Any = json.loads(self.encoded) if b"\xef\xbf\xbd" in self.encoded else value
 
+    @classmethod
+    def stored(cls, body: str) -> Self:
+        """One that was encoded before, from its bytes as text: they stay as they are."""
+        kept = cls.__new__(cls)
+        kept.encoded = body.encode()
+        kept.hash = content_hash(kept.encoded)
+        kept.value = json.loads(body)
+        return kept
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Encoded) and self.encoded == other.encoded
 
@@ -102,10 +112,10 @@ class Message(Encoded):
 class Usage:
     """Tokens of one call; those of `cached` are part of the prompt, `reasoning` of the rest."""
 
-    prompt: int = 0
-    completion: int = 0
-    cached: int = 0
-    reasoning: int = 0
+    prompt: Count = 0
+    completion: Count = 0
+    cached: Count = 0
+    reasoning: Count = 0
 
     @property
     def total(self) -> int:

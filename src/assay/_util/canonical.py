@@ -2,27 +2,75 @@
 
 import json
 import re
+from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any
 
-__all__ = ["canonical_json", "content_hash", "derived_id"]
+__all__ = [
+    "canonical_encoder",
+    "canonical_json",
+    "content_hash",
+    "derived_id",
+    "parse_json",
+    "well_formed",
+]
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
-_encode = json.JSONEncoder(
-    ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
-).encode
+_ESCAPED = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+def canonical_encoder(default: Callable[[Any], Any] | None) -> Callable[[Any], bytes]:
+    """A `canonical_json` that asks `default` for the JSON form of what has none."""
+    encode = json.JSONEncoder(
+        ensure_ascii=False,
+        allow_nan=False,
+        sort_keys=True,
+        separators=(",", ":"),
+        default=default,
+    ).encode
+
+    def encoded(value: Any) -> bytes:
+        text = encode(value)
+        try:
+            return text.encode()
+        except UnicodeEncodeError:
+            # Read back, because keys that were mended may have another order.
+            return encode(json.loads(well_formed(text))).encode()
+
+    return encoded
+
+
+_canonical = canonical_encoder(None)
 
 
 def canonical_json(value: Any) -> bytes:
     """A value as compact JSON with sorted keys, in UTF-8.
 
     Half a surrogate pair, which has no UTF-8, becomes U+FFFD.
+
+    Raises:
+        ValueError: A number in it is not finite.
     """
-    text = _encode(value)
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        return _SURROGATES.sub("\ufffd", text).encode()
+    return _canonical(value)
+
+
+def well_formed(text: str) -> str:
+    """The text with U+FFFD for every half of a surrogate pair, which has no UTF-8."""
+    return _SURROGATES.sub("\ufffd", text)
+
+
+def parse_json(content: bytes) -> Any:
+    """The value of a JSON text in UTF-8, with `well_formed` texts in it.
+
+    Raises:
+        ValueError: It is not JSON.
+        RecursionError: It is nested too deeply.
+    """
+    value = json.loads(content.decode())
+    if _ESCAPED.search(content):
+        # Only an escape can stand for half a pair; most texts have none.
+        value = json.loads(well_formed(json.dumps(value, ensure_ascii=False)))
+    return value
 
 
 def content_hash(content: bytes) -> str:

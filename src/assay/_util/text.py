@@ -1,6 +1,6 @@
 """Text from outside, made safe to show."""
 
-__all__ = ["printable"]
+__all__ = ["cut", "printable", "shown"]
 
 
 def printable(text: str) -> str:
@@ -13,3 +13,18 @@ def printable(text: str) -> str:
         char if char.isprintable() else char.encode("unicode_escape").decode("ascii")
         for char in text
     )
+
+
+def cut(text: str, longest: int) -> str:
+    """Return `text` as one printable line of at most `longest` letters; `…` says it went on."""
+    line = printable(text[: longest + 1])
+    return line if len(line) <= longest else f"{line[: longest - 1]}…"
+
+
+def shown(value: object, longest: int = 80) -> str:
+    """A value from anywhere for a message, as Python writes it, `cut` to a length."""
+    try:
+        text = repr(value)
+    except Exception:  # too deep, too long a number, or the class of somebody else
+        text = f"<{type(value).__name__}>"
+    return cut(text, longest)

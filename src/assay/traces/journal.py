@@ -9,13 +9,13 @@ Times are kept in whole microseconds, as the database keeps them.
 """
 
 import errno
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 from zlib import crc32
 
+from assay._util.canonical import parse_json
 from assay.errors import JournalError
 
 from .lines import (
@@ -160,7 +160,7 @@ def _parse(line: bytes) -> Any:
     try:
         if line[8:9] != b" " or int(line[:8], 16) != crc32(line[9:]):
             return None
-        parsed = json.loads(line[9:])
+        parsed = parse_json(line[9:])
     except ValueError:
         return None
     return parsed if isinstance(parsed, dict) else None

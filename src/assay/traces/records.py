@@ -3,12 +3,28 @@
 A session is a header, then turns, then an end. A turn is one call of a model and what was
 played of its answer. Row ids follow from the session and the position in it, so that the
 same trace always gives the same rows.
+
+A field is declared here and, if it is stored, as a column in `schema`; journals, exports,
+imports, rows and what is loaded follow from the two. A new field comes last in its record
+and has a default, so that journals and exports that lack it can still be read.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, ClassVar, TypeAlias
 
+from assay._util.bounds import (
+    Count,
+    Flag,
+    Moment,
+    Name,
+    Ordinal,
+    Priority,
+    Real,
+    Seconds,
+    Seed,
+)
+from assay._util.canonical import canonical_json
 from assay.types import Encoded, Message, TrialState, Usage
 
 __all__ = [
@@ -19,7 +35,9 @@ __all__ = [
     "HookRecord",
     "LimitRecord",
     "MessageRecord",
+    "Object",
     "PlayedRecord",
+    "Record",
     "RunRecord",
     "SessionHeader",
     "SessionRecord",
@@ -27,8 +45,37 @@ __all__ = [
 ]
 
 
+class _Json:
+    """A field that is made of JSON of a shape, once that is known to have a JSON form."""
+
+    def __init__(self, shape: type, make: Callable[[Any], Any]) -> None:
+        self._shape, self._make = shape, make
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        shape = handler.generate_schema(self._shape)
+        return core_schema.no_info_after_validator_function(self._make, shape)
+
+
+def _plain(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    canonical_json(value)
+    return value
+
+
+Object: TypeAlias = Annotated[Mapping[str, Any], _Json(dict, _plain)]
+"""What JSON can hold, by name."""
+
+
+class Record:
+    """What all records share: whoever reads one allows the fields it declares and no others."""
+
+    __slots__ = ()
+    __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExperimentRecord:
+class ExperimentRecord(Record):
     """One subject in one run. Its name and version are given by the store."""
 
     id: str
@@ -37,134 +84,133 @@ class ExperimentRecord:
     model: str
     fingerprint: str
     """A hash of all that makes a version: model, prompt, data, configuration."""
-    tags: Mapping[str, Any] = field(default_factory=dict)
+    tags: Object = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunRecord:
+class RunRecord(Record):
     """One run, as it was asked for."""
 
     id: str
     command: str
-    configuration: Mapping[str, Any]
-    provenance: Mapping[str, Any]
-    created_at: float
-    """Seconds since 1970, as all times here."""
+    configuration: Object
+    provenance: Object
+    created_at: Moment
     experiments: tuple[ExperimentRecord, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionHeader:
+class SessionHeader(Record):
     """What a session is about, known before it starts."""
 
-    session_id: str
-    run_id: str
-    experiment_id: str
-    subject: str
+    session_id: Name
+    run_id: Name
+    experiment_id: Name
+    subject: Name
     """Who plays: the name of a model, an agent, a policy."""
-    task: str
+    task: Name
     """For episodes `crafter/<difficulty>`."""
-    seed: int | None
-    episode: int
+    seed: Seed | None
+    episode: Count
     """Counted from 0 within the experiment."""
-    replicate: int = 0
-    created_at: float
+    replicate: Count = 0
+    created_at: Moment
     difficulty: str | None = None
-    tools: Encoded | None = None
+    tools: Annotated[Encoded, _Json(list, Encoded)] | None = None
     """What every request of the session offered."""
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Object = field(default_factory=dict)
     """All else that is needed to play it again: the whole difficulty, length, limits."""
 
 
 @dataclass(frozen=True, slots=True)
-class MessageRecord:
+class MessageRecord(Record):
     """A message, at its position in the session; written once, however often it is sent."""
 
-    position: int
-    turn: int
-    message: Message
-    message_type: str
+    position: Count
+    turn: Count
+    message: Annotated[Message, _Json(dict, Message)]
+    message_type: Name
     """system, observation, tool_call, feedback; the words of whoever recorded it."""
-    at: float
+    at: Moment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallRecord:
+class CallRecord(Record):
     """One call of a model, which is one turn."""
 
-    turn: int
+    turn: Ordinal
     """Counted from 1."""
-    at: float
+    at: Moment
     """When the answer came."""
-    request: tuple[int, ...]
+    request: tuple[Count, ...]
     """The positions of the messages that were sent, in their order."""
-    reply: int
+    reply: Count
     """The position of the answer."""
-    model: str
-    provider: str
+    model: Name
+    provider: Name
     finish_reason: str
     usage: Usage
-    cost_usd: float | None
-    latency_s: float
-    waited_s: float = 0.0
+    cost_usd: Real | None = None
+    latency_s: Seconds
+    waited_s: Seconds = 0.0
     """Time in the queue for a turn and between attempts; no time of the model."""
-    retries: int = 0
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    retries: Count = 0
+    parameters: Object = field(default_factory=dict)
     """temperature, max_tokens and seed of the request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepRecord:
+class StepRecord(Record):
     """One step of the environment."""
 
-    index: int
+    index: Ordinal
     """Counted from 1, so that it is the number of steps made."""
     action: str
-    reward: float
+    reward: Real
     digest: str | None
     """The state after the step, in hexadecimal; None where nobody can tell."""
     unlocked: tuple[str, ...] = ()
     """Achievements reached for the first time."""
     no_effect: str | None = None
     """Why the action changed nothing, if it did not."""
-    terminated: bool = False
-    truncated: bool = False
+    terminated: Flag = False
+    truncated: Flag = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HookRecord:
+class HookRecord(Record):
     """Something a hook noticed."""
 
-    name: str
+    name: Name
     code: str
     """One letter for displays."""
-    priority: int
-    step: int | None
+    priority: Priority
+    step: Count | None
     """The index of the step; None for what concerns the turn as a whole."""
     description: str = ""
-    data: Mapping[str, Any] = field(default_factory=dict)
+    data: Object = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlayedRecord:
+class PlayedRecord(Record):
     """What was played of an answer."""
 
-    turn: int
-    at: float
+    turn: Ordinal
+    at: Moment
     asked: tuple[str, ...] = ()
     """The actions the answer asked for, unknown ones included."""
     unknown: tuple[str, ...] = ()
     """Those among them that do not exist."""
     malformed: str | None = None
     """What was wrong with the answer, if it could not be read."""
-    skipped: int = 0
+    skipped: Count = 0
     """Known actions that were not played, because the episode had ended."""
     steps: tuple[StepRecord, ...] = ()
     hooks: tuple[HookRecord, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ErrorRecord:
+class ErrorRecord(Record):
     """What went wrong."""
 
     type: str
@@ -173,31 +219,31 @@ class ErrorRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EndRecord:
+class EndRecord(Record):
     """How a session ended."""
 
-    at: float
+    at: Moment
     state: TrialState
     stop_reason: str
-    """died, length, max_turns, steps, tokens, time, terminate: …, or the kind of error."""
-    duration_s: float
+    """A `StopReason`, or the name of an error; in an imported log any text."""
+    duration_s: Seconds
     """Time played, summed over attempts; waiting for a turn is not in it."""
-    outcomes: Mapping[str, float] = field(default_factory=dict)
+    outcomes: Mapping[Name, Real] = field(default_factory=dict)
     """What it earned; empty unless it ended as a result."""
     error: ErrorRecord | None = None
-    attempts: int = 1
+    attempts: Count = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LimitRecord:
+class LimitRecord(Record):
     """How many calls a provider was given at once, from some moment on."""
 
     provider: str
-    at: float
-    connections: int
-    per_second: float | None
+    at: Moment
+    connections: Count
+    per_second: Real | None
     """Calls that may start; None for no limit."""
-    pause_s: float
+    pause_s: Seconds
     reason: str
 
 

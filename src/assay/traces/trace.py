@@ -1,45 +1,43 @@
 """One session with all that explains it: what an export holds and an import gives back."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Literal
 
-from assay.traces.records import SessionRecord
+from assay._util.bounds import Count, Moment, Name
+from assay.traces.records import Object, Record, SessionRecord
 
 __all__ = ["StoredExperiment", "StoredRun", "Trace"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredRun:
+class StoredRun(Record):
     """A row of `runs`."""
 
-    id: str
+    id: Name
     command: str
-    configuration: Mapping[str, Any]
-    provenance: Mapping[str, Any]
-    status: str
-    """running, finished or incomplete."""
-    created_at: float
-    """Seconds since 1970, as all times here."""
-    finished_at: float | None
+    configuration: Object
+    provenance: Object
+    status: Literal["running", "finished", "incomplete"]
+    created_at: Moment
+    finished_at: Moment | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredExperiment:
+class StoredExperiment(Record):
     """A row of `experiments`, with the name the store gave it."""
 
-    id: str
-    name: str
-    series: str
-    version: str
-    position: int
+    id: Name
+    name: Name
+    series: Name
+    version: Name
+    position: Count = 0
     """Its place among the experiments of its run."""
-    model: str
-    fingerprint: str
-    description: str | None
-    created_at: float
-    updated_at: float
-    tags: Mapping[str, Any]
+    model: Name
+    fingerprint: Name
+    description: str | None = None
+    created_at: Moment
+    updated_at: Moment
+    tags: Object = field(default_factory=dict)
     note: str | None = None
     """What the user said of this version."""
 

@@ -6,8 +6,7 @@ from assay.exchange.formats.atif_read import is_atif, read_atif
 from assay.exchange.formats.balrog import EPISODE_FILE, is_balrog, read_balrog
 from assay.exchange.formats.foreign import load_object
 from assay.exchange.formats.inspect_log import InspectLog, is_inspect
-from assay.exchange.formats.trace_json import dump_line, dump_trace, parse_trace
-from assay.exchange.formats.wire import FORMAT
+from assay.exchange.formats.trace_json import FORMAT, dump_line, dump_trace, parse_trace
 from assay.traces.trace import StoredExperiment, StoredRun, Trace
 
 __all__ = [

@@ -2,33 +2,54 @@
 
 `parse_trace(dump_trace(trace))` is `trace`. A file has one line for each message, call
 and turn, so that it can be searched and compared; in JSON Lines a session is one line.
+Its fields are those of the records, but for the few that are named here.
 """
 
-import json
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
 
-from pydantic import ValidationError
-
-from assay._util.canonical import canonical_json
-from assay._util.text import printable
+from assay._util.bounds import Name
+from assay._util.canonical import canonical_json, parse_json
+from assay._util.text import cut, shown
 from assay.errors import UsageError
-from assay.exchange.formats.wire import FORMAT, WireCall, WireEnd, WirePlayed, WireTrace
+from assay.traces.codec import encode, fields_of, reader
 from assay.traces.records import (
     CallRecord,
     EndRecord,
-    ErrorRecord,
-    HookRecord,
     MessageRecord,
     PlayedRecord,
+    Record,
     SessionHeader,
     SessionRecord,
-    StepRecord,
 )
 from assay.traces.trace import StoredExperiment, StoredRun, Trace
-from assay.types import Encoded, Message, Usage
 
-__all__ = ["dump_line", "dump_trace", "parse_trace"]
+__all__ = ["FORMAT", "dump_line", "dump_trace", "parse_trace"]
+
+FORMAT: Final = "assay-trace/1"
+"""What the field `format` of every file says."""
+
+_OTHER_NAMES: Final[Mapping[str, tuple[str, str]]] = {
+    "session": ("session_id", "id"),
+    "messages": ("message_type", "type"),
+}
+"""By part of the file: a field of the record, and its name in the file."""
+_BESIDE: Final = {"run_id": "run", "experiment_id": "experiment"}
+"""Fields of the session that the file says elsewhere: they are the ids of these parts."""
+
+
+@dataclass(frozen=True, slots=True)
+class _File(Record):
+    format: Literal["assay-trace/1"]
+    run: StoredRun
+    experiment: StoredExperiment
+    session: SessionHeader
+    messages: list[MessageRecord]
+    calls: list[CallRecord]
+    played: list[PlayedRecord]
+    end: EndRecord
+    source: Name = "assay"
 
 
 def dump_trace(trace: Trace) -> bytes:
@@ -43,10 +64,49 @@ def dump_trace(trace: Trace) -> bytes:
 def dump_line(trace: Trace) -> bytes:
     """A session as one line of JSON Lines."""
     fields = (
-        canonical_json(name) + b":" + (value if isinstance(value, bytes) else _list(value))
+        canonical_json(name)
+        + b":"
+        + (value if isinstance(value, bytes) else b"[" + b",".join(value) + b"]")
         for name, value in _parts(trace).items()
     )
     return b"{" + b",".join(fields) + b"}\n"
+
+
+def _lines(items: Iterable[bytes]) -> bytes:
+    inside = b",\n ".join(items)
+    return b"[\n " + inside + b"\n]" if inside else b"[]"
+
+
+def _parts(trace: Trace) -> dict[str, bytes | list[bytes]]:
+    session = trace.session
+    about = fields_of(session.header)
+    for name in _BESIDE:
+        del about[name]
+    return {
+        "format": canonical_json(FORMAT),
+        "source": canonical_json(trace.source),
+        "run": encode(trace.run),
+        "experiment": encode(trace.experiment),
+        "session": encode(_renamed("session", about)),
+        "messages": [_message(record) for record in session.messages],
+        "calls": [encode(call) for call in session.calls],
+        "played": [encode(played) for played in session.played],
+        "end": encode(session.end),
+    }
+
+
+def _message(record: MessageRecord) -> bytes:
+    # The message has its bytes already, and they are what its hash is of.
+    about = fields_of(record)
+    message = about.pop("message").encoded
+    return encode(_renamed("messages", about))[:-1] + b',"message":' + message + b"}"
+
+
+def _renamed(part: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The same fields with the two names of a part exchanged, which is its own inverse."""
+    ours, theirs = _OTHER_NAMES[part]
+    names = {ours: theirs, theirs: ours}
+    return {names.get(name, name): value for name, value in values.items()}
 
 
 def parse_trace(content: bytes) -> Trace:
@@ -56,150 +116,60 @@ def parse_trace(content: bytes) -> Trace:
         UsageError: It is not JSON, not of this format, or contradicts itself; says where.
     """
     try:
-        wire = WireTrace.model_validate_json(content)
-        trace = _trace(wire)
-    except ValidationError as error:
-        raise UsageError(_problem(error, content)) from error
+        value = parse_json(content)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"holds a value that has no place in JSON: {error}") from error
-    _check(trace.session)
+        raise UsageError(f"is not whole, valid JSON: {cut(str(error), 200)}") from error
+    if not isinstance(value, dict):
+        raise UsageError(f"must be an object, got {shown(value, 60)}")
+    if value.get("format") != FORMAT:
+        raise UsageError(_other_format(value.get("format", value.get("schema_version"))))
+    try:
+        file = reader(_File, place=_place)(_as_records(value))
+    except RecursionError as error:
+        raise UsageError("is nested too deeply to be JSON of ours") from error
+    session = SessionRecord(file.session, file.messages, file.calls, file.played, file.end)
+    trace = Trace(file.run, file.experiment, session, file.source)
+    _check(trace)
     return trace
 
 
-def _parts(trace: Trace) -> dict[str, bytes | list[bytes]]:
-    session = trace.session
-    end = session.end
-    return {
-        "format": canonical_json(FORMAT),
-        "source": canonical_json(trace.source),
-        "run": canonical_json(_fields(trace.run)),
-        "experiment": canonical_json(_fields(trace.experiment)),
-        "session": _session(session.header),
-        "messages": [_message(record) for record in session.messages],
-        "calls": [
-            canonical_json({**_fields(call), "usage": _fields(call.usage)})
-            for call in session.calls
-        ],
-        "played": [
-            canonical_json(
-                {
-                    **_fields(played),
-                    "steps": [_fields(step) for step in played.steps],
-                    "hooks": [_fields(hook) for hook in played.hooks],
-                }
-            )
-            for played in session.played
-        ],
-        "end": canonical_json(
-            end and {**_fields(end), "error": end.error and _fields(end.error)}
-        ),
-    }
+def _other_format(found: object) -> str:
+    if isinstance(found, str):
+        return f"has the format {shown(found, 60)}, which cannot be imported"
+    return f"is not a trace: its field 'format' must be {FORMAT!r}"
 
 
-def _fields(record: Any) -> dict[str, Any]:
-    """A record with slots as an object; unlike `asdict` it copies nothing."""
-    return {name: getattr(record, name) for name in record.__slots__}
+def _as_records(file: Mapping[str, Any]) -> dict[str, Any]:
+    """The same file with the names of the records; what has another shape is left as it is."""
+    value = dict(file)
+    if isinstance(session := value.get("session"), dict):
+        parts = {name: value.get(part) for name, part in _BESIDE.items()}
+        ids = {name: part.get("id") for name, part in parts.items() if isinstance(part, dict)}
+        value["session"] = {**ids, **_renamed("session", session)}
+    if isinstance(messages := value.get("messages"), list):
+        value["messages"] = [
+            _renamed("messages", message) if isinstance(message, dict) else message
+            for message in messages
+        ]
+    return value
 
 
-def _session(header: SessionHeader) -> bytes:
-    # Run and experiment stand beside the session, so nothing is said twice.
-    return canonical_json(
-        {
-            "id": header.session_id,
-            "subject": header.subject,
-            "task": header.task,
-            "seed": header.seed,
-            "episode": header.episode,
-            "replicate": header.replicate,
-            "difficulty": header.difficulty,
-            "created_at": header.created_at,
-            "tools": None if header.tools is None else header.tools.value,
-            "metadata": header.metadata,
-        }
-    )
+def _place(parts: Sequence[str | int]) -> Iterator[str | int]:
+    """Where something is wrong, in the names of the file."""
+    names = _OTHER_NAMES.get(str(parts[0])) if parts else None
+    for part in parts:
+        yield names[1 - names.index(str(part))] if names and part in names else part
 
 
-def _message(record: MessageRecord) -> bytes:
-    # The message has its bytes already, and they are what its hash is of.
-    about = {
-        "at": record.at,
-        "position": record.position,
-        "turn": record.turn,
-        "type": record.message_type,
-    }
-    return canonical_json(about)[:-1] + b',"message":' + record.message.encoded + b"}"
-
-
-def _lines(items: Iterable[bytes]) -> bytes:
-    inside = b",\n ".join(items)
-    return b"[\n " + inside + b"\n]" if inside else b"[]"
-
-
-def _list(items: Iterable[bytes]) -> bytes:
-    return b"[" + b",".join(items) + b"]"
-
-
-def _trace(wire: WireTrace) -> Trace:
-    session = wire.session
-    header = SessionHeader(
-        session_id=session.id,
-        run_id=wire.run.id,
-        experiment_id=wire.experiment.id,
-        subject=session.subject,
-        task=session.task,
-        seed=session.seed,
-        episode=session.episode,
-        replicate=session.replicate,
-        created_at=session.created_at,
-        difficulty=session.difficulty,
-        tools=None if session.tools is None else Encoded(session.tools),
-        metadata=_plain(session.metadata),
-    )
-    return Trace(
-        run=StoredRun(**_plain(wire.run.model_dump())),
-        experiment=StoredExperiment(**_plain(wire.experiment.model_dump())),
-        session=SessionRecord(
-            header=header,
-            messages=[
-                MessageRecord(
-                    item.position, item.turn, Message(item.message), item.type, item.at
-                )
-                for item in wire.messages
-            ],
-            calls=[_call(item) for item in wire.calls],
-            played=[_played(item) for item in wire.played],
-            end=_end(wire.end),
-        ),
-        source=wire.source,
-    )
-
-
-def _plain(value: Mapping[str, Any]) -> dict[str, Any]:
-    """The same mapping, once it is sure that JSON can hold it."""
-    canonical_json(value)
-    return dict(value)
-
-
-def _call(wire: WireCall) -> CallRecord:
-    fields = wire.model_dump()
-    return CallRecord(**{**_plain(fields), "usage": Usage(**fields["usage"])})
-
-
-def _played(wire: WirePlayed) -> PlayedRecord:
-    fields = wire.model_dump()
-    steps = tuple(StepRecord(**step) for step in fields["steps"])
-    hooks = tuple(HookRecord(**_plain(hook)) for hook in fields["hooks"])
-    return PlayedRecord(**{**fields, "steps": steps, "hooks": hooks})
-
-
-def _end(wire: WireEnd) -> EndRecord:
-    fields = wire.model_dump()
-    error = fields["error"] and ErrorRecord(**fields["error"])
-    return EndRecord(**{**fields, "error": error})
-
-
-def _check(session: SessionRecord) -> None:
+def _check(trace: Trace) -> None:
     """Complain about fields that are fine alone and wrong together."""
+    session, header = trace.session, trace.session.header
+    for name, theirs, ours in (
+        ("run_id", header.run_id, trace.run.id),
+        ("experiment_id", header.experiment_id, trace.experiment.id),
+    ):
+        if theirs != ours:
+            _wrong(f"session.{name}", theirs, f"expected {ours!r}, which stands beside it")
     count = len(session.messages)
     for index, record in enumerate(session.messages):
         if record.position != index:
@@ -222,55 +192,4 @@ def _check(session: SessionRecord) -> None:
 
 
 def _wrong(field: str, value: object, reason: str) -> None:
-    raise UsageError(f"{field}: {_shown(value)} is not allowed; {reason}")
-
-
-def _problem(error: ValidationError, content: bytes) -> str:
-    first, *more = error.errors(include_url=False)
-    field = ".".join(str(part) for part in first["loc"])
-    if first["type"] == "json_invalid":
-        return f"is not whole, valid JSON: {first['ctx']['error']}"
-    if field == "format" or (first["type"] == "missing" and _format(content) != FORMAT):
-        return _other_format(_format(content))
-    reason = _REASONS.get(first["type"], first["msg"])
-    said = f"{field}: {reason}" if field else reason
-    if first["type"] not in ("missing", "extra_forbidden"):
-        said += f", got {_shown(first['input'])}"
-    return said + (f" (and {len(more)} more)" if more else "")
-
-
-_REASONS = {
-    "missing": "is missing",
-    "extra_forbidden": "is not a field of this format",
-    "string_type": "must be a text",
-    "int_type": "must be a whole number",
-    "float_type": "must be a number",
-    "bool_type": "must be true or false",
-    "dict_type": "must be an object",
-    "tuple_type": "must be a list",
-    "list_type": "must be a list",
-    "model_type": "must be an object",
-    "string_pattern_mismatch": "must be one line of 1 to 200 characters",
-    "finite_number": "must be a finite number",
-}
-
-
-def _format(content: bytes) -> object:
-    try:
-        value = json.loads(content)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(value, dict):
-        return None
-    return value.get("format", value.get("schema_version"))
-
-
-def _other_format(found: object) -> str:
-    if isinstance(found, str):
-        return f"has the format {_shown(found)}, which cannot be imported"
-    return f"is not a trace: its field 'format' must be {FORMAT!r}"
-
-
-def _shown(value: object) -> str:
-    text = printable(repr(value)[:200])
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    raise UsageError(f"{field}: {shown(value, 60)} is not allowed; {reason}")
