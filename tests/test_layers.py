@@ -50,8 +50,8 @@ HOMES = {
 PUBLIC = {
     "_http": {"guard", "hosting", "protocol", "refusal", "replies"},
     "_util": {
-        *("backoff", "canonical", "files", "lazy", "loops", "names", "provenance", "redact"),
-        *("secret", "settings", "text", "values"),
+        *("backoff", "bounds", "canonical", "files", "lazy", "loops", "names"),
+        *("provenance", "redact", "secret", "settings", "text", "values"),
     },
     "agents": {"builtin", "options"},
     "crafter": {
@@ -94,9 +94,9 @@ PUBLIC = {
         *("significance", "spread", "survival", "two_samples", "windows"),
     },
     "traces": {
-        *("database", "folder", "ingest", "intake", "journal", "listing", "load", "location"),
-        *("migrations", "queries", "records", "rows", "schema", "select", "store", "totals"),
-        *("trace", "writer"),
+        *("codec", "columns", "database", "folder", "ingest", "intake", "journal", "listing"),
+        *("load", "location", "migrations", "names", "queries", "records", "rows", "schema"),
+        *("select", "store", "totals", "trace", "writer"),
     },
 }
 """The modules of a package that others may name; everything else is its own business."""

@@ -1,6 +1,7 @@
 """`assay-trace/1` is exact, and what is not `assay-trace/1` is told so."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from assay.exchange.formats import (
 )
 from assay.traces.records import SessionRecord
 from assay.types import TrialState
-from tests.traces.sessions import START, make_run, make_session
+from tests.traces.sessions import START, make_run, make_session, rich_session
 
 
 def trace_of(session: SessionRecord) -> Trace:
@@ -47,6 +48,18 @@ def trace_of(session: SessionRecord) -> Trace:
         ),
         session,
     )
+
+
+KEPT = Path(__file__).parent / "kept" / "trace.json"
+"""What an earlier commit wrote for `rich_session`."""
+
+
+def test_a_file_is_written_as_ever_to_the_byte() -> None:
+    assert dump_trace(trace_of(rich_session())) == KEPT.read_bytes()
+
+
+def test_a_file_of_an_earlier_program_is_read() -> None:
+    assert parse_trace(KEPT.read_bytes()) == trace_of(rich_session())
 
 
 TRACE = trace_of(make_session(make_run(), text="<script> \x1b[2J [bold] =1+1 ü\n"))
@@ -103,6 +116,19 @@ def changed(**changes: Any) -> bytes:
         (changed(messages__1__position=5), "messages.1.position: 5 .*expected 1"),
         (changed(messages__1__message={}), "messages.1.message: .*no role"),
         (changed(messages__1__at=-1), "messages.1.at"),
+        (changed(calls__0__turn="1"), "calls.0.turn: .*'1'"),
+        (changed(calls__0__retries=True), "calls.0.retries: .*True"),
+        (changed(played__0__steps__0__terminated=1), "terminated: must be true or false"),
+        (changed(end__outcomes={"score": "3"}), "end.outcomes.score: .*'3'"),
+        (changed(end__outcomes={"score": float("nan")}), "score: must be a finite number"),
+        (changed(messages__1__message={"role": "user", "n": 1e999}), "messages.1.message"),
+        (changed(messages__1__type=3), "messages.1.type: must be a text"),
+        (changed(messages__1__message_type="x"), "messages.1.message_type: is not a field"),
+        (changed(session__session_id="x"), "session.session_id: is not a field"),
+        (changed(session__run_id="x"), "session.run_id: 'x' .*run-1"),
+        (changed(session=3), "session: must be an object, got 3"),
+        (changed(messages=[3]), "messages.0: must be an object"),
+        (changed(run=3), "run: must be an object"),
         (changed(calls__0__reply=99), "calls.0: 99 .*10 messages"),
         (changed(calls__1__turn=1), "calls.1.turn: 1 .*go up"),
         (changed(calls__0__usage__prompt=2**31), "calls.0.usage.prompt"),
@@ -118,3 +144,9 @@ def test_a_damaged_trace_is_refused_with_the_place_and_the_reason(
         parse_trace(content)
     assert "\x1b" not in str(caught.value)
     assert len(str(caught.value)) < 300
+
+
+def test_half_a_surrogate_in_a_file_is_mended() -> None:
+    trace = parse_trace(changed(played__0__malformed="a\ud800", run__command="\udfff"))
+    assert trace.session.played[0].malformed == "a\ufffd"
+    assert trace.run.command == "\ufffd"

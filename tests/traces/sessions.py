@@ -6,6 +6,7 @@ the seed, so that two sessions with one seed are alike and others differ.
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -25,7 +26,7 @@ from assay.traces.records import (
 )
 from assay.types import Encoded, Message, TrialState, Usage
 
-__all__ = ["START", "TOOLS", "make_run", "make_session", "make_sessions"]
+__all__ = ["START", "TOOLS", "make_run", "make_session", "make_sessions", "rich_session"]
 
 START = 1_760_000_000.0
 """The moment at which every run made here starts."""
@@ -107,6 +108,39 @@ def make_session(
         calls=play.calls,
         played=play.played,
         end=None if state is None else _end(play, state),
+    )
+
+
+def rich_session() -> SessionRecord:
+    """A session in which every field has a value that is not its default."""
+    session = make_session(make_run(), text="ü \U0001f642 \x00 <b>", message_bytes=30)
+    assert session.end is not None
+    return replace(
+        session,
+        header=replace(
+            session.header, replicate=3, metadata={"b": [1, {"z": None, "a": 1e300}], "é": True}
+        ),
+        calls=[
+            replace(call, waited_s=0.000125, retries=2, cost_usd=1e-7, latency_s=2.0)
+            for call in session.calls
+        ],
+        played=[
+            replace(
+                played,
+                skipped=index,
+                steps=tuple(
+                    replace(step, terminated=index == 3, truncated=index == 3)
+                    for step in played.steps
+                ),
+            )
+            for index, played in enumerate(session.played)
+        ],
+        end=replace(
+            session.end,
+            stop_reason="died",
+            attempts=4,
+            error=ErrorRecord(type="Late", message="\x1b[31m", traceback="at\nthe end"),
+        ),
     )
 
 

@@ -6,7 +6,14 @@ import pytest
 
 from assay.errors import UsageError
 from assay.traces.journal import Journal, read_journal
-from assay.traces.load import load_outcomes, load_run, load_session, load_sessions, load_traces
+from assay.traces.load import (
+    load_experiment,
+    load_outcomes,
+    load_session,
+    load_sessions,
+    load_stored_run,
+    load_traces,
+)
 from assay.traces.records import SessionRecord
 from assay.types import TrialState
 
@@ -55,7 +62,13 @@ def test_a_session_is_the_same_after_journal_and_store(
 def test_a_run_is_the_same_with_its_experiments_in_order(tmp_path: Path) -> None:
     run = make_run(models=("z", "a", "m"), baselines=["a"])
     with fill(tmp_path / "t.duckdb", run, []).reading() as connection:
-        assert load_run(connection, run.id) == run
+        stored = load_stored_run(connection, run.id)
+        experiments = [load_experiment(connection, one.id) for one in run.experiments]
+    assert (stored.command, stored.created_at) == (run.command, run.created_at)
+    assert (stored.configuration, stored.provenance) == (run.configuration, run.provenance)
+    assert [(one.position, one.model, one.tags) for one in experiments] == [
+        (position, one.model, one.tags) for position, one in enumerate(run.experiments)
+    ]
 
 
 def test_many_sessions_come_in_the_order_they_were_asked_for(tmp_path: Path) -> None:
@@ -80,4 +93,4 @@ def test_what_is_not_there_is_named(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="session 'nope'"):
             load_session(connection, "nope")
         with pytest.raises(UsageError, match="run 'nope'"):
-            load_run(connection, "nope")
+            load_stored_run(connection, "nope")

@@ -4,10 +4,10 @@ import re
 
 from duckdb import DuckDBPyConnection
 
-from assay._util.canonical import canonical_json
 from assay.errors import UsageError
 from assay.exchange.formats import StoredExperiment, StoredRun
-from assay.traces.ingest import free_name
+from assay.traces.columns import columns_of
+from assay.traces.ingest import free_name, insert_rows
 
 __all__ = ["adopt_experiment", "adopt_run"]
 
@@ -16,20 +16,8 @@ _COUNTER = re.compile(r" #\d+$")
 
 def adopt_run(connection: DuckDBPyConnection, run: StoredRun) -> None:
     """Add a run, unless one with its id is there."""
-    connection.execute(
-        "INSERT INTO runs (id, command, configuration, provenance, status, created_at,"
-        " finished_at) VALUES (?, ?, ?, ?, ?, make_timestamp(?), make_timestamp(?))"
-        " ON CONFLICT DO NOTHING",
-        [
-            run.id,
-            run.command,
-            canonical_json(run.configuration).decode(),
-            canonical_json(run.provenance).decode(),
-            run.status,
-            _microseconds(run.created_at),
-            _microseconds(run.finished_at),
-        ],
-    )
+    if not connection.execute("FROM runs WHERE id = ?", [run.id]).fetchone():
+        insert_rows(connection, "runs", columns_of("runs", StoredRun, [run]))
 
 
 def adopt_experiment(
@@ -52,28 +40,6 @@ def adopt_experiment(
             )
         return str(known[0])
     name = free_name(connection, _COUNTER.sub("", experiment.name), experiment.name)
-    connection.execute(
-        "INSERT INTO experiments (id, name, series, version, run_id, position, model,"
-        " fingerprint, description, created_at, updated_at, tags, note)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, make_timestamp(?), make_timestamp(?), ?, ?)",
-        [
-            experiment.id,
-            name,
-            experiment.series,
-            experiment.version,
-            run_id,
-            experiment.position,
-            experiment.model,
-            experiment.fingerprint,
-            experiment.description,
-            _microseconds(experiment.created_at),
-            _microseconds(experiment.updated_at),
-            canonical_json(experiment.tags).decode(),
-            experiment.note,
-        ],
-    )
+    columns = columns_of("experiments", StoredExperiment, [experiment])
+    insert_rows(connection, "experiments", {**columns, "name": [name], "run_id": [run_id]})
     return name
-
-
-def _microseconds(seconds: float | None) -> int | None:
-    return None if seconds is None else round(seconds * 1_000_000)

@@ -12,10 +12,8 @@ from dataclasses import fields, is_dataclass
 from functools import cache
 from operator import attrgetter
 from typing import (
-    TYPE_CHECKING,
     Any,
     NamedTuple,
-    TypeAlias,
     TypeVar,
     get_args,
     get_origin,
@@ -28,10 +26,7 @@ from assay._util.text import shown
 from assay.errors import UsageError
 from assay.types import Encoded
 
-if TYPE_CHECKING:
-    from pydantic import ValidationError
-
-__all__ = ["encode", "fields_of", "from_row", "from_rows", "reader", "with_rows"]
+__all__ = ["encode", "fields_of", "from_row", "from_rows", "read_record", "with_rows"]
 
 _T = TypeVar("_T")
 
@@ -40,7 +35,7 @@ class _Inner(NamedTuple):
     """A field that holds a record, or several."""
 
     name: str
-    kind: type
+    kind: Any
     several: bool
 
 
@@ -54,7 +49,7 @@ class _Plan(NamedTuple):
 
 
 @cache
-def _plan(kind: type) -> _Plan:
+def _plan(kind: Any) -> _Plan:
     names = tuple(field.name for field in fields(kind))
     hints = get_type_hints(kind, include_extras=True)
     inner = (
@@ -69,7 +64,7 @@ def _plan(kind: type) -> _Plan:
 
 def fields_of(record: Any) -> dict[str, Any]:
     """A record as an object; unlike `asdict` it copies nothing."""
-    plan = _plan(type(record))
+    plan = _plan(record.__class__)
     return dict(zip(plan.names, plan.values(record), strict=True))
 
 
@@ -90,7 +85,7 @@ encode = canonical_encoder(_object)
 
 def with_rows(record: Any) -> dict[str, Any]:
     """The fields of a record, with rows in the place of the records inside it."""
-    plan, values = _plan(type(record)), fields_of(record)
+    plan, values = _plan(record.__class__), fields_of(record)
     for name in plan.times:
         values[name] = round(values[name], 6)
     for inner in plan.inner:
@@ -121,39 +116,42 @@ def from_row(names: Sequence[str], row: Any) -> dict[str, Any]:
     return dict(zip(names, row, strict=False))
 
 
-_Place: TypeAlias = Sequence[str | int]
-
-
-@cache
-def reader(
+def read_record(
     kind: type[_T],
+    value: Any,
     *,
     bounded: bool = True,
-    place: Callable[[_Place], Iterable[str | int]] = tuple,
-) -> Callable[[Any], _T]:
-    """What makes a record of parsed JSON, or raises UsageError.
+    place: Callable[[Sequence[str | int]], Iterable[str | int]] = tuple,
+) -> _T:
+    """The record that parsed JSON stands for.
 
     Args:
         kind: The class of the record.
+        value: An object with its fields.
         bounded: Whether the bounds of columns hold, and not only types.
         place: How a message names the place of a problem.
+
+    Raises:
+        UsageError: A field is missing, unknown or has another type; says where.
     """
+    checked: Any = kind
+    try:
+        made: _T = _validator(checked, bounded)(value)
+    except ValueError as error:
+        raise UsageError(_problem(error, place)) from None
+    return made
+
+
+@cache
+def _validator(kind: Any, bounded: bool) -> Callable[[Any], Any]:
     # Whoever only writes a journal does not wait for pydantic.
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import TypeAdapter
     from pydantic_core import SchemaValidator
 
-    adapter = TypeAdapter(kind)
-    unbounded: Any = _unbounded(adapter.core_schema)
-    validate = (adapter if bounded else SchemaValidator(unbounded)).validate_python
-
-    def read(value: Any) -> _T:
-        try:
-            made: _T = validate(value)
-        except ValidationError as error:
-            raise UsageError(_problem(error, place)) from None
-        return made
-
-    return read
+    adapter: Any = TypeAdapter(kind)
+    if bounded:
+        return SchemaValidator(adapter.core_schema).validate_python
+    return SchemaValidator(_unbounded(adapter.core_schema)).validate_python
 
 
 def _unbounded(schema: Any) -> Any:
@@ -166,9 +164,7 @@ def _unbounded(schema: Any) -> Any:
     return schema
 
 
-def _problem(
-    error: "ValidationError", place: Callable[[_Place], Iterable[str | int]]
-) -> str:
+def _problem(error: Any, place: Callable[[Sequence[str | int]], Iterable[str | int]]) -> str:
     first, *more = error.errors(include_url=False)
     where = ".".join(map(str, place(first["loc"])))
     reason = _REASONS.get(first["type"], first["msg"])

@@ -6,15 +6,14 @@ all, which the sessions of a batch share. Takes an open connection that may writ
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 
-from assay._util.canonical import canonical_json
-
+from .columns import columns_of, microseconds
 from .records import ExperimentRecord, LimitRecord, RunRecord, SessionRecord
 from .rows import SessionRows, session_rows, to_table
 from .schema import ASSAY_SOURCE, SESSION_TABLES, RunStatus, table
@@ -25,6 +24,7 @@ __all__ = [
     "finish_run",
     "free_name",
     "ingest_session",
+    "insert_rows",
     "store_limits",
     "transaction",
 ]
@@ -89,7 +89,7 @@ class Ingestion:
                 parts = [rows.tables[name] for rows in last.values()]
                 _insert(self._connection, name, pa.concat_tables(parts))
             columns = {"hash": list(bodies), "body": list(bodies.values())}
-            _insert(self._connection, "message_bodies", to_table("message_bodies", columns))
+            insert_rows(self._connection, "message_bodies", columns)
         self._new_bodies.difference_update(bodies)
         self._stored.update(last)
 
@@ -107,6 +107,13 @@ def _missing(
         return {row[0] for row in found.fetchall()}
     finally:
         connection.unregister("batch")
+
+
+def insert_rows(
+    connection: duckdb.DuckDBPyConnection, name: str, columns: Mapping[str, Sequence[Any]]
+) -> None:
+    """Add rows to a table, by its columns; those not given are NULL."""
+    _insert(connection, name, to_table(name, columns))
 
 
 def _insert(connection: duckdb.DuckDBPyConnection, name: str, rows: pa.Table) -> None:
@@ -130,18 +137,9 @@ def _delete(connection: duckdb.DuckDBPyConnection, session_ids: list[str]) -> No
 def ensure_run(connection: duckdb.DuckDBPyConnection, record: RunRecord) -> None:
     """Store a run and its experiments, and name those, unless they are there already."""
     with transaction(connection):
-        connection.execute(
-            "INSERT INTO runs (id, command, configuration, provenance, status, created_at) "
-            "VALUES (?, ?, ?, ?, ?, make_timestamp(?)) ON CONFLICT DO NOTHING",
-            [
-                record.id,
-                record.command,
-                canonical_json(dict(record.configuration)).decode(),
-                canonical_json(dict(record.provenance)).decode(),
-                RunStatus.RUNNING.value,
-                round(record.created_at * 1_000_000),
-            ],
-        )
+        if not connection.execute("FROM runs WHERE id = ?", [record.id]).fetchone():
+            columns = columns_of("runs", RunRecord, [record])
+            insert_rows(connection, "runs", {**columns, "status": [RunStatus.RUNNING.value]})
         for position, experiment in enumerate(record.experiments):
             _ensure_experiment(connection, record, position, experiment)
 
@@ -155,23 +153,16 @@ def _ensure_experiment(
     if connection.execute("FROM experiments WHERE id = ?", [experiment.id]).fetchone():
         return
     version = _version(connection, run.id, experiment)
-    connection.execute(
-        "INSERT INTO experiments (id, name, series, version, run_id, position, model, "
-        "fingerprint, tags, created_at, updated_at) "
-        "SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, t, t FROM (SELECT make_timestamp(?) AS t)",
-        [
-            experiment.id,
-            free_name(connection, f"{experiment.series} {version}"),
-            experiment.series,
-            version,
-            run.id,
-            position,
-            experiment.model,
-            experiment.fingerprint,
-            canonical_json(dict(experiment.tags)).decode(),
-            round(run.created_at * 1_000_000),
-        ],
-    )
+    columns = {
+        **columns_of("experiments", ExperimentRecord, [experiment]),
+        "name": [free_name(connection, f"{experiment.series} {version}")],
+        "version": [version],
+        "run_id": [run.id],
+        "position": [position],
+        "created_at": [microseconds(run.created_at)],
+        "updated_at": [microseconds(run.created_at)],
+    }
+    insert_rows(connection, "experiments", columns)
 
 
 def _version(
@@ -220,16 +211,8 @@ def store_limits(
 ) -> None:
     """Store how the limits of providers changed in a run."""
     rows = list(records)
-    columns: dict[str, list[Any]] = {
-        "run_id": [run_id] * len(rows),
-        "provider": [each.provider for each in rows],
-        "changed_at": [round(each.at * 1_000_000) for each in rows],
-        "connections": [each.connections for each in rows],
-        "per_second": [each.per_second for each in rows],
-        "pause_s": [each.pause_s for each in rows],
-        "reason": [each.reason for each in rows],
-    }
-    _insert(connection, "provider_limits", to_table("provider_limits", columns))
+    columns = columns_of("provider_limits", LimitRecord, rows)
+    insert_rows(connection, "provider_limits", {**columns, "run_id": [run_id] * len(rows)})
 
 
 def finish_run(
@@ -242,5 +225,5 @@ def finish_run(
     """Say how a run came to its end; `at` is seconds since 1970."""
     connection.execute(
         "UPDATE runs SET status = ?, finished_at = make_timestamp(?) WHERE id = ?",
-        [status.value, None if at is None else round(at * 1_000_000), run_id],
+        [status.value, None if at is None else microseconds(at), run_id],
     )

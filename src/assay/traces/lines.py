@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from assay._util.canonical import canonical_json
 from assay.errors import JournalError, UsageError
 
-from .codec import encode, from_row, from_rows, reader, with_rows
+from .codec import encode, from_row, from_rows, read_record, with_rows
 from .records import (
     CallRecord,
     EndRecord,
@@ -93,12 +93,11 @@ def _with_messages(line: bytes, messages: Sequence[MessageRecord]) -> bytes:
 
 
 def _read(kind: type[_T], values: Line) -> _T:
-    return reader(kind, bounded=False)(from_rows(kind, values))
+    return read_record(kind, from_rows(kind, values), bounded=False)
 
 
 def _messages(rows: Sequence[Any]) -> list[MessageRecord]:
-    read = reader(MessageRecord, bounded=False)
-    return [read(from_row(_MESSAGE, row)) for row in rows]
+    return [read_record(MessageRecord, from_row(_MESSAGE, row), bounded=False) for row in rows]
 
 
 def _header(line: Mapping[str, Any]) -> SessionHeader:

@@ -4,37 +4,34 @@ Sessions are read in batches, because a table is searched once for a whole batch
 back equals what was written, with times to the microsecond.
 """
 
-import json
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from duckdb import DuckDBPyConnection
 
 from assay._util.text import printable
 from assay.errors import UsageError
-from assay.traces.trace import StoredExperiment, StoredRun, Trace
-from assay.types import Encoded, Message, TrialState, Usage
+from assay.types import Usage
 
+from .columns import record_of, select_list
 from .records import (
     CallRecord,
     EndRecord,
     ErrorRecord,
-    ExperimentRecord,
     HookRecord,
     MessageRecord,
     PlayedRecord,
-    RunRecord,
     SessionHeader,
     SessionRecord,
     StepRecord,
 )
+from .trace import StoredExperiment, StoredRun, Trace
 
 __all__ = [
     "load_experiment",
     "load_outcomes",
-    "load_run",
     "load_session",
     "load_sessions",
     "load_stored_run",
@@ -45,7 +42,7 @@ _BATCH = 64
 _TRIALS_AT_ONCE = 500
 _COMMON = {0.0: 0.0, 1.0: 1.0}
 """Numbers that are kept once."""
-_Rows = dict[str, list[tuple[Any, ...]]]
+_Row = Mapping[str, Any]
 
 
 def load_session(connection: DuckDBPyConnection, session_id: str) -> SessionRecord:
@@ -103,22 +100,10 @@ def load_stored_run(connection: DuckDBPyConnection, run_id: str) -> StoredRun:
     Raises:
         UsageError: There is no such run.
     """
-    row = connection.execute(
-        "SELECT id, command, configuration, provenance, status, epoch_us(created_at),"
-        " epoch_us(finished_at) FROM runs WHERE id = ?",
-        [run_id],
-    ).fetchone()
-    if row is None:
+    rows = _rows(connection, f"SELECT {_RUN} FROM runs WHERE id = ?", [run_id])
+    if not rows:
         raise _missing("run", run_id)
-    return StoredRun(
-        id=row[0],
-        command=row[1] or "",
-        configuration=_object(row[2]),
-        provenance=_object(row[3]),
-        status=row[4],
-        created_at=_time(row[5]),
-        finished_at=None if row[6] is None else _time(row[6]),
-    )
+    return record_of(StoredRun, rows[0])
 
 
 def load_experiment(connection: DuckDBPyConnection, experiment_id: str) -> StoredExperiment:
@@ -127,39 +112,11 @@ def load_experiment(connection: DuckDBPyConnection, experiment_id: str) -> Store
     Raises:
         UsageError: There is no such experiment.
     """
-    row = connection.execute(f"{_EXPERIMENT} WHERE id = ?", [experiment_id]).fetchone()
-    if row is None:
+    sql = f"SELECT {_EXPERIMENT} FROM experiments WHERE id = ?"
+    rows = _rows(connection, sql, [experiment_id])
+    if not rows:
         raise _missing("experiment", experiment_id)
-    return _experiment(row)
-
-
-def load_run(connection: DuckDBPyConnection, run_id: str) -> RunRecord:
-    """Read a run as it was asked for, its experiments in their order.
-
-    Raises:
-        UsageError: There is no such run.
-    """
-    run = load_stored_run(connection, run_id)
-    rows = connection.execute(
-        f"{_EXPERIMENT} WHERE run_id = ? ORDER BY position, id", [run_id]
-    ).fetchall()
-    return RunRecord(
-        id=run.id,
-        command=run.command,
-        configuration=run.configuration,
-        provenance=run.provenance,
-        created_at=run.created_at,
-        experiments=tuple(
-            ExperimentRecord(
-                id=stored.id,
-                series=stored.series,
-                model=stored.model,
-                fingerprint=stored.fingerprint,
-                tags=stored.tags,
-            )
-            for stored in map(_experiment, rows)
-        ),
-    )
+    return record_of(StoredExperiment, rows[0])
 
 
 def load_outcomes(
@@ -181,36 +138,13 @@ def load_outcomes(
     return outcomes
 
 
-_EXPERIMENT = (
-    "SELECT id, name, series, version, position, model, fingerprint, description,"
-    " epoch_us(created_at), epoch_us(updated_at), tags, note FROM experiments"
-)
-
-
-def _experiment(row: tuple[Any, ...]) -> StoredExperiment:
-    return StoredExperiment(
-        id=row[0],
-        name=row[1],
-        series=row[2],
-        version=row[3],
-        position=row[4],
-        model=row[5],
-        fingerprint=row[6],
-        description=row[7],
-        created_at=_time(row[8]),
-        updated_at=_time(row[9]),
-        tags=_object(row[10]),
-        note=row[11],
-    )
-
-
 class _Batch:
     """The rows of some sessions, by session."""
 
     def __init__(self, connection: DuckDBPyConnection, ids: list[str]) -> None:
         self._connection = connection
         self._ids = ids
-        self._sessions = self._read(_SESSION)
+        self._sessions = self._read(_SESSIONS)
         self._messages = self._read(_MESSAGES)
         self._calls = self._read(_CALLS)
         self._turns = self._read(_TURNS)
@@ -218,174 +152,91 @@ class _Batch:
         self._hooks = self._read(_HOOKS)
         self._outcomes = load_outcomes(connection, ids)
 
-    def _read(self, sql: str) -> _Rows:
-        found: _Rows = defaultdict(list)
-        for row in self._connection.execute(sql, [self._ids]).fetchall():
-            found[row[0]].append(row[1:])
-        return found
+    def _read(self, sql: str) -> Mapping[str, list[_Row]]:
+        by_session: dict[str, list[_Row]] = defaultdict(list)
+        for row in _rows(self._connection, sql, [self._ids]):
+            by_session[row["session_id"]].append(row)
+        return by_session
 
     def session(self, session_id: str) -> SessionRecord:
         """Put one session together."""
         rows = self._sessions.get(session_id)
         if not rows:
             raise _missing("session", session_id)
-        row = rows[0]
+        (row,) = rows
+        end = record_of(
+            EndRecord,
+            row,
+            outcomes=self._outcomes.get(session_id, {}),
+            error=None if row["error_type"] is None else record_of(ErrorRecord, row),
+        )
         return SessionRecord(
-            header=_header(session_id, row),
-            messages=[_message(each) for each in self._messages.get(session_id, ())],
-            calls=[_call(each) for each in self._calls.get(session_id, ())],
-            played=self._played(session_id),
-            end=_end(row[12:], self._outcomes.get(session_id, {})),
+            record_of(SessionHeader, row),
+            [record_of(MessageRecord, row) for row in self._messages.get(session_id, ())],
+            [
+                record_of(CallRecord, row, usage=record_of(Usage, row))
+                for row in self._calls.get(session_id, ())
+            ],
+            self._played(session_id),
+            end,
         )
 
     def _played(self, session_id: str) -> list[PlayedRecord]:
         steps: dict[int, list[StepRecord]] = defaultdict(list)
-        for turn, *fields in self._steps.get(session_id, ()):
-            steps[turn].append(_step(fields))
+        for row in self._steps.get(session_id, ()):
+            steps[row["turn"]].append(record_of(StepRecord, row))
         hooks: dict[int, list[HookRecord]] = defaultdict(list)
-        for turn, *fields in self._hooks.get(session_id, ()):
-            hooks[turn].append(_hook(fields))
+        for row in self._hooks.get(session_id, ()):
+            hooks[row["turn"]].append(record_of(HookRecord, row))
         return [
-            PlayedRecord(
-                turn=turn,
-                at=_time(at),
-                asked=tuple(asked or ()),
-                unknown=tuple(unknown or ()),
-                malformed=malformed,
-                skipped=skipped,
-                steps=tuple(steps[turn]),
-                hooks=tuple(hooks[turn]),
+            record_of(
+                PlayedRecord,
+                row,
+                steps=tuple(steps[row["turn"]]),
+                hooks=tuple(hooks[row["turn"]]),
             )
-            for turn, at, asked, unknown, malformed, skipped in self._turns.get(session_id, ())
+            for row in self._turns.get(session_id, ())
         ]
 
 
 _CHOSEN = "session_id IN (SELECT unnest(?::VARCHAR[]))"
-_SESSION = f"""
-    SELECT session_id, run_id, experiment_id, subject, task, seed, episode, replicate,
-           epoch_us(created_at), difficulty, tools_hash IS NOT NULL,
-           (SELECT any_value(body) FROM message_bodies WHERE hash = tools_hash), metadata,
-           epoch_us(ended_at), state, stop_reason, duration_s, attempts, error_type,
-           error_message, error_traceback
+_TOOLS = "(SELECT any_value(body) FROM message_bodies WHERE hash = tools_hash)"
+_RUN, _EXPERIMENT = select_list(StoredRun), select_list(StoredExperiment)
+_SESSIONS = f"""
+    SELECT {select_list(SessionHeader, body=_TOOLS)}, {select_list(EndRecord)},
+           {select_list(ErrorRecord)}
     FROM session_traces WHERE {_CHOSEN}
 """
 _MESSAGES = f"""
-    SELECT r.session_id, r.position, r.turn, b.body, r.message_type, epoch_us(r.timestamp)
+    SELECT r.session_id, {select_list(MessageRecord, body="b.body", message_rows="r")}
     FROM (SELECT * FROM message_rows WHERE {_CHOSEN}) r JOIN message_bodies b USING (hash)
     ORDER BY r.session_id, r.position
 """
 _CALLS = f"""
-    SELECT session_id, turn, epoch_us(event_time), request, reply, model_name, provider,
-           finish_reason, prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens,
-           cost, latency_ms, waited_ms, retries, metadata
+    SELECT session_id, {select_list(CallRecord)}, {select_list(Usage)}
     FROM events WHERE event_type = 'cais' AND {_CHOSEN} ORDER BY session_id, turn
 """
 _TURNS = f"""
-    SELECT session_id, turn, epoch_us(event_time), asked, "unknown", malformed, skipped
+    SELECT session_id, {select_list(PlayedRecord)}
     FROM events WHERE event_type = 'runtime' AND {_CHOSEN} ORDER BY session_id, turn
 """
 _STEPS = f"""
-    SELECT t.session_id, t.turn, t.step_index, t.action, e.reward, t.digest, t.unlocked,
-           t.no_effect, e.terminated, e.truncated
+    SELECT t.session_id, t.turn, {select_list(StepRecord, session_timesteps="t", events="e")}
     FROM (SELECT * FROM session_timesteps WHERE {_CHOSEN}) t
     JOIN events e ON e.session_id = t.session_id AND e.timestep_id = t.id
     WHERE e.event_type = 'environment' ORDER BY t.session_id, t.step_index
 """
 _HOOKS = f"""
-    SELECT session_id, turn, step, hook_name, code, priority, description, data
+    SELECT session_id, turn, {select_list(HookRecord)}
     FROM hook_results WHERE {_CHOSEN} ORDER BY session_id, id
 """
 
 
-def _header(session_id: str, row: Sequence[Any]) -> SessionHeader:
-    return SessionHeader(
-        session_id=session_id,
-        run_id=row[0],
-        experiment_id=row[1],
-        subject=row[2],
-        task=row[3],
-        seed=row[4],
-        episode=row[5],
-        replicate=row[6],
-        created_at=_time(row[7]),
-        difficulty=row[8],
-        tools=Encoded(json.loads(row[10])) if row[9] else None,
-        metadata=_object(row[11]),
-    )
-
-
-def _message(row: Sequence[Any]) -> MessageRecord:
-    position, turn, body, message_type, at = row
-    return MessageRecord(position, turn, Message(json.loads(body)), message_type, _time(at))
-
-
-def _call(row: Sequence[Any]) -> CallRecord:
-    return CallRecord(
-        turn=row[0],
-        at=_time(row[1]),
-        request=tuple(row[2] or ()),
-        reply=row[3],
-        model=row[4],
-        provider=row[5],
-        finish_reason=row[6],
-        usage=Usage(*row[7:11]),
-        cost_usd=row[11],
-        latency_s=round(row[12] / 1000, 6),
-        waited_s=round(row[13] / 1000, 6),
-        retries=row[14],
-        parameters=_object(row[15]),
-    )
-
-
-def _step(row: Sequence[Any]) -> StepRecord:
-    index, action, reward, digest, unlocked, no_effect, terminated, truncated = row
-    return StepRecord(
-        index=index,
-        action=action,
-        reward=reward,
-        digest=digest,
-        unlocked=tuple(unlocked or ()),
-        no_effect=no_effect,
-        terminated=terminated,
-        truncated=truncated,
-    )
-
-
-def _hook(row: Sequence[Any]) -> HookRecord:
-    step, name, code, priority, description, data = row
-    return HookRecord(
-        name=name,
-        code=code,
-        priority=priority,
-        step=step,
-        description=description or "",
-        data=_object(data),
-    )
-
-
-def _end(row: Sequence[Any], outcomes: dict[str, float]) -> EndRecord:
-    at, state, stop_reason, duration_s, attempts, error_type, message, traceback = row
-    error = None
-    if error_type is not None:
-        error = ErrorRecord(type=error_type, message=message, traceback=traceback or "")
-    return EndRecord(
-        at=_time(at),
-        state=TrialState(state),
-        stop_reason=stop_reason,
-        duration_s=duration_s,
-        outcomes=outcomes,
-        error=error,
-        attempts=attempts,
-    )
-
-
-def _time(microseconds: int) -> float:
-    return microseconds / 1_000_000
-
-
-def _object(text: str | None) -> dict[str, Any]:
-    value = json.loads(text) if text else {}
-    return value if isinstance(value, dict) else {}
+def _rows(connection: DuckDBPyConnection, sql: str, values: list[Any]) -> list[_Row]:
+    """What a query finds, by the names of its columns."""
+    result = connection.execute(sql, values)
+    names = [column[0] for column in result.description]
+    return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
 
 
 def _missing(kind: str, name: str) -> UsageError:

@@ -17,9 +17,21 @@ from typing import Any
 
 import pyarrow as pa
 
-from assay._util.canonical import canonical_json
+from assay._util.canonical import well_formed
+from assay.types import Usage
 
-from .records import EndRecord, SessionRecord, StepRecord
+from .columns import columns_of
+from .records import (
+    CallRecord,
+    EndRecord,
+    ErrorRecord,
+    HookRecord,
+    MessageRecord,
+    PlayedRecord,
+    SessionHeader,
+    SessionRecord,
+    StepRecord,
+)
 from .schema import ASLEEP, ASSAY_SOURCE, EventType, arrow_schema
 from .totals import imported_columns
 
@@ -68,7 +80,9 @@ def session_rows(session: SessionRecord, *, source: str = ASSAY_SOURCE) -> Sessi
         "hook_results": to_table("hook_results", builder.hooks()),
         "outcomes": to_table("outcomes", builder.outcomes()),
     }
-    bodies = {each.message.hash: each.message.encoded.decode() for each in session.messages}
+    bodies = {
+        record.message.hash: record.message.encoded.decode() for record in session.messages
+    }
     if (tools := session.header.tools) is not None:
         bodies[tools.hash] = tools.encoded.decode()
     return SessionRows(session.header.session_id, tables, bodies)
@@ -79,7 +93,7 @@ def to_table(name: str, columns: Columns) -> pa.Table:
     schema = arrow_schema(name)
     count = len(next(iter(columns.values())))
     arrays = [
-        pa.array(columns[field.name], field.type)
+        _array(columns[field.name], field.type)
         if field.name in columns
         else pa.nulls(count, field.type)
         for field in schema
@@ -87,12 +101,18 @@ def to_table(name: str, columns: Columns) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _time(seconds: float) -> int:
-    return round(seconds * 1_000_000)
+def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    try:
+        return pa.array(values, kind)
+    except UnicodeEncodeError:
+        return pa.array([*map(_mended, values)], kind)
 
 
-def _json(value: Mapping[str, Any]) -> str:
-    return canonical_json(dict(value)).decode()
+def _mended(value: Any) -> Any:
+    """Text that UTF-8 can hold; what was journaled or imported is so already."""
+    if isinstance(value, str):
+        return well_formed(value)
+    return [well_formed(text) for text in value] if isinstance(value, list | tuple) else value
 
 
 class _Builder:
@@ -103,75 +123,62 @@ class _Builder:
         self.id = session.header.session_id
         self.end = end
         self.source = source
-        self.turned: list[tuple[int, float, StepRecord]] = [
-            (played.turn, played.at, step) for played in session.played for step in played.steps
+        turned = [(played, step) for played in session.played for step in played.steps]
+        self.steps_made: list[StepRecord] = [step for _, step in turned]
+        self.step_turns = [played.turn for played, _ in turned]
+        """For each step its turn."""
+        self.step_times = columns_of("events", PlayedRecord, [played for played, _ in turned])[
+            "event_time"
         ]
-        """Every step, with its turn and the time of that."""
+        """For each step the time of its turn."""
         self.first_step: dict[int, int] = {}
         """The id of the first step of each turn that made one."""
-        start = row_id(self.id, Kind.STEP)
-        for turn, _, step in self.turned:
-            self.first_step.setdefault(turn, start + step.index)
+        for turn, key in zip(self.step_turns, self._step_ids, strict=True):
+            self.first_step.setdefault(turn, key)
 
     def session(self) -> Columns:
-        header, end, error = self.it.header, self.end, self.end.error
-        row = {
-            "session_id": self.id,
-            "created_at": _time(header.created_at),
-            "num_timesteps": len(self.turned),
-            "num_events": len(self.it.calls) + len(self.it.played) + len(self.turned),
+        header, end = self.it.header, self.end
+        totals = {
+            "num_timesteps": len(self.steps_made),
+            "num_events": len(self.it.calls) + len(self.it.played) + len(self.steps_made),
             "num_messages": len(self.it.messages),
-            "metadata": _json(header.metadata),
-            "experiment_id": header.experiment_id,
-            "run_id": header.run_id,
-            "subject": header.subject,
-            "task": header.task,
-            "seed": header.seed,
-            "difficulty": header.difficulty,
-            "episode": header.episode,
-            "replicate": header.replicate,
-            "state": end.state.value,
-            "stop_reason": end.stop_reason,
-            "duration_s": end.duration_s,
-            "ended_at": _time(end.at),
-            "attempts": end.attempts,
-            "error_type": error and error.type,
-            "error_message": error and error.message,
-            "error_traceback": error and error.traceback,
-            "tools_hash": header.tools and header.tools.hash,
             "source": self.source,
             **self._played(),
             **self._spent(),
         }
         if self.source != ASSAY_SOURCE:
-            row |= imported_columns(header.metadata)
-        return {name: [value] for name, value in row.items()}
+            totals |= imported_columns(header.metadata)
+        errors = [] if end.error is None else [end.error]
+        return {
+            **columns_of("session_traces", SessionHeader, [header]),
+            **columns_of("session_traces", EndRecord, [end]),
+            **(columns_of("session_traces", ErrorRecord, errors) if errors else {}),
+            **{name: [value] for name, value in totals.items()},
+        }
 
     def _played(self) -> dict[str, Any]:
-        played, steps = self.it.played, [step for _, _, step in self.turned]
+        played, steps = self.it.played, self.steps_made
         no_effects = [step.no_effect for step in steps if step.no_effect is not None]
         asleep = no_effects.count(ASLEEP)
         return {
             "num_turns": len(self._records_of_turns),
             "total_reward": fsum(step.reward for step in steps),
             "num_achievements": len({name for step in steps for name in step.unlocked}),
-            "actions_asked": sum(len(each.asked) for each in played),
-            "unknown_actions": sum(len(each.unknown) for each in played),
+            "actions_asked": sum(len(turn.asked) for turn in played),
+            "unknown_actions": sum(len(turn.unknown) for turn in played),
             "no_effect_actions": len(no_effects) - asleep,
             "asleep_actions": asleep,
-            "malformed_replies": sum(each.malformed is not None for each in played),
-            "skipped_actions": sum(each.skipped for each in played),
+            "malformed_replies": sum(turn.malformed is not None for turn in played),
+            "skipped_actions": sum(turn.skipped for turn in played),
             "verifiable": all(step.digest is not None for step in steps),
         }
 
     def _spent(self) -> dict[str, Any]:
         calls = self.it.calls
         costs = [call.cost_usd for call in calls if call.cost_usd is not None]
+        tokens = columns_of("events", Usage, [call.usage for call in calls])
         return {
-            "prompt_tokens": sum(call.usage.prompt for call in calls),
-            "completion_tokens": sum(call.usage.completion for call in calls),
-            "cached_tokens": sum(call.usage.cached for call in calls),
-            "reasoning_tokens": sum(call.usage.reasoning for call in calls),
+            **{name: sum(numbers) for name, numbers in tokens.items()},
             "cost_usd": fsum(costs) if len(costs) == len(calls) else None,
         }
 
@@ -181,21 +188,17 @@ class _Builder:
         per_turn = self._records_of_turns
         heard = Counter(self._message_steps)
         return {
+            **columns_of("session_timesteps", StepRecord, self.steps_made),
             "id": ids,
             "session_id": [self.id] * len(ids),
-            "step_id": [f"step-{step.index}" for _, _, step in self.turned],
-            "step_index": [step.index for _, _, step in self.turned],
-            "timestamp": [_time(at) for _, at, _ in self.turned],
+            "step_id": [f"step-{step.index}" for step in self.steps_made],
+            "timestamp": self.step_times,
             "num_events": [
                 1 + (per_turn[turn] if key in first else 0)
-                for key, (turn, _, _) in zip(ids, self.turned, strict=True)
+                for key, turn in zip(ids, self.step_turns, strict=True)
             ],
             "num_messages": [heard[key] for key in ids],
-            "turn": [turn for turn, _, _ in self.turned],
-            "action": [step.action for _, _, step in self.turned],
-            "no_effect": [step.no_effect for _, _, step in self.turned],
-            "unlocked": [step.unlocked for _, _, step in self.turned],
-            "digest": [step.digest for _, _, step in self.turned],
+            "turn": self.step_turns,
         }
 
     @cached_property
@@ -208,95 +211,69 @@ class _Builder:
     @cached_property
     def _step_ids(self) -> list[int]:
         start = row_id(self.id, Kind.STEP)
-        return [start + step.index for _, _, step in self.turned]
+        return [start + step.index for step in self.steps_made]
 
     def events(self) -> Sequence[Columns]:
         """Calls, then turns, then steps; ids run on over the three."""
         start = row_id(self.id, Kind.EVENT)
-        calls, played = len(self.it.calls), len(self.it.played)
+        calls, played, steps = self.it.calls, self.it.played, self.steps_made
+        call_turns, turns = [call.turn for call in calls], [turn.turn for turn in played]
+        models = [call.model for call in calls]
         return (
-            self._calls(start),
-            self._turns(start + calls),
-            self._step_events(start + calls + played),
+            {
+                **self._event(start, EventType.CALL, models, call_turns),
+                **columns_of("events", CallRecord, calls),
+                **columns_of("events", Usage, [call.usage for call in calls]),
+                "total_tokens": [call.usage.total for call in calls],
+            },
+            {
+                **self._event(
+                    start + len(calls),
+                    EventType.TURN,
+                    [self.it.header.subject] * len(turns),
+                    turns,
+                ),
+                **columns_of("events", PlayedRecord, played),
+            },
+            {
+                **self._event(
+                    start + len(calls) + len(played),
+                    EventType.STEP,
+                    [self.it.header.task] * len(steps),
+                    self.step_turns,
+                ),
+                **columns_of("events", StepRecord, steps),
+                "timestep_id": self._step_ids,
+                "event_time": self.step_times,
+            },
         )
 
-    def _event(self, start: int, kind: EventType, system: str, turns: list[int]) -> Columns:
+    def _event(
+        self, start: int, kind: EventType, systems: list[str], turns: list[int]
+    ) -> Columns:
         count = len(turns)
         return {
             "id": range(start, start + count),
             "session_id": [self.id] * count,
             "event_type": [kind.value] * count,
-            "system_instance_id": [system] * count,
+            "system_instance_id": systems,
+            "timestep_id": [self.first_step.get(turn) for turn in turns],
             "turn": turns,
             "message_time": turns,
-        }
-
-    def _calls(self, start: int) -> Columns:
-        calls = self.it.calls
-        turns = [call.turn for call in calls]
-        return {
-            **self._event(start, EventType.CALL, "", turns),
-            "system_instance_id": [call.model for call in calls],
-            "timestep_id": [self.first_step.get(turn) for turn in turns],
-            "event_time": [_time(call.at) for call in calls],
-            "model_name": [call.model for call in calls],
-            "provider": [call.provider for call in calls],
-            "prompt_tokens": [call.usage.prompt for call in calls],
-            "completion_tokens": [call.usage.completion for call in calls],
-            "total_tokens": [call.usage.total for call in calls],
-            "cached_tokens": [call.usage.cached for call in calls],
-            "reasoning_tokens": [call.usage.reasoning for call in calls],
-            "cost": [call.cost_usd for call in calls],
-            "latency_ms": [round(call.latency_s * 1000, 3) for call in calls],
-            "waited_ms": [round(call.waited_s * 1000, 3) for call in calls],
-            "metadata": [_json(call.parameters) for call in calls],
-            "finish_reason": [call.finish_reason for call in calls],
-            "retries": [call.retries for call in calls],
-            "request": [call.request for call in calls],
-            "reply": [call.reply for call in calls],
-        }
-
-    def _turns(self, start: int) -> Columns:
-        played = self.it.played
-        turns = [each.turn for each in played]
-        return {
-            **self._event(start, EventType.TURN, self.it.header.subject, turns),
-            "timestep_id": [self.first_step.get(turn) for turn in turns],
-            "event_time": [_time(each.at) for each in played],
-            "asked": [each.asked for each in played],
-            "unknown": [each.unknown for each in played],
-            "malformed": [each.malformed for each in played],
-            "skipped": [each.skipped for each in played],
-        }
-
-    def _step_events(self, start: int) -> Columns:
-        turns = [turn for turn, _, _ in self.turned]
-        return {
-            **self._event(start, EventType.STEP, self.it.header.task, turns),
-            "timestep_id": self._step_ids,
-            "event_time": [_time(at) for _, at, _ in self.turned],
-            "reward": [step.reward for _, _, step in self.turned],
-            "terminated": [step.terminated for _, _, step in self.turned],
-            "truncated": [step.truncated for _, _, step in self.turned],
         }
 
     def messages(self) -> Columns:
         messages = self.it.messages
+        columns = columns_of("message_rows", MessageRecord, messages)
         start = row_id(self.id, Kind.MESSAGE)
-        times = [_time(each.at) for each in messages]
-        turns = [each.turn for each in messages]
         return {
-            "id": [start + each.position for each in messages],
+            **columns,
+            "id": [start + position for position in columns["position"]],
             "session_id": [self.id] * len(messages),
             "timestep_id": self._message_steps,
-            "position": [each.position for each in messages],
-            "turn": turns,
-            "role": [each.message.role for each in messages],
-            "message_type": [each.message_type for each in messages],
-            "hash": [each.message.hash for each in messages],
-            "timestamp": times,
-            "event_time": times,
-            "message_time": turns,
+            "role": [record.message.role for record in messages],
+            "event_time": columns["timestamp"],
+            "message_time": columns["turn"],
         }
 
     @cached_property
@@ -304,23 +281,23 @@ class _Builder:
         """For each message the step it belongs to."""
         replies = [call.reply for call in self.it.calls]
         answered = [call.turn for call in self.it.calls]
-        step_turns = [turn for turn, _, _ in self.turned]
-        found: list[int | None] = []
-        for each in self.it.messages:
-            if each.message.role == "assistant":
-                found.append(self.first_step.get(each.turn))
+        steps: list[int | None] = []
+        for record in self.it.messages:
+            if record.message.role == "assistant":
+                steps.append(self.first_step.get(record.turn))
                 continue
             # What stands after an answer was written when that had been played.
-            done = bisect_left(replies, each.position)
-            turn = answered[done - 1] if done else 0 if replies else each.turn - 1
-            made = bisect_left(step_turns, turn + 1)
-            found.append(self._step_ids[made - 1] if made else None)
-        return found
+            done = bisect_left(replies, record.position)
+            turn = answered[done - 1] if done else 0 if replies else record.turn - 1
+            made = bisect_left(self.step_turns, turn + 1)
+            steps.append(self._step_ids[made - 1] if made else None)
+        return steps
 
     def hooks(self) -> Columns:
         hooks = [(played.turn, hook) for played in self.it.played for hook in played.hooks]
         start, steps = row_id(self.id, Kind.HOOK), row_id(self.id, Kind.STEP)
         return {
+            **columns_of("hook_results", HookRecord, [hook for _, hook in hooks]),
             "id": range(start, start + len(hooks)),
             "session_id": [self.id] * len(hooks),
             "timestep_id": [
@@ -328,12 +305,6 @@ class _Builder:
                 for turn, hook in hooks
             ],
             "turn": [turn for turn, _ in hooks],
-            "step": [hook.step for _, hook in hooks],
-            "hook_name": [hook.name for _, hook in hooks],
-            "code": [hook.code for _, hook in hooks],
-            "priority": [hook.priority for _, hook in hooks],
-            "description": [hook.description for _, hook in hooks],
-            "data": [_json(hook.data) for _, hook in hooks],
         }
 
     def outcomes(self) -> Columns:

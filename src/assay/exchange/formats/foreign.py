@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from assay._util.canonical import canonical_json, content_hash, derived_id
 from assay._util.text import printable
@@ -159,7 +159,7 @@ class ForeignRun:
     created_at: float
     configuration: Mapping[str, Any]
     provenance: Mapping[str, Any]
-    status: str = "finished"
+    status: Literal["finished", "incomplete"] = "finished"
 
     @property
     def id(self) -> str:

@@ -13,7 +13,7 @@ from assay._util.bounds import Name
 from assay._util.canonical import canonical_json, parse_json
 from assay._util.text import cut, shown
 from assay.errors import UsageError
-from assay.traces.codec import encode, fields_of, reader
+from assay.traces.codec import encode, fields_of, read_record
 from assay.traces.records import (
     CallRecord,
     EndRecord,
@@ -98,8 +98,9 @@ def _parts(trace: Trace) -> dict[str, bytes | list[bytes]]:
 def _message(record: MessageRecord) -> bytes:
     # The message has its bytes already, and they are what its hash is of.
     about = fields_of(record)
-    message = about.pop("message").encoded
-    return encode(_renamed("messages", about))[:-1] + b',"message":' + message + b"}"
+    del about["message"]
+    start = encode(_renamed("messages", about))[:-1]
+    return start + b',"message":' + record.message.encoded + b"}"
 
 
 def _renamed(part: str, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -124,7 +125,7 @@ def parse_trace(content: bytes) -> Trace:
     if value.get("format") != FORMAT:
         raise UsageError(_other_format(value.get("format", value.get("schema_version"))))
     try:
-        file = reader(_File, place=_place)(_as_records(value))
+        file = read_record(_File, _as_records(value), place=_place)
     except RecursionError as error:
         raise UsageError("is nested too deeply to be JSON of ours") from error
     session = SessionRecord(file.session, file.messages, file.calls, file.played, file.end)
