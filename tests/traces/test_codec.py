@@ -177,13 +177,15 @@ def test_a_file_from_elsewhere_keeps_to_the_bounds_of_columns() -> None:
     assert read_record(StepRecord, {**value, "index": 0}, bounded=False).index == 0
 
 
-def all_records() -> list[type]:
-    modules = (records, trace)
-    found = {getattr(module, name) for module in modules for name in module.__all__}
-    return sorted(
-        (each for each in found if is_dataclass(each) and issubclass(each, Record)),
-        key=lambda each: each.__name__,
-    )
+KINDS: list[Any] = [
+    Usage,
+    *(
+        kind
+        for module in (records, trace)
+        for kind in vars(module).values()
+        if isinstance(kind, type) and is_dataclass(kind) and issubclass(kind, Record)
+    ),
+]
 
 
 def leaves(hint: Any) -> Iterator[Any]:
@@ -197,16 +199,16 @@ def leaves(hint: Any) -> Iterator[Any]:
         yield hint
 
 
-@pytest.mark.parametrize("kind", [*all_records(), Usage], ids=lambda kind: kind.__name__)
-def test_no_field_takes_a_text_for_a_number(kind: type) -> None:
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_no_field_takes_a_text_for_a_number(kind: Any) -> None:
     hints = get_type_hints(kind, include_extras=True)
-    for field in fields(kind):  # type: ignore[arg-type]
+    for field in fields(kind):
         bare = {leaf for leaf in leaves(hints[field.name]) if leaf in (int, float, bool)}
         assert not bare, f"{kind.__name__}.{field.name}: use a type of assay._util.bounds"
 
 
-@pytest.mark.parametrize("kind", [*all_records(), Usage], ids=lambda kind: kind.__name__)
-def test_every_field_has_a_column(kind: type) -> None:
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_every_field_has_a_column(kind: Any) -> None:
     assert isinstance(columns_of("", kind, []), Mapping)
 
 

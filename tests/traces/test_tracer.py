@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -109,6 +110,28 @@ def test_a_message_without_a_role_is_refused(database: Path) -> None:
         SessionTracer(database, name="s", task="t") as tracer,
     ):
         tracer.message({"content": "hello"})
+
+
+def test_a_value_of_another_type_is_refused_at_once_and_the_rest_is_kept(
+    database: Path,
+) -> None:
+    with SessionTracer(database, name="a loop", task="maze") as tracer:
+        tracer.call({"role": "assistant", "content": "hm"}, finish_reason=None)
+        wrong: list[tuple[Any, str]] = [
+            (lambda: tracer.step("north", reward="7"), "reward .*'7'"),  # type: ignore[arg-type]
+            (lambda: tracer.step("north", reward=float("nan")), "reward .*nan"),
+            (lambda: tracer.step(3), "action: must be a text"),  # type: ignore[arg-type]
+            (lambda: tracer.hook("h", priority=1.5), "priority"),  # type: ignore[arg-type]
+            (lambda: tracer.hook("h", x=float("inf")), "no JSON form"),
+            (lambda: tracer.outcome("score", float("inf")), "outcome 'score' .*inf"),
+        ]
+        for record, said in wrong:
+            with pytest.raises(UsageError, match=said):
+                record()
+        tracer.step("north", reward=1)
+    with Store(database).reading() as connection:
+        steps = connection.execute("SELECT step_index, turn, action FROM session_timesteps")
+        assert steps.fetchall() == [(1, 1, "north")]
 
 
 def test_a_session_whose_process_died_is_kept_up_to_its_last_turn(database: Path) -> None:

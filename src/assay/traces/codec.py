@@ -21,12 +21,20 @@ from typing import (
 )
 
 from assay._util.bounds import Moment, Seconds
-from assay._util.canonical import canonical_encoder
+from assay._util.canonical import canonical_encoder, parse_json
 from assay._util.text import shown
 from assay.errors import UsageError
 from assay.types import Encoded
 
-__all__ = ["encode", "fields_of", "from_row", "from_rows", "read_record", "with_rows"]
+__all__ = [
+    "checked",
+    "encode",
+    "fields_of",
+    "from_row",
+    "from_rows",
+    "read_record",
+    "with_rows",
+]
 
 _T = TypeVar("_T")
 
@@ -134,12 +142,28 @@ def read_record(
     Raises:
         UsageError: A field is missing, unknown or has another type; says where.
     """
-    checked: Any = kind
+    validated: Any = kind
     try:
-        made: _T = _validator(checked, bounded)(value)
+        made: _T = _validator(validated, bounded)(value)
     except ValueError as error:
         raise UsageError(_problem(error, place)) from None
     return made
+
+
+def checked(record: _T) -> _T:
+    """The record as a journal will give it back, before it is written to one.
+
+    Raises:
+        UsageError: A field has another type, or no JSON form.
+    """
+    try:
+        value = parse_json(encode(record))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(
+            f"{shown(record)} has no JSON form: {error}; "
+            "use plain numbers, text, lists and objects, and no NaN"
+        ) from None
+    return read_record(record.__class__, value, bounded=False)
 
 
 @cache

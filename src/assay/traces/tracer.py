@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
+from math import isfinite
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -23,9 +24,11 @@ from uuid import uuid4
 
 from assay._util.canonical import canonical_json, content_hash, derived_id
 from assay._util.provenance import provenance
+from assay._util.text import shown
 from assay.errors import UsageError
 from assay.types import Encoded, Message, TrialState, Usage
 
+from .codec import checked
 from .folder import RunFolder
 from .journal import Journal
 from .leftovers import TRACER_COMMAND, finish_traced, ingest_leftovers
@@ -81,7 +84,7 @@ class SessionTracer:
         run_id = run_id or derived_id("run", uuid4().hex)
         experiment_id = derived_id(run_id, subject)
         self._store = Store(database)
-        self._header = SessionHeader(
+        header = SessionHeader(
             session_id=derived_id(run_id, subject, -1 if seed is None else seed, episode),
             run_id=run_id,
             experiment_id=experiment_id,
@@ -93,6 +96,7 @@ class SessionTracer:
             tools=None if tools is None else Encoded(list(tools)),
             metadata=dict(metadata or {}),
         )
+        self._header = checked(header)
         fingerprint = content_hash(canonical_json([name, subject, task]))
         self._run = RunRecord(
             id=run_id,
@@ -170,7 +174,7 @@ class SessionTracer:
         usage: Usage | None = None,
         cost_usd: float | None = None,
         latency_s: float = 0.0,
-        finish_reason: str = "stop",
+        finish_reason: str | None = "stop",
         asked: Sequence[str] = (),
         parameters: Mapping[str, Any] | None = None,
     ) -> None:
@@ -189,21 +193,23 @@ class SessionTracer:
             parameters: temperature and the like.
         """
         sent = tuple(range(self._messages)) if request is None else tuple(request)
-        self.turn(asked=asked)
-        message = self._message(reply, "reply", self._turns)
         call = CallRecord(
-            turn=self._turns,
+            turn=self._turns + 1,
             at=time.time(),
             request=sent,
-            reply=message.position,
+            reply=self._messages,
             model=model or self._header.subject,
             provider=provider,
-            finish_reason=finish_reason,
+            # A stream that was cut off says no reason.
+            finish_reason=finish_reason or "",
             usage=usage or Usage(),
             cost_usd=cost_usd,
             latency_s=latency_s,
             parameters=dict(parameters or {}),
         )
+        call = checked(call)
+        self.turn(asked=asked)
+        message = self._message(reply, "reply", self._turns)
         self._journal.append_call(call, [message])
 
     def turn(
@@ -214,16 +220,18 @@ class SessionTracer:
         malformed: str | None = None,
     ) -> None:
         """Begin a turn that no model was asked for; `call` begins its own."""
-        self._flush()
-        self._turns += 1
-        self._explicit = True
-        self._open = PlayedRecord(
-            turn=self._turns,
+        played = PlayedRecord(
+            turn=self._turns + 1,
             at=time.time(),
             asked=tuple(asked),
             unknown=tuple(unknown),
             malformed=malformed,
         )
+        played = checked(played)
+        self._flush()
+        self._turns += 1
+        self._explicit = True
+        self._open = played
 
     def step(
         self,
@@ -237,20 +245,21 @@ class SessionTracer:
         truncated: bool = False,
     ) -> int:
         """Record a step and return its index; outside of a turn it is one of its own."""
-        if self._open is None or not self._explicit:
-            self.turn(asked=(action,))
-            self._explicit = False
-        self._steps += 1
         step = StepRecord(
-            index=self._steps,
+            index=self._steps + 1,
             action=action,
-            reward=float(reward),
+            reward=_number("reward", reward),
             digest=digest,
             unlocked=tuple(unlocked),
             no_effect=no_effect,
             terminated=terminated,
             truncated=truncated,
         )
+        step = checked(step)
+        if self._open is None or not self._explicit:
+            self.turn(asked=(action,))
+            self._explicit = False
+        self._steps += 1
         played = self._current()
         self._open = replace(played, steps=(*played.steps, step), at=time.time())
         return step.index
@@ -274,11 +283,11 @@ class SessionTracer:
             description=description,
             data=data,
         )
-        self._open = replace(played, hooks=(*played.hooks, hook))
+        self._open = replace(played, hooks=(*played.hooks, checked(hook)))
 
     def outcome(self, metric: str, value: float) -> None:
         """Record a number that the session earned; it counts if the block ends well."""
-        self._outcomes[metric] = float(value)
+        self._outcomes[metric] = _number(f"outcome {metric!r}", value)
 
     def _current(self) -> PlayedRecord:
         if self._open is None:
@@ -334,3 +343,10 @@ class SessionTracer:
                 traceback="".join(traceback.format_exception(error)),
             ),
         )
+
+
+def _number(what: str, value: float) -> float:
+    # numpy's numbers are welcome, a text that looks like one is not.
+    if isinstance(value, str | bytes) or not isfinite(value):
+        raise UsageError(f"{what} must be a finite number, got {shown(value)}")
+    return float(value)
