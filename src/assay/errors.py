@@ -2,6 +2,7 @@
 
     AssayError
     ├── UsageError (ValueError)      a value the caller gave is not allowed
+    │   ├── AmbiguousName            a name that could mean several things
     │   ├── SnapshotError            bytes that are not a valid saved world
     │   ├── InvalidField             fields of a request that are not allowed
     │   ├── RequestTooLarge          more than a request may hold
@@ -30,6 +31,7 @@ from typing import Any
 
 __all__ = [
     "AccessDenied",
+    "AmbiguousName",
     "AssayError",
     "BudgetSpent",
     "EpisodeOver",
@@ -59,6 +61,10 @@ class AssayError(Exception):
 
 class UsageError(AssayError, ValueError):
     """A value the caller gave is not allowed; nothing was started."""
+
+
+class AmbiguousName(UsageError):
+    """A name that could mean several things; the message has some of them."""
 
 
 class SnapshotError(UsageError):

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from assay.errors import UsageError
+from assay.errors import AmbiguousName, UsageError
+from assay.traces.names import resolve_experiment
 from assay.traces.select import select_sessions
 from assay.traces.store import Store
 
@@ -66,3 +67,16 @@ def test_a_name_that_means_several_things_asks_for_more(store: Store) -> None:
         with pytest.raises(UsageError, match=r"experiment .* or run first; give more"):
             select_sessions(connection, ["firs"])
         assert select_sessions(connection, ["first"]) == ids(SESSIONS["first"])
+
+
+def test_a_whole_name_is_meant_before_the_start_of_another_thing(store: Store) -> None:
+    third = make_run("a v1.0 and more", ("b",), created_at=START + 200)
+    fill(store.path, third, [make_session(third)])
+    with store.reading() as connection:
+        assert select_sessions(connection, ["a v1.0"]) == ids(SESSIONS["second"])
+
+
+def test_a_name_that_means_several_of_a_kind_is_an_error_of_its_own(store: Store) -> None:
+    with store.reading() as connection:
+        with pytest.raises(AmbiguousName, match=r"'a v1' is ambiguous: a v1.0 \(.*give more"):
+            resolve_experiment(connection, "a v1")

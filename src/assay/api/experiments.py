@@ -57,7 +57,7 @@ def show_experiment(experiment: str, *, database: Where = None) -> ExperimentDet
     from assay.experiments.changelog import experiment_log
     from assay.experiments.outcomes import load_subjects
     from assay.rollouts.config import UNLOGGED
-    from assay.traces.queries import resolve_experiment
+    from assay.traces.names import resolve_experiment
 
     with store_at(database).reading() as connection:
         meant = resolve_experiment(connection, experiment)
@@ -74,7 +74,7 @@ def tag_experiment(
 ) -> "Tagged":
     """Give an experiment a version or a note of your own; an empty note takes it away."""
     from assay.experiments import versions
-    from assay.traces.queries import resolve_experiment
+    from assay.traces.names import resolve_experiment
 
     store = store_at(database)
     with store.reading() as connection:

@@ -71,7 +71,7 @@ def list_sessions(
 def load_trace(session: str, *, database: Where = None) -> "Trace":
     """A session with its run and experiment; `best`, `worst` and `latest` are allowed."""
     from assay.traces.load import load_traces
-    from assay.traces.queries import resolve_session
+    from assay.traces.names import resolve_session
 
     with store_at(database).reading() as connection:
         return next(load_traces(connection, [resolve_session(connection, session)]))

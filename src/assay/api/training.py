@@ -125,7 +125,8 @@ def list_curves(*, database: Where = None) -> "list[ListedTrainingRun]":
 def load_curves(run: str, *, database: Where = None) -> "TrainingRun":
     """A training run with all its points: an id, the start of one, or the path of a file."""
     from assay.curves.files import is_run_file, read_run_file
-    from assay.experiments.curves import load_training_runs, resolve_training_run
+    from assay.experiments.curves import load_training_runs
+    from assay.traces.names import resolve_training_run
 
     if is_run_file(run):
         return read_run_file(Path(run))

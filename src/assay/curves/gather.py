@@ -17,9 +17,10 @@ from assay._util.names import unknown_name
 from assay.curves.fields import some_names
 from assay.curves.files import is_run_file, read_run_file
 from assay.curves.names import expand_names
-from assay.errors import UsageError
-from assay.experiments.curves import load_training_runs, resolve_training_run
+from assay.errors import AmbiguousName, UsageError
+from assay.experiments.curves import load_training_runs
 from assay.experiments.training import Curve, TrainingRun, TrainingStatus
+from assay.traces.names import resolve_training_run
 from assay.traces.store import Store
 
 __all__ = ["FoundRun", "Gathered", "Unusable", "gather_runs", "reasons"]
@@ -175,9 +176,9 @@ class _Shelf:
             self._connection = self._open.enter_context(self._store.reading())
         try:
             run_id = resolve_training_run(self._connection, name)
+        except AmbiguousName:
+            raise
         except UsageError as error:
-            if "ambiguous" in str(error):
-                raise
             # Which runs there are is too long a list to stand at every name.
             return Unusable(name, str(error).partition("choose from:")[0].rstrip("; "))
         return load_training_runs(self._connection, [run_id], metrics=[self._metric])[0]

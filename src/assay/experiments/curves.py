@@ -5,11 +5,9 @@ it again adds nothing. Points travel in columns, never row by row.
 """
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from difflib import get_close_matches
 from enum import StrEnum
 from itertools import pairwise
 from typing import Any
@@ -19,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 
 from assay._util.canonical import canonical_json
-from assay._util.names import unknown_name
 from assay._util.text import printable
 from assay.errors import UsageError
 from assay.experiments.training import Curve, TrainingRun, TrainingStatus
@@ -31,13 +28,10 @@ __all__ = [
     "Written",
     "list_training_runs",
     "load_training_runs",
-    "resolve_training_run",
     "runs_with_metric",
     "write_training_runs",
 ]
 
-_SHOWN = 12
-"""How many candidates a message names at most."""
 _FACTS = (
     *("id", "series", "subject", "task", "seed", "status", "configuration", "provenance"),
     *("created_at", "finished_at", "source"),
@@ -191,37 +185,6 @@ def runs_with_metric(connection: duckdb.DuckDBPyConnection, metric: str) -> tupl
         "SELECT DISTINCT run_id FROM metric_points WHERE metric = ? ORDER BY run_id", [metric]
     ).fetchall()
     return tuple(row[0] for row in rows)
-
-
-def resolve_training_run(connection: duckdb.DuckDBPyConnection, name: str) -> str:
-    """The id of a training run, from the id or an unambiguous start of it.
-
-    Raises:
-        UsageError: No run is meant, or several are.
-    """
-    rows = connection.execute("SELECT id FROM training_runs ORDER BY id").fetchall()
-    ids = [str(row[0]) for row in rows]
-    if name in ids:
-        return name
-    near = [one for one in ids if name and one.startswith(name) and not _splits(one, name)]
-    if len(near) == 1:
-        return near[0]
-    if near:
-        shown = ", ".join(near[:5]) + (", …" if len(near) > 5 else "")
-        raise UsageError(f"training run {name!r} is ambiguous: {shown}; give more of it")
-    if not ids:
-        raise UsageError(
-            f"unknown training run {name!r}; the store has none, see 'assay curves import'"
-        )
-    # What was perhaps meant is among those that are named, however many runs there are.
-    first = dict.fromkeys([*get_close_matches(name.lower(), ids, n=3), *ids])
-    raise UsageError(unknown_name("training run", name, list(first)[:_SHOWN]))
-
-
-def _splits(run_id: str, start: str) -> bool:
-    """Whether a start ends within a number: run1 is no start of run15, 3f2 is of 3f29ab."""
-    within = re.match(r"\d+(?![0-9A-Za-z])", run_id[len(start) :])
-    return start[-1].isdigit() and within is not None
 
 
 def _plain(value: Any) -> Any:

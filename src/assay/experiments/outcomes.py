@@ -15,18 +15,17 @@ import numpy as np
 from duckdb import DuckDBPyConnection
 from numpy.typing import NDArray
 
-from assay._util.names import unknown_name
+from assay._util.names import unknown
 from assay._util.text import printable
 from assay.errors import UsageError
 from assay.experiments.looks import load_looks
 from assay.experiments.metric_outcomes import lower_is_better
 from assay.experiments.subjects import SUBJECT_METRICS, Look, Subject, TrialOutcome
-from assay.traces.queries import resolve_experiment, resolve_run
+from assay.traces.names import resolve, resolve_run, resolve_series
 from assay.types import TrialState
 
 __all__ = ["load_subjects", "resolve_subjects", "series_experiments"]
 
-_SHOWN = 12
 _CHOSEN = "IN (SELECT unnest(?::VARCHAR[]))"
 
 
@@ -87,20 +86,8 @@ def series_experiments(connection: DuckDBPyConnection, series: str) -> list[str]
         UsageError: There is no such series, or several.
     """
     rows = connection.execute(
-        "SELECT series FROM experiments WHERE series IS NOT NULL GROUP BY series "
-        "ORDER BY max(created_at) DESC, series"
-    ).fetchall()
-    names = [row[0] for row in rows]
-    near = [name for name in names if name == series]
-    near = near or [name for name in names if series and name.startswith(series)]
-    if len(near) > 1:
-        shown = ", ".join(map(printable, near[:_SHOWN]))
-        raise UsageError(f"series {series!r} is ambiguous: {shown}; give more of it")
-    if not near:
-        raise UsageError(_unknown("series", series, names))
-    rows = connection.execute(
         "SELECT id FROM experiments WHERE series = ? ORDER BY created_at, run_id, position, id",
-        near,
+        [resolve_series(connection, series)],
     ).fetchall()
     return [row[0] for row in rows]
 
@@ -109,37 +96,14 @@ def _meant(connection: DuckDBPyConnection, name: str) -> list[str]:
     """The experiments that one name stands for."""
     if name == "latest":
         return _of_run(connection, resolve_run(connection, name))
-    problems: list[str] = []
-    experiment = run = None
-    try:
-        experiment = resolve_experiment(connection, name)
-    except UsageError as error:
-        problems.append(str(error))
-    try:
-        run = resolve_run(connection, name)
-    except UsageError as error:
-        problems.append(str(error))
-    if experiment is not None and run is not None and run != name:
-        # A whole name or id means that experiment, also where it is the start of a run's id.
-        labels = connection.execute(
-            "SELECT name FROM experiments WHERE id = ?", [experiment]
+    meaning = resolve(connection, name, "experiment", "run")
+    if meaning is None:
+        rows = connection.execute(
+            "SELECT coalesce(name, id) FROM experiments ORDER BY created_at DESC, position, id"
         ).fetchall()
-        if name not in (experiment, labels[0][0]):
-            raise UsageError(
-                f"{name!r} could be experiment {experiment} or run {run}; give more of it"
-            )
-        return [experiment]
-    if run is not None:
-        return _of_run(connection, run)
-    if experiment is not None:
-        return [experiment]
-    for problem in problems:
-        if "ambiguous" in problem:
-            raise UsageError(printable(problem))
-    rows = connection.execute(
-        "SELECT coalesce(name, id) FROM experiments ORDER BY created_at DESC, position, id"
-    ).fetchall()
-    raise UsageError(_unknown("experiment or run", name, [row[0] for row in rows]))
+        names = [row[0] for row in rows]
+        raise unknown("experiment or run", name, names, see="assay experiments list")
+    return [meaning.id] if meaning.kind == "experiment" else _of_run(connection, meaning.id)
 
 
 def _of_run(connection: DuckDBPyConnection, run_id: str) -> list[str]:
@@ -149,14 +113,6 @@ def _of_run(connection: DuckDBPyConnection, run_id: str) -> list[str]:
     if not rows:
         raise UsageError(f"run {printable(run_id)!r} has no experiments; give another")
     return [row[0] for row in rows]
-
-
-def _unknown(kind: str, name: str, names: Sequence[str]) -> str:
-    if not names:
-        return f"unknown {kind} {name!r}; the store is empty, start with 'assay run'"
-    shown = [printable(each) for each in names[:_SHOWN]]
-    more = f", … ({len(names)} in all)" if len(names) > _SHOWN else ""
-    return f"{unknown_name(kind, name, shown)}{more}; see 'assay experiments list'"
 
 
 _EXPERIMENTS = """

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from assay._util.names import unknown_name
+from assay._util.names import choose, unknown
 from assay.errors import UsageError
 from assay.runs.settings import COMMAND_LINE, difference, resolve
 from assay.traces.folder import RunFolder, RunHeld, unfinished_runs, unreadable_runs
@@ -86,20 +86,16 @@ def prepare_run(
 
 
 def _named(database: Path, name: str) -> RunFolder:
-    folders = unfinished_runs(database)
-    exact = [folder for folder in folders if folder.record.id == name]
-    found = exact or [folder for folder in folders if folder.record.id.startswith(name)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        ids = ", ".join(folder.record.id for folder in found)
-        raise UsageError(f"run {name!r} is ambiguous: {ids}; give more of it")
+    folders = {folder.record.id: folder for folder in unfinished_runs(database)}
     if not folders:
         raise UsageError(
             f"no run of {str(database)!r} is unfinished, so {name!r} cannot be resumed; "
             "'assay traces list' shows what it holds"
         )
-    raise UsageError(unknown_name("unfinished run", name, [f.record.id for f in folders]))
+    meant = choose("run", name, zip(folders, folders, strict=True), str.startswith)
+    if meant is None:
+        raise unknown("unfinished run", name, [*folders])
+    return folders[meant.id]
 
 
 def _with_id(database: Path, run_id: str, *, fresh: bool) -> RunFolder | None:

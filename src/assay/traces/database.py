@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .load import load_session
-from .queries import resolve_experiment, resolve_run, resolve_session
+from .names import resolve_experiment, resolve_run, resolve_session
 from .records import SessionRecord
 from .store import Store
 

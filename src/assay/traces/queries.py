@@ -1,7 +1,7 @@
 """What the rest of assay asks of a store, typed.
 
-Each function takes an open connection and leaves it as it was. Who names a run, an
-experiment or a session may give its id, its name, or the start of one that is unambiguous.
+Each function takes an open connection and leaves it as it was. What names stand for is in
+`names`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,8 +10,6 @@ from typing import Any
 
 import duckdb
 
-from assay._util.names import unknown_name
-from assay.errors import UsageError
 from assay.types import TrialState
 
 __all__ = [
@@ -19,15 +17,10 @@ __all__ = [
     "committed_sessions",
     "count_sessions",
     "episodes",
-    "resolve_experiment",
-    "resolve_run",
-    "resolve_session",
     "stored_cost",
 ]
 
 _ROWS_AT_ONCE = 1_000
-_SHOWN = 12
-"""How many candidates a message names at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,85 +150,3 @@ def stored_cost(
         [run_id, list(without)],
     ).fetchone()
     return float(row[0]) if row else 0.0
-
-
-def resolve_run(connection: duckdb.DuckDBPyConnection, name: str) -> str:
-    """The id of a run; `latest` is the one started last."""
-    if name == "latest":
-        return _latest(
-            connection, "SELECT id FROM runs ORDER BY created_at DESC, id DESC LIMIT 1"
-        )
-    return _resolve(
-        "run", name, connection.execute("SELECT id, id FROM runs ORDER BY created_at DESC")
-    )
-
-
-def resolve_experiment(connection: duckdb.DuckDBPyConnection, name: str) -> str:
-    """The id of an experiment, from its id or its name."""
-    found = connection.execute(
-        "SELECT id, coalesce(name, id) FROM experiments ORDER BY created_at DESC, name"
-    )
-    return _resolve("experiment", name, found)
-
-
-def resolve_session(connection: duckdb.DuckDBPyConnection, name: str) -> str:
-    """The id of a session.
-
-    `latest` is the one that ended last; `best` and `worst` are those of the latest run with
-    the most and the fewest achievements, then reward, among the results.
-    """
-    run = "(SELECT id FROM runs ORDER BY created_at DESC, id DESC LIMIT 1)"
-    ranked = (
-        f"SELECT session_id FROM session_traces WHERE run_id = {run} AND state = 'result' "
-        "ORDER BY num_achievements {0}, total_reward {0}, seed, session_id LIMIT 1"
-    )
-    words = {
-        "latest": "SELECT session_id FROM session_traces "
-        "ORDER BY ended_at DESC, session_id LIMIT 1",
-        "best": ranked.format("DESC"),
-        "worst": ranked.format("ASC"),
-    }
-    if name in words:
-        return _latest(connection, words[name])
-    # There may be a million sessions: only those that could be meant are fetched.
-    exact = connection.execute(
-        "SELECT session_id, session_id FROM session_traces WHERE starts_with(session_id, ?) "
-        "ORDER BY session_id = ? DESC, session_id LIMIT ?",
-        [name, name, _SHOWN + 1],
-    )
-    rows = exact.fetchall()
-    if not rows:
-        raise UsageError(
-            f"unknown session {name!r}; give its id, the start of one, or one of the words "
-            "latest, best, worst; see 'assay traces list'"
-        )
-    return _choose("session", name, rows)
-
-
-def _latest(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
-    rows = connection.execute(sql).fetchall()
-    if not rows:
-        raise UsageError("nothing is stored yet that this could mean; start with 'assay run'")
-    return str(rows[0][0])
-
-
-def _resolve(kind: str, name: str, found: duckdb.DuckDBPyConnection) -> str:
-    rows = found.fetchall()
-    near = [row for row in rows if name and (row[0].startswith(name) or row[1] == name)]
-    near = near or [row for row in rows if name and row[1].startswith(name)]
-    if near:
-        return _choose(kind, name, near)
-    if not rows:
-        raise UsageError(f"unknown {kind} {name!r}; the store is empty, start with 'assay run'")
-    raise UsageError(unknown_name(kind, name, [row[1] for row in rows[:_SHOWN]]))
-
-
-def _choose(kind: str, name: str, rows: Sequence[tuple[str, str]]) -> str:
-    exact = [row for row in rows if name in row]
-    if len(exact) == 1:
-        return exact[0][0]
-    if len(rows) == 1:
-        return rows[0][0]
-    shown = ", ".join(label if label == key else f"{label} ({key})" for key, label in rows[:5])
-    more = ", …" if len(rows) > 5 else ""
-    raise UsageError(f"{kind} {name!r} is ambiguous: {shown}{more}; give more of it")

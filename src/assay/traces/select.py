@@ -1,25 +1,21 @@
 """Which sessions a command is about, from the names a user gave."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from duckdb import DuckDBPyConnection
 
 from assay.errors import UsageError
 
-from .queries import resolve_experiment, resolve_run, resolve_session
-
-__all__ = ["SESSION_WORDS", "select_sessions"]
-
-SESSION_WORDS = ("best", "latest", "worst")
-"""Words that stand for a session of the latest run."""
-
-_Resolve = Callable[[DuckDBPyConnection, str], str]
-_KINDS: tuple[tuple[str, str, _Resolve], ...] = (
-    ("session", "session_id", resolve_session),
-    ("experiment", "experiment_id", resolve_experiment),
-    ("run", "run_id", resolve_run),
+from .names import (
+    SESSION_WORDS,
+    resolve,
+    resolve_experiment,
+    resolve_run,
+    resolve_session,
 )
+
+__all__ = ["select_sessions"]
 
 
 def select_sessions(
@@ -68,23 +64,9 @@ def _meant(connection: DuckDBPyConnection, name: str) -> tuple[str, str]:
     """The column and the value that a name stands for."""
     if name in SESSION_WORDS:
         return "session_id", resolve_session(connection, name)
-    found: list[tuple[str, str, str]] = []
-    problems: list[UsageError] = []
-    for kind, column, resolve in _KINDS:
-        try:
-            found.append((kind, column, resolve(connection, name)))
-        except UsageError as error:
-            problems.append(error)
-    exact = [each for each in found if each[2] == name]
-    if len(exact or found) == 1:
-        _, column, value = (exact or found)[0]
-        return column, value
-    if found:
-        choices = " or ".join(f"{kind} {value}" for kind, _, value in found)
-        raise UsageError(f"{name!r} could be {choices}; give more of it")
-    for problem in problems:
-        if "ambiguous" in str(problem):
-            raise problem
-    raise UsageError(
-        f"no session, experiment or run is called {name!r}; 'assay traces list' shows them"
-    )
+    meaning = resolve(connection, name, "session", "experiment", "run")
+    if meaning is None:
+        raise UsageError(
+            f"no session, experiment or run is called {name!r}; 'assay traces list' shows them"
+        )
+    return f"{meaning.kind}_id", meaning.id
