@@ -77,6 +77,6 @@ def test_a_whole_name_is_meant_before_the_start_of_another_thing(store: Store) -
 
 
 def test_a_name_that_means_several_of_a_kind_is_an_error_of_its_own(store: Store) -> None:
-    with store.reading() as connection:
-        with pytest.raises(AmbiguousName, match=r"'a v1' is ambiguous: a v1.0 \(.*give more"):
-            resolve_experiment(connection, "a v1")
+    said = r"'a v1' is ambiguous: a v1.0 \(.*give more"
+    with store.reading() as connection, pytest.raises(AmbiguousName, match=said):
+        resolve_experiment(connection, "a v1")

@@ -1,5 +1,7 @@
 """Text from outside, made safe to show."""
 
+from collections.abc import Callable
+
 __all__ = ["cut", "printable", "shown"]
 
 
@@ -21,10 +23,10 @@ def cut(text: str, longest: int) -> str:
     return line if len(line) <= longest else f"{line[: longest - 1]}…"
 
 
-def shown(value: object, longest: int = 80) -> str:
+def shown(value: object, longest: int = 80, write: Callable[[object], str] = repr) -> str:
     """A value from anywhere for a message, as Python writes it, `cut` to a length."""
     try:
-        text = repr(value)
+        text = write(value)
     except Exception:  # too deep, too long a number, or the class of somebody else
         text = f"<{type(value).__name__}>"
     return cut(text, longest)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 from assay._util.names import unknown_name
-from assay._util.text import printable
+from assay._util.text import cut
 from assay.cli.database import Database, open_store
 from assay.cli.output import Show, say, say_json, warn
 from assay.errors import UsageError
@@ -133,7 +133,9 @@ def list_curves(
     names = list(dict.fromkeys(run.series for run in runs if run.series))
     if series is not None and runs and series not in names:
         raise UsageError(
-            unknown_name("series", series, map(_short, names[:_MOST_SERIES]))
+            unknown_name(
+                "series", series, [cut(name, _WIDEST) for name in names[:_MOST_SERIES]]
+            )
             if names
             else f"unknown series {series!r}; no training run has one, leave --series out"
         )
@@ -188,7 +190,7 @@ def show_curves(
         ends = (values[0], values[-1], values.min(), values.max()) if len(curve) else ()
         span = (f"{steps[0]:,}", f"{steps[-1]:,}") if len(curve) else ("-", "-")
         numbers = [f"{value:.6g}" for value in ends] or ["-"] * 4
-        rows.append((_short(metric), f"{len(curve):,}", *span, *numbers))
+        rows.append((cut(metric, _WIDEST), f"{len(curve):,}", *span, *numbers))
     for line in _aligned(rows, left=(0,)):
         say(line)
     return 0
@@ -253,7 +255,8 @@ def _whole_json(run: "TrainingRun") -> dict[str, Any]:
 
 def _listed_cells(run: "ListedTrainingRun") -> tuple[str, ...]:
     texts = [
-        _short(text) if text else "-" for text in (run.id, run.series, run.subject, run.task)
+        cut(text, _WIDEST) if text else "-"
+        for text in (run.id, run.series, run.subject, run.task)
     ]
     return (
         *texts,
@@ -261,7 +264,7 @@ def _listed_cells(run: "ListedTrainingRun") -> tuple[str, ...]:
         str(run.status),
         f"{run.points:,}",
         "-" if run.last_step is None else f"{run.last_step:,}",
-        _short(", ".join(run.metrics)) or "-",
+        cut(", ".join(run.metrics), _WIDEST) or "-",
     )
 
 
@@ -279,8 +282,3 @@ def _aligned(rows: Sequence[Sequence[str]], left: Sequence[int]) -> list[str]:
         ).rstrip()
         for row in rows
     ]
-
-
-def _short(text: str) -> str:
-    shown = printable(text)
-    return shown if len(shown) <= _WIDEST else f"{shown[: _WIDEST - 1]}…"

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from assay._util.text import printable
+from assay._util.text import cut
 
 if TYPE_CHECKING:
     from assay.experiments.changelog import LogEntry
@@ -135,10 +135,10 @@ def _unlocked(by_metric: Mapping[str, Sequence[float]]) -> list[str]:
 
 def _cells(each: "ListedExperiment") -> tuple[str, ...]:
     return (
-        _short(each.name),
-        _short(each.series),
-        _short(each.version),
-        _short(each.model),
+        cut(each.name, _WIDEST),
+        cut(each.series, _WIDEST),
+        cut(each.version, _WIDEST),
+        cut(each.model, _WIDEST),
         str(each.results) if each.results == each.trials else f"{each.results}/{each.trials}",
         "-" if each.mean is None else f"{each.mean:.2f}",
         _time(each.created_at),
@@ -212,8 +212,3 @@ def _states(subject: "Subject") -> str:
 
 def _time(at: datetime) -> str:
     return f"{at:%Y-%m-%d %H:%M}"
-
-
-def _short(text: str) -> str:
-    text = printable(text)
-    return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 1]}…"

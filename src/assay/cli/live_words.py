@@ -3,7 +3,7 @@
 Names, reasons and messages come from outside: each is made printable and cut short here.
 """
 
-from assay._util.text import printable
+from assay._util.text import cut, printable
 from assay.cli.standings import Standing
 from assay.rollouts.progress import EpisodeEnd, TurnProgress
 from assay.trials import Verdict
@@ -80,8 +80,7 @@ def why(verdict: Verdict) -> str:
 
 def short(text: str) -> str:
     """Text from outside, in one line of a bounded length."""
-    shown = printable(text[: _LONGEST_TEXT + 1])
-    return shown if len(shown) <= _LONGEST_TEXT else f"{shown[: _LONGEST_TEXT - 1]}…"
+    return cut(text, _LONGEST_TEXT)
 
 
 def middle(name: str, width: int) -> str:

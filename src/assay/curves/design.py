@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from assay._util.text import shown
 from assay.curves.gather import FoundRun, Gathered, Unusable, gather_runs
 from assay.errors import UsageError
 from assay.traces.store import Store
@@ -55,7 +56,7 @@ def parse_pairs(texts: Sequence[str]) -> list[PairNames]:
             value = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise UsageError(
-                f"--pairs: {_short(text)} is no JSON ({error}); give {_FORM}, or a list of such"
+                f"--pairs: {shown(text)} is no JSON ({error}); give {_FORM}, or a list of such"
             ) from error
         pairs += [_pair(one) for one in (value if isinstance(value, list) else [value])]
     if not pairs:
@@ -137,10 +138,10 @@ def unpaired_design(
 
 def _pair(value: Any) -> PairNames:
     if not isinstance(value, dict):
-        raise UsageError(f"--pairs: {_short(json.dumps(value))} is no pair; give {_FORM}")
+        raise UsageError(f"--pairs: {shown(json.dumps(value))} is no pair; give {_FORM}")
     for name in ("control", "candidate"):
         if not isinstance(value.get(name), str) or not value[name]:
-            raise UsageError(f"--pairs: {_short(json.dumps(value))} has no {name!r}: {_FORM}")
+            raise UsageError(f"--pairs: {shown(json.dumps(value))} has no {name!r}: {_FORM}")
     if extra := sorted(value.keys() - _KEYS):
         raise UsageError(f"--pairs: a pair has no {extra[0]!r}; give {_FORM}")
     seed = value.get("seed")
@@ -188,10 +189,6 @@ def _paired_command(controls: Gathered, candidates: Gathered) -> str | None:
     ]
     words = ["assay", "analysis", "--pairs", json.dumps(pairs), "--metric", controls.metric]
     return shlex.join(words)
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= 80 else text[:79] + "…")
 
 
 def _some(names: Sequence[str]) -> str:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from assay._util.text import shown
 from assay.errors import UsageError
 
 __all__ = [
@@ -55,8 +56,8 @@ def whole_number(what: str, value: Any, where: str = "") -> int:
     if number is None or abs(number) > largest:
         at = f"{where}: " if where else ""
         raise UsageError(
-            f"{at}{what} {_short(value)} is no whole number of at most {largest:,}; write it "
-            "in digits alone"
+            f"{at}{what} {shown(value, 60)} is no whole number of at most {largest:,}; "
+            "write it in digits alone"
         )
     return number
 
@@ -85,7 +86,7 @@ def _known_numbers(value: Any) -> Any:
 def text_of(what: str, value: Any) -> str | None:
     """A value as text; None where there is none."""
     if isinstance(value, Mapping | list):
-        raise UsageError(f"{what} {_short(value)} is no text; give a name in quotes")
+        raise UsageError(f"{what} {shown(value, 60)} is no text; give a name in quotes")
     return None if value is None or value == "" else str(value)
 
 
@@ -96,13 +97,8 @@ def check_unicode(what: str, text: str) -> None:
     except UnicodeEncodeError as error:
         half = ascii(text[error.start])
         raise UsageError(
-            f"{what} {_short(text)} has {half}, which is no letter; take it out"
+            f"{what} {shown(text, 60)} has {half}, which is no letter; take it out"
         ) from error
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:59]}…"
 
 
 def some_names(names: Sequence[str]) -> str:

@@ -4,10 +4,9 @@ Changes are read off the configurations that runs recorded. Takes an open connec
 here computes an interval.
 """
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from duckdb import DuckDBPyConnection
@@ -17,6 +16,7 @@ from assay._util.text import printable
 from assay.errors import UsageError
 from assay.experiments.metric_outcomes import METRICS_TAG
 from assay.experiments.outcomes import series_experiments
+from assay.traces.columns import json_object, moment
 
 __all__ = ["Change", "LogEntry", "changes_between", "experiment_log", "series_log"]
 
@@ -177,7 +177,7 @@ def _entry(
     unlogged: Collection[str],
 ) -> LogEntry:
     key, name, version, model, run_id, at, note, fingerprint, *_ = row
-    origin = _object(row[10])
+    origin = json_object(row[10])
     commit = origin.get("commit")
     return LogEntry(
         id=key,
@@ -185,7 +185,7 @@ def _entry(
         version=version or "",
         model=model or "",
         run_id=run_id or "",
-        created_at=_moment(at),
+        created_at=moment(at),
         commit=commit if isinstance(commit, str) else None,
         dirty=origin.get("dirty") is True,
         note=note,
@@ -203,13 +203,13 @@ def _changes(
     found: list[Change] = []
     if before[3] != after[3]:
         found.append(Change("model", _short(before[3]), _short(after[3])))
-    found += changes_between(_object(before[9]), _object(after[9]), unlogged)
+    found += changes_between(json_object(before[9]), json_object(after[9]), unlogged)
     return (*found, *changes_between(_tags(before), _tags(after)))
 
 
 def _tags(row: tuple[Any, ...]) -> dict[str, Any]:
     others = ("baseline", METRICS_TAG)
-    return {key: value for key, value in _object(row[8]).items() if key not in others}
+    return {key: value for key, value in json_object(row[8]).items() if key not in others}
 
 
 def _short(value: Any) -> str:
@@ -221,12 +221,3 @@ def _short(value: Any) -> str:
         return printable(text) or "''"
     start = printable(text[: _LONGEST_VALUE // 2])
     return f"{start}… ({len(text):,} letters, {content_hash(canonical_json(text))[:6]})"
-
-
-def _moment(microseconds: int) -> datetime:
-    return datetime.fromtimestamp(microseconds / 1_000_000, UTC)
-
-
-def _object(text: str | None) -> dict[str, Any]:
-    value = json.loads(text) if text else {}
-    return value if isinstance(value, dict) else {}

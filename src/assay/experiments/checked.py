@@ -9,7 +9,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, NoReturn
 
-from assay._util.text import printable
+from assay._util.text import cut, printable
 from assay.errors import UsageError
 
 __all__ = [
@@ -106,8 +106,7 @@ def shown(value: Any) -> str:
             return f"a list of {len(value)}"
         case int() if abs(value) >= 10**18:
             return "a number of more than 18 digits"
-    text = printable(json.dumps(value, ensure_ascii=False))
-    return text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 1]}…"
+    return cut(json.dumps(value, ensure_ascii=False), _LONGEST_SHOWN)
 
 
 def _number(value: Any, where: str, key: str, least: float | None) -> float:

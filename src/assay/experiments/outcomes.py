@@ -5,9 +5,7 @@ columns and a table is read once, however many trials there are. Takes an open c
 leaves it as it was.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from math import isfinite, isnan
 from typing import Any
 
@@ -21,6 +19,7 @@ from assay.errors import UsageError
 from assay.experiments.looks import load_looks
 from assay.experiments.metric_outcomes import lower_is_better
 from assay.experiments.subjects import SUBJECT_METRICS, Look, Subject, TrialOutcome
+from assay.traces.columns import json_object, moment
 from assay.traces.names import resolve, resolve_run, resolve_series
 from assay.types import TrialState
 
@@ -240,7 +239,7 @@ def _subject(
     totals: Mapping[str, float],
 ) -> Subject:
     key, name, model, series, version, run_id, at, note, tags, configuration, origin = row
-    facts, noted = _object(configuration), _object(tags)
+    facts, noted = json_object(configuration), json_object(tags)
     if totals:
         facts[SUBJECT_METRICS] = dict(totals)
     return Subject(
@@ -250,8 +249,8 @@ def _subject(
         series=series,
         version=version,
         run_id=run_id,
-        created_at=None if at is None else datetime.fromtimestamp(at / 1_000_000, UTC),
-        commit=_commit(_object(origin)),
+        created_at=None if at is None else moment(at),
+        commit=_commit(json_object(origin)),
         note=note,
         baseline=noted.get("baseline") is True,
         facts=facts,
@@ -266,8 +265,3 @@ def _commit(origin: Mapping[str, Any]) -> str | None:
     if not isinstance(commit, str) or not commit:
         return None
     return f"{commit}+" if origin.get("dirty") is True else commit
-
-
-def _object(text: str | None) -> dict[str, Any]:
-    value = json.loads(text) if text else {}
-    return value if isinstance(value, dict) else {}

@@ -5,11 +5,9 @@ series if nothing changed that decides how it plays, else the next. What changed
 the next is told by `changelog`. Takes an open connection.
 """
 
-import json
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any
+from datetime import datetime
 
 from duckdb import DuckDBPyConnection
 
@@ -17,6 +15,7 @@ from assay._util.names import unknown_name
 from assay._util.text import printable
 from assay.errors import UsageError
 from assay.experiments.outcomes import series_experiments
+from assay.traces.columns import json_object, moment
 from assay.traces.ingest import free_name, transaction
 
 __all__ = [
@@ -96,11 +95,11 @@ def list_experiments(
             version=row[3] or "",
             model=row[4] or "",
             run_id=row[5] or "",
-            created_at=_moment(row[6]),
+            created_at=moment(row[6]),
             trials=row[7],
             results=row[8],
             mean=row[9],
-            baseline=_object(row[10]).get("baseline") is True,
+            baseline=json_object(row[10]).get("baseline") is True,
             note=row[11],
         )
         for row in rows
@@ -200,12 +199,3 @@ def _check_tag(version: str | None, note: str | None) -> None:
             f"the note has {len(note):,} letters; give at most {_LONGEST_NOTE:,}, and keep the "
             "rest in a file"
         )
-
-
-def _moment(microseconds: int) -> datetime:
-    return datetime.fromtimestamp(microseconds / 1_000_000, UTC)
-
-
-def _object(text: str | None) -> dict[str, Any]:
-    value = json.loads(text) if text else {}
-    return value if isinstance(value, dict) else {}

@@ -6,18 +6,14 @@ the file, the line and what is expected.
 
 import sys
 import traceback
-from collections.abc import Callable
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import NamedTuple
 
 from assay._util.canonical import content_hash
-from assay._util.text import printable
 from assay.errors import UsageError
 
-__all__ = ["UserCode", "line_in", "run_user_file", "shown"]
-
-_LONGEST = 80
+__all__ = ["UserCode", "line_in", "run_user_file"]
 
 
 class UserCode(NamedTuple):
@@ -52,15 +48,6 @@ def line_in(error: BaseException, path: str) -> int | None:
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == path]
     return next((line for line in reversed(lines) if line), None)
-
-
-def shown(value: object, how: Callable[[object], str] = repr) -> str:
-    """A value of the user in a few safe letters; its own code may fail to say more."""
-    try:
-        text = how(value)
-    except Exception:  # the class may be anybody's
-        text = f"<{type(value).__name__}>"
-    return printable(text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…")
 
 
 def _compiled(path: Path, source: bytes) -> CodeType:

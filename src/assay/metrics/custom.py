@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar, overload
 
+from assay._util.text import shown
 from assay.errors import UsageError
 
-from ._user_code import shown
 from .evidence import Episode
 
 __all__ = ["Metric", "Takes", "metric", "metric_of", "name_problem"]

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, NamedTuple, cast
 
-from assay._util.text import printable
+from assay._util.text import printable, shown
 
-from ._user_code import line_in, shown
+from ._user_code import line_in
 from .custom import Metric, name_problem
 from .evidence import Episode
 
@@ -79,7 +79,7 @@ def _called(metric: Metric, argument: object, about: str, found: Measured) -> ob
     except (Exception, SystemExit) as error:
         line = line_in(error, metric.file)
         where = metric.where if line is None else f"{metric.file}:{line}"
-        words = f"{type(error).__name__}: {shown(error, str)}"
+        words = f"{type(error).__name__}: {shown(error, write=str)}"
         found.problems.append(Problem(metric.name, about, where, words.removesuffix(": ")))
         return None
 

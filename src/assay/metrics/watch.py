@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from assay._util.canonical import canonical_json
+from assay._util.text import shown
 from assay.errors import HookError
 from assay.traces.records import HookRecord, PlayedRecord
 
@@ -93,7 +94,7 @@ def _called(
             or isinstance(given, (str, Mapping))
             or not isinstance(given, Iterable)
         ):
-            raise _refused(kind, method, f"{_shown(given)} instead of a list of HookRecord")
+            raise _refused(kind, method, f"{shown(given)} instead of a list of HookRecord")
         for number, result in enumerate(given):
             if number == MAX_RESULTS:
                 raise _refused(kind, method, f"more than {MAX_RESULTS} results at once")
@@ -106,7 +107,7 @@ def _called(
 def _checked(kind: type, method: str, result: object, steps: Collection[int]) -> HookRecord:
     """The result as it will be read back, or an error that says what is wrong with it."""
     if not isinstance(result, HookRecord):
-        raise _refused(kind, method, f"{_shown(result)}, which is not a HookRecord")
+        raise _refused(kind, method, f"{shown(result)}, which is not a HookRecord")
     problem = _problem(result, steps)
     if problem:
         raise _refused(kind, method, problem)
@@ -124,24 +125,19 @@ def _checked(kind: type, method: str, result: object, steps: Collection[int]) ->
 def _problem(result: HookRecord, steps: Collection[int]) -> str | None:
     name, code, priority, text = result.name, result.code, result.priority, result.description
     if not isinstance(name, str) or not 0 < len(name) <= _MAX_NAME:
-        return f"name {_shown(name)}; give 1 to {_MAX_NAME} characters"
+        return f"name {shown(name)}; give 1 to {_MAX_NAME} characters"
     if not isinstance(code, str) or len(code) != 1 or not code.isprintable():
-        return f"code {_shown(code)}; give one letter"
+        return f"code {shown(code)}; give one letter"
     if type(priority) is not int or abs(priority) > _MAX_PRIORITY:
-        return f"priority {_shown(priority)}; give an int up to {_MAX_PRIORITY}"
+        return f"priority {shown(priority)}; give an int up to {_MAX_PRIORITY}"
     if result.step is not None and (type(result.step) is not int or result.step not in steps):
-        return f"step {_shown(result.step)}; give the index of a step it was shown, or None"
+        return f"step {shown(result.step)}; give the index of a step it was shown, or None"
     if not isinstance(text, str) or len(text) > _MAX_DESCRIPTION:
-        return f"description {_shown(text)}; give at most {_MAX_DESCRIPTION} characters"
+        return f"description {shown(text)}; give at most {_MAX_DESCRIPTION} characters"
     if not isinstance(result.data, Mapping):
-        return f"data {_shown(result.data)}; give a dictionary"
+        return f"data {shown(result.data)}; give a dictionary"
     return None
 
 
 def _refused(kind: type, method: str, words: str) -> HookError:
     return HookError(f"hook {kind.__name__!r}: {method} gave {words}")
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."

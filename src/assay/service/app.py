@@ -19,6 +19,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from assay._http.guard import Guard
 from assay._http.refusal import Refusal
 from assay._http.replies import Abandoned, deny, reply, reply_refusal, whole_body
+from assay._util.text import shown
 from assay.errors import AssayError, InvalidField, RequestTooLarge
 from assay.service.problems import refusal_of
 
@@ -31,7 +32,6 @@ from .requests import (
     RestoreRequest,
     StepRequest,
     TerminateRequest,
-    shown,
 )
 from .results import Started, adapter
 from .worlds import Worlds

@@ -7,10 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from assay._util.text import shown
 from assay.crafter import World
 from assay.errors import InstanceLimit, InvalidField, UnknownInstance
-
-from .requests import shown
 
 __all__ = ["Instance", "Instances"]
 

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from assay._http.refusal import Refusal
 from assay._util.names import unknown_name
+from assay._util.text import shown
 from assay.crafter.difficulty import DIFFICULTIES
 from assay.crafter.rules import ACTIONS
 from assay.errors import (
@@ -34,7 +35,6 @@ from .requests import (
     Config,
     InitializeRequest,
     RestoreRequest,
-    shown,
 )
 
 __all__ = ["exception_of", "invalid", "refusal_of"]

@@ -14,7 +14,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from assay._util.text import printable
+from assay._util.text import printable, shown
 from assay.crafter.difficulty import DIFFICULTIES, Difficulty, resolve_difficulty
 from assay.crafter.rules import ACTIONS
 from assay.errors import UsageError
@@ -38,7 +38,6 @@ __all__ = [
     "ToolCall",
     "ToolCalls",
     "action_indices",
-    "shown",
 ]
 
 ENVIRONMENT: Final = "CrafterClassic"
@@ -60,16 +59,6 @@ MAX_SNAPSHOT_TEXT: Final = 40_000
 
 _ACTION_INDEX: Final = {name: index for index, name in enumerate(ACTIONS)}
 _Name = Annotated[str, Field(min_length=1, max_length=128)]
-
-
-def shown(value: object) -> str:
-    """A value from outside, short and on one line, for a message."""
-    try:
-        text = repr(value)
-    except (RecursionError, ValueError):  # too deep, or an int too long to be written out
-        text = f"a {type(value).__name__}"
-    text = printable(text)
-    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def _action(value: object) -> int:

@@ -8,6 +8,7 @@ stands for, in rows that are older than a column, is the default of the field.
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields
+from datetime import UTC, datetime
 from enum import Enum
 from functools import cache, partial
 from operator import attrgetter
@@ -32,7 +33,7 @@ from .records import (
 from .schema import Type, table
 from .trace import StoredExperiment, StoredRun
 
-__all__ = ["columns_of", "json_object", "microseconds", "record_of", "select_list"]
+__all__ = ["columns_of", "json_object", "microseconds", "moment", "record_of", "select_list"]
 
 _T = TypeVar("_T")
 
@@ -197,6 +198,11 @@ def json_object(text: str | None) -> dict[str, Any]:
     """What a column of JSON holds, as an object; an empty one for NULL and anything else."""
     value = json.loads(text) if text else {}
     return value if isinstance(value, dict) else {}
+
+
+def moment(microseconds: int) -> datetime:
+    """What a column of times holds, as `epoch_us` gives it."""
+    return datetime.fromtimestamp(microseconds / 1_000_000, UTC)
 
 
 _WRITE: Final[Mapping[Type, Callable[[Any], Any]]] = {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from assay._util.text import printable
+from assay._util.text import cut
 from assay.cli.database import Database, open_store
 from assay.cli.numbers import Whole
 from assay.cli.output import Show, say, say_json
@@ -88,19 +88,14 @@ def _cells(session: "ListedSession") -> tuple[str, ...]:
         ended = f"{session.state}: {ended}"
     return (
         session.session_id[:_SHORT_ID],
-        _short(session.experiment),
+        cut(session.experiment, _WIDEST),
         "" if session.seed is None else str(session.seed),
-        _short(ended),
+        cut(ended, _WIDEST),
         str(session.achievements),
         f"{session.reward:.1f}",
         str(session.steps),
         str(session.turns),
     )
-
-
-def _short(text: str) -> str:
-    text = printable(text)
-    return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 1]}…"
 
 
 def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
