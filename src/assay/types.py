@@ -20,6 +20,7 @@ __all__ = [
     "ChatRequest",
     "Encoded",
     "Message",
+    "StopReason",
     "TrialState",
     "Usage",
     "Verdict",
@@ -54,6 +55,41 @@ class Verdict(StrEnum):
     """The data cannot tell."""
     UNKNOWN = "unknown"
     """The data give no interval to judge by."""
+
+
+class StopReason(StrEnum):
+    """What ended a session that ran to its end.
+
+    What is stored is a text: one of these, `terminate: ` and the model's own reason, or the
+    name of an error. An imported log may say anything else.
+    """
+
+    DIED = "died"
+    """The player died."""
+    LENGTH = "length"
+    """The world came to the end of its length."""
+    MAX_TURNS = "max_turns"
+    """As many turns were taken as there may be."""
+    STEP_LIMIT = "step_limit"
+    """As many steps were made as there may be."""
+    TOKEN_LIMIT = "token_limit"
+    """The tokens of the session are used up."""
+    TIME_LIMIT = "time_limit"
+    """The time played is used up."""
+    TERMINATE = "terminate"
+    """The model asked for the end; its reason follows after a colon."""
+    DONE = "done"
+    """The loop that was traced came to its end, or another program's world did."""
+    MAX_STEPS = "max_steps"
+    """A policy, or another program's agent, made as many steps as it may."""
+    FINISHED = "finished"
+    """Another program says no more than that it ended."""
+    PROCESS_DIED = "process died"
+    """The process that recorded it was gone."""
+
+    def with_words(self, words: str) -> str:
+        """The text that is stored where somebody gave a reason of their own."""
+        return f"{self}: {words}"
 
 
 class Encoded:

@@ -17,7 +17,7 @@ from assay.traces.columns import columns_of
 from assay.traces.journal import Journal, read_journal
 from assay.traces.load import load_session
 from assay.traces.records import ErrorRecord, HookRecord, PlayedRecord, Record, StepRecord
-from assay.types import Message, Usage
+from assay.types import Message, StopReason, Usage
 from tests.traces.sessions import make_run, make_session, rich_session
 from tests.traces.stores import fill
 from tests.traces.test_journal import write
@@ -218,3 +218,20 @@ def test_a_hook_in_an_export_is_an_object_and_in_a_journal_a_row(tmp_path: Path)
     journal.append_played(PlayedRecord(turn=1, at=1.0, hooks=(hook,)))
     line = (tmp_path / "s.jsonl").read_bytes().splitlines()[1][9:]
     assert json.loads(line)["hooks"] == [["h", "h", 1, None, "", {"x": 1}]]
+
+
+def test_a_stop_reason_is_stored_as_its_text_and_an_unknown_one_is_kept(tmp_path: Path) -> None:
+    session = rich_session()
+    assert session.end is not None
+    for number, reason in enumerate(
+        (StopReason.TOKEN_LIMIT, StopReason.TERMINATE.with_words("bored"), "what they said")
+    ):
+        path = tmp_path / f"{number}.jsonl"
+        write(path, replace(session, end=replace(session.end, stop_reason=reason)))
+        read = read_journal(path).end
+        assert read is not None
+        assert read.stop_reason == reason
+        assert type(read.stop_reason) is str
+    texts = [path.read_text() for path in sorted(tmp_path.iterdir())]
+    for text, said in zip(texts, ("token_limit", "terminate: bored", "what"), strict=True):
+        assert f'"stop_reason":"{said}' in text

@@ -9,6 +9,7 @@ from cyclopts.validators import Number
 from assay.cli.numbers import Whole
 from assay.cli.output import Show, compiling_shown, say, say_json
 from assay.errors import UsageError
+from assay.types import StopReason
 
 if TYPE_CHECKING:
     from assay.players import Episode
@@ -111,8 +112,8 @@ def _report(episode: "Episode", path: Path, show: Show, *, interrupted: bool) ->
         say(f"picture: {path}")
 
 
-_ENDINGS = {
-    "died": "died",
-    "length": "the world came to its end",
-    "max_steps": "stopped",
+_ENDINGS: dict[str, str] = {
+    StopReason.DIED: "died",
+    StopReason.LENGTH: "the world came to its end",
+    StopReason.MAX_STEPS: "stopped",
 }

@@ -76,7 +76,7 @@ class Episode:
     state: TrialState
     """Metrics are given results only."""
     stop_reason: str
-    """died, length, max_turns, steps, tokens, time, or terminate: …"""
+    """A `StopReason`, or `terminate: ` and the model's reason."""
     duration_s: float
     """Seconds played, without waiting for a turn."""
     source: str = "assay"

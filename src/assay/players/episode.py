@@ -6,6 +6,7 @@ from typing import NamedTuple
 from assay.crafter import StepResult, World
 from assay.errors import UsageError
 from assay.players.policies import Policy
+from assay.types import StopReason
 
 __all__ = ["Episode", "Moment"]
 
@@ -47,5 +48,5 @@ class Episode:
             self.unlocked.update(dict.fromkeys(result.unlocked, step))
             self.ended = result.ended
             if self.ended is None and step == self._last:
-                self.ended = "max_steps"
+                self.ended = StopReason.MAX_STEPS
             yield Moment(step, action, result)

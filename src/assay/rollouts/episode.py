@@ -30,7 +30,7 @@ from assay.traces.records import (
     StepRecord,
 )
 from assay.trials import Interrupted
-from assay.types import ChatModel, ChatReply, TrialState
+from assay.types import ChatModel, ChatReply, StopReason, TrialState
 
 from .past import Past
 from .progress import EpisodeEnd, TurnProgress
@@ -148,22 +148,22 @@ class Episode:
             if reply is not None:
                 view = reply.observation.as_view()
                 if reply.done:
-                    return "died" if reply.info.terminated else "length"
+                    return StopReason.DIED if reply.info.terminated else StopReason.LENGTH
             if decision.terminate is not None:
-                return f"terminate: {decision.terminate}"
+                return StopReason.TERMINATE.with_words(decision.terminate)
             self._agent.observe(played, view)
         return reason
 
-    def _limit(self, turn: int) -> str | None:
+    def _limit(self, turn: int) -> StopReason | None:
         limits, tally = self._settings.limits, self._tally
         if turn >= limits.turns:
-            return "max_turns"
+            return StopReason.MAX_TURNS
         if limits.steps is not None and tally.steps >= limits.steps:
-            return "step_limit"
+            return StopReason.STEP_LIMIT
         if limits.tokens is not None and tally.tokens >= limits.tokens:
-            return "token_limit"
+            return StopReason.TOKEN_LIMIT
         if limits.seconds is not None and self._seconds >= limits.seconds:
-            return "time_limit"
+            return StopReason.TIME_LIMIT
         return None
 
     async def _ask(self, turn: int) -> Decision:

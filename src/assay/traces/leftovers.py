@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from assay.errors import JournalError, StoreError
-from assay.types import TrialState
+from assay.types import StopReason, TrialState
 
 from .folder import RunFolder, RunHeld, unfinished_runs
 from .ingest import finish_run
@@ -76,7 +76,7 @@ def _bury(folder: RunFolder) -> None:
         end = EndRecord(
             at=last,
             state=TrialState.INFRASTRUCTURE,
-            stop_reason="process died",
+            stop_reason=StopReason.PROCESS_DIED,
             duration_s=last - session.header.created_at,
             error=_DIED,
         )

@@ -225,7 +225,7 @@ class EndRecord(Record):
     at: Moment
     state: TrialState
     stop_reason: str
-    """A `StopReason`, or the name of an error; in an imported log any text."""
+    """A `StopReason`, with more after a colon, or the name of an error; imported, any text."""
     duration_s: Seconds
     """Time played, summed over attempts; waiting for a turn is not in it."""
     outcomes: Mapping[Name, Real] = field(default_factory=dict)

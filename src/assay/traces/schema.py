@@ -205,7 +205,11 @@ SESSION_TRACES = Table(
         Column("replicate", Type.INTEGER, "0 unless a world is played again"),
         Column("num_turns", Type.INTEGER, "turns: calls of the model"),
         Column("state", Type.TEXT, "result, failure or infrastructure", required=True),
-        Column("stop_reason", Type.TEXT, "died, length, max_turns, … or the kind of error"),
+        Column(
+            "stop_reason",
+            Type.TEXT,
+            "died, length, max_turns, step_limit, … or the kind of error",
+        ),
         Column("total_reward", Type.DOUBLE, "the sum over all steps"),
         Column("num_achievements", Type.INTEGER, "different ones"),
         Column("actions_asked", Type.INTEGER, "actions the answers asked for"),
@@ -421,7 +425,8 @@ METRIC_POINTS = Table(
     "metric_points",
     "The value of a metric at a step of a training run.",
     (
-        Column("run_id", Type.TEXT, "the training run", required=True),
+        # The name is older than the rule that run_id is of runs, and stays.
+        Column("run_id", Type.TEXT, "the id in training_runs, not in runs", required=True),
         Column("step", Type.BIGINT, "steps of the environment so far", required=True),
         Column("metric", Type.TEXT, "the name of the number", required=True),
         Column("value", Type.DOUBLE, "the number"),

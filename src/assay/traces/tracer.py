@@ -26,7 +26,7 @@ from assay._util.canonical import canonical_json, content_hash, derived_id
 from assay._util.provenance import provenance
 from assay._util.text import shown
 from assay.errors import UsageError
-from assay.types import Encoded, Message, TrialState, Usage
+from assay.types import Encoded, Message, StopReason, TrialState, Usage
 
 from .codec import checked
 from .folder import RunFolder
@@ -322,7 +322,7 @@ class SessionTracer:
         end = EndRecord(
             at=time.time(),
             state=TrialState.RESULT,
-            stop_reason="done",
+            stop_reason=StopReason.DONE,
             duration_s=time.monotonic() - self._started,
             outcomes=self._outcomes,
         )

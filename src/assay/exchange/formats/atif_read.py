@@ -34,7 +34,7 @@ from assay.traces.records import (
 )
 from assay.traces.totals import Imported
 from assay.traces.trace import Trace
-from assay.types import TrialState, Usage
+from assay.types import StopReason, TrialState, Usage
 
 __all__ = ["is_atif", "read_atif"]
 
@@ -44,7 +44,10 @@ _TOTALS: Final = {
     "total_completion_tokens": "completion_tokens",
     "total_cached_tokens": "cached_tokens",
 }
-_ENDS: Final = {"died": "terminated", "length": "truncated"}
+_ENDS: Final[Mapping[str, str]] = {
+    StopReason.DIED: "terminated",
+    StopReason.LENGTH: "truncated",
+}
 
 
 def is_atif(value: Mapping[str, Any]) -> bool:
@@ -309,7 +312,7 @@ class _Reading:
                 traceback=as_text(said.get("exception_traceback")),
             )
         reason = as_text(self.extra.get("stop_reason"), 200) if self.ours else ""
-        reason = reason or (error.type if error else "finished")
+        reason = reason or (error.type if error else StopReason.FINISHED)
         stated = self.extra.get("state") if self.ours else None
         if stated in list(TrialState):
             return TrialState(stated), reason, error

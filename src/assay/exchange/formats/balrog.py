@@ -30,7 +30,7 @@ from assay.exchange.formats.foreign import (
 from assay.traces.records import EndRecord, PlayedRecord, StepRecord
 from assay.traces.totals import Imported
 from assay.traces.trace import Trace
-from assay.types import TrialState
+from assay.types import StopReason, TrialState
 
 __all__ = ["EPISODE_FILE", "is_balrog", "read_balrog"]
 
@@ -90,7 +90,7 @@ def read_balrog(
         end=EndRecord(
             at=run.created_at,
             state=TrialState.RESULT,
-            stop_reason="done" if value.get("done") else "max_steps",
+            stop_reason=StopReason.DONE if value.get("done") else StopReason.MAX_STEPS,
             duration_s=0.0,
             outcomes=_outcomes(value),
         ),

@@ -29,7 +29,7 @@ from assay.exchange.formats.inspect_scores import read_scores, read_usage
 from assay.traces.records import CallRecord, EndRecord, ErrorRecord, PlayedRecord
 from assay.traces.totals import Imported
 from assay.traces.trace import Trace
-from assay.types import TrialState
+from assay.types import StopReason, TrialState
 
 __all__ = ["InspectLog", "is_inspect"]
 
@@ -244,7 +244,7 @@ class _Reading:
         limit = as_text(as_mapping(self.sample.get("limit")).get("type"), 200)
         if error is not None:
             state = blame(error.type, error.message)
-        reason = (error.type if error else limit) or "finished"
+        reason = (error.type if error else limit) or StopReason.FINISHED
         worked = self.sample.get("working_time")
         return EndRecord(
             at=as_seconds(self.sample.get("completed_at")) or self.conversation.at,
