@@ -28,7 +28,7 @@ def test_fingerprints_and_ids_of_a_configuration_stay(name: str, tmp_path: Path)
     found = ids_of(folder / "whole.duckdb", name)
     assert found["experiments"] == expected["experiments"]
     assert found["sessions"] == expected["sessions"]
-    assert expected["configuration"].items() <= found["configuration"].items()
+    assert found["configuration"] == expected["configuration"]
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)

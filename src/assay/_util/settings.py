@@ -10,15 +10,26 @@ reads a file of settings or knows of a command line.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import Field, asdict, field, fields, is_dataclass
+from dataclasses import Field, field, fields, is_dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from assay._util.values import ValueType
 from assay.errors import UsageError
 
-__all__ = ["Configuration", "Counts", "Setting", "derived", "section", "settings_of"]
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+__all__ = [
+    "Configuration",
+    "Counts",
+    "Setting",
+    "derived",
+    "section",
+    "settings_of",
+    "written",
+]
 
 
 class Counts(IntEnum):
@@ -204,12 +215,22 @@ def _parts(configuration: type[Configuration]) -> list[tuple[Field[Any], Setting
     return [(part, part.metadata["declared"]) for part in parts]
 
 
+def written(value: "DataclassInstance") -> dict[str, Any]:
+    """The fields of a value that are written down: an added one where it is not its default."""
+    kept = {}
+    for part in fields(value):
+        inner = getattr(value, part.name)
+        if not part.metadata.get("added") or inner != part.default:
+            kept[part.name] = _plain(inner)
+    return kept
+
+
 def _plain(value: Any) -> Any:
     """A value of a field as JSON has it."""
     if isinstance(value, Configuration):
         return value.stored()
     if is_dataclass(value) and not isinstance(value, type):
-        return asdict(value)
+        return written(value)
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     return str(value) if isinstance(value, Path) else value

@@ -17,7 +17,8 @@ __all__ = ["DIFFICULTIES", "Difficulty", "resolve_difficulty"]
 class Difficulty:
     """The numbers that make a world easy or hard. The defaults are the reference game.
 
-    A chance is between 0 and 1, a radius or distance is in cells.
+    A chance is between 0 and 1, a radius or distance is in cells. A number that is added
+    later has `metadata={"added": True}`: runs that leave it alone keep their ids.
     """
 
     start_radius: float = 4.0

@@ -1,9 +1,14 @@
-"""Which episode to play, and by which rules. Light and picklable; nothing is opened here."""
+"""Which episode to play, and by which rules. Light and picklable; nothing is opened here.
+
+Ids stay the same for good: a part that is added to one later is in it only where it is not
+its default.
+"""
 
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from assay._util.canonical import canonical_json, content_hash, derived_id
+from assay._util.settings import written
 from assay.agents import AgentOptions
 from assay.crafter import DIFFICULTIES, DIGEST_VERSION, Difficulty
 
@@ -60,7 +65,7 @@ class EpisodeSettings:
         for name, known in DIFFICULTIES.items():
             if known == self.difficulty:
                 return name
-        return f"custom-{content_hash(canonical_json(asdict(self.difficulty)))[:8]}"
+        return f"custom-{content_hash(canonical_json(written(self.difficulty)))[:8]}"
 
     def metadata(self) -> dict[str, Any]:
         """All that a replay needs and no column holds."""

@@ -1,0 +1,44 @@
+"""What commit 557b711 wrote of a run: no setting that is added later may change it."""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from assay.crafter import Difficulty
+from assay.rollouts.config import RunConfig
+from assay.rollouts.record import episode_settings
+from tests.golden.files import unpack
+
+
+@dataclass(frozen=True, slots=True)
+class LaterDifficulty(Difficulty):
+    fog: float = field(default=0.0, metadata={"added": True})
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The configuration of an unfinished run."""
+    folder = unpack("configurations", tmp_path_factory.mktemp("golden"))
+    path = folder / "unfinished.duckdb.journal" / "usual" / "run.json"
+    configuration: dict[str, Any] = json.loads(path.read_text("utf-8"))["configuration"]
+    return configuration
+
+
+def test_the_usual_configuration_is_written_with_the_keys_it_first_had(
+    first: dict[str, Any],
+) -> None:
+    stored = RunConfig().stored()
+    assert set(stored) == set(first)
+    assert set(stored["agent"]) == set(first["agent"])
+    assert set(stored["difficulty"]) == set(first["difficulty"])
+
+
+def test_a_number_of_worlds_that_was_added_is_written_where_it_is_not_its_default() -> None:
+    plain = RunConfig(difficulty=Difficulty(tree_chance=0.25))
+    later = RunConfig(difficulty=LaterDifficulty(tree_chance=0.25))
+    foggy = RunConfig(difficulty=LaterDifficulty(tree_chance=0.25, fog=0.5))
+    assert plain.identity() == later.identity() != foggy.identity()
+    names = [episode_settings(config).difficulty_name for config in (plain, later, foggy)]
+    assert names[0] == names[1] == "custom-e54f53f2" != names[2]
