@@ -150,6 +150,17 @@ def test_a_session_whose_process_died_is_kept_up_to_its_last_turn(database: Path
     assert ingest_leftovers(store) == 0
 
 
+def test_a_damaged_journal_of_a_process_that_died_is_set_aside(database: Path) -> None:
+    subprocess.run([sys.executable, "-c", DIES, str(database)], check=False)
+    (path,) = journal_root(database).glob("*/*.jsonl")
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    assert ingest_leftovers(Store(database)) == 0
+    (kept,) = journal_root(database).glob("*.damaged")
+    assert kept.read_bytes() == content
+
+
 def test_the_same_loop_can_be_run_again_after_its_process_died(database: Path) -> None:
     subprocess.run([sys.executable, "-c", DIES, str(database)], check=False)
     with SessionTracer(database, name="loop", task="maze", seed=1, run_id="r") as tracer:

@@ -134,7 +134,7 @@ def test_the_journal_of_an_infrastructure_error_stays_to_be_resumed(desk: Desk) 
     assert not path.exists()
 
 
-def test_a_damaged_journal_is_set_aside_and_the_rest_is_stored(desk: Desk) -> None:
+def test_a_damaged_journal_is_kept_where_it_is_and_the_rest_is_stored(desk: Desk) -> None:
     first, second = make_sessions(desk.run, 1)
     damaged = desk.journal(first)
     content = damaged.read_bytes()
@@ -146,11 +146,11 @@ def test_a_damaged_journal_is_set_aside_and_the_rest_is_stored(desk: Desk) -> No
     assert list(desk.stored()) == [second.header.session_id]
     (event,) = [each for each in desk.events if isinstance(each, JournalDamaged)]
     assert event.session_id == first.header.session_id
-    assert desk.folder.damaged() == [event.path]
+    assert desk.folder.journals() == [event.path] == [damaged]
     assert "damaged in line" in str(event)
 
 
-def test_a_session_with_impossible_numbers_is_set_aside(desk: Desk) -> None:
+def test_the_journal_of_a_session_with_impossible_numbers_is_kept(desk: Desk) -> None:
     session = make_session(desk.run)
     # More than a column of turns can hold.
     played = [*session.played[:-1], replace(session.played[-1], turn=2**40)]

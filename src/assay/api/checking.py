@@ -220,14 +220,14 @@ def check_journals(database: Path) -> list[Check]:
     except AssayError as error:
         return [Check("journals", CheckState.WARN, str(error))]
     checks = [_unfinished(run, database) for run in runs]
-    for folder in unreadable_runs(database):
-        detail = f"{folder}/run.json cannot be read, so that run cannot go on"
-        step = "repair the file, or move the folder away; its journals are kept"
+    for folder, reason in unreadable_runs(database).items():
+        detail = f"{reason}; its run cannot be resumed"
+        step = f"use the assay that wrote it, repair the file, or move {folder} away"
         checks.append(Check("journals", CheckState.WARN, detail, step))
     damaged = sorted(journal_root(database).rglob("*.damaged"))
     if damaged:
         detail = f"{len(damaged)} damaged, the first is {damaged[0]}"
-        step = "their episodes are played anew; remove the files when you need them no more"
+        step = "they are kept to be looked at; remove them when you need them no more"
         checks.append(Check("journals", CheckState.WARN, detail, step))
     return checks or [Check("journals", CheckState.OK, "no run was left unfinished")]
 

@@ -1,20 +1,22 @@
 """What earlier attempts at a run have left: journals to hand on, and what is played already."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import NamedTuple
 
-from assay.errors import JournalError, StoreBusy
+from assay.errors import JournalError, StoreBusy, UsageError
 from assay.traces.folder import RunFolder
-from assay.traces.journal import read_journal, set_aside
+from assay.traces.journal import read_journal
 from assay.traces.load import load_outcomes
 from assay.traces.queries import committed_sessions
+from assay.traces.records import SessionRecord
 from assay.traces.store import Store
 from assay.traces.writer import Writer
 from assay.types import TrialState
 
 from .prepare import PreparedRun
 
-__all__ = ["Left", "catch_up"]
+__all__ = ["Left", "catch_up", "sessions_left"]
 
 
 class Left(NamedTuple):
@@ -26,24 +28,40 @@ class Left(NamedTuple):
     """Sessions with a journal and no end."""
 
 
-def catch_up(
-    prepared: PreparedRun,
-    folder: RunFolder,
-    store: Store,
-    writer: Writer,
-    notice: Callable[[str], None],
-) -> Left:
-    """Hand on journals that have an end, and say what earlier attempts came to."""
-    metric = prepared.config.until_decided
-    earned: dict[str, float | None] = {}
-    begun: set[str] = set()
+def sessions_left(folder: RunFolder) -> Iterator[tuple[Path, SessionRecord]]:
+    """The journals of an unfinished run, and what they hold.
+
+    Raises:
+        UsageError: Some cannot be read, told after all others: answers in them were paid
+            for, so their episodes are not played anew unasked.
+    """
+    unreadable: list[str] = []
     for path in folder.journals():
         try:
             session = read_journal(path)
         except JournalError as error:
-            kept = set_aside(path)
-            notice(f"{error}; it is kept as {kept.name}, and the episode is played anew")
-            continue
+            unreadable.append(str(error))
+        else:
+            yield path, session
+    if unreadable:
+        more = f", and {len(unreadable) - 1} more journals" if len(unreadable) > 1 else ""
+        raise UsageError(
+            f"run {folder.record.id!r} cannot be resumed: {unreadable[0]}{more}; use the assay "
+            "that wrote it, or move the file away to have its episode played anew, or start "
+            "all anew with --fresh"
+        )
+
+
+def catch_up(prepared: PreparedRun, folder: RunFolder, store: Store, writer: Writer) -> Left:
+    """Hand on journals that have an end, and say what earlier attempts came to.
+
+    Raises:
+        UsageError: Some journal cannot be read.
+    """
+    metric = prepared.config.until_decided
+    earned: dict[str, float | None] = {}
+    begun: set[str] = set()
+    for path, session in sessions_left(folder):
         if session.end is not None and session.end.state is not TrialState.INFRASTRUCTURE:
             writer.submit(folder.record, path)
             value = None if metric is None else session.end.outcomes.get(metric)

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from assay.agents import Decision, NewMessage, PreparedRequest, ReactAgent
 from assay.crafter import View
-from assay.errors import AssayError, JournalError
+from assay.errors import AssayError
 from assay.metrics import Hook, StepSeen, Tally, Watch
 from assay.service.client import WorldClient
 from assay.service.results import StepReply
-from assay.traces.journal import Journal, is_blank, set_aside
+from assay.traces.journal import Journal, is_blank
 from assay.traces.records import (
     CallRecord,
     EndRecord,
@@ -91,12 +91,7 @@ class Episode:
 
     def _open(self) -> tuple[Journal, Past]:
         if not is_blank(self._path):
-            try:
-                journal, session = Journal.reopen(self._path)
-            except JournalError:
-                # Kept for who wants to look; the next attempt starts from the beginning.
-                set_aside(self._path)
-                raise
+            journal, session = Journal.reopen(self._path)
             return journal, Past(session)
         spec, settings = self._spec, self._settings
         name = settings.difficulty_name

@@ -1,7 +1,8 @@
 """Which run a command means: a new one, or an unfinished one that goes on.
 
 Reads configuration and journals, writes nothing. The same command again means the latest
-unfinished run with the same configuration that no living process holds.
+unfinished run with the same configuration that no living process holds. A run that cannot be
+read may be the one that is meant, so that nothing is played anew in its place unasked.
 """
 
 from collections.abc import Mapping
@@ -76,29 +77,43 @@ def prepare_run(
         if folder is not None
         else run_record(resolved.config, run_id or new_run_id(), command)
     )
-    damaged = [
-        f"{path}/run.json cannot be read, so that run cannot go on; its journals are kept: "
-        "repair the file, or move the folder away"
-        for path in unreadable_runs(database)
-    ]
+    unreadable = unreadable_runs(database)
+    if folder is None and not fresh and run_id is None:
+        _refuse_unreadable(unreadable)
+    damaged = [f"{reason}; its run cannot be resumed" for reason in unreadable.values()]
     warnings = (*resolved.warnings, *damaged)
     return PreparedRun(resolved.config, record, folder, resolved.sources, warnings)
 
 
+def _refuse_unreadable(
+    unreadable: Mapping[Path, str], name: str = "", *, anew: str = "start anew with --fresh"
+) -> None:
+    """Stop where a run whose name begins so cannot be read; it may be the one that is meant."""
+    for folder, reason in unreadable.items():
+        if folder.name.startswith(name):
+            raise UsageError(
+                f"{reason}; what its run has played is not played anew unasked: use the assay "
+                f"that wrote it, repair the file, move {folder} away, or {anew}"
+            )
+
+
 def _named(database: Path, name: str) -> RunFolder:
     folders = {folder.record.id: folder for folder in unfinished_runs(database)}
-    if not folders:
-        raise UsageError(
-            f"no run of {str(database)!r} is unfinished, so {name!r} cannot be resumed; "
-            "'assay traces list' shows what it holds"
-        )
     meant = choose("run", name, zip(folders, folders, strict=True), str.startswith)
     if meant is None:
+        _refuse_unreadable(unreadable_runs(database), name)
+        if not folders:
+            raise UsageError(
+                f"no run of {str(database)!r} is unfinished, so {name!r} cannot be resumed; "
+                "'assay traces list' shows what it holds"
+            )
         raise unknown("unfinished run", name, [*folders])
     return folders[meant.id]
 
 
 def _with_id(database: Path, run_id: str, *, fresh: bool) -> RunFolder | None:
+    same = {path: why for path, why in unreadable_runs(database).items() if path.name == run_id}
+    _refuse_unreadable(same, anew="choose another --run-id")
     found = next((f for f in unfinished_runs(database) if f.record.id == run_id), None)
     if found is not None and fresh:
         raise UsageError(

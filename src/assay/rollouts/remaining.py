@@ -3,12 +3,12 @@
 from contextlib import suppress
 from typing import NamedTuple
 
-from assay.errors import JournalError, UsageError
-from assay.traces.journal import read_journal
+from assay.errors import UsageError
 from assay.traces.queries import committed_sessions
 from assay.traces.store import Store
 from assay.types import TrialState
 
+from .catch_up import sessions_left
 from .prepare import PreparedRun
 from .record import make_plan
 
@@ -30,6 +30,7 @@ def remaining(prepared: PreparedRun) -> dict[str, Remaining]:
 
     Raises:
         StoreBusy: Another process holds the database.
+        UsageError: Some journal cannot be read.
     """
     config = prepared.config
     plan = make_plan(config, prepared.record.id)
@@ -48,11 +49,9 @@ def remaining(prepared: PreparedRun) -> dict[str, Remaining]:
 def _asked(prepared: PreparedRun) -> dict[str, int | None]:
     """The turns that each session has already; None for those that are over."""
     asked: dict[str, int | None] = {}
-    for path in prepared.resumed.journals() if prepared.resumed else ():
-        with suppress(JournalError):
-            session = read_journal(path)
-            over = session.end and session.end.state is not TrialState.INFRASTRUCTURE
-            asked[session.header.session_id] = None if over else len(session.calls)
+    for _, session in sessions_left(prepared.resumed) if prepared.resumed else ():
+        over = session.end and session.end.state is not TrialState.INFRASTRUCTURE
+        asked[session.header.session_id] = None if over else len(session.calls)
     # Without a database nothing was stored yet.
     store = Store(prepared.config.database, patience=_PATIENCE)
     with suppress(UsageError), store.reading() as connection:

@@ -116,7 +116,7 @@ def execute(
         writer = Writer(store, on_event=lambda event: _tell(event, notice))
         writer.start()
         try:
-            left = catch_up(prepared, folder, store, writer, notice)
+            left = catch_up(prepared, folder, store, writer)
             lookout = _lookout(prepared, left)
             tallies = run_apart(
                 lambda: _play(
@@ -157,7 +157,10 @@ def execute(
 def _tell(event: WriterEvent, notice: Callable[[str], None]) -> None:
     match event:
         case JournalDamaged(session_id=session, path=path, reason=reason):
-            notice(f"session {session} could not be read and is kept as {path}: {reason}")
+            notice(
+                f"session {session} could not be read, {path} is kept: {reason}; move it away "
+                "to have its episode played anew"
+            )
         case StoringFailed(session_id=session, reason=reason):
             notice(f"session {session} is not stored yet, its journal is kept: {reason}")
 

@@ -50,19 +50,21 @@ def unfinished_runs(database: Path) -> list["RunFolder"]:
     """The runs that are not finished, the oldest first; see also `unreadable_runs`."""
     found = []
     for file in journal_root(database).glob("*/run.json"):
-        with suppress(JournalError):
+        # One that was finished meanwhile is not there.
+        with suppress(JournalError, UsageError):
             found.append(RunFolder.open(database, file.parent.name))
     return sorted(found, key=lambda folder: (folder.record.created_at, folder.record.id))
 
 
-def unreadable_runs(database: Path) -> list[Path]:
-    """The folders of runs whose record is damaged; nothing can go on there by itself."""
-    found = []
+def unreadable_runs(database: Path) -> dict[Path, str]:
+    """The folders of runs whose record cannot be read, and why; they cannot be resumed."""
+    found = {}
     for file in sorted(journal_root(database).glob("*/run.json")):
         try:
-            RunFolder.open(database, file.parent.name)
-        except JournalError:
-            found.append(file.parent)
+            with suppress(UsageError):
+                RunFolder.open(database, file.parent.name)
+        except JournalError as error:
+            found[file.parent] = str(error)
     return found
 
 
@@ -113,7 +115,7 @@ class RunFolder:
                 "database is another; see 'assay traces list'"
             ) from None
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise JournalError(f"{file} cannot be read ({error}); move it away") from error
+            raise JournalError(f"{file} cannot be read: {_reason(error)}") from error
 
     def path(self, session_id: str) -> Path:
         """Where the journal of a session is, or would be."""
@@ -232,8 +234,16 @@ def _checked(kind: str, name: str) -> str:
     return name
 
 
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    return f"{error} is missing" if isinstance(error, KeyError) else str(error)
+
+
 def _record(values: dict[str, Any]) -> RunRecord:
-    if values.pop("format") != _FORMAT:
-        raise ValueError(f"its format is not {_FORMAT}")
+    if (said := values.pop("format")) != _FORMAT:
+        raise ValueError(f"its format is {said!r}, and this assay reads {_FORMAT!r}")
+    if not isinstance(values["configuration"], dict):
+        raise ValueError("its configuration is no object")
     experiments = tuple(ExperimentRecord(**each) for each in values.pop("experiments"))
     return RunRecord(**values, experiments=experiments)

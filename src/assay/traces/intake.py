@@ -3,7 +3,7 @@
 Journals are read and made into rows before the database is opened, so that it is held only
 while rows go in. A journal is deleted once its session is committed, unless the session
 ended as an infrastructure error and may be resumed. Whatever goes wrong is reported, and the
-journal is kept.
+journal stays where it is, so that no session is played anew unasked.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ from assay.errors import JournalError, StoreError
 from assay.types import TrialState
 
 from .ingest import Ingestion, ensure_run
-from .journal import is_blank, read_journal, set_aside
+from .journal import is_blank, read_journal
 from .records import RunRecord
 from .rows import SessionRows, session_rows
 from .store import Store
@@ -48,7 +48,7 @@ class SessionStored:
 
 @dataclass(frozen=True, slots=True)
 class JournalDamaged:
-    """A journal could not be understood and was set aside."""
+    """A journal could not be understood."""
 
     run_id: str
     session_id: str
@@ -57,7 +57,7 @@ class JournalDamaged:
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.reason}; it was set aside as {self.path}"
+        return f"session {self.session_id} is not stored, {self.path} is kept: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +135,7 @@ def _read(ended: Ended, on_event: _Tell) -> _Ready | None:
         if isinstance(error.__cause__, OSError):
             on_event(StoringFailed(ended.run.id, ended.session_id, reason))
         else:
-            path = set_aside(ended.journal)
-            on_event(JournalDamaged(ended.run.id, ended.session_id, path, reason))
+            on_event(JournalDamaged(ended.run.id, ended.session_id, ended.journal, reason))
         return None
 
 

@@ -7,6 +7,7 @@ resumed; a session of a SessionTracer cannot, and ends as an infrastructure erro
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 
 from assay.errors import JournalError, StoreError
 from assay.types import StopReason, TrialState
@@ -21,7 +22,7 @@ from .intake import (
     WriterEvent,
     store_journals,
 )
-from .journal import Journal
+from .journal import Journal, set_aside
 from .records import EndRecord, ErrorRecord
 from .schema import RunStatus
 from .store import Store
@@ -66,7 +67,7 @@ def _bury(folder: RunFolder) -> None:
         try:
             journal, session = Journal.reopen(path)
         except JournalError:
-            # Whoever stores it sets it aside and says so.
+            # Whoever stores it says so.
             continue
         if session.end is not None:
             continue
@@ -98,6 +99,9 @@ def finish_traced(
         store, [Ended(folder.record, path) for path in folder.journals()], events.append
     )
     for event in events:
+        if isinstance(event, JournalDamaged):
+            # Nobody can play such a session again, and its folder is about to go.
+            event = replace(event, path=set_aside(event.path))
         on_event(event)
         if isinstance(event, StoringFailed):
             raise StoreError(str(event))

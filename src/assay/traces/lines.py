@@ -101,8 +101,8 @@ def _messages(rows: Sequence[Any]) -> list[MessageRecord]:
 
 
 def _header(line: Mapping[str, Any]) -> SessionHeader:
-    if line.get("kind") != "header" or line.get("format") != FORMAT:
-        raise ValueError(f"not the header of a journal in the format {FORMAT}")
+    if line.get("kind") != "header":
+        raise ValueError("not the header of a journal")
     values = {name: value for name, value in line.items() if name not in ("kind", "format")}
     return _read(SessionHeader, values)
 
@@ -111,6 +111,8 @@ def gather(path: Path, lines: Sequence[Line]) -> SessionRecord:
     """Put the lines of a journal together; `path` is for messages only."""
     if not lines:
         raise JournalError(f"{path} has no header")
+    if lines[0].get("kind") == "header" and (said := lines[0].get("format")) != FORMAT:
+        raise JournalError(f"{path} is in the format {said!r}, and this assay reads {FORMAT!r}")
     messages: list[MessageRecord] = []
     calls: list[CallRecord] = []
     played: list[PlayedRecord] = []

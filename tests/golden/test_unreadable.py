@@ -1,0 +1,139 @@
+"""An unfinished run that cannot be read stops the command; nothing is played anew unasked."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from zlib import crc32
+
+import pytest
+
+from .commands import KILLED
+from .files import Done, command, unpack
+from .player import Player, playing
+
+JOURNALS = Path("killed.duckdb.journal") / "killed"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return unpack("killed", tmp_path)
+
+
+def run(folder: Path, *more: str) -> tuple[Player, Done]:
+    with playing() as player:
+        return player, command(folder, *KILLED, *more, base_url=player.url)
+
+
+def journal_with(folder: Path, lines: int) -> Path:
+    """A journal with so many lines: 7 of a session that had not ended, 18 of one that had."""
+    found = sorted((folder / JOURNALS).glob("*.jsonl"))
+    return next(path for path in found if path.read_bytes().count(b"\n") == lines)
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    paths = [path for path in (folder / JOURNALS).iterdir() if path.name != "lock"]
+    return {path.name: path.read_bytes() for path in paths}
+
+
+def later_format(path: Path) -> None:
+    first, *lines = path.read_bytes().splitlines()
+    body = first[9:].replace(b'"assay-journal/1"', b'"assay-journal/9"')
+    path.write_bytes(b"\n".join((b"%08x %s" % (crc32(body), body), *lines, b"")))
+
+
+def damaged(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("more", [(), ("--dry-run",), ("--resume", "killed")], ids=str)
+@pytest.mark.parametrize("lines", [7, 18], ids=["begun", "ended"])
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (later_format, "is in the format 'assay-journal/9', and this assay reads"),
+        (damaged, "is damaged in line"),
+    ],
+    ids=["format", "damage"],
+)
+def test_a_journal_that_cannot_be_read_stops_the_command_and_stays(
+    folder: Path, spoil: Callable[[Path], None], said: str, lines: int, more: tuple[str, ...]
+) -> None:
+    path = journal_with(folder, lines)
+    spoil(path)
+    content = path.read_bytes()
+    player, done = run(folder, *more)
+    assert done.code == 2
+    assert str(JOURNALS / path.name) in done.errors
+    assert said in done.errors
+    assert "move the file away to have its episode played anew" in done.errors
+    assert player.asked == []
+    assert path.read_bytes() == content
+
+
+def test_the_episode_of_a_journal_that_was_moved_away_is_played_anew(folder: Path) -> None:
+    path = journal_with(folder, 7)
+    damaged(path)
+    path.rename(folder / path.name)
+    player, done = run(folder)
+    assert done.code == 0, done.errors
+    assert len(player.asked) == 6 * 8 - 37 + 3
+
+
+def test_a_last_line_that_was_cut_off_is_dropped_and_its_turn_asked_again(
+    folder: Path,
+) -> None:
+    path = journal_with(folder, 7)
+    called = path.read_bytes().splitlines(keepends=True)[:-1]
+    path.write_bytes(b"".join(called)[:-10])
+    player, done = run(folder)
+    assert done.code == 0, done.errors
+    assert len(player.asked) == 6 * 8 - 37 + 1
+
+
+def torn(record: bytes) -> bytes:
+    return record[: len(record) // 2]
+
+
+def later_run_format(record: bytes) -> bytes:
+    return record.replace(b'"assay-run/1"', b'"assay-run/9"')
+
+
+@pytest.mark.parametrize(
+    "more", [(), ("--dry-run",), ("--resume", "kill"), ("--run-id", "killed")], ids=str
+)
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (torn, "run.json cannot be read: "),
+        (later_run_format, "its format is 'assay-run/9', and this assay reads 'assay-run/1'"),
+    ],
+    ids=["torn", "format"],
+)
+def test_a_run_that_cannot_be_read_stops_the_command_and_stays(
+    folder: Path, spoil: Callable[[bytes], bytes], said: str, more: tuple[str, ...]
+) -> None:
+    record = folder / JOURNALS / "run.json"
+    record.write_bytes(spoil(record.read_bytes()))
+    before = files_of(folder)
+    player, done = run(folder, *more)
+    assert done.code == 2
+    assert str(JOURNALS / "run.json") in done.errors
+    assert said in done.errors
+    assert f"move {JOURNALS} away" in done.errors
+    assert player.asked == []
+    assert files_of(folder) == before
+    assert [path.name for path in (folder / JOURNALS).parent.iterdir()] == ["killed"]
+
+
+@pytest.mark.parametrize("more", [("--fresh",), ("--run-id", "other")], ids=str)
+def test_who_asks_for_a_new_run_gets_one_beside_the_one_that_cannot_be_read(
+    folder: Path, more: tuple[str, ...]
+) -> None:
+    record = folder / JOURNALS / "run.json"
+    record.write_bytes(torn(record.read_bytes()))
+    done = command(folder, *KILLED, *more, "--dry-run")
+    assert done.code == 0, done.errors
+    assert not json.loads(done.output)["resumes"]
+    assert "run.json cannot be read" in done.errors
