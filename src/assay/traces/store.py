@@ -2,15 +2,18 @@
 
 DuckDB lets one process write or several read. Whoever finds the file taken waits, and says
 once for whom. Within this process only one piece of work has the file at a time, because
-DuckDB refuses to open it twice in different ways. Errors of DuckDB end here.
+DuckDB refuses to open it twice in different ways. Errors of DuckDB end here. A file of an
+older version is copied before it is brought to the newest.
 """
 
+import logging
 import os
 import re
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import duckdb
@@ -28,9 +31,12 @@ _CATALOG = "traces"
 _ROW_GROUP = 16_384
 """Rows that are rewritten together. Whenever a file is closed, DuckDB reads and writes the
 last group of each table again, so that larger ones take more memory and time."""
+_PIECE = 1 << 20
+"""Bytes that are copied at once."""
 _FIRST_PAUSE_S = 0.005
 _LONGEST_PAUSE_S = 0.25
 
+_log = logging.getLogger(__name__)
 _locks: dict[Path, threading.RLock] = {}
 _locks_guard = threading.Lock()
 
@@ -91,17 +97,75 @@ class Store:
     @contextmanager
     def writing(self) -> Iterator[duckdb.DuckDBPyConnection]:
         """A connection that may write; the file is made if it is missing."""
-        with self._lock, _translated(self.path):
+        with self._lock, _translated(self.path), ExitStack() as afterwards:
             if not self.path.exists():
                 self._create()
             connection = self._open(read_only=False)
             try:
                 version = stored_version(connection)
                 if version < VERSION:
-                    migrate(connection, version)
+                    self._bring_up(connection, version, afterwards)
                 yield connection
             finally:
                 connection.close()
+
+    def _bring_up(
+        self, connection: duckdb.DuckDBPyConnection, version: int, afterwards: ExitStack
+    ) -> None:
+        """Migrate, and leave a copy of the file as it was, unless nothing was in it."""
+        if version == 0:
+            migrate(connection, version)
+            return
+        copy = self._copy(connection, version, afterwards)
+        try:
+            migrate(connection, version)
+        except BaseException:
+            copy.unlink()
+            raise
+        _log.warning(
+            "%s",
+            printable(
+                f"{self.path} was brought from version {version} of the tables to {VERSION}; "
+                f"{copy} is a copy of it as it was"
+            ),
+        )
+
+    def _copy(
+        self, connection: duckdb.DuckDBPyConnection, version: int, afterwards: ExitStack
+    ) -> Path:
+        """Copy the file while nobody else can write to it."""
+        draft = self.path.with_name(f"{self.path.name}.part-{os.getpid()}")
+        try:
+            # What a process that died had committed belongs into the copy.
+            if self.path.with_name(f"{self.path.name}.wal").exists():
+                connection.execute("CHECKPOINT")
+            # To close it would release the lock that DuckDB has on the file.
+            source = afterwards.enter_context(self.path.open("rb"))
+            with draft.open("wb") as target:
+                shutil.copyfileobj(source, target, _PIECE)
+                target.flush()
+                os.fsync(target.fileno())
+            copy = self._free_name(version)
+            draft.rename(copy)
+        except OSError as error:
+            size = self.path.stat().st_size / 2**20
+            raise StoreError(
+                f"{str(self.path)!r} has version {version} of the tables, and a copy of it "
+                f"cannot be made before it is brought to {VERSION}: {error.strerror}; nothing "
+                f"was changed: make {size:,.1f} MiB of room beside it"
+            ) from error
+        finally:
+            draft.unlink(missing_ok=True)
+        return copy
+
+    def _free_name(self, version: int) -> Path:
+        name = self.path.with_name(f"{self.path.name}.v{version}")
+        number = 1
+        while (
+            path := name if number == 1 else name.with_name(f"{name.name}.{number}")
+        ).exists():
+            number += 1
+        return path
 
     def _create(self) -> None:
         """Make the file under another name first, so that it is never there half made."""

@@ -1,0 +1,164 @@
+"""A store of an older version is copied before it is changed, once, and that is told."""
+
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from assay.errors import StoreError
+from assay.traces import migrations
+from assay.traces.migrations import migrate
+from assay.traces.schema import VERSION
+from assay.traces.store import Store
+
+SMALL_DISK = """
+import resource, sys
+from assay.cli import main
+limit = int(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    """A store of version 1 with an experiment."""
+    path = tmp_path / "old.duckdb"
+    with duckdb.connect(str(path)) as connection:
+        migrate(connection, 0, target=1)
+        connection.execute(
+            "INSERT INTO experiments (id, name, created_at, updated_at) "
+            "VALUES ('e', 'a v1.0', '2025-01-01', '2025-01-01')"
+        )
+    return path
+
+
+def asked(path: Path, query: str) -> list[tuple[Any, ...]]:
+    with duckdb.connect(str(path), read_only=True) as connection:
+        return connection.execute(query).fetchall()
+
+
+def names(path: Path) -> list[str]:
+    return sorted(each.name for each in path.parent.iterdir())
+
+
+def test_a_copy_is_left_before_rows_change_and_it_is_told_once(
+    old: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = old.read_bytes()
+    for _ in range(2):
+        with Store(old).reading() as connection:
+            assert connection.execute("SELECT id, note FROM experiments").fetchall() == [
+                ("e", None)
+            ]
+        with Store(old).writing():
+            pass
+    assert names(old) == ["old.duckdb", "old.duckdb.v1"]
+    copy = old.with_name("old.duckdb.v1")
+    assert copy.read_bytes() == before
+    assert asked(copy, "SELECT max(version) FROM schema_version") == [(1,)]
+    assert asked(old, "SELECT max(version) FROM schema_version") == [(VERSION,)]
+    [record] = caplog.records
+    assert record.levelno == logging.WARNING
+    assert record.getMessage() == (
+        f"{old} was brought from version 1 of the tables to {VERSION}; "
+        f"{copy} is a copy of it as it was"
+    )
+
+
+def test_the_command_says_so_on_standard_error(old: Path) -> None:
+    command = ("experiments", "list", "--json", "--database", old.name)
+    done = subprocess.run(
+        [sys.executable, "-m", "assay", *command],
+        cwd=old.parent,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr.splitlines() == [
+        f"old.duckdb was brought from version 1 of the tables to {VERSION}; "
+        "old.duckdb.v1 is a copy of it as it was"
+    ]
+    assert done.stdout.startswith("{")
+
+
+def test_a_new_store_leaves_no_copy(tmp_path: Path) -> None:
+    with Store(tmp_path / "new.duckdb").writing():
+        pass
+    assert names(tmp_path / "new.duckdb") == ["new.duckdb"]
+
+
+def test_a_copy_that_is_there_is_not_replaced(old: Path) -> None:
+    kept = old.with_name("old.duckdb.v1")
+    kept.write_text("from another day")
+    with Store(old).reading():
+        pass
+    assert kept.read_text() == "from another day"
+    assert names(old) == ["old.duckdb", "old.duckdb.v1", "old.duckdb.v1.2"]
+
+
+def test_what_a_process_that_died_had_committed_is_in_the_copy(old: Path) -> None:
+    script = (
+        "import duckdb, os, signal, sys\n"
+        "connection = duckdb.connect(sys.argv[1])\n"
+        "connection.execute(\"UPDATE experiments SET name = 'last'\")\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    subprocess.run([sys.executable, "-c", script, str(old)], check=False)
+    assert old.with_name("old.duckdb.wal").exists()
+    with Store(old).reading():
+        pass
+    copy = old.with_name("old.duckdb.v1")
+    assert asked(copy, "SELECT name FROM experiments") == [("last",)]
+
+
+def test_nobody_else_can_write_while_the_copy_is_made_and_rows_change(
+    old: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = []
+
+    def intrude(connection: duckdb.DuckDBPyConnection) -> None:
+        script = f"import duckdb; duckdb.connect({str(old)!r})"
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
+        tries.append(b"Could not set lock" in done.stderr)
+
+    monkeypatch.setattr(migrations, "_CHANGES", {VERSION: intrude})
+    with Store(old).writing():
+        intrude(duckdb.connect())
+    assert tries == [True, True]
+
+
+def test_a_migration_that_fails_changes_nothing_and_leaves_no_copy(
+    old: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(connection: duckdb.DuckDBPyConnection) -> None:
+        connection.execute("SELECT no_such_column FROM runs")
+
+    monkeypatch.setattr(migrations, "_CHANGES", {VERSION: fail})
+    with pytest.raises(StoreError), Store(old).writing():
+        pass
+    assert names(old) == ["old.duckdb"]
+    assert asked(old, "SELECT max(version) FROM schema_version") == [(1,)]
+
+
+def test_without_room_for_the_copy_nothing_is_changed(old: Path) -> None:
+    before = old.read_bytes()
+    limit = str(os.path.getsize(old) // 2)
+    command = ("experiments", "list", "--database", old.name)
+    done = subprocess.run(
+        [sys.executable, "-c", SMALL_DISK, limit, *command],
+        cwd=old.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "a copy of it cannot be made before it is brought to" in done.stderr
+    assert "nothing was changed: make" in done.stderr
+    assert old.read_bytes() == before
+    assert names(old) == ["old.duckdb"]
