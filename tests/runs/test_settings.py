@@ -136,6 +136,11 @@ def test_none_is_only_for_settings_that_may_be_none() -> None:
         Small(tasks=None)  # type: ignore[arg-type]
 
 
+def test_a_section_is_a_configuration_of_its_own() -> None:
+    with pytest.raises(UsageError, match=r"^agent: .* is not allowed; give an object of"):
+        RunConfig(agent={"history": 3})  # type: ignore[arg-type]
+
+
 def test_settings_are_in_the_group_of_the_one_before_them() -> None:
     assert [one.group for one in settings_of(Small).values()] == [
         "What",

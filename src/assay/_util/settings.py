@@ -92,12 +92,12 @@ class Setting(NamedTuple):
     @property
     def places(self) -> list[tuple[str, str]]:
         """Where it may stand in a file: tables, and the keys there; "" for a whole table."""
-        found = []
+        places = []
         for place in self.at.split():
             table, _, key = place.partition(".")
             whole = table.startswith("[")
-            found.append((table.strip("[]"), "" if whole else key or self.name))
-        return found
+            places.append((table.strip("[]"), "" if whole else key or self.name))
+        return places
 
     def read(self, value: Any, label: str, *, kept: bool = False) -> Any:
         """The value in the type used inside; UsageError if it is not allowed.
@@ -153,9 +153,15 @@ class Configuration:
 
     def __post_init__(self) -> None:
         for part, declared in _parts(type(self)):
+            value = getattr(self, part.name)
             if isinstance(declared, Setting):
-                value = declared.read(getattr(self, part.name), part.name, kept=True)
-                object.__setattr__(self, part.name, value)
+                read = declared.read(value, part.name, kept=True)
+                object.__setattr__(self, part.name, read)
+            elif declared.section and not isinstance(value, declared.section):
+                raise UsageError(
+                    f"{part.name}: {_shown(value)} is not allowed; "
+                    f"give an object of {declared.section.__name__}"
+                )
         self.complete()
 
     @classmethod

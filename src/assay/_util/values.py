@@ -164,13 +164,13 @@ def text_files(value: Any) -> tuple[Path, ...]:
     return _several(text_file, value)
 
 
-def _several(item: ValueType, value: Any) -> tuple[Any, ...]:
+def _several(element: ValueType, value: Any) -> tuple[Any, ...]:
     if not isinstance(value, (str, Path, list, tuple)):
         raise ValueError
-    items = tuple(map(item.read, value if isinstance(value, (list, tuple)) else (value,)))
-    for one in items:
-        if items.count(one) > 1:
-            raise ValueError(f"{str(one)!r} is there twice")
+    items = tuple(map(element.read, value if isinstance(value, (list, tuple)) else (value,)))
+    twice = next((item for item in items if items.count(item) > 1), None)
+    if twice is not None:
+        raise ValueError(f"{str(twice)!r} is there twice")
     return items
 
 

@@ -31,7 +31,7 @@ from .engine.layout import (
 from .engine.look import look_many
 from .engine.noise import geometry_address
 from .engine.numerics import MAX_LENGTH, daylight
-from .rules import ACTIONS, ITEMS, VIEW
+from .rules import ACTIONS, ITEMS, VIEW, WORLD_LENGTH
 from .world import World, checked_int, write_parameters
 
 __all__ = ["Batch", "BatchStep", "BatchView"]
@@ -86,7 +86,7 @@ class Batch:
         self,
         seeds: Sequence[int],
         difficulty: str | Difficulty | Mapping[str, Any] = "classic",
-        length: int = 10_000,
+        length: int = WORLD_LENGTH,
         *,
         auto_reset: bool = False,
         threads: int | None = None,

@@ -22,7 +22,7 @@ from assay.errors import UsageError
 
 from .batch import Batch, BatchStep
 from .difficulty import Difficulty, resolve_difficulty
-from .rules import ACTIONS, ITEMS, MATERIALS, MAX_ITEM, OBJECTS, VIEW
+from .rules import ACTIONS, ITEMS, MATERIALS, MAX_ITEM, OBJECTS, VIEW, WORLD_LENGTH
 from .world import World
 
 __all__ = ["CrafterEnv", "CrafterVectorEnv"]
@@ -61,7 +61,7 @@ class CrafterEnv(gymnasium.Env[Observation, Any]):
     def __init__(
         self,
         difficulty: str | Difficulty | Mapping[str, Any] = "classic",
-        length: int = 10_000,
+        length: int = WORLD_LENGTH,
         observation: Sight = "symbolic",
         size: int = 64,
         render_mode: str | None = None,
@@ -137,7 +137,7 @@ class CrafterVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
         self,
         num_envs: int = 1,
         difficulty: str | Difficulty | Mapping[str, Any] = "classic",
-        length: int = 10_000,
+        length: int = WORLD_LENGTH,
         observation: Sight = "symbolic",
         size: int = 64,
         render_mode: str | None = None,

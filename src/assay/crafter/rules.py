@@ -29,16 +29,24 @@ __all__ = [
     "REST_AFTER",
     "RIPE_AFTER",
     "SUFFER_AFTER",
+    "TASK",
     "VIEW",
     "VITALS",
     "WALKABLE",
     "WEAR",
+    "WORLD_LENGTH",
     "Collect",
     "Creature",
     "Make",
     "NoEffect",
     "Place",
 ]
+
+TASK: Final = "crafter/"
+"""What the name of a task in this world begins with; its difficulty follows."""
+
+WORLD_LENGTH: Final = 10_000
+"""After so many steps a world ends an episode by itself, unless it is made otherwise."""
 
 AREA: Final = 64
 """A world is AREA x AREA cells; positions are (x, y), x to the right, y down."""

@@ -39,7 +39,7 @@ from .engine.numerics import MAX_LENGTH, daylight
 from .engine.packing import MAX_SNAPSHOT, pack, unpack
 from .engine.player import REASONS
 from .render import render
-from .rules import ACHIEVEMENTS, ACTIONS, AREA, ITEMS, VIEW, NoEffect
+from .rules import ACHIEVEMENTS, ACTIONS, AREA, ITEMS, VIEW, WORLD_LENGTH, NoEffect
 from .snapshot import validate
 from .view import View
 
@@ -143,7 +143,7 @@ class World:
         self,
         seed: int,
         difficulty: str | Difficulty | Mapping[str, Any] = "classic",
-        length: int = 10_000,
+        length: int = WORLD_LENGTH,
         *,
         episode: int = 1,
     ) -> None:

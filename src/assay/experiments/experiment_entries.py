@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from assay._util.text import printable
+from assay.crafter.rules import TASK
 from assay.errors import UsageError
 from assay.experiments.checked import (
     checked_flags,
@@ -23,7 +24,6 @@ from assay.types import TrialState
 __all__ = ["entry_of_subject", "subject_of_entry"]
 
 _LONGEST = 10_000
-_TASK = "crafter/"
 _TEXTS = ("model", "version", "series", "note", "commit")
 """Texts of an experiment that have a place of their own in a subject."""
 _LISTS = ("achievements", "instances", "success", "durations", "seeds")
@@ -85,7 +85,7 @@ def entry_of_subject(subject: Subject) -> dict[str, Any]:
         if key in subject.facts:
             entry[key] = subject.facts[key]
     entry["achievements"] = [trial.values["achievements"] for trial in trials]
-    entry["instances"] = [(trial.task or "unknown").removeprefix(_TASK) for trial in trials]
+    entry["instances"] = [(trial.task or "unknown").removeprefix(TASK) for trial in trials]
     if all(trial.seed is not None for trial in trials):
         entry["seeds"] = [trial.seed for trial in trials]
     for key, metric in (("durations", "duration_s"), ("success", "success")):

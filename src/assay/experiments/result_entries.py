@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from assay._util.text import printable
+from assay.crafter.rules import TASK
 from assay.errors import UsageError
 from assay.exchange.results import RESULTS_FORMAT
 from assay.experiments.checked import (
@@ -114,7 +115,7 @@ def _trials_of_results(
         yield TrialOutcome(
             trial_id=trial_id if isinstance(trial_id, str) else f"{prefix} #{at + 1}",
             pair=None if seed is None else str(seed),
-            task=f"crafter/{difficulty}" if isinstance(difficulty, str) else None,
+            task=f"{TASK}{difficulty}" if isinstance(difficulty, str) else None,
             seed=seed,
             replicate=0 if seed is None else met[seed] - 1,
             state=TrialState.RESULT if earned else _state(about.get("state")),

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from assay.crafter.rules import TASK
 from assay.experiments.metric_outcomes import (
     ExperimentOutcomes,
     MadeBy,
@@ -34,7 +35,6 @@ __all__ = ["Applied", "apply_metrics", "ensure_metrics"]
 
 _BATCH = 64
 """Sessions in memory with all their messages, at most."""
-_TASK = "crafter/"
 _TOLD = 3
 """Different problems of one line that are told."""
 
@@ -134,7 +134,7 @@ def _complete(
             if not names <= each.metrics
         ]
     own = [
-        each for each in lacking if each.source == ASSAY_SOURCE and each.task.startswith(_TASK)
+        each for each in lacking if each.source == ASSAY_SOURCE and each.task.startswith(TASK)
     ]
     if len(own) < len(lacking):
         notice(

@@ -8,13 +8,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from assay.crafter import ACTIONS, StepResult, World
+from assay.crafter.rules import TASK, WORLD_LENGTH
 from assay.errors import ReplayError, UsageError, WorldFull
 from assay.traces.records import SessionHeader, SessionRecord, StepRecord
 
 __all__ = ["Replay", "Replayed", "replay_session"]
-
-_TASK = "crafter/"
-_LENGTH = 10_000
 
 
 class Replayed(NamedTuple):
@@ -70,7 +68,7 @@ def replay_session(session: SessionRecord) -> Iterator[Replayed]:
 
 def _world(header: SessionHeader) -> World:
     """The world of a session at its start."""
-    if not header.task.startswith(_TASK):
+    if not header.task.startswith(TASK):
         raise ReplayError(
             f"its task is {header.task[:80]!r}; only episodes of Crafter can be played again"
         )
@@ -82,7 +80,7 @@ def _world(header: SessionHeader) -> World:
         return World(
             header.seed,
             difficulty,
-            metadata.get("length", _LENGTH),
+            metadata.get("length", WORLD_LENGTH),
             episode=metadata.get("world_episode", 1),
         )
     except (UsageError, WorldFull) as error:

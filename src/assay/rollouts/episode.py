@@ -14,6 +14,7 @@ from pathlib import Path
 
 from assay.agents import Decision, NewMessage, PreparedRequest, ReactAgent
 from assay.crafter import View
+from assay.crafter.rules import TASK
 from assay.errors import AssayError
 from assay.metrics import Hook, StepSeen, Tally, Watch
 from assay.service.client import WorldClient
@@ -100,7 +101,7 @@ class Episode:
             run_id=spec.run_id,
             experiment_id=spec.experiment_id,
             subject=spec.model,
-            task=f"crafter/{name}",
+            task=f"{TASK}{name}",
             seed=spec.seed,
             episode=spec.episode,
             created_at=time.time(),

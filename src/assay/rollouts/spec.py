@@ -5,17 +5,15 @@ its default.
 """
 
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any
 
 from assay._util.canonical import canonical_json, content_hash, derived_id
 from assay._util.settings import written
 from assay.agents import AgentOptions
 from assay.crafter import DIFFICULTIES, DIGEST_VERSION, Difficulty
+from assay.crafter.rules import WORLD_LENGTH
 
-__all__ = ["WORLD_LENGTH", "EpisodeLimits", "EpisodeSettings", "EpisodeSpec"]
-
-WORLD_LENGTH: Final = 10_000
-"""After so many steps the world itself ends an episode, as in the reference game."""
+__all__ = ["EpisodeLimits", "EpisodeSettings", "EpisodeSpec"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from assay.crafter import ACHIEVEMENTS, DIFFICULTIES, ITEMS, StepResult, World
-from assay.crafter.rules import ACTIONS, AREA
+from assay.crafter.rules import ACTIONS, AREA, WORLD_LENGTH
 from assay.errors import InvalidField, SnapshotError, WorldFull
 
 from .instances import Instance, Instances
@@ -34,7 +34,6 @@ __all__ = ["DEFAULT_IDLE_TIMEOUT", "DEFAULT_INSTANCES", "Worlds"]
 
 DEFAULT_INSTANCES: Final = 1024
 DEFAULT_IDLE_TIMEOUT: Final = 3600.0
-_LENGTH: Final = 10_000
 
 
 class Worlds:
@@ -70,7 +69,7 @@ class Worlds:
             world = World(
                 self._draw.randrange(2**31) if seed is None else seed,
                 difficulty or "classic",
-                config.length if config and config.length else _LENGTH,
+                config.length if config and config.length else WORLD_LENGTH,
             )
         except WorldFull:
             words = "makes more creatures than a world has room for; lower their chances"

@@ -16,6 +16,7 @@ from pydantic_core import from_json, to_json
 
 from assay._util.backoff import backoff
 from assay.crafter.difficulty import Difficulty
+from assay.crafter.rules import WORLD_LENGTH
 from assay.errors import AssayError, ServiceError
 
 from ..problems import exception_of
@@ -88,7 +89,7 @@ class HttpClient:
         self,
         seed: int | None = None,
         difficulty: str | Difficulty | Mapping[str, float] = "classic",
-        length: int = 10_000,
+        length: int = WORLD_LENGTH,
         *,
         include: Sequence[str] = ("view",),
     ) -> Started:

@@ -8,6 +8,7 @@ from typing import Any, Self, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from assay.crafter.difficulty import Difficulty
+from assay.crafter.rules import WORLD_LENGTH
 
 from ..problems import invalid
 from ..requests import (
@@ -36,7 +37,7 @@ class LocalClient:
         self,
         seed: int | None = None,
         difficulty: str | Difficulty | Mapping[str, float] = "classic",
-        length: int = 10_000,
+        length: int = WORLD_LENGTH,
         *,
         include: Sequence[str] = ("view",),
     ) -> Started:

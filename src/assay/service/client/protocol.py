@@ -5,6 +5,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from assay.crafter.difficulty import Difficulty
+from assay.crafter.rules import WORLD_LENGTH
 
 from ..results import Checkpoint, Started, StepReply
 
@@ -23,7 +24,7 @@ class WorldClient(Protocol):
         self,
         seed: int | None = None,
         difficulty: str | Difficulty | Mapping[str, float] = "classic",
-        length: int = 10_000,
+        length: int = WORLD_LENGTH,
         *,
         include: Sequence[str] = ("view",),
     ) -> Started:
