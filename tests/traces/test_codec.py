@@ -1,6 +1,8 @@
 """Records as JSON: the formats stay as they are, and what comes back is what it says."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
@@ -235,3 +237,14 @@ def test_a_stop_reason_is_stored_as_its_text_and_an_unknown_one_is_kept(tmp_path
     texts = [path.read_text() for path in sorted(tmp_path.iterdir())]
     for text, said in zip(texts, ("token_limit", "terminate: bored", "what"), strict=True):
         assert f'"stop_reason":"{said}' in text
+
+
+def test_a_journal_is_written_without_pydantic_and_duckdb() -> None:
+    program = (
+        "import sys, assay.traces.journal, assay.traces.lines as lines\n"
+        "from assay.traces.records import PlayedRecord\n"
+        "lines.played_line(PlayedRecord(turn=1, at=1.0))\n"
+        "print({'pydantic', 'duckdb', 'pyarrow'} & {*sys.modules})\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.strip() == "set()", done.stderr

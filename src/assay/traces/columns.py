@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from datetime import UTC, datetime
 from enum import Enum
-from functools import cache, partial
+from functools import cache
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeVar, get_type_hints
 
@@ -87,7 +87,7 @@ class _Stored(NamedTuple):
     type: Type
     write: Callable[[Any], Any] | None
     read: Callable[[Any], Any] | None
-    null: Callable[[], Any]
+    null: Any
     """What NULL stands for."""
 
 
@@ -116,17 +116,13 @@ def _stored(kind: Any) -> tuple[_Stored, ...]:
             write, read = _milliseconds, _of_milliseconds
         elif column.type is Type.HASH:
             read = Message.stored if hint is Message else Encoded.stored
-        null: Callable[[], Any] = partial(_same, "" if hint is str else None)
-        if field.default is not MISSING:
-            null = partial(_same, field.default)
-        elif field.default_factory is not MISSING:
-            null = field.default_factory
-        found.append(_Stored(field.name, place, name, column.type, write, read, null))
+        default = field.default
+        if default is MISSING and field.default_factory is not MISSING:
+            default = field.default_factory()
+        elif default is MISSING:
+            default = "" if hint is str else None
+        found.append(_Stored(field.name, place, name, column.type, write, read, default))
     return tuple(found)
-
-
-def _same(value: Any) -> Any:
-    return value
 
 
 def columns_of(name: str, kind: type, records: Sequence[Any]) -> dict[str, list[Any]]:
@@ -151,17 +147,15 @@ def select_list(kind: type, *, body: str = "", **aliases: str) -> str:
         body: What gives the body of a message or of tools, in the place of its hash.
         aliases: By table, what it is called in the query; the tables themselves if not given.
     """
-    return ", ".join(
-        f'{body or _expression(stored, aliases)} AS "{stored.column}"'
-        if stored.type is Type.HASH
-        else f'{_expression(stored, aliases)} AS "{stored.column}"'
-        for stored in _stored(kind)
-    )
-
-
-def _expression(stored: _Stored, aliases: Mapping[str, str]) -> str:
-    name = f'{aliases.get(stored.table, stored.table)}."{stored.column}"'
-    return f"epoch_us({name})" if stored.type is Type.TIME else name
+    columns = []
+    for stored in _stored(kind):
+        value = f'{aliases.get(stored.table, stored.table)}."{stored.column}"'
+        if stored.type is Type.TIME:
+            value = f"epoch_us({value})"
+        elif stored.type is Type.HASH:
+            value = body
+        columns.append(f'{value} AS "{stored.column}"')
+    return ", ".join(columns)
 
 
 def record_of(kind: type[_T], row: Mapping[str, Any], **apart: Any) -> _T:
@@ -169,7 +163,7 @@ def record_of(kind: type[_T], row: Mapping[str, Any], **apart: Any) -> _T:
     known: Any = kind
     for field, _, column, _, _, read, null in _stored(known):
         value = row[column]
-        apart[field] = null() if value is None else value if read is None else read(value)
+        apart[field] = null if value is None else value if read is None else read(value)
     return kind(**apart)
 
 
