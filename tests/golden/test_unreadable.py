@@ -47,15 +47,19 @@ def damaged(path: Path) -> None:
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("more", [(), ("--dry-run",), ("--resume", "killed")], ids=str)
-@pytest.mark.parametrize("lines", [7, 18], ids=["begun", "ended"])
+_LATER = "is in the format 'assay-journal/9', and this assay reads 'assay-journal/1'"
+_DAMAGED = "is damaged in line"
+
+
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("spoil", "said", "lines", "more"),
     [
-        (later_format, "is in the format 'assay-journal/9', and this assay reads"),
-        (damaged, "is damaged in line"),
+        pytest.param(later_format, _LATER, 7, (), id="later format, begun"),
+        pytest.param(later_format, _LATER, 18, (), id="later format, ended"),
+        pytest.param(damaged, _DAMAGED, 7, (), id="damaged, begun"),
+        pytest.param(damaged, _DAMAGED, 18, ("--resume", "killed"), id="damaged, by name"),
+        pytest.param(damaged, _DAMAGED, 7, ("--dry-run",), id="damaged, dry run"),
     ],
-    ids=["format", "damage"],
 )
 def test_a_journal_that_cannot_be_read_stops_the_command_and_stays(
     folder: Path, spoil: Callable[[Path], None], said: str, lines: int, more: tuple[str, ...]
@@ -100,16 +104,18 @@ def later_run_format(record: bytes) -> bytes:
     return record.replace(b'"assay-run/1"', b'"assay-run/9"')
 
 
+_LATER_RUN = "its format is 'assay-run/9', and this assay reads 'assay-run/1'"
+
+
 @pytest.mark.parametrize(
-    "more", [(), ("--dry-run",), ("--resume", "kill"), ("--run-id", "killed")], ids=str
-)
-@pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("spoil", "said", "more"),
     [
-        (torn, "run.json cannot be read: "),
-        (later_run_format, "its format is 'assay-run/9', and this assay reads 'assay-run/1'"),
+        pytest.param(torn, "run.json cannot be read: ", (), id="torn"),
+        pytest.param(torn, "run.json cannot be read: ", ("--dry-run",), id="torn, dry run"),
+        pytest.param(later_run_format, _LATER_RUN, (), id="later format"),
+        pytest.param(later_run_format, _LATER_RUN, ("--resume", "kill"), id="by its start"),
+        pytest.param(later_run_format, _LATER_RUN, ("--run-id", "killed"), id="by its id"),
     ],
-    ids=["torn", "format"],
 )
 def test_a_run_that_cannot_be_read_stops_the_command_and_stays(
     folder: Path, spoil: Callable[[bytes], bytes], said: str, more: tuple[str, ...]
