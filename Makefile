@@ -6,7 +6,7 @@ BIN := .venv/bin
 # More than cores, because many tests wait for a server or a process.
 WORKERS ?= 3
 
-.PHONY: help demo test check perf prove-expert prove-statistics test-extras warmup install \
+.PHONY: help demo test check perf prove-expert prove-statistics mutants test-extras warmup install \
 	install-peers install-oracles browser clean
 
 help:
@@ -16,6 +16,7 @@ help:
 	@echo "make perf         measure the speed against its peers"
 	@echo "make prove-expert play the expert's 1,000 episodes and print the table of docs/expert.md"
 	@echo "make prove-statistics  simulate how often intervals hold; the tables of docs/design/statistics.md"
+	@echo "make mutants      count the small faults that the tests of judge and trials notice"
 	@echo "make test-extras  run the longer tests"
 	@echo "make warmup       compile the world engine ahead of time"
 	@echo "make install      only make the environment, .venv"
@@ -44,6 +45,9 @@ prove-expert: warmup
 prove-statistics: install
 	$(BIN)/python -m prove.statistics
 
+mutants: .venv-mutants/installed
+	.venv-mutants/bin/python -m prove.mutants
+
 test-extras: warmup install-oracles browser
 	$(BIN)/python -m pytest -m extras -n $(WORKERS)
 
@@ -67,7 +71,7 @@ browser:
 		|| echo "no Chromium, so the tests of pages are skipped; install it: sudo apt install chromium, or brew install --cask chromium"; }
 
 clean:
-	rm -rf .venv .venv-peers .venv-inspect .venv-oracles .hypothesis .mypy_cache .pytest_cache .ruff_cache demo
+	rm -rf .venv .venv-peers .venv-inspect .venv-oracles .venv-mutants .hypothesis .mypy_cache .pytest_cache .ruff_cache demo
 
 .venv/installed: pyproject.toml constraints.txt
 	$(make-environment)
@@ -90,6 +94,13 @@ clean:
 	$(make-environment)
 	@echo "installing rliable, adastop and statsmodels into $(@D) (about a minute the first time)"
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+.venv-mutants/installed: pyproject.toml constraints.txt prove/mutants-requirements.txt
+	$(make-environment)
+	@echo "installing assay, its dev tools and Cosmic Ray into $(@D) (about a minute the first time)"
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+		-r prove/mutants-requirements.txt --editable '.[dev]'
 	@touch $@
 
 # Both write into $(@D), and the file $@ says that they came to their end.

@@ -1,11 +1,13 @@
 """The order of subjects and models, and what it is worth."""
 
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pytest
 
 from assay.judge import compare, rank_models
+from assay.judge.ranking import group_letters
 from assay.report.runs import ranking_sentences
 from assay.traces.queries import EpisodeRow
 from tests.report.rows import episode, failed
@@ -113,14 +115,12 @@ def test_pairs_are_adjusted_for_all_of_them() -> None:
 
 
 def test_many_groups_have_letters_of_their_own() -> None:
-    noise = np.random.default_rng(9).normal(0, 0.2, (28, 5))
-    subjects = [
-        subject(f"s{up:02d}", list(WORLDS[:5] + 10 * up + noise[up])) for up in range(28)
-    ]
-    found = compare(subjects).standings
-    assert found is not None
-    assert [one.groups for one in found.order][:2] == ["a", "b"]
-    assert [one.groups for one in found.order][25:] == ["z", "a2", "b2"]
+    names = [f"s{number:02d}" for number in range(54)]
+    letters = list(group_letters(names, list(combinations(names, 2))).values())
+    assert letters[:2] == ["a", "b"]
+    assert letters[25:28] == ["z", "a2", "b2"]
+    assert letters[51:] == ["z2", "a3", "b3"]
+    assert group_letters(["x", "y", "z"], [("x", "z")]) == {"x": "a", "y": "ab", "z": "b"}
 
 
 def test_two_subjects_have_no_standings() -> None:

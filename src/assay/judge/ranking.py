@@ -23,7 +23,7 @@ from assay.types import TrialState, Verdict
 if TYPE_CHECKING:
     from assay.traces.queries import EpisodeRow
 
-__all__ = ["RANKED", "Place", "Ranking", "rank_models", "standings"]
+__all__ = ["RANKED", "Place", "Ranking", "group_letters", "rank_models", "standings"]
 
 RANKED = {
     "reward": "By average reward",
@@ -82,6 +82,23 @@ def standings(
         setup,
     )
     return Standings(pairs=pairs, order=_order(subjects, pairs, setup))
+
+
+def group_letters(order: Sequence[str], apart: Sequence[tuple[str, str]]) -> Mapping[str, str]:
+    """The letters of each name; those that share one cannot be told apart."""
+    groups = indistinguishable_groups(order, apart)
+    # After z come a2, b2 and so on.
+    letters = [
+        _LETTERS[at % len(_LETTERS)]
+        + (str(at // len(_LETTERS) + 1) if at >= len(_LETTERS) else "")
+        for at in range(len(groups))
+    ]
+    return {
+        name: "".join(
+            letter for letter, group in zip(letters, groups, strict=True) if name in group
+        )
+        for name in order
+    }
 
 
 def _subjects(rows: Iterable["EpisodeRow"]) -> list[Subject]:
@@ -147,22 +164,9 @@ def _order(
     apart = [(pair.baseline, pair.candidate) for pair in pairs if pair.verdict in clear]
     places = ranks(means, higher_is_better=not lower, significant=apart)
     order = sorted(means, key=lambda name: means[name] if lower else -means[name])
-    letters = _letters(order, apart)
+    letters = group_letters(order, apart)
     shared = list(places.values())
     return tuple(
         Standing(name, places[name], shared.count(places[name]) > 1, letters[name])
         for name in order
     )
-
-
-def _letters(order: Sequence[str], apart: Sequence[tuple[str, str]]) -> Mapping[str, str]:
-    groups = indistinguishable_groups(order, apart)
-    return {
-        name: "".join(_letter(at) for at, group in enumerate(groups) if name in group)
-        for name in order
-    }
-
-
-def _letter(at: int) -> str:
-    turn, letter = divmod(at, len(_LETTERS))
-    return _LETTERS[letter] + (str(turn + 1) if turn else "")

@@ -1,0 +1,271 @@
+"""`python -m prove.mutants`: what share of small faults in a package its tests notice.
+
+Every operator of Cosmic Ray is put to every place of the package that is no annotation; none
+of them touches text. A sample of these mutants is drawn by a seed, and for each the tests of
+the package run on a copy of the source until one fails. A mutant that hangs is noticed, too.
+Runs in an environment of its own (`make mutants`) and prints Markdown.
+"""
+
+import argparse
+import ast
+import compileall
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from .parts import markdown
+
+__all__ = ["main"]
+
+ROOT: Final = Path(__file__).parents[1]
+SOURCE: Final = ROOT / "src" / "assay"
+TESTS: Final = {
+    "judge": ("tests/judge", "tests/report/test_comparison_words.py"),
+    "trials": (
+        *("tests/trials/test_run.py", "tests/trials/test_stop.py"),
+        *("tests/trials/test_admission.py", "tests/trials/test_parts.py"),
+        "tests/trials/test_any_plan.py",
+    ),
+}
+"""Packages, and the tests that have to notice; those that tell most come first."""
+_PATIENCE_S: Final = 120
+_PRELOADED: Final = """
+import os, sys
+import numpy, scipy.special, scipy.stats, rich.console, rich.table, duckdb, pytest
+for line in sys.stdin:
+    source, *arguments = line.rstrip("\\n").split("\\t")
+    child = os.fork()
+    if not child:
+        os.setsid()
+        null = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(null, stream)
+        sys.path.insert(0, source)
+        os._exit(int(pytest.main(arguments)))
+    print(child, flush=True)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+"""A process that has imported what takes long and is not ours; it forks for each mutant."""
+
+
+class Mutant(NamedTuple):
+    """One fault."""
+
+    path: Path
+    """Within the package."""
+    line: int
+    kind: str
+    before: str
+    """The line as it is."""
+    after: str
+    code: str
+    """The whole file."""
+
+
+class Tester:
+    """Runs tests on a copy of the source, one mutant after the other."""
+
+    def __init__(self, package: str, folder: Path) -> None:
+        self._package, self._source = package, folder / "src"
+        shutil.copytree(
+            SOURCE, self._source / "assay", ignore=shutil.ignore_patterns("__pycache__")
+        )
+        # What is not mutated is compiled once; a mutant never: its bytecode would be taken
+        # for that of the next one of the same size and second.
+        compileall.compile_dir(self._source, quiet=2)
+        shutil.rmtree(self._source / "assay" / package / "__pycache__")
+        self._arguments = [
+            *("-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-seed=0"),
+            *TESTS[package],
+        ]
+        environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "OPENBLAS_NUM_THREADS": "1"}
+        self._server = subprocess.Popen(
+            [sys.executable, "-c", _PRELOADED],
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def passes(self) -> bool:
+        """Whether no test fails on what the copy holds; one that hangs has failed."""
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        print(
+            str(self._source), *self._arguments, sep="\t", file=self._server.stdin, flush=True
+        )
+        child = int(self._server.stdout.readline())
+        with ThreadPoolExecutor(1) as waiting:
+            code = waiting.submit(self._server.stdout.readline)
+            try:
+                return int(code.result(_PATIENCE_S)) == 0
+            except TimeoutError:
+                os.killpg(child, signal.SIGKILL)
+                code.result()
+                return False
+
+    def survives(self, mutant: Mutant) -> bool:
+        """Whether all tests pass with this mutant in place."""
+        place = self._source / "assay" / self._package / mutant.path
+        original = place.read_text("utf-8")
+        place.write_text(mutant.code, "utf-8")
+        try:
+            return self.passes()
+        finally:
+            place.write_text(original, "utf-8")
+
+    def close(self) -> None:
+        """End the process."""
+        self._server.communicate()
+
+
+def mutants(package: str) -> Iterator[tuple[Path, str, int]]:
+    """Every mutant of a package: the file, the operator, and which of its places it is."""
+    from cosmic_ray.ast import ast_nodes, get_ast
+    from cosmic_ray.plugins import get_operator, operator_names
+
+    names = sorted(name for name in operator_names() if not get_operator(name).arguments())
+    for path in sorted((SOURCE / package).rglob("*.py")):
+        text = path.read_text("utf-8")
+        annotated = list(_annotations(text))
+        for name in names:
+            operator = get_operator(name)()
+            places = (
+                place
+                for node in ast_nodes(get_ast(text))
+                for place in operator.mutation_positions(node)
+            )
+            for occurrence, (start, stop) in enumerate(places):
+                if not any(first <= start and stop <= last for first, last in annotated):
+                    yield path, name, occurrence
+
+
+def _annotations(text: str) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+    """Where types are written, which say nothing at run time."""
+    for node in ast.walk(ast.parse(text)):
+        for name in ("annotation", "returns"):
+            written = getattr(node, name, None)
+            if isinstance(written, ast.expr):
+                assert written.end_lineno is not None
+                assert written.end_col_offset is not None
+                yield (
+                    (written.lineno, written.col_offset),
+                    (written.end_lineno, written.end_col_offset),
+                )
+
+
+def sample(package: str, count: int, seed: int) -> tuple[list[Mutant], int]:
+    """So many of a package's mutants that are programs at all, and how many there are."""
+    everything = list(mutants(package))
+    random.Random(seed).shuffle(everything)
+    chosen = list[Mutant]()
+    for path, operator, occurrence in everything:
+        if len(chosen) == count:
+            break
+        mutant = _made(SOURCE / package, path, operator, occurrence)
+        if mutant is not None:
+            chosen.append(mutant)
+    return chosen, len(everything)
+
+
+def _made(folder: Path, path: Path, name: str, occurrence: int) -> Mutant | None:
+    from cosmic_ray.mutating import mutate_code
+    from cosmic_ray.plugins import get_operator
+
+    text = path.read_text("utf-8")
+    code = mutate_code(text, get_operator(name)(), occurrence)
+    if code is None or code == text:
+        return None
+    try:
+        compile(code, str(path), "exec")
+    except (SyntaxError, ValueError):
+        return None
+    before, after = text.splitlines(), code.splitlines()
+    line = next(
+        (at for at, (old, new) in enumerate(zip(before, after, strict=False)) if old != new),
+        min(len(before), len(after)) - 1,
+    )
+    kind = name.removeprefix("core/").split("_")[0]
+    return Mutant(path.relative_to(folder), line + 1, kind, before[line], after[line], code)
+
+
+def measured(package: str, count: int, seed: int, jobs: int) -> str:
+    """Run the tests on a sample of the mutants of a package, and say what they noticed."""
+    chosen, total = sample(package, count, seed)
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        testers = [Tester(package, Path(folder) / str(job)) for job in range(jobs)]
+        if not testers[0].passes():
+            raise SystemExit(
+                f"the tests of {package} fail without any mutant: {TESTS[package]}"
+            )
+
+        def work(job: int) -> list[Mutant]:
+            own = chosen[job::jobs]
+            alive = []
+            for number, mutant in enumerate(own, start=1):
+                if testers[job].survives(mutant):
+                    alive.append(mutant)
+                    print(
+                        f"{mutant.path}:{mutant.line} {mutant.after.strip()}", file=sys.stderr
+                    )
+                if number % 25 == 0:
+                    print(f"{package}: {number} of {len(own)} in job {job}", file=sys.stderr)
+            return alive
+
+        with ThreadPoolExecutor(jobs) as pool:
+            survivors = [mutant for alive in pool.map(work, range(jobs)) for mutant in alive]
+        for tester in testers:
+            tester.close()
+    caught = len(chosen) - len(survivors)
+    kinds, alive = Counter(m.kind for m in chosen), Counter(m.kind for m in survivors)
+    rows = [
+        [kind, str(number), str(number - alive[kind])] for kind, number in kinds.most_common()
+    ]
+    lines = [
+        f"- `{package}/{m.path}:{m.line}` {m.kind}: `{m.before.strip()}` became"
+        f" `{m.after.strip()}`"
+        for m in sorted(survivors, key=lambda m: (m.path, m.line))
+    ]
+    return "\n\n".join(
+        [
+            f"### {package}: {caught} of {len(chosen)} caught ({caught / len(chosen):.1%})",
+            f"{len(chosen)} of {total:,} mutants, seed {seed}, {' '.join(TESTS[package])};"
+            f" {time.perf_counter() - started:,.0f} s.",
+            markdown(["kind", "mutants", "caught"], rows),
+            "\n".join(lines) or "None survived.",
+        ]
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(prog="python -m prove.mutants", description=__doc__)
+    parser.add_argument("--count", type=int, default=300, help="mutants of each package (300)")
+    parser.add_argument("--seed", type=int, default=11, help="of the sample (11)")
+    parser.add_argument("--jobs", type=int, default=2, help="tests at a time (2)")
+    parser.add_argument(
+        "--package",
+        action="append",
+        choices=list(TESTS),
+        help="only this; may be repeated (all)",
+    )
+    asked = parser.parse_args(arguments)
+    for package in asked.package or list(TESTS):
+        print(measured(package, asked.count, asked.seed, asked.jobs), end="\n\n", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
