@@ -1,7 +1,7 @@
 """`python -m prove.mutants`: what share of small faults in a package its tests notice.
 
-Every operator of Cosmic Ray is put to every place of the package that is no annotation; none
-of them touches text. A sample of these mutants is drawn by a seed, and for each the tests of
+Every operator of Cosmic Ray is put to every place of the package; none of them touches text.
+Left out are annotations and the flags of dataclasses and zip, which only guard. A sample of these mutants is drawn by a seed, and for each the tests of
 the package run on a copy of the source until one fails. A mutant that hangs is noticed, too.
 Runs in an environment of its own (`make mutants`) and prints Markdown.
 """
@@ -38,6 +38,7 @@ TESTS: Final = {
     ),
 }
 """Packages, and the tests that have to notice; those that tell most come first."""
+_GUARDS: Final = {"frozen", "kw_only", "slots", "strict"}
 _PATIENCE_S: Final = 120
 _PRELOADED: Final = """
 import os, sys
@@ -138,7 +139,7 @@ def mutants(package: str) -> Iterator[tuple[Path, str, int]]:
     names = sorted(name for name in operator_names() if not get_operator(name).arguments())
     for path in sorted((SOURCE / package).rglob("*.py")):
         text = path.read_text("utf-8")
-        annotated = list(_annotations(text))
+        mute = list(_mute(text))
         for name in names:
             operator = get_operator(name)()
             places = (
@@ -147,16 +148,17 @@ def mutants(package: str) -> Iterator[tuple[Path, str, int]]:
                 for place in operator.mutation_positions(node)
             )
             for occurrence, (start, stop) in enumerate(places):
-                if not any(first <= start and stop <= last for first, last in annotated):
+                if not any(first <= start and stop <= last for first, last in mute):
                     yield path, name, occurrence
 
 
-def _annotations(text: str) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """Where types are written, which say nothing at run time."""
+def _mute(text: str) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+    """Where types and guards are written, which change nothing that a program does."""
     for node in ast.walk(ast.parse(text)):
-        for name in ("annotation", "returns"):
+        for name in ("annotation", "returns", "value"):
             written = getattr(node, name, None)
-            if isinstance(written, ast.expr):
+            guards = isinstance(node, ast.keyword) and node.arg in _GUARDS
+            if isinstance(written, ast.expr) and (name != "value" or guards):
                 assert written.end_lineno is not None
                 assert written.end_col_offset is not None
                 yield (

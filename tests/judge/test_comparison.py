@@ -390,3 +390,64 @@ def test_less_is_better_where_the_metric_of_a_subject_says_so() -> None:
         subject("b", MORE),
     ]
     assert verdict(compare(both)) is Verdict.WORSE
+
+
+def test_only_the_first_metric_decides_and_has_a_plan() -> None:
+    mixed = [value + gap for value, gap in zip(BASE, [2, -1] * 5, strict=True)]
+    both = [
+        subject(
+            name,
+            trials=[
+                trial(name, seed, achievements=value, reward=value, zeal=value)
+                for seed, value in enumerate(values)
+            ],
+        )
+        for name, values in (("a", BASE), ("b", mixed))
+    ]
+    found = compare(both, metrics=["reward", "achievements", "zeal"])
+    assert [one.metric for one in found.decisive] == ["reward"]
+    assert [one.settle is not None for one in found.contrasts] == [True, False, False]
+    assert [one.detectable is not None for one in found.contrasts] == [True, False, False]
+    matters = compare(both, metrics=["reward", "achievements", "zeal"], min_effect=0.1)
+    stated = [one.tests.equivalence_p is not None for one in matters.contrasts if one.tests]
+    assert stated == [True, False, False]
+
+
+def test_in_a_single_task_trials_without_a_seed_are_independent() -> None:
+    without = [
+        subject(
+            name,
+            trials=[
+                trial(name, None, replicate=turn, achievements=value)
+                for turn, value in enumerate(values)
+            ],
+        )
+        for name, values in (("a", BASE), ("b", MORE))
+    ]
+    [one] = compare(without).contrasts
+    assert not one.paired
+    assert (one.n_baseline, one.n_candidate) == (10, 10)
+    assert one.tests is not None
+    oracle = stats.ttest_ind(MORE, BASE, equal_var=False)
+    assert one.tests.p_value == pytest.approx(oracle.pvalue)
+
+
+def test_prices_take_what_both_recorded() -> None:
+    mixed = [value + gap for value, gap in zip(BASE, [2, -1] * 5, strict=True)]
+    priced = subject("a", BASE, extra={"cost_usd": 0.5, "duration_s": 36.0})
+    other = subject("b", mixed, extra={"duration_s": 72.0})
+    [one] = compare([priced, other], metrics=["achievements"]).contrasts
+    assert one.settle is not None
+    assert one.settle.dollars is None
+    assert one.settle.hours is not None
+    assert one.settle.hours.point == pytest.approx(one.settle.trials * 2 * 54 / 3600)
+    free = subject("c", mixed, extra={"cost_usd": 0.0, "duration_s": 0.0})
+    [one] = compare([free, subject("d", BASE, extra={"cost_usd": 0.0})]).decisive
+    assert one.settle is not None
+    assert one.settle.dollars is not None
+    assert one.settle.dollars.point == 0
+    owed = [subject(name, BASE, extra={"cost_usd": -1.0}) for name in "ef"]
+    owed[1] = subject("f", mixed, extra={"cost_usd": -1.0})
+    [one] = compare(owed, metrics=["achievements"]).contrasts
+    assert one.settle is not None
+    assert one.settle.dollars is None

@@ -80,14 +80,14 @@ class Setup:
     baseline: str
     """The id of the subject that the others are compared with."""
     level: float
-    min_effect: float | None
+    min_effect: float | None = None
     """The smallest difference of the first metric that matters, in its unit."""
-    success_achievements: float
+    success_achievements: float = 3
     """An episode with as many achievements is a success."""
-    seed: int
+    seed: int = 0
     """Of the generator that resampling draws from."""
-    method: Method
-    correction: Correction
+    method: Method = Method.AUTO
+    correction: Correction = Correction.HOLM
     lower_is_better: frozenset[str] = LOWER_IS_BETTER
     tasks: TaskRule | None = None
     """What several tasks are; None: that goes by their number."""

@@ -159,7 +159,7 @@ def mean_of(
 def _mean(
     worlds: Floats, tasks: Sequence[str | None], rule: TaskRule, level: float
 ) -> Interval:
-    if rule is TaskRule.WORLDS or len(set(tasks)) == len(tasks):
+    if rule is TaskRule.WORLDS:
         return t_interval(worlds, level)
     estimate = clustered_estimate if rule is TaskRule.SAMPLE else stratified_estimate
     return estimate(worlds, tasks).interval(level)

@@ -18,8 +18,6 @@ from assay.judge.facts import Contrast, Setup, TaskRule
 from assay.judge.matching import mean_of, trial_values
 from assay.judge.notes import empty_reason
 from assay.stats.intervals import Interval
-from assay.stats.many import Correction
-from assay.stats.means import Method
 
 __all__ = ["OverTime", "VersionFacts", "over_time"]
 
@@ -81,11 +79,7 @@ def over_time(
         metrics=chosen[:1],
         baseline=usable[0].id,
         level=level,
-        min_effect=None,
-        success_achievements=3,
         seed=seed,
-        method=Method.AUTO,
-        correction=Correction.HOLM,
         lower_is_better=lower_is_better_metrics(usable),
         tasks=task_rule(tasks),
     )

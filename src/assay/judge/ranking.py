@@ -15,8 +15,6 @@ from assay.judge.contrasts import contrast, decided
 from assay.judge.describing import describe
 from assay.judge.facts import Contrast, Setup, Standing, Standings, SubjectFacts
 from assay.stats.intervals import Interval
-from assay.stats.many import Correction
-from assay.stats.means import Method
 from assay.stats.ranking import indistinguishable_groups, ranks
 from assay.types import TrialState, Verdict
 
@@ -126,16 +124,7 @@ def _subjects(rows: Iterable["EpisodeRow"]) -> list[Subject]:
 
 
 def _ranking(subjects: Sequence[Subject], metric: str, level: float) -> Ranking:
-    setup = Setup(
-        metrics=(metric,),
-        baseline=subjects[0].id,
-        level=level,
-        min_effect=None,
-        success_achievements=0,
-        seed=0,
-        method=Method.AUTO,
-        correction=Correction.HOLM,
-    )
+    setup = Setup(metrics=(metric,), baseline=subjects[0].id, level=level)
     facts = [describe(subject, [metric], level, judged=True) for subject in subjects]
     found = standings(facts, setup, fewest=2)
     assert found is not None
