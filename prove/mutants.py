@@ -1,8 +1,9 @@
 """`python -m prove.mutants`: what share of small faults in a package its tests notice.
 
 Every operator of Cosmic Ray is put to every place of the package; none of them touches text.
-Left out are annotations and the flags of dataclasses and zip, which only guard. A sample of these mutants is drawn by a seed, and for each the tests of
-the package run on a copy of the source until one fails. A mutant that hangs is noticed, too.
+Left out are annotations and the flags of dataclasses and zip, which only guard. A sample of
+these mutants is drawn by a seed, and for each the tests of the package run on a copy of the
+source until one fails. A mutant that hangs is noticed, too.
 Runs in an environment of its own (`make mutants`) and prints Markdown.
 """
 
