@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from assay.stats.sequential import Boundary, Design
+from assay.stats.sequential import Boundary, SequentialDesign
 from assay.stats.spending import Spending, z_bounds
 
 from .parts import Found, markdown
@@ -108,7 +108,11 @@ def _rules(most: int) -> list[tuple[str, NDArray[np.float64], bool]]:
 
     pairs = np.arange(_FIRST, most + 1)
     rules = [
-        (kind.value, _padded(Design(kind=kind, most=most).bounds(pairs.tolist())), True)
+        (
+            kind.value,
+            _padded(SequentialDesign(kind=kind, most=most).bounds(pairs.tolist())),
+            True,
+        )
         for kind in Boundary
     ]
     z = z_bounds(Spending.POCOCK, list(pairs / most), _ALPHA)
@@ -151,7 +155,7 @@ def stops(
     n = np.arange(1, len(bounds) + 1)
     sums, squares = differences_S_N.cumsum(axis=1), (differences_S_N**2).cumsum(axis=1)
     spread = np.maximum(squares - sums**2 / n, 0.0)
-    # Sets without any spread are not looked at, which `Design` does but for many pairs.
+    # Sets without any spread are not looked at; `SequentialDesign` looks if pairs are many.
     known = spread > 1e-9 * np.maximum(squares, 1e-300)
     with np.errstate(divide="ignore", invalid="ignore"):
         t = np.abs(sums) * np.sqrt((n - 1) / (n * spread))

@@ -4,9 +4,17 @@
 worker ran the test.
 """
 
+import signal
+
 import pytest
 
 from assay.crafter import warmup
+
+
+def pytest_configure() -> None:
+    # A shell that starts tests in the background has them ignore Ctrl-C, and programs that
+    # tests start would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

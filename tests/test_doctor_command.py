@@ -25,8 +25,8 @@ from assay.api.checking import (
 from assay.api.provider_checks import check_models, check_providers
 from assay.cli.doctor import doctor
 from assay.models import load_registry
-from assay.service import Settings, running
-from assay.serving import Settings as ModelSettings
+from assay.service import ServiceSettings, running
+from assay.serving import ModelServerSettings as ModelSettings
 from assay.serving import running as models_running
 from assay.traces.folder import RunFolder, journal_root
 from assay.traces.records import RunRecord
@@ -134,14 +134,14 @@ def test_a_cache_that_cannot_be_written_to_is_told(
 
 
 def test_a_service_that_answers_is_in_order() -> None:
-    with running(Settings(port=0)) as service:
+    with running(ServiceSettings(port=0)) as service:
         check = check_service(service.address)
     assert check.state is CheckState.OK
     assert service.address in check.detail
 
 
 def test_a_service_that_was_named_must_answer() -> None:
-    with running(Settings(port=0)) as service:
+    with running(ServiceSettings(port=0)) as service:
         address = service.address
     check = check_service(address)
     assert check.state is CheckState.FAIL

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from assay.cli.live import LiveDisplay, PlainDisplay, RunDisplay, choose_display
-from assay.cli.standings import Standing, Standings
+from assay.cli.standings import LiveStanding, LiveStandings
 from assay.errors import ModelRejected, ModelUnavailable
 from assay.rollouts.progress import EpisodeEnd, TurnProgress
 from assay.trials import (
@@ -26,7 +26,7 @@ from assay.trials import (
     TrialEnded,
     TrialProgress,
     TrialStarted,
-    Verdict,
+    TrialVerdict,
     run_trials,
 )
 from assay.types import TrialState
@@ -64,12 +64,12 @@ def end(**but: Any) -> EpisodeEnd:
     return EpisodeEnd(**values | but)
 
 
-async def play(trial: Trial[None], context: Context) -> Verdict:
+async def play(trial: Trial[None], context: Context) -> TrialVerdict:
     for turn in range(1, TURNS + 1):
         context.progress(at(turn))
         await asyncio.sleep(0)
         context.check()
-    return Verdict(TrialState.RESULT, "max_turns", value=end())
+    return TrialVerdict(TrialState.RESULT, "max_turns", value=end())
 
 
 def plan(*names: str, episodes: int = 3) -> Plan[None]:
@@ -82,7 +82,7 @@ def plan(*names: str, episodes: int = 3) -> Plan[None]:
 def run(
     listen: Callable[[Event], None],
     what: Plan[None],
-    body: Callable[[Trial[None], Context], Awaitable[Verdict]] = play,
+    body: Callable[[Trial[None], Context], Awaitable[TrialVerdict]] = play,
     **options: Any,
 ) -> None:
     no_waiting = Retries(attempts=2, first_wait=0, longest_wait=0)
@@ -116,14 +116,14 @@ def ticking(step: float) -> Callable[[], float]:
     return lambda: step * next(ticks)
 
 
-def stand(events: Iterable[Event], step: float = 1.0) -> Standings:
-    standings = Standings()
+def stand(events: Iterable[Event], step: float = 1.0) -> LiveStandings:
+    standings = LiveStandings()
     for number, event in enumerate(events):
         standings.take(event, step * number)
     return standings
 
 
-def started(episodes: int) -> tuple[Standings, Standing]:
+def started(episodes: int) -> tuple[LiveStandings, LiveStanding]:
     """A run of one model that began at the time 0."""
     standings = stand(
         [RunStarted({"a": episodes}), TrialStarted(Trial("other", "a", 9, None), 1)], 0.0
@@ -163,7 +163,7 @@ def test_the_time_left_follows_the_length_of_episodes_that_ended() -> None:
     standings.take(TrialProgress(trial, at(1, max_turns=100)), 4.0)
     assert one.seconds_left(4.0) == pytest.approx(299 * 4)
     standings.take(TrialProgress(trial, at(2, max_turns=100)), 8.0)
-    died = Verdict(TrialState.RESULT, "died", value=end(turns=2))
+    died = TrialVerdict(TrialState.RESULT, "died", value=end(turns=2))
     standings.take(TrialEnded(trial, 1, died), 8.0)
     assert one.seconds_left(8.0) == pytest.approx(4 * 4)
 
@@ -176,11 +176,13 @@ def test_turns_before_a_resume_are_no_work_of_this_run() -> None:
 
 
 def test_failures_are_spent_but_not_averaged() -> None:
-    async def refuse(trial: Trial[None], context: Context) -> Verdict:
+    async def refuse(trial: Trial[None], context: Context) -> TrialVerdict:
         if trial.index:
             return await play(trial, context)
         context.progress(at(1, achievements=22))
-        return Verdict(TrialState.FAILURE, "refused", value=end(achievements=22, tokens=1500))
+        return TrialVerdict(
+            TrialState.FAILURE, "refused", value=end(achievements=22, tokens=1500)
+        )
 
     events: list[Event] = []
     run(events.append, plan("a", episodes=2), refuse)
@@ -191,9 +193,9 @@ def test_failures_are_spent_but_not_averaged() -> None:
 
 
 def test_one_unknown_price_makes_the_cost_unknown() -> None:
-    async def unpriced(trial: Trial[None], context: Context) -> Verdict:
+    async def unpriced(trial: Trial[None], context: Context) -> TrialVerdict:
         context.progress(at(1, cost_usd=None if trial.index == 1 else 0.01))
-        return Verdict(TrialState.RESULT, "died", value=end(cost_usd=0.01))
+        return TrialVerdict(TrialState.RESULT, "died", value=end(cost_usd=0.01))
 
     screen = Screen()
     run(PlainDisplay(screen.console), plan("a"), unpriced)
@@ -241,7 +243,7 @@ def test_verbose_adds_a_line_per_episode_and_more_a_line_per_turn() -> None:
     assert len(twice.lines) == 4 + 2 * TURNS
 
 
-async def lost(trial: Trial[None], context: Context) -> Verdict:
+async def lost(trial: Trial[None], context: Context) -> TrialVerdict:
     raise ModelUnavailable("no \x1b[31mconnection [bold]")
 
 
@@ -256,7 +258,7 @@ def test_each_kind_of_trouble_is_told_once_unless_all_is_wanted() -> None:
 
 
 def test_a_model_that_is_stopped_is_told_with_its_reason() -> None:
-    async def reject(trial: Trial[None], context: Context) -> Verdict:
+    async def reject(trial: Trial[None], context: Context) -> TrialVerdict:
         raise ModelRejected("unknown model 'a'; see 'assay models'")
 
     screen = Screen()
@@ -334,9 +336,9 @@ def test_an_interrupted_run_shows_how_far_it_came() -> None:
 def test_names_and_notes_reach_no_terminal_as_commands() -> None:
     name = "[red]evil\x1b[2J"
 
-    async def sing(trial: Trial[None], context: Context) -> Verdict:
+    async def sing(trial: Trial[None], context: Context) -> TrialVerdict:
         context.progress(at(1, note="\x1b]0;x\x07[bold]" + "y" * 5000))
-        return Verdict(TrialState.RESULT, "x", value=end(stop_reason="terminate: \x1b[2J"))
+        return TrialVerdict(TrialState.RESULT, "x", value=end(stop_reason="terminate: \x1b[2J"))
 
     screen = terminal(120)
     with LiveDisplay(screen.console, 2) as display:

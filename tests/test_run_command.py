@@ -17,7 +17,7 @@ import pytest
 
 import assay
 from assay.cli import main
-from assay.service import Settings, running
+from assay.service import ServiceSettings, running
 
 pytestmark = pytest.mark.usefixtures("compiled_engine")
 
@@ -169,7 +169,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory, compiled_engine: None) -> S
 
 @pytest.fixture(scope="module")
 def service(compiled_engine: None) -> Iterator[str]:
-    with running(Settings(port=0)) as server:
+    with running(ServiceSettings(port=0)) as server:
         yield server.address
 
 
@@ -515,7 +515,7 @@ def test_a_series_has_the_name_it_is_given(tmp_path: Path) -> None:
 def test_a_service_that_is_not_there_is_found_out_before_anything_starts(
     tmp_path: Path,
 ) -> None:
-    with running(Settings(port=0)) as server:
+    with running(ServiceSettings(port=0)) as server:
         address = server.address
     done = run(tmp_path, "--model", "builtin/noop", "--service-url", address)
     assert done.code
@@ -544,7 +544,7 @@ def started(where: Path, *arguments: str) -> subprocess.Popen[str]:
 @pytest.mark.extras
 def test_a_run_that_loses_its_service_ends_with_3_and_goes_on(tmp_path: Path) -> None:
     chosen = ("--model", "builtin/forager", "--no-baselines", "--episodes", "20")
-    with running(Settings(port=0)) as server:
+    with running(ServiceSettings(port=0)) as server:
         process = started(tmp_path, *chosen, "--service-url", server.address)
         wait_for(process, " turn 5/")
     with process:
@@ -571,7 +571,7 @@ def test_an_interrupted_run_ends_with_130_and_the_same_command_goes_on(tmp_path:
     assert "assay run --resume " in out
     done = run(tmp_path, *chosen)
     assert done.code == 0
-    assert "going on with run" in done.err
+    assert "resuming run" in done.err
     assert answer(tmp_path, "SELECT count(*) FROM runs") == [(1,)]
     assert answer(tmp_path, "SELECT count(*) FROM session_traces") == [(20,)]
     turns = "SELECT count(*) = count(DISTINCT (session_id, turn)) FROM turns"

@@ -3,19 +3,19 @@ import pytest
 from assay.agents import AgentOptions
 from assay.agents.builtin.sight import Sight
 from assay.crafter import World, observe
-from assay.crafter.text import Cell
+from assay.crafter.text import MapCell
 from assay.crafter.text.observation import CENTER, STEPS, Observation
 
 from .play import play
 
-GRASS, TREE, WATER = Cell("grass"), Cell("tree"), Cell("water")
+GRASS, TREE, WATER = MapCell("grass"), MapCell("tree"), MapCell("water")
 SEEDS = range(100, 106)
 
 
-def seen(facing: str = "down", **things: Cell) -> Observation:
+def seen(facing: str = "down", **things: MapCell) -> Observation:
     """A meadow with things on it, named like `left2_up1`."""
     cells = [GRASS] * 63
-    cells[CENTER] = Cell("grass", "player", facing)
+    cells[CENTER] = MapCell("grass", "player", facing)
     for place, cell in things.items():
         offset = sum(STEPS[part[:-1]] * int(part[-1]) for part in place.split("_"))
         cells[CENTER + offset] = cell

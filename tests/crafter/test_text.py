@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from assay.crafter import ACHIEVEMENTS, ACTIONS, ITEMS, NoEffect, StepResult, View, World, rules
 from assay.crafter.text import (
     GLYPHS,
-    Cell,
+    MapCell,
     Observation,
     full_text,
     observe,
@@ -349,7 +349,7 @@ def test_what_things_stand_on_is_told_in_both_forms() -> None:
     view.objects[2, 1], view.details[2, 1], view.materials[2, 1] = 17, 2, 1
     view.materials[4, 3] = 5
     observation = observe(view)
-    assert observation.cells[1 * 9 + 2] == Cell("water", "arrow", "right")
+    assert observation.cells[1 * 9 + 2] == MapCell("water", "arrow", "right")
     full, short = full_text(observation), short_text(observation)
     assert "arrow-right/water" in full
     assert "You stand on sand and" in full
@@ -453,8 +453,8 @@ def test_only_text_is_read() -> None:
         {"inventory": (1,) * 15},
         {"inventory": [1] * 16},
         {"cells": ()},
-        {"cells": (Cell("grass"),) * 63},
-        {"cells": (Cell("grass", "player", "up"),) * 63},
+        {"cells": (MapCell("grass"),) * 63},
+        {"cells": (MapCell("grass", "player", "up"),) * 63},
         {"cells": (("grass", None, None),) * 63},
         {"action": "jump"},
         {"action": 5},

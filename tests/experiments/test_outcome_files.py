@@ -10,9 +10,9 @@ import pytest
 from assay.errors import UsageError
 from assay.exchange.results import write_results
 from assay.experiments.outcome_files import (
+    disambiguate,
     read_experiments_file,
     read_results_file,
-    tell_apart,
     write_experiments_file,
 )
 from assay.experiments.outcomes import load_subjects
@@ -296,6 +296,6 @@ def test_subjects_of_the_same_name_are_told_apart_by_their_files() -> None:
         return Subject(id=f"{source}#{name}", name=name, source=source)
 
     given = [subject("a", "old/x.json"), subject("b", "x.json"), subject("a", "new/y.json")]
-    assert [each.name for each in tell_apart(given)] == ["a (x.json)", "b", "a (y.json)"]
-    twice = tell_apart([given[0], given[0]])
+    assert [each.name for each in disambiguate(given)] == ["a (x.json)", "b", "a (y.json)"]
+    twice = disambiguate([given[0], given[0]])
     assert len({each.name for each in twice}) == len({each.id for each in twice}) == 2

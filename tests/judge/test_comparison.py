@@ -12,7 +12,7 @@ from assay.experiments.subjects import SUBJECT_METRICS
 from assay.judge import Comparison, Verdict, compare
 from assay.judge.facts import LeftOut, Timed
 from assay.report.comparison import comparison_document
-from assay.report.document import Table
+from assay.report.document import ReportTable
 from assay.types import TrialState
 
 from .subjects import look, subject, trial
@@ -276,7 +276,7 @@ def test_nothing_in_common_is_an_error_that_says_who_has_what() -> None:
         ([subject("b")], "'b' has no trials; let it play first"),
         (
             [subject("b", trials=[trial("b", 1, state=TrialState.FAILURE)], run_id="r-1")],
-            "no trial that ended as a result (1 failure); find out why, then run it again:"
+            "no trial that completed (1 failure); find out why, then run it again:"
             " 'assay run --resume r-1'",
         ),
         ([subject("b", [math.nan, math.inf])], "'b' has results without any finite number"),
@@ -379,7 +379,7 @@ def test_numbers_of_whole_subjects_are_shown_and_not_judged() -> None:
         one.title: one.blocks for one in comparison_document(compare(subjects)).sections
     }
     table = sections["Whole subjects"][0]
-    assert isinstance(table, Table)
+    assert isinstance(table, ReportTable)
     assert [cells for _, *cells in table.rows] == [["0.50"], ["1.50"]]
     assert "spread" not in {one.metric for one in compare(subjects).contrasts}
 

@@ -12,7 +12,7 @@ from assay.errors import UsageError
 from assay.judge import compare, over_time
 from assay.judge.comparing import check_choices
 from assay.judge.describing import describe, instances, metrics_of, scores
-from assay.judge.facts import Curve, Timed
+from assay.judge.facts import LearningCurve, Timed
 from assay.stats.score import crafter_score_interval, expected_score_at
 from assay.types import TrialState
 
@@ -21,7 +21,7 @@ from .subjects import subject, trial
 POINTS = {"steps": [2, 0, 1], "values": [5.0, 1.0, 3.0]}
 
 
-def curves(stated: Any) -> tuple[Curve, ...]:
+def curves(stated: Any) -> tuple[LearningCurve, ...]:
     one = subject("a", [1.0], facts={"curves": stated})
     return describe(one, ["achievements"], 0.95, judged=True).curves
 
@@ -61,11 +61,11 @@ def test_metrics_are_those_with_a_finite_value_in_a_result() -> None:
 
 
 def test_curves_are_read_in_the_order_of_their_steps() -> None:
-    expected = Curve("reward", (0.0, 1.0, 2.0), (1.0, 3.0, 5.0))
+    expected = LearningCurve("reward", (0.0, 1.0, 2.0), (1.0, 3.0, 5.0))
     assert curves({"reward": POINTS}) == (expected,)
     assert curves({"reward": [POINTS, POINTS]}) == (expected, expected)
     partly = {"steps": [0, 1, 2, 3], "values": [1.0, None, 4.0, math.inf]}
-    assert curves({"reward": partly}) == (Curve("reward", (0.0, 2.0), (1.0, 4.0)),)
+    assert curves({"reward": partly}) == (LearningCurve("reward", (0.0, 2.0), (1.0, 4.0)),)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from assay.crafter import ACTIONS, Ended, World
-from assay.metrics import DEFAULT_HOOKS, Hook, StepSeen, Tally, Watch
+from assay.metrics import DEFAULT_HOOKS, EpisodeTotals, Hook, StepSeen, Watch
 from assay.traces.records import (
     CallRecord,
     EndRecord,
@@ -85,7 +85,7 @@ def play(
         state=TrialState.RESULT,
         stop_reason=str(world.ended or "max_turns"),
         duration_s=2.5,
-        outcomes=Tally.of(session).outcomes(2.5),
+        outcomes=EpisodeTotals.of(session).outcomes(2.5),
     )
     return SessionRecord(session.header, messages, calls, turns_played, end)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from assay.errors import UsageError
-from assay.metrics import Episode, Takes, load_metrics
+from assay.metrics import Episode, MetricInput, load_metrics
 from tests.traces.sessions import make_run, make_session
 
 GOOD = '''
@@ -48,9 +48,9 @@ def test_the_marked_functions_of_a_file_are_taken_in_their_order(tmp_path: Path)
     found = load_metrics(write(tmp_path, GOOD))
     assert found.names == ("steps_made", "breaks/share", "spread")
     assert [each.takes for each in found.metrics] == [
-        Takes.EPISODE,
-        Takes.EPISODE,
-        Takes.EPISODES,
+        MetricInput.EPISODE,
+        MetricInput.EPISODE,
+        MetricInput.EPISODES,
     ]
     assert [each.higher_is_better for each in found.metrics] == [True, False, True]
     assert found.metrics[0].where == f"{tmp_path / 'mine.py'}:11"

@@ -9,7 +9,7 @@ from assay.metrics import (
     OUTCOMES,
     SHIPPED,
     Episode,
-    Tally,
+    EpisodeTotals,
     achievement_rate,
     efficiency_score,
     rule_understanding,
@@ -52,8 +52,8 @@ def played(
     )
 
 
-def tally_of(*turns: PlayedRecord) -> Tally:
-    tally = Tally()
+def tally_of(*turns: PlayedRecord) -> EpisodeTotals:
+    tally = EpisodeTotals()
     for each in turns:
         tally.add_played(each)
     return tally
@@ -117,7 +117,7 @@ def test_the_same_achievement_earlier_and_one_more_later_both_raise_time_managem
 def test_each_lies_between_0_and_1_whatever_was_played(
     turns: list[tuple[list[str | None], list[str | None], int, bool]],
 ) -> None:
-    tally = Tally()
+    tally = EpisodeTotals()
     for turn, (unlocked, reasons, unknown, malformed) in enumerate(turns, start=1):
         tally.add_played(
             played(
@@ -136,7 +136,7 @@ def test_each_lies_between_0_and_1_whatever_was_played(
 
 def test_they_are_outcomes_of_every_episode_under_the_same_names() -> None:
     session: SessionRecord = make_session(make_run())
-    episode, earned = Episode.of(session), Tally.of(session).outcomes(1.0)
+    episode, earned = Episode.of(session), EpisodeTotals.of(session).outcomes(1.0)
     assert set(SHIPPED) <= set(OUTCOMES)
     for name, each in SHIPPED.items():
         assert each.function(episode) == earned[name]

@@ -1,7 +1,7 @@
 """Running totals and outcomes."""
 
 from assay.crafter.rules import ACHIEVEMENTS, NoEffect
-from assay.metrics import OUTCOMES, Tally
+from assay.metrics import OUTCOMES, EpisodeTotals
 from assay.traces.records import PlayedRecord, StepRecord
 
 from .episodes import call, play
@@ -13,13 +13,13 @@ def step(index: int, **changes: object) -> StepRecord:
 
 
 def test_an_empty_episode_earned_nothing() -> None:
-    earned = Tally().outcomes(0.0)
+    earned = EpisodeTotals().outcomes(0.0)
     assert set(earned) == set(OUTCOMES)
     assert set(earned.values()) == {0.0}
 
 
 def test_the_kinds_of_waste_are_counted_apart() -> None:
-    tally = Tally()
+    tally = EpisodeTotals()
     steps = (
         step(1, no_effect=NoEffect.BLOCKED),
         step(2, no_effect=NoEffect.ASLEEP),
@@ -36,14 +36,14 @@ def test_the_kinds_of_waste_are_counted_apart() -> None:
 
 
 def test_rewards_are_summed_as_the_tenths_they_are() -> None:
-    tally = Tally()
+    tally = EpisodeTotals()
     for index in range(1, 31):
         tally.add_played(PlayedRecord(turn=index, at=0.0, steps=(step(index, reward=0.1),)))
     assert tally.reward == 3.0
 
 
 def test_an_achievement_counts_once_with_its_first_step() -> None:
-    tally = Tally()
+    tally = EpisodeTotals()
     steps = tuple(step(index, unlocked=("wake_up",)) for index in (4, 5))
     tally.add_played(PlayedRecord(turn=1, at=0.0, steps=steps))
     assert tally.achievements == 1
@@ -54,7 +54,7 @@ def test_an_achievement_counts_once_with_its_first_step() -> None:
 
 
 def test_a_call_without_a_known_price_leaves_the_cost_out() -> None:
-    tally = Tally()
+    tally = EpisodeTotals()
     tally.add_call(call(1, cost=0.5))
     assert tally.outcomes(1.0)["cost_usd"] == 0.5
     tally.add_call(call(2, cost=None))
@@ -67,5 +67,5 @@ def test_a_call_without_a_known_price_leaves_the_cost_out() -> None:
 def test_a_trace_gives_its_outcomes_again() -> None:
     session = play(turns=30)
     assert session.end is not None
-    assert Tally.of(session).outcomes(2.5) == session.end.outcomes
+    assert EpisodeTotals.of(session).outcomes(2.5) == session.end.outcomes
     assert session.end.outcomes["turns"] == 30.0

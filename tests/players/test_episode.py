@@ -2,12 +2,12 @@ import pytest
 
 from assay.crafter import World
 from assay.errors import UsageError
-from assay.players import Episode, NoopPolicy, RandomPolicy
+from assay.players import NoopPolicy, PolicyEpisode, RandomPolicy
 
 
 def test_an_episode_goes_on_until_the_world_is_done() -> None:
     world = World(0)
-    episode = Episode(world, RandomPolicy(0))
+    episode = PolicyEpisode(world, RandomPolicy(0))
     moments = list(episode)
     assert world.done
     assert [moment.step for moment in moments] == list(range(1, world.steps + 1))
@@ -16,7 +16,7 @@ def test_an_episode_goes_on_until_the_world_is_done() -> None:
 
 def test_an_episode_sums_up_its_rewards_and_dates_its_achievements() -> None:
     world = World(0)
-    episode = Episode(world, RandomPolicy(0))
+    episode = PolicyEpisode(world, RandomPolicy(0))
     rewards = [moment.result.reward for moment in episode]
     assert episode.reward == pytest.approx(sum(rewards))
     assert set(episode.unlocked) == {name for name, n in world.achievements.items() if n}
@@ -25,14 +25,14 @@ def test_an_episode_sums_up_its_rewards_and_dates_its_achievements() -> None:
 
 def test_an_episode_stops_after_the_steps_it_was_given() -> None:
     world = World(0)
-    episode = Episode(world, NoopPolicy(), max_steps=7)
+    episode = PolicyEpisode(world, NoopPolicy(), max_steps=7)
     assert len(list(episode)) == 7
     assert (world.steps, world.done, episode.ended) == (7, False, "max_steps")
 
 
 def test_an_episode_that_was_left_can_be_taken_up_again() -> None:
-    whole = Episode(World(3), RandomPolicy(3), max_steps=40)
-    parts = Episode(World(3), RandomPolicy(3), max_steps=40)
+    whole = PolicyEpisode(World(3), RandomPolicy(3), max_steps=40)
+    parts = PolicyEpisode(World(3), RandomPolicy(3), max_steps=40)
     all_at_once = [moment.action for moment in whole]
     in_two = []
     for moment in parts:
@@ -47,4 +47,4 @@ def test_an_episode_that_was_left_can_be_taken_up_again() -> None:
 @pytest.mark.parametrize("max_steps", [0, -1])
 def test_an_episode_of_no_steps_is_an_error(max_steps: int) -> None:
     with pytest.raises(UsageError, match="max_steps"):
-        Episode(World(0), NoopPolicy(), max_steps)
+        PolicyEpisode(World(0), NoopPolicy(), max_steps)

@@ -12,7 +12,7 @@ __all__ = ["episode", "failed"]
 def episode(
     model: str = "a/model", number: int = 0, unlocked: int = 3, **but: Any
 ) -> EpisodeRow:
-    """An episode that ended as a result, except for what is said otherwise."""
+    """An episode that completed, except for what is said otherwise."""
     values: dict[str, Any] = {
         "session_id": f"{model}-{number}",
         "experiment_id": f"id of {model}",

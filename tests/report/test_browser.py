@@ -14,8 +14,8 @@ from assay.report.document import (
     Document,
     Figures,
     Items,
+    ReportTable,
     Section,
-    Table,
     Words,
 )
 from assay.report.html import as_html
@@ -43,7 +43,7 @@ def browser() -> Iterator["Browser"]:
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    wide = Table(
+    wide = ReportTable(
         HOSTILE,
         ("name", *(f"column {place}" for place in range(15))),
         [(HOSTILE, *["1.25 [0.9, 1.4]"] * 15), (PLAIN, *["-"] * 15)],

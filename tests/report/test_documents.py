@@ -19,7 +19,7 @@ from assay.judge import compare, over_time, rank_models
 from assay.report import Document, run_document, summarize, write_document
 from assay.report.analysis import analysis_document
 from assay.report.comparison import comparison_document
-from assay.report.document import Section, Table
+from assay.report.document import ReportTable, Section
 from assay.report.files import ENDINGS
 from assay.report.over_time import over_time_document
 from assay.report.terminal import TerminalReport, as_text
@@ -99,7 +99,7 @@ def test_a_report_of_a_run_has_a_row_per_model_with_its_intervals() -> None:
 
 def test_words_that_a_terminal_has_no_room_for_are_folded_and_not_cut() -> None:
     words = "so many words that no column of a narrow terminal has room for them all"
-    table = Table("", ["name", "n", "note"], [["a", "1", words], ["b", "2", "few"]])
+    table = ReportTable("", ["name", "n", "note"], [["a", "1", words], ["b", "2", "few"]])
     text = as_text(TerminalReport(Document(title="t", sections=[Section("s", [table])])), 40)
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= 40

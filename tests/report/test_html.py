@@ -12,8 +12,8 @@ from assay.report.document import (
     Document,
     Figures,
     Items,
+    ReportTable,
     Section,
-    Table,
     Tone,
     Words,
 )
@@ -68,7 +68,7 @@ def all_blocks(text: str) -> Sequence[Block]:
         Items([text, text], text),
         Items([text], tone=Tone.WARNING),
         Answers([Answer(text, text), Answer(text, text)]),
-        Table(text, (text, text), [(text, Cell(text, text))], text),
+        ReportTable(text, (text, text), [(text, Cell(text, text))], text),
     ]
 
 
@@ -115,7 +115,7 @@ def test_headings_go_down_one_by_one_from_a_single_first() -> None:
 
 
 def test_a_table_has_a_caption_and_heads_that_say_what_they_head() -> None:
-    table = Table("Wide", ("name", "mean", "word"), [("a", "1.5", "x"), ("b", "-", "2")])
+    table = ReportTable("Wide", ("name", "mean", "word"), [("a", "1.5", "x"), ("b", "-", "2")])
     text = page(table)
     read = Reader(text)
     assert [found["scope"] for found in read.every("th")] == ["col"] * 3 + ["row"] * 2
@@ -125,7 +125,7 @@ def test_a_table_has_a_caption_and_heads_that_say_what_they_head() -> None:
 
 
 def test_a_table_without_a_caption_is_named_by_its_section() -> None:
-    text = page(Table("", ("name",), [("a",)]))
+    text = page(ReportTable("", ("name",), [("a",)]))
     assert "<caption>" not in text
     assert 'aria-label="Section"' in text
 
@@ -143,12 +143,12 @@ def test_a_table_without_a_caption_is_named_by_its_section() -> None:
     ids=str,
 )
 def test_a_column_of_numbers_is_set_to_the_right(cells: list[str], right: bool) -> None:
-    text = page(Table("t", ("name", "value"), [("a", cell) for cell in cells]))
+    text = page(ReportTable("t", ("name", "value"), [("a", cell) for cell in cells]))
     assert ('<td class="n">' in text) is right
 
 
 def test_rows_that_are_too_short_or_too_long_do_no_harm() -> None:
-    Reader(page(Table("t", ("a", "b"), [("1",), ("1", "2", "3"), ()])))
+    Reader(page(ReportTable("t", ("a", "b"), [("1",), ("1", "2", "3"), ()])))
 
 
 def test_a_drawing_has_a_name_a_caption_and_its_numbers_folded() -> None:

@@ -10,7 +10,7 @@ from assay.crafter import DIFFICULTIES
 from assay.metrics import DEFAULT_HOOKS, Hook
 from assay.rollouts import EpisodeLimits, EpisodeSettings, EpisodeSpec, play_all
 from assay.service.client import LocalClient, WorldClient
-from assay.trials import Event, Group, GroupTally, Limits, Plan, Retries, Stop, Trial
+from assay.trials import Event, Group, GroupCounts, Limits, Plan, Retries, Stop, Trial
 from assay.types import ChatModel, ChatReply, ChatRequest, Message
 
 __all__ = ["CountingModel", "SayingModel", "play", "settings"]
@@ -77,14 +77,14 @@ def play(
     worlds: Callable[[], WorldClient] = LocalClient,
     listen: Callable[[Event], None] = lambda _: None,
     stop: Stop | None = None,
-) -> GroupTally:
+) -> GroupCounts:
     """Play some episodes of one model, with their journals in a folder."""
 
     def make(index: int) -> Trial[EpisodeSpec]:
         spec = EpisodeSpec(run_id="test", model=model.name, episode=index, seed=100 + index)
         return Trial(spec.session_id, model.name, index, spec)
 
-    async def all_of_them() -> dict[str, GroupTally]:
+    async def all_of_them() -> dict[str, GroupCounts]:
         async with worlds() as client:
             return await play_all(
                 Plan((Group(model.name, episodes, make),)),

@@ -11,7 +11,7 @@ from assay.crafter import World
 from assay.errors import ModelRefused, ModelRejected, ModelUnavailable
 from assay.metrics import BaseHook, StepSeen
 from assay.metrics.verify import Finding, verify_session
-from assay.service import Settings, running
+from assay.service import ServiceSettings, running
 from assay.service.client import HttpClient
 from assay.traces.journal import read_journal
 from assay.traces.records import SessionRecord
@@ -275,7 +275,7 @@ def test_worlds_behind_a_service_give_the_same_episodes(tmp_path: Path) -> None:
     here.mkdir()
     there.mkdir()
     play(here, CountingModel("builtin/forager"), episodes=2)
-    with running(Settings(port=0)) as service:
+    with running(ServiceSettings(port=0)) as service:
         play(
             there,
             CountingModel("builtin/forager"),

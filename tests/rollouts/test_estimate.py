@@ -8,7 +8,7 @@ from assay.agents import AgentOptions
 from assay.models import Price
 from assay.models.cost import upper_bound
 from assay.rollouts.config import RunConfig
-from assay.rollouts.estimate import Fit, Quote, RunEstimate, estimate_run
+from assay.rollouts.estimate import BudgetFit, Quote, RunEstimate, estimate_run
 from assay.rollouts.remaining import Remaining
 from assay.rollouts.sample import Sample, play_sample
 from assay.types import ChatRequest, Encoded, Message
@@ -126,12 +126,12 @@ def test_whether_a_budget_is_enough() -> None:
     run = estimated(config(), quote())
     assert run.fit is None
     expected, most = run.dollars, run.dollars_at_most
-    assert replace(run, budget=most).fit is Fit.SURELY
-    assert replace(run, budget=most, spent=expected).fit is Fit.LIKELY
-    assert replace(run, budget=expected).fit is Fit.LIKELY
-    assert replace(run, budget=expected / 2).fit is Fit.NO
+    assert replace(run, budget=most).fit is BudgetFit.SURELY
+    assert replace(run, budget=most, spent=expected).fit is BudgetFit.LIKELY
+    assert replace(run, budget=expected).fit is BudgetFit.LIKELY
+    assert replace(run, budget=expected / 2).fit is BudgetFit.NO
     unknown = estimated(config(budget=1.0), quote(price=None))
-    assert unknown.fit is Fit.UNKNOWN
+    assert unknown.fit is BudgetFit.UNKNOWN
 
 
 def test_nothing_left_takes_nothing() -> None:

@@ -18,15 +18,15 @@ from assay.experiments.looks import load_looks
 from assay.experiments.subjects import Look
 from assay.metrics import DEFAULT_HOOKS
 from assay.rollouts import PreparedRun, RunConfig, RunResult, execute, prepare_run
-from assay.rollouts.looks import Lookout
+from assay.rollouts.looks import SequentialMonitor
 from assay.rollouts.progress import EpisodeEnd
 from assay.rollouts.record import make_plan
 from assay.service.client import LocalClient
-from assay.stats.sequential import Design, looks
+from assay.stats.sequential import SequentialDesign, looks
 from assay.traces.load import load_outcomes
 from assay.traces.store import Store
 from assay.trials import Admission, Retries, Stop, Trial, TrialEnded
-from assay.trials import Verdict as TrialVerdict
+from assay.trials import TrialVerdict as TrialVerdict
 from assay.types import ChatModel, TrialState, Verdict
 from tests.runs.programs import Program, run_arguments
 from tests.runs.tables import contents, rows
@@ -66,7 +66,7 @@ def all_trials(config: RunConfig = CONFIG) -> list[Trial[Any]]:
     return [trial for group in make_plan(config, "run").groups for trial in group]
 
 
-def found(lookout: Lookout) -> list[tuple[Any, ...]]:
+def found(lookout: SequentialMonitor) -> list[tuple[Any, ...]]:
     return [
         (look.experiment_id, look.look, look.pairs, look.estimate, look.low, look.decision)
         for look in lookout.records()
@@ -78,7 +78,7 @@ def test_looks_do_not_depend_on_the_order_in_which_episodes_end() -> None:
     for seed in range(3):
         trials = all_trials()
         random.Random(seed).shuffle(trials)
-        lookout = Lookout(CONFIG, "run", known={})
+        lookout = SequentialMonitor(CONFIG, "run", known={})
         for trial in trials:
             if trial.group in MODELS:
                 lookout.hear(ended(trial, reward(trial.group, trial.index)))
@@ -89,33 +89,33 @@ def test_looks_do_not_depend_on_the_order_in_which_episodes_end() -> None:
 
 
 def test_what_is_known_from_before_gives_the_same_looks_as_hearing_of_it() -> None:
-    heard = Lookout(CONFIG, "run", known={})
+    heard = SequentialMonitor(CONFIG, "run", known={})
     known = {}
     for trial in all_trials():
         if trial.group in MODELS:
             known[trial.id] = reward(trial.group, trial.index)
             heard.hear(ended(trial, known[trial.id]))
-    assert repr(found(Lookout(CONFIG, "run", known=known))) == repr(found(heard))
+    assert repr(found(SequentialMonitor(CONFIG, "run", known=known))) == repr(found(heard))
 
 
 def test_looks_are_those_of_the_statistics() -> None:
-    lookout = Lookout(CONFIG, "run", known={})
+    lookout = SequentialMonitor(CONFIG, "run", known={})
     for trial in all_trials():
         if trial.group in MODELS:
             lookout.hear(ended(trial, reward(trial.group, trial.index)))
     differences = [reward("good", world) - reward("base", world) for world in range(20)]
-    design = Design(most=20, comparisons=2, min_effect=2.0)
+    design = SequentialDesign(most=20, comparisons=2, min_effect=2.0)
     records = [one for one in lookout.records() if one.design["comparisons"] == 2]
     expected = looks(differences, design)
     assert [(one.pairs, one.decision) for one in records[: len(expected)]] == [
         (one.pairs, one.decision) for one in expected
     ]
-    assert Design.of(records[0].design) == design
+    assert SequentialDesign.of(records[0].design) == design
 
 
 def test_a_pair_with_a_failure_is_left_out_and_counted() -> None:
     config = RunConfig(models=("base", "good"), episodes=8, until_decided="reward")
-    lookout = Lookout(config, "run", known={})
+    lookout = SequentialMonitor(config, "run", known={})
     for trial in all_trials(config):
         failed = (trial.group, trial.index) in {("good", 1), ("base", 1), ("base", 2)}
         if trial.group in MODELS:
@@ -133,7 +133,7 @@ def test_a_pair_with_a_failure_is_left_out_and_counted() -> None:
 def test_a_pair_that_infrastructure_broke_is_waited_for() -> None:
     config = RunConfig(models=("base", "good"), episodes=9, until_decided="reward")
     trials = [one for one in all_trials(config) if one.group in MODELS]
-    lookout = Lookout(config, "run", known={})
+    lookout = SequentialMonitor(config, "run", known={})
     for trial in trials:
         if (trial.group, trial.index) == ("base", 2):
             lost = TrialVerdict(TrialState.INFRASTRUCTURE, "ModelUnavailable")
@@ -146,7 +146,7 @@ def test_a_pair_that_infrastructure_broke_is_waited_for() -> None:
 
 
 def test_who_is_ahead_waits_and_who_is_decided_stops() -> None:
-    lookout = Lookout(CONFIG, "run", known={})
+    lookout = SequentialMonitor(CONFIG, "run", known={})
     trials = {(one.group, one.index): one for one in all_trials()}
 
     def admitted(model: str, world: int) -> Admission:
@@ -176,7 +176,7 @@ def test_who_is_ahead_waits_and_who_is_decided_stops() -> None:
 def test_an_episode_that_has_a_journal_is_played_to_its_end() -> None:
     known = {one.id: reward(one.group, one.index) for one in all_trials()[:60]}
     begun = next(one for one in all_trials() if (one.group, one.index) == ("good", 19))
-    lookout = Lookout(CONFIG, "run", known=known, begun=[begun.id])
+    lookout = SequentialMonitor(CONFIG, "run", known=known, begun=[begun.id])
     assert lookout.admit(begun) is Admission.NOW
 
 
@@ -186,7 +186,7 @@ def test_an_episode_that_has_a_journal_is_played_to_its_end() -> None:
 def test_more_is_worse_of_what_is_spent(metric: str, decision: Verdict) -> None:
     config = RunConfig(models=("base", "good"), episodes=8, until_decided=metric)
     known = {one.id: reward(one.group, one.index) for one in all_trials(config)[:16]}
-    (one,) = Lookout(config, "run", known=known).comparisons()
+    (one,) = SequentialMonitor(config, "run", known=known).comparisons()
     assert one.decision is decision
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from assay.serving import Faults, Running, Settings, running
+from assay.serving import Faults, ModelServerSettings, RunningModels, running
 
 from .remote import Done, command, money, play, same_in_both
 from .tables import rows
@@ -18,13 +18,13 @@ MODEL = ("--models", "builtin/forager", "--no-baselines", "--database", "traces.
 SMALL = ("--episodes", "4", "--max-turns", "6", "--no-save-traces", "--price", PRICE)
 
 
-def billed(server: Running) -> float:
+def billed(server: RunningModels) -> float:
     """What the provider would ask for."""
     stats = server.stats()
     return float(IN * stats["prompt_tokens"] + OUT * stats["completion_tokens"]) / 1e6
 
 
-def run(folder: Path, server: Running, *more: str) -> Done:
+def run(folder: Path, server: RunningModels, *more: str) -> Done:
     return command(folder, "run", *MODEL, *SMALL, "--openai-base-url", server.base_url, *more)
 
 
@@ -33,7 +33,9 @@ def test_many_calls_at_once_never_spend_more_than_the_cap(
     tmp_path: Path, episodes: int
 ) -> None:
     cap = 0.005 * episodes
-    with running(Settings(port=0, faults=Faults(latency=0.05, jitter=0.1))) as server:
+    with running(
+        ModelServerSettings(port=0, faults=Faults(latency=0.05, jitter=0.1))
+    ) as server:
         result = play(
             tmp_path, server.base_url, episodes=episodes, max_turns=20, budget=cap, price=PRICE
         )
@@ -52,7 +54,7 @@ def test_many_calls_at_once_never_spend_more_than_the_cap(
 
 
 def test_a_run_stops_at_the_cap_and_goes_on_with_a_larger_one(tmp_path: Path) -> None:
-    with running(Settings(port=0)) as server:
+    with running(ModelServerSettings(port=0)) as server:
         play(tmp_path / "plain", server.base_url, price=PRICE)
         whole = billed(server)
         server.reset()
@@ -81,7 +83,7 @@ def test_a_run_stops_at_the_cap_and_goes_on_with_a_larger_one(tmp_path: Path) ->
 def test_what_was_spent_before_counts_when_a_run_goes_on(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"price": PRICE, "max_turns": 12}
     cap = 0.05
-    with running(Settings(port=0)) as server:
+    with running(ModelServerSettings(port=0)) as server:
         for rise in (0, 0.01, 0.02):
             play(tmp_path, server.base_url, budget=cap + rise, **settings)
             assert billed(server) <= cap + rise
@@ -91,7 +93,7 @@ def test_what_was_spent_before_counts_when_a_run_goes_on(tmp_path: Path) -> None
 def test_models_share_the_cap(tmp_path: Path) -> None:
     names = ("builtin/forager", "builtin/random", "builtin/expert")
     cap = 0.08
-    with running(Settings(port=0, faults=Faults(latency=0.01))) as server:
+    with running(ModelServerSettings(port=0, faults=Faults(latency=0.01))) as server:
         result = play(
             tmp_path,
             server.base_url,
@@ -110,7 +112,7 @@ def test_models_share_the_cap(tmp_path: Path) -> None:
 def test_failed_attempts_count_as_if_they_had_been_answered(tmp_path: Path) -> None:
     cap = 0.1
     # Every call is heard, and none is answered: the provider may ask for all of them.
-    with running(Settings(port=0, faults=Faults(cut_rate=1.0))) as server:
+    with running(ModelServerSettings(port=0, faults=Faults(cut_rate=1.0))) as server:
         result = play(tmp_path, server.base_url, budget=cap, price=PRICE)
         asked = server.stats()
     assert result.interrupted
@@ -120,7 +122,7 @@ def test_failed_attempts_count_as_if_they_had_been_answered(tmp_path: Path) -> N
 
 
 def test_a_model_without_a_price_is_refused_where_there_is_a_budget(tmp_path: Path) -> None:
-    with running(Settings(port=0)) as server:
+    with running(ModelServerSettings(port=0)) as server:
         address = ("--openai-base-url", server.base_url)
         done = command(tmp_path, "run", *MODEL, *address, "--budget", "1")
         assert done.code == 2
@@ -131,7 +133,7 @@ def test_a_model_without_a_price_is_refused_where_there_is_a_budget(tmp_path: Pa
 
 
 def test_what_a_call_cost_is_what_its_tokens_cost(tmp_path: Path) -> None:
-    with running(Settings(port=0)) as server:
+    with running(ModelServerSettings(port=0)) as server:
         result = play(tmp_path, server.base_url, budget=100.0, price=PRICE)
         whole = billed(server)
     calls = [

@@ -58,7 +58,7 @@ def test_fresh_starts_anew_beside_an_unfinished_run(tmp_path: Path) -> None:
     assert len(unfinished(tmp_path)) == 2
     named = Program(tmp_path, "run", "--resume", first, "--database", "traces.duckdb")
     assert named.wait() == 0, named.errors
-    assert f"going on with run {first}" in named.errors
+    assert f"resuming run {first}" in named.errors
     assert len(unfinished(tmp_path)) == 1
 
 

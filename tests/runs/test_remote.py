@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.serving import Faults, Limits, Running, Settings, running
+from assay.serving import Faults, ModelServerSettings, RunningModels, ServingLimits, running
 
 from .remote import command, play, same_in_both, transcripts
 from .tables import rows
@@ -16,23 +16,23 @@ TWO = ("builtin/forager", "builtin/random")
 
 
 @pytest.fixture(scope="module")
-def server(compiled_engine: None) -> Iterator[Running]:
-    with running(Settings(port=0)) as server:
+def server(compiled_engine: None) -> Iterator[RunningModels]:
+    with running(ModelServerSettings(port=0)) as server:
         yield server
 
 
 @pytest.fixture
-def asked(server: Running) -> Running:
+def asked(server: RunningModels) -> RunningModels:
     server.reset()
     return server
 
 
-def calls(server: Running) -> int:
+def calls(server: RunningModels) -> int:
     return int(server.stats()["calls"])
 
 
 def test_over_http_the_same_words_give_the_same_episodes(
-    asked: Running, tmp_path: Path
+    asked: RunningModels, tmp_path: Path
 ) -> None:
     play(tmp_path / "here", None, models=TWO)
     assert calls(asked) == 0
@@ -45,7 +45,7 @@ def test_over_http_the_same_words_give_the_same_episodes(
 
 @pytest.mark.extras
 def test_a_provider_by_its_name_gives_the_same_episodes(
-    asked: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    asked: RunningModels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ASSAY_MODELS_URL", asked.address)
     play(tmp_path / "here", None)
@@ -56,7 +56,9 @@ def test_a_provider_by_its_name_gives_the_same_episodes(
     assert transcripts(tmp_path / "here" / "traces.duckdb") == transcripts(there)
 
 
-def test_baselines_are_played_here_and_cost_nothing(asked: Running, tmp_path: Path) -> None:
+def test_baselines_are_played_here_and_cost_nothing(
+    asked: RunningModels, tmp_path: Path
+) -> None:
     result = play(tmp_path, asked.base_url, baselines=True, price="1/2", episodes=1)
     assert set(asked.stats()["models"]) == {"builtin/forager"}
     paid = {row.model: row.cost_usd for row in result.episodes}
@@ -64,7 +66,7 @@ def test_baselines_are_played_here_and_cost_nothing(asked: Running, tmp_path: Pa
     assert set(paid.values()) <= {None, 0.0}
 
 
-def test_a_rerun_with_a_cache_asks_nothing(asked: Running, tmp_path: Path) -> None:
+def test_a_rerun_with_a_cache_asks_nothing(asked: RunningModels, tmp_path: Path) -> None:
     cache = tmp_path / "replies.sqlite"
     play(tmp_path / "first", asked.base_url, cache=cache, price="1/2")
     assert calls(asked) == 24
@@ -79,14 +81,14 @@ def test_a_rerun_with_a_cache_asks_nothing(asked: Running, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("most", [1, 3])
 def test_no_more_connections_are_open_than_allowed(tmp_path: Path, most: int) -> None:
-    with running(Settings(port=0, faults=Faults(latency=0.01))) as server:
+    with running(ModelServerSettings(port=0, faults=Faults(latency=0.01))) as server:
         url = server.base_url
         play(tmp_path, url, episodes=8, max_turns=4, max_connections=most)
         assert server.stats()["max_in_flight"] == most
 
 
 def test_connections_are_shared_by_the_models_of_a_provider(tmp_path: Path) -> None:
-    with running(Settings(port=0, faults=Faults(latency=0.01))) as server:
+    with running(ModelServerSettings(port=0, faults=Faults(latency=0.01))) as server:
         more = {"models": TWO, "concurrent_models": True, "max_connections": 2}
         play(tmp_path, server.base_url, max_turns=4, **more)
         assert server.stats()["max_in_flight"] == 2
@@ -94,7 +96,9 @@ def test_connections_are_shared_by_the_models_of_a_provider(tmp_path: Path) -> N
 
 @pytest.mark.extras
 def test_what_a_provider_allowed_is_recorded_beside_who_waited(tmp_path: Path) -> None:
-    with running(Settings(port=0, limits=Limits(per_minute=1200, burst=4))) as server:
+    with running(
+        ModelServerSettings(port=0, limits=ServingLimits(per_minute=1200, burst=4))
+    ) as server:
         result = play(tmp_path, server.base_url, episodes=6, max_turns=5)
         assert server.stats()["outcomes"]["rate_limited"] > 0
     assert all(tally.results == 6 for tally in result.tallies.values())
@@ -113,7 +117,7 @@ def test_what_a_provider_allowed_is_recorded_beside_who_waited(tmp_path: Path) -
 
 @pytest.mark.extras
 def test_waiting_for_a_turn_is_not_the_time_of_the_model(tmp_path: Path) -> None:
-    with running(Settings(port=0, faults=Faults(latency=0.05))) as server:
+    with running(ModelServerSettings(port=0, faults=Faults(latency=0.05))) as server:
         play(tmp_path, server.base_url, episodes=6, max_turns=3, max_connections=1)
     events = rows(tmp_path / "traces.duckdb", "events")
     asked = [row for row in events if row["event_type"] == "cais"]
@@ -121,7 +125,7 @@ def test_waiting_for_a_turn_is_not_the_time_of_the_model(tmp_path: Path) -> None
     assert sum(row["waited_ms"] for row in asked) > 2 * sum(row["latency_ms"] for row in asked)
 
 
-def test_a_dry_run_leaves_no_file(asked: Running, tmp_path: Path) -> None:
+def test_a_dry_run_leaves_no_file(asked: RunningModels, tmp_path: Path) -> None:
     where = ("--openai-base-url", asked.base_url, "--cache", "replies.sqlite")
     done = command(tmp_path, "run", "--models", "any", *where, "--dry-run")
     assert done.code == 0, done.errors
@@ -136,7 +140,9 @@ def test_a_model_nobody_knows_stops_the_run_before_it_starts(tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_model_the_server_does_not_have_is_named(asked: Running, tmp_path: Path) -> None:
+def test_a_model_the_server_does_not_have_is_named(
+    asked: RunningModels, tmp_path: Path
+) -> None:
     arguments = ("--models", "builtin/forage", "--no-baselines", "--episodes", "2")
     done = command(tmp_path, "run", *arguments, "--openai-base-url", asked.base_url)
     assert done.code == 2

@@ -4,15 +4,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from assay.service import Running, Settings, running
+from assay.service import RunningService, ServiceSettings, running
 
 
 @pytest.fixture(scope="session")
-def service(compiled_engine: None) -> Iterator[Running]:
-    with running(Settings(port=0, seed=1)) as service:
+def service(compiled_engine: None) -> Iterator[RunningService]:
+    with running(ServiceSettings(port=0, seed=1)) as service:
         yield service
 
 
 @pytest.fixture(scope="session")
-def address(service: Running) -> str:
+def address(service: RunningService) -> str:
     return service.address

@@ -8,7 +8,7 @@ from websockets.sync.client import connect
 from websockets.typing import Origin
 
 from assay._http.guard import Guard, is_loopback
-from assay.service import Settings, running
+from assay.service import ServiceSettings, running
 
 from .calls import ENV, ask, raw
 
@@ -86,7 +86,7 @@ def test_a_socket_for_another_host_or_environment_does_not_open(address: str) ->
 
 @pytest.fixture(scope="module")
 def locked() -> Iterator[str]:
-    with running(Settings(port=0, token=TOKEN)) as service:
+    with running(ServiceSettings(port=0, token=TOKEN)) as service:
         yield service.address
 
 
@@ -130,4 +130,4 @@ def test_a_service_for_other_machines_answers_to_addresses_and_given_names() -> 
 
 
 def test_the_token_is_not_in_the_representation_of_the_settings() -> None:
-    assert TOKEN not in repr(Settings(token=TOKEN))
+    assert TOKEN not in repr(ServiceSettings(token=TOKEN))

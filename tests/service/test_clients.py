@@ -19,7 +19,7 @@ from assay.errors import (
     SnapshotError,
     UnknownInstance,
 )
-from assay.service import HttpClient, LocalClient, Settings, WorldClient, running
+from assay.service import HttpClient, LocalClient, ServiceSettings, WorldClient, running
 from assay.service.requests import INCLUDES, MAX_CALLS
 from assay.service.worlds import Worlds
 
@@ -168,7 +168,7 @@ def test_the_limit_of_instances_is_told_with_the_time_to_wait() -> None:
             await client.initialize(2)
         assert error.value.retry_after == 50
 
-    with running(Settings(port=0, max_instances=1, idle_timeout=50)) as service:
+    with running(ServiceSettings(port=0, max_instances=1, idle_timeout=50)) as service:
         play(service.address, body)
     asyncio.run(_with(LocalClient(Worlds(seed=0, max_instances=1, idle_timeout=50)), body))
 
@@ -187,7 +187,7 @@ def test_a_token_is_sent_and_a_wrong_one_is_an_error() -> None:
             with pytest.raises(AccessDenied):
                 await client.initialize(1)
 
-    with running(Settings(port=0, token="right")) as service:
+    with running(ServiceSettings(port=0, token="right")) as service:
         asyncio.run(body(service.address))
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from assay._http import protocol
 from assay.errors import UnknownInstance
-from assay.service import Settings, running
+from assay.service import ServiceSettings, running
 from assay.service.requests import InitializeRequest, StepRequest
 from assay.service.worlds import Worlds
 
@@ -54,7 +54,7 @@ def test_expired_instances_make_room() -> None:
 
 
 def test_the_service_forgets_idle_instances() -> None:
-    with running(Settings(port=0, idle_timeout=0.3)) as service:
+    with running(ServiceSettings(port=0, idle_timeout=0.3)) as service:
         env_id = start(service.address)["env_id"]
         assert step(service.address, env_id, 0).status == 200
         time.sleep(0.5)
@@ -137,7 +137,7 @@ def test_a_head_without_end_is_cut_off(address: str) -> None:
 
 def test_a_head_that_comes_too_slowly_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.3)
-    with running(Settings(port=0)) as service:
+    with running(ServiceSettings(port=0)) as service:
         port = urlsplit(service.address).port
         for sent in (b"", b"GET /health HTTP/1.1\r\nHost: loc"):
             with socket.create_connection(("127.0.0.1", port), timeout=5) as line:
@@ -152,5 +152,5 @@ def test_a_body_that_never_comes_is_given_up(monkeypatch: pytest.MonkeyPatch) ->
     head = (
         f"POST {ENV}/step HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50\r\n\r\n{{"
     ).encode()
-    with running(Settings(port=0)) as service:
+    with running(ServiceSettings(port=0)) as service:
         assert raw(service.address, head).startswith(b"HTTP/1.1 408 ")

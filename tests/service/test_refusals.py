@@ -7,7 +7,7 @@ import pytest
 
 from assay._http.refusal import MAX_BODY
 from assay.crafter import ACTIONS
-from assay.service import Settings, running
+from assay.service import ServiceSettings, running
 from assay.service.requests import INCLUDES, MAX_CALLS
 
 from .calls import ENV, Answer, ask, raw, start, step, step_body
@@ -186,7 +186,7 @@ def test_far_too_much_is_not_even_read(address: str) -> None:
 
 @pytest.fixture
 def small() -> Iterator[str]:
-    with running(Settings(port=0, max_instances=2, idle_timeout=40)) as service:
+    with running(ServiceSettings(port=0, max_instances=2, idle_timeout=40)) as service:
         yield service.address
 
 

@@ -11,9 +11,9 @@ from aiohttp import web
 
 from assay.errors import ServiceError
 from assay.service import HttpClient
-from assay.service.client.http import Retries
+from assay.service.client.http import RequestRetries
 
-QUICK = Retries(attempts=3, first_wait=0.01)
+QUICK = RequestRetries(attempts=3, first_wait=0.01)
 
 
 def test_a_service_that_is_not_there_is_told_by_its_address() -> None:
@@ -153,7 +153,7 @@ def test_an_answer_that_is_not_of_this_service_is_an_error() -> None:
 
 
 def test_waits_grow_with_jitter_up_to_a_limit() -> None:
-    retries, jitter = Retries(first_wait=0.1, longest_wait=1.0), random.Random(0)
+    retries, jitter = RequestRetries(first_wait=0.1, longest_wait=1.0), random.Random(0)
     waits = [retries.wait(attempt, jitter) for attempt in range(10)]
     most = [min(1.0, 0.1 * 2**attempt) for attempt in range(10)]
     assert all(top / 2 <= wait <= top for wait, top in zip(waits, most, strict=True))

@@ -8,9 +8,9 @@ import pytest
 from assay.crafter import ACTIONS, DIFFICULTIES, World
 from assay.crafter.engine.numerics import MAX_LENGTH
 from assay.crafter.engine.packing import MAX_SNAPSHOT
-from assay.service import Settings, running
+from assay.service import ServiceSettings, running
 from assay.service import requests as limits
-from assay.service.results import Observation, Started, StepReply, adapter
+from assay.service.results import Started, StepReply, WorldObservation, adapter
 
 from ..crafter.saved import Saved
 from .calls import ENV, ask, start, step
@@ -98,7 +98,7 @@ def test_maps_and_image_come_only_where_they_were_asked_for(address: str) -> Non
     assert observation["world_material_map"] == saved.materials.tolist()
     assert observation["observation_image"] == world.render().tolist()
     assert np.shape(observation["observation_image"]) == (64, 64, 3)
-    view, seen = world.view(), adapter(Observation).validate_python(observation).as_view()
+    view, seen = world.view(), adapter(WorldObservation).validate_python(observation).as_view()
     for name in ("materials", "objects", "details"):
         assert np.array_equal(getattr(seen, name), getattr(view, name))
     assert (seen.inventory, seen.sleeping, seen.daylight, seen.step) == (
@@ -131,8 +131,8 @@ def test_a_world_without_a_seed_is_drawn_and_told_and_can_be_made_again(address:
 
 def test_two_services_of_one_seed_draw_the_same_worlds_and_know_only_their_own() -> None:
     with (
-        running(Settings(port=0, seed=9)) as one,
-        running(Settings(port=0, seed=9)) as other,
+        running(ServiceSettings(port=0, seed=9)) as one,
+        running(ServiceSettings(port=0, seed=9)) as other,
     ):
         seeds = [
             [start(service.address)["info"]["seed"] for _ in range(3)]

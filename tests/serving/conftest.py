@@ -4,15 +4,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from assay.serving import Running, Settings, running
+from assay.serving import ModelServerSettings, RunningModels, running
 
 
 @pytest.fixture(scope="session")
-def server(compiled_engine: None) -> Iterator[Running]:
-    with running(Settings(port=0, aliases={"six": "builtin/noop"})) as server:
+def server(compiled_engine: None) -> Iterator[RunningModels]:
+    with running(ModelServerSettings(port=0, aliases={"six": "builtin/noop"})) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
-def address(server: Running) -> str:
+def address(server: RunningModels) -> str:
     return server.address

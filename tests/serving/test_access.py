@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from assay.errors import UsageError
-from assay.serving import Faults, ModelTable, Running, Settings, running
+from assay.serving import Faults, ModelServerSettings, ModelTable, RunningModels, running
 from assay.serving.app import MAX_BODY
 from assay.serving.stats import Outcome
 
@@ -49,13 +49,13 @@ def test_other_hosts_and_origins_are_forbidden(address: str, headers: dict[str, 
 
 
 @pytest.fixture(scope="module")
-def locked() -> Iterator[Running]:
-    with running(Settings(port=0, api_key=KEY)) as server:
+def locked() -> Iterator[RunningModels]:
+    with running(ModelServerSettings(port=0, api_key=KEY)) as server:
         yield server
 
 
 @pytest.mark.parametrize("given", [None, "", "Bearer", f"Basic {KEY}", f"Bearer {KEY}x"])
-def test_without_the_key_nothing_is_answered(locked: Running, given: str | None) -> None:
+def test_without_the_key_nothing_is_answered(locked: RunningModels, given: str | None) -> None:
     headers = {} if given is None else {"Authorization": given}
     got = post(locked.address, HELLO, **headers)
     error = error_of(got.body)
@@ -66,7 +66,7 @@ def test_without_the_key_nothing_is_answered(locked: Running, given: str | None)
     assert ask(locked.address, "/health", headers=headers).status == 200
 
 
-def test_with_the_key_all_is_open(locked: Running) -> None:
+def test_with_the_key_all_is_open(locked: RunningModels) -> None:
     headers = {"Authorization": f"Bearer {KEY}"}
     assert post(locked.address, HELLO, **headers).status == 200
     assert ask(locked.address, "/stats", headers=headers).status == 200
@@ -117,7 +117,7 @@ def test_any_head_is_refused_or_answered(address: str, name: str) -> None:
     assert ask(address, "/health").status == 200
 
 
-def test_requests_that_are_nearly_right_are_refused_or_answered(server: Running) -> None:
+def test_requests_that_are_nearly_right_are_refused_or_answered(server: RunningModels) -> None:
     rng = random.Random(11)
     good = [json.loads(body_of(game(name, turns=3)[-1])) for name in server.names[:4]]
     odd: list[Any] = [
@@ -145,7 +145,7 @@ def test_many_bad_items_are_refused_as_quickly_as_one(address: str) -> None:
 
 
 def test_the_counts_tell_what_was_asked() -> None:
-    with running(Settings(port=0, aliases={"a": "builtin/noop"})) as server:
+    with running(ModelServerSettings(port=0, aliases={"a": "builtin/noop"})) as server:
         bodies = [HELLO, HELLO, {**HELLO, "model": "a"}, {**HELLO, "model": "b"}, {}]
         for body in bodies:
             post(server.address, body)
@@ -166,7 +166,7 @@ def test_the_counts_tell_what_was_asked() -> None:
 
 
 def test_a_server_that_ends_answers_who_waits_and_can_come_back_on_its_port() -> None:
-    slow = Settings(port=0, faults=Faults(latency=60.0))
+    slow = ModelServerSettings(port=0, faults=Faults(latency=60.0))
     with ThreadPoolExecutor(1) as threads:
         with running(slow) as server:
             waiting = threads.submit(post, server.address, HELLO)
@@ -178,6 +178,6 @@ def test_a_server_that_ends_answers_who_waits_and_can_come_back_on_its_port() ->
     port = int(server.address.rsplit(":", 1)[1])
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port)).close()
-    with running(Settings(port=port)) as again:
+    with running(ModelServerSettings(port=port)) as again:
         assert again.address == server.address
         assert post(again.address, HELLO).status == 200

@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 
 from assay.errors import UsageError
-from assay.serving import Fault, Faults, Limits, Running, Settings, running
+from assay.serving import (
+    Faults,
+    ModelServerSettings,
+    RunningModels,
+    ServedFault,
+    ServingLimits,
+    running,
+)
 from assay.serving.faults import fate_of
 from assay.serving.limits import Gate
 
@@ -38,7 +45,7 @@ def is_completion(got: Got) -> bool:
         return False
 
 
-def test_what_befalls_a_call_follows_from_seed_request_and_attempt() -> None:
+def test_what_happens_to_a_call_follows_from_seed_request_and_attempt() -> None:
     faults = Faults(error_rate=0.3, cut_rate=0.3, jitter=1.0, seed=5)
     fates = [fate_of(faults, b"%d" % i, 0) for i in range(50)]
     assert [fate_of(faults, b"%d" % i, 0) for i in range(50)] == fates
@@ -61,9 +68,9 @@ def test_every_fault_comes_as_often_as_it_should() -> None:
     fates = [fate_of(faults, b"%d" % i, 0) for i in range(10_000)]
     counts = Counter(fate.fault for fate in fates)
     # A count is binomial with a mean of 1,000 and a deviation of 30.
-    assert all(850 < counts[fault] < 1150 for fault in Fault)
-    late = [fate.seconds for fate in fates if fate.fault is Fault.LATE]
-    others = [fate.seconds for fate in fates if fate.fault is not Fault.LATE]
+    assert all(850 < counts[fault] < 1150 for fault in ServedFault)
+    late = [fate.seconds for fate in fates if fate.fault is ServedFault.LATE]
+    others = [fate.seconds for fate in fates if fate.fault is not ServedFault.LATE]
     assert 1.0 <= min(others) < 1.01
     assert 1.49 < max(others) < 1.5
     assert 10.0 <= min(late) < max(late) < 10.5
@@ -89,11 +96,11 @@ def test_faults_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
 @pytest.fixture(scope="module")
 def faulty() -> Any:
     faults = Faults(error_rate=0.2, busy_rate=0.1, cut_rate=0.2, malformed_rate=0.2, seed=1)
-    with running(Settings(port=0, faults=faults)) as server:
+    with running(ModelServerSettings(port=0, faults=faults)) as server:
         yield server
 
 
-def test_faults_do_not_depend_on_the_order_of_calls(faulty: Running) -> None:
+def test_faults_do_not_depend_on_the_order_of_calls(faulty: RunningModels) -> None:
     faulty.reset()
     numbers = list(range(120))
     there = [outcome(faulty.address, number) for number in numbers]
@@ -112,7 +119,7 @@ def test_faults_do_not_depend_on_the_order_of_calls(faulty: Running) -> None:
     assert counts["error"] == sum(one.startswith("50") for one in there)
 
 
-def test_a_request_that_is_tried_again_gets_through(faulty: Running) -> None:
+def test_a_request_that_is_tried_again_gets_through(faulty: RunningModels) -> None:
     faulty.reset()
     for number in range(40):
         assert any(outcome(faulty.address, number) == "200" for _ in range(30))
@@ -132,11 +139,11 @@ def test_a_streamed_answer_has_faults_too() -> None:
         except ConnectionError:
             return False, b""
 
-    with running(Settings(port=0, faults=Faults(cut_rate=1.0))) as server:
+    with running(ModelServerSettings(port=0, faults=Faults(cut_rate=1.0))) as server:
         ends = [seen(server.address) for _ in range(8)]
         assert not any(whole for whole, _ in ends)
         assert len({part for _, part in ends}) > 1
-    with running(Settings(port=0, faults=Faults(malformed_rate=1.0))) as server:
+    with running(ModelServerSettings(port=0, faults=Faults(malformed_rate=1.0))) as server:
         whole, stream = seen(server.address)
         assert whole
         assert not stream.endswith(b"[DONE]\n\n")
@@ -146,13 +153,13 @@ def test_a_streamed_answer_has_faults_too() -> None:
 
 def test_a_late_answer_is_a_right_one() -> None:
     faults = Faults(late_rate=1.0, late_seconds=0.05)
-    with running(Settings(port=0, faults=faults)) as server:
+    with running(ModelServerSettings(port=0, faults=faults)) as server:
         assert is_completion(post(server.address, HELLO))
         assert server.stats()["outcomes"]["late"] == 1
 
 
 def test_a_bucket_lets_in_what_it_holds_and_then_one_at_a_time() -> None:
-    gate = Gate(Limits(per_minute=60, burst=3))
+    gate = Gate(ServingLimits(per_minute=60, burst=3))
     for _ in range(3):
         assert gate.refusal(100.0) is None
         gate.enter(100.0)
@@ -171,7 +178,7 @@ def test_a_bucket_lets_in_what_it_holds_and_then_one_at_a_time() -> None:
 
 
 def test_in_a_minute_no_more_are_let_in_than_allowed() -> None:
-    gate = Gate(Limits(per_minute=300))
+    gate = Gate(ServingLimits(per_minute=300))
     let_in = []
     for tick in range(120_000):  # two minutes
         if gate.refusal(tick / 1000) is None:
@@ -183,8 +190,8 @@ def test_in_a_minute_no_more_are_let_in_than_allowed() -> None:
 
 
 def test_a_call_too_many_is_told_when_to_come_again() -> None:
-    limits = Limits(per_minute=100)
-    with running(Settings(port=0, limits=limits)) as server:
+    limits = ServingLimits(per_minute=100)
+    with running(ModelServerSettings(port=0, limits=limits)) as server:
         first, second = (post(server.address, hello(number)) for number in range(2))
         assert (first.status, second.status) == (200, 429)
         wait = int(second.headers["retry-after-ms"])
@@ -201,9 +208,9 @@ def test_a_call_too_many_is_told_when_to_come_again() -> None:
 
 
 def test_no_more_calls_are_open_than_allowed_and_more_are_turned_away() -> None:
-    limits, faults = Limits(at_once=2), Faults(latency=0.4)
+    limits, faults = ServingLimits(at_once=2), Faults(latency=0.4)
     with (
-        running(Settings(port=0, limits=limits, faults=faults)) as server,
+        running(ModelServerSettings(port=0, limits=limits, faults=faults)) as server,
         ThreadPoolExecutor(6) as threads,
     ):
         got = [*threads.map(lambda n: post(server.address, hello(n)), range(6))]
@@ -224,4 +231,4 @@ def test_no_more_calls_are_open_than_allowed_and_more_are_turned_away() -> None:
 )
 def test_limits_that_cannot_be_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(UsageError):
-        Limits(**wrong)
+        ServingLimits(**wrong)

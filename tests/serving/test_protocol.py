@@ -10,7 +10,7 @@ import pytest
 from openai import AuthenticationError, BadRequestError, NotFoundError, OpenAI
 
 from assay.agents import BUILTIN_MODELS, make_builtin
-from assay.serving import ModelTable, Running, Settings, running
+from assay.serving import ModelServerSettings, ModelTable, RunningModels, running
 from assay.types import ChatReply, ChatRequest, Encoded, Message
 
 from ..service.calls import ask
@@ -107,7 +107,7 @@ def test_models_are_listed_and_found_by_name(address: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def client(server: Running) -> Iterator[OpenAI]:
+def client(server: RunningModels) -> Iterator[OpenAI]:
     with OpenAI(base_url=server.base_url, api_key="any", max_retries=0) as client:
         yield client
 
@@ -140,7 +140,7 @@ def test_the_official_client_knows_our_errors_by_their_kind(client: OpenAI) -> N
         client.chat.completions.create(model="builtin/noop", messages=[])
     assert bad.value.param == "messages"
     assert bad.value.type == "invalid_request_error"
-    settings = Settings(port=0, api_key="right")
+    settings = ModelServerSettings(port=0, api_key="right")
     with (
         running(settings) as locked,
         OpenAI(base_url=locked.base_url, api_key="wrong", max_retries=0) as stranger,
@@ -202,7 +202,7 @@ def test_other_models_can_be_served_and_one_that_raises_takes_nothing_down(
 
         async def close(self) -> None: ...
 
-    with running(Settings(port=0), ModelTable({"mine": Broken()})) as server:
+    with running(ModelServerSettings(port=0), ModelTable({"mine": Broken()})) as server:
         got = post(server.address, {**HELLO, "model": "mine"})
         assert got.status == 500
         assert json.loads(got.body)["error"]["type"] == "server_error"

@@ -26,7 +26,7 @@ from assay.stats.rl import (
     average_probability_of_improvement,
 )
 from assay.stats.score import crafter_score
-from assay.stats.sequential import Design, first_decision
+from assay.stats.sequential import SequentialDesign, first_decision
 from assay.stats.significance import welch_t_test
 from assay.types import Verdict
 from tests.oracles.asking import ask, needs_oracles
@@ -227,7 +227,9 @@ def test_our_early_stopping_never_contradicts_adastop() -> None:
     for names in WALKER:
         n = min(len(scores[name]) for name in names)
         first, second = (np.array(scores[name][:n]) for name in names)
-        found = first_decision(first - second, Design(most=25, comparisons=6), ended=True)
+        found = first_decision(
+            first - second, SequentialDesign(most=25, comparisons=6), ended=True
+        )
         assert found is not None
         if found.decision is not Verdict.UNDECIDED:
             decided[names] = found.decision

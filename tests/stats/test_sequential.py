@@ -8,7 +8,7 @@ import pytest
 from assay.errors import UsageError
 from assay.stats.sequential import (
     Boundary,
-    Design,
+    SequentialDesign,
     decide,
     first_decision,
     looks,
@@ -24,7 +24,7 @@ def values(count: int, effect: float = 0.0, seed: int = 1) -> list[float]:
 
 @pytest.mark.parametrize("kind", Boundary)
 def test_looking_as_data_comes_gives_what_a_scan_of_all_of_it_gives(kind: Boundary) -> None:
-    design = Design(kind=kind, most=60)
+    design = SequentialDesign(kind=kind, most=60)
     found = set()
     for seed in range(6):
         data = values(60, effect=[0.0, 0.6][seed % 2], seed=seed)
@@ -50,18 +50,18 @@ def test_better_and_worse_follow_the_side_and_what_is_good() -> None:
 
 
 def _said(data: list[float], **more: object) -> Verdict | None:
-    found = first_decision(data, Design.of({"most": len(data), **more}))
+    found = first_decision(data, SequentialDesign.of({"most": len(data), **more}))
     return found.decision if found else None
 
 
 def test_no_difference_is_concluded_only_where_a_smallest_effect_was_given() -> None:
     data = values(60)
-    found = first_decision(data, Design(most=60, min_effect=0.8))
+    found = first_decision(data, SequentialDesign(most=60, min_effect=0.8))
     assert found is not None
     assert found.decision is Verdict.NO_DIFFERENCE
     assert found.pairs < 60
     assert -0.8 < found.interval.low < found.interval.high < 0.8
-    plain = first_decision(data, Design(most=60))
+    plain = first_decision(data, SequentialDesign(most=60))
     assert plain is not None
     assert (plain.decision, plain.pairs) == (Verdict.UNDECIDED, 60)
 
@@ -74,7 +74,7 @@ def test_a_real_but_tiny_difference_is_none_that_matters() -> None:
 
 @pytest.mark.parametrize("kind", Boundary)
 def test_intervals_of_all_looks_hold_together(kind: Boundary) -> None:
-    design = Design(kind=kind, most=30)
+    design = SequentialDesign(kind=kind, most=30)
     n = np.arange(5, 31)
     sample = np.random.default_rng(4).normal(3.0, 2.0, (4_000, 30))
     means = sample.cumsum(axis=1)[:, 4:] / n
@@ -89,14 +89,14 @@ def test_intervals_of_all_looks_hold_together(kind: Boundary) -> None:
 
 def test_more_candidates_make_wider_intervals() -> None:
     data = values(20)
-    one = Design(most=20).interval_at(data)
-    three = Design(most=20, comparisons=3).interval_at(data)
+    one = SequentialDesign(most=20).interval_at(data)
+    three = SequentialDesign(most=20, comparisons=3).interval_at(data)
     assert three.half_width > one.half_width
-    assert Design(most=20, comparisons=2).level == pytest.approx(0.975)
+    assert SequentialDesign(most=20, comparisons=2).level == pytest.approx(0.975)
 
 
 def test_equal_differences_decide_once_a_coin_would_hardly_do_the_same() -> None:
-    design = Design(kind=Boundary.POCOCK, most=30)
+    design = SequentialDesign(kind=Boundary.POCOCK, most=30)
     assert not design.interval_at([1.0] * 5).known
     found = first_decision([1.0] * 30, design)
     assert found is not None
@@ -105,20 +105,22 @@ def test_equal_differences_decide_once_a_coin_would_hardly_do_the_same() -> None
     zero = first_decision([0.0] * 30, design)
     assert zero is not None
     assert (zero.decision, zero.pairs) == (Verdict.UNDECIDED, 30)
-    near = first_decision([0.0] * 30, Design(kind=Boundary.POCOCK, most=30, min_effect=1.0))
+    near = first_decision(
+        [0.0] * 30, SequentialDesign(kind=Boundary.POCOCK, most=30, min_effect=1.0)
+    )
     assert near is not None
     assert near.decision is Verdict.NO_DIFFERENCE
 
 
 def test_no_look_is_made_before_the_first() -> None:
-    design = Design(most=20)
+    design = SequentialDesign(most=20)
     assert looks(values(4, effect=50.0), design) == ()
     assert not design.interval_at(values(4)).known
     assert [look.pairs for look in looks(values(8), design)] == [5, 6, 7, 8]
 
 
 def test_pairs_that_will_not_come_end_it_undecided() -> None:
-    design = Design(most=50)
+    design = SequentialDesign(most=50)
     some = looks(values(9), design, ended=True)
     assert (some[-1].pairs, some[-1].decision) == (9, Verdict.UNDECIDED)
     assert some[:-1] == looks(values(9), design)[:-1]
@@ -131,19 +133,19 @@ def test_pairs_that_will_not_come_end_it_undecided() -> None:
 
 
 def test_a_design_comes_back_from_what_is_stored() -> None:
-    design = Design(kind=Boundary.POCOCK, most=77, comparisons=2, min_effect=0.5)
-    assert Design.of({**design.stored(), "metric": "reward"}) == design
+    design = SequentialDesign(kind=Boundary.POCOCK, most=77, comparisons=2, min_effect=0.5)
+    assert SequentialDesign.of({**design.stored(), "metric": "reward"}) == design
 
 
 def test_a_confidence_sequence_needs_no_largest_number() -> None:
-    found = first_decision(values(90, effect=0.9), Design(kind=Boundary.ANYTIME))
+    found = first_decision(values(90, effect=0.9), SequentialDesign(kind=Boundary.ANYTIME))
     assert found is not None
     assert found.decision is Verdict.BETTER
-    assert first_decision(values(90), Design(kind=Boundary.ANYTIME)) is None
+    assert first_decision(values(90), SequentialDesign(kind=Boundary.ANYTIME)) is None
 
 
 def test_a_million_pairs_have_few_looks() -> None:
-    assert len(Design(most=1_000_000).counts(1_000_000)) < 1_200
+    assert len(SequentialDesign(most=1_000_000).counts(1_000_000)) < 1_200
 
 
 @pytest.mark.parametrize(
@@ -161,19 +163,19 @@ def test_a_million_pairs_have_few_looks() -> None:
 )
 def test_a_design_that_cannot_be_is_refused(bad: dict[str, object], said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        Design.of(bad)
+        SequentialDesign.of(bad)
 
 
 def test_numbers_that_are_none_and_too_many_pairs_are_refused() -> None:
     with pytest.raises(UsageError, match="finite"):
-        decide([1.0, math.nan, 2.0, 3.0, 4.0], Design(most=10))
+        decide([1.0, math.nan, 2.0, 3.0, 4.0], SequentialDesign(most=10))
     with pytest.raises(UsageError, match="11 pairs"):
-        decide(values(11), Design(most=10))
+        decide(values(11), SequentialDesign(most=10))
 
 
 @pytest.mark.parametrize("kind", Boundary)
 def test_the_proof_stops_where_looks_decide(kind: Boundary) -> None:
-    design = Design(kind=kind, most=30)
+    design = SequentialDesign(kind=kind, most=30)
     sample = np.random.default_rng(8).normal(0.5, 1.0, (30, 30))
     bounds = design.bounds(range(1, 31))
     for set_, stopped in zip(sample, stops(sample, bounds).tolist(), strict=True):

@@ -7,7 +7,7 @@ import pytest
 
 from assay.traces.schema import TABLES
 from assay.traces.store import Store
-from assay.traces.views import VIEWS, View
+from assay.traces.views import VIEWS, StoreView
 from assay.types import TrialState
 
 from .sessions import make_run, make_session, make_sessions
@@ -57,7 +57,7 @@ def test_the_query_about_waste_has_the_right_numbers(store: Store) -> None:
 
 
 @pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.name)
-def test_the_columns_of_a_view_are_those_on_the_page(view: View) -> None:
+def test_the_columns_of_a_view_are_those_on_the_page(view: StoreView) -> None:
     section = PAGE.split(f"### `{view.name}`")[1].split("\n#")[0]
     listed = re.findall(r"^\| `(\w+)` \| (.+) \|$", section, re.MULTILINE)
     assert tuple(listed) == view.columns

@@ -11,15 +11,15 @@ from assay.trials import (
     Context,
     Event,
     Group,
-    GroupTally,
+    GroupCounts,
     Plan,
     Trial,
-    Verdict,
+    TrialVerdict,
     run_trials,
 )
 from assay.types import TrialState
 
-WON = Verdict(TrialState.RESULT, "won")
+WON = TrialVerdict(TrialState.RESULT, "won")
 
 
 def plan_of(*sizes: int) -> Plan[int]:
@@ -46,7 +46,7 @@ class Watched:
         self.most_groups = 0
         self.order: list[str] = []
 
-    async def run(self, trial: Trial[int], context: Context) -> Verdict:
+    async def run(self, trial: Trial[int], context: Context) -> TrialVerdict:
         self.order.append(trial.id)
         self.open[trial.group] += 1
         self.most_open = max(self.most_open, self.open.total())
@@ -59,7 +59,7 @@ class Watched:
 
 def run(
     plan: Plan[int], body: Body[int] | Watched, **options: Any
-) -> tuple[dict[str, GroupTally], list[Event]]:
+) -> tuple[dict[str, GroupCounts], list[Event]]:
     """Work off a plan without waiting; fails if a task is left behind."""
     events: list[Event] = []
     listen: Callable[[Event], None] = options.pop("listen", lambda _: None)
@@ -68,7 +68,7 @@ def run(
         events.append(event)
         listen(event)
 
-    async def main() -> dict[str, GroupTally]:
+    async def main() -> dict[str, GroupCounts]:
         executor = body if isinstance(body, Watched) else AsyncioExecutor(body)
         options.setdefault("sleep", no_sleep)
         try:

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from assay.trials import Admission, Limits, Retries, Trial, TrialEnded, Verdict
+from assay.trials import Admission, Limits, Retries, Trial, TrialEnded, TrialVerdict
 from assay.types import TrialState
 
 from . import WON, Watched, of_kind, plan_of, run
@@ -10,7 +10,7 @@ from . import WON, Watched, of_kind, plan_of, run
 BOTH = Limits(max_groups=2)
 
 
-async def win(trial: Trial[int], _: object) -> Verdict:
+async def win(trial: Trial[int], _: object) -> TrialVerdict:
     await asyncio.sleep(0)
     return WON
 
@@ -62,7 +62,7 @@ def test_need_may_end_while_trials_wait() -> None:
 
 
 def test_trials_that_wait_for_nothing_that_goes_on_are_not_started() -> None:
-    async def lose_connection(trial: Trial[int], _: object) -> Verdict:
+    async def lose_connection(trial: Trial[int], _: object) -> TrialVerdict:
         raise ConnectionError
 
     tallies, _ = run(
@@ -88,7 +88,7 @@ def test_what_was_done_before_is_skipped_whether_it_is_needed_or_not() -> None:
 def test_a_retry_in_hand_is_made_although_nothing_more_is_needed() -> None:
     tries = 0
 
-    async def second_time(trial: Trial[int], _: object) -> Verdict:
+    async def second_time(trial: Trial[int], _: object) -> TrialVerdict:
         nonlocal tries
         tries += 1
         if tries == 1:

@@ -12,9 +12,9 @@ from assay.errors import InstanceLimit, ModelRejected
 from assay.trials import (
     Context,
     Event,
+    GroupCounts,
     GroupEnded,
     GroupStarted,
-    GroupTally,
     Limits,
     Retries,
     Stop,
@@ -24,7 +24,7 @@ from assay.trials import (
     TrialRetried,
     TrialSkipped,
     TrialStarted,
-    Verdict,
+    TrialVerdict,
 )
 from assay.types import TrialState
 
@@ -83,7 +83,7 @@ cases = st.builds(
 )
 
 
-def play(case: Case) -> tuple[dict[str, GroupTally], list[Event], Watched]:
+def play(case: Case) -> tuple[dict[str, GroupCounts], list[Event], Watched]:
     stop = Stop()
     heard = 0
 
@@ -93,7 +93,7 @@ def play(case: Case) -> tuple[dict[str, GroupTally], list[Event], Watched]:
             stop.ask()
         heard += 1
 
-    async def body(trial: Trial[int], context: Context) -> Verdict:
+    async def body(trial: Trial[int], context: Context) -> TrialVerdict:
         place = 7 * ord(trial.group) + trial.index
         behaviour = case.behaviours[place % len(case.behaviours)]
         for turn in range(behaviour.turns):
@@ -116,12 +116,12 @@ def play(case: Case) -> tuple[dict[str, GroupTally], list[Event], Watched]:
     return tallies, events, watched
 
 
-def act(what: Act) -> Verdict:
+def act(what: Act) -> TrialVerdict:
     match what:
         case Act.WIN:
             return WON
         case Act.DOWN_TOLD:
-            return Verdict(TrialState.INFRASTRUCTURE, "down")
+            return TrialVerdict(TrialState.INFRASTRUCTURE, "down")
         case Act.LEAVES:
             Context(asked_to_stop=lambda: True).check()
         case Act.BUG:

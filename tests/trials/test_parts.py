@@ -17,7 +17,7 @@ from assay.errors import (
     UnknownInstance,
     UsageError,
 )
-from assay.trials import Context, Group, GroupStop, Interrupted, Limits, Retries, Verdict
+from assay.trials import Context, Group, GroupStop, Interrupted, Limits, Retries, TrialVerdict
 from assay.trials import classify as sort_out
 from assay.types import TrialState
 
@@ -70,7 +70,7 @@ def test_waits_follow_from_the_seed_the_trial_and_the_attempt() -> None:
 )
 def test_what_nobody_is_to_blame_for_is_infrastructure(error: Exception) -> None:
     verdict = sort_out(error)
-    assert isinstance(verdict, Verdict)
+    assert isinstance(verdict, TrialVerdict)
     assert verdict.state is TrialState.INFRASTRUCTURE
     assert verdict.reason == type(error).__name__
     assert verdict.retry_after is None
@@ -78,7 +78,7 @@ def test_what_nobody_is_to_blame_for_is_infrastructure(error: Exception) -> None
 
 def test_no_room_says_when_to_come_again() -> None:
     verdict = sort_out(InstanceLimit("full", retry_after=9))
-    assert isinstance(verdict, Verdict)
+    assert isinstance(verdict, TrialVerdict)
     assert verdict.state is TrialState.INFRASTRUCTURE
     assert verdict.retry_after == 9
 
@@ -90,7 +90,7 @@ def test_no_room_says_when_to_come_again() -> None:
 )
 def test_what_the_subject_did_is_a_failure(error: Exception) -> None:
     verdict = sort_out(error)
-    assert isinstance(verdict, Verdict)
+    assert isinstance(verdict, TrialVerdict)
     assert verdict.state is TrialState.FAILURE
 
 

@@ -16,11 +16,11 @@ from assay.trials import (
     Context,
     Event,
     Group,
+    GroupCounts,
     GroupEnded,
     GroupStarted,
     GroupStop,
     GroupStopped,
-    GroupTally,
     Limits,
     Plan,
     Retries,
@@ -33,14 +33,14 @@ from assay.trials import (
     TrialRetried,
     TrialSkipped,
     TrialStarted,
-    Verdict,
+    TrialVerdict,
 )
 from assay.types import TrialState
 
 from . import WON, Watched, of_kind, plan_of, run
 
 
-async def win(trial: Trial[int], context: Context) -> Verdict:
+async def win(trial: Trial[int], context: Context) -> TrialVerdict:
     await asyncio.sleep(0)
     return WON
 
@@ -48,7 +48,7 @@ async def win(trial: Trial[int], context: Context) -> Verdict:
 def failing(make: Callable[[], Exception], times: int = 10**9) -> Watched:
     """Raises on the first attempts of each trial, then wins."""
 
-    async def body(trial: Trial[int], context: Context) -> Verdict:
+    async def body(trial: Trial[int], context: Context) -> TrialVerdict:
         await asyncio.sleep(0)
         if context.attempt <= times:
             raise make()
@@ -58,20 +58,20 @@ def failing(make: Callable[[], Exception], times: int = 10**9) -> Watched:
 
 
 def test_events_of_one_trial_come_in_their_order() -> None:
-    async def body(trial: Trial[int], context: Context) -> Verdict:
+    async def body(trial: Trial[int], context: Context) -> TrialVerdict:
         context.progress({"turn": 1})
-        return Verdict(TrialState.RESULT, "died", value=7)
+        return TrialVerdict(TrialState.RESULT, "died", value=7)
 
     tallies, events = run(plan_of(1), body)
     trial = plan_of(1).groups[0].make(0)
-    tally = GroupTally(planned=1, started=1, results=1)
+    tally = GroupCounts(planned=1, started=1, results=1)
     assert tallies == {"a": tally}
     assert events == [
         RunStarted({"a": 1}),
         GroupStarted("a", 1),
         TrialStarted(trial, 1),
         TrialProgress(trial, {"turn": 1}),
-        TrialEnded(trial, 1, Verdict(TrialState.RESULT, "died", value=7)),
+        TrialEnded(trial, 1, TrialVerdict(TrialState.RESULT, "died", value=7)),
         GroupEnded("a", tally),
         RunEnded({"a": tally}),
     ]
@@ -108,7 +108,7 @@ def test_groups_at_once_share_the_places(places: int) -> None:
 
 
 def test_a_group_of_long_trials_does_not_keep_the_others_out() -> None:
-    async def body(trial: Trial[int], context: Context) -> Verdict:
+    async def body(trial: Trial[int], context: Context) -> TrialVerdict:
         for _ in range(50 if trial.group == "a" else 1):
             await asyncio.sleep(0)
         return WON
@@ -122,7 +122,7 @@ def test_a_group_of_long_trials_gets_no_more_than_its_share() -> None:
     left = 20
     most = 0
 
-    async def body(trial: Trial[int], context: Context) -> Verdict:
+    async def body(trial: Trial[int], context: Context) -> TrialVerdict:
         nonlocal left, most
         for _ in range(200 if trial.group == "a" else 1):
             if left > 2:
@@ -145,7 +145,7 @@ def test_trials_are_made_when_their_turn_comes() -> None:
 
     ahead: list[int] = []
 
-    async def body(trial: Trial[int], context: Context) -> Verdict:
+    async def body(trial: Trial[int], context: Context) -> TrialVerdict:
         ahead.append(len(made) - trial.index)
         await asyncio.sleep(0)
         return WON
@@ -159,8 +159,8 @@ def test_trials_that_are_done_are_skipped() -> None:
     watched = Watched(win)
     tallies, events = run(plan_of(4, 2), watched, done={"a0", "a2", "b0", "b1"}.__contains__)
     assert watched.order == ["a1", "a3"]
-    assert tallies["a"] == GroupTally(planned=4, skipped=2, started=2, results=2)
-    assert tallies["b"] == GroupTally(planned=2, skipped=2)
+    assert tallies["a"] == GroupCounts(planned=4, skipped=2, started=2, results=2)
+    assert tallies["b"] == GroupCounts(planned=2, skipped=2)
     assert [event.trial.id for event in of_kind(events, TrialSkipped)] == [
         "a0",
         "a2",
@@ -172,7 +172,7 @@ def test_trials_that_are_done_are_skipped() -> None:
 def test_infrastructure_errors_are_tried_again_until_it_works() -> None:
     watched = failing(lambda: ModelUnavailable("overloaded"), times=2)
     tallies, events = run(plan_of(2), watched, retries=Retries(attempts=3))
-    assert tallies["a"] == GroupTally(planned=2, started=2, results=2, retries=4)
+    assert tallies["a"] == GroupCounts(planned=2, started=2, results=2, retries=4)
     assert [event.attempt for event in of_kind(events, TrialEnded)] == [3, 3]
     retried = of_kind(events, TrialRetried)[0]
     assert retried.verdict.error.message == "overloaded"
@@ -182,7 +182,7 @@ def test_an_infrastructure_error_is_final_after_the_last_attempt() -> None:
     tallies, events = run(
         plan_of(1), failing(lambda: TimeoutError("slow")), retries=Retries(attempts=3)
     )
-    assert tallies["a"] == GroupTally(planned=1, started=1, infrastructure=1, retries=2)
+    assert tallies["a"] == GroupCounts(planned=1, started=1, infrastructure=1, retries=2)
     ended = of_kind(events, TrialEnded)[0]
     assert (ended.attempt, ended.verdict.reason) == (3, "TimeoutError")
     assert "raise make()" in ended.verdict.error.traceback
@@ -191,9 +191,9 @@ def test_an_infrastructure_error_is_final_after_the_last_attempt() -> None:
 def test_a_body_knows_its_last_attempt() -> None:
     seen: list[tuple[int, bool]] = []
 
-    async def body(trial: Trial[int], context: Context) -> Verdict:
+    async def body(trial: Trial[int], context: Context) -> TrialVerdict:
         seen.append((context.attempt, context.last))
-        return Verdict(TrialState.INFRASTRUCTURE, "down")
+        return TrialVerdict(TrialState.INFRASTRUCTURE, "down")
 
     tallies, _ = run(plan_of(1), body, retries=Retries(attempts=3))
     assert seen == [(1, False), (2, False), (3, True)]
@@ -202,13 +202,13 @@ def test_a_body_knows_its_last_attempt() -> None:
 
 @pytest.mark.parametrize("error", [ModelRefused("no"), ZeroDivisionError("bug")], ids=repr)
 def test_a_failure_is_final_and_the_rest_goes_on(error: Exception) -> None:
-    async def body(trial: Trial[int], context: Context) -> Verdict:
+    async def body(trial: Trial[int], context: Context) -> TrialVerdict:
         if trial.index == 1:
             raise error
         return WON
 
     tallies, events = run(plan_of(3), body)
-    assert tallies["a"] == GroupTally(planned=3, started=3, results=2, failures=1)
+    assert tallies["a"] == GroupCounts(planned=3, started=3, results=2, failures=1)
     verdict = next(e.verdict for e in of_kind(events, TrialEnded) if e.trial.index == 1)
     assert verdict.error.type == type(error).__name__
     assert "raise error" in verdict.error.traceback
@@ -220,7 +220,7 @@ def test_a_waiting_trial_leaves_its_place_to_others() -> None:
     async def sleep(_: float) -> None:
         await gate.wait()
 
-    async def body(trial: Trial[int], context: Context) -> Verdict:
+    async def body(trial: Trial[int], context: Context) -> TrialVerdict:
         if trial.index == 0 and context.attempt == 1:
             raise ConnectionError
         if trial.index == 4:
@@ -236,7 +236,7 @@ def test_a_waiting_trial_leaves_its_place_to_others() -> None:
 def test_where_there_is_no_room_trials_queue_and_lose_no_attempt() -> None:
     inside = 0
 
-    async def body(trial: Trial[int], context: Context) -> Verdict:
+    async def body(trial: Trial[int], context: Context) -> TrialVerdict:
         nonlocal inside
         assert not context.last
         if inside == 2:
@@ -266,7 +266,7 @@ def test_no_room_at_all_is_an_infrastructure_error() -> None:
 
 
 def test_a_rejected_model_stops_its_group_and_no_other() -> None:
-    async def body(trial: Trial[int], context: Context) -> Verdict:
+    async def body(trial: Trial[int], context: Context) -> TrialVerdict:
         await asyncio.sleep(0)
         context.check()
         if trial.group == "a":
@@ -283,7 +283,7 @@ def test_a_rejected_model_stops_its_group_and_no_other() -> None:
 
 
 def test_open_trials_of_a_stopped_group_are_asked_to_leave() -> None:
-    async def body(trial: Trial[int], context: Context) -> Verdict:
+    async def body(trial: Trial[int], context: Context) -> TrialVerdict:
         if trial.id == "a0":
             raise ModelRejected("no")
         for _ in range(50):
@@ -311,7 +311,7 @@ def test_a_stopped_group_does_not_wait_for_its_retries() -> None:
     async def forever(_: float) -> None:
         await asyncio.Event().wait()
 
-    async def body(trial: Trial[int], context: Context) -> Verdict:
+    async def body(trial: Trial[int], context: Context) -> TrialVerdict:
         if trial.index < 3:
             raise ConnectionError
         await asyncio.sleep(0)
@@ -323,8 +323,8 @@ def test_a_stopped_group_does_not_wait_for_its_retries() -> None:
 
 
 def test_a_classifier_of_ones_own_is_asked() -> None:
-    def classify(error: Exception) -> Verdict | GroupStop:
-        return Verdict(TrialState.RESULT, f"forgiven: {error}")
+    def classify(error: Exception) -> TrialVerdict | GroupStop:
+        return TrialVerdict(TrialState.RESULT, f"forgiven: {error}")
 
     tallies, events = run(plan_of(1), failing(lambda: KeyError("x")), classify=classify)
     assert tallies["a"].results == 1
@@ -347,7 +347,7 @@ def test_a_body_is_not_blamed_for_a_listener_that_raises() -> None:
     raised: list[str] = []
     heard: list[Event] = []
 
-    async def body(trial: Trial[int], context: Context) -> Verdict:
+    async def body(trial: Trial[int], context: Context) -> TrialVerdict:
         try:
             context.progress("half way")
         except Exception as error:
@@ -386,7 +386,7 @@ def test_an_exception_that_is_no_error_ends_the_run() -> None:
     class Odd(BaseException):
         pass
 
-    async def body(trial: Trial[int], context: Context) -> Verdict:
+    async def body(trial: Trial[int], context: Context) -> TrialVerdict:
         if trial.index == 2:
             raise Odd
         await asyncio.Event().wait()

@@ -11,7 +11,7 @@ from assay.trials import (
     AsyncioExecutor,
     Context,
     Event,
-    GroupTally,
+    GroupCounts,
     Limits,
     Stop,
     Trial,
@@ -19,14 +19,14 @@ from assay.trials import (
     TrialInterrupted,
     TrialProgress,
     TrialRetried,
-    Verdict,
+    TrialVerdict,
     run_trials,
 )
 
 from . import WON, Watched, of_kind, plan_of, run
 
 
-async def endless(trial: Trial[int], context: Context) -> Verdict:
+async def endless(trial: Trial[int], context: Context) -> TrialVerdict:
     """Plays turns until it is asked to stop, and tells of each."""
     turn = 0
     while True:
@@ -56,8 +56,8 @@ def test_asked_once_trials_finish_their_turn_and_nothing_starts() -> None:
         done={"a4", "b1"}.__contains__,
     )
     assert tallies == {
-        "a": GroupTally(planned=5, skipped=1, started=2, interrupted=2, not_started=2),
-        "b": GroupTally(planned=2, skipped=1, not_started=1),
+        "a": GroupCounts(planned=5, skipped=1, started=2, interrupted=2, not_started=2),
+        "b": GroupCounts(planned=2, skipped=1, not_started=1),
     }
     last = of_kind(events, TrialProgress)[-2:]
     assert [event.payload for event in last] == [3, 3]
@@ -69,26 +69,26 @@ def test_asked_before_the_start_nothing_starts() -> None:
     stop = Stop()
     stop.ask()
     tallies, _ = run(plan_of(3), endless, stop=stop)
-    assert tallies["a"] == GroupTally(planned=3, not_started=3)
+    assert tallies["a"] == GroupCounts(planned=3, not_started=3)
 
 
 def test_a_trial_that_ends_after_all_is_counted_as_ended() -> None:
     stop = Stop()
 
-    async def body(trial: Trial[int], context: Context) -> Verdict:
+    async def body(trial: Trial[int], context: Context) -> TrialVerdict:
         stop.ask()
         assert context.stopping
         return WON
 
     tallies, _ = run(plan_of(2), body, stop=stop, limits=Limits(max_open=1))
-    assert tallies["a"] == GroupTally(planned=2, started=1, results=1, not_started=1)
+    assert tallies["a"] == GroupCounts(planned=2, started=1, results=1, not_started=1)
 
 
 def test_asked_twice_trials_are_cancelled() -> None:
     stop = Stop()
     let_go: list[str] = []
 
-    async def body(trial: Trial[int], context: Context) -> Verdict:
+    async def body(trial: Trial[int], context: Context) -> TrialVerdict:
         context.progress(1)
         try:
             await asyncio.Event().wait()
@@ -112,11 +112,11 @@ def test_a_trial_that_waits_for_another_attempt_is_interrupted() -> None:
         if isinstance(event, TrialRetried) and event.trial.index == 1:
             stop.ask()
 
-    async def body(trial: Trial[int], context: Context) -> Verdict:
+    async def body(trial: Trial[int], context: Context) -> TrialVerdict:
         raise ConnectionError
 
     tallies, events = run(plan_of(2), body, stop=stop, listen=listen, sleep=forever)
-    assert tallies["a"] == GroupTally(planned=2, started=2, interrupted=2, retries=2)
+    assert tallies["a"] == GroupCounts(planned=2, started=2, interrupted=2, retries=2)
     assert of_kind(events, TrialEnded) == []
 
 
@@ -124,7 +124,7 @@ def test_a_signal_handler_may_ask() -> None:
     stop = Stop()
     before = signal.signal(signal.SIGUSR1, lambda *_: stop.ask())
 
-    async def body(trial: Trial[int], context: Context) -> Verdict:
+    async def body(trial: Trial[int], context: Context) -> TrialVerdict:
         # Only one of them is awake to see the flag; the second signal ends the others.
         if trial.index == 0:
             os.kill(os.getpid(), signal.SIGUSR1)
@@ -142,7 +142,7 @@ def test_a_signal_handler_may_ask() -> None:
 def test_another_thread_may_ask() -> None:
     stop = Stop()
 
-    async def body(trial: Trial[int], context: Context) -> Verdict:
+    async def body(trial: Trial[int], context: Context) -> TrialVerdict:
         if trial.index == 2:
             for _ in range(2):
                 threading.Thread(target=stop.ask).start()
@@ -179,7 +179,7 @@ def test_a_run_that_is_cancelled_awaits_what_it_started() -> None:
     assert watched.open.total() == 0
 
 
-async def slow_to_leave(trial: Trial[int], context: Context) -> Verdict:
+async def slow_to_leave(trial: Trial[int], context: Context) -> TrialVerdict:
     try:
         await asyncio.Event().wait()
     finally:
@@ -199,7 +199,7 @@ def test_a_keyboard_interrupt_leaves_nothing_behind() -> None:
             if isinstance(event, TrialProgress):
                 raise KeyboardInterrupt
 
-        async def body(trial: Trial[int], context: Context) -> Verdict:
+        async def body(trial: Trial[int], context: Context) -> TrialVerdict:
             if trial.index == 3:
                 context.progress(None)
             return await slow_to_leave(trial, context)
@@ -213,10 +213,10 @@ def test_a_keyboard_interrupt_leaves_nothing_behind() -> None:
 
 
 def test_a_body_that_cancels_itself_is_interrupted_and_the_rest_goes_on() -> None:
-    async def body(trial: Trial[int], context: Context) -> Verdict:
+    async def body(trial: Trial[int], context: Context) -> TrialVerdict:
         if trial.index == 1:
             raise asyncio.CancelledError
         return WON
 
     tallies, _ = run(plan_of(3), body)
-    assert tallies["a"] == GroupTally(planned=3, started=3, results=2, interrupted=1)
+    assert tallies["a"] == GroupCounts(planned=3, started=3, results=2, interrupted=1)

@@ -160,12 +160,12 @@ def check_service(url: str | None, token: str | None = None) -> Check:
     import asyncio
 
     from assay.service.client import HttpClient
-    from assay.service.client.http import Retries
+    from assay.service.client.http import RequestRetries
 
     address = url or DEFAULT_SERVICE
 
     async def ask() -> None:
-        only_once = Retries(attempts=1)
+        only_once = RequestRetries(attempts=1)
         timeout = _TIMEOUT if url else 1.0
         async with HttpClient(address, token=token, timeout=timeout, retries=only_once) as it:
             await it.health()
@@ -241,7 +241,7 @@ def _unfinished(run: "RunFolder", database: Path) -> Check:
         who = f"process {holder}" if holder else "another process"
         return Check("journals", CheckState.OK, f"{detail}: {who} plays it")
     words = ["assay", "run", "--resume", record.id, "--database", str(database)]
-    return Check("journals", CheckState.WARN, detail, f"{shlex.join(words)} goes on with it")
+    return Check("journals", CheckState.WARN, detail, f"{shlex.join(words)} resumes it")
 
 
 def check_disk(database: Path) -> Check:

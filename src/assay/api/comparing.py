@@ -130,6 +130,6 @@ def read_experiments(path: Path | str) -> "list[Subject]":
 
 def read_results(*files: str) -> "list[Subject]":
     """The models of results files, each as FILE or FILE#MODEL, with names of their own."""
-    from assay.experiments.outcome_files import read_results_file, tell_apart
+    from assay.experiments.outcome_files import disambiguate, read_results_file
 
-    return tell_apart([subject for file in files for subject in read_results_file(file)])
+    return disambiguate([subject for file in files for subject in read_results_file(file)])

@@ -91,7 +91,7 @@ def run(
     """Let models play, record everything, and return what came of it.
 
     Settings have the names of `RunConfig`: models, episodes, max_turns, difficulty, seed,
-    database and so on. Like the command, it goes on with the latest unfinished run that has
+    database and so on. Like the command, it resumes the latest unfinished run that has
     the same settings, unless `fresh` is given.
 
     Args:

@@ -5,9 +5,9 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from assay.players import Episode
-    from assay.service import Running as RunningService
-    from assay.serving import Running as RunningModels
+    from assay.players import PolicyEpisode
+    from assay.service import RunningService as RunningService
+    from assay.serving import RunningModels as RunningModels
 
 __all__ = ["play", "serve", "serve_models"]
 
@@ -18,13 +18,13 @@ def play(
     seed: int = 0,
     difficulty: "str | Mapping[str, Any]" = "classic",
     max_steps: int | None = None,
-) -> "Episode":
+) -> "PolicyEpisode":
     """An episode of a scripted policy; it is played by iterating over it."""
     from assay.crafter import World
-    from assay.players import Episode, make_policy
+    from assay.players import PolicyEpisode, make_policy
 
     player = make_policy(policy, seed)
-    return Episode(World(seed, difficulty), player, max_steps)
+    return PolicyEpisode(World(seed, difficulty), player, max_steps)
 
 
 def serve(**settings: Any) -> "AbstractContextManager[RunningService]":
@@ -33,11 +33,11 @@ def serve(**settings: Any) -> "AbstractContextManager[RunningService]":
     with assay.serve(port=0) as service: print(service.address)
 
     Args:
-        **settings: By the names of `assay.service.Settings`: host, port, max_instances, …
+        **settings: By the names of `ServiceSettings`: host, port, max_instances and so on.
     """
-    from assay.service import Settings, running
+    from assay.service import ServiceSettings, running
 
-    return running(Settings(**settings))
+    return running(ServiceSettings(**settings))
 
 
 def serve_models(**settings: Any) -> "AbstractContextManager[RunningModels]":
@@ -46,8 +46,8 @@ def serve_models(**settings: Any) -> "AbstractContextManager[RunningModels]":
     with assay.serve_models(port=0) as server: print(server.base_url)
 
     Args:
-        **settings: By the names of `assay.serving.Settings`: host, port, aliases, faults, …
+        **settings: By the names of `ModelServerSettings`: host, port, aliases and so on.
     """
-    from assay.serving import Settings, running
+    from assay.serving import ModelServerSettings, running
 
-    return running(Settings(**settings))
+    return running(ModelServerSettings(**settings))

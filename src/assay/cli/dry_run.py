@@ -112,16 +112,16 @@ def _explained(prepared: "PreparedRun", estimate: "RunEstimate") -> Iterator[str
 
 def _budget(estimate: "RunEstimate") -> Iterator[str]:
     from assay.cli.live_words import cost
-    from assay.rollouts.estimate import Fit
+    from assay.rollouts.estimate import BudgetFit
 
     if estimate.budget is None:
         return
     spent = f", of which {cost(estimate.spent)} are spent" if estimate.spent else ""
     words = {
-        Fit.SURELY: "enough in any case",
-        Fit.LIKELY: "enough by the estimate; if not, the run stops there and can go on",
-        Fit.NO: "not enough by the estimate; the run would stop there, and can go on with more",
-        Fit.UNKNOWN: "cannot tell, because a price is not known",
+        BudgetFit.SURELY: "enough in any case",
+        BudgetFit.LIKELY: "enough by the estimate; if not, the run stops there and can go on",
+        BudgetFit.NO: "not enough by the estimate; the run would stop there, to be resumed",
+        BudgetFit.UNKNOWN: "cannot tell, because a price is not known",
     }
     if estimate.fit is not None:
         yield f"budget {cost(estimate.budget)}{spent}: {words[estimate.fit]}"

@@ -87,7 +87,7 @@ def list_experiments(
         return 0
     for line in experiment_table(chosen):
         say(line)
-    say(f"mean: of {metric}, over episodes that ended as a result")
+    say(f"mean: of {metric}, over episodes that completed")
     if len(listed) > limit:
         say(f"{limit} of {len(listed)} experiments; --limit shows more")
     return 0

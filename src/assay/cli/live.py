@@ -2,7 +2,7 @@
 
 A display listens to the events of `assay.trials` and to notices of the writer. It writes to
 standard error, shows names and messages as text, and costs little: counting is the work of
-`Standings`, drawing happens a few times a second whatever happens in between.
+`LiveStandings`, drawing happens a few times a second whatever happens in between.
 """
 
 import time
@@ -28,7 +28,7 @@ from assay.cli.live_words import (
     turn_line,
     why,
 )
-from assay.cli.standings import Standing, Standings
+from assay.cli.standings import LiveStanding, LiveStandings
 from assay.rollouts.progress import TurnProgress
 from assay.trials import (
     Event,
@@ -39,7 +39,7 @@ from assay.trials import (
     TrialEnded,
     TrialProgress,
     TrialRetried,
-    Verdict,
+    TrialVerdict,
 )
 from assay.types import TrialState
 
@@ -94,7 +94,7 @@ class PlainDisplay(RunDisplay):
         self._console = console
         self._verbosity = verbosity
         self._clock = clock
-        self._standings = Standings()
+        self._standings = LiveStandings()
         self._told: dict[str, float] = {}
         self._troubles: set[tuple[str, str]] = set()
 
@@ -113,7 +113,7 @@ class PlainDisplay(RunDisplay):
         """Print a line."""
         self._print(short(message))
 
-    def _tell(self, standing: Standing, now: float, *, ended: bool) -> None:
+    def _tell(self, standing: LiveStanding, now: float, *, ended: bool) -> None:
         due = self._told.setdefault(standing.group, now) + _PLAIN_EVERY
         if ended or now >= due:
             self._told[standing.group] = now
@@ -139,7 +139,7 @@ class PlainDisplay(RunDisplay):
                 return [f"{short(group)} stopped: {short(stop.reason)}"]
         return []
 
-    def _worth_saying(self, group: str, verdict: Verdict) -> bool:
+    def _worth_saying(self, group: str, verdict: TrialVerdict) -> bool:
         """Every end if asked for, else the first of each kind of trouble."""
         if self._verbosity or verdict.state is TrialState.RESULT:
             return bool(self._verbosity)
@@ -220,7 +220,7 @@ def _who(trial: Trial[Any]) -> str:
     return f"{short(trial.group)} episode {trial.index + 1}"
 
 
-def _table(groups: list[Standing], now: float, width: int, height: int) -> Text:
+def _table(groups: list[LiveStanding], now: float, width: int, height: int) -> Text:
     # One text, laid out by hand: a Rich table of the same size takes several times as long.
     shown, rest = _fitting(groups, height)
     columns = _columns(shown, now)
@@ -249,7 +249,7 @@ def _line(columns: dict[str, list[str]], at: int | None) -> str:
     )
 
 
-def _columns(shown: list[Standing], now: float) -> dict[str, list[str]]:
+def _columns(shown: list[LiveStanding], now: float) -> dict[str, list[str]]:
     return {
         "Episodes": [f"{one.finished}/{one.planned}" for one in shown],
         "Ach.": [number(one.achievements, 1) for one in shown],
@@ -269,12 +269,12 @@ def _widest(head: str, texts: list[str]) -> int:
     return max(map(len, [head, *texts]))
 
 
-def _fitting(groups: list[Standing], height: int) -> tuple[list[Standing], str]:
+def _fitting(groups: list[LiveStanding], height: int) -> tuple[list[LiveStanding], str]:
     """As many models as there are lines for: those at work, then those that ended last."""
     if len(groups) <= height:
         return groups, ""
 
-    def urgency(standing: Standing) -> tuple[int, float]:
+    def urgency(standing: LiveStanding) -> tuple[int, float]:
         if standing.started_at is not None and standing.ended_at is None:
             return 0, standing.started_at
         return (2, 0.0) if standing.ended_at is None else (1, -standing.ended_at)
@@ -286,7 +286,7 @@ def _fitting(groups: list[Standing], height: int) -> tuple[list[Standing], str]:
     return [standing for standing in groups if id(standing) in kept], rest
 
 
-def _left(standing: Standing, now: float) -> str:
+def _left(standing: LiveStanding, now: float) -> str:
     if standing.stopped is not None:
         return "stopped"
     if standing.ended_at is not None:

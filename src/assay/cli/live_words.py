@@ -4,9 +4,9 @@ Names, reasons and messages come from outside: each is made printable and cut sh
 """
 
 from assay._util.text import cut, printable
-from assay.cli.standings import Standing
+from assay.cli.standings import LiveStanding
 from assay.rollouts.progress import EpisodeEnd, TurnProgress
-from assay.trials import Verdict
+from assay.trials import TrialVerdict
 from assay.types import TrialState
 
 __all__ = [
@@ -25,7 +25,7 @@ __all__ = [
 _LONGEST_TEXT = 200
 
 
-def standing_line(standing: Standing, now: float) -> str:
+def standing_line(standing: LiveStanding, now: float) -> str:
     """How a model stands."""
     parts = [
         f"{standing.finished} of {standing.planned} episodes",
@@ -54,7 +54,7 @@ def turn_line(at: TurnProgress) -> str:
     )
 
 
-def end_line(verdict: Verdict) -> str:
+def end_line(verdict: TrialVerdict) -> str:
     """How an episode ended."""
     end = verdict.value
     if verdict.state is not TrialState.RESULT or not isinstance(end, EpisodeEnd):
@@ -71,7 +71,7 @@ def end_line(verdict: Verdict) -> str:
     )
 
 
-def why(verdict: Verdict) -> str:
+def why(verdict: TrialVerdict) -> str:
     """What an end that is no result was due to."""
     if verdict.error is None:
         return short(verdict.reason)

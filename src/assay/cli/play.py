@@ -12,7 +12,7 @@ from assay.errors import UsageError
 from assay.types import StopReason
 
 if TYPE_CHECKING:
-    from assay.players import Episode
+    from assay.players import PolicyEpisode
 
 __all__ = ["play"]
 
@@ -29,7 +29,7 @@ def play(
     live: bool = True,
     show: Show = Show(),
 ) -> int:
-    """Play one episode, and write a moving picture of it.
+    """Play one episode, and write an animation of it.
 
     In a terminal you watch it live; elsewhere each achievement is a line. Ctrl-C
     ends the episode and keeps the picture of what was played.
@@ -83,7 +83,7 @@ def _make_directory(path: Path) -> None:
         ) from error
 
 
-def _report(episode: "Episode", path: Path, show: Show, *, interrupted: bool) -> None:
+def _report(episode: "PolicyEpisode", path: Path, show: Show, *, interrupted: bool) -> None:
     from assay.crafter import ACHIEVEMENTS
 
     world = episode.world

@@ -52,7 +52,7 @@ def run(
     """Let models play Crafter, record every turn, and compare them.
 
     Without any option the built-in models play, which need no key and no network.
-    Ctrl-C ends the turn in hand and loses nothing: the same command goes on.
+    Ctrl-C ends the turn in hand and loses nothing: the same command resumes.
 
     For example:
 
@@ -105,7 +105,7 @@ def _watched(prepared: "PreparedRun", show: Show, verbose: int) -> "RunResult":
     display = choose_display(silent=show.json or show.quiet, verbosity=verbose)
     if prepared.resumed is not None:
         display.notice(
-            f"going on with run {prepared.record.id}, which is unfinished; --fresh starts anew"
+            f"resuming run {prepared.record.id}, which is unfinished; --fresh starts anew"
         )
     with _stopped_by_signals(stop, display.notice), display:
         return api.run_prepared(prepared, listen=display, notice=display.notice, stop=stop)
@@ -182,7 +182,7 @@ def _next_steps(prepared: "PreparedRun", result: "RunResult") -> Iterator[str]:
     if result.stopped_by is not None:
         yield f"Stopped: {result.stopped_by}"
     if result.status != "finished":
-        yield f"Unfinished. Go on:   assay run --resume {result.run_id}{in_database}"
+        yield f"Unfinished. Resume:   assay run --resume {result.run_id}{in_database}"
     if not result.episodes:
         return
     if len(result.tallies) > 1:

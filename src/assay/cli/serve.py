@@ -11,7 +11,7 @@ from assay.cli.numbers import Whole
 from assay.cli.output import Show, compiling_shown, say, say_json
 
 if TYPE_CHECKING:
-    from assay.service import Running
+    from assay.service import RunningService
 
 __all__ = ["serve"]
 
@@ -50,9 +50,9 @@ def serve(
         show: What to print.
     """
     token = secret_of(token_env, default=_TOKEN_VARIABLE, option="--token-env", what="token")
-    from assay.service import Running, Settings, run
+    from assay.service import RunningService, ServiceSettings, run
 
-    settings = Settings(
+    settings = ServiceSettings(
         host=host,
         port=port,
         max_instances=max_instances,
@@ -68,7 +68,7 @@ def serve(
 
             warmup()
 
-    def announce(service: Running) -> None:
+    def announce(service: RunningService) -> None:
         if not settings.is_local:
             warn_of_others(host, token_env, has_secret=token is not None, what="token")
         _announce(service, show, token_env)
@@ -79,7 +79,7 @@ def serve(
     return 0
 
 
-def _announce(service: "Running", show: Show, variable: str) -> None:
+def _announce(service: "RunningService", show: Show, variable: str) -> None:
     settings = service.settings
     if show.json:
         say_json(

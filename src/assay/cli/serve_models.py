@@ -14,7 +14,7 @@ from assay.cli.output import Show, say, say_json
 from assay.errors import UsageError
 
 if TYPE_CHECKING:
-    from assay.serving import Faults, Limits, Running
+    from assay.serving import Faults, RunningModels, ServingLimits
 
 __all__ = ["serve_models"]
 
@@ -54,7 +54,7 @@ class FaultOptions:
     late_seconds: _Seconds = 30.0
     """How late."""
     seed: Annotated[Whole, Parameter(validator=Number(gte=0))] = 0
-    """Decides, with the bytes of a request, what befalls it."""
+    """Decides, with the bytes of a request, what happens to it."""
 
 
 _NONE: Final = FaultOptions()
@@ -91,9 +91,9 @@ def serve_models(
         show: What to print.
     """
     key = secret_of(api_key_env, default=_KEY_VARIABLE, option="--api-key-env", what="API key")
-    from assay.serving import Running, Settings, run
+    from assay.serving import ModelServerSettings, RunningModels, run
 
-    settings = Settings(
+    settings = ModelServerSettings(
         host=host,
         port=port,
         aliases=_aliases(alias or []),
@@ -103,7 +103,7 @@ def serve_models(
         allowed_hosts=tuple(allow_host or ()),
     )
 
-    def announce(service: Running) -> None:
+    def announce(service: RunningModels) -> None:
         if not settings.is_local:
             warn_of_others(host, api_key_env, has_secret=key is not None, what="API key")
         _announce(service, show, api_key_env)
@@ -133,8 +133,8 @@ def _faults(options: FaultOptions) -> "Faults":
     return Faults(**chosen)
 
 
-def _limits(options: FaultOptions) -> "Limits":
-    from assay.serving import Limits
+def _limits(options: FaultOptions) -> "ServingLimits":
+    from assay.serving import ServingLimits
 
     per_minute = None
     if options.rate_limit is not None:
@@ -147,12 +147,12 @@ def _limits(options: FaultOptions) -> "Limits":
         per_minute = int(found[1])
     elif options.rate_burst is not None:
         raise UsageError("--rate-burst is a part of --rate-limit; give that too")
-    return Limits(
+    return ServingLimits(
         per_minute=per_minute, burst=options.rate_burst, at_once=options.max_concurrency
     )
 
 
-def _announce(service: "Running", show: Show, variable: str) -> None:
+def _announce(service: "RunningModels", show: Show, variable: str) -> None:
     settings = service.settings
     if show.json:
         say_json(

@@ -1,7 +1,7 @@
 """How the models of a run stand, kept up from its events.
 
 An event costs the same however many episodes there are: sums go along, nothing is added up
-again. Means are over episodes that ended as a result and over open ones as far as they are;
+again. Means are over episodes that completed and over open ones as far as they are;
 what was spent is over all. Knows nothing of terminals.
 """
 
@@ -22,7 +22,7 @@ from assay.trials import (
 )
 from assay.types import TrialState
 
-__all__ = ["Standing", "Standings"]
+__all__ = ["LiveStanding", "LiveStandings"]
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class _Sums:
 
 
 @dataclass(slots=True)
-class Standing:
+class LiveStanding:
     """One model: what is done, what is open, and what it came to so far."""
 
     group: str
@@ -164,13 +164,13 @@ class Standing:
         self.cost_usd = self.cost_usd + cost_usd if known else None  # type: ignore[operator]
 
 
-class Standings:
+class LiveStandings:
     """All models of a run, in the order of its plan."""
 
     def __init__(self) -> None:
-        self.groups: dict[str, Standing] = {}
+        self.groups: dict[str, LiveStanding] = {}
 
-    def take(self, event: Event, now: float) -> Standing | None:
+    def take(self, event: Event, now: float) -> LiveStanding | None:
         """Note an event; returns the standing that it changed, if it was one model's."""
         match event:
             case TrialProgress(trial=trial, payload=payload):
@@ -196,12 +196,14 @@ class Standings:
                 return self.groups[trial.group]
         return self._of_groups(event, now)
 
-    def _of_groups(self, event: Event, now: float) -> Standing | None:
+    def _of_groups(self, event: Event, now: float) -> LiveStanding | None:
         match event:
             case RunStarted(planned=planned):
-                self.groups = {name: Standing(name, count) for name, count in planned.items()}
+                self.groups = {
+                    name: LiveStanding(name, count) for name, count in planned.items()
+                }
             case GroupStarted(group=group, planned=planned):
-                return self.groups.setdefault(group, Standing(group, planned))
+                return self.groups.setdefault(group, LiveStanding(group, planned))
             case GroupStopped(group=group, stop=stop):
                 self.groups[group].stopped = stop.reason
                 return self.groups[group]

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from assay.errors import UsageError
 from assay.exchange.adopt import adopt_experiment, adopt_run
-from assay.exchange.sources import Damaged, Found, TraceSource, read_sources
+from assay.exchange.sources import DamagedSource, Found, TraceSource, read_sources
 from assay.traces.ingest import Ingestion, transaction
 from assay.traces.rows import SessionRows, session_rows
 from assay.traces.schema import ASSAY_SOURCE
@@ -43,7 +43,7 @@ class ImportReport:
     added: int
     present: int
     """Sessions that were in the store already."""
-    damaged: tuple[Damaged, ...]
+    damaged: tuple[DamagedSource, ...]
     unverifiable: tuple[Unverifiable, ...] = ()
     """By reason, of the sessions of other programs."""
 
@@ -51,7 +51,7 @@ class ImportReport:
 class _Counts:
     def __init__(self) -> None:
         self.added = self.present = 0
-        self.damaged: list[Damaged] = []
+        self.damaged: list[DamagedSource] = []
         self.reasons: Counter[str] = Counter()
 
     def report(self) -> ImportReport:
@@ -73,7 +73,7 @@ def import_traces(
     counts = _Counts()
     batch: list[Found] = []
     for found in read_sources(files, on_file):
-        if isinstance(found, Damaged):
+        if isinstance(found, DamagedSource):
             counts.damaged.append(found)
             continue
         batch.append(found)
@@ -107,7 +107,7 @@ def _store(store: Store, batch: Sequence[Found], counts: _Counts) -> None:
                     adopt_run(connection, found.trace.run)
                     adopt_experiment(connection, found.trace.run.id, found.trace.experiment)
             except UsageError as error:
-                counts.damaged.append(Damaged(found.where, str(error)))
+                counts.damaged.append(DamagedSource(found.where, str(error)))
                 del new[session_id]
                 refused += 1
         if new:

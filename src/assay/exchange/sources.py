@@ -27,7 +27,7 @@ from assay.exchange.formats import (
 )
 from assay.exchange.trace_folder import INDEX, read_index
 
-__all__ = ["MAX_TRACE", "Damaged", "Found", "TraceSource", "read_sources", "trace_files"]
+__all__ = ["MAX_TRACE", "DamagedSource", "Found", "TraceSource", "read_sources", "trace_files"]
 
 MAX_TRACE: Final = 256 << 20
 """A session may have this many bytes as JSON."""
@@ -40,7 +40,7 @@ _TRAJECTORY: Final = "trajectory.json"
 _RESULT: Final = "result.json"
 
 
-class Damaged(NamedTuple):
+class DamagedSource(NamedTuple):
     """Something that could not be imported."""
 
     where: str
@@ -82,11 +82,11 @@ def trace_files(paths: Sequence[Path]) -> list[TraceSource]:
 
 def read_sources(
     files: Iterable[TraceSource], on_file: Callable[[int], None]
-) -> Iterator[Found | Damaged]:
+) -> Iterator[Found | DamagedSource]:
     """The sessions of files; `on_file` is told how many files are done."""
     for done, source in enumerate(files, start=1):
         if source.problem is not None:
-            yield Damaged(str(source.path), source.problem)
+            yield DamagedSource(str(source.path), source.problem)
         else:
             yield from _read(source.path)
         on_file(done)
@@ -128,7 +128,7 @@ def _may_be_trace(name: str, below: Sequence[Path]) -> bool:
     return not (below and name in (_RESULT, "config.json"))
 
 
-def _read(path: Path) -> Iterator[Found | Damaged]:
+def _read(path: Path) -> Iterator[Found | DamagedSource]:
     try:
         with path.open("rb") as stream:
             if path.suffix == ".jsonl":
@@ -141,10 +141,10 @@ def _read(path: Path) -> Iterator[Found | Damaged]:
                 return
         yield from _read_log(path)
     except OSError as error:
-        yield Damaged(str(path), f"cannot be read: {error.strerror}")
+        yield DamagedSource(str(path), f"cannot be read: {error.strerror}")
 
 
-def _read_lines(path: Path, stream: IO[bytes]) -> Iterator[Found | Damaged]:
+def _read_lines(path: Path, stream: IO[bytes]) -> Iterator[Found | DamagedSource]:
     number = 0
     while line := stream.readline(MAX_TRACE + 1):
         number += 1
@@ -154,10 +154,10 @@ def _read_lines(path: Path, stream: IO[bytes]) -> Iterator[Found | Damaged]:
             line = stream.readline(MAX_TRACE + 1)
 
 
-def _parsed(where: str, content: bytes, path: Path | None) -> Iterator[Found | Damaged]:
+def _parsed(where: str, content: bytes, path: Path | None) -> Iterator[Found | DamagedSource]:
     if len(content) > MAX_TRACE:
         limit = f"{MAX_TRACE >> 20} MB, the most a trace may have"
-        yield Damaged(where, f"is larger than {limit}")
+        yield DamagedSource(where, f"is larger than {limit}")
         return
     size = len(content)
     if FORMAT.encode() in content[:200]:
@@ -167,7 +167,7 @@ def _parsed(where: str, content: bytes, path: Path | None) -> Iterator[Found | D
         value = load_object(content)
         log = InspectLog(value) if is_inspect(value) else None
     except UsageError as error:
-        yield Damaged(where, str(error))
+        yield DamagedSource(where, str(error))
         return
     if log is not None:
         yield from _samples(where, log, value, size)
@@ -179,21 +179,21 @@ def _parsed(where: str, content: bytes, path: Path | None) -> Iterator[Found | D
         yield _tried(where, size, lambda: parse_trace(content))
 
 
-def _tried(where: str, size: int, make: Callable[[], Trace]) -> Found | Damaged:
+def _tried(where: str, size: int, make: Callable[[], Trace]) -> Found | DamagedSource:
     try:
         return Found(where, make(), size)
     except UsageError as error:
-        return Damaged(where, str(error))
+        return DamagedSource(where, str(error))
     except (ValueError, RecursionError, OverflowError) as error:
-        return Damaged(where, f"holds a value that no trace may hold: {error}")
+        return DamagedSource(where, f"holds a value that no trace may hold: {error}")
 
 
 def _samples(
     where: str, log: InspectLog, value: Mapping[str, Any], size: int
-) -> Iterator[Found | Damaged]:
+) -> Iterator[Found | DamagedSource]:
     samples = value.get("samples")
     if not isinstance(samples, list) or not samples:
-        yield Damaged(where, "is a log of Inspect without samples")
+        yield DamagedSource(where, "is a log of Inspect without samples")
         return
     for number, sample in enumerate(samples):
         found = sample if isinstance(sample, dict) else {}
@@ -201,7 +201,7 @@ def _samples(
         yield _tried(place, size // len(samples), lambda found=found: log.session(found))  # type: ignore[misc]
 
 
-def _read_log(path: Path) -> Iterator[Found | Damaged]:
+def _read_log(path: Path) -> Iterator[Found | DamagedSource]:
     try:
         with open_archive(path, MAX_TRACE) as archive:
             # A log that was not finished has no header yet, but the start of its journal.
@@ -213,15 +213,15 @@ def _read_log(path: Path) -> Iterator[Found | Damaged]:
             for name in names:
                 yield _sample(f"{path}, {name}", log, lambda name=name: archive.read(name))  # type: ignore[misc]
     except UsageError as error:
-        yield Damaged(str(path), str(error))
+        yield DamagedSource(str(path), str(error))
 
 
-def _sample(where: str, log: InspectLog, read: Callable[[], bytes]) -> Found | Damaged:
+def _sample(where: str, log: InspectLog, read: Callable[[], bytes]) -> Found | DamagedSource:
     try:
         content = read()
         value = load_object(content)
     except UsageError as error:
-        return Damaged(where, str(error))
+        return DamagedSource(where, str(error))
     return _tried(where, len(content), lambda: log.session(value))
 
 

@@ -55,7 +55,7 @@ class MetricOutcome(NamedTuple):
 
 
 class ResultSession(NamedTuple):
-    """A session that ended as a result."""
+    """A session that completed."""
 
     session_id: str
     task: str

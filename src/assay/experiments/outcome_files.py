@@ -25,9 +25,9 @@ from assay.experiments.subjects import Subject
 
 __all__ = [
     "EXPERIMENTS_FORMAT",
+    "disambiguate",
     "read_experiments_file",
     "read_results_file",
-    "tell_apart",
     "write_experiments_file",
 ]
 
@@ -113,7 +113,7 @@ def read_results_file(path: Path | str) -> list[Subject]:
     return [subject_of_results(models[name], content, name, str(place))]
 
 
-def tell_apart(subjects: Sequence[Subject]) -> list[Subject]:
+def disambiguate(subjects: Sequence[Subject]) -> list[Subject]:
     """The same subjects, with names and ids that no two of them share.
 
     Where several files call a subject alike, the file is added; where that is not enough, a

@@ -30,7 +30,7 @@ class TrialOutcome:
     replicate: int = 0
     state: TrialState = TrialState.RESULT
     values: Mapping[str, float] = field(default_factory=dict)
-    """Numbers by metric; empty unless it ended as a result."""
+    """Numbers by metric; empty unless it completed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

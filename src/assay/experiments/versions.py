@@ -43,7 +43,7 @@ class ListedExperiment:
     created_at: datetime
     trials: int
     results: int
-    """Trials that ended as a result."""
+    """Trials that completed."""
     mean: float | None
     """Of the metric asked for, over its results; None if none has it."""
     baseline: bool

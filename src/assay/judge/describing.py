@@ -16,9 +16,9 @@ from assay._util.canonical import derived_id
 from assay.crafter.rules import ACHIEVEMENTS
 from assay.experiments.subjects import Subject, TrialOutcome
 from assay.judge.facts import (
-    Curve,
     Description,
     InstanceRow,
+    LearningCurve,
     ScoreRow,
     SubjectFacts,
     TaskRule,
@@ -138,7 +138,7 @@ def _description(
     )
 
 
-def _curves(stated: Any) -> list[Curve]:
+def _curves(stated: Any) -> list[LearningCurve]:
     """Curves from `{"metric": {"steps": [...], "values": [...]}}`, or from lists of such.
 
     What does not look like one is passed over: a file may use the word for something else.
@@ -153,7 +153,7 @@ def _curves(stated: Any) -> list[Curve]:
     return [curve for curve in curves if curve is not None]
 
 
-def _curve(metric: str, stated: Any) -> Curve | None:
+def _curve(metric: str, stated: Any) -> LearningCurve | None:
     if not isinstance(stated, Mapping):
         return None
     steps, values = stated.get("steps"), stated.get("values")
@@ -167,7 +167,9 @@ def _curve(metric: str, stated: Any) -> Curve | None:
     if len(points) < 2:
         return None
     points.sort()
-    return Curve(metric, tuple(step for step, _ in points), tuple(value for _, value in points))
+    return LearningCurve(
+        metric, tuple(step for step, _ in points), tuple(value for _, value in points)
+    )
 
 
 def _number(value: Any) -> bool:

@@ -22,10 +22,10 @@ __all__ = [
     "NEITHER_IS_BETTER",
     "Comparison",
     "Contrast",
-    "Curve",
     "Description",
     "Effects",
     "InstanceRow",
+    "LearningCurve",
     "LeftOut",
     "PairRow",
     "PowerPlan",
@@ -116,7 +116,7 @@ class Description:
     most: float
 
 
-class Curve(NamedTuple):
+class LearningCurve(NamedTuple):
     """One learning curve of a subject."""
 
     metric: str
@@ -135,7 +135,7 @@ class SubjectFacts:
     failures: int
     infrastructure: int
     metrics: Mapping[str, Description]
-    curves: tuple[Curve, ...] = ()
+    curves: tuple[LearningCurve, ...] = ()
 
     @property
     def id(self) -> str:
@@ -162,7 +162,7 @@ class LeftOut(NamedTuple):
     failures: int = 0
     infrastructure: int = 0
     without_value: int = 0
-    """It ended as a result that lacks the metric."""
+    """Trials that completed and lack the metric."""
 
 
 class PairRow(NamedTuple):

@@ -141,7 +141,7 @@ def match(
 
 
 def trial_values(trials: Sequence[TrialOutcome], metric: str) -> list[float]:
-    """The metric of every trial that ended as a result and has it."""
+    """The metric of every trial that completed and has it."""
     return [value for _, value in _measured(trials, metric)]
 
 

@@ -52,7 +52,7 @@ def empty_reason(subject: Subject) -> str:
         counted(errors, "infrastructure error") if errors else "",
     ]
     return (
-        f"{subject.name!r} has no trial that ended as a result"
+        f"{subject.name!r} has no trial that completed"
         f" ({', '.join(filter(None, ended))}); find out why, then run it again:"
         f" 'assay run{where}'"
     )

@@ -21,7 +21,7 @@ from assay.types import TrialState, Verdict
 if TYPE_CHECKING:
     from assay.traces.queries import EpisodeRow
 
-__all__ = ["RANKED", "Place", "Ranking", "group_letters", "rank_models", "standings"]
+__all__ = ["RANKED", "RankedModel", "Ranking", "group_letters", "rank_models", "standings"]
 
 RANKED = {
     "reward": "By average reward",
@@ -32,7 +32,7 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class RankedModel:
     """One model in a ranking."""
 
     model: str
@@ -49,7 +49,7 @@ class Ranking:
     """The models of a run by one metric."""
 
     metric: str
-    places: tuple[Place, ...]
+    places: tuple[RankedModel, ...]
     """The best mean first."""
     contrasts: tuple[Contrast, ...]
     """Every pair of models; subjects have the names of models as their ids."""
@@ -132,7 +132,7 @@ def _ranking(subjects: Sequence[Subject], metric: str, level: float) -> Ranking:
     return Ranking(
         metric=metric,
         places=tuple(
-            Place(
+            RankedModel(
                 model=standing.subject,
                 place=standing.rank,
                 shared=standing.shared,

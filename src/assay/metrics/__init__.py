@@ -10,7 +10,7 @@ from assay._util.lazy import lazy_names as _lazy_names
 from assay.traces.records import HookRecord
 
 from .builtin_hooks import DEFAULT_HOOKS
-from .custom import Metric, Takes, metric
+from .custom import Metric, MetricInput, metric
 from .evidence import Episode, EpisodeStep, EpisodeTurn
 from .hook_files import HookSet, gather_hooks, installed_hooks, load_hooks
 from .hooks import BaseHook, Hook, StepSeen, hook
@@ -24,7 +24,7 @@ from .shipped import (
     time_efficiency,
     time_management,
 )
-from .tally import OUTCOMES, Tally
+from .tally import OUTCOMES, EpisodeTotals
 from .tiers import TIERS, Tier
 from .watch import Watch
 
@@ -43,19 +43,19 @@ __all__ = [
     "Difference",
     "Episode",
     "EpisodeStep",
+    "EpisodeTotals",
     "EpisodeTurn",
     "Finding",
     "Hook",
     "HookRecord",
     "HookSet",
     "Metric",
+    "MetricInput",
     "MetricSet",
     "Problem",
     "Replay",
     "Replayed",
     "StepSeen",
-    "Takes",
-    "Tally",
     "Tier",
     "Verification",
     "Watch",

@@ -1,6 +1,6 @@
 """Metrics over the sessions of a store, their numbers stored as outcomes.
 
-Only sessions that ended as a result are asked about. The store is closed while a metric runs,
+Only sessions that completed are asked about. The store is closed while a metric runs,
 however long that takes. An experiment's numbers are stored together; what a metric could not
 say is missing, and reported.
 """
@@ -24,7 +24,7 @@ from assay.traces.records import MessageRecord, SessionRecord
 from assay.traces.schema import ASSAY_SOURCE
 from assay.traces.store import Store
 
-from .custom import Metric, Takes
+from .custom import Metric, MetricInput
 from .evidence import Episode
 from .measuring import Measured, Problem, measure, measure_all
 from .metric_files import MetricSet, check_names
@@ -190,11 +190,11 @@ class _Work:
     def done(self) -> Applied:
         """Ask, store, and tell."""
         kept: list[Episode] = []
-        whole = [each for each in self._set.metrics if each.takes is Takes.EPISODES]
+        whole = [each for each in self._set.metrics if each.takes is MetricInput.EPISODES]
         for one, session in _read(self._store, self._known.sessions):
             episode = Episode.of(session, source=one.source)
             for each in self._set.metrics:
-                if each.takes is Takes.EPISODE:
+                if each.takes is MetricInput.EPISODE:
                     self._keep(each, measure(each, episode), (episode,))
             if whole:
                 kept.append(self._without_messages(session, one))

@@ -16,7 +16,7 @@ from assay.errors import UsageError
 
 from .evidence import Episode
 
-__all__ = ["Metric", "Takes", "metric", "metric_of", "name_problem"]
+__all__ = ["Metric", "MetricInput", "metric", "metric_of", "name_problem"]
 
 _MARK = "__assay_metric__"
 _LONGEST_NAME = 100
@@ -31,20 +31,20 @@ _HOW = (
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
-class Takes(StrEnum):
+class MetricInput(StrEnum):
     """What a metric is called with."""
 
     EPISODE = "episode"
     """One episode."""
     EPISODES = "episodes"
-    """A list of all episodes of an experiment that ended as a result."""
+    """A list of all episodes of an experiment that completed."""
 
 
 _NAMES = {
-    "episode": Takes.EPISODE,
-    "trace": Takes.EPISODE,
-    "episodes": Takes.EPISODES,
-    "traces": Takes.EPISODES,
+    "episode": MetricInput.EPISODE,
+    "trace": MetricInput.EPISODE,
+    "episodes": MetricInput.EPISODES,
+    "traces": MetricInput.EPISODES,
 }
 
 
@@ -55,7 +55,7 @@ class Metric:
     name: str
     """Of its outcome; a dictionary that it returns brings names of its own."""
     function: Callable[[Any], Any]
-    takes: Takes
+    takes: MetricInput
     higher_is_better: bool = True
 
     @property
@@ -138,7 +138,7 @@ def name_problem(name: object) -> str | None:
     return None
 
 
-def _takes(function: object, label: object) -> Takes:
+def _takes(function: object, label: object) -> MetricInput:
     """What a function wants to be called with, by its signature."""
     name = f"metric {label!r}"
     if not inspect.isfunction(function):
@@ -174,9 +174,9 @@ def _parameter(function: Callable[..., Any], name: str) -> inspect.Parameter:
     return parameter
 
 
-def _annotated(annotation: object) -> Takes | None:
+def _annotated(annotation: object) -> MetricInput | None:
     if annotation is Episode:
-        return Takes.EPISODE
+        return MetricInput.EPISODE
     if isinstance(annotation, str):
         text = annotation.strip("\"' ")
     elif isinstance(annotation, type) and not hasattr(annotation, "__origin__"):
@@ -184,8 +184,8 @@ def _annotated(annotation: object) -> Takes | None:
     else:
         text = str(annotation)
     if _ONE.match(text):
-        return Takes.EPISODE
-    return Takes.EPISODES if _MANY.match(text) else None
+        return MetricInput.EPISODE
+    return MetricInput.EPISODES if _MANY.match(text) else None
 
 
 def _code_place(function: Callable[..., Any]) -> tuple[str, int]:

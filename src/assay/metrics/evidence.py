@@ -12,7 +12,7 @@ from assay.errors import UsageError
 from assay.traces.records import CallRecord, MessageRecord, PlayedRecord, SessionRecord
 from assay.types import TrialState, Usage
 
-from .tally import Tally
+from .tally import EpisodeTotals
 
 __all__ = ["Episode", "EpisodeStep", "EpisodeTurn"]
 
@@ -87,7 +87,7 @@ class Episode:
     """Those unlocked, in the order they came, each with the index of its step."""
     outcomes: Mapping[str, float] = field(repr=False)
     """The numbers that are stored for it already."""
-    tally: Tally = field(repr=False)
+    tally: EpisodeTotals = field(repr=False)
     """Its totals: actions asked for, the four kinds of waste, and what follows from them."""
     read_messages: Callable[[], Sequence[MessageRecord]] = field(repr=False)
     """What `messages` calls."""
@@ -105,7 +105,7 @@ class Episode:
         Raises:
             UsageError: The session goes on.
         """
-        header, end, tally = session.header, session.end, Tally.of(session)
+        header, end, tally = session.header, session.end, EpisodeTotals.of(session)
         if end is None:
             raise UsageError(
                 f"session {header.session_id!r} has not ended; metrics are for those that have"

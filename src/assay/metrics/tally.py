@@ -11,7 +11,7 @@ from typing import Final
 from assay.crafter.rules import ACHIEVEMENTS, NoEffect
 from assay.traces.records import CallRecord, PlayedRecord, SessionRecord
 
-__all__ = ["LOWER_IS_BETTER", "OUTCOMES", "Tally"]
+__all__ = ["LOWER_IS_BETTER", "OUTCOMES", "EpisodeTotals"]
 
 OUTCOMES: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -40,7 +40,7 @@ LOWER_IS_BETTER: Final = frozenset({"cost_usd", "duration_s", "invalid_rate", "t
 """Outcomes of which less is better; of every other one, more is."""
 
 
-class Tally:
+class EpisodeTotals:
     """What one episode has come to so far."""
 
     __slots__ = (
@@ -72,7 +72,7 @@ class Tally:
         self._reward = 0.0
 
     @classmethod
-    def of(cls, session: SessionRecord) -> "Tally":
+    def of(cls, session: SessionRecord) -> "EpisodeTotals":
         """The totals of a recorded session."""
         tally = cls()
         for call in session.calls:

@@ -13,7 +13,7 @@ from assay.traces.records import SessionRecord
 from assay.types import TrialState
 
 from .replay import Replay, Replayed
-from .tally import Tally
+from .tally import EpisodeTotals
 
 __all__ = ["Difference", "Finding", "Verification", "verify_session"]
 
@@ -117,7 +117,7 @@ def _compare_outcomes(session: SessionRecord) -> Difference | None:
     end = session.end
     if end is None or end.state is not TrialState.RESULT:
         return None
-    for name, value in Tally.of(session).outcomes(0.0).items():
+    for name, value in EpisodeTotals.of(session).outcomes(0.0).items():
         stored = end.outcomes.get(name)
         follows = name in _OF_STEPS or name.startswith("unlocked/")
         if follows and stored is not None and abs(stored - value) > 10**-_PLACES:

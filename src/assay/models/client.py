@@ -22,7 +22,7 @@ from .budget import Budget, Reservation
 from .connections import Connections
 from .cost import cost, upper_bound
 from .faults import Fault, FaultKind, failed_generation, fault_of_exception, fault_of_status
-from .pace import Pace, Turn
+from .pace import Pace, PaceTurn
 from .registry import ModelEntry, Price
 from .retries import CallRetries
 from .wire import Malformed, RequestWriter, WireReply, embedded_error, read_reply
@@ -141,7 +141,7 @@ class RemoteModel:
             call.attempts += 1
             await self._back_off(call, outcome)
 
-    async def _attempt(self, call: "_Call", turn: Turn) -> ChatReply | Fault | AssayError:
+    async def _attempt(self, call: "_Call", turn: PaceTurn) -> ChatReply | Fault | AssayError:
         reservation = await self._reserve(call)
         begun = time.perf_counter()
         try:
@@ -310,7 +310,7 @@ def _lose(reservation: Reservation | None, dollars: float | None) -> None:
         reservation.lose(dollars)
 
 
-def _tell(turn: Turn, fault: Fault) -> None:
+def _tell(turn: PaceTurn, fault: Fault) -> None:
     match fault.kind:
         case FaultKind.RATE_LIMIT:
             turn.throttled(fault.retry_after)

@@ -21,7 +21,7 @@ from .allowance import Allowance
 from .rate import Rate
 from .rejections import RejectionFilter
 
-__all__ = ["Pace", "PaceChange", "Turn"]
+__all__ = ["Pace", "PaceChange", "PaceTurn"]
 
 _START = 64
 _LARGEST = 10_000
@@ -50,7 +50,7 @@ class PaceChange(NamedTuple):
     """How long nothing starts, from `at` on."""
 
 
-class Turn:
+class PaceTurn:
     """One open call. Whoever holds it says how it went, once; silence changes nothing."""
 
     def __init__(self, pace: "Pace", started: float) -> None:
@@ -96,8 +96,8 @@ class Pace:
         self._threshold = float(self._most)
         self._proven = 1
         self._open = 0
-        self._again: deque[asyncio.Future[Turn]] = deque()
-        self._waiting: deque[asyncio.Future[Turn]] = deque()
+        self._again: deque[asyncio.Future[PaceTurn]] = deque()
+        self._waiting: deque[asyncio.Future[PaceTurn]] = deque()
         self._rate: Rate | None = None
         self._paused_until = self._reacted = float("-inf")
         self._in_a_row = self._overloads = self._fine = 0
@@ -131,7 +131,7 @@ class Pace:
         return len(self._again) + len(self._waiting)
 
     @asynccontextmanager
-    async def turn(self, *, again: bool = False) -> AsyncIterator[Turn]:
+    async def turn(self, *, again: bool = False) -> AsyncIterator[PaceTurn]:
         """Wait for a turn and hold it; `again` for a call that had one and failed."""
         turn = await self._wait(again)
         try:
@@ -140,7 +140,7 @@ class Pace:
             self._open -= 1
             self._serve()
 
-    async def _wait(self, again: bool) -> Turn:
+    async def _wait(self, again: bool) -> PaceTurn:
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             # Who waited in another loop waits no longer, and its alarm will never ring.
@@ -150,7 +150,7 @@ class Pace:
         if self._rate is None:
             per_second = None if self._per_minute is None else self._per_minute / 60
             self._rate = Rate(loop.time(), per_second)
-        place: asyncio.Future[Turn] = loop.create_future()
+        place: asyncio.Future[PaceTurn] = loop.create_future()
         queue = self._again if again else self._waiting
         queue.append(place)
         self._serve()
@@ -183,7 +183,7 @@ class Pace:
             self._open += 1
             rate.start(now, pressed=self.waiting > 0)
             self._rejections.started()
-            place.set_result(Turn(self, now))
+            place.set_result(PaceTurn(self, now))
 
     def _wake(self, loop: asyncio.AbstractEventLoop, at: float) -> None:
         if self._alarm is not None:

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 from assay._util.lazy import lazy_names as _lazy_names
 
 if TYPE_CHECKING:
-    from .episode import Episode, Moment
+    from .episode import Moment, PolicyEpisode
     from .expert import ExpertPolicy, Goal
     from .policies import POLICIES, NoopPolicy, Policy, RandomPolicy, make_policy
 
 __all__ = [
     "POLICIES",
-    "Episode",
     "ExpertPolicy",
     "Goal",
     "Moment",
     "NoopPolicy",
     "Policy",
+    "PolicyEpisode",
     "RandomPolicy",
     "make_policy",
 ]

@@ -8,7 +8,7 @@ from assay.errors import UsageError
 from assay.players.policies import Policy
 from assay.types import StopReason
 
-__all__ = ["Episode", "Moment"]
+__all__ = ["Moment", "PolicyEpisode"]
 
 
 class Moment(NamedTuple):
@@ -22,7 +22,7 @@ class Moment(NamedTuple):
     """What came of it."""
 
 
-class Episode:
+class PolicyEpisode:
     """Plays when iterated over, and sums up what was played so far."""
 
     def __init__(self, world: World, policy: Policy, max_steps: int | None = None) -> None:

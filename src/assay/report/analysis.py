@@ -21,7 +21,16 @@ from assay.report.curves import (
     span,
 )
 from assay.report.data import jsonable
-from assay.report.document import Document, Figures, Items, Row, Section, Table, Tone, Words
+from assay.report.document import (
+    Document,
+    Figures,
+    Items,
+    ReportTable,
+    Row,
+    Section,
+    Tone,
+    Words,
+)
 from assay.report.numbers import DASH
 from assay.report.origin import made_by, versions
 from assay.stats.intervals import Interval
@@ -56,7 +65,7 @@ def analysis_document(analysis: Analysis, deviations: Sequence[str] | None = Non
         deviations: From the plan; None where there is none.
     """
     settings, design = analysis.settings, analysis.design
-    results = Table(
+    results = ReportTable(
         "",
         ["result", "value", f"{100 * settings.level:.4g} % interval"],
         [row for row, _ in _results(analysis)],
@@ -128,10 +137,10 @@ def analysis_drawings(analysis: Analysis) -> "dict[str, Drawing]":
     return drawings
 
 
-def _pairs(analysis: Analysis) -> Table:
+def _pairs(analysis: Analysis) -> ReportTable:
     design = analysis.design
     numbers = zip(analysis.control_R.tolist(), analysis.candidate_R.tolist(), strict=True)
-    return Table(
+    return ReportTable(
         "",
         ["pair", "seed", "control", "value", "candidate", "value", "difference"],
         [
@@ -149,8 +158,8 @@ def _pairs(analysis: Analysis) -> Table:
     )
 
 
-def _runs(analysis: Analysis) -> Table:
-    return Table(
+def _runs(analysis: Analysis) -> ReportTable:
+    return ReportTable(
         "",
         ["arm", "run", "seed", "value"],
         [

@@ -23,9 +23,9 @@ __all__ = [
     "Document",
     "Figures",
     "Items",
+    "ReportTable",
     "Row",
     "Section",
-    "Table",
     "Tone",
     "Words",
     "joined",
@@ -89,7 +89,7 @@ class Answers:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ReportTable:
     """What it shows, the heads of its columns, and rows of the same length."""
 
     caption: str
@@ -108,7 +108,7 @@ class Figures:
     draw: "Callable[[], Iterable[Drawing]]"
 
 
-Block: TypeAlias = Words | Items | Answers | Table | Figures
+Block: TypeAlias = Words | Items | Answers | ReportTable | Figures
 """Whatever a section is made of."""
 
 

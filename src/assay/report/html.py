@@ -15,7 +15,7 @@ from assay.report.document import (
     Document,
     Figures,
     Items,
-    Table,
+    ReportTable,
     Tone,
     Words,
     joined,
@@ -133,7 +133,7 @@ def _block(block: Block, section: str) -> Iterator[str]:
             for question, answer in others:
                 yield f"<p><strong>{shown(question)}</strong> {shown(answer)}</p>\n"
             yield "</section>\n"
-        case Table():
+        case ReportTable():
             yield _table(block, section)
             if block.note:
                 yield _paragraph(block.note)
@@ -149,7 +149,7 @@ def _mark(tone: Tone) -> str:
     return ' class="callout"' if tone in _MARKED else ""
 
 
-def _table(table: Table, section: str = "") -> str:
+def _table(table: ReportTable, section: str = "") -> str:
     rows = [list(map(joined, row)) for row in table.rows]
     # The first column names the rows, whatever it looks like.
     kinds = [

@@ -10,7 +10,7 @@ from assay.report.document import (
     Document,
     Figures,
     Items,
-    Table,
+    ReportTable,
     Words,
     joined,
 )
@@ -65,7 +65,7 @@ def _block(block: Block) -> Iterator[str]:
                 f"{number}. **{escaped(question)}** {escaped(answer)}"
                 for number, (question, answer) in enumerate(items, 1)
             )
-        case Table():
+        case ReportTable():
             if block.caption:
                 yield f"**{escaped(block.caption)}**"
             yield "\n".join(_table(block))
@@ -75,7 +75,7 @@ def _block(block: Block) -> Iterator[str]:
             pass
 
 
-def _table(table: Table) -> Iterator[str]:
+def _table(table: ReportTable) -> Iterator[str]:
     yield _line(map(escaped, table.heads))
     yield _line(["---", *["---:"] * (len(table.heads) - 1)])
     for row in table.rows:

@@ -8,7 +8,7 @@ from assay.judge.over_time import OverTime, VersionFacts
 from assay.report.comparison.values import contrast_values
 from assay.report.comparison.words import verdict_word
 from assay.report.data import interval_columns, jsonable
-from assay.report.document import Document, Figures, Row, Section, Table, Tone, Words
+from assay.report.document import Document, Figures, ReportTable, Row, Section, Tone, Words
 from assay.report.numbers import (
     DASH,
     count,
@@ -38,7 +38,7 @@ OVER_TIME_FORMAT: Final = "assay-over-time/1"
 def over_time_document(series: OverTime) -> Document:
     """Every version beside the one before it."""
     setup = series.setup
-    table = Table(
+    table = ReportTable(
         f"{setup.primary} by version",
         ["Version", "Trials", "Mean", "Change", "p", "Verdict", "Commit", "Note"],
         [_row(version, setup.primary) for version in series.rows],

@@ -15,9 +15,9 @@ from assay.report.document import (
     Cell,
     Document,
     Items,
+    ReportTable,
     Row,
     Section,
-    Table,
     Tone,
     short_name,
 )
@@ -98,7 +98,7 @@ def ranking_json(rankings: Sequence[Ranking]) -> list[dict[str, Any]]:
     ]
 
 
-def _tables(summaries: Sequence[ModelSummary], *, human: bool) -> Iterator[Table]:
+def _tables(summaries: Sequence[ModelSummary], *, human: bool) -> Iterator[ReportTable]:
     names = [summary.model + ("*" if summary.baseline else "") for summary in summaries]
     dim = {place for place, summary in enumerate(summaries) if summary.baseline}
     for title, columns in _COLUMNS.items():
@@ -109,7 +109,7 @@ def _tables(summaries: Sequence[ModelSummary], *, human: bool) -> Iterator[Table
         anchor = _HUMAN_CELLS.get(title)
         if human and anchor is not None:
             rows.append([HUMAN.name, *(anchor.get(head, DASH) for head in columns)])
-        yield Table(title, ["Model", *columns], rows, dim=dim | {len(summaries)})
+        yield ReportTable(title, ["Model", *columns], rows, dim=dim | {len(summaries)})
 
 
 def _success(summary: ModelSummary) -> Cell:
@@ -278,7 +278,7 @@ def _notes(summaries: Sequence[ModelSummary], *, human: bool, tested: bool) -> I
     )
     yield "Invalid = unknown + no effect; asleep and malformed are counted apart."
     if any(summary.baseline for summary in summaries):
-        yield "* a baseline on the same worlds with the same limits; ranked with no model."
+        yield "* a baseline on the same worlds with the same limits; unranked."
     if human:
         yield HUMAN.note
 

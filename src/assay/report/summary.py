@@ -1,6 +1,6 @@
 """What the episodes of each model came to, in numbers.
 
-Means and totals are over episodes that ended as a result: a failure or an infrastructure
+Means and totals are over episodes that completed: a failure or an infrastructure
 error is counted and named, never scored. What was spent is over all episodes, because it was
 spent. Pure: rows in, summaries out; nothing is read or drawn here.
 """
@@ -86,7 +86,7 @@ class ErrorGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSummary:
-    """One model's episodes. Means are missing where no episode ended as a result."""
+    """One model's episodes. Means are missing where no episode completed."""
 
     model: str
     """Untrusted text, like all names."""

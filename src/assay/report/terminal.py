@@ -25,7 +25,7 @@ from assay.report.document import (
     Document,
     Figures,
     Items,
-    Table,
+    ReportTable,
     Tone,
     Words,
     joined,
@@ -101,7 +101,7 @@ def _block(block: Block, ascii_only: bool, *, cut: bool) -> Iterator[RenderableT
             for place, (question, answer) in enumerate(items):
                 words = _text(answer, "" if place else "bold", ascii_only)
                 yield Group(_text(question, "", ascii_only), Padding(words, (0, 0, 0, 2)))
-        case Table():
+        case ReportTable():
             shown = block.rows[:_MOST_ROWS] if cut else block.rows
             yield _Grid(block, shown)
             rest = len(block.rows) - len(shown)
@@ -128,7 +128,7 @@ class _Column:
 class _Grid:
     """A table laid out for the width there is."""
 
-    table: Table
+    table: ReportTable
     rows: Sequence[Sequence[str | Cell]]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:

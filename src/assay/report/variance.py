@@ -10,7 +10,16 @@ from assay.curves.settings import describe_summary
 from assay.curves.variance import WHY_THE_RULE_MISLEADS, SummaryVariance, VarianceSettings
 from assay.report.curves import left_out, needed_values, number, run_sources, run_values
 from assay.report.data import interval_columns, jsonable
-from assay.report.document import Block, Cell, Document, Figures, Items, Section, Table, Words
+from assay.report.document import (
+    Block,
+    Cell,
+    Document,
+    Figures,
+    Items,
+    ReportTable,
+    Section,
+    Words,
+)
 from assay.report.numbers import DASH
 from assay.report.origin import made_by, versions
 from assay.stats.intervals import Interval
@@ -35,7 +44,7 @@ def variance_document(
     runs, share = len(gathered.runs), _percent(settings.threshold)
     taken = "; ".join(describe_summary(summary.summary) for summary in summaries)
     blocks: list[Block] = [
-        Table(
+        ReportTable(
             "", ["", *(summary.name for summary in summaries)], _rows(summaries, settings, runs)
         ),
         Words(WHY_THE_RULE_MISLEADS),

@@ -6,7 +6,7 @@ from assay._util.lazy import lazy_names as _lazy_names
 
 if TYPE_CHECKING:
     from .config import RunConfig
-    from .episode import Episode
+    from .episode import EpisodeAttempt
     from .play import play_all
     from .prepare import PreparedRun, prepare_run
     from .progress import EpisodeEnd, TurnProgress
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .spec import EpisodeLimits, EpisodeSettings, EpisodeSpec
 
 __all__ = [
-    "Episode",
+    "EpisodeAttempt",
     "EpisodeEnd",
     "EpisodeLimits",
     "EpisodeSettings",

@@ -16,10 +16,10 @@ from assay.types import TrialState
 
 from .prepare import PreparedRun
 
-__all__ = ["Left", "catch_up", "sessions_left"]
+__all__ = ["EarlierAttempts", "catch_up", "sessions_left"]
 
 
-class Left(NamedTuple):
+class EarlierAttempts(NamedTuple):
     """What earlier attempts at a run have left."""
 
     earned: Mapping[str, float | None]
@@ -52,7 +52,9 @@ def sessions_left(folder: RunFolder) -> Iterator[tuple[Path, SessionRecord]]:
         )
 
 
-def catch_up(prepared: PreparedRun, folder: RunFolder, store: Store, writer: Writer) -> Left:
+def catch_up(
+    prepared: PreparedRun, folder: RunFolder, store: Store, writer: Writer
+) -> EarlierAttempts:
     """Hand on journals that have an end, and say what earlier attempts came to.
 
     Raises:
@@ -80,4 +82,4 @@ def catch_up(prepared: PreparedRun, folder: RunFolder, store: Store, writer: Wri
             raise
     else:
         earned |= {name: numbers.get(name, {}).get(metric or "") for name in ended}
-    return Left(earned, frozenset(begun))
+    return EarlierAttempts(earned, frozenset(begun))

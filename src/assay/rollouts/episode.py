@@ -16,7 +16,7 @@ from assay.agents import Decision, NewMessage, PreparedRequest, ReactAgent
 from assay.crafter import View
 from assay.crafter.rules import TASK
 from assay.errors import AssayError
-from assay.metrics import Hook, StepSeen, Tally, Watch
+from assay.metrics import EpisodeTotals, Hook, StepSeen, Watch
 from assay.service.client import WorldClient
 from assay.service.results import StepReply
 from assay.traces.journal import Journal, is_blank
@@ -33,14 +33,14 @@ from assay.traces.records import (
 from assay.trials import Interrupted
 from assay.types import ChatModel, ChatReply, StopReason, TrialState
 
-from .past import Past
+from .past import RecordedTurns
 from .progress import EpisodeEnd, TurnProgress
 from .spec import EpisodeSettings, EpisodeSpec
 
-__all__ = ["Episode"]
+__all__ = ["EpisodeAttempt"]
 
 
-class Episode:
+class EpisodeAttempt:
     """One attempt at an episode. Its journal decides where it starts.
 
     `stopping` is asked before every turn; when it says yes, the episode leaves with
@@ -71,7 +71,7 @@ class Episode:
             max_turns=settings.limits.turns,
         )
         self._watch = Watch(hooks)
-        self._tally = Tally()
+        self._tally = EpisodeTotals()
         self._seconds = 0.0
         self._inventory: Mapping[str, int] = {}
 
@@ -90,10 +90,10 @@ class Episode:
             raise
         return self._end(TrialState.RESULT, reason)
 
-    def _open(self) -> tuple[Journal, Past]:
+    def _open(self) -> tuple[Journal, RecordedTurns]:
         if not is_blank(self._path):
             journal, session = Journal.reopen(self._path)
-            return journal, Past(session)
+            return journal, RecordedTurns(session)
         spec, settings = self._spec, self._settings
         name = settings.difficulty_name
         header = SessionHeader(
@@ -109,7 +109,7 @@ class Episode:
             tools=self._agent.tools,
             metadata=settings.metadata(),
         )
-        return Journal.create(self._path, header), Past()
+        return Journal.create(self._path, header), RecordedTurns()
 
     async def _in_a_world(self) -> str:
         started = await self._worlds.initialize(

@@ -23,7 +23,7 @@ from .sample import Sample
 __all__ = [
     "ASSUMED_LATENCY",
     "BYTES_PER_TOKEN",
-    "Fit",
+    "BudgetFit",
     "ModelEstimate",
     "Quote",
     "RunEstimate",
@@ -37,7 +37,7 @@ BYTES_PER_TOKEN: Final = 4
 _MILLION: Final = 1_000_000
 
 
-class Fit(StrEnum):
+class BudgetFit(StrEnum):
     """Whether a run stays within its budget."""
 
     SURELY = "surely"
@@ -129,16 +129,16 @@ class RunEstimate:
         return tuple(one.model for one in self.models if one.dollars_at_most is None)
 
     @property
-    def fit(self) -> Fit | None:
+    def fit(self) -> BudgetFit | None:
         """Whether it stays within its budget; None if it has none."""
         if self.budget is None:
             return None
         left = self.budget - self.spent
         if self.dollars > left:
-            return Fit.NO
+            return BudgetFit.NO
         if self.unpriced:
-            return Fit.UNKNOWN
-        return Fit.SURELY if self.dollars_at_most <= left else Fit.LIKELY
+            return BudgetFit.UNKNOWN
+        return BudgetFit.SURELY if self.dollars_at_most <= left else BudgetFit.LIKELY
 
 
 def estimate_run(

@@ -14,7 +14,7 @@ from assay._util.canonical import derived_id
 from assay.experiments.subjects import Look
 from assay.metrics.tally import LOWER_IS_BETTER
 from assay.stats.intervals import Interval
-from assay.stats.sequential import Design, LookResult, decide, looks
+from assay.stats.sequential import LookResult, SequentialDesign, decide, looks
 from assay.trials import Admission, Event, Trial, TrialEnded
 from assay.types import TrialState, Verdict
 
@@ -22,7 +22,7 @@ from .config import RunConfig
 from .progress import EpisodeEnd
 from .spec import EpisodeSpec
 
-__all__ = ["AHEAD", "CandidateResult", "Lookout", "design_of"]
+__all__ = ["AHEAD", "CandidateResult", "SequentialMonitor", "design_of"]
 
 AHEAD: Final = 5
 """Worlds that may be played before those in front of them have been looked at, at least."""
@@ -30,9 +30,9 @@ _AHEAD_SHARE: Final = 4
 """A quarter as many as have been looked at may be ahead, if that is more."""
 
 
-def design_of(config: RunConfig) -> Design:
+def design_of(config: RunConfig) -> SequentialDesign:
     """How the candidates of a run are looked at."""
-    return Design(
+    return SequentialDesign(
         most=config.episodes,
         comparisons=len(config.models) - 1,
         min_effect=config.min_effect,
@@ -55,7 +55,7 @@ class CandidateResult:
     """Pairs without a number on both sides, because an episode failed."""
     difference: Interval
     """Mean of candidate minus baseline, with the interval that holds at every look."""
-    design: Design
+    design: SequentialDesign
     looks: int
     """How often it was looked at."""
 
@@ -127,7 +127,7 @@ class _Candidate:
         return self.worlds + max(AHEAD, self.worlds // _AHEAD_SHARE)
 
 
-class Lookout:
+class SequentialMonitor:
     """Looks at pairs as their episodes end, and says which episodes may start."""
 
     def __init__(

@@ -11,10 +11,10 @@ from assay.errors import JournalError
 from assay.traces.records import CallRecord, PlayedRecord, SessionRecord
 from assay.types import Message
 
-__all__ = ["Past"]
+__all__ = ["RecordedTurns"]
 
 
-class Past:
+class RecordedTurns:
     """What was recorded of an episode; empty for a new one."""
 
     def __init__(self, session: SessionRecord | None = None) -> None:

@@ -14,8 +14,8 @@ from assay.trials import (
     AsyncioExecutor,
     Context,
     Event,
+    GroupCounts,
     GroupStop,
-    GroupTally,
     Interrupted,
     Limits,
     Plan,
@@ -23,13 +23,13 @@ from assay.trials import (
     Stop,
     Trial,
     TrialEnded,
-    Verdict,
+    TrialVerdict,
     classify,
     run_trials,
 )
 from assay.types import ChatModel, TrialState
 
-from .episode import Episode
+from .episode import EpisodeAttempt
 from .spec import EpisodeSettings, EpisodeSpec
 
 __all__ = ["play_all"]
@@ -51,7 +51,7 @@ async def play_all(
     out_of_budget: Callable[[BudgetSpent], None] = lambda _: None,
     listen: Callable[[Event], None] = lambda _: None,
     stop: Stop | None = None,
-) -> dict[str, GroupTally]:
+) -> dict[str, GroupCounts]:
     """Play the plan; `ended` gets the journal of each episode that has an end.
 
     Args:
@@ -72,8 +72,8 @@ async def play_all(
         stop: How to stop early.
     """
 
-    async def body(trial: Trial[EpisodeSpec], context: Context) -> Verdict:
-        episode = Episode(
+    async def body(trial: Trial[EpisodeSpec], context: Context) -> TrialVerdict:
+        episode = EpisodeAttempt(
             trial.payload,
             settings,
             model=models[trial.group],
@@ -89,7 +89,7 @@ async def play_all(
         except BudgetSpent as error:
             out_of_budget(error)
             raise Interrupted(str(error)) from error
-        return Verdict(TrialState.RESULT, end.stop_reason, value=end)
+        return TrialVerdict(TrialState.RESULT, end.stop_reason, value=end)
 
     def hear(event: Event) -> None:
         if isinstance(event, TrialEnded):

@@ -26,11 +26,11 @@ from assay.traces.records import LimitRecord
 from assay.traces.schema import RunStatus
 from assay.traces.store import Store
 from assay.traces.writer import Writer
-from assay.trials import Admission, Event, GroupTally, Limits, Retries, Stop
+from assay.trials import Admission, Event, GroupCounts, Limits, Retries, Stop
 from assay.types import ChatModel
 
-from .catch_up import Left, catch_up
-from .looks import CandidateResult, Lookout
+from .catch_up import EarlierAttempts, catch_up
+from .looks import CandidateResult, SequentialMonitor
 from .play import play_all
 from .prepare import PreparedRun
 from .record import episode_settings, make_plan
@@ -49,7 +49,7 @@ class RunResult:
     """Whether it was stopped on request; it can be resumed."""
     resumed: bool
     """Whether it went on from an earlier attempt."""
-    tallies: Mapping[str, GroupTally]
+    tallies: Mapping[str, GroupCounts]
     """How the episodes of each model ended."""
     episodes: tuple[EpisodeRow, ...]
     """Every episode that is stored, in model, episode order."""
@@ -185,11 +185,11 @@ def _check_outputs(prepared: PreparedRun) -> None:
         ) from error
 
 
-def _lookout(prepared: PreparedRun, left: Left) -> Lookout | None:
+def _lookout(prepared: PreparedRun, left: EarlierAttempts) -> SequentialMonitor | None:
     config = prepared.config
     if config.until_decided is None:
         return None
-    return Lookout(config, prepared.record.id, known=left.earned, begun=left.begun)
+    return SequentialMonitor(config, prepared.record.id, known=left.earned, begun=left.begun)
 
 
 def _left(prepared: PreparedRun) -> RunResult:
@@ -212,7 +212,7 @@ async def _play(
     writer: Writer,
     *,
     done: set[str],
-    lookout: Lookout | None,
+    lookout: SequentialMonitor | None,
     models: Mapping[str, ChatModel],
     make_worlds: Callable[[], WorldClient],
     hooks: Sequence[type[Hook]],
@@ -220,7 +220,7 @@ async def _play(
     listen: Callable[[Event], None],
     stop: Stop,
     out_of_budget: Callable[[BudgetSpent], None],
-) -> dict[str, GroupTally]:
+) -> dict[str, GroupCounts]:
     config = prepared.config
     plan = make_plan(config, prepared.record.id)
     at_once = config.max_concurrent_models if config.concurrent_models else 1
@@ -262,10 +262,10 @@ def _conclude(
     prepared: PreparedRun,
     folder: RunFolder,
     store: Store,
-    tallies: Mapping[str, GroupTally],
+    tallies: Mapping[str, GroupCounts],
     stop: Stop,
     limits_seen: Iterable[LimitRecord],
-    lookout: Lookout | None,
+    lookout: SequentialMonitor | None,
     measure: Callable[[Sequence[str]], object],
 ) -> RunResult:
     config, run_id = prepared.config, prepared.record.id

@@ -20,7 +20,7 @@ from assay.trials import Interrupted
 from assay.types import ChatReply, ChatRequest
 
 from .config import RunConfig
-from .episode import Episode
+from .episode import EpisodeAttempt
 from .record import episode_settings
 from .spec import EpisodeLimits, EpisodeSettings, EpisodeSpec
 
@@ -111,7 +111,7 @@ async def _play(config: RunConfig, model: _Measured, turns: int, journal: Path) 
         limits=EpisodeLimits(turns=config.max_turns),
     )
     async with LocalClient(Worlds(seed=config.seed)) as worlds:
-        episode = Episode(
+        episode = EpisodeAttempt(
             EpisodeSpec(run_id="sample", model=PLAYER, episode=0, seed=config.seed),
             settings,
             model=model,

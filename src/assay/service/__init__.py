@@ -14,8 +14,16 @@ if TYPE_CHECKING:
     from .client.http import HttpClient
     from .client.local import LocalClient
     from .client.protocol import WorldClient
-    from .server import Running, Settings, run, running
+    from .server import RunningService, ServiceSettings, run, running
 
-__all__ = ["HttpClient", "LocalClient", "Running", "Settings", "WorldClient", "run", "running"]
+__all__ = [
+    "HttpClient",
+    "LocalClient",
+    "RunningService",
+    "ServiceSettings",
+    "WorldClient",
+    "run",
+    "running",
+]
 
 __getattr__, __dir__ = _lazy_names(__name__)

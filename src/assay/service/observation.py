@@ -3,17 +3,17 @@
 from assay.crafter import Ended
 
 from .instances import Instance
-from .results import LocalView, Observation
+from .results import LocalView, WorldObservation
 
 __all__ = ["observe"]
 
 
-def observe(instance: Instance) -> Observation:
+def observe(instance: Instance) -> WorldObservation:
     """What the world of an instance is like now."""
     world, include = instance.world, instance.include
     ended = world.ended
     view = world.view() if "view" in include else None
-    return Observation(
+    return WorldObservation(
         inventory=world.inventory if view is None else view.inventory,
         achievements_status={name: count > 0 for name, count in world.achievements.items()},
         player_position=world.player_pos,

@@ -31,12 +31,12 @@ __all__ = [
     "Health",
     "LocalView",
     "Metadata",
-    "Observation",
     "Started",
     "StartedInfo",
     "StepInfo",
     "StepReply",
     "Terminated",
+    "WorldObservation",
     "adapter",
 ]
 
@@ -106,7 +106,7 @@ class LocalView(_WithArrays):
 
 
 @dataclass(slots=True, eq=False)
-class Observation(_WithArrays):
+class WorldObservation(_WithArrays):
     """The state of a world after the last action."""
 
     inventory: dict[str, int]
@@ -157,7 +157,7 @@ class Started:
     """A new instance."""
 
     env_id: str
-    observation: Observation
+    observation: WorldObservation
     done: bool
     info: StartedInfo
 
@@ -187,7 +187,7 @@ class StepInfo:
 class StepReply:
     """What a step did, and what the world is like now."""
 
-    observation: Observation
+    observation: WorldObservation
     reward: float
     """The sum of `info.rewards`."""
     done: bool

@@ -1,4 +1,4 @@
-"""Running the service of worlds."""
+"""RunningService the service of worlds."""
 
 import contextlib
 import secrets
@@ -21,13 +21,13 @@ from assay.crafter import warmup
 from .app import make_app
 from .worlds import DEFAULT_IDLE_TIMEOUT, DEFAULT_INSTANCES, Worlds
 
-__all__ = ["DEFAULT_PORT", "Running", "Settings", "run", "running"]
+__all__ = ["DEFAULT_PORT", "RunningService", "ServiceSettings", "run", "running"]
 
 DEFAULT_PORT: Final = 8901
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(HostSettings):
+class ServiceSettings(HostSettings):
     """How to serve."""
 
     port: int = DEFAULT_PORT
@@ -41,17 +41,17 @@ class Settings(HostSettings):
 
 
 @dataclass(frozen=True)
-class Running:
+class RunningService:
     """A service that can be asked."""
 
     address: str
     """For example http://127.0.0.1:8901"""
-    settings: Settings
+    settings: ServiceSettings
 
 
 def run(
-    settings: Settings,
-    announce: Callable[[Running], None],
+    settings: ServiceSettings,
+    announce: Callable[[RunningService], None],
     prepare: Callable[[], object] = warmup,
 ) -> None:
     """Serve until SIGINT or SIGTERM.
@@ -66,7 +66,7 @@ def run(
 
 
 @contextlib.contextmanager
-def running(settings: Settings) -> Iterator[Running]:
+def running(settings: ServiceSettings) -> Iterator[RunningService]:
     """Serve in a thread, for as long as the block takes."""
     with _listening(settings) as (server, listener, service):
         warmup()
@@ -75,7 +75,9 @@ def running(settings: Settings) -> Iterator[Running]:
 
 
 @contextlib.contextmanager
-def _listening(settings: Settings) -> Iterator[tuple[Server, socket.socket, Running]]:
+def _listening(
+    settings: ServiceSettings,
+) -> Iterator[tuple[Server, socket.socket, RunningService]]:
     with listening(settings.host, settings.port) as listener:
         worlds = Worlds(
             seed=settings.seed,
@@ -90,4 +92,4 @@ def _listening(settings: Settings) -> Iterator[tuple[Server, socket.socket, Runn
             sweep_seconds=min(30.0, max(0.1, settings.idle_timeout / 4)),
         )
         server = make_server(app, websocket_bytes=MAX_BODY)
-        yield server, listener, Running(address_of(settings.host, listener), settings)
+        yield server, listener, RunningService(address_of(settings.host, listener), settings)

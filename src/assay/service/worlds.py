@@ -21,12 +21,12 @@ from .observation import observe
 from .requests import ENVIRONMENT, InitializeRequest, RestoreRequest, StepRequest
 from .results import (
     Checkpoint,
-    Observation,
     Started,
     StartedInfo,
     StepInfo,
     StepReply,
     Terminated,
+    WorldObservation,
     adapter,
 )
 
@@ -120,7 +120,7 @@ class Worlds:
     def terminate(self, env_id: str) -> Terminated:
         """Forget an instance."""
         instance = self.instances.remove(env_id)
-        seen = adapter(Observation).dump_python(observe(instance))
+        seen = adapter(WorldObservation).dump_python(observe(instance))
         return Terminated(
             {**seen, "status": "Environment terminated."}, {"instance_id": instance.env_id}
         )

@@ -1,8 +1,8 @@
 """Chat models over HTTP, in the wire protocol of OpenAI, with faults on request.
 
-    from assay.serving import Faults, Settings, running
+    from assay.serving import Faults, ModelServerSettings, running
 
-    with running(Settings(port=0, faults=Faults(latency=0.1, error_rate=0.2))) as server:
+    with running(ModelServerSettings(faults=Faults(latency=0.1, error_rate=0.2))) as server:
         ...  # any client of the protocol, with server.base_url
 
 It serves the built-in models unless it is given others. Names are loaded when first used.
@@ -13,11 +13,20 @@ from typing import TYPE_CHECKING
 from assay._util.lazy import lazy_names as _lazy_names
 
 if TYPE_CHECKING:
-    from .faults import Fault, Faults
-    from .limits import Limits
+    from .faults import Faults, ServedFault
+    from .limits import ServingLimits
     from .model_table import ModelTable
-    from .server import Running, Settings, run, running
+    from .server import ModelServerSettings, RunningModels, run, running
 
-__all__ = ["Fault", "Faults", "Limits", "ModelTable", "Running", "Settings", "run", "running"]
+__all__ = [
+    "Faults",
+    "ModelServerSettings",
+    "ModelTable",
+    "RunningModels",
+    "ServedFault",
+    "ServingLimits",
+    "run",
+    "running",
+]
 
 __getattr__, __dir__ = _lazy_names(__name__)

@@ -12,8 +12,8 @@ from .limits import TooMuch
 from .wire import error_body
 
 __all__ = [
-    "Answer",
     "CuttableHttp",
+    "ModelAnswer",
     "broken",
     "failed",
     "failure",
@@ -33,7 +33,7 @@ _FAILURES: Final = (
 _PAGE: Final = b"<html><body><h1>It works!</h1></body></html>"
 
 
-class Answer(NamedTuple):
+class ModelAnswer(NamedTuple):
     """An answer, as yet unsent."""
 
     status: int
@@ -46,9 +46,9 @@ class Answer(NamedTuple):
 
 def json_answer(
     body: bytes, status: int = 200, headers: Mapping[str, str] | None = None
-) -> Answer:
+) -> ModelAnswer:
     """An answer of JSON."""
-    return Answer(status, (body,), headers or {})
+    return ModelAnswer(status, (body,), headers or {})
 
 
 def failed(
@@ -58,7 +58,7 @@ def failed(
     code: str | None = None,
     param: str | None = None,
     headers: Mapping[str, str] | None = None,
-) -> Answer:
+) -> ModelAnswer:
     """An answer that says what is wrong."""
     kind = "requests" if status == 429 else _kind(status)
     return json_answer(error_body(message, type=kind, code=code, param=param), status, headers)
@@ -68,7 +68,7 @@ def _kind(status: int) -> str:
     return "server_error" if status >= 500 else "invalid_request_error"
 
 
-def too_much(reason: TooMuch, headers: Mapping[str, str] | None = None) -> Answer:
+def too_much(reason: TooMuch, headers: Mapping[str, str] | None = None) -> ModelAnswer:
     """The refusal of a call, with the time after which to try again.
 
     Whole seconds are all that one header can tell, so another has the milliseconds.
@@ -92,7 +92,7 @@ def reshaped(refusal: Refusal) -> Refusal:
     return Refusal(refusal.status, {"error": error}, refusal.headers)
 
 
-def broken(answer: Answer, draw: int) -> Answer:
+def broken(answer: ModelAnswer, draw: int) -> ModelAnswer:
     """An answer with status 200 that is no completion; `draw` chooses how."""
     if answer.stream:
         half = answer.parts[: len(answer.parts) // 2]
@@ -102,13 +102,13 @@ def broken(answer: Answer, draw: int) -> Answer:
     return answer._replace(parts=((*kinds, b'{"choices":[]}')[draw % 5],))
 
 
-def failure(draw: int) -> Answer:
+def failure(draw: int) -> ModelAnswer:
     """One of the errors that servers have."""
     status, message = _FAILURES[draw % len(_FAILURES)]
     return failed(status, message)
 
 
-async def send_answer(answer: Answer, send: Send) -> None:
+async def send_answer(answer: ModelAnswer, send: Send) -> None:
     """Send a whole answer."""
     await send(_start(answer))
     for part in answer.parts[:-1]:
@@ -116,7 +116,7 @@ async def send_answer(answer: Answer, send: Send) -> None:
     await send({"type": "http.response.body", "body": answer.parts[-1]})
 
 
-def _start(answer: Answer) -> dict[str, Any]:
+def _start(answer: ModelAnswer) -> dict[str, Any]:
     headers = [
         (name.encode("ascii"), value.encode("latin-1"))
         for name, value in answer.headers.items()
@@ -131,7 +131,7 @@ def _start(answer: Answer) -> dict[str, Any]:
 
 
 async def send_cut(
-    answer: Answer, draw: int, scope: Scope, receive: Receive, send: Send
+    answer: ModelAnswer, draw: int, scope: Scope, receive: Receive, send: Send
 ) -> None:
     """Lose the connection: one time in four before the answer, else in the middle of it."""
     line: CuttableHttp = scope["extensions"][_CUT]["line"]

@@ -17,7 +17,7 @@ from assay.errors import ModelRejected, RequestTooLarge
 from assay.types import Usage
 
 from .answers import (
-    Answer,
+    ModelAnswer,
     broken,
     failed,
     failure,
@@ -27,8 +27,8 @@ from .answers import (
     send_cut,
     too_much,
 )
-from .faults import Fate, Fault, Faults, fate_of
-from .limits import Gate, Limits, TooMuch
+from .faults import Fate, Faults, ServedFault, fate_of
+from .limits import Gate, ServingLimits, TooMuch
 from .model_table import ModelTable
 from .pauses import Pauses
 from .stats import Outcome, Stats
@@ -60,7 +60,7 @@ class _Call(NamedTuple):
     ticket: int
     request: bytes
     due: float
-    answer: Answer
+    answer: ModelAnswer
     outcome: Outcome
     usage: Usage
     draw: int
@@ -70,7 +70,7 @@ class _Call(NamedTuple):
 class ModelApp:
     """An ASGI application that serves the models of a table."""
 
-    def __init__(self, table: ModelTable, faults: Faults, limits: Limits) -> None:
+    def __init__(self, table: ModelTable, faults: Faults, limits: ServingLimits) -> None:
         self._models, self._faults = table, faults
         self._gate = Gate(limits)
         self._pauses = Pauses()
@@ -82,7 +82,7 @@ class ModelApp:
         self._pauses.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
+        """ModelAnswer a request."""
         if scope["type"] == "lifespan":
             await _live(receive, send)
         elif scope["path"] == _CHAT and scope["method"] == "POST":
@@ -90,7 +90,7 @@ class ModelApp:
         else:
             await send_answer(self._look(scope["path"], scope["method"]), send)
 
-    def _look(self, path: str, method: str) -> Answer:
+    def _look(self, path: str, method: str) -> ModelAnswer:
         """The answer of every route but the one for chat."""
         named = path.removeprefix(f"{_MODELS}/")
         allowed = "GET" if named != path else _METHODS.get(path)
@@ -123,7 +123,7 @@ class ModelApp:
 
     async def _chat(self, scope: Scope, receive: Receive, send: Send) -> None:
         call = await self._admit(Request(scope, receive))
-        if isinstance(call, Answer):
+        if isinstance(call, ModelAnswer):
             await send_answer(call, send)
             return
         outcome = Outcome.ENDING
@@ -141,7 +141,7 @@ class ModelApp:
         else:
             await send_answer(call.answer, send)
 
-    async def _admit(self, request: Request) -> _Call | Answer:
+    async def _admit(self, request: Request) -> _Call | ModelAnswer:
         """Let a call in and ask the model, or turn it away."""
         try:
             body = await self._body(request)
@@ -170,19 +170,19 @@ class ModelApp:
         async with self._large:
             return await whole_body(request, MAX_BODY)
 
-    def _turned_away(self, excess: TooMuch, now: float) -> Answer:
+    def _turned_away(self, excess: TooMuch, now: float) -> ModelAnswer:
         limited = excess.code == "rate_limit_exceeded"
         self.stats.turn_away(Outcome.RATE_LIMITED if limited else Outcome.TOO_MANY)
         return too_much(excess, self._gate.rate_headers(now))
 
     async def _answer(
         self, question: Question, fate: Fate, name: bytes, now: float
-    ) -> tuple[Answer, Outcome, Usage]:
+    ) -> tuple[ModelAnswer, Outcome, Usage]:
         """What is sent in the end, and what is counted."""
         headers = {"x-request-id": name.hex(), **self._gate.rate_headers(now)}
-        if fate.fault is Fault.ERROR:
+        if fate.fault is ServedFault.ERROR:
             return failure(fate.draw), Outcome.ERROR, Usage()
-        if fate.fault is Fault.BUSY:
+        if fate.fault is ServedFault.BUSY:
             reason = TooMuch("rate_limit_exceeded", "too many requests, on request", 0.0)
             return too_much(reason, headers), Outcome.BUSY, Usage()
         try:
@@ -199,16 +199,16 @@ class ModelApp:
         if question.stream:
             usage = question.include_usage
             parts = tuple(events(reply, **told, created=created, include_usage=usage))
-            answer = Answer(200, parts, headers, stream=True)
+            answer = ModelAnswer(200, parts, headers, stream=True)
         else:
             answer = json_answer(completion(reply, **told, created=created), 200, headers)
-        if fate.fault is Fault.MALFORMED:
+        if fate.fault is ServedFault.MALFORMED:
             return broken(answer, fate.draw), Outcome.MALFORMED, Usage()
         outcome = Outcome.ANSWERED if fate.fault is None else Outcome(fate.fault)
         return answer, outcome, reply.usage
 
 
-def _blamed(error: Exception) -> Answer:
+def _blamed(error: Exception) -> ModelAnswer:
     match error:
         case BadRequest():
             return failed(400, str(error), param=error.param)

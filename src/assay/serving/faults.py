@@ -1,6 +1,6 @@
 """Faults on request: what goes wrong with which call.
 
-What befalls a call follows from the seed, from the bytes of the request and from how often
+What happens to a call follows from the seed, from the bytes of the request and from how often
 the same bytes were let in before. So it depends neither on time nor on the order in which
 calls arrive, and a request that is tried again has another fate.
 """
@@ -13,12 +13,12 @@ from typing import Final, NamedTuple
 
 from assay.errors import UsageError
 
-__all__ = ["Fate", "Fault", "Faults", "fate_of"]
+__all__ = ["Fate", "Faults", "ServedFault", "fate_of"]
 
 _MAX_SECONDS: Final = 3600.0
 
 
-class Fault(StrEnum):
+class ServedFault(StrEnum):
     """How a call goes wrong."""
 
     ERROR = "error"
@@ -75,35 +75,35 @@ class Faults:
         }
 
     @property
-    def shares(self) -> tuple[tuple[Fault, float], ...]:
+    def shares(self) -> tuple[tuple[ServedFault, float], ...]:
         """The rate of each fault."""
-        return tuple((fault, float(getattr(self, f"{fault}_rate"))) for fault in Fault)
+        return tuple((fault, float(getattr(self, f"{fault}_rate"))) for fault in ServedFault)
 
 
 class Fate(NamedTuple):
-    """What befalls a call."""
+    """What happens to a call."""
 
     seconds: float
     """How long its answer takes."""
-    fault: Fault | None = None
+    fault: ServedFault | None = None
     draw: int = 0
     """A random number, for which of its kinds a fault has."""
 
 
 def fate_of(faults: Faults, request: bytes, attempt: int) -> Fate:
-    """What befalls the `attempt`-th call, counted from 0, whose body has this hash."""
+    """What happens to the `attempt`-th call, counted from 0, whose body has this hash."""
     stream = blake2b(
         b"%d %d " % (faults.seed, attempt) + request, digest_size=24, person=b"assay.faults"
     ).digest()
     which, more = (int.from_bytes(stream[i : i + 8], "big") / 2**64 for i in (0, 8))
     seconds = faults.latency + faults.jitter * more
     fault = _fault(faults, which)
-    if fault is Fault.LATE:
+    if fault is ServedFault.LATE:
         seconds += faults.late_seconds
     return Fate(seconds, fault, int.from_bytes(stream[16:], "big"))
 
 
-def _fault(faults: Faults, which: float) -> Fault | None:
+def _fault(faults: Faults, which: float) -> ServedFault | None:
     for fault, rate in faults.shares:
         which -= rate
         if which < 0:

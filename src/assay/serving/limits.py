@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from assay.errors import UsageError
 
-__all__ = ["Gate", "Limits", "TooMuch"]
+__all__ = ["Gate", "ServingLimits", "TooMuch"]
 
 _MAX: Final = 10_000_000
 _GRAIN: Final = 1e-9
@@ -17,7 +17,7 @@ _GRAIN: Final = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class ServingLimits:
     """How much a server takes; None is as much as comes."""
 
     per_minute: int | None = None
@@ -53,7 +53,7 @@ class TooMuch(NamedTuple):
 class Gate:
     """Lets calls in and out again. Times are seconds of one clock that does not go back."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: ServingLimits) -> None:
         self._limits = limits
         self._spacing = 60.0 / limits.per_minute if limits.per_minute else 0.0
         self._slack = self._spacing * (limits.bucket - 1)

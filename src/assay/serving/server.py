@@ -1,4 +1,4 @@
-"""Running the server of models."""
+"""RunningModels the server of models."""
 
 import contextlib
 import socket
@@ -18,35 +18,35 @@ from assay._http.hosting import (
 from .answers import CuttableHttp
 from .app import ModelApp, guarded
 from .faults import Faults
-from .limits import Limits
+from .limits import ServingLimits
 from .model_table import ModelTable
 
-__all__ = ["DEFAULT_PORT", "Running", "Settings", "run", "running"]
+__all__ = ["DEFAULT_PORT", "ModelServerSettings", "RunningModels", "run", "running"]
 
 DEFAULT_PORT: Final = 8902
 _CONNECTIONS: Final = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(HostSettings):
+class ModelServerSettings(HostSettings):
     """How to serve."""
 
     port: int = DEFAULT_PORT
     aliases: Mapping[str, str] = field(default_factory=dict)
     """Further names, each with the built-in model that answers to it."""
     faults: Faults = field(default_factory=Faults)
-    limits: Limits = field(default_factory=Limits)
+    limits: ServingLimits = field(default_factory=ServingLimits)
     api_key: str | None = field(default=None, repr=False)
     """What clients must send, if anything."""
 
 
 @dataclass(frozen=True)
-class Running:
+class RunningModels:
     """A server that can be asked."""
 
     address: str
     """For example http://127.0.0.1:8902"""
-    settings: Settings
+    settings: ModelServerSettings
     stats: Callable[[], dict[str, Any]] = field(repr=False)
     """The counts that /stats tells."""
     reset: Callable[[], None] = field(repr=False)
@@ -61,7 +61,9 @@ class Running:
 
 
 def run(
-    settings: Settings, announce: Callable[[Running], None], table: ModelTable | None = None
+    settings: ModelServerSettings,
+    announce: Callable[[RunningModels], None],
+    table: ModelTable | None = None,
 ) -> None:
     """Serve until SIGINT or SIGTERM; `announce` is called when clients can connect.
 
@@ -73,7 +75,9 @@ def run(
 
 
 @contextlib.contextmanager
-def running(settings: Settings, table: ModelTable | None = None) -> Iterator[Running]:
+def running(
+    settings: ModelServerSettings, table: ModelTable | None = None
+) -> Iterator[RunningModels]:
     """Serve in a thread, for as long as the block takes."""
     with (
         _listening(settings, table) as (server, listener, service),
@@ -84,8 +88,8 @@ def running(settings: Settings, table: ModelTable | None = None) -> Iterator[Run
 
 @contextlib.contextmanager
 def _listening(
-    settings: Settings, table: ModelTable | None
-) -> Iterator[tuple[Server, socket.socket, Running]]:
+    settings: ModelServerSettings, table: ModelTable | None
+) -> Iterator[tuple[Server, socket.socket, RunningModels]]:
     models = table or ModelTable.builtin(settings.aliases)
     app = ModelApp(models, settings.faults, settings.limits)
     entrance = guarded(
@@ -101,5 +105,7 @@ def _listening(
         yield (
             server,
             listener,
-            Running(address, settings, app.stats.told, app.stats.reset, tuple(models.names)),
+            RunningModels(
+                address, settings, app.stats.told, app.stats.reset, tuple(models.names)
+            ),
         )

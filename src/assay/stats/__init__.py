@@ -38,7 +38,7 @@ from assay.stats.normality import Normality, normality
 from assay.stats.pairing import Pairing, pairing
 from assay.stats.planning import (
     Needed,
-    Price,
+    TrialPrice,
     first_n_below,
     minimum_detectable_effect,
     power_of,
@@ -70,8 +70,8 @@ from assay.stats.score import (
 )
 from assay.stats.sequential import (
     Boundary,
-    Design,
     LookResult,
+    SequentialDesign,
     decide,
     first_decision,
     looks,
@@ -100,7 +100,6 @@ __all__ = [
     "Boundary",
     "Correction",
     "Crossing",
-    "Design",
     "Equivalence",
     "Interval",
     "LookResult",
@@ -109,14 +108,15 @@ __all__ = [
     "Normality",
     "Pairing",
     "PercentWindow",
-    "Price",
     "ProfileKind",
     "ScoreEstimate",
+    "SequentialDesign",
     "Side",
     "Spending",
     "Summary",
     "SummarySpec",
     "TestResult",
+    "TrialPrice",
     "Window",
     "aggregate",
     "aggregate_difference",

@@ -22,7 +22,7 @@ from assay.stats.two_samples import deviation_of
 
 __all__ = [
     "Needed",
-    "Price",
+    "TrialPrice",
     "first_n_below",
     "minimum_detectable_effect",
     "power_of",
@@ -35,7 +35,7 @@ _MOST = 10**15
 """No number of trials is above it; there it stands for so many or more."""
 
 
-class Price(NamedTuple):
+class TrialPrice(NamedTuple):
     """What trials cost, each with the range of their number."""
 
     dollars: Interval | None
@@ -70,7 +70,7 @@ class Needed:
         *,
         arms: int = 2,
         at_once: int = 1,
-    ) -> Price:
+    ) -> TrialPrice:
         """Dollars and hours of all arms, with `at_once` trials running at a time.
 
         A bound of the range that is not known is NaN in the prices.
@@ -79,7 +79,7 @@ class Needed:
             raise UsageError(f"{arms} arms, {at_once} at once: both are 1 or more")
         counts = [math.nan if n is None else float(n) for n in (self.low, self.high)]
         trials = Interval(*(arms * n for n in (float(self.trials), *counts)))
-        return Price(
+        return TrialPrice(
             _priced(trials, "cost", cost_per_trial, 1.0),
             _priced(trials, "duration", seconds_per_trial, 1 / (3600 * at_once)),
             trials,

@@ -28,8 +28,8 @@ from .t_bounds import LARGEST_ALPHA, t_bounds
 __all__ = [
     "FEWEST_PAIRS",
     "Boundary",
-    "Design",
     "LookResult",
+    "SequentialDesign",
     "decide",
     "first_decision",
     "look_counts",
@@ -65,7 +65,7 @@ class LookResult(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Design:
+class SequentialDesign:
     """How pairs are looked at; made before the first of them is seen."""
 
     kind: Boundary = Boundary.OBRIEN_FLEMING
@@ -107,7 +107,7 @@ class Design:
         return asdict(self) | {"kind": self.kind.value}
 
     @classmethod
-    def of(cls, stored: Mapping[str, Any]) -> "Design":
+    def of(cls, stored: Mapping[str, Any]) -> "SequentialDesign":
         """The design that `stored` gave; what is not known here is left out."""
         names = {one.name for one in fields(cls)}
         try:
@@ -169,11 +169,14 @@ class Design:
         return Interval(mean, mean - half, mean + half)
 
 
-def decide(differences: Sequence[float] | NDArray[np.float64], design: Design) -> LookResult:
+def decide(
+    differences: Sequence[float] | NDArray[np.float64], design: SequentialDesign
+) -> LookResult:
     """Look once, at all pairs there are; see `first_decision` for what earlier looks said.
 
-    The interval is the repeated one of Jennison & Turnbull, 1989 (`Design.interval_at`). An
-    interval within the smallest effect that matters is no difference, even beside zero.
+    The interval is the repeated one of Jennison & Turnbull, 1989 (see
+    `SequentialDesign.interval_at`). An interval within the smallest effect that matters is no
+    difference, even beside zero.
     """
     interval = design.interval_at(differences)
     pairs = len(differences)
@@ -186,7 +189,10 @@ def decide(differences: Sequence[float] | NDArray[np.float64], design: Design) -
 
 
 def looks(
-    differences: Sequence[float] | NDArray[np.float64], design: Design, *, ended: bool = False
+    differences: Sequence[float] | NDArray[np.float64],
+    design: SequentialDesign,
+    *,
+    ended: bool = False,
 ) -> tuple[LookResult, ...]:
     """Every look in order, up to the one that decided.
 
@@ -213,7 +219,10 @@ def looks(
 
 
 def first_decision(
-    differences: Sequence[float] | NDArray[np.float64], design: Design, *, ended: bool = False
+    differences: Sequence[float] | NDArray[np.float64],
+    design: SequentialDesign,
+    *,
+    ended: bool = False,
 ) -> LookResult | None:
     """The look that decided, or None while it goes on; arguments as in `looks`."""
     found = looks(differences, design, ended=ended)
@@ -229,7 +238,7 @@ def look_counts(first: int, most: int) -> tuple[int, ...]:
     return tuple(counts)
 
 
-def _judged(interval: Interval, design: Design) -> Verdict | None:
+def _judged(interval: Interval, design: SequentialDesign) -> Verdict | None:
     if not interval.known:
         return None
     margin = design.min_effect

@@ -25,7 +25,7 @@ from .rows import SessionRows, session_rows
 from .store import Store
 
 __all__ = [
-    "Ended",
+    "EndedJournal",
     "JournalDamaged",
     "SessionStored",
     "StoringFailed",
@@ -79,7 +79,7 @@ _Tell: TypeAlias = Callable[[WriterEvent], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedJournal:
     """The journal of a session that has ended, and the run it belongs to."""
 
     run: RunRecord
@@ -93,12 +93,12 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    ended: Ended
+    ended: EndedJournal
     rows: SessionRows
     state: TrialState
 
 
-def store_journals(store: Store, batch: Sequence[Ended], on_event: _Tell) -> None:
+def store_journals(store: Store, batch: Sequence[EndedJournal], on_event: _Tell) -> None:
     """Move sessions into a store, here and now.
 
     Journals whose sessions go on are left alone: whoever resumed them hands them over again.
@@ -122,7 +122,7 @@ def store_journals(store: Store, batch: Sequence[Ended], on_event: _Tell) -> Non
             on_event(StoringFailed(each.ended.run.id, each.ended.session_id, str(error)))
 
 
-def _read(ended: Ended, on_event: _Tell) -> _Ready | None:
+def _read(ended: EndedJournal, on_event: _Tell) -> _Ready | None:
     try:
         if is_blank(ended.journal):
             return None  # the disk was full before its first line

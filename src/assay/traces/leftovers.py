@@ -15,7 +15,7 @@ from assay.types import StopReason, TrialState
 from .folder import RunFolder, RunHeld, unfinished_runs
 from .ingest import finish_run
 from .intake import (
-    Ended,
+    EndedJournal,
     JournalDamaged,
     SessionStored,
     StoringFailed,
@@ -56,7 +56,7 @@ def ingest_leftovers(
                 _bury(folder)
                 finish_traced(store, folder, count)
             else:
-                batch = [Ended(folder.record, path) for path in folder.journals()]
+                batch = [EndedJournal(folder.record, path) for path in folder.journals()]
                 store_journals(store, batch, count)
     return stored
 
@@ -96,7 +96,7 @@ def finish_traced(
     """
     events: list[WriterEvent] = []
     store_journals(
-        store, [Ended(folder.record, path) for path in folder.journals()], events.append
+        store, [EndedJournal(folder.record, path) for path in folder.journals()], events.append
     )
     for event in events:
         if isinstance(event, JournalDamaged):

@@ -229,7 +229,7 @@ class EndRecord(Record):
     duration_s: Seconds
     """Time played, summed over attempts; waiting for a turn is not in it."""
     outcomes: Mapping[Name, Real] = field(default_factory=dict)
-    """What it earned; empty unless it ended as a result."""
+    """What it earned; empty unless it completed."""
     error: ErrorRecord | None = None
     attempts: Count = 1
 

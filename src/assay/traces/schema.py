@@ -78,7 +78,7 @@ class RunStatus(StrEnum):
     RUNNING = "running"
     """It goes on, or its process died and it waits to be resumed."""
     FINISHED = "finished"
-    """Every session ended as a result or a failure."""
+    """Every session completed or failed."""
     INCOMPLETE = "incomplete"
     """It came to its end with infrastructure errors, or was given up."""
 

@@ -5,11 +5,11 @@ Views are made anew whenever a file is brought to a newer version, so that they 
 
 from dataclasses import dataclass
 
-__all__ = ["VIEWS", "View"]
+__all__ = ["VIEWS", "StoreView"]
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class StoreView:
     """A view, what a row of it is, and what its columns mean."""
 
     name: str
@@ -25,7 +25,7 @@ class View:
         return f"CREATE OR REPLACE VIEW {self.name} ({names}) AS {self.sql}"
 
 
-MESSAGES = View(
+MESSAGES = StoreView(
     "messages",
     "One message of a session.",
     (
@@ -51,7 +51,7 @@ MESSAGES = View(
     """,
 )
 
-EPISODES = View(
+EPISODES = StoreView(
     "episodes",
     "One session, with its experiment.",
     (
@@ -110,7 +110,7 @@ EPISODES = View(
     """,
 )
 
-MODEL_USAGE = View(
+MODEL_USAGE = StoreView(
     "model_usage",
     "All calls of one model in one experiment.",
     (
@@ -146,7 +146,7 @@ MODEL_USAGE = View(
     """,
 )
 
-ACHIEVEMENTS = View(
+ACHIEVEMENTS = StoreView(
     "achievements",
     "An achievement that a session reached for the first time.",
     (
@@ -167,7 +167,7 @@ ACHIEVEMENTS = View(
     """,
 )
 
-TURNS = View(
+TURNS = StoreView(
     "turns",
     "One turn: an answer of the model and what came of it.",
     (
@@ -223,7 +223,7 @@ TURNS = View(
     """,
 )
 
-THROTTLING = View(
+THROTTLING = StoreView(
     "throttling",
     "A session whose calls waited 10 ms or more on average, and what the provider did.",
     (

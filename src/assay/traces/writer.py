@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from .intake import Ended, WriterEvent, store_journals
+from .intake import EndedJournal, WriterEvent, store_journals
 from .records import RunRecord
 from .store import Store
 
@@ -41,7 +41,7 @@ class Writer:
         self._store = store
         self._on_event = on_event
         self._linger = linger
-        self._queue: queue.SimpleQueue[Ended | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[EndedJournal | None] = queue.SimpleQueue()
         """None means: go on with what there is."""
         self._changed = threading.Condition()
         self._pending = 0
@@ -58,7 +58,7 @@ class Writer:
         """Hand over the journal of a session that has ended."""
         with self._changed:
             self._pending += 1
-        self._queue.put(Ended(run, journal))
+        self._queue.put(EndedJournal(run, journal))
 
     def drain(self) -> None:
         """Wait until all that was submitted is stored or reported."""
@@ -94,9 +94,9 @@ class Writer:
                 self._crash = error
                 self._changed.notify_all()
 
-    def _collect(self) -> list[Ended]:
+    def _collect(self) -> list[EndedJournal]:
         """Wait for a journal, then take those that come soon after it."""
-        batch: list[Ended] = []
+        batch: list[EndedJournal] = []
         size = 0
         until = 0.0
         while len(batch) < _BATCH and size < _BATCH_BYTES:

@@ -22,8 +22,8 @@ from .limits import Limits, Retries
 from .plan import Admission, Group, Plan, Trial
 from .run import run_trials
 from .stop import Stop
-from .tally import GroupTally
-from .verdict import GroupStop, Interrupted, TrialError, Verdict, classify, trial_error
+from .tally import GroupCounts
+from .verdict import GroupStop, Interrupted, TrialError, TrialVerdict, classify, trial_error
 
 __all__ = [
     "Admission",
@@ -33,11 +33,11 @@ __all__ = [
     "Event",
     "Executor",
     "Group",
+    "GroupCounts",
     "GroupEnded",
     "GroupStarted",
     "GroupStop",
     "GroupStopped",
-    "GroupTally",
     "Interrupted",
     "Limits",
     "Plan",
@@ -53,7 +53,7 @@ __all__ = [
     "TrialRetried",
     "TrialSkipped",
     "TrialStarted",
-    "Verdict",
+    "TrialVerdict",
     "classify",
     "run_trials",
     "trial_error",

@@ -31,8 +31,8 @@ from .limits import Limits, Retries
 from .line import Attempt, Line
 from .plan import Admission, Group, Plan, Trial
 from .stop import Stop
-from .tally import GroupTally
-from .verdict import GroupStop, Interrupted, Verdict
+from .tally import GroupCounts
+from .verdict import GroupStop, Interrupted, TrialVerdict
 
 __all__ = ["Engine", "Rules", "Sleep"]
 
@@ -48,7 +48,7 @@ class Rules(Generic[P]):
 
     limits: Limits
     retries: Retries
-    classify: Callable[[Exception], Verdict | GroupStop]
+    classify: Callable[[Exception], TrialVerdict | GroupStop]
     sleep: Sleep
     done: Callable[[str], bool]
     admit: Callable[[Trial[P]], Admission]
@@ -76,12 +76,12 @@ class Engine(Generic[P]):
         self._over = False
         self._lines: list[Line[P]] = []
         self._queue = iter(plan.groups)
-        self._tallies: dict[str, GroupTally] = {}
-        self._open: dict[asyncio.Task[Verdict], Attempt[P]] = {}
+        self._tallies: dict[str, GroupCounts] = {}
+        self._open: dict[asyncio.Task[TrialVerdict], Attempt[P]] = {}
         self._held = 0  # places kept for trials that found no room
         self._starts = 0
 
-    async def run(self) -> dict[str, GroupTally]:
+    async def run(self) -> dict[str, GroupCounts]:
         """Work off the plan; the counts of each group."""
         self._tell(RunStarted({group.name: group.size for group in self._plan.groups}))
         try:
@@ -178,12 +178,14 @@ class Engine(Generic[P]):
             self._wake.set()
             raise Interrupted("the run is over: its listener raised") from error
 
-    def _finished(self, line: Line[P], task: asyncio.Task[Verdict]) -> None:
+    def _finished(self, line: Line[P], task: asyncio.Task[TrialVerdict]) -> None:
         attempt = self._open.pop(task)
         line.open -= 1
         self._guarded(self._settle, line, attempt, task)
 
-    def _settle(self, line: Line[P], attempt: Attempt[P], task: asyncio.Task[Verdict]) -> None:
+    def _settle(
+        self, line: Line[P], attempt: Attempt[P], task: asyncio.Task[TrialVerdict]
+    ) -> None:
         error = None if task.cancelled() else task.exception()
         if task.cancelled() or isinstance(error, Interrupted):
             self._interrupt(line, attempt.trial)
@@ -195,7 +197,9 @@ class Engine(Generic[P]):
         else:
             self._judge(line, attempt, task.result())
 
-    def _judge(self, line: Line[P], attempt: Attempt[P], found: Verdict | GroupStop) -> None:
+    def _judge(
+        self, line: Line[P], attempt: Attempt[P], found: TrialVerdict | GroupStop
+    ) -> None:
         if isinstance(found, GroupStop):
             self._interrupt(line, attempt.trial)
             if line.stop is None:
@@ -217,7 +221,9 @@ class Engine(Generic[P]):
     def _is_oldest(self, attempt: Attempt[P]) -> bool:
         return all(attempt.started < other.started for other in self._open.values())
 
-    def _rest(self, line: Line[P], attempt: Attempt[P], spent: int, verdict: Verdict) -> None:
+    def _rest(
+        self, line: Line[P], attempt: Attempt[P], spent: int, verdict: TrialVerdict
+    ) -> None:
         wait = self._rules.retries.wait(attempt.trial.id, attempt.number)
         held = verdict.retry_after is not None
         if verdict.retry_after is not None:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from .plan import Trial
-from .tally import GroupTally
-from .verdict import GroupStop, Verdict
+from .tally import GroupCounts
+from .verdict import GroupStop, TrialVerdict
 
 __all__ = [
     "Event",
@@ -78,7 +78,7 @@ class TrialRetried:
     """The number of the attempt that ended."""
     wait: float
     """Seconds until the trial may start again."""
-    verdict: Verdict
+    verdict: TrialVerdict
     """What ended it; its `error` says more."""
 
 
@@ -88,7 +88,7 @@ class TrialEnded:
 
     trial: Trial[Any]
     attempt: int
-    verdict: Verdict
+    verdict: TrialVerdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +111,14 @@ class GroupEnded:
     """No trial of a group is open or waits."""
 
     group: str
-    tally: GroupTally
+    tally: GroupCounts
 
 
 @dataclass(frozen=True, slots=True)
 class RunEnded:
     """Nothing is open; groups that never started are counted too."""
 
-    tallies: Mapping[str, GroupTally]
+    tallies: Mapping[str, GroupCounts]
 
 
 Event = (

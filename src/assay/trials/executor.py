@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from .plan import Trial
-from .verdict import Interrupted, Verdict
+from .verdict import Interrupted, TrialVerdict
 
 __all__ = ["AsyncioExecutor", "Body", "Context", "Executor"]
 
@@ -45,7 +45,7 @@ class Context:
 class Executor(Protocol[P_contra]):
     """Runs attempts; many may be open at once."""
 
-    async def run(self, trial: Trial[P_contra], context: Context) -> Verdict:
+    async def run(self, trial: Trial[P_contra], context: Context) -> TrialVerdict:
         """Run one attempt to its end.
 
         Raises Interrupted when it leaves without one. Other exceptions are sorted by whoever
@@ -54,7 +54,7 @@ class Executor(Protocol[P_contra]):
         ...
 
 
-Body: TypeAlias = Callable[[Trial[P], Context], Awaitable[Verdict]]
+Body: TypeAlias = Callable[[Trial[P], Context], Awaitable[TrialVerdict]]
 """What one attempt of a trial does."""
 
 
@@ -64,6 +64,6 @@ class AsyncioExecutor(Generic[P]):
     def __init__(self, body: Body[P]) -> None:
         self._body = body
 
-    async def run(self, trial: Trial[P], context: Context) -> Verdict:
+    async def run(self, trial: Trial[P], context: Context) -> TrialVerdict:
         """Await the body."""
         return await self._body(trial, context)

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 from assay.types import TrialState
 
 from .plan import Admission, Group, Trial
-from .tally import GroupTally
+from .tally import GroupCounts
 from .verdict import GroupStop
 
 __all__ = ["Attempt", "Line"]
@@ -107,9 +107,9 @@ class Line(Generic[P]):
         """Count a trial that ended in a state, or under a name that the tally has."""
         self._counts[_FIELDS[what] if isinstance(what, TrialState) else what] += 1
 
-    def tally(self) -> GroupTally:
+    def tally(self) -> GroupCounts:
         """The counts so far."""
-        return GroupTally(planned=self._group.size, stop=self.stop, **self._counts)
+        return GroupCounts(planned=self._group.size, stop=self.stop, **self._counts)
 
     def _peek(self) -> Trial[P] | None:
         """The next trial that is not done and may be needed; kept until it is taken."""

@@ -10,8 +10,8 @@ from .executor import Executor
 from .limits import Limits, Retries
 from .plan import Admission, Plan, Trial
 from .stop import Stop
-from .tally import GroupTally
-from .verdict import GroupStop, Verdict
+from .tally import GroupCounts
+from .verdict import GroupStop, TrialVerdict
 from .verdict import classify as classify_error
 
 __all__ = ["run_trials"]
@@ -31,10 +31,10 @@ async def run_trials(
     listen: Callable[[Event], None] = lambda _: None,
     stop: Stop | None = None,
     done: Callable[[str], bool] = lambda _: False,
-    classify: Callable[[Exception], Verdict | GroupStop] = classify_error,
+    classify: Callable[[Exception], TrialVerdict | GroupStop] = classify_error,
     sleep: Sleep = asyncio.sleep,
     admit: Callable[[Trial[P]], Admission] = lambda _: Admission.NOW,
-) -> dict[str, GroupTally]:
+) -> dict[str, GroupCounts]:
     """Work off a plan and count, for each group, how its trials ended.
 
     Args:

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 from .verdict import GroupStop
 
-__all__ = ["GroupTally"]
+__all__ = ["GroupCounts"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupTally:
+class GroupCounts:
     """The trials of one group, counted.
 
     planned = skipped + started + not_started + unneeded, and

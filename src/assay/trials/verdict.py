@@ -20,7 +20,7 @@ from assay.errors import (
 )
 from assay.types import TrialState
 
-__all__ = ["GroupStop", "Interrupted", "TrialError", "Verdict", "classify", "trial_error"]
+__all__ = ["GroupStop", "Interrupted", "TrialError", "TrialVerdict", "classify", "trial_error"]
 
 _INFRASTRUCTURE = (
     ConnectionError,  # ModelUnavailable and ServiceError among them
@@ -59,7 +59,7 @@ class TrialError:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class TrialVerdict:
     """How a trial ended."""
 
     state: TrialState
@@ -84,7 +84,7 @@ class GroupStop:
     error: TrialError | None = None
 
 
-def classify(error: Exception) -> Verdict | GroupStop:
+def classify(error: Exception) -> TrialVerdict | GroupStop:
     """Say whose fault an exception is.
 
     Lost connections, timeouts, no room, and what the store or the machine lacks are
@@ -97,7 +97,7 @@ def classify(error: Exception) -> Verdict | GroupStop:
     blameless = isinstance(error, _INFRASTRUCTURE) or (
         isinstance(error, OSError) and error.errno in _EXHAUSTED
     )
-    return Verdict(
+    return TrialVerdict(
         TrialState.INFRASTRUCTURE if blameless else TrialState.FAILURE,
         kind,
         trial_error(error),

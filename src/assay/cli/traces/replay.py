@@ -49,7 +49,7 @@ def replay(
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
-    """Play a stored episode again, as a moving picture.
+    """Play a stored episode again, as an animation.
 
     In a terminal you watch it, with what the model said beside it; elsewhere each
     achievement is a line. The world is made again from its seed and compared with

@@ -9,13 +9,13 @@ data in `rules`; nothing here knows how the world works.
 
 from .full import full_text
 from .guide import rules_text
-from .observation import Cell, Observation, as_view, observe
+from .observation import MapCell, Observation, as_view, observe
 from .parsing import parse
 from .short import GLYPHS, short_text
 
 __all__ = [
     "GLYPHS",
-    "Cell",
+    "MapCell",
     "Observation",
     "as_view",
     "full_text",

@@ -5,7 +5,7 @@ from typing import Final
 
 from ..rules import ITEMS, MATERIALS, MAX_ITEM, VITALS
 from .lines import ACTION, Lines, assemble
-from .observation import ACROSS, CELLS, CENTER, DIRECTIONS, DOWN, Cell, Observation
+from .observation import ACROSS, CELLS, CENTER, DIRECTIONS, DOWN, MapCell, Observation
 from .words import OFFSETS, last_action, nearest
 
 __all__ = ["full_text", "read_full"]
@@ -17,7 +17,7 @@ _MAP_TITLE: Final = (
 _PLACES: Final = tuple(", ".join(f"{n} {way}" for n, way in offset) for offset in OFFSETS)
 
 
-def _map_word(cell: Cell) -> str:
+def _map_word(cell: MapCell) -> str:
     match cell.thing:
         case None:
             return cell.material
@@ -62,7 +62,7 @@ def full_text(observation: Observation) -> str:
     return "\n".join(lines)
 
 
-def _in_words(cell: Cell) -> str:
+def _in_words(cell: MapCell) -> str:
     if cell.thing is None:
         return cell.material
     flying = f" flying {cell.detail}" if cell.thing == "arrow" else ""
@@ -104,7 +104,7 @@ def read_full(lines: Lines) -> Observation:
     while lines.maybe(_NEAR):
         pass
     lines.take(_MAP_START, _MAP_TITLE)
-    you = Cell(stand[1], "player", stand[2])
+    you = MapCell(stand[1], "player", stand[2])
     return assemble(
         lines,
         head=head,

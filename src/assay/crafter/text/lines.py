@@ -8,7 +8,7 @@ from typing import Final, NoReturn
 from assay.errors import UsageError
 
 from ..rules import ACHIEVEMENTS, ITEMS, NoEffect
-from .observation import ACROSS, CENTER, DOWN, FAILURES, Cell, Observation
+from .observation import ACROSS, CENTER, DOWN, FAILURES, MapCell, Observation
 from .words import why
 
 __all__ = ["ACTION", "Lines", "assemble"]
@@ -45,10 +45,10 @@ class Lines:
         return self.maybe(pattern) or self.wrong(f"expected one like {like!r}", self._next)
 
     def cells(
-        self, known: Mapping[str, Cell], player: tuple[str, Cell], gap: str
-    ) -> list[Cell]:
+        self, known: Mapping[str, MapCell], player: tuple[str, MapCell], gap: str
+    ) -> list[MapCell]:
         """The rows of the map: signs of known cells, and the player's in the middle."""
-        cells: list[Cell] = []
+        cells: list[MapCell] = []
         for first in range(0, ACROSS * DOWN, ACROSS):
             line = self._lines[self._next] if self._next < len(self._lines) else ""
             signs = line.split(gap) if gap else [*line]
@@ -80,7 +80,7 @@ def assemble(
     head: Sequence[str],
     sleeping: bool,
     counts: Mapping[str, int],
-    cells: Sequence[Cell],
+    cells: Sequence[MapCell],
     last: re.Match[str] | None,
     achieved: Sequence[str],
 ) -> Observation:

@@ -38,7 +38,7 @@ __all__ = [
     "FAILURES",
     "MAX_STEP",
     "STEPS",
-    "Cell",
+    "MapCell",
     "Observation",
     "as_view",
     "observe",
@@ -57,7 +57,7 @@ MAX_STEP: Final = 999_999_999
 """The highest number of a step that can be told."""
 
 
-class Cell(NamedTuple):
+class MapCell(NamedTuple):
     """One cell of the map."""
 
     material: str
@@ -84,7 +84,7 @@ def _details(thing: str | None) -> tuple[str | None, ...]:
 
 # By the three numbers of a view; what has a direction is never without it.
 _SEEN: Final = {
-    (m, len(MATERIALS) - 1 + o if thing else 0, d): Cell(material, thing, detail)
+    (m, len(MATERIALS) - 1 + o if thing else 0, d): MapCell(material, thing, detail)
     for (m, material), (o, thing) in product(enumerate(MATERIALS), enumerate((None, *OBJECTS)))
     if m or not thing
     for d, detail in enumerate(_details(thing))
@@ -133,7 +133,7 @@ class Observation:
     """Whether the player is asleep."""
     inventory: tuple[int, ...]
     """Counts of all `rules.ITEMS`, in their order."""
-    cells: tuple[Cell, ...]
+    cells: tuple[MapCell, ...]
     """The cells in view, row by row from the top left; the player is in the middle."""
     action: str | None = None
     """The last action, if it was told."""
@@ -154,7 +154,7 @@ class Observation:
         ):
             _refuse("inventory", self.inventory, f"{len(ITEMS)} ints from 0 to {MAX_ITEM}")
         if not _is_tuple(self.cells, ACROSS * DOWN) or not (
-            {*map(type, self.cells)} == {Cell}
+            {*map(type, self.cells)} == {MapCell}
             and self.cells[CENTER] in _PLAYERS
             and _OTHERS.issuperset(self.cells[:CENTER])
             and _OTHERS.issuperset(self.cells[CENTER + 1 :])
@@ -181,12 +181,12 @@ class Observation:
         return self.cells[CENTER].detail or ""
 
     @property
-    def ahead(self) -> Cell:
+    def ahead(self) -> MapCell:
         """The cell in front of the player."""
         return self.cells[CENTER + STEPS[self.facing]]
 
     @property
-    def around(self) -> tuple[Cell, ...]:
+    def around(self) -> tuple[MapCell, ...]:
         """The nine cells within one cell of the player."""
         rows = (CENTER - ACROSS, CENTER, CENTER + ACROSS)
         return tuple(cell for row in rows for cell in self.cells[row - 1 : row + 2])
@@ -232,7 +232,7 @@ def observe(
     )
 
 
-def _cells(view: View) -> tuple[Cell, ...]:
+def _cells(view: View) -> tuple[MapCell, ...]:
     planes = (view.materials, view.objects, view.details)
     # A view is indexed [x, y], the cells go row by row.
     ids = zip(*(plane.T.tobytes() for plane in planes), strict=True)

@@ -10,7 +10,7 @@ from typing import Final
 
 from ..rules import ITEMS, MATERIALS, VITALS
 from .lines import ACTION, Lines, assemble
-from .observation import ACROSS, CELLS, CENTER, DIRECTIONS, Cell, Observation
+from .observation import ACROSS, CELLS, CENTER, DIRECTIONS, MapCell, Observation
 from .words import OFFSETS, last_action, nearest
 
 __all__ = ["GLYPHS", "USUAL_GROUND", "read_short", "short_text"]
@@ -112,7 +112,7 @@ def _surroundings(o: Observation) -> str:
     return " ".join(words)
 
 
-def _flying(cell: Cell) -> str:
+def _flying(cell: MapCell) -> str:
     return f" flying {cell.detail}" if cell.thing == "arrow" else ""
 
 
@@ -140,7 +140,7 @@ def read_short(lines: Lines) -> Observation:
     last = lines.maybe(_LAST)
     achieved = lines.maybe(_ACHIEVED) if last else None
     stand = lines.take(_STAND, "facing down grass near tree left2 up1")
-    you = Cell(stand[1] or USUAL_GROUND["player"], "player", stand[2])
+    you = MapCell(stand[1] or USUAL_GROUND["player"], "player", stand[2])
     cells = lines.cells(_CELLS, (GLYPHS["player"], you), "")
     ground = lines.maybe(_UNDER)
     if ground:

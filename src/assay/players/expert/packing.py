@@ -1,6 +1,6 @@
 """Small numbers, cells and words as bytes, and back. Knows nothing of what they mean.
 
-Reading trusts nothing: what is too short, too long or out of bounds is `Damaged`.
+Reading trusts nothing: what is too short, too long or out of bounds is `DamagedMemory`.
 """
 
 import zlib
@@ -11,7 +11,7 @@ from assay.players.expert.terrain import START, STRIDE
 __all__ = [
     "MAX_BYTES",
     "MIDDLE",
-    "Damaged",
+    "DamagedMemory",
     "Packer",
     "Unpacker",
     "deflated",
@@ -27,7 +27,7 @@ MIDDLE: Final = START // STRIDE
 """Where the expert starts, along both axes."""
 
 
-class Damaged(Exception):
+class DamagedMemory(Exception):
     """These bytes were not written by a `Packer`, or have changed since."""
 
 
@@ -71,7 +71,7 @@ class Unpacker:
         """The next so many bytes."""
         taken = self._data[self._next : self._next + count]
         if len(taken) != count:
-            raise Damaged("too short")
+            raise DamagedMemory("too short")
         self._next += count
         return taken
 
@@ -85,29 +85,29 @@ class Unpacker:
                 break
             shift += 7
             if shift > 28:
-                raise Damaged("a number is too long")
+                raise DamagedMemory("a number is too long")
         if value > most:
-            raise Damaged(f"{value} is more than {most}")
+            raise DamagedMemory(f"{value} is more than {most}")
         return value
 
     def cell(self, reach: int) -> int:
         """A cell at most so far from the start along each axis."""
         x, y = self.take(2)
         if abs(x - MIDDLE) > reach or abs(y - MIDDLE) > reach:
-            raise Damaged(f"the cell {x}, {y} is too far away")
+            raise DamagedMemory(f"the cell {x}, {y} is too far away")
         return x * STRIDE + y
 
     def text(self) -> str:
         """A short word."""
         word = self.take(self.number(_MAX_TEXT))
         if not word.isascii():
-            raise Damaged("a word is not ASCII")
+            raise DamagedMemory("a word is not ASCII")
         return word.decode("ascii")
 
     def end(self) -> None:
         """Make sure that nothing is left."""
         if self._next != len(self._data):
-            raise Damaged("too long")
+            raise DamagedMemory("too long")
 
 
 def deflated(data: bytes, hint: bytes) -> bytes:
@@ -120,12 +120,12 @@ def deflated(data: bytes, hint: bytes) -> bytes:
 def inflated(data: bytes, hint: bytes) -> bytes:
     """What `deflated` was given, if it is not too much."""
     if zlib.crc32(data[4:]) != int.from_bytes(data[:4]):
-        raise Damaged("cut off or altered")
+        raise DamagedMemory("cut off or altered")
     press = zlib.decompressobj(-15, zdict=hint)
     try:
         plain = press.decompress(data[4:], MAX_BYTES)
     except zlib.error:
-        raise Damaged("not deflated bytes") from None
+        raise DamagedMemory("not deflated bytes") from None
     if not press.eof or press.unused_data:
-        raise Damaged("cut off, or too much")
+        raise DamagedMemory("cut off, or too much")
     return plain

@@ -11,7 +11,7 @@ from assay.players.expert.garden import Garden
 from assay.players.expert.goals import Goal
 from assay.players.expert.memory import Memory
 from assay.players.expert.needs import Needs
-from assay.players.expert.packing import Damaged
+from assay.players.expert.packing import DamagedMemory
 from assay.players.expert.scout import explore
 from assay.players.expert.shelter import Shelter
 from assay.players.expert.state import Parts, read_state, write_state
@@ -98,7 +98,7 @@ class ExpertPolicy:
         policy = cls(seed)
         try:
             read_state(state, policy._parts)
-        except Damaged:
+        except DamagedMemory:
             return None
         return policy
 

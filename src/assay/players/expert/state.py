@@ -3,7 +3,7 @@
     version | CRC-32 of the rest | deflated: the player, what it knows, ways, the map
 
 What follows from the next view is not in it: the fence, arrows, daylight. Reading trusts
-nothing: bytes that could not have been written are `Damaged`, and what was read keeps
+nothing: bytes that could not have been written are `DamagedMemory`, and what was read keeps
 every cell inside the map.
 """
 
@@ -19,7 +19,7 @@ from assay.players.expert.memory import Memory, Plant
 from assay.players.expert.needs import Needs
 from assay.players.expert.packing import (
     MIDDLE,
-    Damaged,
+    DamagedMemory,
     Packer,
     Unpacker,
     deflated,
@@ -84,9 +84,9 @@ def write_state(parts: Parts) -> bytes:
 
 
 def read_state(data: bytes, parts: Parts) -> None:
-    """Give the parts of a new expert the state that was written; else Damaged."""
+    """Give the parts of a new expert the state that was written; else DamagedMemory."""
     if data[:1] != bytes([_VERSION]):
-        raise Damaged("of another version")
+        raise DamagedMemory("of another version")
     source = Unpacker(inflated(data[1:], _WORDS))
     _read_self(source, parts)
     _read_known(source, parts.memory)
@@ -131,7 +131,7 @@ def _read_self(source: Unpacker, parts: Parts) -> None:
     combat.tired_until = memory.step + source.number(_MANY)
     counts = source.take(len(ITEMS))
     if max(counts) > MAX_ITEM:
-        raise Damaged(f"a count is {max(counts)}")
+        raise DamagedMemory(f"a count is {max(counts)}")
     if flags & 32:
         memory.inventory = dict(zip(ITEMS, counts, strict=True))
     done = source.number((1 << len(ACHIEVEMENTS)) - 1)
@@ -165,7 +165,7 @@ def _read_known(source: Unpacker, memory: Memory) -> None:
     for _ in range(source.number(len(OFFSETS))):
         place, kind = source.take(2)
         if place >= len(OFFSETS) or not COW <= kind <= PLANT:
-            raise Damaged(f"no thing is {kind} at {place}")
+            raise DamagedMemory(f"no thing is {kind} at {place}")
         memory.things[memory.here + OFFSETS[place]] = kind
     for known in (memory.cows, memory.skeletons):
         for _ in range(source.number(_MANY)):
@@ -240,7 +240,7 @@ def _read_way(source: Unpacker, cell: int) -> list[int]:
     for i in range(count):
         cell += STEPS[packed[i >> 2] >> (i & 3) * 2 & 3]
         if not within(cell, _SEEN):
-            raise Damaged("a way leads out of the world")
+            raise DamagedMemory("a way leads out of the world")
         cells.append(cell)
     return cells[::-1]
 
@@ -274,9 +274,9 @@ def _read_ground(source: Unpacker, ground: bytearray) -> None:
     right, bottom = left + across, top + high
     low, above = MIDDLE - _SEEN, MIDDLE + _SEEN + 1
     if high >= AREA + HIGH or min(left, top) < low or max(right, bottom) > above:
-        raise Damaged("the map is larger than a world")
+        raise DamagedMemory("the map is larger than a world")
     for x in range(left, right):
         column = source.take(high)
         if len(column.translate(None, _NO_MATERIAL)) != high:
-            raise Damaged("there is no such material")
+            raise DamagedMemory("there is no such material")
         ground[x * STRIDE + top : x * STRIDE + bottom] = column

@@ -14,9 +14,9 @@ from assay.report.document import (
     Cell,
     Document,
     Figures,
+    ReportTable,
     Row,
     Section,
-    Table,
     Tone,
     Words,
 )
@@ -117,7 +117,7 @@ def _differences(comparison: Comparison) -> Iterator[Block]:
     for candidate in candidates:
         name = comparison.of(candidate).name
         own = [contrast for contrast in comparison.contrasts if contrast.candidate == candidate]
-        yield Table(
+        yield ReportTable(
             f"{name} against {comparison.baseline.name}, metric by metric",
             ["Metric", "Baseline", "Candidate", "Difference", "p", "Verdict", "n"],
             [[contrast.metric, *_difference_cells(contrast)] for contrast in own],
@@ -127,7 +127,7 @@ def _differences(comparison: Comparison) -> Iterator[Block]:
             [contrast.metric, *_effect_cells(contrast)] for contrast in own if contrast.effects
         ]
         if sized:
-            yield Table(
+            yield ReportTable(
                 f"Sizes of the differences of {name}, without a unit",
                 ["Metric", "Cohen's d", "Hedges' g", "Cliff's delta", "P(higher)", "Relative"],
                 sized,
@@ -181,7 +181,7 @@ def _standings(comparison: Comparison) -> Iterator[Block]:
     standings, metric = comparison.standings, comparison.setup.primary
     if standings is None:
         return
-    yield Table(
+    yield ReportTable(
         f"Order by {metric}",
         ["Subject", "Place", "Mean", "Group"],
         [
@@ -196,7 +196,7 @@ def _standings(comparison: Comparison) -> Iterator[Block]:
         "A place is 1 and the number of subjects that are shown to be better; = marks one that"
         " is shared. Subjects that have a letter in common cannot be told apart.",
     )
-    yield Table(
+    yield ReportTable(
         f"All pairs in {metric}",
         ["Pair", "Difference", "p", "Verdict", "n"],
         [

@@ -6,7 +6,7 @@ Each function gives the tables of one section, and none where there is nothing t
 from collections.abc import Iterator, Sequence
 
 from assay.judge.facts import Comparison, InstanceRow, SubjectFacts
-from assay.report.document import Row, Table
+from assay.report.document import ReportTable, Row
 from assay.report.numbers import (
     DASH,
     change,
@@ -35,7 +35,7 @@ MOST_PAIRS = 200
 """Pairs that a table shows; JSON has all of them."""
 
 
-def values(comparison: Comparison, metrics: Sequence[str]) -> Iterator[Table]:
+def values(comparison: Comparison, metrics: Sequence[str]) -> Iterator[ReportTable]:
     """Mean, median, spread and range of each subject, a table per metric."""
     for metric in metrics:
         rows = [
@@ -47,7 +47,7 @@ def values(comparison: Comparison, metrics: Sequence[str]) -> Iterator[Table]:
         judged = sum(facts.judged for facts in comparison.subjects)
         if rows:
             note = "* played only to compare with." if judged < len(rows) else ""
-            yield Table(metric, heads, rows, note)
+            yield ReportTable(metric, heads, rows, note)
 
 
 def _described(facts: SubjectFacts, metric: str) -> Row:
@@ -65,12 +65,12 @@ def _marked(facts: SubjectFacts) -> str:
     return facts.name if facts.judged else f"{facts.name}*"
 
 
-def scores(comparison: Comparison) -> Iterator[Table]:
+def scores(comparison: Comparison) -> Iterator[ReportTable]:
     """The Crafter scores, where episodes say what they unlocked."""
     if not comparison.scores:
         return
     at = comparison.scores[0].at
-    yield Table(
+    yield ReportTable(
         "Crafter score (%)",
         ["Subject", "Episodes", "Score", f"At {at:,} episodes", "Corrected"],
         [
@@ -88,7 +88,7 @@ def scores(comparison: Comparison) -> Iterator[Table]:
     )
 
 
-def instances(comparison: Comparison) -> Iterator[Table]:
+def instances(comparison: Comparison) -> Iterator[ReportTable]:
     """Success and time by task, where trials tell."""
     if not comparison.instances:
         return
@@ -106,7 +106,7 @@ def instances(comparison: Comparison) -> Iterator[Table]:
             " median is that of Kaplan and Meier; a dash: fewer than half succeeded."
         )
     rows = [_instance(comparison, row, timed=timed) for row in comparison.instances]
-    yield Table("Success and time by task", heads, rows, note)
+    yield ReportTable("Success and time by task", heads, rows, note)
 
 
 def _instance(comparison: Comparison, row: InstanceRow, *, timed: bool) -> Row:
@@ -121,11 +121,11 @@ def _instance(comparison: Comparison, row: InstanceRow, *, timed: bool) -> Row:
     ]
 
 
-def whole(comparison: Comparison) -> Iterator[Table]:
+def whole(comparison: Comparison) -> Iterator[ReportTable]:
     """Numbers that subjects have as a whole, if any; nothing is known of their spread."""
     names = list(dict.fromkeys(name for facts in comparison.subjects for name in facts.whole))
     if names:
-        yield Table(
+        yield ReportTable(
             "Numbers of all trials together",
             ["Subject", *names],
             [
@@ -137,7 +137,7 @@ def whole(comparison: Comparison) -> Iterator[Table]:
         )
 
 
-def versions(comparison: Comparison) -> Iterator[Table]:
+def versions(comparison: Comparison) -> Iterator[ReportTable]:
     """Who was compared: series, version, commit, note and source."""
     rows = []
     for subject in (facts.subject for facts in comparison.subjects):
@@ -153,17 +153,17 @@ def versions(comparison: Comparison) -> Iterator[Table]:
         )
         rows.append([subject.name, *(text or DASH for text in texts)])
     heads = ["Subject", "Series", "Version", "Model", "Commit", "Created", "Note", "Source"]
-    yield Table("Who was compared", heads, rows)
+    yield ReportTable("Who was compared", heads, rows)
 
 
-def pairs(comparison: Comparison) -> Iterator[Table]:
+def pairs(comparison: Comparison) -> Iterator[ReportTable]:
     """The metric that decides, pair by pair, a table per candidate."""
     for contrast in comparison.decisive:
         if not contrast.paired:
             continue
         name, metric = comparison.of(contrast.candidate).name, contrast.metric
         rest = len(contrast.pairs) - MOST_PAIRS
-        yield Table(
+        yield ReportTable(
             f"{metric}, pair by pair: {name} against {comparison.baseline.name}",
             ["Pair", "Baseline", "Candidate", "Difference"],
             [
@@ -179,7 +179,7 @@ def pairs(comparison: Comparison) -> Iterator[Table]:
         )
 
 
-def cost(comparison: Comparison) -> Iterator[Table]:
+def cost(comparison: Comparison) -> Iterator[ReportTable]:
     """What a trial costs, beside the metric that decides."""
     metric = comparison.setup.primary
     heads = {"cost_usd": "Cost per trial", "duration_s": "Time per trial", "tokens": "Tokens"}
@@ -189,7 +189,7 @@ def cost(comparison: Comparison) -> Iterator[Table]:
         if name != metric and any(name in facts.metrics for facts in comparison.subjects)
     ]
     if priced:
-        yield Table(
+        yield ReportTable(
             f"{metric} and what it costs",
             ["Subject", metric, *(heads[name] for name in priced)],
             [
@@ -208,7 +208,7 @@ def cost(comparison: Comparison) -> Iterator[Table]:
         )
 
 
-def curves(comparison: Comparison) -> Iterator[Table]:
+def curves(comparison: Comparison) -> Iterator[ReportTable]:
     """Where learning curves begin and end, where a file has some."""
     rows: list[Row] = [
         [
@@ -222,4 +222,4 @@ def curves(comparison: Comparison) -> Iterator[Table]:
     ]
     if rows:
         heads = ["Subject", "Metric", "Points", "Last step", "First value", "Last value"]
-        yield Table("Learning curves", heads, rows)
+        yield ReportTable("Learning curves", heads, rows)

@@ -8,12 +8,12 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from assay.errors import UsageError
-from assay.report.document import Table
+from assay.report.document import ReportTable
 from assay.report.figures.drawing import Drawing
 from assay.report.figures.intervals import draw_interval
 from assay.report.figures.style import (
     GREY,
-    Look,
+    FigureStyle,
     capital,
     in_style,
     interval_text,
@@ -128,7 +128,9 @@ def _dollars(value: float, _position: object) -> str:
     return f"{value:g}"
 
 
-def _cross(ax: Axes, cost: Interval, quality: Interval, style: Look, logarithmic: bool) -> None:
+def _cross(
+    ax: Axes, cost: Interval, quality: Interval, style: FigureStyle, logarithmic: bool
+) -> None:
     everywhere = (-math.inf, math.inf)
     x, y = cost.point, quality.point
     if quality.known and all(map(math.isfinite, quality)):
@@ -167,7 +169,7 @@ def _unpriced(points: Sequence[CostPoint]) -> str:
     return f" Without a recorded cost: {listed(names)}." if names else ""
 
 
-def _table(points: Sequence[CostPoint], quality_label: str, cost_label: str) -> Table:
+def _table(points: Sequence[CostPoint], quality_label: str, cost_label: str) -> ReportTable:
     unknown = Interval(math.nan, math.nan, math.nan)
     cells = [
         (
@@ -178,4 +180,4 @@ def _table(points: Sequence[CostPoint], quality_label: str, cost_label: str) -> 
         for point in points
     ]
     head = ("name", "n", cost_label, "low", "high", quality_label, "low", "high")
-    return Table(f"{quality_label} and {cost_label}", head, cells)
+    return ReportTable(f"{quality_label} and {cost_label}", head, cells)

@@ -14,10 +14,10 @@ from matplotlib.ticker import FuncFormatter
 from numpy.typing import NDArray
 
 from assay.errors import UsageError
-from assay.report.document import Table
+from assay.report.document import ReportTable
 from assay.report.figures.drawing import Drawing
 from assay.report.figures.style import (
-    Look,
+    FigureStyle,
     Values,
     capital,
     compact,
@@ -172,7 +172,7 @@ def _early(runs: Sequence[Run]) -> list[bool]:
     return [last - float(steps[-1]) > _TOLERANCE * (last - first) for steps, _ in runs]
 
 
-def _draw_runs(ax: Axes, runs: Sequence[_Arrays], style: Look) -> None:
+def _draw_runs(ax: Axes, runs: Sequence[_Arrays], style: FigureStyle) -> None:
     for (steps, values), early in zip(runs, _early(runs), strict=True):
         shown = _extremes(values)
         ax.plot(steps[shown], values[shown], "-", color=style.colour, lw=0.7, alpha=0.35)
@@ -189,7 +189,7 @@ def _extremes(values: NDArray[np.float64]) -> NDArray[np.intp]:
     return np.unique([0, *marks, len(values) - 1])
 
 
-def _draw_mean(ax: Axes, curve: MeanCurve, runs: int, style: Look, name: str) -> None:
+def _draw_mean(ax: Axes, curve: MeanCurve, runs: int, style: FigureStyle, name: str) -> None:
     ax.fill_between(curve.steps, curve.low, curve.high, color=style.colour, alpha=0.18, lw=0)
     whole = np.where(curve.runs == runs, curve.mean, np.nan)
     every = max(1, len(curve.steps) // 8)
@@ -228,7 +228,7 @@ def _ended(groups: Mapping[str, Sequence[Run]]) -> str:
     )
 
 
-def _table(curves: Mapping[str, MeanCurve], label: str) -> Table:
+def _table(curves: Mapping[str, MeanCurve], label: str) -> ReportTable:
     cells = []
     for name, curve in curves.items():
         for i in np.unique(np.linspace(0, len(curve.steps) - 1, _TABLE_LINES).astype(int)):
@@ -236,4 +236,6 @@ def _table(curves: Mapping[str, MeanCurve], label: str) -> Table:
             cells.append(
                 (plain(name), compact(float(curve.steps[i])), *values, str(curve.runs[i]))
             )
-    return Table(f"{label} by steps", ("group", "steps", "mean", "low", "high", "runs"), cells)
+    return ReportTable(
+        f"{label} by steps", ("group", "steps", "mean", "low", "high", "runs"), cells
+    )

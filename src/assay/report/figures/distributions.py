@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from assay.errors import UsageError
-from assay.report.document import Table
+from assay.report.document import ReportTable
 from assay.report.figures.drawing import Drawing
 from assay.report.figures.style import (
     GREY,
@@ -251,7 +251,7 @@ def _thin(groups: Mapping[str, Values]) -> str:
     return f" Of a group {MOST_POINTS} points at most are drawn." if many else ""
 
 
-def _summary_table(groups: Mapping[str, Values], label: str) -> Table:
+def _summary_table(groups: Mapping[str, Values], label: str) -> ReportTable:
     rows: list[Sequence[str]] = []
     for name, given in groups.items():
         values = finite(given)
@@ -263,4 +263,4 @@ def _summary_table(groups: Mapping[str, Values], label: str) -> Table:
         marks = (values.mean(), np.median(values), spread, values.min(), values.max())
         rows.append((plain(name), str(len(values)), *(number(float(x), 4) for x in marks)))
     head = ("name", "n", "mean", "median", "standard deviation", "lowest", "highest")
-    return Table(f"{label}, by group", head, rows)
+    return ReportTable(f"{label}, by group", head, rows)

@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 from xml.etree import ElementTree
 
 from assay._util.files import atomic_write
-from assay.report.document import Table
+from assay.report.document import ReportTable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,7 +45,7 @@ class Drawing:
     """How to read it: what the bars and bands are, and n."""
     figure: "Figure"
     """The picture without title and note; a page sets them as text beside it."""
-    table: Table | None = None
+    table: ReportTable | None = None
     """The numbers that were drawn."""
 
     @cached_property

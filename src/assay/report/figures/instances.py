@@ -9,12 +9,12 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from assay.errors import UsageError
-from assay.report.document import Table
+from assay.report.document import ReportTable
 from assay.report.figures.drawing import Drawing
 from assay.report.figures.heat import draw_cells, name_cells
 from assay.report.figures.style import (
     INK,
-    Look,
+    FigureStyle,
     in_style,
     interval_text,
     isolated,
@@ -153,7 +153,7 @@ def success_heat_map(
         "Success rate in percent, darker where higher; a dash where there was no trial."
         f"{'' if counts is None else ' n: trials.'}{cut}",
         figure,
-        Table("success rate by task", ("task", *map(plain, subjects)), cells),
+        ReportTable("success rate by task", ("task", *map(plain, subjects)), cells),
     )
 
 
@@ -191,7 +191,9 @@ def completion_times(rows: Sequence[CompletionRow]) -> Drawing:
         " time to success is longer than shown; numbers: successes of trials."
         f"{_cut(len(drawn), len(lines), 'lines')}",
         figure,
-        Table("time to success (s)", head, [_line_cells(mine) for mine in lines.values()]),
+        ReportTable(
+            "time to success (s)", head, [_line_cells(mine) for mine in lines.values()]
+        ),
     )
 
 
@@ -223,7 +225,7 @@ def _share_bars(
     rows: Sequence[SuccessRow],
     places: Sequence[float],
     thick: float,
-    style: Look,
+    style: FigureStyle,
     name: str,
 ) -> None:
     ax.barh(
@@ -249,12 +251,14 @@ def _share_text(row: SuccessRow) -> str:
     return f"{shortened(row.task)}, {shortened(row.subject)}: {share} percent, n = {row.n}"
 
 
-def _share_table(rows: Sequence[SuccessRow]) -> Table:
+def _share_table(rows: Sequence[SuccessRow]) -> ReportTable:
     cells = [
         (plain(row.task), plain(row.subject), *map(_percent, row.share), str(row.n))
         for row in rows
     ]
-    return Table("success rate by task", ("task", "subject", "rate", "low", "high", "n"), cells)
+    return ReportTable(
+        "success rate by task", ("task", "subject", "rate", "low", "high", "n"), cells
+    )
 
 
 def _percent(share: float) -> str:
@@ -275,7 +279,7 @@ def _by_line(
     return lines
 
 
-def _times(ax: Axes, rows: Sequence[CompletionRow], place: int, style: Look) -> None:
+def _times(ax: Axes, rows: Sequence[CompletionRow], place: int, style: FigureStyle) -> None:
     for censored, mark, fill in ((False, style.marker, style.colour), (True, ">", "white")):
         times = thinned(np.array([row.seconds for row in rows if row.censored == censored]))
         # Spread by the golden ratio: even, and the same at every drawing.

@@ -7,11 +7,11 @@ from typing import NamedTuple
 from matplotlib.axes import Axes
 
 from assay.errors import UsageError
-from assay.report.document import Table
+from assay.report.document import ReportTable
 from assay.report.figures.drawing import Drawing
 from assay.report.figures.style import (
     GREY,
-    Look,
+    FigureStyle,
     capital,
     in_style,
     interval_text,
@@ -89,7 +89,7 @@ def draw_interval(
     ax: Axes,
     interval: Interval,
     place: float,
-    style: Look,
+    style: FigureStyle,
     *,
     span: tuple[float, float],
     upright: bool = False,
@@ -140,9 +140,9 @@ def _sides(ax: Axes, rows: Sequence[ForestRow]) -> None:
     right.grid(visible=False)
 
 
-def _table(rows: Sequence[ForestRow], label: str) -> Table:
+def _table(rows: Sequence[ForestRow], label: str) -> ReportTable:
     cells = [
         (plain(row.name), *(number(value, 4) for value in row.interval), plain(row.note))
         for row in rows
     ]
-    return Table(label, ("name", "estimate", "low", "high", "note"), cells)
+    return ReportTable(label, ("name", "estimate", "low", "high", "note"), cells)

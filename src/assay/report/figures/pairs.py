@@ -8,12 +8,12 @@ from matplotlib.lines import Line2D
 
 from assay.errors import UsageError
 from assay.judge.facts import PairRow
-from assay.report.document import Table
+from assay.report.document import ReportTable
 from assay.report.figures.drawing import Drawing
 from assay.report.figures.style import (
     GREY,
     INK,
-    Look,
+    FigureStyle,
     capital,
     in_style,
     interval_text,
@@ -32,7 +32,7 @@ __all__ = ["pair_differences", "pair_lines"]
 
 _MOST_NAMED: Final = 30
 _MOST_ROWS: Final = 200
-_DOWN, _SAME, _UP = look(1), Look(GREY, "D", ":", ""), look(0)
+_DOWN, _SAME, _UP = look(1), FigureStyle(GREY, "D", ":", ""), look(0)
 
 
 @in_style()
@@ -175,7 +175,7 @@ def _evenly(rows: list[PairRow]) -> list[PairRow]:
     return [rows[place] for place in places]
 
 
-def _direction(row: PairRow) -> Look:
+def _direction(row: PairRow) -> FigureStyle:
     return _UP if row.difference > 0 else _DOWN if row.difference < 0 else _SAME
 
 
@@ -199,11 +199,11 @@ def _gone(rows: Sequence[PairRow], kept: Sequence[PairRow]) -> str:
     return text
 
 
-def _table(rows: Sequence[PairRow], a_name: str, b_name: str, label: str) -> Table:
+def _table(rows: Sequence[PairRow], a_name: str, b_name: str, label: str) -> ReportTable:
     cells = [
         (plain(row.pair), *(number(value, 4) for value in (*row[1:], row.difference)))
         for row in rows
     ]
-    return Table(
+    return ReportTable(
         f"{label}, pair by pair", ("pair", plain(a_name), plain(b_name), "difference"), cells
     )

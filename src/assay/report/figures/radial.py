@@ -13,10 +13,10 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from assay.errors import UsageError
-from assay.report.document import Table
+from assay.report.document import ReportTable
 from assay.report.figures.drawing import Drawing
 from assay.report.figures.style import (
-    Look,
+    FigureStyle,
     in_style,
     legend_above,
     listed,
@@ -85,7 +85,7 @@ def radial(
         f"Outward is better; {plain(scale)}.{numbers} A gap: no value. The area has no"
         " meaning.",
         figure,
-        Table("values by metric", ("metric", *map(plain, shown)), cells),
+        ReportTable("values by metric", ("metric", *map(plain, shown)), cells),
     )
 
 
@@ -156,7 +156,11 @@ def _circle(groups: int) -> tuple[Figure, Axes]:
 
 
 def _draw(
-    ax: Axes, angles: NDArray[np.float64], values: NDArray[np.float64], style: Look, name: str
+    ax: Axes,
+    angles: NDArray[np.float64],
+    values: NDArray[np.float64],
+    style: FigureStyle,
+    name: str,
 ) -> None:
     around, closed = np.append(angles, angles[0]), np.append(values, values[0])
     ax.plot(

@@ -26,7 +26,7 @@ __all__ = [
     "INK",
     "MOST_GROUPS",
     "MOST_POINTS",
-    "Look",
+    "FigureStyle",
     "Values",
     "capital",
     "compact",
@@ -97,7 +97,7 @@ _STYLE: Final = {
 }
 
 
-class Look(NamedTuple):
+class FigureStyle(NamedTuple):
     """What tells one group from the others."""
 
     colour: str
@@ -118,10 +118,10 @@ def in_style() -> Iterator[None]:
         yield
 
 
-def look(index: int) -> Look:
+def look(index: int) -> FigureStyle:
     """The look of the group at this place; more than eight differ in marker or line."""
     turn = index // len(_COLOURS)
-    return Look(
+    return FigureStyle(
         _COLOURS[index % len(_COLOURS)],
         _MARKERS[(index + turn) % len(_MARKERS)],
         _LINES[(index + turn) % len(_LINES)],

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from assay.errors import UsageError
-from assay.report.document import Table
+from assay.report.document import ReportTable
 from assay.report.figures.drawing import Drawing
 from assay.report.figures.style import (
     GREY,
@@ -168,7 +168,7 @@ def _percent(share: float) -> str:
     return "not known" if not math.isfinite(share) else f"{number(100 * share)} %"
 
 
-def _table(panels: Sequence[VariancePanel]) -> Table:
+def _table(panels: Sequence[VariancePanel]) -> ReportTable:
     cells = []
     for panel in panels:
         rule = dict(panel.rule)
@@ -183,4 +183,4 @@ def _table(panels: Sequence[VariancePanel]) -> Table:
         "high",
         "coefficient of variation",
     )
-    return Table("relative error by number of runs", head, cells)
+    return ReportTable("relative error by number of runs", head, cells)

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from matplotlib.axes import Axes
 
 from assay.errors import UsageError
-from assay.report.document import Table
+from assay.report.document import ReportTable
 from assay.report.figures.drawing import Drawing
 from assay.report.figures.intervals import draw_interval
 from assay.report.figures.style import (
@@ -88,7 +88,9 @@ def versions_over_time(
         f"{title}, with the {meaning}. {listed(said)}.",
         f"Points: estimates; bars: {meaning}; n: trials. An open point has no interval.",
         figure,
-        Table(f"{label} by version", ("version", "n", "mean", "low", "high", "note"), cells),
+        ReportTable(
+            f"{label} by version", ("version", "n", "mean", "low", "high", "note"), cells
+        ),
     )
 
 

@@ -24,7 +24,7 @@ from ..requests import ENVIRONMENT
 from ..results import Checkpoint, Health, Started, StepReply, Terminated, adapter
 from .protocol import initialize_body, restore_body, step_body
 
-__all__ = ["HttpClient", "Retries"]
+__all__ = ["HttpClient", "RequestRetries"]
 
 _T = TypeVar("_T")
 _BUSY: Final = (408, 503)
@@ -41,7 +41,7 @@ class _Safe(Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Retries:
+class RequestRetries:
     """How often to try again, and how long to wait in between."""
 
     attempts: int = 5
@@ -68,14 +68,14 @@ class HttpClient:
         token: str | None = None,
         timeout: float = 30.0,
         connections: int = 100,
-        retries: Retries | None = None,
+        retries: RequestRetries | None = None,
         jitter: random.Random | None = None,
     ) -> None:
         self._address = address.rstrip("/")
         self._token = token
         self._timeout = aiohttp.ClientTimeout(total=timeout, sock_connect=min(5.0, timeout))
         self._connections = connections
-        self._retries = retries or Retries()
+        self._retries = retries or RequestRetries()
         self._jitter = jitter or random.Random()
         self._session: aiohttp.ClientSession | None = None
         self._prefix = uuid.uuid4().hex
