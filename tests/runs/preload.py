@@ -7,7 +7,7 @@ import assay.cli.live
 import assay.report
 import assay.service.client
 import assay.serving.server  # noqa: F401
-from assay import api  # noqa: F401
+from assay.api import running  # noqa: F401
 from assay.crafter import warmup
 
 for name in ("aiohttp", "openai", "pandas", "scipy.special"):

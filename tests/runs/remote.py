@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from assay import api
+from assay.api import running
 from assay.cli import main
 from assay.models import ModelPool
 from assay.models.retries import CallRetries
@@ -66,7 +67,7 @@ def command(folder: Path, *arguments: str) -> Done:
 def hasty(*arguments: str) -> int:
     """The program with less patience; only for a process of its own."""
     patience = CallRetries(patience=0.4, first_wait=0.1)
-    vars(api).update(
+    vars(running).update(
         ModelPool=partial(ModelPool, retries=patience),
         Retries=partial(Retries, attempts=2, first_wait=0.1),
     )
