@@ -451,3 +451,16 @@ def test_prices_take_what_both_recorded() -> None:
     [one] = compare(owed, metrics=["achievements"]).contrasts
     assert one.settle is not None
     assert one.settle.dollars is None
+
+
+@pytest.mark.parametrize("name", ["A", "z"])
+def test_who_is_only_compared_with_is_not_judged_whatever_its_name(name: str) -> None:
+    yard = subject(name, [0.0] * 10, baseline=True)
+    found = compare([subject("m", BASE), subject("n", MORE), yard])
+    assert {one.name: one.judged for one in found.subjects} == {
+        "m": True,
+        "n": True,
+        name: False,
+    }
+    against = compare([yard, subject("m", BASE), subject("n", MORE)])
+    assert {one.candidate for one in against.decisive} == {"m", "n"}

@@ -220,3 +220,21 @@ def test_a_body_that_cancels_itself_is_interrupted_and_the_rest_goes_on() -> Non
 
     tallies, _ = run(plan_of(3), body)
     assert tallies["a"] == GroupCounts(planned=3, started=3, results=2, interrupted=1)
+
+
+def test_who_has_left_is_not_woken_any_more() -> None:
+    stop, woken = Stop(), list[str]()
+
+    async def ask() -> None:
+        stop.ask()
+        await asyncio.sleep(0)
+
+    async def go() -> None:
+        with stop.watched(lambda: woken.append("outer")):
+            with stop.watched(lambda: woken.append("inner")):
+                await ask()
+            await ask()
+        await ask()
+
+    asyncio.run(go())
+    assert woken == ["outer", "inner", "outer"]
