@@ -464,3 +464,21 @@ def test_who_is_only_compared_with_is_not_judged_whatever_its_name(name: str) ->
     }
     against = compare([yard, subject("m", BASE), subject("n", MORE)])
     assert {one.candidate for one in against.decisive} == {"m", "n"}
+
+
+def test_a_subject_is_found_by_its_id_wherever_it_stands() -> None:
+    found = compare([subject("c", BASE), subject("b", MORE), subject("a", MORE)])
+    assert [found.of(name).id for name in "abc"] == ["a", "b", "c"]
+    assert found.baseline.id == "c"
+
+
+def test_a_decided_comparison_needs_no_plan_and_no_effect_has_none() -> None:
+    near = [value + gap for value, gap in zip(BASE, [0.1, -0.1] * 5, strict=True)]
+    flat = compare([subject("a", BASE), subject("b", near)]).contrasts[0]
+    assert flat.difference.point == pytest.approx(0)
+    same = compare([subject("a", BASE), subject("b", near)], min_effect=0.5).contrasts[0]
+    assert same.verdict is Verdict.NO_DIFFERENCE
+    assert same.settle is None
+    worse = compare([subject("a", MORE), subject("b", BASE)]).contrasts[0]
+    assert worse.verdict is Verdict.WORSE
+    assert worse.settle is None

@@ -1,5 +1,7 @@
 """What is independent in a comparison: worlds, and the tasks they are of."""
 
+import math
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -13,6 +15,7 @@ from assay.report.comparison.values import comparison_values
 from assay.report.comparison.words import answers
 from assay.report.terminal import TerminalReport, as_text
 from assay.stats.clusters import clustered_difference
+from assay.stats.planning import minimum_detectable_effect, trials_needed
 
 from .subjects import subject, trial
 
@@ -353,3 +356,61 @@ def test_json_says_what_several_tasks_were_taken_for() -> None:
     plain = comparison_values(compare(bench(1, 4)))
     assert "units" not in plain["contrasts"][0]
     assert "tasks" not in plain["configuration"]
+
+
+def test_plans_follow_the_rule_of_the_tasks_to_the_number() -> None:
+    subjects = bench(12, 8, up=0.3, task_sd=1.4)
+    sample, fixed = only(subjects), only(subjects, tasks="fixed", min_effect=0.01)
+    gaps = differences(sample)[0].reshape(12, 8)
+    by_task = gaps.mean(axis=1)
+    sd = float(by_task.std(ddof=1))
+    needed = trials_needed(abs(gaps.mean()), sd, pilot_n=12, paired=True)
+    assert sample.settle is not None
+    assert needed.low is not None
+    assert needed.high is not None
+    assert (sample.settle.trials, sample.settle.low, sample.settle.high) == (
+        8 * needed.trials,
+        8 * needed.low,
+        8 * needed.high,
+    )
+    assert sample.detectable == pytest.approx(minimum_detectable_effect(12, sd, paired=True))
+    within = gaps.var(axis=1, ddof=1)
+    sd = math.sqrt(within.mean())
+    freedom = within.sum() ** 2 / (within**2 / 7).sum()
+    needed = trials_needed(0.01, sd, pilot_n=math.floor(freedom + 1), paired=True)
+    assert fixed.detectable == pytest.approx(minimum_detectable_effect(96, sd, paired=True))
+    quiet = only(bench(4, 3, task_sd=0.1), min_effect=0.05)
+    assert quiet.verdict is Verdict.UNDECIDED
+    assert quiet.settle is not None
+    gaps = differences(quiet)[0].reshape(4, 3)
+    within = gaps.var(axis=1, ddof=1)
+    freedom = within.sum() ** 2 / (within**2 / 2).sum()
+    needed = trials_needed(
+        0.05, math.sqrt(within.mean()), pilot_n=math.floor(freedom + 1), paired=True
+    )
+    assert (quiet.settle.trials, quiet.settle.low) == (needed.trials, needed.low)
+
+
+def test_plans_for_samples_that_are_not_paired_follow_it_too() -> None:
+    rng = np.random.default_rng(9)
+    values = rng.normal(size=(2, 6, 3)) + rng.normal(0, 2, (2, 6, 1))
+    found = only([on_tasks("a", values[0]), on_tasks("b", values[1], task="other")])
+    means = values.mean(axis=2)
+    sd = math.sqrt(means.var(axis=1, ddof=1).mean())
+    assert found.detectable == pytest.approx(minimum_detectable_effect(6, sd, paired=False))
+    errors = means.var(axis=1, ddof=1) / 6
+    freedom = errors.sum() ** 2 / (errors**2 / 5).sum()
+    needed = trials_needed(
+        abs(float(means[1].mean() - means[0].mean())),
+        sd,
+        pilot_n=math.floor(freedom / 2 + 1),
+        paired=False,
+    )
+    assert found.settle is not None
+    assert found.units.worlds_per_task == 3
+    assert (found.settle.trials, found.settle.low) == (3 * needed.trials, 3 * (needed.low or 0))
+
+
+def test_worlds_per_task_are_rounded_up() -> None:
+    assert Units(TaskRule.SAMPLE, 12, 96, 1).worlds_per_task == 8
+    assert Units(TaskRule.SAMPLE, 12, 97, 1).worlds_per_task == 9
