@@ -9,7 +9,7 @@ from scipy import stats
 
 from assay.errors import UsageError
 from assay.experiments.subjects import SUBJECT_METRICS
-from assay.judge import Comparison, Verdict, compare
+from assay.judge import Comparison, Verdict, compare, over_time
 from assay.judge.facts import LeftOut, Timed
 from assay.report.comparison import comparison_document
 from assay.report.document import ReportTable
@@ -482,3 +482,35 @@ def test_a_decided_comparison_needs_no_plan_and_no_effect_has_none() -> None:
     worse = compare([subject("a", MORE), subject("b", BASE)]).contrasts[0]
     assert worse.verdict is Verdict.WORSE
     assert worse.settle is None
+
+
+def test_without_spread_nothing_is_planned() -> None:
+    [flat] = compare([subject("a", [2.0] * 3), subject("b", [3.0] * 3)]).contrasts
+    assert flat.detectable is None
+    assert flat.settle is None
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_without_spread_equivalence_is_judged_by_resampling(paired: bool) -> None:
+    both = [
+        subject("a", [2.0] * 7),
+        subject("b", [2.5] * 7, first_seed=1 if paired else 50),
+    ]
+    [near] = compare(both, min_effect=1.0).contrasts
+    [far] = compare(both, min_effect=0.4).contrasts
+    assert near.tests is not None
+    assert far.tests is not None
+    assert not near.tests.spread_known
+    ways = 2**7 if paired else math.comb(14, 7)
+    assert near.tests.equivalence_p == pytest.approx(1 / ways)
+    assert near.verdict is Verdict.NO_DIFFERENCE
+    assert far.tests.equivalence_p == 1
+    assert far.verdict is Verdict.BETTER
+
+
+def test_a_series_is_named_by_its_first_experiment() -> None:
+    first = subject("e1", BASE, series="first")
+    second = subject("e2", MORE, series="second", version="v2")
+    assert over_time([first, second]).series == "first"
+    nameless = [subject("e1", BASE), subject("e2", MORE, version="v2")]
+    assert over_time(nameless).series == "e1"

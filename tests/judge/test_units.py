@@ -414,3 +414,10 @@ def test_plans_for_samples_that_are_not_paired_follow_it_too() -> None:
 def test_worlds_per_task_are_rounded_up() -> None:
     assert Units(TaskRule.SAMPLE, 12, 96, 1).worlds_per_task == 8
     assert Units(TaskRule.SAMPLE, 12, 97, 1).worlds_per_task == 9
+
+
+def test_two_tasks_that_are_a_sample_are_two_units() -> None:
+    found = only(bench(2, 5), tasks="sample")
+    assert found.tests is not None
+    assert (found.tests.resampling.n, found.tests.resampling.name) == (2, "sign-flip test")
+    assert found.tests.rank.n == 2
