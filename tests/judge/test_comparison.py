@@ -514,3 +514,18 @@ def test_a_series_is_named_by_its_first_experiment() -> None:
     assert over_time([first, second]).series == "first"
     nameless = [subject("e1", BASE), subject("e2", MORE, version="v2")]
     assert over_time(nameless).series == "e1"
+
+
+def test_three_players_do_not_make_a_player_of_who_is_only_compared_with() -> None:
+    yard = subject("noop", [0.0] * 10, baseline=True)
+    players = [subject(name, MORE) for name in "bcd"]
+    found = compare([subject("a", BASE), *players, yard])
+    assert [one.candidate for one in found.decisive] == ["b", "c", "d"]
+
+
+def test_looks_belong_to_ids_and_not_to_objects() -> None:
+    name = "the longest of all names"
+    looks = [look("".join(name), "better")]
+    assert looks[0].baseline_id is not (other := " ".join(name.split(" ")))
+    [one] = compare([subject("a", BASE, id=other), subject("b", BASE, looks=looks)]).contrasts
+    assert one.verdict is Verdict.BETTER

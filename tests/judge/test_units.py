@@ -421,3 +421,19 @@ def test_two_tasks_that_are_a_sample_are_two_units() -> None:
     assert found.tests is not None
     assert (found.tests.resampling.n, found.tests.resampling.name) == (2, "sign-flip test")
     assert found.tests.rank.n == 2
+
+
+@pytest.mark.parametrize(("at", "known"), [(5.0, True), (-5.0, True), (0.0, False)])
+def test_a_change_in_percent_takes_a_baseline_that_is_clear_of_zero(
+    at: float, known: bool
+) -> None:
+    rng = np.random.default_rng(7)
+    noise = rng.normal(size=(12, 3))
+    a = at + noise - noise.mean()
+    found = only([on_tasks("a", a), on_tasks("b", a + 1)])
+    if not known:
+        assert found.relative is None
+        return
+    assert found.relative is not None
+    assert found.relative.point == pytest.approx(1 / abs(at))
+    assert not found.relative.known
