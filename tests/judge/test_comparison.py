@@ -526,6 +526,7 @@ def test_three_players_do_not_make_a_player_of_who_is_only_compared_with() -> No
 def test_looks_belong_to_ids_and_not_to_objects() -> None:
     name = "the longest of all names"
     looks = [look("".join(name), "better")]
-    assert looks[0].baseline_id is not (other := " ".join(name.split(" ")))
+    other = " ".join(name.split(" "))
+    assert looks[0].baseline_id is not other
     [one] = compare([subject("a", BASE, id=other), subject("b", BASE, looks=looks)]).contrasts
     assert one.verdict is Verdict.BETTER
