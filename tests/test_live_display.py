@@ -351,7 +351,8 @@ def test_names_and_notes_reach_no_terminal_as_commands() -> None:
     assert "y" * 201 not in screen.text
 
 
-def test_the_display_fits_the_place_it_prints_to() -> None:
+def test_the_display_fits_the_place_it_prints_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
     assert isinstance(choose_display(silent=False, console=terminal().console), LiveDisplay)
     plain = choose_display(silent=False, console=Screen().console)
     assert type(plain) is PlainDisplay

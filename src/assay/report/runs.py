@@ -260,10 +260,7 @@ def _pair_json(contrast: Contrast) -> dict[str, Any]:
 
 
 def _notes(summaries: Sequence[ModelSummary], *, human: bool, tested: bool) -> Iterator[str]:
-    yield (
-        "± is half the width of the 95 % t interval of a mean over the episodes that ended"
-        " as a result."
-    )
+    yield "± is half the width of the 95 % t interval of a mean over the completed episodes."
     if tested:
         yield (
             "Models are compared world by world (paired t test, adjusted by Holm's method for"
