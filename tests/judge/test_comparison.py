@@ -484,10 +484,21 @@ def test_a_decided_comparison_needs_no_plan_and_no_effect_has_none() -> None:
     assert worse.settle is None
 
 
+def test_two_pairs_that_differ_are_enough_for_a_plan() -> None:
+    [one] = compare([subject("a", [2.0, 3.0]), subject("b", [3.0, 5.0])]).contrasts
+    assert one.verdict is Verdict.UNDECIDED
+    assert one.detectable is not None
+    assert one.settle is not None
+
+
 def test_without_spread_nothing_is_planned() -> None:
     [flat] = compare([subject("a", [2.0] * 3), subject("b", [3.0] * 3)]).contrasts
     assert flat.detectable is None
     assert flat.settle is None
+    assert flat.effects is None
+    [four] = compare([subject("a", [2.0] * 4), subject("b", [3.0] * 4)]).contrasts
+    assert four.effects is None
+    assert four.pairing is None
 
 
 @pytest.mark.parametrize("paired", [True, False])
@@ -506,6 +517,9 @@ def test_without_spread_equivalence_is_judged_by_resampling(paired: bool) -> Non
     assert near.verdict is Verdict.NO_DIFFERENCE
     assert far.tests.equivalence_p == 1
     assert far.verdict is Verdict.BETTER
+    [below] = compare(both, baseline="b", min_effect=1.0).contrasts
+    assert below.tests is not None
+    assert below.tests.equivalence_p == pytest.approx(1 / ways)
 
 
 def test_a_series_is_named_by_its_first_experiment() -> None:
@@ -525,8 +539,44 @@ def test_three_players_do_not_make_a_player_of_who_is_only_compared_with() -> No
 
 def test_looks_belong_to_ids_and_not_to_objects() -> None:
     name = "the longest of all names"
-    looks = [look("".join(name), "better")]
-    other = " ".join(name.split(" "))
-    assert looks[0].baseline_id is not other
-    [one] = compare([subject("a", BASE, id=other), subject("b", BASE, looks=looks)]).contrasts
+    same = " ".join(name.split(" "))
+    assert same is not name
+    looks = [look(name, "better")]
+    [one] = compare([subject("a", BASE, id=same), subject("b", BASE, looks=looks)]).contrasts
     assert one.verdict is Verdict.BETTER
+
+
+def test_failures_on_both_sides_are_said_too() -> None:
+    lost = [
+        subject(name, values, trials=[trial(name, 99, state=TrialState.FAILURE)])
+        for name, values in (("a", BASE), ("b", MORE))
+    ]
+    assert any("not scored 0" in note for note in compare(lost).notes)
+    assert not any(
+        "scored 0" in n for n in compare([subject("a", BASE), subject("b", MORE)]).notes
+    )
+
+
+def test_several_metrics_are_said_to_be_shown_and_not_adjusted() -> None:
+    both = [subject(name, BASE, extra={"zeal": 1.0}) for name in "ab"]
+    assert any(note.startswith("Only achievements decides") for note in compare(both).notes)
+    alone = compare(both, metrics=["zeal"]).notes
+    assert not any("decides" in note for note in alone)
+
+
+@pytest.mark.parametrize(
+    ("failures", "errors", "said"),
+    [
+        (0, 2, "(2 infrastructure errors)"),
+        (2, 1, "(2 failures, 1 infrastructure error)"),
+        (1, 0, "(1 failure)"),
+    ],
+)
+def test_why_nothing_can_be_compared_counts_every_end(
+    failures: int, errors: int, said: str
+) -> None:
+    ends = [TrialState.FAILURE] * failures + [TrialState.INFRASTRUCTURE] * errors
+    trials = [trial("b", seed, state=state) for seed, state in enumerate(ends)]
+    with pytest.raises(UsageError) as caught:
+        compare([subject("a", BASE), subject("b", trials=trials)])
+    assert f"has no trial that completed {said}; find out why" in str(caught.value)

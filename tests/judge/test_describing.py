@@ -201,7 +201,11 @@ def test_versions_follow_each_other_and_changes_are_adjusted_together() -> None:
     worlds = rng.normal(5, 1, 8)
     series = [
         subject(
-            f"e{at}", list(worlds + up + rng.normal(0, 1.2, 8)), version=version, series="s"
+            f"e{at}",
+            list(worlds + up + rng.normal(0, 1.2, 8)),
+            version=version,
+            series="s",
+            extra={"zeal": 1.0},
         )
         for at, (version, up) in enumerate(
             [("v1", 0), ("v2", 1), ("v2", 1), ("v3", 2), (None, 2)]
@@ -209,6 +213,7 @@ def test_versions_follow_each_other_and_changes_are_adjusted_together() -> None:
     ]
     found = over_time([*series, subject("e9", version="v4")], level=0.9)
     assert (found.series, found.setup.primary, found.setup.level) == ("s", "achievements", 0.9)
+    assert found.setup.metrics == ("achievements",)
     assert [row.version for row in found.rows] == ["v1", "v2", "v3", "(no version)"]
     assert [len(row.experiments) for row in found.rows] == [1, 2, 1, 1]
     assert [row.trials for row in found.rows] == [8, 16, 8, 8]

@@ -235,6 +235,12 @@ def test_other_proportions_of_tasks_are_said() -> None:
     alike = compare([a, b]).notes
     more = subject("b", trials=[*b.trials, trial("b", 99, task="task/0", achievements=1)])
     unlike = compare([a, more]).notes
+    fewer = [
+        *b.trials[:3],
+        *b.trials[4:],
+        trial("b", 98, task="task/1", achievements=1),
+    ]
+    assert any("other proportions" in n for n in compare([a, subject("b", trials=fewer)]).notes)
     assert not any("other proportions" in note for note in alike)
     assert any("other proportions" in note for note in unlike)
 
