@@ -55,16 +55,7 @@ PUBLIC = {
     },
     "agents": {"builtin", "options"},
     "crafter": {
-        *(
-            "difficulty",
-            "engine",
-            "engine.jit",
-            "gif",
-            "rules",
-            "text",
-            "text.observation",
-            "view",
-        ),
+        *("difficulty", "engine.jit", "gif", "rules", "text", "text.observation", "view"),
     },
     "curves": {"analysis", "design", "files", "gather", "plan", "settings", "variance"},
     "exchange": {
@@ -273,3 +264,16 @@ def test_the_check_objects_to_a_wrong_import(path: str, text: str) -> None:
 )
 def test_the_check_lets_a_right_import_pass(path: str, text: str) -> None:
     assert violations(Path(path), text) == []
+
+
+def test_a_module_is_public_only_if_another_package_names_it() -> None:
+    named = {
+        imported.module
+        for path in (file.relative_to(SOURCE) for file in SOURCE.rglob("*.py"))
+        for imported in imports(path, (SOURCE / path).read_text("utf-8"))
+        if not imported.module.startswith(f"assay.{path.parts[0]}.")
+    }
+    public = {
+        f"assay.{package}.{module}" for package, modules in PUBLIC.items() for module in modules
+    }
+    assert public - named == set()
