@@ -443,3 +443,22 @@ def test_a_change_in_percent_takes_a_baseline_that_is_clear_of_zero(
     assert found.relative is not None
     assert found.relative.point == pytest.approx(1 / abs(at))
     assert not found.relative.known
+
+
+def test_trials_of_a_file_without_seeds_are_paired_by_their_place() -> None:
+    def placed(name: str, up: float) -> Subject:
+        trials = [
+            TrialOutcome(
+                trial_id=f"{name} {task} {place}",
+                pair=f"{task} #{place}",
+                task=task,
+                values={"achievements": place + up},
+            )
+            for task in ("easy", "hard")
+            for place in (1, 2, 3)
+        ]
+        return subject(name, trials=trials)
+
+    found = only([placed("a", 0), placed("b", 1)])
+    assert found.units == Units(TaskRule.FIXED, 2, 6, 1)
+    assert found.pairs[0].pair == "easy #1"
