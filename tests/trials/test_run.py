@@ -258,6 +258,29 @@ def test_where_there_is_no_room_trials_queue_and_lose_no_attempt() -> None:
     assert sum(watched.order.index(f"a{i}") > 40 for i in range(6, 12)) >= 4
 
 
+def test_a_trial_that_found_no_room_keeps_its_place_while_it_waits() -> None:
+    seen, refused = list[list[str]](), False
+
+    async def body(trial: Trial[int], context: Context) -> Verdict:
+        nonlocal refused
+        if trial.index == 1 and not refused:
+            refused = True
+            raise InstanceLimit("full", retry_after=7)
+        for _ in range(40):
+            await asyncio.sleep(0)
+        return WON
+
+    async def sleep(_: float) -> None:
+        for _ in range(10):
+            await asyncio.sleep(0)
+        seen.append(list(watched.order))
+
+    watched = Watched(body)
+    tallies, _ = run(plan_of(4), watched, limits=Limits(max_open=2), sleep=sleep)
+    assert seen == [["a0", "a1"]]
+    assert tallies["a"].results == 4
+
+
 def test_no_room_at_all_is_an_infrastructure_error() -> None:
     tallies, _ = run(
         plan_of(6), failing(lambda: InstanceLimit("full")), retries=Retries(attempts=2)
