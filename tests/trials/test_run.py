@@ -261,7 +261,7 @@ def test_where_there_is_no_room_trials_queue_and_lose_no_attempt() -> None:
 def test_a_trial_that_found_no_room_keeps_its_place_while_it_waits() -> None:
     seen, refused = list[list[str]](), False
 
-    async def body(trial: Trial[int], context: Context) -> Verdict:
+    async def body(trial: Trial[int], context: Context) -> TrialVerdict:
         nonlocal refused
         if trial.index == 1 and not refused:
             refused = True
