@@ -2,6 +2,7 @@
 
 import errno
 import math
+from dataclasses import fields
 
 import pytest
 
@@ -17,7 +18,16 @@ from assay.errors import (
     UnknownInstance,
     UsageError,
 )
-from assay.trials import Context, Group, GroupStop, Interrupted, Limits, Retries, TrialVerdict
+from assay.trials import (
+    Context,
+    Group,
+    GroupCounts,
+    GroupStop,
+    Interrupted,
+    Limits,
+    Retries,
+    TrialVerdict,
+)
 from assay.trials import classify as sort_out
 from assay.types import TrialState
 
@@ -123,3 +133,11 @@ def test_a_context_can_be_had_without_a_run() -> None:
     assert not context.stopping
     with pytest.raises(Interrupted):
         Context(asked_to_stop=lambda: True).check()
+
+
+def test_nothing_is_counted_before_it_happens() -> None:
+    tally = GroupCounts(planned=3)
+    counts = {field.name: getattr(tally, field.name) for field in fields(tally)}
+    assert counts.pop("planned") == 3
+    assert counts.pop("stop") is None
+    assert set(counts.values()) == {0}
