@@ -580,3 +580,15 @@ def test_why_nothing_can_be_compared_counts_every_end(
     with pytest.raises(UsageError) as caught:
         compare([subject("a", BASE), subject("b", trials=trials)])
     assert f"has no trial that completed {said}; find out why" in str(caught.value)
+
+
+def test_notes_are_about_the_metric_that_decides() -> None:
+    trials = [trial("b", seed, reward=value) for seed, value in enumerate(MORE, start=1)]
+    half = [trial("b", 20, reward=1.0, achievements=1.0), *trials]
+    whole = [
+        trial("a", seed, reward=value, achievements=value)
+        for seed, value in enumerate([*BASE, *[2.0] * 10], start=1)
+    ]
+    both = [subject("a", trials=whole), subject("b", trials=half)]
+    notes = compare(both, metrics=["reward", "achievements"]).notes
+    assert not any("without this metric" in note for note in notes)
