@@ -240,7 +240,7 @@ def rename_machine(folder: Path) -> None:
 
 def check_anonymous(folder: Path) -> None:
     """Stop where a file tells of this machine, its folders or its user."""
-    paths = {str(Path.home()), str(Path.cwd()), tempfile.gettempdir(), "/work/", "/home/"}
+    paths = {str(Path.home()), str(Path.cwd()), tempfile.gettempdir(), "/home/"}
     names = {socket.gethostname(), getpass.getuser()}
     told = re.compile(
         "|".join([*map(re.escape, paths), *(rf"\b{re.escape(name)}\b" for name in names)])
