@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from assay.stats.clusters import clustered_difference, clustered_mean, hierarchical_bootstrap
+from assay.stats.clusters import clustered_difference, clustered_mean
 from assay.stats.differences import (
     paired_difference,
     ratio_of_means,
@@ -19,7 +19,7 @@ from assay.stats.differences import (
 )
 from assay.stats.effects import cliffs_delta, cohens_d, cohens_dz, probability_of_improvement
 from assay.stats.intervals import Interval, t_interval
-from assay.stats.pairing import pairing
+from assay.stats.nested import hierarchical_bootstrap
 
 from .cells import (
     RESAMPLES,
@@ -40,6 +40,7 @@ from .cells import (
 )
 from .parts import Found
 from .rejections import many_rows, plans, rejection_rows
+from .shares import LEAST
 
 __all__ = ["differences"]
 
@@ -188,7 +189,7 @@ def _pairing_rows() -> Rows:
         draw = normal(1, correlation=correlation).pairs
         for n in _ENDS:
             rows[f"{correlation:g}", str(n)] = {
-                "pairing hurts": Cell(_hurts(draw, n)),
+                "the paired one is wider": Cell(_wider(draw, n)),
                 "paired holds": Cell(covers(paired_difference, draw, n, 1), 0.95),
                 "Welch's holds": Cell(covers(unpaired_difference, draw, n, 1)),
                 "the shorter holds": Cell(covers(_shorter, draw, n, 1)),
@@ -196,8 +197,12 @@ def _pairing_rows() -> Rows:
     return rows
 
 
-def _hurts(draw: Draw, n: int) -> Trial:
-    return lambda rng: pairing(*draw(rng, n)).hurts
+def _wider(draw: Draw, n: int) -> Trial:
+    def trial(rng: np.random.Generator) -> bool:
+        a, b = draw(rng, n)
+        return paired_difference(a, b).half_width > unpaired_difference(a, b).half_width
+
+    return trial
 
 
 def _shorter(a: Floats, b: Floats) -> Interval:
@@ -264,9 +269,9 @@ def _cluster_rows() -> Rows:
             equal = len(set(sizes)) == 1
             rows[str(clusters), "4" if equal else "1 or 8"] = {
                 "Welch, as if independent": _clustered(labels, _unclustered, 0.5),
-                "pairs": _clustered(labels, _pairs, 0.5, 0.95 if equal else None),
-                "the same clusters": _clustered(labels, _same, 0.5, 0.95 if equal else None),
-                "other clusters": _clustered(labels, _other, 0.0, 0.94 if equal else None),
+                "pairs": _clustered(labels, _pairs, 0.5, 0.95 if equal else LEAST),
+                "the same clusters": _clustered(labels, _same, 0.5, 0.95 if equal else LEAST),
+                "other clusters": _clustered(labels, _other, 0.0, LEAST),
             }
     return rows
 

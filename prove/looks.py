@@ -9,10 +9,13 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from assay.stats.sequential import Boundary, SequentialDesign
+from assay.stats.sequential import Boundary, SequentialDesign, first_decision
 from assay.stats.spending import Spending, z_bounds
+from assay.types import Verdict
 
+from .cells import Cell, Rows, Trial, table
 from .parts import Found, markdown
+from .shares import MOST
 
 __all__ = ["looks", "stops"]
 
@@ -99,7 +102,46 @@ def looks(sets: int = 20_000) -> Found:
         f"normal data at most 5 % wrong within that error, and {_LEAST_POWER:.2f} of the power "
         "of one look."
     )
-    return Found(f"{markdown(_HEAD, rows)}\n\n{note}", tuple(missed))
+    shares = table(10, max(100, sets // 20), ("looks after each of", "rule"), _share_rows())
+    text = f"{markdown(_HEAD, rows)}\n\n{note}\n\nShares, in percent.\n\n{shares.text}"
+    return Found(text, (*missed, *shares.missed))
+
+
+def _share_rows() -> Rows:
+    """Shares that are equal, and shares that differ by the margin."""
+    return {
+        (f"{_FIRST} to {most}", kind.value): {
+            "wrong, both 0.5": Cell(
+                _decides(kind, most, 0.2, 0.5, 0.5, differ=True), most=MOST
+            ),
+            **{
+                f"called equal at the margin {margin:g}": Cell(
+                    _decides(kind, most, margin, 1, 1 - margin, differ=False), most=MOST
+                )
+                for margin in (0.1, 0.2)
+            },
+        }
+        for most in (30, 60)
+        for kind in Boundary
+    }
+
+
+def _decides(
+    kind: Boundary, most: int, margin: float, a: float, b: float, *, differ: bool
+) -> Trial:
+    """Whether looks end with a difference, or else with none that matters."""
+    design = SequentialDesign(kind=kind, most=most, min_effect=margin, shares=True)
+
+    def trial(rng: np.random.Generator) -> bool:
+        won, lost = rng.random(most) < b, rng.random(most) < a
+        drawn = won.astype(np.float64) - lost.astype(np.float64)
+        found = first_decision(drawn, design, ended=True)
+        assert found is not None
+        if differ:
+            return found.decision in (Verdict.BETTER, Verdict.WORSE)
+        return found.decision is Verdict.NO_DIFFERENCE
+
+    return trial
 
 
 def _rules(most: int) -> list[tuple[str, NDArray[np.float64], bool]]:

@@ -8,14 +8,19 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial as bind
+from multiprocessing import get_context
 
 from assay._util.provenance import provenance
 
+from .chosen import chosen
 from .differences import differences
 from .intervals import intervals
 from .looks import looks
+from .partial import partial
 from .parts import Found
 from .score import score
+from .shares import shares
 from .units import units
 
 __all__ = ["PARTS", "main"]
@@ -24,6 +29,9 @@ PARTS: dict[str, Callable[[int], Found]] = {
     "intervals": intervals,
     "score": score,
     "differences": differences,
+    "shares": shares,
+    "partial": partial,
+    "chosen": chosen,
     "looks": looks,
     "units": units,
 }
@@ -42,21 +50,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--part", action="append", choices=list(PARTS), help="only this; may be repeated (all)"
     )
+    parser.add_argument("--processes", type=int, default=2, help="parts at a time (2)")
     asked = parser.parse_args(arguments)
     if asked.sets < 100:
         parser.error(f"{asked.sets} sets say nothing; give 100 or more")
-    missed = list[str]()
-    for name in asked.part or list(PARTS):
-        print(f"{name}: {asked.sets:,} sets a cell", file=sys.stderr)
-        started = time.perf_counter()
-        found = PARTS[name](asked.sets)
-        seconds = time.perf_counter() - started
-        print(f"## {name}\n\n{found.text}\n\n{seconds:,.0f} s, {provenance()}\n")
-        missed += [f"{name}: {sentence}" for sentence in found.missed]
+    missed, started = list[str](), time.perf_counter()
+    names = asked.part or list(PARTS)
+    with get_context("spawn").Pool(min(asked.processes, len(names))) as pool:
+        for name, found, seconds in pool.imap(bind(_run, asked.sets), names):
+            print(f"## {name}\n\n{found.text}\n\n{seconds:,.0f} s of CPU, {provenance()}\n")
+            missed += [f"{name}: {sentence}" for sentence in found.missed]
     for sentence in missed:
         print(f"MISSED {sentence}")
+    minutes = (time.perf_counter() - started) / 60
+    print(f"{minutes:.1f} minutes in {asked.processes} processes, {asked.sets:,} sets a cell")
     print(f"{len(missed)} targets missed" if missed else "all targets met")
     return 1 if missed else 0
+
+
+def _run(sets: int, name: str) -> tuple[str, Found, float]:
+    """What a part found, and the seconds of CPU it took."""
+    print(f"{name}: {sets:,} sets a cell", file=sys.stderr)
+    started = time.process_time()
+    found = PARTS[name](sets)
+    return name, found, time.process_time() - started
 
 
 if __name__ == "__main__":

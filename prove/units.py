@@ -11,6 +11,7 @@ from assay.stats.significance import paired_t_test
 
 from .cells import Cell, Floats, Row, Rows, Trial, Two, table
 from .parts import Found
+from .shares import MOST
 
 __all__ = ["units"]
 
@@ -31,7 +32,7 @@ def _rows() -> Rows:
             "12 x 8, every pair counts": Cell(_t_test(twelve, sd)),
             "12 x 8": Cell(_judged(twelve, sd), most=0.05),
             "12 x 8, not paired": Cell(_judged(twelve, sd, paired=False), most=0.05),
-            "10 of 1 or 8": Cell(_judged(unequal, sd)),
+            "10 of 1 or 8": Cell(_judged(unequal, sd), most=MOST),
             "4 x 8, fixed": Cell(_judged(four, sd, fixed=True), most=0.05),
             "2 x 3, fixed": Cell(_judged(two, sd, fixed=True), most=0.05),
         }

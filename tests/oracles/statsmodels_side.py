@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import statsmodels.api as sm
-from statsmodels.duration.survfunc import SurvfuncRight
+from statsmodels.duration.survfunc import CumIncidenceRight
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestIndPower, TTestPower
 from statsmodels.stats.weightstats import ttost_ind, ttost_paired
@@ -28,9 +28,10 @@ def trials_needed(paired: bool, effect: float, alpha: float, power: float) -> fl
     return float(_t_test(paired).solve_power(effect, None, alpha, power))
 
 
-def median_time(times: list[float], reached: list[bool]) -> float:
-    survival = SurvfuncRight(np.array(times), np.array(reached))
-    return float(survival.surv_times[survival.surv_prob <= 0.5 + 1e-12][0])
+def incidence(times: list[float], ends: list[int]) -> list[list[float]]:
+    """Times and the cumulative incidence of end 1; 0 is censored."""
+    found = CumIncidenceRight(np.array(times), np.array(ends))
+    return [list(map(float, one)) for one in (found.times, found.cinc[0])]
 
 
 def equivalence(a: list[float], b: list[float], margin: float, paired: bool) -> list[float]:

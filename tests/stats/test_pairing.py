@@ -46,9 +46,9 @@ def test_the_sentence_has_the_numbers() -> None:
     assert f"correlation {found.correlation.point:.2f}" in found.sentence
 
 
-def test_pairs_that_share_nothing_hurt_and_are_told_so() -> None:
-    a = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
-    b = np.array([5.0, 3.0, 4.0, 1.0, 2.5])
+def test_pairs_that_go_against_each_other_hurt_and_are_told_so() -> None:
+    a = np.arange(8.0)
+    b = np.array([8.0, 6.5, 7.0, 4.0, 5.0, 2.0, 3.0, 0.5])
     found = pairing(a, b)
     wider = paired_difference(a, b).half_width / unpaired_difference(a, b).half_width - 1
     assert found.hurts
@@ -57,12 +57,31 @@ def test_pairs_that_share_nothing_hurt_and_are_told_so() -> None:
     assert f"{100 * wider:.0f} % wider" in found.sentence
 
 
-def test_lost_degrees_of_freedom_alone_can_hurt() -> None:
-    a = np.array([1.0, 2.0, 3.0, 4.0])
-    b = np.array([2.0, 1.0, 4.0, 2.2])
+def test_a_wider_interval_of_a_few_pairs_may_be_chance() -> None:
+    a = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
+    b = np.array([5.0, 3.0, 4.0, 1.0, 4.5])
     found = pairing(a, b)
-    assert 0 < found.saved < 0.5
-    assert found.hurts
+    assert paired_difference(a, b).half_width > unpaired_difference(a, b).half_width
+    assert not found.hurts
+    assert "cannot be told from 5 pairs" in found.sentence
+    assert not pairing([1.0, 2.0], [2.0, 1.0]).hurts
+
+
+@pytest.mark.parametrize(("n", "correlation"), [(5, 0.3), (15, 0.3), (10, 0.1)])
+def test_pairs_that_help_are_hardly_ever_said_to_hurt(n: int, correlation: float) -> None:
+    rng, hurt = np.random.default_rng(2), 0
+    for _ in range(300):
+        a, noise = rng.normal(size=(2, n))
+        hurt += pairing(a, correlation * a + math.sqrt(1 - correlation**2) * noise).hurts
+    assert hurt / 300 <= 0.025 + 3 * math.sqrt(0.025 * 0.975 / 300)
+
+
+def test_the_break_even_is_where_both_intervals_are_as_wide() -> None:
+    # Of 400 pairs the least correlation that helps is known to about 0: degrees of freedom
+    # cost next to nothing, so a correlation that is clearly below 0 hurts.
+    a, b = correlated(400, -0.3)
+    assert pairing(a, b).hurts
+    assert not pairing(*correlated(400, 0.2)).hurts
 
 
 def test_pairs_that_all_differ_alike_have_no_variance_left() -> None:

@@ -48,8 +48,9 @@ def drawn(scores: Any, counts: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def test_aggregates_of_a_worked_example() -> None:
-    # Pooled and in order: 0 .5 | .5 1 1.5 2 3 | 4 10; two of nine are cut at each end.
-    assert iqm(UNEQUAL) == pytest.approx(8 / 5)
+    # In order 0 .5 | .5 1 1.5 2 3 | 4 10, of which easy counts 3/4, hard 3/2 and odd 1: two of
+    # nine are cut at each end, one and a half of them before 0.5 of hard, and half of 3 stays.
+    assert iqm(UNEQUAL) == pytest.approx((2 * 0.5 + 0.75 * 1 + 1.5 + 0.75 * 2 + 0.5 * 3) / 5)
     assert task_mean(UNEQUAL) == pytest.approx((2.5 + 0.25 + 4) / 3)
     assert task_median(UNEQUAL) == 2.5
     # Below 1: 0 and 0.5 of hard, 0.5 of odd.
@@ -59,9 +60,19 @@ def test_aggregates_of_a_worked_example() -> None:
 
 @given(tasks)
 @settings(max_examples=30, deadline=None)
-def test_the_iqm_is_scipys_trimmed_mean(scores: dict[str, list[float]]) -> None:
-    pooled = np.concatenate([*scores.values()])
-    assert iqm(scores) == pytest.approx(reference.trim_mean(pooled, 0.25), abs=1e-12)
+def test_the_iqm_of_equal_runs_is_scipys_trimmed_mean(scores: dict[str, list[float]]) -> None:
+    fewest = min(map(len, scores.values()))
+    equal = {name: each[:fewest] for name, each in scores.items()}
+    pooled = np.concatenate([*equal.values()])
+    assert iqm(equal) == pytest.approx(reference.trim_mean(pooled, 0.25), abs=1e-12)
+
+
+def test_the_iqm_of_unequal_runs_weighs_tasks_alike() -> None:
+    # Runs of a repeated as often as it takes are the same task with as many runs.
+    scores = {"a": [1.0, 5.0], "b": [2.0, 3.0, 4.0, 7.0, 0.0, 6.0]}
+    assert iqm(scores) == pytest.approx(iqm({"a": [1.0, 5.0] * 3, "b": scores["b"]}), abs=0.2)
+    many = {name: np.repeat(each, 600) for name, each in scores.items()}
+    assert iqm(many) == pytest.approx(iqm({**many, "a": np.repeat([1.0, 5.0], 1_800)}))
 
 
 def test_a_matrix_has_a_row_for_each_run() -> None:
@@ -128,7 +139,8 @@ def test_every_run_is_drawn_as_often_as_the_others() -> None:
 
 @pytest.mark.parametrize("which", Aggregate)
 def test_an_interval_is_that_of_a_plain_loop(which: Aggregate) -> None:
-    scores = {name: generator(n).gamma(2, size=n) for name, n in (("a", 5), ("b", 8), ("c", 8))}
+    sizes = {"a": 10, "b": 12, "c": 12}
+    scores = {name: generator(n).gamma(2, size=n) for name, n in sizes.items()}
     found = aggregate_intervals(scores, [which], rng=generator(), n_resamples=20_000)[which]
     random, values = generator(7), []
     for _ in range(1_000):
@@ -139,6 +151,32 @@ def test_an_interval_is_that_of_a_plain_loop(which: Aggregate) -> None:
     # Five Monte Carlo errors of the 2.5 % quantile of a normal from 1,000 values.
     for end, expected in zip(found[1:], np.quantile(values, [0.025, 0.975]), strict=True):
         assert end == pytest.approx(expected, abs=5 * spread * 0.085)
+
+
+def test_few_runs_have_students_interval_with_the_error_of_the_bootstrap() -> None:
+    scores = generator(3).normal(size=(5, 8))
+    found = aggregate_intervals(scores, [Aggregate.MEAN], rng=generator(), n_resamples=20_000)
+    # Of a mean the error is known: that of the runs within tasks.
+    error = math.sqrt(scores.var(axis=0, ddof=1).mean() / 40)
+    half = reference.t.ppf(0.975, 8 * 4 / 2) * error
+    assert found[Aggregate.MEAN].half_width == pytest.approx(half, rel=0.02)
+    apart = aggregate_difference(
+        scores, scores + 1, Aggregate.MEAN, paired=False, rng=generator(), n_resamples=20_000
+    )
+    assert apart == pytest.approx(
+        (1, 1 - math.sqrt(2) * half, 1 + math.sqrt(2) * half), rel=0.02
+    )
+
+
+@pytest.mark.parametrize("runs_each", [2, 5])
+def test_the_iqm_of_few_runs_keeps_its_level(runs_each: int) -> None:
+    random, covered = generator(), 0
+    for _ in range(300):
+        scores = random.normal(size=(runs_each, 26))
+        found = aggregate_intervals(scores, [Aggregate.IQM], rng=random, n_resamples=200)
+        covered += found[Aggregate.IQM].low <= 0 <= found[Aggregate.IQM].high
+    # Three Monte Carlo errors are 0.04; percentiles hold 83 and 91 %.
+    assert covered / 300 >= 0.94 - 3 * math.sqrt(0.94 * 0.06 / 300)
 
 
 def test_the_same_generator_gives_the_same_intervals() -> None:
@@ -205,11 +243,11 @@ def test_a_paired_difference_of_the_same_scores_is_exactly_zero() -> None:
 
 def test_a_paired_difference_is_that_of_a_plain_loop() -> None:
     random = generator(5)
-    a, b = random.gamma(2, size=(2, 8, 3))
+    a, b = random.gamma(2, size=(2, 10, 3))
     found = aggregate_difference(a, b, paired=True, rng=generator(), n_resamples=20_000)
     values = []
     for _ in range(1_000):
-        rows = random.integers(0, 8, (8, 3))
+        rows = random.integers(0, 10, (10, 3))
         values.append(iqm(b[rows, [0, 1, 2]]) - iqm(a[rows, [0, 1, 2]]))
     for end, expected in zip(found[1:], np.quantile(values, [0.025, 0.975]), strict=True):
         assert end == pytest.approx(expected, abs=5 * float(np.std(values)) * 0.085)

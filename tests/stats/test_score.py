@@ -14,7 +14,10 @@ from assay.stats.score import (
     crafter_score_interval,
     expected_score_at,
     expected_score_of_rates,
+    score_difference,
+    score_interval_of_rates,
 )
+from assay.stats.score_draws import score_draws
 from prove.score import RATES, measure_player, players
 
 
@@ -51,19 +54,72 @@ def test_the_published_rates_give_the_published_scores() -> None:
     assert float(crafter_score(RATES["random"])) == pytest.approx(1.55, abs=0.005)
 
 
-def test_the_interval_is_students_on_the_logarithm_with_the_bootstraps_error() -> None:
-    made = episodes("human", 12)
-    found = crafter_score_interval(made, rng=generator(), n_resamples=40_000)
-    drawn = made[generator(1).integers(0, 12, (40_000, 12))].mean(axis=1)
-    error = np.log1p(crafter_score(drawn)).std() * math.sqrt(12 / 11)
-    half = reference.t.ppf(0.975, 11) * error
-    assert found.episodes == 12
-    assert (
-        found.interval.point == found.plain == pytest.approx(crafter_score(made.mean(axis=0)))
+def test_plausible_scores_follow_the_posterior_where_it_is_known_in_closed_form() -> None:
+    # Many episodes outweigh the prior: rates are beta, and logarithms of scores add up.
+    made = generator().random((400, 22)) < 0.5
+    draws = score_draws(made.astype(float), 400, generator(1), 20_000)
+    rates = generator(2).beta(made.sum(axis=0) + 0.5, 400.5 - made.sum(axis=0), (20_000, 22))
+    expected = np.log1p(100 * rates).mean(axis=1)
+    assert draws.limit.mean() == pytest.approx(expected.mean(), abs=2e-3)
+    # Independent terms, and a correlation of 0.2 between each two of them.
+    assert draws.limit.std() == pytest.approx(
+        expected.std() * math.sqrt(1 + 0.2 * 21), rel=0.05
     )
-    logs = [math.log1p(bound) for bound in found.interval]
-    assert logs[1] == pytest.approx(logs[0] - half, abs=0.02 * half)
-    assert logs[2] == pytest.approx(logs[0] + half, abs=0.02 * half)
+
+
+def test_episodes_that_come_together_make_the_interval_wider() -> None:
+    whole = np.repeat(generator().random((20, 1)) < 0.5, 22, axis=1)
+    apart = generator(1).permuted(whole, axis=0)
+    wide, narrow = (crafter_score_interval(made, rng=generator()) for made in (whole, apart))
+    assert wide.plain == pytest.approx(narrow.plain)
+    assert wide.interval.half_width > 1.5 * narrow.interval.half_width
+
+
+def test_the_interval_knows_of_achievements_that_were_not_seen() -> None:
+    made = episodes("random", 10)
+    found = crafter_score_interval(made, rng=generator())
+    assert found.interval.low < found.plain < found.interval.high
+    assert found.limit.high > found.interval.high
+    assert found.episodes == 10
+
+
+def test_replicates_of_a_world_add_nothing_to_the_interval() -> None:
+    made = episodes("human", 6)
+    once = crafter_score_interval(made, rng=generator())
+    worlds = np.repeat(np.arange(6), 5)
+    often = crafter_score_interval(np.repeat(made, 5, axis=0), worlds=worlds, rng=generator())
+    plain = crafter_score_interval(np.repeat(made, 5, axis=0), rng=generator())
+    assert often.plain == pytest.approx(once.plain)
+    assert often.limit == pytest.approx(once.limit)
+    assert plain.limit.half_width < 0.6 * often.limit.half_width
+    assert often.episodes == 30
+
+
+def test_a_difference_of_scores_is_taken_at_the_smaller_number_of_episodes() -> None:
+    a, b = episodes("random", 30), episodes("human", 12)
+    found = score_difference(a, b, rng=generator())
+    expected = float(crafter_score(b.mean(axis=0))) - expected_score_at(a, 12, rng=generator())
+    assert found.episodes == 12
+    assert found.interval.point == pytest.approx(expected, abs=0.02)
+    assert 0 < found.interval.low < found.interval.point < found.interval.high <= 100
+    other = score_difference(b, a, rng=generator())
+    assert other.interval.point == pytest.approx(-found.interval.point, abs=0.02)
+    assert other.interval.low == pytest.approx(-found.interval.high, abs=2)
+
+
+def test_scores_of_equal_players_differ_by_nothing() -> None:
+    found = score_difference(episodes("human", 20), episodes("human", 20, 1), rng=generator())
+    assert found.interval.low < 0 < found.interval.high
+    assert found.limit.low < 0 < found.limit.high
+    assert not score_difference([[True]], [[True], [False]], rng=generator()).interval.known
+
+
+def test_rates_alone_have_the_interval_of_the_least_correlation() -> None:
+    made = generator().random((50, 22)) < RATES["human"]
+    rates = made.mean(axis=0)
+    found = score_interval_of_rates(rates, 50, rng=generator())
+    expected = crafter_score_interval(made, rng=generator()).interval
+    assert found == pytest.approx(expected, rel=0.02)
 
 
 def test_the_corrected_score_is_the_jackknifes() -> None:
@@ -88,9 +144,10 @@ def test_one_episode_has_a_score_and_no_interval() -> None:
 
 
 @pytest.mark.parametrize(("row", "score"), [([False] * 22, 0.0), ([True] * 22, 100.0)])
-def test_equal_episodes_have_an_interval_of_no_width(row: list[bool], score: float) -> None:
+def test_equal_episodes_have_an_interval_with_width(row: list[bool], score: float) -> None:
     found = crafter_score_interval([row] * 5, rng=generator())
-    assert found.interval == pytest.approx((score, score, score))
+    assert found.interval.point == pytest.approx(score)
+    assert 0.3 < found.interval.high - found.interval.low < 10
     assert found.corrected == pytest.approx(score)
 
 

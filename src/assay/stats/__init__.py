@@ -1,7 +1,12 @@
 """Statistics as pure functions on numbers; nothing here opens a file or draws."""
 
 from assay.stats.anytime import anytime_bounds
-from assay.stats.clusters import clustered_difference, clustered_mean, hierarchical_bootstrap
+from assay.stats.clusters import (
+    clustered_difference,
+    clustered_difference_estimate,
+    clustered_estimate,
+    clustered_mean,
+)
 from assay.stats.differences import (
     denominator_note,
     paired_difference,
@@ -16,6 +21,7 @@ from assay.stats.effects import (
     hedges_g,
     probability_of_improvement,
 )
+from assay.stats.estimates import Estimate, difference_estimate, mean_estimate
 from assay.stats.intervals import Interval, t_interval, wilson
 from assay.stats.learning import (
     Crossing,
@@ -28,14 +34,17 @@ from assay.stats.learning import (
     summarize_curve,
     time_to_threshold,
 )
+from assay.stats.losses import Filled, losses_matter, worst_cases
 from assay.stats.many import (
     Correction,
     benjamini_hochberg,
     holm,
 )
 from assay.stats.means import Method, Side, bootstrap_means, mean_interval, skewness_note
+from assay.stats.nested import hierarchical_bootstrap
 from assay.stats.normality import Normality, normality
 from assay.stats.pairing import Pairing, pairing
+from assay.stats.passes import pass_all, pass_any
 from assay.stats.planning import (
     Needed,
     TrialPrice,
@@ -62,12 +71,16 @@ from assay.stats.rl import (
 )
 from assay.stats.samples import as_sample
 from assay.stats.score import (
+    ScoreDifference,
     ScoreEstimate,
     crafter_score,
     crafter_score_interval,
     expected_score_at,
     expected_score_of_rates,
+    score_difference,
+    score_interval_of_rates,
 )
+from assay.stats.selection import after_verdict, plan_effect, shrunken_means
 from assay.stats.sequential import (
     Boundary,
     LookResult,
@@ -76,7 +89,13 @@ from assay.stats.sequential import (
     first_decision,
     looks,
 )
-from assay.stats.shares import exact_share
+from assay.stats.shares import (
+    exact_share,
+    fisher_exact,
+    share_difference,
+    share_equivalence,
+    share_test,
+)
 from assay.stats.significance import (
     Equivalence,
     TestResult,
@@ -90,7 +109,13 @@ from assay.stats.significance import (
 )
 from assay.stats.spending import Spending, z_bounds
 from assay.stats.spread import sd_interval, sd_sampling_factors
-from assay.stats.survival import median_time
+from assay.stats.survival import (
+    Incidence,
+    cumulative_incidence,
+    incidence_test,
+    median_time,
+    restricted_times,
+)
 from assay.stats.t_bounds import t_bounds
 from assay.stats.windows import PercentWindow, Window
 
@@ -101,6 +126,9 @@ __all__ = [
     "Correction",
     "Crossing",
     "Equivalence",
+    "Estimate",
+    "Filled",
+    "Incidence",
     "Interval",
     "LookResult",
     "Method",
@@ -109,6 +137,7 @@ __all__ = [
     "Pairing",
     "PercentWindow",
     "ProfileKind",
+    "ScoreDifference",
     "ScoreEstimate",
     "SequentialDesign",
     "Side",
@@ -118,6 +147,7 @@ __all__ = [
     "TestResult",
     "TrialPrice",
     "Window",
+    "after_verdict",
     "aggregate",
     "aggregate_difference",
     "aggregate_intervals",
@@ -129,13 +159,17 @@ __all__ = [
     "bootstrap_means",
     "cliffs_delta",
     "clustered_difference",
+    "clustered_difference_estimate",
+    "clustered_estimate",
     "clustered_mean",
     "cohens_d",
     "cohens_dz",
     "crafter_score",
     "crafter_score_interval",
+    "cumulative_incidence",
     "decide",
     "denominator_note",
+    "difference_estimate",
     "equivalence_test",
     "exact_share",
     "expected_score_at",
@@ -143,14 +177,18 @@ __all__ = [
     "final_value",
     "first_decision",
     "first_n_below",
+    "fisher_exact",
     "hedges_g",
     "hierarchical_bootstrap",
     "holm",
+    "incidence_test",
     "indistinguishable_groups",
     "iqm",
     "last_n_mean",
     "looks",
+    "losses_matter",
     "mann_whitney_test",
+    "mean_estimate",
     "mean_interval",
     "median_time",
     "minimum_detectable_effect",
@@ -159,18 +197,28 @@ __all__ = [
     "paired_difference",
     "paired_t_test",
     "pairing",
+    "pass_all",
+    "pass_any",
     "performance_profile",
     "permutation_test",
+    "plan_effect",
     "power_of",
     "probability_of_improvement",
     "ranks",
     "ratio_of_means",
     "relative_change",
     "relative_standard_error",
+    "restricted_times",
     "runs_note",
     "sample_efficiency",
+    "score_difference",
+    "score_interval_of_rates",
     "sd_interval",
     "sd_sampling_factors",
+    "share_difference",
+    "share_equivalence",
+    "share_test",
+    "shrunken_means",
     "sign_flip_test",
     "skewness_note",
     "slope",
@@ -186,5 +234,6 @@ __all__ = [
     "welch_t_test",
     "wilcoxon_test",
     "wilson",
+    "worst_cases",
     "z_bounds",
 ]

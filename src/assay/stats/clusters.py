@@ -9,24 +9,24 @@ read into their order.
 
 import math
 from collections.abc import Hashable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from assay.errors import UsageError
+from assay.stats.estimates import Estimate, combined, least_error
 from assay.stats.intervals import Interval
-from assay.stats.means import Side
-from assay.stats.samples import as_sample, check_level, check_resamples
-from assay.stats.two_samples import Sample, as_two, deviation_of, pair_differences
+from assay.stats.samples import as_sample
+from assay.stats.two_samples import Sample, as_two, deviation_of, pair_differences, scaled
 
 __all__ = [
-    "Estimate",
+    "Labels",
     "clustered_difference",
     "clustered_difference_estimate",
     "clustered_estimate",
     "clustered_mean",
-    "hierarchical_bootstrap",
+    "codes_of",
     "stratified_difference_estimate",
     "stratified_estimate",
 ]
@@ -36,36 +36,8 @@ Labels = Sequence[Hashable] | NDArray[Any]
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
 
-
-class Estimate(NamedTuple):
-    """A mean, or a difference of two, with its standard error."""
-
-    point: float
-    error: float
-    """NaN where the data do not give one."""
-    freedom: float
-    """Degrees of freedom of the t that (estimate - truth) / error has."""
-
-    def interval(self, level: float = 0.95) -> Interval:
-        """Student's interval; its bounds are NaN where there is no error."""
-        check_level(level)
-        return _bounds(self.point, self.error, self.freedom, level)
-
-    def p_value(self, null: float = 0.0, side: Side = Side.TWO_SIDED) -> float:
-        """Of the t test that the truth is `null`; 1 where there is no error."""
-        if math.isnan(self.error):
-            return 1.0
-        gap = self.point - null
-        if self.error == 0:
-            t = math.copysign(math.inf, gap) if gap else 0.0
-        else:
-            t = gap / self.error
-        # SciPy takes a while to import, and most of assay does without.
-        from scipy.special import stdtr
-
-        if side is Side.TWO_SIDED:
-            return min(1.0, 2 * float(stdtr(self.freedom, -abs(t))))
-        return float(stdtr(self.freedom, -t if side is Side.GREATER else t))
+_MOST_UNITS = 400
+"""With more clusters degrees of freedom change no interval, and matrices become large."""
 
 
 def clustered_mean(values: Sample, clusters: Labels, level: float = 0.95) -> Interval:
@@ -85,193 +57,141 @@ def clustered_difference(
     return clustered_difference_estimate(a, b, clusters_a, clusters_b).interval(level)
 
 
-def clustered_estimate(values: Sample, clusters: Labels) -> Estimate:
+def clustered_estimate(values: Sample, clusters: Labels, *, step: float = 0.0) -> Estimate:
     """The mean of all values, with an error that allows for clusters.
 
-    The variance is C / (C - 1) times the sum over C clusters of the squared sum of their
-    deviations, over n^2: Miller, "Adding error bars to evals", 2024, section 2.2, with the
-    correction for few clusters of Cameron and Miller, "A practitioner's guide to
-    cluster-robust inference", 2015, which also gives the t with C - 1 degrees of freedom. It
-    counts on more than a few clusters of similar size; below about ten, read it as the least
-    there is to know. With each value its own cluster it is Student's.
+    The variance is the sum over clusters of the squared pull of each on the mean, which is the
+    sum of its deviations over n: Miller, "Adding error bars to evals", 2024, section 2.2. As
+    in Bell and McCaffrey, "Bias reduction in standard errors for linear regression with
+    multi-stage samples", 2002, it is divided by the share of itself that it has on average,
+    and has Satterthwaite's degrees of freedom, both for values that their cluster decides: C
+    clusters of equal size give the correction C / (C - 1) of Cameron and Miller, "A
+    practitioner's guide to cluster-robust inference", 2015, and C - 1 degrees of freedom. With
+    each value its own cluster it is Student's. `step` is that of `mean_estimate`.
     """
     sample = as_sample(values, "the values")
-    codes = _codes(clusters, len(sample), "the values")
-    mean = float(sample.mean())
-    pulls = np.bincount(codes, sample - mean) / len(sample)
-    return Estimate(mean, _error(pulls), len(pulls) - 1)
+    codes = codes_of(clusters, len(sample), "the values")
+    weights, pulls = _pulls(sample, codes, codes.max() + 1)
+    return Estimate(float(sample.mean()), *_side(weights, pulls, step))
 
 
 def clustered_difference_estimate(
-    a: Sample, b: Sample, clusters_a: Labels, clusters_b: Labels | None = None
+    a: Sample,
+    b: Sample,
+    clusters_a: Labels,
+    clusters_b: Labels | None = None,
+    *,
+    step: float = 0.0,
 ) -> Estimate:
-    """`mean(b) - mean(a)` with an error that allows for clusters.
+    """`mean(b) - mean(a)` with an error that allows for clusters, on one side or on both.
 
     Without `clusters_b` the values are pairs and `clusters_a` those of the pairs: the
     clustered mean of their differences. With it, a label found on both sides is one cluster,
-    so that what a task does to both cancels: the pull of a cluster on the difference is its
-    pull on mean(b) less that on mean(a), and the variance is that of least squares on an
-    indicator of `b` with clustered errors (Cameron and Miller, 2015, with their correction
-    C / (C - 1) (n - 1) / (n - 2)). Where no label is on both sides the two clustered
-    variances add up, with Welch's degrees of freedom over clusters.
+    and what it does to both cancels. So it takes all trials of two that share some worlds
+    only, with the world as label: one value of each per label is the paired t test, no label
+    in common is Welch's, and between the two the variance is
+
+        var(mean a) + var(mean b) - 2 cov(mean a, mean b),
+
+    each from the pulls of clusters (Cameron and Miller, 2015), divided by the share of itself
+    that it has on average (Bell and McCaffrey, 2002), as in `clustered_estimate`. Degrees of
+    freedom are Satterthwaite's at the variances found, which is what Welch's are. Compare
+    Derrick, Russ, Toher and White, "Test statistics for the comparison of means for two
+    samples that include both paired and independent observations", 2017.
     """
     if clusters_b is None:
-        return clustered_estimate(pair_differences(a, b), clusters_a)
-    first, second = as_two(a, b)
-    codes_a = _codes(clusters_a, len(first), "the first sample")
-    codes_b = _codes(clusters_b, len(second), "the second sample")
-    difference = float(second.mean() - first.mean())
-    pulls_a = np.bincount(codes_a, first - first.mean()) / len(first)
-    pulls_b = np.bincount(codes_b, second - second.mean()) / len(second)
-    shared = _by_label(clusters_a, pulls_a, clusters_b, pulls_b)
-    n = len(first) + len(second)
-    if shared is None or n == 2:
-        return _welch(difference, pulls_a, pulls_b)
-    factor = math.sqrt((n - 1) / (n - 2))
-    return Estimate(difference, factor * _error(shared), len(shared) - 1)
+        return clustered_estimate(pair_differences(a, b), clusters_a, step=step)
+    (first, second), exponent = scaled(*as_two(a, b))
+    codes_of(clusters_a, len(first), "the first sample")
+    codes_of(clusters_b, len(second), "the second sample")
+    both = [*clusters_a, *clusters_b]
+    codes = codes_of(both, len(both), "both samples")
+    units = int(codes.max()) + 1
+    side_a = _pulls(first, codes[: len(first)], units)
+    side_b = _pulls(second, codes[len(first) :], units)
+    step = float(np.ldexp(step, -exponent))
+    shared = bool((side_a[0] * side_b[0]).any())
+    parts = [_side(*side, 0.0 if shared else step) for side in (side_a, side_b)]
+    found = combined(float(second.mean() - first.mean()), parts)
+    if shared and not math.isnan(found.error):
+        found = Estimate(found.point, *_shared(side_a, side_b, parts, step))
+    point, error = (float(np.ldexp(one, exponent)) for one in found[:2])
+    return Estimate(point, error, found.freedom)
 
 
-def stratified_estimate(values: Sample, strata: Labels) -> Estimate:
+def stratified_estimate(values: Sample, strata: Labels, *, step: float = 0.0) -> Estimate:
     """The mean of all values, with an error from the spread within strata alone.
 
     Cochran, Sampling Techniques, 3rd ed. 1977, section 5.4: a stratum weighs as many values
     as it has, its own variance counts, and Satterthwaite's degrees of freedom go with it. A
     stratum of one value shows no spread: all of those are collapsed into one (section 5A.12),
     a single one into the smallest other stratum, which errs on the wide side. With one
-    stratum, or none of two values, it is Student's.
+    stratum, or none of two values, it is Student's. `step` is that of `mean_estimate`.
     """
     sample = as_sample(values, "the values")
-    return _combined(float(sample.mean()), _within(sample, strata, "the values"))
+    found = combined(float(sample.mean()), _within(sample, strata, "the values"))
+    return found._replace(error=least_error(found.error, len(sample), step))
 
 
 def stratified_difference_estimate(
-    a: Sample, b: Sample, strata_a: Labels, strata_b: Labels | None = None
+    a: Sample,
+    b: Sample,
+    strata_a: Labels,
+    strata_b: Labels | None = None,
+    *,
+    worlds_a: Labels | None = None,
+    worlds_b: Labels | None = None,
+    step: float = 0.0,
 ) -> Estimate:
     """`mean(b) - mean(a)` with an error from the spread within strata alone.
 
     Without `strata_b` the values are pairs: the stratified mean of their differences. With
     it the variances of both sides add up (Cochran, 1977, as for `stratified_estimate`); with
-    one stratum on a side it is Welch's.
+    one stratum on a side it is Welch's. With the worlds of the values, those that are found on
+    both sides are one, and each stratum has the variance of `clustered_difference_estimate`;
+    strata with fewer than two values of a side are then taken together.
     """
     if strata_b is None:
-        return stratified_estimate(pair_differences(a, b), strata_a)
+        return stratified_estimate(pair_differences(a, b), strata_a, step=step)
     first, second = as_two(a, b)
-    parts = _within(first, strata_a, "the first sample")
-    parts += _within(second, strata_b, "the second sample")
-    return _combined(float(second.mean() - first.mean()), parts)
+    if worlds_a is None or worlds_b is None:
+        parts: Sequence[tuple[float, float]] = [
+            *_within(first, strata_a, "the first sample"),
+            *_within(second, strata_b, "the second sample"),
+        ]
+    else:
+        parts = _between(first, second, (strata_a, strata_b), (worlds_a, worlds_b))
+    found = combined(float(second.mean() - first.mean()), parts)
+    n = min(len(first), len(second))
+    return found._replace(error=least_error(found.error, n, step))
 
 
-def hierarchical_bootstrap(
-    values: Sample,
-    groups: Sequence[Labels],
-    *,
-    strata: Labels | None = None,
-    resampled: int | None = None,
-    level: float = 0.95,
-    rng: np.random.Generator,
-    n_resamples: int = 10_000,
-) -> Interval:
-    """The mean over runs of means over tasks of means over episodes, by nested resampling.
-
-    Davison and Hinkley, Bootstrap Methods and their Application, 1997, section 3.8: units of
-    the outermost level are drawn with replacement, then units within each of those, down to
-    single values. Drawing at every level counts the inner variance twice, a little, so the
-    interval errs on the wide side; `resampled=1` draws the outermost units alone and keeps
-    them whole, which the book finds to be closer to the truth.
-
-    The bounds are quantiles, moved outwards for few outermost units U as in Hesterberg, "What
-    teachers should know about the bootstrap", 2015: the tail is
-    Phi(-sqrt(U / (U - 1)) t) with the t quantile of U - 1 degrees of freedom. Without that a
-    bootstrap of five runs is far too short. One outermost unit has bounds of NaN.
-
-    In simulations of 5 to 15 runs with normal effects of run, task and episode, the interval
-    at 95 % held 95 to 100 % with all levels drawn, the more the less runs differ, and 91 to
-    94 % with the outermost alone; `clustered_mean` by run held 95 %.
-
-    Args:
-        values: One per episode, shape (N,).
-        groups: Labels of each value by level, outermost first: `[runs, tasks]`. A label
-            counts within its outer unit: task "x" of two runs is two units.
-        strata: Labels of each value within which outermost units are drawn, so that every
-            resample has as many units of each stratum as the data. They carry no weight:
-            every outermost unit counts alike, with strata or without.
-        resampled: How many levels are drawn, from the outermost; all by default.
-        level: Of confidence.
-        rng: The source of resamples.
-        n_resamples: How many.
-    """
-    sample = as_sample(values, "the values")
-    check_level(level)
-    check_resamples(n_resamples)
-    depth = len(groups) + 1
-    drawn = depth if resampled is None else resampled
-    if not groups or not 1 <= drawn <= depth:
-        raise UsageError(
-            f"{len(groups)} levels of groups, {drawn} of them resampled; give one level of"
-            f" groups or more, and resample 1 to {depth}"
-        )
-    codes = [_codes(labels, len(sample), "the values") for labels in groups]
-    layers = np.zeros(len(sample), np.int64)
-    if strata is not None:
-        layers = _codes(strata, len(sample), "the values")
-    trees = [
-        _tree(sample, codes, np.flatnonzero(layers == layer)) for layer in np.unique(layers)
+def _between(
+    a: Floats, b: Floats, strata: tuple[Labels, Labels], worlds: tuple[Labels, Labels]
+) -> list[tuple[float, float]]:
+    """The part of each stratum in the error of a difference, with worlds on both sides."""
+    both = [*strata[0], *strata[1]]
+    codes = codes_of(both, len(a) + len(b), "both samples")
+    sizes = np.stack(
+        [np.bincount(side, minlength=codes.max() + 1) for side in np.split(codes, [len(a)])]
+    )
+    few = np.asarray((sizes < 2).any(axis=0))
+    if few.any() and not few.all() and (sizes[:, few].sum(axis=1) < 2).any():
+        # Too few even together: they join the smallest of the others.
+        few[np.where(few, sizes.sum() + 1, sizes.sum(axis=0)).argmin()] = True
+    codes_a, codes_b = np.split(np.where(few[codes], -1, codes), [len(a)])
+    return [
+        clustered_difference_estimate(
+            a[in_a] * in_a.mean(),
+            b[in_b] * in_b.mean(),
+            [world for world, inside in zip(worlds[0], in_a, strict=True) if inside],
+            [world for world, inside in zip(worlds[1], in_b, strict=True) if inside],
+        )[1:]
+        for in_a, in_b in ((codes_a == code, codes_b == code) for code in np.unique(codes_a))
     ]
-    return _resampled_interval(trees, drawn, level, rng, n_resamples)
 
 
-_Tree = list[Any] | Floats
-"""Subtrees, or the values of an innermost unit."""
-
-
-def _tree(values: Floats, codes: list[Codes], rows: NDArray[np.intp]) -> _Tree:
-    if not codes:
-        return values[rows]
-    outer = codes[0][rows]
-    return [_tree(values, codes[1:], rows[outer == code]) for code in np.unique(outer)]
-
-
-def _mean(tree: _Tree) -> float:
-    return float(np.mean([_mean(part) for part in tree] if isinstance(tree, list) else tree))
-
-
-def _draw(tree: _Tree, size: int, levels: int, rng: np.random.Generator) -> Floats:
-    """Means of so many resamples of a tree, drawn at its outermost levels; shape (size,)."""
-    if levels == 0:
-        return np.full(size, _mean(tree))
-    picks = rng.integers(0, len(tree), (size, len(tree)))
-    if not isinstance(tree, list):
-        return np.asarray(tree[picks].mean(axis=1))
-    means = np.empty(picks.shape)
-    for at, part in enumerate(tree):
-        # A unit drawn twice is resampled anew each time.
-        here = picks == at
-        means[here] = _draw(part, int(here.sum()), levels - 1, rng)
-    return np.asarray(means.mean(axis=1))
-
-
-def _resampled_interval(
-    trees: list[_Tree], levels: int, level: float, rng: np.random.Generator, n_resamples: int
-) -> Interval:
-    from scipy.special import ndtr, stdtrit
-
-    units = sum(len(tree) for tree in trees)
-    weights = [len(tree) / units for tree in trees]
-    point = sum(weight * _mean(tree) for weight, tree in zip(weights, trees, strict=True))
-    freedom = units - len(trees)
-    if freedom < 1:
-        return Interval(point, math.nan, math.nan)
-    means = np.zeros(n_resamples)
-    for weight, tree in zip(weights, trees, strict=True):
-        means += weight * _draw(tree, n_resamples, levels, rng)
-    wide = math.sqrt((freedom + 1) / freedom) * float(stdtrit(freedom, (1 + level) / 2))
-    tail = float(ndtr(-wide))
-    low, high = np.quantile(means, [tail, 1 - tail])
-    # Equal values leave a width of rounding, and the point outside of it.
-    return Interval(point, min(point, float(low)), max(point, float(high)))
-
-
-def _codes(labels: Labels, n: int, what: str) -> Codes:
+def codes_of(labels: Labels, n: int, what: str) -> Codes:
     """A number from 0 for each label, in order of appearance."""
     if len(labels) != n:
         raise UsageError(f"{what} are {n} and have {len(labels)} labels; give one per value")
@@ -279,34 +199,70 @@ def _codes(labels: Labels, n: int, what: str) -> Codes:
     return np.array([numbers.setdefault(label, len(numbers)) for label in labels], np.int64)
 
 
-def _by_label(
-    labels_a: Labels, pulls_a: Floats, labels_b: Labels, pulls_b: Floats
-) -> Floats | None:
-    """Pulls on the difference by label, or None where no label is on both sides."""
-    names_a, names_b = list(dict.fromkeys(labels_a)), list(dict.fromkeys(labels_b))
-    pulls = {name: -float(pull) for name, pull in zip(names_a, pulls_a, strict=True)}
-    for name, pull in zip(names_b, pulls_b, strict=True):
-        pulls[name] = pulls.get(name, 0.0) + float(pull)
-    if len(pulls) == len(names_a) + len(names_b):
-        return None
-    return np.array(list(pulls.values()))
+_Side = tuple[Floats, Floats]
+"""The weight of each cluster in a mean, and its pull on it; 0 where a side has none of it."""
 
 
-def _error(pulls: Floats) -> float:
-    c = len(pulls)
-    if c < 2:
-        return math.nan
-    return math.sqrt(c / (c - 1)) * math.hypot(*pulls.tolist())
+def _pulls(sample: Floats, codes: Codes, units: int) -> _Side:
+    weights = np.bincount(codes, minlength=units) / len(sample)
+    return weights, np.bincount(codes, sample - sample.mean(), units) / len(sample)
 
 
-def _welch(difference: float, pulls_a: Floats, pulls_b: Floats) -> Estimate:
-    parts = [(_error(pulls), len(pulls) - 1) for pulls in (pulls_a, pulls_b)]
-    return _combined(difference, parts)
+def _kept(u: Floats, v: Floats) -> float:
+    """The share of a variance, or of a covariance of two means, that pulls have on average."""
+    shared = float(u @ v)
+    return (shared - float((u * v) @ (u + v)) + shared**2) / shared
+
+
+def _side(weights: Floats, pulls: Floats, step: float) -> tuple[float, float]:
+    """The error of a mean and its degrees of freedom."""
+    clusters = int((weights > 0).sum())
+    if clusters < 2:
+        return math.nan, math.nan
+    error = math.hypot(*pulls.tolist()) / math.sqrt(_kept(weights, weights))
+    two, three, four, five = (float((weights**power).sum()) for power in (2, 3, 4, 5))
+    # The traces of Q and of its square, where Q is the matrix of the squared pulls.
+    trace = two - 2 * three + two**2
+    square = four - 4 * five + 4 * two * four + 2 * three**2 - 4 * two**2 * three + two**4
+    return least_error(error, clusters, step), trace**2 / square
+
+
+def _shared(
+    side_a: _Side, side_b: _Side, parts: list[tuple[float, float]], step: float
+) -> tuple[float, float]:
+    """The error of a difference and its degrees of freedom, with clusters on both sides."""
+    (weights_a, pulls_a), (weights_b, pulls_b) = side_a, side_b
+    (error_a, freedom_a), (error_b, freedom_b) = parts
+    scale = 1 / _kept(weights_a, weights_b)
+    covariance = scale * float(pulls_a @ pulls_b)
+    # Never below the plain sum of squared pulls, which is positive.
+    plain = float(((pulls_b - pulls_a) ** 2).sum())
+    variance = max(error_a**2 + error_b**2 - 2 * covariance, plain)
+    error = least_error(math.sqrt(variance), len(weights_a), step)
+    if len(weights_a) > _MOST_UNITS or not plain:
+        return error, min(freedom_a, freedom_b)
+    on_a, on_b = weights_a > 0, weights_b > 0
+    within_a, within_b = (
+        variance / float(weights @ weights)
+        for variance, weights in ((error_a**2, weights_a), (error_b**2, weights_b))
+    )
+    between = np.diag((on_a & on_b) * covariance / float(weights_a @ weights_b))
+    model = np.block([[np.diag(within_a * on_a), between], [between, np.diag(within_b * on_b)]])
+    pull_a, pull_b = (np.diag(one) - np.outer(one, one) for one in (weights_a, weights_b))
+    cross = -scale * pull_a @ pull_b
+    form = np.block(
+        [
+            [pull_a @ pull_a / _kept(weights_a, weights_a), cross],
+            [cross.T, pull_b @ pull_b / _kept(weights_b, weights_b)],
+        ]
+    )
+    product = form @ model
+    return error, float(np.trace(product) ** 2 / (product * product.T).sum())
 
 
 def _within(sample: Floats, strata: Labels, what: str) -> list[tuple[float, int]]:
     """The part of each stratum in the error of the mean, and its degrees of freedom."""
-    codes = _codes(strata, len(sample), what)
+    codes = codes_of(strata, len(sample), what)
     sizes = np.bincount(codes)
     single = sizes[codes] == 1
     if single.sum() == 1 and len(sizes) > 1:
@@ -324,23 +280,3 @@ def _within(sample: Floats, strata: Labels, what: str) -> list[tuple[float, int]
         )
         for group in groups
     ]
-
-
-def _combined(point: float, parts: Sequence[tuple[float, int]]) -> Estimate:
-    """Independent parts of an error together, with Satterthwaite's degrees of freedom."""
-    error = math.hypot(*(part for part, _ in parts))
-    if math.isnan(error):
-        return Estimate(point, math.nan, math.nan)
-    if error == 0:
-        return Estimate(point, 0.0, float(sum(freedom for _, freedom in parts)))
-    spread = math.fsum((part / error) ** 4 / freedom for part, freedom in parts)
-    return Estimate(point, error, 1 / spread)
-
-
-def _bounds(point: float, error: float, freedom: float, level: float) -> Interval:
-    if math.isnan(error):
-        return Interval(point, math.nan, math.nan)
-    from scipy.special import stdtrit
-
-    half = float(stdtrit(freedom, (1 + level) / 2)) * error
-    return Interval(point, point - half, point + half)

@@ -5,6 +5,7 @@ sort. What the statistics mean is said in `rl`. Library only, as it is: no comma
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,17 +25,23 @@ def means_on_counts(scores: TaskScores, counts: Counts) -> NDArray[np.float64]:
     return np.add.reduceat(counts * scores.values, scores.starts, axis=1) / scores.sizes
 
 
-def iqm_on_counts(values: NDArray[np.float64]) -> Callable[[Counts], NDArray[np.float64]]:
-    """The interquartile mean of resamples of these values, which are sorted once."""
-    order = np.argsort(values, kind="stable")
-    ordered, size, cut = values[order], len(values), len(values) // 4
-    room = _Room(size)
+def iqm_on_counts(scores: TaskScores) -> Callable[[Counts], NDArray[np.float64]]:
+    """The interquartile mean of resamples of these scores, which are sorted once."""
+    order = np.argsort(scores.values, kind="stable")
+    ordered, size, cut = scores.values[order], len(order), len(order) // 4
+    equal = bool((scores.sizes == scores.sizes[0]).all())
+    # Where tasks have unequal runs, a run counts for more or less than one score.
+    worth = None if equal else size * task_weights(scores)[order]
+    room = _Room(size, np.int64 if equal else np.float64)
 
     def statistic(counts: Counts) -> NDArray[np.float64]:
         taken, reached, kept = room.of(len(counts))
         # Of the resample in order, score i fills the places up to reached[i]; those that
         # lie between both cuts count.
-        np.take(counts, order, axis=1, out=taken, mode="clip")
+        if worth is None:
+            np.take(counts, order, axis=1, out=taken, mode="clip")
+        else:
+            np.multiply(counts[:, order], worth, out=taken)
         reached[:, 0] = cut
         np.cumsum(taken, axis=1, out=reached[:, 1:])
         np.clip(reached, cut, size - cut, out=reached)
@@ -47,18 +54,18 @@ def iqm_on_counts(values: NDArray[np.float64]) -> Callable[[Counts], NDArray[np.
 class _Room:
     """Arrays that are used again for every piece of counts; asking for memory costs more."""
 
-    def __init__(self, size: int) -> None:
-        self._size = size
+    def __init__(self, size: int, kind: type) -> None:
+        self._size, self._kind = size, kind
         self._make(0)
 
-    def of(self, rows: int) -> tuple[Counts, Counts, NDArray[np.float64]]:
+    def of(self, rows: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.float64]]:
         if rows > len(self._taken):
             self._make(rows)
         return self._taken[:rows], self._reached[:rows], self._kept[:rows]
 
     def _make(self, rows: int) -> None:
-        self._taken = np.empty((rows, self._size), np.int64)
-        self._reached = np.empty((rows, self._size + 1), np.int64)
+        self._taken: NDArray[Any] = np.empty((rows, self._size), self._kind)
+        self._reached: NDArray[Any] = np.empty((rows, self._size + 1), self._kind)
         self._kept = np.empty((rows, self._size))
 
 

@@ -26,6 +26,7 @@ from assay.stats.windows import (
 )
 
 __all__ = [
+    "DEFAULT_PERCENT",
     "Crossing",
     "Summary",
     "SummarySpec",
@@ -36,6 +37,10 @@ __all__ = [
     "summarize_curve",
     "time_to_threshold",
 ]
+
+
+DEFAULT_PERCENT = 0.25
+"""The share of a run's steps, at its end, of which an area is taken unless told otherwise."""
 
 
 class Summary(StrEnum):

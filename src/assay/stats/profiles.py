@@ -125,7 +125,15 @@ def sample_efficiency(
     point = np.array([aggregate(each, which, gamma) for each in by_step])
     # A step at which nothing varies must not decide for those where something does.
     widest = next((each for each in by_step if not each.constant), by_step[0])
-    ends = bounds(point, statistic, [widest], rng=rng, level=level, n_resamples=n_resamples)
+    ends = bounds(
+        point,
+        statistic,
+        [widest],
+        rng=rng,
+        level=level,
+        n_resamples=n_resamples,
+        student=True,
+    )
     return Band(at, point, ends[0], ends[1])
 
 

@@ -6,6 +6,7 @@ Every resample of a task has as many runs as the task. It knows no statistic; `r
 `profiles` bring theirs. Library only, as they are: no command calls it.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -14,8 +15,10 @@ from numpy.typing import NDArray
 
 from assay.errors import UsageError
 from assay.stats.samples import as_sample, check_level, check_resamples
+from assay.stats.two_samples import t_quantile
 
 __all__ = [
+    "ENOUGH_RUNS",
     "Counts",
     "ScoresLike",
     "TaskScores",
@@ -28,6 +31,8 @@ __all__ = [
 Counts = NDArray[np.int64]
 """How often each run was drawn; shape (resamples, runs of all tasks), task after task."""
 
+ENOUGH_RUNS: Final = 10
+"""With fewer runs of a task, percentiles of a bootstrap are too close together."""
 _AT_ONCE: Final = 1 << 16
 """Counts made at once; about what the second cache of a processor holds."""
 _SMALL: Final = 1 << 12
@@ -138,11 +143,16 @@ def bounds(
     level: float,
     n_resamples: int,
     paired: bool = False,
+    student: bool = False,
 ) -> NDArray[np.float64]:
-    """The bounds of percentile intervals; shape (2, K) for K points.
+    """The bounds of bootstrap intervals; shape (2, K) for K points.
 
-    Efron and Tibshirani 1993, section 13.3. Bounds are NaN where a task has one run, and the
-    points themselves where no resample can differ from the scores.
+    Percentiles: Efron and Tibshirani 1993, section 13.3. With `student`, and where a task has
+    fewer than ten runs, Student's around the point with the standard error of the resamples
+    (section 12.4): n runs drawn again have (n - 1) / n of their variance, which percentiles
+    lack; degrees of freedom are half of those of the runs in all tasks, as quarters that are
+    cut off carry none. Bounds are NaN where a task has one run, and the points themselves
+    where no resample can differ from the scores.
 
     Args:
         points: What the statistic comes to on the scores themselves; shape (K,).
@@ -152,6 +162,7 @@ def bounds(
         level: The share of resamples between the bounds.
         n_resamples: How many resamples are drawn.
         paired: Whether run i of a task is the same draw on all sides.
+        student: Whether few runs get Student's interval.
     """
     check_level(level)
     check_resamples(n_resamples)
@@ -162,8 +173,15 @@ def bounds(
     sizes = [each.sizes for each in (scores[:1] if paired else scores)]
     times = len(scores) if paired else 1
     values = [statistic(*(drawn * times)) for drawn in draw_counts(sizes, rng, n_resamples)]
+    drawn_B_K = np.concatenate(values)
+    fewest = min(int(each.sizes.min()) for each in scores)
+    if student and fewest < ENOUGH_RUNS:
+        freedom = min(len(each.sizes) for each in scores) * (fewest - 1) / 2
+        half = t_quantile(freedom, (1 + level) / 2) * drawn_B_K.std(axis=0)
+        half *= math.sqrt(fewest / (fewest - 1))
+        return np.stack([points - half, points + half])
     tails = [(1 - level) / 2, (1 + level) / 2]
-    return np.asarray(np.quantile(np.concatenate(values), tails, axis=0))
+    return np.asarray(np.quantile(drawn_B_K, tails, axis=0))
 
 
 class _Group(NamedTuple):

@@ -2,19 +2,17 @@
 
 The aggregates are those of Agarwal, Schwarzer, Castro, Courville and Bellemare, Deep
 Reinforcement Learning at the Edge of the Statistical Precipice, NeurIPS 2021, section 4,
-carried over to tasks with unequal numbers of runs. Intervals are percentiles of a bootstrap
-that draws runs within each task; tasks are taken as given, not as a sample of more. A task
-with one run has no spread to be seen: bounds are NaN then.
-
-A percentile interval of few runs a task is narrower than it says; `runs_note` has the
-sentence. Every interval is a function of the scores and the generator.
+carried over to tasks with unequal numbers of runs, each task weighing the same. Intervals
+come from a bootstrap that draws runs within each task: percentiles, and with fewer than ten
+runs of a task Student's with the bootstrap's standard error. Tasks are taken as given, not as
+a sample of more. A task with one run has no spread to be seen: bounds are NaN then. Every
+interval is a function of the scores and the generator.
 
 Library only: no command calls it.
 """
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +21,7 @@ from assay.errors import UsageError
 from assay.stats.counting import iqm_on_counts, means_on_counts, task_weights, wins_on_counts
 from assay.stats.intervals import Interval
 from assay.stats.resampling import (
+    ENOUGH_RUNS,
     Counts,
     ScoresLike,
     TaskScores,
@@ -45,8 +44,6 @@ __all__ = [
     "task_median",
 ]
 
-_ENOUGH_RUNS: Final = 10
-
 
 class Aggregate(StrEnum):
     """What scores of runs x tasks are reduced to."""
@@ -64,13 +61,12 @@ class Aggregate(StrEnum):
 def iqm(scores: ScoresLike) -> float:
     """The interquartile mean: the mean of all runs of all tasks without both outer quarters.
 
-    A quarter is rounded down to whole scores, as `scipy.stats.trim_mean` does. Where tasks
-    have unequal runs all scores are pooled: every run weighs the same, so that a task with
-    more runs weighs more.
+    A quarter is rounded down to whole scores, as `scipy.stats.trim_mean` does. Every task
+    weighs the same, whatever its runs: where they are unequal, a run of a task with more of
+    them counts for less than one score, and the score at a cut for the part that is inside.
     """
-    values = np.sort(task_scores(scores).values)
-    cut = len(values) // 4
-    return float(values[cut : len(values) - cut].mean())
+    read = task_scores(scores)
+    return float(iqm_on_counts(read)(np.ones((1, len(read.values)), np.int64))[0])
 
 
 def task_mean(scores: ScoresLike) -> float:
@@ -117,10 +113,11 @@ def aggregate_intervals(
     level: float = 0.95,
     n_resamples: int = 10_000,
 ) -> dict[Aggregate, Interval]:
-    """Aggregates with percentile intervals, all of them from the same resamples.
+    """Aggregates with bootstrap intervals, all of them from the same resamples.
 
-    Agarwal et al. 2021, section 4, and the percentile method of rliable 1.2.0, whose draws
-    cannot be seeded; these can.
+    Agarwal et al. 2021, section 4, and from ten runs of every task on the percentile method of
+    rliable 1.2.0, whose draws cannot be seeded; these can. With fewer runs it is Student's
+    with the bootstrap's standard error, see `bounds` in `assay.stats.resampling`.
     """
     _check_gamma(gamma)
     read = task_scores(scores)
@@ -130,7 +127,15 @@ def aggregate_intervals(
     def statistic(counts: Counts) -> NDArray[np.float64]:
         return np.stack([each(counts) for each in statistics], axis=1)
 
-    ends = bounds(points, statistic, [read], rng=rng, level=level, n_resamples=n_resamples)
+    ends = bounds(
+        points,
+        statistic,
+        [read],
+        rng=rng,
+        level=level,
+        n_resamples=n_resamples,
+        student=True,
+    )
     rows = zip(which, points, *ends, strict=True)
     return {name: Interval(float(p), float(low), float(high)) for name, p, low, high in rows}
 
@@ -146,7 +151,7 @@ def aggregate_difference(
     level: float = 0.95,
     n_resamples: int = 10_000,
 ) -> Interval:
-    """The aggregate of `b` minus that of `a`, with its percentile interval.
+    """The aggregate of `b` minus that of `a`, with its interval.
 
     Paired, run i of a task shares its seed on both sides, and a resample draws pairs of
     runs: what a seed does to both cancels. Unpaired, both sides are drawn on their own. The
@@ -174,6 +179,7 @@ def aggregate_difference(
         level=level,
         n_resamples=n_resamples,
         paired=paired,
+        student=True,
     )
     return Interval(point, *ends[:, 0].tolist())
 
@@ -201,21 +207,21 @@ def average_probability_of_improvement(
 
 
 def runs_note(scores: ScoresLike) -> str | None:
-    """What to say of an interval from few runs; None where there are enough.
+    """What to say of percentile intervals from few runs; None where there are enough.
 
-    A resample of n runs has (n - 1) / n of their variance (Efron and Tibshirani 1993, section
-    5.3), so that the interval is too narrow. For the IQM of 26 tasks at a nominal 95 % the
-    bounds held 83, 89, 91, 93 and 94 % of the time with 2, 3, 5, 10 and 20 runs a task
-    (docs/design/statistics.md).
+    It is for profiles and the probability of improvement. A resample of n runs has (n - 1) / n
+    of their variance (Efron and Tibshirani 1993, section 5.3), so that percentiles are too
+    close together: for the IQM of 26 tasks at a nominal 95 % they held 83, 89, 91, 93 and 94 %
+    of the time with 2, 3, 5, 10 and 20 runs a task (docs/design/statistics.md).
     """
     fewest = int(task_scores(scores).sizes.min())
-    if fewest >= _ENOUGH_RUNS:
+    if fewest >= ENOUGH_RUNS:
         return None
     if fewest == 1:
         return "a task has one run, which has no interval; add runs of it"
     return (
-        f"a task has {fewest} runs; with fewer than {_ENOUGH_RUNS} the interval is narrower"
-        " than its level says (at 5 runs, 95 % holds about 91 % of the time)"
+        f"a task has {fewest} runs; with fewer than {ENOUGH_RUNS} percentiles of a bootstrap"
+        " are narrower than their level says (at 5 runs, 95 % holds about 91 % of the time)"
     )
 
 
@@ -225,7 +231,7 @@ def on_counts(
     """The aggregate as a function of counts, shape (B, N), that gives values, shape (B,)."""
     match which:
         case Aggregate.IQM:
-            return iqm_on_counts(scores.values)
+            return iqm_on_counts(scores)
         case Aggregate.MEDIAN:
             return lambda counts: np.median(means_on_counts(scores, counts), axis=1)
         case Aggregate.MEAN:

@@ -11,7 +11,8 @@ mean score of
 
 So only scores of equal n can be set beside each other. `expected_score_at` brings a player
 with more episodes down to fewer, without bias; `ScoreEstimate.corrected` guesses the limit,
-with a bias that is left.
+with a bias that is left. Intervals come from `assay.stats.score_draws`, always by one method:
+nothing about the episodes picks another.
 """
 
 import math
@@ -22,15 +23,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from assay.errors import UsageError
+from assay.stats.clusters import Labels, codes_of
 from assay.stats.intervals import Interval
-from assay.stats.samples import check_level, check_resamples
+from assay.stats.samples import check_resamples
+from assay.stats.score_draws import middle_of, score_draws
 
 __all__ = [
+    "ScoreDifference",
     "ScoreEstimate",
     "crafter_score",
     "crafter_score_interval",
     "expected_score_at",
     "expected_score_of_rates",
+    "score_difference",
+    "score_interval_of_rates",
 ]
 
 _BATCH = 4_000_000
@@ -42,6 +48,8 @@ class ScoreEstimate(NamedTuple):
 
     interval: Interval
     """Of the mean score of this player at this number of episodes; the point is `plain`."""
+    limit: Interval
+    """Of the score of endless episodes; its point is the middle of what is plausible."""
     plain: float
     """The score as it is usually reported. Unbiased for the mean score at this number of
     episodes, too low for the limit of many."""
@@ -60,26 +68,31 @@ def crafter_score(rates: NDArray[np.float64] | Sequence[float]) -> NDArray[np.fl
     return np.asarray(np.expm1(_logarithms(np.asarray(rates, np.float64))))
 
 
+class ScoreDifference(NamedTuple):
+    """The Crafter score of one player less that of another."""
+
+    interval: Interval
+    """Of the difference of their mean scores at `episodes` episodes each."""
+    limit: Interval
+    """Of the difference of their scores of endless episodes."""
+    episodes: int
+    """Those of the player who has fewer; the other's score is brought down to as many."""
+
+
 def crafter_score_interval(
     unlocked_E_A: NDArray[Any] | Sequence[Sequence[bool]],
     *,
+    worlds: Labels | None = None,
     level: float = 0.95,
     rng: np.random.Generator,
-    n_resamples: int = 10_000,
+    n_resamples: int = 4_000,
 ) -> ScoreEstimate:
     """The Crafter score of episodes, its interval, and the score without most of its bias.
 
-    The interval is Student's on ln(1 + score) with the standard error of a bootstrap over
-    whole episodes, so that what one episode unlocks stays together (Efron and Tibshirani,
-    An Introduction to the Bootstrap, 1993, sections 6.2 and 12.4), widened by the root of
-    n / (n - 1) that a resample's variance lacks, and cut to [0, 100]. The percentile
-    bootstrap is not used: resamples lose rare achievements, so it lies too low and holds
-    the truth in 62 % of sets of 5 human episodes and 77 % of 10.
-
-    Its nominal 95 % hold the mean score at n in so many of 100 sets, with n = 5, 10, 20, 50:
-    82, 91, 93, 95 for the human and 91, 89, 91, 89 for the random player. Most misses lie
-    below the truth, in sets that lack a rare achievement. The interval speaks of the mean
-    score at this n, not of the limit: those it holds less often.
+    The interval is that of `score_draws`: hierarchical (Gelman et al., Bayesian Data Analysis,
+    3rd ed. 2013), conservative, within [0, 100], and with width even where all episodes are
+    alike. A bootstrap cannot know of an achievement
+    that these episodes lack and others would have. One episode, or world, has no interval.
 
     `corrected` is the first-order jackknife (Quenouille, Notes on bias in estimation, 1956)
     of the score itself, cut to [0, 100]. Its mean is n m(n) - (n - 1) m(n - 1), where m(n)
@@ -87,39 +100,81 @@ def crafter_score_interval(
     becomes one of less than 1, 0.9, 0.7 and 0.2 either way, and the random player's of
     -0.41, -0.26, -0.16, -0.08 becomes -0.2, -0.1, -0.04 and -0.02.
 
-    One episode has no interval; episodes that are all alike have one of no width.
-
     Args:
         unlocked_E_A: Which achievements each episode unlocked, shape (E, A).
+        worlds: The world of each episode; episodes of one world are not independent, and
+            count as one. None: each has its own.
         level: The level of confidence.
-        rng: The source of resamples.
+        rng: The source of draws.
         n_resamples: How many of them.
     """
     made_E_A = _unlocked(unlocked_E_A)
-    check_level(level)
-    check_resamples(n_resamples)
     episodes = len(made_E_A)
-    plain = float(crafter_score(made_E_A.mean(axis=0)))
-    if episodes == 1:
-        return ScoreEstimate(Interval(plain, math.nan, math.nan), plain, math.nan, 1)
-    error = 0.0
-    if (made_E_A != made_E_A[0]).any():
-        logs_B = np.concatenate(
-            [
-                _logarithms(counts_B_E @ made_E_A / episodes)
-                for counts_B_E in _counts(episodes, rng, n_resamples)
-            ]
+    made_W_A = _by_world(made_E_A, worlds)
+    plain = float(crafter_score(made_W_A.mean(axis=0)))
+    corrected = _jackknife(made_W_A, plain) if len(made_W_A) > 1 else math.nan
+    if len(made_W_A) == 1:
+        unknown = Interval(plain, math.nan, math.nan)
+        return ScoreEstimate(
+            unknown, unknown._replace(point=math.nan), plain, math.nan, episodes
         )
-        error = float(logs_B.std()) * math.sqrt(episodes / (episodes - 1))
-    half = _t_quantile(episodes - 1, (1 + level) / 2) * error
-    low, high = (
-        float(np.clip(np.expm1(math.log1p(plain) + by), 0, 100)) for by in (-half, half)
-    )
-    if not error:
-        low = high = plain
+    draws = score_draws(made_W_A, episodes, rng, n_resamples)
     return ScoreEstimate(
-        Interval(plain, low, high), plain, _jackknife(made_E_A, plain), episodes
+        _scores(draws.at_n, plain, level),
+        _scores(draws.limit, None, level),
+        plain,
+        corrected,
+        episodes,
     )
+
+
+def score_difference(
+    unlocked_a: NDArray[Any] | Sequence[Sequence[bool]],
+    unlocked_b: NDArray[Any] | Sequence[Sequence[bool]],
+    *,
+    worlds_a: Labels | None = None,
+    worlds_b: Labels | None = None,
+    level: float = 0.95,
+    rng: np.random.Generator,
+    n_resamples: int = 4_000,
+) -> ScoreDifference:
+    """The Crafter score of `b` less that of `a`, both at the smaller number of episodes.
+
+    Scores of both players are drawn as for `crafter_score_interval` (Gelman et al., 2013) and
+    subtracted. Worlds
+    that both played are not made use of: what they have in common would make it shorter.
+    """
+    made_a, made_b = _unlocked(unlocked_a), _unlocked(unlocked_b)
+    n = min(len(made_a), len(made_b))
+    point = _at(made_b, worlds_b, n, rng) - _at(made_a, worlds_a, n, rng)
+    sides = [_by_world(made_a, worlds_a), _by_world(made_b, worlds_b)]
+    if min(map(len, sides)) == 1:
+        unknown = Interval(point, math.nan, math.nan)
+        return ScoreDifference(unknown, unknown._replace(point=math.nan), n)
+    a, b = (score_draws(side, n, rng, n_resamples) for side in sides)
+    at_n, limit = np.expm1(b.at_n) - np.expm1(a.at_n), np.expm1(b.limit) - np.expm1(a.limit)
+    return ScoreDifference(
+        middle_of(at_n, level, point, low=-100), middle_of(limit, level, low=-100), n
+    )
+
+
+def score_interval_of_rates(
+    rates: NDArray[np.float64] | Sequence[float],
+    episodes: int,
+    *,
+    level: float = 0.95,
+    rng: np.random.Generator,
+    n_resamples: int = 4_000,
+) -> Interval:
+    """The score of a player of whom only success rates of so many episodes are known.
+
+    The interval of `crafter_score_interval` (Gelman et al., 2013) with the least correlation of
+    achievements that it takes, since rates do not show how far they come together. With the
+    episodes at hand, use that one.
+    """
+    rates_A = _rates(rates, episodes)
+    draws = score_draws(rates_A[None], episodes, rng, n_resamples, rates_of=episodes)
+    return _scores(draws.at_n, float(crafter_score(rates_A)), level)
 
 
 def expected_score_at(
@@ -174,11 +229,7 @@ def expected_score_of_rates(rates: NDArray[np.float64] | Sequence[float], n: int
     the truth is higher: 42.6 and not 40.5 for the human at n = 5, 47.5 and not 46.5 at 10.
     With the episodes at hand, use `expected_score_at`.
     """
-    rates_A = np.asarray(rates, np.float64)
-    if rates_A.ndim != 1 or not len(rates_A) or not ((rates_A >= 0) & (rates_A <= 1)).all():
-        raise UsageError("success rates are one list of numbers from 0 to 1; give shares")
-    if n < 1:
-        raise UsageError(f"a score at {n} episodes does not exist; give 1 or more")
+    rates_A = _rates(rates, n)
     from scipy.special import xlog1py, xlogy
 
     k_K = np.arange(n + 1)
@@ -201,6 +252,35 @@ def _unlocked(unlocked_E_A: NDArray[Any] | Sequence[Sequence[bool]]) -> NDArray[
     return made_E_A
 
 
+def _rates(rates: NDArray[np.float64] | Sequence[float], n: int) -> NDArray[np.float64]:
+    rates_A = np.asarray(rates, np.float64)
+    if rates_A.ndim != 1 or not len(rates_A) or not ((rates_A >= 0) & (rates_A <= 1)).all():
+        raise UsageError("success rates are one list of numbers from 0 to 1; give shares")
+    if n < 1:
+        raise UsageError(f"a score at {n} episodes does not exist; give 1 or more")
+    return rates_A
+
+
+def _by_world(made_E_A: NDArray[np.float64], worlds: Labels | None) -> NDArray[np.float64]:
+    """The share of a world's episodes that unlocked each achievement, shape (W, A)."""
+    if worlds is None:
+        return made_E_A
+    codes_E = codes_of(worlds, len(made_E_A), "the episodes")
+    return np.array([made_E_A[codes_E == world].mean(axis=0) for world in np.unique(codes_E)])
+
+
+def _at(
+    made_E_A: NDArray[np.float64], worlds: Labels | None, n: int, rng: np.random.Generator
+) -> float:
+    if n == len(made_E_A):
+        return float(crafter_score(_by_world(made_E_A, worlds).mean(axis=0)))
+    return expected_score_at(made_E_A, n, rng=rng)
+
+
+def _scores(logs_B: NDArray[np.float64], point: float | None, level: float) -> Interval:
+    return middle_of(np.expm1(logs_B), level, point, low=0)
+
+
 def _logarithms(rates: NDArray[np.float64]) -> NDArray[np.float64]:
     """ln(1 + score) of rates; the last axis are the achievements."""
     return np.asarray(np.log1p(100 * rates).mean(axis=-1))
@@ -217,17 +297,6 @@ def _batches(episodes: int, n_resamples: int) -> Iterator[int]:
     batch = max(1, _BATCH // episodes)
     for start in range(0, n_resamples, batch):
         yield min(batch, n_resamples - start)
-
-
-def _counts(
-    episodes: int, rng: np.random.Generator, n_resamples: int
-) -> Iterator[NDArray[np.float64]]:
-    """How often each episode is in each resample, shape (B, E), a batch at a time."""
-    for size in _batches(episodes, n_resamples):
-        drawn_B_E = rng.integers(0, episodes, (size, episodes))
-        drawn_B_E += episodes * np.arange(size)[:, None]
-        counts = np.bincount(drawn_B_E.ravel(), minlength=size * episodes)
-        yield counts.reshape(size, episodes).astype(np.float64)
 
 
 def _choices(
@@ -257,9 +326,3 @@ def _log_choose(n: Any, k: Any) -> NDArray[np.float64]:
     from scipy.special import gammaln
 
     return np.asarray(gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1))
-
-
-def _t_quantile(freedom: int, probability: float) -> float:
-    from scipy.special import stdtrit
-
-    return float(stdtrit(freedom, probability))

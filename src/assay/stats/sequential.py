@@ -22,6 +22,7 @@ from assay.types import Verdict
 from .anytime import anytime_bounds
 from .intervals import Interval
 from .samples import as_sample
+from .shares import bonett_price
 from .spending import Spending
 from .t_bounds import LARGEST_ALPHA, t_bounds
 
@@ -80,6 +81,8 @@ class SequentialDesign:
     min_effect: float | None = None
     """The smallest difference that matters; without it, no look ends with no difference."""
     lower_is_better: bool = False
+    shares: bool = False
+    """Whether the values are 0 and 1, so that their differences are -1, 0 and 1."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kind", Boundary(self.kind))
@@ -103,8 +106,9 @@ class SequentialDesign:
             raise UsageError(f"min effect {self.min_effect!r} is no number above 0")
 
     def stored(self) -> dict[str, Any]:
-        """The design as JSON has it."""
-        return asdict(self) | {"kind": self.kind.value}
+        """The design as JSON has it; `shares` only where it is true, as older ones lack it."""
+        found = asdict(self) | {"kind": self.kind.value}
+        return found if self.shares else {k: v for k, v in found.items() if k != "shares"}
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> "SequentialDesign":
@@ -153,19 +157,28 @@ class SequentialDesign:
         Jennison & Turnbull, "Interim analyses: the repeated confidence interval approach",
         1989. Where there is no look, or it cannot say anything yet, the bounds are NaN. So
         are they while all differences are equal and so few that a coin would have done the
-        same at the level of this look; with more of them the interval has no width.
+        same at the level of this look; with more of them the error is that of one pair more
+        without a difference, or at the smallest one that matters. Shares have the bounds of
+        Bonett and Price, 2012, with the bound of this look as quantile and a pair's correction
+        for continuity (see `share_equivalence`): a few equal outcomes are no proof.
         """
         sample = as_sample(differences, "differences")
         bound = float(self.bounds([len(sample)])[0])
+        n, mean = len(sample), float(sample.mean())
         if math.isinf(bound):
-            return Interval(float(sample.mean()), math.nan, math.nan)
+            return Interval(mean, math.nan, math.nan)
+        if self.shares:
+            won, lost = int((sample > 0).sum()), int((sample < 0).sum())
+            low, high = bonett_price(won, lost, n, bound, 1.0)
+            return Interval(mean, min(mean, low), max(mean, high))
         if sample.min() == sample.max():
-            same = float(sample[0])
-            if 2.0 ** (1 - len(sample)) > _level(bound, len(sample) - 1):
-                return Interval(same, math.nan, math.nan)
-            return Interval(same, same, same)
-        mean = float(sample.mean())
-        half = bound * float(sample.std(ddof=1)) / math.sqrt(len(sample))
+            mean = float(sample[0])
+            step = max(abs(mean), self.min_effect or 0.0)
+            if not step or 2.0 ** (1 - n) > _level(bound, n - 1):
+                return Interval(mean, math.nan, math.nan)
+            half = bound * step / (n + 1)
+        else:
+            half = bound * float(sample.std(ddof=1)) / math.sqrt(n)
         return Interval(mean, mean - half, mean + half)
 
 

@@ -30,6 +30,7 @@ from assay.stats.two_samples import (
 __all__ = [
     "Equivalence",
     "TestResult",
+    "check_margin",
     "equivalence_test",
     "mann_whitney_test",
     "paired_t_test",
@@ -222,10 +223,7 @@ def equivalence_test(
     assessing the equivalence of average bioavailability", 1987; unpaired with Welch's
     standard error. alpha is 1 - level for each of the tests, and also for both together.
     """
-    if not (margin > 0 and math.isfinite(margin)):
-        raise UsageError(
-            f"margin {margin!r} is not above 0; give the smallest difference that matters"
-        )
+    check_margin(margin)
     check_level(level)
     first, second = as_pairs(a, b) if paired else as_two(a, b)
     test = paired_t_test if paired else welch_t_test
@@ -237,6 +235,14 @@ def equivalence_test(
     interval = difference(first, second, level=max(1 - 2 * alpha, 1e-9))
     n = len(first) if paired else len(first) + len(second)
     return Equivalence(p < alpha, p, p_lower, p_upper, interval, float(margin), n)
+
+
+def check_margin(margin: float) -> None:
+    """Refuse what is no smallest difference that matters."""
+    if not (margin > 0 and math.isfinite(margin)):
+        raise UsageError(
+            f"margin {margin!r} is not above 0; give the smallest difference that matters"
+        )
 
 
 def _mean_ranks(values: Floats) -> Floats:

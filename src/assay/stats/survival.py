@@ -1,40 +1,192 @@
-"""Times to an event of which some are only known to be longer.
+"""Times to an event that some trials never come to.
 
-A trial that ended without the event says that the event takes longer than the trial took: its
-time is censored. A mean over the others would call the slow ones fast.
+A trial that ended otherwise, as by death, will not come to the event: its end competes with
+it. A trial that was cut off while it could still have come to it is censored: its time is only
+known to be longer. A mean over those that came to it would call slow ones fast; to censor
+those that ended otherwise would let dead ones come to it later. Times are those to the event,
+not of the trial: for an achievement, the step that unlocked it.
+
+All functions take, for each trial, its time to the event or to its end, whether the event was
+`reached`, and whether it was `censored`; by default none was, so that who did not reach the
+event ended for good.
 """
 
 import math
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from assay.errors import UsageError
+from assay.stats.means import Side
 from assay.stats.samples import as_sample
+from assay.stats.significance import TestResult, permutation_test, sign_flip_test
+from assay.stats.two_samples import Sample
 
-__all__ = ["median_time"]
+__all__ = [
+    "Incidence",
+    "cumulative_incidence",
+    "incidence_test",
+    "median_time",
+    "restricted_times",
+]
+
+Floats = NDArray[np.float64]
+Marks = Sequence[int] | NDArray[Any]
 
 
-def median_time(times: Sequence[float], reached: Sequence[bool]) -> float:
-    """The time by which half would have come to the event; NaN if fewer than half did.
+class Incidence(NamedTuple):
+    """What share of trials has come to the event by which time."""
 
-    The first time at which the product-limit estimate of survival is 1/2 or less: Kaplan and
-    Meier, "Nonparametric estimation from incomplete observations", 1958. At equal times,
-    events come before censoring.
+    times: Floats
+    """Those at which the share rises, in order."""
+    shares: Floats
+    """From each of them on."""
+
+
+def cumulative_incidence(
+    times: Sample, reached: Marks, censored: Marks | None = None
+) -> Incidence:
+    """The share of trials that has come to the event by each time.
+
+    Aalen and Johansen, "An empirical transition matrix for non-homogeneous Markov chains based
+    on censored observations", 1978. At equal times, ends come before censoring. Without other
+    ends it is 1 less the survival of Kaplan and Meier, 1958; without censoring it is the plain
+    share of all trials.
+    """
+    sample, happened, open_ = _trials(times, reached, censored)
+    ends = np.unique(sample[~open_])
+    at_risk = len(sample) - np.searchsorted(np.sort(sample), ends)
+    events, others = (
+        np.array([(sample[mark] == end).sum() for end in ends])
+        for mark in (happened, ~happened & ~open_)
+    )
+    going = np.cumprod(1 - (events + others) / at_risk)
+    before = np.concatenate([[1.0], going[:-1]])
+    shares = np.cumsum(before * events / at_risk)
+    return Incidence(ends[events > 0], shares[events > 0])
+
+
+def median_time(times: Sample, reached: Marks, censored: Marks | None = None) -> float:
+    """The time by which half of all trials have come to the event; NaN if that is never so.
+
+    The first time at which the cumulative incidence (Aalen and Johansen, 1978) is 1/2 or more.
+    """
+    found = cumulative_incidence(times, reached, censored)
+    # A sum of fractions that is a half may come out a rounding error below it.
+    half = np.flatnonzero(found.shares >= 0.5 - 1e-12)
+    return float(found.times[half[0]]) if len(half) else math.nan
+
+
+def restricted_times(
+    times: Sample,
+    reached: Marks,
+    censored: Marks | None = None,
+    *,
+    horizon: float | None = None,
+) -> Floats:
+    """A time for each trial whose mean is the restricted mean time to the event; shape (N,).
+
+    The mean time to the event up to the horizon, at which those stand who did not come to it
+    by then (Royston and Parmar, "Restricted mean survival time", 2013). Without censoring
+    before the horizon a trial's value is its time, or the horizon. With it, they are the
+    pseudo-values of Andersen, Hansen and Klein, "Regression analysis of restricted mean
+    survival time based on pseudo-observations", 2004: what the mean of n would lack without
+    this trial, n times over. The values go into every interval and test of means, in pairs or
+    not. For a curve's `time_to_threshold`, who did not come to the threshold is censored.
 
     Args:
-        times: How long each trial took.
-        reached: Whether it came to the event; if not, its time is censored.
+        times: To the event, or to the end.
+        reached: Whether the event came.
+        censored: Whether the trial was cut off.
+        horizon: None: the shortest time that was censored, else the longest of all; it has
+            to be the same for all who are compared.
     """
+    sample, happened, open_ = _trials(times, reached, censored)
+    if horizon is None:
+        horizon = float(sample[open_].min() if open_.any() else sample.max())
+    if not 0 < horizon < math.inf:
+        raise UsageError(f"horizon {horizon!r} is not a time above 0; give a finite one")
+    if not (open_ & (sample < horizon)).any():
+        return np.where(happened, np.minimum(sample, horizon), horizon)
+    if horizon > sample.max():
+        raise UsageError(
+            f"no trial goes on to the horizon {horizon:g} and some were cut off before; give at"
+            f" most {sample.max():g}"
+        )
+    n = len(sample)
+    whole = _restricted_mean(sample, happened, open_, horizon)
+    others = [np.arange(n) != trial for trial in range(n)]
+    without = [
+        _restricted_mean(sample[rest], happened[rest], open_[rest], horizon) for rest in others
+    ]
+    return n * whole - (n - 1) * np.array(without)
+
+
+def incidence_test(
+    times_a: Sample,
+    reached_a: Marks,
+    times_b: Sample,
+    reached_b: Marks,
+    censored_a: Marks | None = None,
+    censored_b: Marks | None = None,
+    *,
+    paired: bool = False,
+    side: Side | str = Side.TWO_SIDED,
+    rng: np.random.Generator | None = None,
+    n_resamples: int = 10_000,
+) -> TestResult:
+    """Whether one side comes to the event earlier or more often: a log-rank test.
+
+    The scores of Peto and Peto, "Asymptotically efficient rank invariant test procedures",
+    1972: 1 for the event, less the hazard of both sides together up to the trial's end. Who
+    ended otherwise stays among those at risk, as in Gray, "A class of K-sample tests for
+    comparing the cumulative incidence of a competing risk", 1988, so that it is the incidence
+    that is compared; where trials were also censored this is close if that came late. The
+    p-value is that of shuffled or flipped scores, so that it holds for few trials; the
+    statistic is the mean score of b less that of a, above 0 where b comes to it earlier.
+    """
+    sides = [_trials(times_a, reached_a, censored_a), _trials(times_b, reached_b, censored_b)]
+    sample, happened, open_ = (np.concatenate(both) for both in zip(*sides, strict=True))
+    stays = np.where(happened | open_, sample, np.inf)
+    events, counts = np.unique(sample[happened], return_counts=True)
+    at_risk = len(stays) - np.searchsorted(np.sort(stays), events)
+    hazard = np.concatenate([[0.0], np.cumsum(counts / at_risk)])
+    scores = happened - hazard[np.searchsorted(events, stays, "right")]
+    a, b = np.split(scores, [len(sides[0][0])])
+    if paired:
+        if len(a) != len(b):
+            raise UsageError(
+                f"{len(a)} trials cannot be paired with {len(b)}; give one of each per pair"
+            )
+        found = sign_flip_test(b - a, side=side, rng=rng, n_resamples=n_resamples)
+    else:
+        found = permutation_test(a, b, side=side, rng=rng, n_resamples=n_resamples)
+    return found._replace(name=f"log-rank test by {'flips' if paired else 'permutation'}")
+
+
+def _restricted_mean(
+    times: Floats, happened: NDArray[np.bool_], open_: NDArray[np.bool_], horizon: float
+) -> float:
+    found = cumulative_incidence(times, happened, open_)
+    inside = found.times < horizon
+    return horizon - float(
+        np.diff(found.shares[inside], prepend=0.0) @ (horizon - found.times[inside])
+    )
+
+
+def _trials(
+    times: Sample, reached: Marks, censored: Marks | None
+) -> tuple[Floats, NDArray[np.bool_], NDArray[np.bool_]]:
     sample = as_sample(times, "times")
     happened = np.asarray(reached, bool)
-    if len(happened) != len(sample):
-        raise UsageError(
-            f"{len(sample)} times and {len(happened)} marks of what was reached; give as many"
-        )
-    events, counts = np.unique(sample[happened], return_counts=True)
-    at_risk = len(sample) - np.searchsorted(np.sort(sample), events)
-    survival = np.cumprod(1 - counts / at_risk)
-    # A product of fractions that is a half may come out a rounding error above it.
-    half = np.flatnonzero(survival <= 0.5 + 1e-12)
-    return float(events[half[0]]) if len(half) else math.nan
+    open_ = np.zeros(len(sample), bool) if censored is None else np.asarray(censored, bool)
+    for marks, what in ((happened, "what was reached"), (open_, "what was censored")):
+        if len(marks) != len(sample):
+            raise UsageError(
+                f"{len(sample)} times and {len(marks)} marks of {what}; give as many"
+            )
+    if (happened & open_).any():
+        raise UsageError("a trial both reached the event and was censored; mark one of them")
+    return sample, happened, open_
