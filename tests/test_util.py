@@ -39,6 +39,7 @@ def test_provenance_is_one_line_with_all_versions() -> None:
     line = str(provenance())
     assert re.fullmatch(
         rf"assay {re.escape(__version__)}( \(commit [0-9a-f]{{12}}(, changed since)?\))?,"
+        r"( in a project at commit [0-9a-f]{12}(, changed since)?,)?"
         r" python \S+, numpy \S+, numba \S+",
         line,
     )
@@ -61,15 +62,17 @@ def git(where: Path, *arguments: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def provenance_from(source: Path) -> str:
-    """What a process that runs the copy in `source` says of itself."""
+def provenance_from(source: Path, folder: Path = Path("/")) -> str:
+    """What a process that runs the copy in `source` says of itself, started in a folder."""
     program = (
         f"import sys; sys.path.insert(0, {str(source)!r}); sys.dont_write_bytecode = True\n"
         "from assay._util.provenance import provenance\n"
         "print(provenance())"
     )
     command = [sys.executable, "-c", program]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        command, capture_output=True, text=True, check=True, cwd=folder
+    ).stdout
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
@@ -89,3 +92,24 @@ def test_provenance_does_not_name_the_commit_of_somebody_elses_repository(
     installed = checkout / "some" / "environment"
     shutil.copytree(checkout / "src", installed / "src")
     assert "commit" not in provenance_from(installed / "src")
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_provenance_names_the_commit_of_the_project_it_is_used_in(
+    checkout: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    project = tmp_path_factory.mktemp("project")
+    git(project, "init", "--quiet")
+    assert "project" not in provenance_from(checkout / "src", project)
+    (project / "agent.py").write_text("")
+    git(project, "add", "--all")
+    git(project, "commit", "--quiet", "--message", "all")
+    commit = git(project, "rev-parse", "HEAD")[:12]
+    (project / "traces.duckdb").write_text("what a run leaves is no change")
+    said = provenance_from(checkout / "src", project)
+    assert f" in a project at commit {commit}, python" in said
+    assert git(checkout, "rev-parse", "HEAD")[:12] in said
+    (project / "agent.py").write_text("# changed")
+    said = provenance_from(checkout / "src", project)
+    assert f"commit {commit}, changed since, python" in said
+    assert "project" not in provenance_from(checkout / "src", checkout / "src")

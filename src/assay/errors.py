@@ -18,6 +18,8 @@
     ├── ModelUnavailable (ConnectionError) a model could not be asked, for all the retries
     ├── BudgetSpent (RuntimeError)   the next call does not fit into what may be spent
     ├── HookError (RuntimeError)     a user's hook raised, or reported nonsense
+    ├── UserCodeError (RuntimeError) a user's agent or environment raised, hung, or erred
+    ├── WorkerLost (ConnectionError) processes that ran a trial were killed, or did not start
     ├── JournalError (OSError)       a journal that is damaged in the middle
     ├── StoreError (OSError)         a database that cannot be opened, read or written
     │   └── StoreBusy                another process holds it
@@ -51,6 +53,8 @@ __all__ = [
     "StoreError",
     "UnknownInstance",
     "UsageError",
+    "UserCodeError",
+    "WorkerLost",
     "WorldFull",
 ]
 
@@ -144,6 +148,17 @@ class BudgetSpent(AssayError, RuntimeError):
 
 class HookError(AssayError, RuntimeError):
     """A hook raised, or reported something that cannot be stored: a failure of the subject."""
+
+
+class UserCodeError(AssayError, RuntimeError):
+    """An agent or environment of the user's own raised, hung, or gave what cannot be used.
+
+    A failure of the subject, whatever it raised.
+    """
+
+
+class WorkerLost(AssayError, ConnectionError):
+    """Processes that ran a trial were killed from outside, or could not be started."""
 
 
 class JournalError(AssayError, OSError):

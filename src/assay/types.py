@@ -15,10 +15,12 @@ from assay._util.bounds import Count
 from assay._util.canonical import canonical_json, content_hash
 
 __all__ = [
+    "Agent",
     "ChatModel",
     "ChatReply",
     "ChatRequest",
     "Encoded",
+    "Environment",
     "Message",
     "StopReason",
     "TrialState",
@@ -54,7 +56,7 @@ class Verdict(StrEnum):
     UNDECIDED = "undecided"
     """The data cannot tell."""
     UNKNOWN = "unknown"
-    """The data give no interval to judge by."""
+    """There is nothing to judge by: no interval, not the same task, or the same trials."""
 
 
 class StopReason(StrEnum):
@@ -158,6 +160,14 @@ class Usage:
         """All tokens, each counted once."""
         return self.prompt + self.completion
 
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            self.prompt + other.prompt,
+            self.completion + other.completion,
+            self.cached + other.cached,
+            self.reasoning + other.reasoning,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
@@ -209,4 +219,39 @@ class ChatModel(Protocol):
 
     async def close(self) -> None:
         """Let go of connections."""
+        ...
+
+
+class Agent(Protocol):
+    """Chooses what to do from what it sees; made anew for each episode.
+
+    A plain function `act(view)` will do. A class may take `model`, `seed` and `settings`, keep
+    state, and have a coroutine for `act`; see `assay.agents.own`.
+    """
+
+    def act(self, view: Any) -> Any:
+        """One action or several: names of actions, or their indices."""
+        ...
+
+
+class Environment(Protocol):
+    """A world to play in; made anew for each episode.
+
+    Beside the two methods a class may have:
+
+    - `actions`: the names of all actions. Without them, any value that JSON has is one.
+    - `outcomes`: by name, "higher" or "lower", whichever is better. At the end of an episode
+      the attributes of these names are what it earned, beside its reward and steps.
+    - `text(observation)`: what a language model is told; not needed where observations are
+      texts. `rules`, a text, says what it is about.
+    - `deterministic = False`: where the same actions after the same `reset` may show another
+      thing. Such episodes cannot be verified, nor resumed in the middle.
+    """
+
+    def reset(self, seed: int) -> Any:
+        """Begin, and show the first observation."""
+        ...
+
+    def step(self, action: Any) -> tuple[Any, ...]:
+        """Observation, reward and done; or those of gymnasium, with terminated, truncated."""
         ...

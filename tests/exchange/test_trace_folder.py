@@ -1,7 +1,9 @@
-"""A folder of traces holds one run, and nothing is lost when another takes its place."""
+"""Each run has a folder for its files; above lie copies of the last, and nothing is lost."""
 
 import json
 import os
+import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,12 @@ from assay.errors import UsageError
 from assay.exchange.formats import parse_trace
 from assay.exchange.imports import import_traces
 from assay.exchange.sources import trace_files
-from assay.exchange.trace_folder import check_trace_folder, read_index, write_trace_folder
+from assay.exchange.trace_folder import (
+    check_trace_folder,
+    publish_traces,
+    read_index,
+    write_trace_folder,
+)
 from assay.traces.store import Store
 from tests.traces.sessions import START, make_run, make_sessions
 from tests.traces.stores import fill, rows_of
@@ -31,15 +38,28 @@ def names(folder: Path) -> list[str]:
     return sorted(os.listdir(folder))
 
 
+def written(folder: Path, store: Store, run: str, results: str | None = None) -> None:
+    """Leave the files of a run, as the end of one does."""
+    write_trace_folder(folder, store, run, results=results)
+    if results is not None:
+        (folder / run / results).write_text(json.dumps(run))
+    assert publish_traces(folder, run) == []
+
+
+def run_of(path: Path) -> str:
+    return parse_trace(path.read_bytes()).run.id
+
+
 def test_files_are_numbered_in_the_order_of_models_and_episodes(
     store: Store, tmp_path: Path
 ) -> None:
     folder = tmp_path / "traces"
     index = write_trace_folder(folder, store, "first", results=RESULTS)
-    assert names(folder) == ["index.json", *(f"trace_episode_{n}.json" for n in range(4))]
-    assert read_index(folder) == index
+    own = folder / "first"
+    assert names(own) == ["index.json", *(f"trace_episode_{n}.json" for n in range(4))]
+    assert read_index(own) == index
     for number, item in enumerate(index.files):
-        trace = parse_trace((folder / item.file).read_bytes())
+        trace = parse_trace((own / item.file).read_bytes())
         assert trace.session == make_sessions(FIRST, turns=1)[number]
         assert (item.session_id, item.model, item.seed) == (
             trace.session.header.session_id,
@@ -49,67 +69,101 @@ def test_files_are_numbered_in_the_order_of_models_and_episodes(
     assert [(item.model, item.episode) for item in index.files] == [
         *(("z", 0), ("z", 1), ("a", 0), ("a", 1))
     ]
-    assert (folder / index.database).resolve() == store.path.resolve()
+    assert (own / index.database).resolve() == store.path.resolve()
 
 
-def test_an_index_can_be_imported_without_what_else_is_there(
+def test_the_folder_of_a_run_and_the_copies_can_be_imported(
     store: Store, tmp_path: Path
 ) -> None:
     folder = tmp_path / "traces"
-    write_trace_folder(folder, store, "first")
+    written(folder, store, "first")
     (folder / "mine.json").write_text("{}")
-    target = Store(tmp_path / "target.duckdb")
-    assert import_traces(target, trace_files([folder])).added == 4
-    sessions = rows_of(target)["session_traces"]
-    assert sessions == [row for row in rows_of(store)["session_traces"] if row in sessions]
+    for number, place in enumerate((folder, folder / "first")):
+        target = Store(tmp_path / f"target{number}.duckdb")
+        assert import_traces(target, trace_files([place])).added == 4
+        sessions = rows_of(target)["session_traces"]
+        assert sessions == [row for row in rows_of(store)["session_traces"] if row in sessions]
 
 
-def test_a_new_run_replaces_what_the_index_lists_and_nothing_else(
+def test_a_run_leaves_the_files_of_others_and_its_copies_lie_on_top(
     store: Store, tmp_path: Path
 ) -> None:
     folder = tmp_path / "traces"
-    write_trace_folder(folder, store, "first", results=RESULTS)
-    (folder / RESULTS).write_text("{}")
+    written(folder, store, "first", RESULTS)
     (folder / "mine.txt").write_text("mine")
     (folder / "trace_of_mine.json").write_text("mine")
-    write_trace_folder(folder, store, "second")
+    before = {path: path.read_bytes() for path in (folder / "first").iterdir()}
+    written(folder, store, "second")
+    assert {path: path.read_bytes() for path in (folder / "first").iterdir()} == before
     assert names(folder) == [
-        *("index.json", "mine.txt", "trace_episode_0.json", "trace_of_mine.json")
+        *("first", "index.json", "mine.txt", "second"),
+        *("trace_episode_0.json", "trace_of_mine.json"),
     ]
-    assert parse_trace((folder / "trace_episode_0.json").read_bytes()).run.id == "second"
+    assert run_of(folder / "trace_episode_0.json") == "second"
+    index = read_index(folder)
+    assert index is not None
+    assert index.run_id == "second"
+    assert (folder / index.database).resolve() == store.path.resolve()
 
 
 def test_the_same_run_may_write_its_files_again(store: Store, tmp_path: Path) -> None:
     folder = tmp_path / "traces"
-    write_trace_folder(folder, store, "first")
+    written(folder, store, "first")
     before = (folder / "trace_episode_3.json").read_bytes()
-    (folder / "trace_episode_3.json").unlink()
-    write_trace_folder(folder, store, "first")
-    assert (folder / "trace_episode_3.json").read_bytes() == before
+    (folder / "first" / "trace_episode_3.json").unlink()
+    written(folder, store, "first")
+    for place in (folder, folder / "first"):
+        assert (place / "trace_episode_3.json").read_bytes() == before
 
 
-def test_a_run_that_is_in_another_database_may_be_replaced(
+def test_files_of_an_earlier_assay_move_into_a_folder_of_their_run(
     store: Store, tmp_path: Path
 ) -> None:
     folder = tmp_path / "traces"
-    write_trace_folder(folder, store, "first")
-    other = fill(tmp_path / "other.duckdb", SECOND, make_sessions(SECOND))
-    check_trace_folder(folder, other, "second")
-    store.path.unlink()
-    with pytest.raises(UsageError, match=r"4 sessions are in no database.*--traces-dir"):
-        write_trace_folder(folder, other, "second")
-    assert len(names(folder)) == 5
+    written(folder, store, "first", RESULTS)
+    # Its runs had no folders.
+    shutil.rmtree(folder / "first")
+    before = {path.name: path.read_bytes() for path in folder.glob("[tm]*.json")}
+    written(folder, store, "second")
+    moved = {path.name: path.read_bytes() for path in (folder / "first").glob("[tm]*.json")}
+    assert moved == before
+    assert len(moved) == 5
+    index = read_index(folder / "first")
+    assert index is not None
+    assert (folder / "first" / index.database).resolve() == store.path.resolve()
 
 
-def test_files_that_no_index_lists_are_never_overwritten(store: Store, tmp_path: Path) -> None:
+def test_files_that_nobody_knows_for_copies_stay_as_they_are(
+    store: Store, tmp_path: Path
+) -> None:
     folder = tmp_path / "traces"
     folder.mkdir()
     (folder / "trace_episode_0.json").write_text("mine")
-    with pytest.raises(UsageError, match=r"trace_episode_0\.json.*--traces-dir"):
-        check_trace_folder(folder, store, "first")
-    with pytest.raises(UsageError, match="--traces-dir"):
-        write_trace_folder(folder, store, "first")
+    check_trace_folder(folder, "first")
+    write_trace_folder(folder, store, "first")
+    assert publish_traces(folder, "first") == ["trace_episode_0.json"]
     assert (folder / "trace_episode_0.json").read_text() == "mine"
+    assert run_of(folder / "trace_episode_1.json") == "first"
+    (folder / "trace_episode_1.json").unlink()
+    (folder / "trace_episode_1.json").write_text("edited")
+    write_trace_folder(folder, store, "second")
+    publish_traces(folder, "second")
+    assert (folder / "trace_episode_1.json").read_text() == "edited"
+
+
+def test_runs_that_end_together_leave_the_copies_of_one_of_them(
+    store: Store, tmp_path: Path
+) -> None:
+    folder = tmp_path / "traces"
+    for run in ("first", "second"):
+        write_trace_folder(folder, store, run)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda run: publish_traces(folder, run), ["first", "second"] * 10))
+    index = read_index(folder)
+    assert index is not None
+    copies = sorted(folder.glob("trace_episode_*.json"))
+    assert [path.name for path in copies] == [item.file for item in index.files]
+    assert {run_of(path) for path in copies} == {index.run_id}
 
 
 @pytest.mark.parametrize(
@@ -136,23 +190,25 @@ def test_an_index_that_is_not_ours_is_refused(
     folder.mkdir()
     (folder / "index.json").write_bytes(content)
     with pytest.raises(UsageError, match=r"not an index of traces.*--traces-dir"):
-        write_trace_folder(folder, store, "first")
-    assert store.path.exists()
+        read_index(folder)
+    write_trace_folder(folder, store, "first")
+    assert publish_traces(folder, "first") == ["index.json"]
     assert (folder / "index.json").read_bytes() == content
+    assert store.path.exists()
 
 
 def test_a_file_in_the_place_of_the_folder_is_refused(store: Store, tmp_path: Path) -> None:
     (tmp_path / "traces").write_text("mine")
     with pytest.raises(UsageError, match="not a folder"):
-        check_trace_folder(tmp_path / "traces", store, "first")
+        check_trace_folder(tmp_path / "traces", "first")
 
 
 def test_traces_may_be_left_out(store: Store, tmp_path: Path) -> None:
     index = write_trace_folder(tmp_path / "t", store, "first", traces=False, results=RESULTS)
-    assert (index.files, names(tmp_path / "t")) == ((), ["index.json"])
+    assert (index.files, names(tmp_path / "t" / "first")) == ((), ["index.json"])
 
 
-def test_a_folder_left_half_way_is_taken_over(store: Store, tmp_path: Path) -> None:
+def test_a_folder_left_half_way_is_completed(store: Store, tmp_path: Path) -> None:
     folder = tmp_path / "traces"
 
     def stop(done: int) -> None:
@@ -160,6 +216,6 @@ def test_a_folder_left_half_way_is_taken_over(store: Store, tmp_path: Path) -> N
 
     with pytest.raises(KeyboardInterrupt):
         write_trace_folder(folder, store, "first", on_session=stop)
-    assert names(folder) == ["index.json", "trace_episode_0.json"]
-    write_trace_folder(folder, store, "second")
-    assert names(folder) == ["index.json", "trace_episode_0.json"]
+    assert names(folder / "first") == ["index.json", "trace_episode_0.json"]
+    written(folder, store, "first")
+    assert len(names(folder / "first")) == 5

@@ -141,8 +141,6 @@ class Rude:
         pytest.param(float("nan"), "gave nan, which is no finite number", id="nan"),
         pytest.param(-float("inf"), "gave -inf, which is no finite number", id="inf"),
         pytest.param("0.5", "gave '0.5', a str; give a number", id="text"),
-        pytest.param(True, "gave True, a bool; give a number", id="bool"),
-        pytest.param(np.True_, "a bool; give a number", id="numpy bool"),
         pytest.param(None, "gave None; return a number, or {}", id="nothing"),
         pytest.param(10**400, "does not fit into a float", id="huge"),
         pytest.param([1.0], "gave [1.0], a list", id="list"),
@@ -423,3 +421,10 @@ def test_an_experiment_that_is_not_there_is_named(store: Store) -> None:
 def test_two_metrics_of_one_name_are_refused(store: Store) -> None:
     with pytest.raises(UsageError, match="metric 'seconds' is defined at"):
         apply_metrics(store, EXPERIMENTS, MetricSet((marked(seconds),) * 2, ""))
+
+
+@pytest.mark.parametrize("value", [True, False, np.True_])
+def test_a_truth_value_is_one_or_zero(value: object) -> None:
+    found = measure(returning(value), EPISODE)
+    assert found.trials == {EPISODE.id: {"given": float(bool(value))}}
+    assert found.problems == []

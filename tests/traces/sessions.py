@@ -26,7 +26,10 @@ from assay.traces.records import (
 )
 from assay.types import Encoded, Message, TrialState, Usage
 
-__all__ = ["START", "TOOLS", "make_run", "make_session", "make_sessions", "rich_session"]
+__all__ = [
+    *("START", "TOOLS", "make_run", "make_session", "make_sessions"),
+    *("rich_session", "uneven_session"),
+]
 
 START = 1_760_000_000.0
 """The moment at which every run made here starts."""
@@ -142,6 +145,31 @@ def rich_session() -> SessionRecord:
             error=ErrorRecord(type="Late", message="\x1b[31m", traceback="at\nthe end"),
         ),
     )
+
+
+def uneven_session(run: RunRecord, episode: int = 0) -> SessionRecord:
+    """A session of four turns of two steps, with 2, 0, 1 and 3 calls; played a third time."""
+    model = run.experiments[0].model
+    play = _Play(Random(7), run.created_at, model, 42)
+    play.say({"role": "system", "content": "You play a game."}, "system", 0)
+    for turn, calls in enumerate((2, 0, 1, 3), start=1):
+        for number in range(1, calls + 1):
+            if number > 1:
+                play.say({"role": "user", "content": f"Think again {number}."}, "user", turn)
+            request = tuple(range(len(play.messages)))
+            play.at += 0.5
+            answer = {"role": "assistant", "content": f"turn {turn}, answer {number}"}
+            play.say(answer, "reply", turn)
+            play.calls.append(play._call(turn, request, 0.001 * number))
+        steps = tuple(play._step(turn, 5, action, True) for action in ("do", "noop"))
+        play.played.append(
+            PlayedRecord(turn=turn, at=play.at, asked=("do", "noop"), steps=steps)
+        )
+        play.say({"role": "user", "content": f"Turn {turn} is over."}, "feedback", turn + 1)
+    header = replace(_header(run, model, episode, 42), replicate=2)
+    end = _end(play, TrialState.RESULT)
+    end = replace(end, outcomes={**end.outcomes, "turns": 4.0, "invalid_rate": 0.0})
+    return SessionRecord(header, play.messages, play.calls, play.played, end)
 
 
 def _header(run: RunRecord, model: str, episode: int, seed: int) -> SessionHeader:

@@ -17,7 +17,7 @@ from assay.traces.load import (
 from assay.traces.records import SessionRecord
 from assay.types import TrialState
 
-from .sessions import make_run, make_session, make_sessions
+from .sessions import make_run, make_session, make_sessions, uneven_session
 from .stores import fill, ids
 
 RUN = make_run()
@@ -27,11 +27,12 @@ def journaled(session: SessionRecord, path: Path) -> SessionRecord:
     """A session after it went through a journal."""
     journal = Journal.create(path, session.header)
     told = 0
-    for number, call in enumerate(session.calls):
-        journal.append_call(call, session.messages[told : call.reply + 1])
-        told = call.reply + 1
-        if number < len(session.played):
-            journal.append_played(session.played[number])
+    for played in session.played:
+        for call in session.calls:
+            if call.turn == played.turn:
+                journal.append_call(call, session.messages[told : call.reply + 1])
+                told = call.reply + 1
+        journal.append_played(played)
     journal.append_messages(session.messages[told:])
     assert session.end is not None
     journal.append_end(session.end)
@@ -45,6 +46,7 @@ def journaled(session: SessionRecord, path: Path) -> SessionRecord:
         pytest.param(make_session(RUN, state=TrialState.FAILURE), id="failure"),
         pytest.param(make_session(RUN, state=TrialState.INFRASTRUCTURE), id="infrastructure"),
         pytest.param(make_session(RUN, turns=0), id="no turns"),
+        pytest.param(uneven_session(RUN), id="no and several calls a turn"),
         pytest.param(make_session(RUN, digests=False, price=None), id="no digests or prices"),
         pytest.param(make_session(RUN, text="\x00 \x1b[31m ü 🙂 ' \" \\"), id="odd text"),
     ],

@@ -1,16 +1,19 @@
-"""What made an artifact: the version of assay, its commit, and what it ran on."""
+"""What made an artifact: the version of assay, its commit, the user's, and what it ran on."""
 
 import os
 import platform
 import subprocess
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any, Final
 
 from assay import __version__
 
 __all__ = ["Provenance", "provenance"]
+
+_ROOT: Final = Path(__file__).resolve().parents[3]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,31 +29,70 @@ class Provenance:
     python: str
     numpy: str
     numba: str
+    project_commit: str | None = None
+    """The commit of the user's repository: that of the working directory, if it is another."""
+    project_dirty: bool = False
+    """Whether files that it keeps were changed since; new files do not count, for runs and
+    databases are such."""
+
+    def record(self) -> dict[str, Any]:
+        """The same to be stored; nothing of a repository of the user where there is none."""
+        values = asdict(self)
+        if self.project_commit is None:
+            del values["project_commit"], values["project_dirty"]
+        return values
+
+    @property
+    def project(self) -> str | None:
+        """The commit of the user's repository in words, if there is one."""
+        if self.project_commit is None:
+            return None
+        return f"{self.project_commit[:12]}{', changed since' if self.project_dirty else ''}"
 
     def __str__(self) -> str:
         """Return everything in one line."""
         where = ""
         if self.commit is not None:
             where = f" (commit {self.commit[:12]}{', changed since' if self.dirty else ''})"
+        own = "" if self.project is None else f" in a project at commit {self.project},"
         return (
-            f"assay {self.assay}{where},"
+            f"assay {self.assay}{where},{own}"
             f" python {self.python}, numpy {self.numpy}, numba {self.numba}"
         )
 
 
-@cache
 def provenance() -> Provenance:
-    """Return what this process runs: asked once, then remembered."""
-    root = Path(__file__).resolve().parents[3]
-    commit = _commit(root)
+    """Return what this process runs, and where: asked once, then remembered."""
+    try:
+        commit, dirty = _project(os.getcwd())
+    except FileNotFoundError:  # the working directory was removed
+        commit, dirty = None, False
+    return replace(_assay(), project_commit=commit, project_dirty=dirty)
+
+
+@cache
+def _assay() -> Provenance:
+    commit = _commit(_ROOT)
     return Provenance(
         assay=__version__,
         commit=commit,
-        dirty=commit is not None and bool(_git(root, "status", "--porcelain")),
+        dirty=commit is not None and bool(_git(_ROOT, "status", "--porcelain")),
         python=platform.python_version(),
         numpy=version("numpy"),
         numba=version("numba"),
     )
+
+
+@cache
+def _project(folder: str) -> tuple[str | None, bool]:
+    """The commit of a folder's repository, unless it is assay's own, and whether it changed."""
+    where = Path(folder)
+    top = _git(where, "rev-parse", "--show-toplevel")
+    if not top or Path(top).resolve() == _ROOT:
+        return None, False
+    commit = _git(where, "rev-parse", "--verify", "--quiet", "HEAD") or None
+    changes = commit and _git(where, "status", "--porcelain", "--untracked-files=no")
+    return commit, bool(changes)
 
 
 def _commit(root: Path) -> str | None:

@@ -62,6 +62,8 @@ class Setting(NamedTuple):
     only where it is not its default: so that those runs stay what they are."""
     given: ValueType | None = None
     """What users give, if it is not what is kept: such as the path of a file for its text."""
+    in_files: bool = False
+    """Whether it can be given in files and programs alone: it then has no option."""
     aliases: tuple[str, ...] = ()
     """Other names of its option."""
     example: Any = None

@@ -169,7 +169,11 @@ _BY_SESSION = "t.session_id IN (FROM chosen)"
 _EVERYTHING = "NOT EXISTS (FROM session_traces WHERE session_id NOT IN (FROM chosen))"
 _CHOSEN = {
     "runs": f"t.id IN ({_OF_SESSIONS.format('run_id')})",
-    "experiments": f"t.id IN ({_OF_SESSIONS.format('experiment_id')})",
+    "experiments": (
+        f"t.id IN ({_OF_SESSIONS.format('experiment_id')})"
+        f" OR t.run_id IS NULL AND {_EVERYTHING}"
+    ),
+    "trials": f"t.id IN (FROM chosen) OR {_EVERYTHING}",
     "session_traces": _BY_SESSION,
     "session_timesteps": _BY_SESSION,
     "events": _BY_SESSION,

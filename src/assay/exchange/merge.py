@@ -123,7 +123,13 @@ def _copy(connection: DuckDBPyConnection) -> tuple[int, int]:
     added, present = row or (0, 0)
     for each in (table("session_traces"), *SESSION_TABLES):
         _copy_rows(connection, each, "session_id IN (FROM missing)")
-    # Outcomes may also be of trials that are no sessions.
+    # Trials and outcomes may also be of what is no session.
+    _copy_rows(
+        connection,
+        table("trials"),
+        "id NOT IN (SELECT id FROM trials)"
+        " AND (experiment_id IS NULL OR experiment_id IN (SELECT id FROM experiments))",
+    )
     _copy_rows(connection, table("outcomes"), "trial_id NOT IN (SELECT trial_id FROM outcomes)")
     _copy_rows(
         connection, table("message_bodies"), "hash NOT IN (SELECT hash FROM message_bodies)"

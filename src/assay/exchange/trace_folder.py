@@ -1,22 +1,31 @@
-"""The folder of trace files that a run leaves: `trace_episode_N.json` and `index.json`.
+"""The files that runs leave: a folder for each run, and copies of the last one above them.
 
-A folder holds one run. A new run takes the place of the old one only where every session of
-the old one is in a database; files that no index lists are never touched. The index is
-written before the files it lists, so that a folder left half way can be taken over.
+    traces_multi_model/
+      20260101-120000-abc123/    of this run, for good: traces, index and results
+      index.json                 of the run that ended last
+      trace_episode_0.json       a copy of the file of that run, and so on
+
+A run writes into its own folder and removes nothing of others. A file above the folders is
+replaced only where it is a copy; of an earlier assay, whose runs had no folders, it moves into
+one. An index is written before the files it lists.
 """
 
+import fcntl
+import filecmp
 import os
 import re
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from assay._util.files import atomic_write
-from assay.errors import AssayError, OutputError, StoreBusy, UsageError
+from assay.errors import OutputError, UsageError
 from assay.exchange.export import read_traces
 from assay.exchange.formats import dump_trace
 from assay.exchange.formats.layout import laid_out
@@ -28,6 +37,7 @@ __all__ = [
     "TraceFile",
     "TraceIndex",
     "check_trace_folder",
+    "publish_traces",
     "read_index",
     "write_trace_folder",
 ]
@@ -37,8 +47,7 @@ INDEX: Final = "index.json"
 
 _FORMAT: Final = "assay-traces/1"
 _MAX_INDEX: Final = 256 << 20
-_PATIENCE_S: Final = 5.0
-# Only names of our own making are ever deleted or read, whatever an index says.
+# Only names of our own making are ever moved or read, whatever an index says.
 _OURS: Final = re.compile(r"(trace_episode_\d{1,9}|multi_model_results_[\w.-]{1,60})\.json")
 
 
@@ -85,29 +94,16 @@ class _ShapeOfIndex(_Shape):
     results: str | None = None
 
 
-def check_trace_folder(folder: Path, store: Store, run_id: str) -> None:
-    """Make sure that a run may leave its files in a folder; cheap, for before it starts.
+def check_trace_folder(folder: Path, run_id: str) -> None:
+    """Make sure that a run can leave its files in a folder; cheap, for before it starts.
 
     Raises:
-        UsageError: The folder holds something that would be lost; names `--traces-dir`.
+        UsageError: It cannot; names `--traces-dir`.
     """
-    if folder.exists() and not folder.is_dir():
-        raise _refused(folder, "it is not a folder")
+    for place in (folder, folder / run_id):
+        if place.exists() and not place.is_dir():
+            raise _refused(place, "it is not a folder")
     _try_to_write(folder)
-    index = read_index(folder)
-    listed = set(_names(index)) if index else set()
-    foreign = [name for name in _existing(folder) if name not in listed]
-    if foreign:
-        raise _refused(folder, f"{foreign[0]!r} is in it, and no {INDEX} lists that file")
-    if index is None or index.run_id == run_id:
-        return
-    missing = _not_stored(index, store, folder)
-    if missing:
-        raise _refused(
-            folder,
-            f"it holds run {index.run_id}, of which {missing} "
-            f"session{'s are' if missing > 1 else ' is'} in no database",
-        )
 
 
 def write_trace_folder(
@@ -119,10 +115,10 @@ def write_trace_folder(
     results: str | None = None,
     on_session: Callable[[int], None] = lambda done: None,
 ) -> TraceIndex:
-    """Write the files of a run, in the place of the run that was there before.
+    """Write the files of a run into its own folder.
 
     Args:
-        folder: Made if missing.
+        folder: Where the folders of runs are; made if missing.
         store: Where the sessions are.
         run_id: The run.
         traces: Whether to write the trace files; the index is written in any case.
@@ -130,25 +126,100 @@ def write_trace_folder(
         on_session: Told after each file how many are done.
 
     Raises:
-        UsageError: The folder holds something that would be lost; names `--traces-dir`.
+        UsageError: The folder cannot be used; names `--traces-dir`.
         OutputError: A file cannot be written.
     """
-    check_trace_folder(folder, store, run_id)
+    check_trace_folder(folder, run_id)
+    own = folder / run_id
+    _try_to_write(own)
     with store.reading() as connection:
         rows = episodes(connection, run_id=run_id) if traces else []
     index = TraceIndex(
         run_id,
-        os.path.relpath(store.path.absolute(), folder.absolute()),
+        os.path.relpath(store.path.absolute(), own.absolute()),
         tuple(_file(number, row) for number, row in enumerate(rows)),
         results,
     )
-    _clear(folder, read_index(folder), keep=results)
-    atomic_write(folder / INDEX, _dump(index))
+    atomic_write(own / INDEX, _dump(index))
     names = [item.session_id for item in index.files]
     for done, trace in enumerate(read_traces(store, names)):
-        atomic_write(folder / index.files[done].file, dump_trace(trace))
+        atomic_write(own / index.files[done].file, dump_trace(trace))
         on_session(done + 1)
     return index
+
+
+def publish_traces(folder: Path, run_id: str) -> list[str]:
+    """Let the files above the folders be those of a run; the names of files in the way.
+
+    A file is in the way if nobody knows it for a copy; it stays as it is.
+    """
+    try:
+        with _locked(folder):
+            return _publish(folder, run_id)
+    except OSError as error:
+        raise OutputError(
+            f"cannot write into {str(folder)!r}: {error.strerror}; "
+            "name another folder with --traces-dir"
+        ) from error
+
+
+def _publish(folder: Path, run_id: str) -> list[str]:
+    try:
+        before = read_index(folder)
+    except UsageError:
+        return [INDEX]  # somebody else's
+    index = read_index(folder / run_id)
+    assert index is not None, "the folder of a run has an index"
+    if before is not None:
+        _take_away(folder, before)
+    database = os.path.relpath((folder / run_id / index.database).absolute(), folder.absolute())
+    atomic_write(folder / INDEX, _dump(replace(index, database=os.path.normpath(database))))
+    in_the_way = []
+    for name in _names(index):
+        if (folder / name).exists():
+            in_the_way.append(name)
+        elif (folder / run_id / name).exists():
+            _copy(folder / run_id / name, folder / name)
+    return in_the_way
+
+
+def _take_away(folder: Path, index: TraceIndex) -> None:
+    """Remove the copies of a run; files that are no copies become those of its folder."""
+    own = folder / index.run_id
+    for name in _names(index):
+        copy, original = folder / name, own / name
+        if not copy.is_file():
+            continue
+        if not original.exists():
+            own.mkdir(exist_ok=True)
+            copy.rename(original)
+        elif copy.samefile(original) or filecmp.cmp(copy, original, shallow=False):
+            copy.unlink()
+    if own.is_dir() and not (own / INDEX).exists():
+        database = os.path.relpath((folder / index.database).absolute(), own.absolute())
+        atomic_write(own / INDEX, _dump(replace(index, database=os.path.normpath(database))))
+
+
+def _copy(source: Path, target: Path) -> None:
+    """One file under a second name; a copy where the file system has no such thing."""
+    draft = target.with_name(f".{target.name}.part")
+    draft.unlink(missing_ok=True)
+    try:
+        os.link(source, draft)
+    except OSError:
+        shutil.copyfile(source, draft)
+    draft.replace(target)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Two runs that end together take turns."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def read_index(folder: Path) -> TraceIndex | None:
@@ -204,60 +275,9 @@ def _names(index: TraceIndex) -> Iterator[str]:
         yield index.results
 
 
-def _existing(folder: Path) -> list[str]:
-    """The files of a folder whose names a run would use."""
-    try:
-        return sorted(name for name in os.listdir(folder) if _OURS.fullmatch(name))
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise _refused(folder, str(error.strerror)) from error
-
-
-def _not_stored(index: TraceIndex, store: Store, folder: Path) -> int:
-    """How many sessions of an index are in neither its own database nor this one."""
-    missing = {item.session_id for item in index.files}
-    own = Path(os.path.normpath(folder.absolute() / index.database))
-    for path in (store.path, own):
-        if missing and path.is_file():
-            missing -= _stored(
-                store if path == store.path else Store(path, patience=_PATIENCE_S),
-                sorted(missing),
-            )
-    return len(missing)
-
-
-def _stored(store: Store, session_ids: list[str]) -> set[str]:
-    try:
-        with store.reading() as connection:
-            rows = connection.execute(
-                "SELECT session_id FROM session_traces"
-                " WHERE session_id IN (SELECT unnest(?::VARCHAR[]))",
-                [session_ids],
-            ).fetchall()
-    except StoreBusy:
-        raise
-    except AssayError:
-        return set()
-    return {session_id for (session_id,) in rows}
-
-
 def _file(number: int, row: EpisodeRow) -> TraceFile:
     name = f"trace_episode_{number}.json"
     return TraceFile(name, row.session_id, row.model, row.seed, row.episode)
-
-
-def _clear(folder: Path, index: TraceIndex | None, keep: str | None) -> None:
-    for name in _names(index) if index else ():
-        if name == keep:
-            continue
-        try:
-            (folder / name).unlink(missing_ok=True)
-        except OSError as error:
-            raise OutputError(
-                f"cannot remove {str(folder / name)!r}: {error.strerror}; "
-                "name another folder with --traces-dir"
-            ) from error
 
 
 def _dump(index: TraceIndex) -> bytes:

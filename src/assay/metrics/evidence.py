@@ -35,7 +35,7 @@ class EpisodeStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeTurn:
-    """One answer of the model, and what was played of it."""
+    """One turn: what the model was asked, and what was played."""
 
     number: int
     """Counted from 1."""
@@ -49,10 +49,12 @@ class EpisodeTurn:
     """Known actions that were not played, because the episode had ended."""
     steps: tuple[EpisodeStep, ...]
     usage: Usage
-    """Its tokens: prompt, completion, cached, reasoning, total."""
+    """Its tokens over all calls: prompt, completion, cached, reasoning, total."""
     cost_usd: float | None
-    """None if the price is not known."""
+    """None if the price of a call is not known."""
     latency_s: float
+    calls: int
+    """Calls of the model: 1 for most agents, 0 for one that decided without asking."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -162,15 +164,18 @@ def _turns(
     calls: Sequence[CallRecord], played: Sequence[PlayedRecord]
 ) -> tuple[EpisodeTurn, ...]:
     """Calls and what was played of them, by turn; either may be missing."""
-    by_turn = {call.turn: call for call in calls}
+    by_turn: dict[int, list[CallRecord]] = {}
+    for call in calls:
+        by_turn.setdefault(call.turn, []).append(call)
     plays = {each.turn: each for each in played}
     return tuple(
-        _turn(number, by_turn.get(number), plays.get(number))
+        _turn(number, by_turn.get(number, ()), plays.get(number))
         for number in sorted({*by_turn, *plays})
     )
 
 
-def _turn(number: int, call: CallRecord | None, played: PlayedRecord | None) -> EpisodeTurn:
+def _turn(number: int, calls: Sequence[CallRecord], played: PlayedRecord | None) -> EpisodeTurn:
+    costs = [call.cost_usd for call in calls if call.cost_usd is not None]
     steps = () if played is None else played.steps
     return EpisodeTurn(
         number=number,
@@ -184,7 +189,8 @@ def _turn(number: int, call: CallRecord | None, played: PlayedRecord | None) -> 
             )
             for step in steps
         ),
-        usage=Usage() if call is None else call.usage,
-        cost_usd=None if call is None else call.cost_usd,
-        latency_s=0.0 if call is None else call.latency_s,
+        usage=sum((call.usage for call in calls), Usage()),
+        cost_usd=sum(costs) if len(costs) == len(calls) else None,
+        latency_s=sum(call.latency_s for call in calls),
+        calls=len(calls),
     )

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from assay._util.canonical import canonical_json, content_hash
+from assay._util.user_files import run_user_file
 from assay.errors import UsageError
 
-from ._user_code import run_user_file
 from .builtin_hooks import DEFAULT_HOOKS
 from .hooks import Hook, hook_problem, is_marked
 

@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, NamedTuple, cast
 
-from assay._util.text import printable, shown
+import numpy as np
 
-from ._user_code import line_in
+from assay._util.text import printable, shown
+from assay._util.user_files import line_in
+
 from .custom import Metric, name_problem
 from .evidence import Episode
 
@@ -126,10 +128,10 @@ def _items(
 
 
 def _number(value: object) -> tuple[float | None, str]:
-    """A finite number, or None and what is wrong."""
+    """A finite number, 1 or 0 for a truth value, or None and what is wrong."""
     if value is None:
         return None, "gave None; return a number, or {} where an episode has no such number"
-    if isinstance(value, bool) or not isinstance(value, Real):
+    if not isinstance(value, (Real, np.bool_)):
         return None, f"gave {shown(value)}, a {type(value).__name__}; give a number"
     try:
         number = float(cast("Any", value))

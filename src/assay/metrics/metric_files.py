@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from assay._util.user_files import run_user_file
 from assay.errors import UsageError
 
-from ._user_code import run_user_file
 from .custom import Metric, metric_of
 from .shipped import SHIPPED
 from .tally import OUTCOMES

@@ -18,7 +18,7 @@ OUTCOMES: Final[Mapping[str, str]] = MappingProxyType(
         "achievements": "how many of the 22 achievements were unlocked",
         "reward": "the sum of all rewards",
         "steps": "steps of the environment",
-        "turns": "calls of the model",
+        "turns": "decisions, each with no, one or several calls of a model",
         "invalid_rate": "actions that do not exist or had no effect, over actions asked for",
         "tokens": "prompt and completion tokens of all calls",
         "cost_usd": "what all calls cost; missing where a price is not known",
@@ -44,13 +44,11 @@ class EpisodeTotals:
     """What one episode has come to so far."""
 
     __slots__ = (
-        *("asked", "asleep", "cost_usd", "malformed", "no_effect", "steps", "tokens", "turns"),
-        *("_reward", "unknown", "unlocked"),
+        *("asked", "asleep", "cost_usd", "malformed", "no_effect", "steps", "tokens"),
+        *("_reward", "_turns", "unknown", "unlocked"),
     )
 
     def __init__(self) -> None:
-        self.turns = 0
-        """Calls of the model."""
         self.steps = 0
         """Steps of the environment."""
         self.asked = 0
@@ -70,6 +68,7 @@ class EpisodeTotals:
         self.unlocked: dict[str, int] = {}
         """Achievements in the order they came, each with the index of its step."""
         self._reward = 0.0
+        self._turns: set[int] = set()
 
     @classmethod
     def of(cls, session: SessionRecord) -> "EpisodeTotals":
@@ -83,13 +82,14 @@ class EpisodeTotals:
 
     def add_call(self, call: CallRecord) -> None:
         """Count one call of the model."""
-        self.turns += 1
+        self._turns.add(call.turn)
         self.tokens += call.usage.total
         if self.cost_usd is not None:
             self.cost_usd = None if call.cost_usd is None else self.cost_usd + call.cost_usd
 
     def add_played(self, played: PlayedRecord) -> None:
-        """Count what was played of one answer."""
+        """Count what was played in one turn."""
+        self._turns.add(played.turn)
         self.asked += len(played.asked)
         self.unknown += len(played.unknown)
         self.malformed += played.malformed is not None
@@ -102,6 +102,11 @@ class EpisodeTotals:
                 self.asleep += 1
             elif step.no_effect is not None:
                 self.no_effect += 1
+
+    @property
+    def turns(self) -> int:
+        """Turns that have a call, or of which something was played."""
+        return len(self._turns)
 
     @property
     def achievements(self) -> int:
@@ -160,24 +165,31 @@ class EpisodeTotals:
         )
         return held / (len(ACHIEVEMENTS) * self.steps) if self.steps else 0.0
 
-    def outcomes(self, duration_s: float) -> dict[str, float]:
-        """What the episode earned, by the names in `OUTCOMES`."""
+    def common_outcomes(self, duration_s: float) -> dict[str, float]:
+        """What an episode earns in any environment."""
         earned = {
-            "achievements": float(self.achievements),
             "reward": self.reward,
             "steps": float(self.steps),
             "turns": float(self.turns),
             "invalid_rate": self.invalid_rate,
             "tokens": float(self.tokens),
             "duration_s": duration_s,
+        }
+        if self.cost_usd is not None:
+            earned["cost_usd"] = self.cost_usd
+        return earned
+
+    def outcomes(self, duration_s: float) -> dict[str, float]:
+        """What the episode earned, by the names in `OUTCOMES`."""
+        earned = {
+            "achievements": float(self.achievements),
+            **self.common_outcomes(duration_s),
             "achievement_rate": self.achievement_rate,
             "efficiency_score": self.efficiency_score,
             "rule_understanding": self.rule_understanding,
             "time_efficiency": self.time_efficiency,
             "time_management": self.time_management,
         }
-        if self.cost_usd is not None:
-            earned["cost_usd"] = self.cost_usd
         for name in ACHIEVEMENTS:
             earned[f"unlocked/{name}"] = 1.0 if name in self.unlocked else 0.0
         return earned

@@ -13,6 +13,7 @@ from functools import cache
 from operator import attrgetter
 from typing import (
     Any,
+    Literal,
     NamedTuple,
     TypeVar,
     get_args,
@@ -31,8 +32,8 @@ __all__ = [
     "encode",
     "fields_of",
     "from_row",
-    "from_rows",
     "read_record",
+    "read_rows",
     "with_rows",
 ]
 
@@ -54,6 +55,8 @@ class _Plan(NamedTuple):
     values: Callable[[Any], tuple[Any, ...]]
     times: tuple[str, ...]
     inner: tuple[_Inner, ...]
+    added: tuple[tuple[str, Any], ...]
+    """Fields that are left out where they have their defaults, and these."""
 
 
 @cache
@@ -67,13 +70,18 @@ def _plan(kind: Any) -> _Plan:
         if isinstance(part, type) and is_dataclass(part)
     )
     times = (name for name, hint in hints.items() if hint in (Moment, Seconds))
-    return _Plan(names, attrgetter(*names), tuple(times), tuple(inner))
+    added = ((field.name, field.default) for field in fields(kind) if "added" in field.metadata)
+    return _Plan(names, attrgetter(*names), tuple(times), tuple(inner), tuple(added))
 
 
 def fields_of(record: Any) -> dict[str, Any]:
     """A record as an object; unlike `asdict` it copies nothing."""
     plan = _plan(record.__class__)
-    return dict(zip(plan.names, plan.values(record), strict=True))
+    values = dict(zip(plan.names, plan.values(record), strict=True))
+    for name, default in plan.added:
+        if values[name] == default:
+            del values[name]
+    return values
 
 
 def _object(value: Any) -> Any:
@@ -103,18 +111,46 @@ def with_rows(record: Any) -> dict[str, Any]:
     return values
 
 
-def from_rows(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a record, with objects in the place of the rows inside it."""
+def read_rows(kind: type[_T], values: Mapping[str, Any]) -> _T:
+    """The record of a line, with rows in the place of the records inside it.
+
+    Raises:
+        UsageError: As `read_record` does.
+        ValueError: A row is no list, or too long.
+    """
+    reader: Any = kind
+    try:
+        made: _T = _validator(reader, False)(_from_rows(kind, values, _arguments))
+    except ValueError:
+        # Rows are read more quickly without names, but problems are told with them.
+        return read_record(kind, _from_rows(kind, values, from_row), bounded=False)
+    return made
+
+
+def _from_rows(
+    kind: type, values: Mapping[str, Any], read: Callable[[Sequence[str], Any], Any]
+) -> dict[str, Any]:
     objects = dict(values)
-    for inner in _plan(kind).inner:
-        names = _plan(inner.kind).names
-        if value := values.get(inner.name):
-            objects[inner.name] = (
-                [from_row(names, row) for row in value]
-                if inner.several
-                else from_row(names, value)
+    for name, part, several in _plan(kind).inner:
+        if value := values.get(name):
+            names = _plan(part).names
+            objects[name] = (
+                [read(names, row) for row in value] if several else read(names, value)
             )
     return objects
+
+
+def _arguments(names: Sequence[str], row: Any) -> Any:
+    if row.__class__ is not list:
+        raise ValueError
+    return _args_kwargs()(tuple(row))
+
+
+@cache
+def _args_kwargs() -> Any:
+    from pydantic_core import ArgsKwargs
+
+    return ArgsKwargs
 
 
 def from_row(names: Sequence[str], row: Any) -> dict[str, Any]:
@@ -128,7 +164,7 @@ def read_record(
     kind: type[_T],
     value: Any,
     *,
-    bounded: bool = True,
+    bounded: bool | Literal["numbers"] = True,
     place: Callable[[Sequence[str | int]], Iterable[str | int]] = tuple,
 ) -> _T:
     """The record that parsed JSON stands for.
@@ -136,7 +172,7 @@ def read_record(
     Args:
         kind: The class of the record.
         value: An object with its fields.
-        bounded: Whether the bounds of columns hold, and not only types.
+        bounded: Whether the bounds of columns hold, or only those of numbers, or only types.
         place: How a message names the place of a problem.
 
     Raises:
@@ -154,7 +190,7 @@ def checked(record: _T) -> _T:
     """The record as a journal will give it back, before it is written to one.
 
     Raises:
-        UsageError: A field has another type, or no JSON form.
+        UsageError: A field has another type, no JSON form, or is a number that no column holds.
     """
     try:
         value = parse_json(encode(record))
@@ -163,35 +199,36 @@ def checked(record: _T) -> _T:
             f"{shown(record)} has no JSON form: {error}; "
             "use plain numbers, text, lists and objects, and no NaN"
         ) from None
-    return read_record(record.__class__, value, bounded=False)
+    return read_record(record.__class__, value, bounded="numbers")
 
 
 @cache
-def _validator(kind: Any, bounded: bool) -> Callable[[Any], Any]:
+def _validator(kind: Any, bounded: bool | str) -> Callable[[Any], Any]:
     # Whoever only writes a journal does not wait for pydantic.
     from pydantic import TypeAdapter
     from pydantic_core import SchemaValidator
 
     adapter: Any = TypeAdapter(kind)
-    if bounded:
-        return SchemaValidator(adapter.core_schema).validate_python
-    return SchemaValidator(_unbounded(adapter.core_schema)).validate_python
+    bounds = () if bounded is True else ("pattern",) if bounded else ("ge", "lt", "pattern")
+    return SchemaValidator(_without(adapter.core_schema, bounds)).validate_python
 
 
-def _unbounded(schema: Any) -> Any:
-    """A core schema that asks for types alone."""
+def _without(schema: Any, bounds: Sequence[str]) -> Any:
+    """A core schema that asks for all but some bounds."""
     if isinstance(schema, list):
-        return [_unbounded(part) for part in schema]
+        return [_without(part, bounds) for part in schema]
     if isinstance(schema, dict):
-        bounds = ("ge", "lt", "pattern")
-        return {name: _unbounded(part) for name, part in schema.items() if name not in bounds}
+        kept = {
+            name: _without(part, bounds) for name, part in schema.items() if name not in bounds
+        }
+        return kept | {"kw_only": False} if kept.get("type") == "dataclass-field" else kept
     return schema
 
 
 def _problem(error: Any, place: Callable[[Sequence[str | int]], Iterable[str | int]]) -> str:
     first, *more = error.errors(include_url=False)
     where = ".".join(map(str, place(first["loc"])))
-    reason = _REASONS.get(first["type"], first["msg"])
+    reason = _REASONS.get(first["type"], first["msg"]).format(**first.get("ctx", {}))
     said = f"{where}: {reason}" if where else reason
     if first["type"] not in ("missing", "unexpected_keyword_argument"):
         said += f", got {shown(first['input'], 60)}"
@@ -210,6 +247,8 @@ _REASONS = {
     "list_type": "must be a list",
     "dataclass_type": "must be an object",
     "string_pattern_mismatch": "must be one line of 1 to 200 characters",
+    "less_than": "must be below {lt}",
+    "greater_than_equal": "must be {ge} or more",
     "finite_number": "must be a finite number",
     "value_error": "has no place in JSON",
 }

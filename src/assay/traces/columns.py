@@ -42,7 +42,7 @@ _TABLES: Final[Mapping[type, tuple[str, ...]]] = {
     StoredRun: ("runs",),
     ExperimentRecord: ("experiments",),
     StoredExperiment: ("experiments",),
-    SessionHeader: ("session_traces",),
+    SessionHeader: ("session_traces", "trials"),
     EndRecord: ("session_traces",),
     ErrorRecord: ("session_traces",),
     MessageRecord: ("message_rows",),
@@ -56,7 +56,7 @@ _TABLES: Final[Mapping[type, tuple[str, ...]]] = {
 """Where records are stored; a field is in the first of its tables that has it."""
 
 _OTHER_NAMES: Final[Mapping[type, Mapping[str, str]]] = {
-    SessionHeader: {"tools": "tools_hash"},
+    SessionHeader: {"tools": "tools_hash", "trial_kind": "kind"},
     EndRecord: {"at": "ended_at"},
     ErrorRecord: {name: f"error_{name}" for name in ("type", "message", "traceback")},
     MessageRecord: {"message": "hash", "at": "timestamp"},

@@ -13,13 +13,12 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from assay._util.canonical import canonical_json
 from assay.errors import JournalError, UsageError
 
+from .codec import encode, fields_of
 from .journal import is_blank
 from .records import ExperimentRecord, RunRecord
 
@@ -92,7 +91,7 @@ class RunFolder:
             folder.mkdir(parents=True, exist_ok=True)
             # Renamed into place, so that a run is either there as a whole or not at all.
             draft = folder / "run.json.part"
-            draft.write_bytes(canonical_json({"format": _FORMAT, **asdict(record)}))
+            draft.write_bytes(encode({"format": _FORMAT, **fields_of(record)}))
             draft.rename(target)
         except OSError as error:
             raise JournalError(
@@ -124,6 +123,10 @@ class RunFolder:
     def journals(self) -> list[Path]:
         """The journals that have at least a header, in the order of their names."""
         return [path for path in sorted(self.folder.glob("*.jsonl")) if not is_blank(path)]
+
+    def aside(self) -> list[Path]:
+        """The journals of trials that were begun and tried anew."""
+        return sorted(self.folder.glob("*.jsonl.aside-*"))
 
     def add_loss(self, usd: float) -> None:
         """Note dollars that were spent and that no journal accounts for."""

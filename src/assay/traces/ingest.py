@@ -6,9 +6,9 @@ all, which the sessions of a batch share. Takes an open connection that may writ
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import duckdb
 import pyarrow as pa
@@ -20,6 +20,8 @@ from .schema import ASSAY_SOURCE, SESSION_TABLES, RunStatus, table
 
 __all__ = [
     "Ingestion",
+    "NewExperiment",
+    "ensure_experiments",
     "ensure_run",
     "finish_run",
     "free_name",
@@ -131,54 +133,111 @@ def _delete(connection: duckdb.DuckDBPyConnection, session_ids: list[str]) -> No
     for each in SESSION_TABLES:
         connection.execute(f"DELETE FROM {each.name} WHERE session_id {chosen}", [session_ids])
     connection.execute(f"DELETE FROM outcomes WHERE trial_id {chosen}", [session_ids])
+    connection.execute(f"DELETE FROM trials WHERE id {chosen}", [session_ids])
     connection.execute(f"DELETE FROM session_traces WHERE session_id {chosen}", [session_ids])
 
 
-def ensure_run(connection: duckdb.DuckDBPyConnection, record: RunRecord) -> None:
-    """Store a run and its experiments, and name those, unless they are there already."""
+def ensure_run(connection: duckdb.DuckDBPyConnection, *records: RunRecord) -> None:
+    """Store runs and their experiments, and name those, unless they are there already."""
     with transaction(connection):
-        if not connection.execute("FROM runs WHERE id = ?", [record.id]).fetchone():
-            columns = columns_of("runs", RunRecord, [record])
-            insert_rows(connection, "runs", {**columns, "status": [RunStatus.RUNNING.value]})
-        for position, experiment in enumerate(record.experiments):
-            _ensure_experiment(connection, record, position, experiment)
+        missing = _missing(connection, "runs", "id", [record.id for record in records])
+        new = [record for record in records if record.id in missing]
+        status = [RunStatus.RUNNING.value] * len(new)
+        columns = columns_of("runs", RunRecord, new)
+        insert_rows(connection, "runs", {**columns, "status": status})
+        ensure_experiments(
+            connection,
+            [
+                NewExperiment(experiment, record.created_at, record.id, position)
+                for record in records
+                for position, experiment in enumerate(record.experiments)
+            ],
+        )
 
 
-def _ensure_experiment(
-    connection: duckdb.DuckDBPyConnection,
-    run: RunRecord,
-    position: int,
-    experiment: ExperimentRecord,
+class NewExperiment(NamedTuple):
+    """An experiment that may be new, and what its row says beside it."""
+
+    record: ExperimentRecord
+    created_at: float
+    run_id: str | None = None
+    """None for one that no command of assay ran."""
+    position: int = 0
+
+
+def ensure_experiments(
+    connection: duckdb.DuckDBPyConnection, experiments: Sequence[NewExperiment]
 ) -> None:
-    if connection.execute("FROM experiments WHERE id = ?", [experiment.id]).fetchone():
-        return
-    version = _version(connection, run.id, experiment)
+    """Store experiments, each with a name and a version, unless they are there already."""
+    ids = [experiment.record.id for experiment in experiments]
+    missing = _missing(connection, "experiments", "id", ids)
+    new = [experiment for experiment in experiments if experiment.record.id in missing]
+    series: dict[str, list[_Known]] = {}
+    taken: dict[str, set[str]] = {}
+    versions: list[str] = []
+    names: list[str] = []
+    for experiment in new:
+        name = experiment.record.series
+        if name not in series:
+            series[name] = _known(connection, name)
+        version = _version(series[name], experiment)
+        series[name].append(
+            _Known(
+                microseconds(experiment.created_at),
+                experiment.run_id or "",
+                experiment.position,
+                version,
+                experiment.record.fingerprint,
+            )
+        )
+        base = f"{name} {version}"
+        if base not in taken:
+            taken[base] = _taken(connection, base)
+        versions.append(version)
+        names.append(_free(taken[base], base, base))
+        taken[base].add(names[-1])
+    times = [microseconds(experiment.created_at) for experiment in new]
     columns = {
-        **columns_of("experiments", ExperimentRecord, [experiment]),
-        "name": [free_name(connection, f"{experiment.series} {version}")],
-        "version": [version],
-        "run_id": [run.id],
-        "position": [position],
-        "created_at": [microseconds(run.created_at)],
-        "updated_at": [microseconds(run.created_at)],
+        **columns_of("experiments", ExperimentRecord, [each.record for each in new]),
+        "name": names,
+        "version": versions,
+        "run_id": [experiment.run_id for experiment in new],
+        "position": [experiment.position for experiment in new],
+        "created_at": times,
+        "updated_at": times,
     }
     insert_rows(connection, "experiments", columns)
 
 
-def _version(
-    connection: duckdb.DuckDBPyConnection, run_id: str, experiment: ExperimentRecord
-) -> str:
-    """The version of the last run of the series that had this fingerprint, or a new one."""
+class _Known(NamedTuple):
+    """An experiment of a series; in the order of these fields, the last is the latest."""
+
+    created_at: int
+    run_id: str
+    position: int
+    version: str
+    fingerprint: str
+
+
+def _known(connection: duckdb.DuckDBPyConnection, series: str) -> list[_Known]:
     rows = connection.execute(
-        "SELECT run_id, version, fingerprint FROM experiments WHERE series = ? "
-        "ORDER BY created_at DESC, run_id DESC, position DESC",
-        [experiment.series],
+        "SELECT epoch_us(created_at), coalesce(run_id, ''), coalesce(position, 0), "
+        "coalesce(version, ''), coalesce(fingerprint, '') FROM experiments WHERE series = ?",
+        [series],
     ).fetchall()
-    before = next((run for run, _, _ in rows if run != run_id), None)
-    for run, version, fingerprint in rows:
-        if run in (run_id, before) and fingerprint == experiment.fingerprint:
-            return str(version)
-    found = [_VERSION.fullmatch(version or "") for _, version, _ in rows]
+    return [_Known(*row) for row in rows]
+
+
+def _version(series: Iterable[_Known], experiment: NewExperiment) -> str:
+    """The version of the last run of the series that had this fingerprint, or a new one."""
+    latest = sorted(series, reverse=True)
+    run_id = experiment.run_id or ""
+    before = next((known.run_id for known in latest if known.run_id != run_id), None)
+    for known in latest:
+        same = known.fingerprint == experiment.record.fingerprint
+        if same and known.run_id in (run_id, before):
+            return known.version
+    found = [_VERSION.fullmatch(known.version) for known in latest]
     numbers = [(int(match[1]), int(match[2])) for match in found if match]
     if not numbers:
         return "v1.0"
@@ -193,13 +252,18 @@ def free_name(
 
     Without a wish, `base` itself is wanted.
     """
-    taken = {
-        row[0]
-        for row in connection.execute(
-            "SELECT name FROM experiments WHERE starts_with(name, ?)", [base]
-        ).fetchall()
-    }
-    name, count = wanted or base, 1
+    return _free(_taken(connection, base), base, wanted or base)
+
+
+def _taken(connection: duckdb.DuckDBPyConnection, base: str) -> set[str]:
+    rows = connection.execute(
+        "SELECT name FROM experiments WHERE starts_with(name, ?)", [base]
+    ).fetchall()
+    return {name for (name,) in rows}
+
+
+def _free(taken: Collection[str], base: str, wanted: str) -> str:
+    name, count = wanted, 1
     while name in taken:
         count += 1
         name = f"{base} #{count}"

@@ -6,9 +6,9 @@ ended as an infrastructure error and may be resumed. Whatever goes wrong is repo
 journal stays where it is, so that no session is played anew unasked.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -18,11 +18,11 @@ from assay._util.text import printable
 from assay.errors import JournalError, StoreError
 from assay.types import TrialState
 
+from .file import StoreFile
 from .ingest import Ingestion, ensure_run
 from .journal import is_blank, read_journal
 from .records import RunRecord
 from .rows import SessionRows, session_rows
-from .store import Store
 
 __all__ = [
     "EndedJournal",
@@ -32,6 +32,10 @@ __all__ = [
     "WriterEvent",
     "store_journals",
 ]
+
+
+_AT_ONCE = 16
+"""Sessions that share a transaction: to commit takes longer than to insert one of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +102,17 @@ class _Ready:
     state: TrialState
 
 
-def store_journals(store: Store, batch: Sequence[EndedJournal], on_event: _Tell) -> None:
+def store_journals(
+    store: StoreFile,
+    batch: Sequence[EndedJournal],
+    on_event: _Tell,
+    *,
+    then: Callable[[duckdb.DuckDBPyConnection], object] = lambda connection: None,
+) -> None:
     """Move sessions into a store, here and now.
 
     Journals whose sessions go on are left alone: whoever resumed them hands them over again.
+    `then` is called while the store is open, if anything could be stored.
     """
     once = {ended.journal: ended for ended in batch}
     ready = [found for ended in once.values() if (found := _read(ended, on_event))]
@@ -112,14 +123,26 @@ def store_journals(store: Store, batch: Sequence[EndedJournal], on_event: _Tell)
         with store.writing() as connection:
             # These are many small statements: more threads would wait for each other.
             connection.execute("SET threads = 1")
-            for run in {each.ended.run.id: each.ended.run for each in ready}.values():
-                ensure_run(connection, run)
+            ensure_run(connection, *_runs(ready))
             ingestion = Ingestion(connection, [each.rows for each in ready])
-            for each in ready:
-                _store(ingestion, each, waiting, on_event)
+            for start in range(0, len(ready), _AT_ONCE):
+                _store(ingestion, ready[start : start + _AT_ONCE], waiting, on_event)
+            then(connection)
     except StoreError as error:
         for each in waiting.values():
             on_event(StoringFailed(each.ended.run.id, each.ended.session_id, str(error)))
+
+
+def _runs(ready: Sequence[_Ready]) -> Iterable[RunRecord]:
+    """The runs of sessions, each once, with the experiments that any of its sessions names."""
+    runs: dict[str, RunRecord] = {}
+    for each in ready:
+        run = each.ended.run
+        known = runs.setdefault(run.id, run)
+        if known.experiments != run.experiments:
+            experiments = {one.id: one for one in (*known.experiments, *run.experiments)}
+            runs[run.id] = replace(known, experiments=tuple(experiments.values()))
+    return runs.values()
 
 
 def _read(ended: EndedJournal, on_event: _Tell) -> _Ready | None:
@@ -140,18 +163,22 @@ def _read(ended: EndedJournal, on_event: _Tell) -> _Ready | None:
 
 
 def _store(
-    ingestion: Ingestion, each: _Ready, waiting: dict[Path, _Ready], on_event: _Tell
+    ingestion: Ingestion, group: Sequence[_Ready], waiting: dict[Path, _Ready], on_event: _Tell
 ) -> None:
-    run_id, session_id = each.ended.run.id, each.ended.session_id
     try:
-        ingestion.store(each.rows)
+        ingestion.store(*(each.rows for each in group))
     except duckdb.Error as error:
         # One session that cannot be stored must not keep the others out.
-        waiting.pop(each.ended.journal)
-        on_event(StoringFailed(run_id, session_id, printable(str(error))))
+        if len(group) > 1:
+            for each in group:
+                _store(ingestion, [each], waiting, on_event)
+            return
+        failed = waiting.pop(group[0].ended.journal).ended
+        on_event(StoringFailed(failed.run.id, failed.session_id, printable(str(error))))
         return
-    waiting.pop(each.ended.journal)
-    if each.state is not TrialState.INFRASTRUCTURE:
-        with suppress(OSError):
-            each.ended.journal.unlink()
-    on_event(SessionStored(run_id, session_id, each.state))
+    for each in group:
+        ended = waiting.pop(each.ended.journal).ended
+        if each.state is not TrialState.INFRASTRUCTURE:
+            with suppress(OSError):
+                ended.journal.unlink()
+        on_event(SessionStored(ended.run.id, ended.session_id, each.state))

@@ -36,7 +36,7 @@ from .records import (
     SessionRecord,
 )
 
-__all__ = ["Journal", "is_blank", "read_journal", "set_aside"]
+__all__ = ["Journal", "is_blank", "put_aside", "read_journal", "set_aside"]
 
 
 _APPEND = os.O_WRONLY | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
@@ -56,7 +56,7 @@ class Journal:
         if not is_blank(path):
             raise JournalError(f"{path} is already there; resume its run, or move it away")
         journal = cls(path)
-        journal._append(header_line(header), os.O_CREAT | os.O_TRUNC)
+        journal.append(header_line(header), os.O_CREAT | os.O_TRUNC)
         return journal
 
     @classmethod
@@ -71,21 +71,25 @@ class Journal:
 
     def append_call(self, call: CallRecord, messages: Sequence[MessageRecord]) -> None:
         """Record a call and the messages that were made since the last one."""
-        self._append(call_line(call, messages))
+        self.append(call_line(call, messages))
 
     def append_played(self, played: PlayedRecord) -> None:
         """Record what was played of an answer."""
-        self._append(played_line(played))
+        self.append(played_line(played))
 
     def append_messages(self, messages: Sequence[MessageRecord]) -> None:
         """Record messages that belong to no call."""
-        self._append(messages_line(messages))
+        self.append(messages_line(messages))
 
     def append_end(self, end: EndRecord) -> None:
         """Record how the session ended."""
-        self._append(end_line(end))
+        self.append(end_line(end))
 
-    def _append(self, body: bytes, flags: int = 0) -> None:
+    async def kept(self) -> None:
+        """Return once every line is on disk; here each is, as soon as it was appended."""
+
+    def append(self, body: bytes, flags: int = 0) -> None:
+        """Write a line."""
         data = b"%08x %s\n" % (crc32(body), body)
         try:
             descriptor = os.open(self.path, _APPEND | flags, 0o666)
@@ -128,6 +132,15 @@ def is_blank(path: Path) -> bool:
 def set_aside(path: Path) -> Path:
     """Rename a damaged journal, so that nothing takes it for a whole one."""
     target = path.with_name(f"{path.name}.damaged")
+    path.rename(target)
+    return target
+
+
+def put_aside(path: Path) -> Path:
+    """Rename the journal of a trial that is tried anew; it still tells what that cost."""
+    number = 1
+    while (target := path.with_name(f"{path.name}.aside-{number}")).exists():
+        number += 1
     path.rename(target)
     return target
 

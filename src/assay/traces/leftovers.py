@@ -1,19 +1,26 @@
-"""What processes that died left in their journals, brought into the store.
+"""What waits in journals, brought into the store: sessions of tracers, and of the dead.
 
 Sessions that had ended are stored. A run of `assay run` stays unfinished, for it can be
-resumed; a session of a SessionTracer cannot, and ends as an infrastructure error.
+resumed; a session of a SessionTracer whose process died cannot, and ends as an infrastructure
+error. The folder of a session is locked while it is recorded, so that whoever finds it free
+may take it, in any process.
 """
 
-import time
-from collections.abc import Callable
-from contextlib import suppress
+import logging
+import os
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import replace
+from pathlib import Path
 
-from assay.errors import JournalError, StoreError
+import duckdb
+
+from assay.errors import JournalError, StoreError, UsageError
 from assay.types import StopReason, TrialState
 
-from .folder import RunFolder, RunHeld, unfinished_runs
-from .ingest import finish_run
+from .file import StoreFile
+from .folder import RunFolder, RunHeld, journal_root, unfinished_runs
 from .intake import (
     EndedJournal,
     JournalDamaged,
@@ -24,24 +31,83 @@ from .intake import (
 )
 from .journal import Journal, set_aside
 from .records import EndRecord, ErrorRecord
-from .schema import RunStatus
-from .store import Store
 
-__all__ = ["TRACER_COMMAND", "finish_traced", "ingest_leftovers"]
+__all__ = ["TRACER_COMMAND", "ingest_leftovers", "take_in"]
 
 TRACER_COMMAND = "SessionTracer"
 """What stands as the command of a run that a tracer made."""
+
+_BATCH = 100
+"""Folders that are locked and stored at once, unless they are large."""
+_BATCH_BYTES = 32_000_000
 
 _DIED = ErrorRecord(
     type="ProcessDied",
     message="the process died before the session ended; what it had journaled is kept",
 )
 
+_log = logging.getLogger(__name__)
+_others: set[Path] = set()
+"""Folders of runs that are known not to be a tracer's."""
+
+
+def take_in(database: Path, *, patience: float | None = 0.0) -> None:
+    """Store the sessions of tracers that nobody records any more.
+
+    Costs next to nothing where there are none.
+
+    Args:
+        database: The file they belong into, made if it is missing.
+        patience: Seconds to wait for another process that has the file; None for ever.
+
+    Raises:
+        StoreError: They cannot be stored now; their journals stay.
+    """
+    waiting = deque(folder for folder in _traced(database) if folder.holder() is None)
+    while waiting:
+        with ExitStack() as held:
+            journals: dict[RunFolder, list[Path]] = {}
+            size = 0
+            while waiting and len(journals) < _BATCH and size < _BATCH_BYTES:
+                folder = waiting.popleft()
+                # What somebody else took or resumed meanwhile is in good hands.
+                with suppress(JournalError, UsageError):
+                    held.enter_context(folder.hold())
+                    journals[folder] = folder.journals()
+                    size += sum(path.stat().st_size for path in journals[folder])
+            _finish(StoreFile(database, patience=patience), journals, _tell)
+
+
+def _tell(event: WriterEvent) -> None:
+    if isinstance(event, JournalDamaged):
+        _log.warning("%s", event)
+
+
+def _traced(database: Path) -> list[RunFolder]:
+    """The folders of sessions that tracers made, the oldest first, whether they go on or not.
+
+    Versions of experiments follow each other, so that their order counts.
+    """
+    try:
+        names = [Path(entry.path) for entry in os.scandir(journal_root(database))]
+    except OSError:
+        return []
+    found = []
+    for path in set(names) - _others:
+        with suppress(JournalError, UsageError):
+            folder = RunFolder.open(database, path.name)
+            if folder.record.command == TRACER_COMMAND:
+                found.append(folder)
+            else:
+                _others.add(path)
+    return sorted(found, key=lambda folder: (folder.record.created_at, folder.folder))
+
 
 def ingest_leftovers(
-    store: Store, on_event: Callable[[WriterEvent], None] = lambda event: None
+    store: StoreFile, on_event: Callable[[WriterEvent], None] = lambda event: None
 ) -> int:
     """Store the ended sessions of all runs that no living process holds; return how many."""
+    file = StoreFile(store.path)
     stored = 0
 
     def count(event: WriterEvent) -> None:
@@ -53,66 +119,79 @@ def ingest_leftovers(
         # A run that is held, or was finished meanwhile, is in good hands.
         with suppress(RunHeld), folder.hold():
             if folder.record.command == TRACER_COMMAND:
-                _bury(folder)
-                finish_traced(store, folder, count)
+                _finish(file, {folder: folder.journals()}, count)
             else:
                 batch = [EndedJournal(folder.record, path) for path in folder.journals()]
-                store_journals(store, batch, count)
+                store_journals(file, batch, count)
     return stored
 
 
-def _bury(folder: RunFolder) -> None:
-    """Give an end to the sessions of a process that died."""
-    for path in folder.journals():
-        try:
-            journal, session = Journal.reopen(path)
-        except JournalError:
-            # Whoever stores it says so.
-            continue
-        if session.end is not None:
-            continue
-        times = [session.header.created_at, *(each.at for each in session.messages)]
-        times += [each.at for each in session.calls] + [each.at for each in session.played]
-        last = max(times)
-        end = EndRecord(
-            at=last,
-            state=TrialState.INFRASTRUCTURE,
-            stop_reason=StopReason.PROCESS_DIED,
-            duration_s=last - session.header.created_at,
-            error=_DIED,
-        )
-        journal.append_end(end)
-
-
-def finish_traced(
-    store: Store,
-    folder: RunFolder,
-    on_event: Callable[[WriterEvent], None] = lambda event: None,
+def _finish(
+    store: StoreFile,
+    journals: Mapping[RunFolder, Sequence[Path]],
+    on_event: Callable[[WriterEvent], None],
 ) -> None:
-    """Store the session of a tracer that has ended, and remove its folder.
+    """Store the sessions of tracers, by their folders, and remove those.
 
     Raises:
-        StoreError: it cannot be stored; the journal stays.
+        StoreError: One cannot be stored; its journal stays.
     """
     events: list[WriterEvent] = []
-    store_journals(
-        store, [EndedJournal(folder.record, path) for path in folder.journals()], events.append
-    )
+    ids = [folder.record.id for folder in journals]
+    batch = [
+        EndedJournal(folder.record, path)
+        for folder, paths in journals.items()
+        for path in paths
+    ]
+
+    def settle(connection: duckdb.DuckDBPyConnection) -> None:
+        connection.execute(_STATUS, [ids])
+
+    store_journals(store, batch, events.append, then=settle)
+    known = {event.session_id for event in events}
+    if left := [ended for ended in batch if ended.session_id not in known]:
+        for ended in left:
+            _bury(ended.journal)
+        store_journals(store, left, events.append, then=settle)
+    failed = [event for event in events if isinstance(event, StoringFailed)]
     for event in events:
         if isinstance(event, JournalDamaged):
             # Nobody can play such a session again, and its folder is about to go.
             event = replace(event, path=set_aside(event.path))
         on_event(event)
-        if isinstance(event, StoringFailed):
-            raise StoreError(str(event))
-    whole = all(
-        isinstance(event, SessionStored) and event.state is not TrialState.INFRASTRUCTURE
-        for event in events
+    kept = {event.session_id for event in failed}
+    done = {
+        folder: paths
+        for folder, paths in journals.items()
+        if not any(path.stem in kept for path in paths)
+    }
+    for folder, paths in done.items():
+        for path in paths:
+            path.unlink(missing_ok=True)
+        folder.remove()
+    if failed:
+        raise StoreError(str(failed[0]))
+
+
+_STATUS = """
+    UPDATE runs SET finished_at = now() AT TIME ZONE 'UTC', status = CASE
+        WHEN EXISTS (FROM trials t WHERE t.run_id = runs.id AND t.state = 'infrastructure')
+        THEN 'incomplete' ELSE 'finished' END
+    WHERE id IN (SELECT unnest(?::VARCHAR[]))
+"""
+
+
+def _bury(path: Path) -> None:
+    """Give an end to a session whose process died."""
+    journal, session = Journal.reopen(path)
+    times = [session.header.created_at, *(each.at for each in session.messages)]
+    times += [each.at for each in session.calls] + [each.at for each in session.played]
+    last = max(times)
+    end = EndRecord(
+        at=last,
+        state=TrialState.INFRASTRUCTURE,
+        stop_reason=StopReason.PROCESS_DIED,
+        duration_s=last - session.header.created_at,
+        error=_DIED,
     )
-    if not all(isinstance(event, JournalDamaged) for event in events):
-        with store.writing() as connection:
-            status = RunStatus.FINISHED if whole else RunStatus.INCOMPLETE
-            finish_run(connection, folder.record.id, status, at=time.time())
-    for path in folder.journals():
-        path.unlink()
-    folder.remove()
+    journal.append_end(end)

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from assay._util.canonical import canonical_json
 from assay.errors import JournalError, UsageError
 
-from .codec import encode, from_row, from_rows, read_record, with_rows
+from .codec import encode, from_row, read_record, read_rows, with_rows
 from .records import (
     CallRecord,
     EndRecord,
@@ -92,10 +92,6 @@ def _with_messages(line: bytes, messages: Sequence[MessageRecord]) -> bytes:
     return b'%s,"messages":[%s]}' % (line[:-1], b",".join(parts))
 
 
-def _read(kind: type[_T], values: Line) -> _T:
-    return read_record(kind, from_rows(kind, values), bounded=False)
-
-
 def _messages(rows: Sequence[Any]) -> list[MessageRecord]:
     return [read_record(MessageRecord, from_row(_MESSAGE, row), bounded=False) for row in rows]
 
@@ -104,11 +100,11 @@ def _header(line: Mapping[str, Any]) -> SessionHeader:
     if line.get("kind") != "header":
         raise ValueError("not the header of a journal")
     values = {name: value for name, value in line.items() if name not in ("kind", "format")}
-    return _read(SessionHeader, values)
+    return read_rows(SessionHeader, values)
 
 
 def gather(path: Path, lines: Sequence[Line]) -> SessionRecord:
-    """Put the lines of a journal together; `path` is for messages only."""
+    """Put the lines of a journal together, which uses them up; `path` is for messages only."""
     if not lines:
         raise JournalError(f"{path} has no header")
     if lines[0].get("kind") == "header" and (said := lines[0].get("format")) != FORMAT:
@@ -121,20 +117,19 @@ def gather(path: Path, lines: Sequence[Line]) -> SessionRecord:
     try:
         header = _header(lines[0])
         for number, line in enumerate(lines[1:], start=2):  # noqa: B007 (for the message)
-            values = dict(line)
-            kind = values.pop("kind")
+            kind = line.pop("kind")
             # Whatever follows an end takes it back: the session was resumed.
             end = None
             match kind:
                 case "messages":
-                    messages += _messages(values["messages"])
+                    messages += _messages(line["messages"])
                 case "call":
-                    messages += _messages(values.pop("messages"))
-                    calls.append(_read(CallRecord, values))
+                    messages += _messages(line.pop("messages"))
+                    calls.append(read_rows(CallRecord, line))
                 case "played":
-                    played.append(_read(PlayedRecord, values))
+                    played.append(read_rows(PlayedRecord, line))
                 case "end":
-                    end = _read(EndRecord, values)
+                    end = read_rows(EndRecord, line)
                 case _:
                     raise ValueError(f"unknown kind {kind!r}")
     except (KeyError, TypeError, ValueError, RecursionError) as error:

@@ -1,13 +1,69 @@
 """What a store holds, run by run, for a list to look at."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from duckdb import DuckDBPyConnection
 
+from assay.errors import JournalError
 from assay.types import TrialState
 
-__all__ = ["ListedRun", "ListedSession", "list_sessions"]
+from .folder import RunFolder, unfinished_runs
+from .journal import read_journal
+from .load import load_outcomes
+
+__all__ = ["ListedRun", "ListedSession", "OpenRun", "OpenSession", "list_open", "list_sessions"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenSession:
+    """A session that has no end yet, as its journal tells."""
+
+    session_id: str
+    model: str
+    seed: int | None
+    turns: int
+    steps: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenRun:
+    """A run that is not finished."""
+
+    run_id: str
+    process: int | None
+    """Who plays it; None if nobody does."""
+    sessions: tuple[OpenSession, ...]
+
+
+def list_open(database: Path) -> list[OpenRun]:
+    """The unfinished runs beside a database, and what is begun of them; writes nothing."""
+    return [
+        OpenRun(
+            run_id=folder.record.id,
+            process=folder.holder(),
+            sessions=tuple(_open_sessions(folder)),
+        )
+        for folder in unfinished_runs(database)
+    ]
+
+
+def _open_sessions(folder: RunFolder) -> Iterator[OpenSession]:
+    for path in folder.journals():
+        # One that cannot be read is told by whoever resumes; one that is gone is stored.
+        with suppress(JournalError):
+            session = read_journal(path)
+            turns = [call.turn for call in session.calls]
+            turns += [played.turn for played in session.played]
+            yield OpenSession(
+                session_id=session.header.session_id,
+                model=session.header.subject,
+                seed=session.header.seed,
+                turns=max(turns, default=0),
+                steps=sum(len(played.steps) for played in session.played),
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +83,8 @@ class ListedSession:
     reward: float
     steps: int
     turns: int
+    outcomes: Mapping[str, float] = field(default_factory=dict)
+    """What it earned, where it played no world with achievements."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +101,7 @@ class ListedRun:
 
 _FIELDS = (
     *("session_id", "experiment_name", "model", "task", "seed", "episode", "state"),
-    *("stop_reason", "num_achievements", "reward", "steps", "turns", "run_id"),
+    *("stop_reason", "num_achievements", "reward", "steps", "turns", "run_id", "difficulty"),
 )
 
 
@@ -57,6 +115,8 @@ def list_sessions(
         [list(session_ids)],
     ).fetchall()
     found = {row[0]: row for row in rows}
+    others = [row[0] for row in rows if row[13] is None and not row[8]]
+    outcomes = load_outcomes(connection, others)
     by_run: dict[str, list[ListedSession]] = {}
     for session_id in session_ids:
         row = found[session_id]
@@ -73,6 +133,7 @@ def list_sessions(
             reward=row[9],
             steps=row[10],
             turns=row[11],
+            outcomes=dict(sorted(outcomes.get(session_id, {}).items())),
         )
         by_run.setdefault(row[12], []).append(session)
     return [_run(connection, run_id, sessions) for run_id, sessions in by_run.items()]

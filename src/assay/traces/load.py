@@ -201,11 +201,11 @@ class _Batch:
 
 _CHOSEN = "session_id IN (SELECT unnest(?::VARCHAR[]))"
 _TOOLS = "(SELECT any_value(body) FROM message_bodies WHERE hash = tools_hash)"
+_HEADER = select_list(SessionHeader, body=_TOOLS)
 _RUN, _EXPERIMENT = select_list(StoredRun), select_list(StoredExperiment)
 _SESSIONS = f"""
-    SELECT {select_list(SessionHeader, body=_TOOLS)}, {select_list(EndRecord)},
-           {select_list(ErrorRecord)}
-    FROM session_traces WHERE {_CHOSEN}
+    SELECT {_HEADER}, {select_list(EndRecord)}, {select_list(ErrorRecord)}
+    FROM session_traces LEFT JOIN trials ON trials.id = session_id WHERE {_CHOSEN}
 """
 _MESSAGES = f"""
     SELECT r.session_id, {select_list(MessageRecord, body="b.body", message_rows="r")}
@@ -214,7 +214,7 @@ _MESSAGES = f"""
 """
 _CALLS = f"""
     SELECT session_id, {select_list(CallRecord)}, {select_list(Usage)}
-    FROM events WHERE event_type = 'cais' AND {_CHOSEN} ORDER BY session_id, turn
+    FROM events WHERE event_type = 'cais' AND {_CHOSEN} ORDER BY session_id, turn, id
 """
 _TURNS = f"""
     SELECT session_id, {select_list(PlayedRecord)}

@@ -1,8 +1,8 @@
 """Brings a file to the newest version of the schema.
 
 Migrations are numbered and only ever added. What a version added to tables follows from the
-schema; a function stands here only where rows have to change too. Each version is one
-transaction, so that a file is always of one version.
+schema; a function stands here only where rows have to change too. All of it is one
+transaction, so that a file is always of one version, and as it was if anything fails.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,12 +12,41 @@ import duckdb
 
 from assay.errors import StoreError
 
-from .schema import TABLES, VERSION, Table
+from .schema import ASSAY_SOURCE, TABLES, VERSION, StoredKind, Table
 from .views import VIEWS
 
 __all__ = ["migrate", "stored_version"]
 
-_CHANGES: Mapping[int, Callable[[duckdb.DuckDBPyConnection], None]] = {}
+
+def _fill_trials(connection: duckdb.DuckDBPyConnection) -> None:
+    """Give every session and every training run its row among the trials."""
+    connection.execute(
+        f"""
+        INSERT INTO trials BY NAME
+        SELECT s.session_id AS id, s.run_id, s.experiment_id, s.subject, s.task, s.seed,
+               coalesce(s.replicate, 0) AS replicate, s.state, s.stop_reason AS reason,
+               s.error_type || coalesce(': ' || nullif(s.error_message, ''), '') AS error,
+               s.created_at AS started_at, s.ended_at,
+               CASE WHEN s.source <> '{ASSAY_SOURCE}' THEN '{StoredKind.IMPORTED}'
+                    WHEN r.command = 'SessionTracer' THEN '{StoredKind.TRACED}'
+                    ELSE '{StoredKind.EPISODE}' END AS kind
+        FROM session_traces s LEFT JOIN runs r ON r.id = s.run_id
+        """
+    )
+    # Their experiments and outcomes are not known here: see `experiments.curves`.
+    connection.execute(
+        f"""
+        INSERT INTO trials BY NAME
+        SELECT id, subject, task, seed, 0 AS replicate, status AS reason,
+               CASE status WHEN 'finished' THEN 'result' WHEN 'crashed' THEN 'infrastructure'
+               END AS state, created_at AS started_at, finished_at AS ended_at,
+               '{StoredKind.TRAINING}' AS kind
+        FROM training_runs
+        """
+    )
+
+
+_CHANGES: Mapping[int, Callable[[duckdb.DuckDBPyConnection], None]] = {3: _fill_trials}
 """What a version does to rows, after its tables and columns were added."""
 
 
@@ -59,23 +88,23 @@ def migrate(
     target: int = VERSION,
 ) -> None:
     """Bring a file from a version to the newest one, step by step."""
-    for step in range(version + 1, target + 1):
-        connection.execute("BEGIN")
-        try:
+    connection.execute("BEGIN")
+    try:
+        for step in range(version + 1, target + 1):
             _add(connection, tables, step)
             if step in _CHANGES:
                 _CHANGES[step](connection)
-            for view in VIEWS:
-                connection.execute(view.ddl)
             connection.execute(
                 "INSERT INTO schema_version VALUES (?, now() AT TIME ZONE 'UTC')", [step]
             )
-            connection.execute("COMMIT")
-        except BaseException:
-            # A COMMIT that failed has ended it already, and its own error is the one to tell.
-            with suppress(duckdb.Error):
-                connection.execute("ROLLBACK")
-            raise
+        for view in VIEWS:
+            connection.execute(view.ddl)
+        connection.execute("COMMIT")
+    except BaseException:
+        # A COMMIT that failed has ended it already, and its own error is the one to tell.
+        with suppress(duckdb.Error):
+            connection.execute("ROLLBACK")
+        raise
 
 
 def _add(connection: duckdb.DuckDBPyConnection, tables: Sequence[Table], step: int) -> None:

@@ -1,8 +1,8 @@
 """What a trace holds, as values: the journal, the tables and the export all say these.
 
-A session is a header, then turns, then an end. A turn is one call of a model and what was
-played of its answer. Row ids follow from the session and the position in it, so that the
-same trace always gives the same rows.
+A session is a header, then turns, then an end. A turn is one decision: the calls of a model
+it took, in their order, none or several, and what was played of it. Row ids follow from the
+session and the position in it, so that the same trace always gives the same rows.
 
 A field is declared here and, if it is stored, as a column in `schema`; journals, exports,
 imports, rows and what is loaded follow from the two. A new field comes last in its record
@@ -11,7 +11,8 @@ and has a default, so that journals and exports that lack it can still be read.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, TypeAlias
+from math import isfinite
+from typing import Annotated, Any, ClassVar, Final, TypeAlias
 
 from assay._util.bounds import (
     Count,
@@ -59,12 +60,24 @@ class _Json:
 
 
 def _plain(value: Mapping[str, Any]) -> Mapping[str, Any]:
-    canonical_json(value)
+    # A few numbers and texts are what most hold, and looked at more quickly than encoded.
+    for part in value.values():
+        if part.__class__ not in _SCALARS and not (part.__class__ is float and isfinite(part)):
+            canonical_json(value)
+            break
     return value
+
+
+_SCALARS: Final = frozenset((str, int, bool, type(None)))
 
 
 Object: TypeAlias = Annotated[Mapping[str, Any], _Json(dict, _plain)]
 """What JSON can hold, by name."""
+
+
+ADDED: Mapping[str, Any] = {"added": True}
+"""The metadata of a field that was not there from the start: it is left out of a journal and
+an export where it has its default, so that those of earlier programs stay what they were."""
 
 
 class Record:
@@ -120,6 +133,12 @@ class SessionHeader(Record):
     """What every request of the session offered."""
     metadata: Object = field(default_factory=dict)
     """All else that is needed to play it again: the whole difficulty, length, limits."""
+    trial_kind: Name = field(default="episode", metadata=ADDED)
+    """What sort of trial it is; see `StoredKind` for those of assay itself."""
+    parent: Name | None = field(default=None, metadata=ADDED)
+    """The session it was forked from."""
+    forked_at: Count | None = field(default=None, metadata=ADDED)
+    """How many steps it has in common with its parent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +155,10 @@ class MessageRecord(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallRecord(Record):
-    """One call of a model, which is one turn."""
+    """One call of a model; a turn has none, one or several, in the order they were made."""
 
     turn: Ordinal
-    """Counted from 1."""
+    """Its turn, counted from 1."""
     at: Moment
     """When the answer came."""
     request: tuple[Count, ...]
@@ -193,7 +212,7 @@ class HookRecord(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayedRecord(Record):
-    """What was played of an answer."""
+    """What was played in a turn."""
 
     turn: Ordinal
     at: Moment

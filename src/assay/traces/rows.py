@@ -20,7 +20,7 @@ import pyarrow as pa
 from assay._util.canonical import well_formed
 from assay.types import Usage
 
-from .columns import columns_of
+from .columns import columns_of, microseconds
 from .records import (
     CallRecord,
     EndRecord,
@@ -32,7 +32,7 @@ from .records import (
     SessionRecord,
     StepRecord,
 )
-from .schema import ASLEEP, ASSAY_SOURCE, EventType, arrow_schema
+from .schema import ASLEEP, ASSAY_SOURCE, EventType, StoredKind, arrow_schema
 from .totals import imported_columns
 
 __all__ = ["Kind", "SessionRows", "row_id", "session_rows", "to_table"]
@@ -73,6 +73,7 @@ def session_rows(session: SessionRecord, *, source: str = ASSAY_SOURCE) -> Sessi
         raise ValueError(f"session {session.header.session_id} has not ended")
     builder = _Builder(session, session.end, source)
     tables = {
+        "trials": to_table("trials", builder.trial()),
         "session_traces": to_table("session_traces", builder.session()),
         "session_timesteps": to_table("session_timesteps", builder.steps()),
         "events": pa.concat_tables(to_table("events", part) for part in builder.events()),
@@ -92,6 +93,8 @@ def to_table(name: str, columns: Columns) -> pa.Table:
     """Columns as an Arrow table in the order of the schema; those not given are NULL."""
     schema = arrow_schema(name)
     count = len(next(iter(columns.values())))
+    if not count:
+        return schema.empty_table()
     arrays = [
         _array(columns[field.name], field.type)
         if field.name in columns
@@ -127,9 +130,7 @@ class _Builder:
         self.steps_made: list[StepRecord] = [step for _, step in turned]
         self.step_turns = [played.turn for played, _ in turned]
         """For each step its turn."""
-        self.step_times = columns_of("events", PlayedRecord, [played for played, _ in turned])[
-            "event_time"
-        ]
+        self.step_times = [microseconds(played.at) for played, _ in turned]
         """For each step the time of its turn."""
         self.first_step: dict[int, int] = {}
         """The id of the first step of each turn that made one."""
@@ -155,6 +156,24 @@ class _Builder:
             **(columns_of("session_traces", ErrorRecord, errors) if errors else {}),
             **{name: [value] for name, value in totals.items()},
         }
+
+    def trial(self) -> Columns:
+        header, error = self.it.header, self.end.error
+        said = "" if error is None or not error.message else f": {error.message}"
+        columns = {
+            **columns_of("trials", SessionHeader, [header]),
+            "id": [self.id],
+            "state": [self.end.state.value],
+            "reason": [self.end.stop_reason],
+            "error": [None if error is None else f"{error.type}{said}"],
+            "started_at": [microseconds(header.created_at)],
+            "ended_at": [microseconds(self.end.at)],
+        }
+        for name in ("run_id", "experiment_id", "subject", "task", "seed", "replicate"):
+            columns[name] = [getattr(header, name)]
+        if self.source != ASSAY_SOURCE:
+            columns["kind"] = [StoredKind.IMPORTED.value]
+        return columns
 
     def _played(self) -> dict[str, Any]:
         played, steps = self.it.played, self.steps_made
@@ -286,10 +305,12 @@ class _Builder:
             if record.message.role == "assistant":
                 steps.append(self.first_step.get(record.turn))
                 continue
-            # What stands after an answer was written when that had been played.
+            # What stands after the last answer of a turn was written when that had been played.
             done = bisect_left(replies, record.position)
-            turn = answered[done - 1] if done else 0 if replies else record.turn - 1
-            made = bisect_left(self.step_turns, turn + 1)
+            turn = answered[done - 1] if done else 0
+            if done and answered[done : done + 1] == [turn]:
+                turn -= 1
+            made = bisect_left(self.step_turns, max(turn, record.turn - 1) + 1)
             steps.append(self._step_ids[made - 1] if made else None)
         return steps
 

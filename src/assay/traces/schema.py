@@ -21,13 +21,14 @@ __all__ = [
     "Column",
     "EventType",
     "RunStatus",
+    "StoredKind",
     "Table",
     "Type",
     "arrow_schema",
     "table",
 ]
 
-VERSION = 2
+VERSION = 3
 """The version of the schema that this program writes."""
 
 ASSAY_SOURCE = "assay"
@@ -81,6 +82,19 @@ class RunStatus(StrEnum):
     """Every session completed or failed."""
     INCOMPLETE = "incomplete"
     """It came to its end with infrastructure errors, or was given up."""
+
+
+class StoredKind(StrEnum):
+    """The kinds of trials that assay itself writes; a run of another kind has its own name."""
+
+    EPISODE = "episode"
+    """A session that `assay run` played."""
+    TRACED = "traced"
+    """A session of a SessionTracer."""
+    IMPORTED = "imported"
+    """A session of another program's log."""
+    TRAINING = "training"
+    """A training run; it has no session, but a row in `training_runs`."""
 
 
 class EventType(StrEnum):
@@ -185,6 +199,30 @@ EXPERIMENTS = Table(
     unique=("name",),
 )
 
+TRIALS = Table(
+    "trials",
+    "One trial of any kind: a subject on a task with a seed, and how it ended.",
+    (
+        Column("id", Type.TEXT, "the session, or the training run", required=True),
+        Column("run_id", Type.TEXT, "its run; NULL for training runs"),
+        Column("experiment_id", Type.TEXT, "its experiment; NULL if it has none"),
+        Column("kind", Type.TEXT, "episode, traced, imported, training, …", required=True),
+        Column("subject", Type.TEXT, "who was tried: a model, an agent, an architecture"),
+        Column("task", Type.TEXT, "on what"),
+        Column("seed", Type.BIGINT, "with which seed; NULL if there is none"),
+        Column("replicate", Type.INTEGER, "0 unless a world is played again"),
+        Column("state", Type.TEXT, "result, failure or infrastructure; NULL while it runs"),
+        Column("reason", Type.TEXT, "why it ended: died, length, … or the kind of error"),
+        Column("error", Type.TEXT, "its type and what it said; NULL if nothing went wrong"),
+        Column("parent", Type.TEXT, "the trial it was forked from; NULL for most"),
+        Column("forked_at", Type.INTEGER, "steps it has in common with its parent"),
+        Column("started_at", Type.TIME, "when it began"),
+        Column("ended_at", Type.TIME, "when it ended"),
+    ),
+    key=("id",),
+    since=3,
+)
+
 SESSION_TRACES = Table(
     "session_traces",
     "One session: a subject on a task with a seed.",
@@ -203,7 +241,7 @@ SESSION_TRACES = Table(
         Column("difficulty", Type.TEXT, "its name"),
         Column("episode", Type.INTEGER, "counted from 0 within the experiment"),
         Column("replicate", Type.INTEGER, "0 unless a world is played again"),
-        Column("num_turns", Type.INTEGER, "turns: calls of the model"),
+        Column("num_turns", Type.INTEGER, "decisions, each with no, one or several calls"),
         Column("state", Type.TEXT, "result, failure or infrastructure", required=True),
         Column(
             "stop_reason",
@@ -455,6 +493,7 @@ SESSION_TABLES = (SESSION_TIMESTEPS, EVENTS, MESSAGE_ROWS, HOOK_RESULTS)
 TABLES = (
     RUNS,
     EXPERIMENTS,
+    TRIALS,
     SESSION_TRACES,
     *SESSION_TABLES,
     MESSAGE_BODIES,

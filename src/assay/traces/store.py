@@ -1,266 +1,40 @@
-"""A DuckDB file, opened for as long as a piece of work takes and no longer.
+"""A store: its file, and what was journaled for it and is not in it yet.
 
-DuckDB lets one process write or several read. Whoever finds the file taken waits, and says
-once for whom. Within this process only one piece of work has the file at a time, because
-DuckDB refuses to open it twice in different ways. Errors of DuckDB end here. A file of an
-older version is copied before it is brought to the newest.
+Before the file is opened, the sessions that tracers have ended, or left when their process
+died, are moved into it. So nobody who asks a store has to know that they were waiting.
 """
 
-import logging
-import os
-import re
-import shutil
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import duckdb
 
-from assay._util.text import printable
-from assay.errors import StoreBusy, StoreError, UsageError
+from assay.errors import StoreError
 
-from .migrations import migrate, stored_version
-from .schema import VERSION
+from .file import StoreFile
+from .leftovers import take_in
 
 __all__ = ["Store"]
 
-_HOLDER = re.compile(r"held in (?P<program>.+?) \(PID (?P<pid>\d+)\)")
-_CATALOG = "traces"
-_ROW_GROUP = 16_384
-"""Rows that are rewritten together. Whenever a file is closed, DuckDB reads and writes the
-last group of each table again, so that larger ones take more memory and time."""
-_PIECE = 1 << 20
-"""Bytes that are copied at once."""
-_FIRST_PAUSE_S = 0.005
-_LONGEST_PAUSE_S = 0.25
 
-_log = logging.getLogger(__name__)
-_locks: dict[Path, threading.RLock] = {}
-_locks_guard = threading.Lock()
-
-
-class Store:
-    """One database file."""
-
-    def __init__(
-        self,
-        path: Path | str,
-        *,
-        patience: float | None = None,
-        on_wait: Callable[[StoreBusy], None] | None = None,
-        given_up: Callable[[], bool] = lambda: False,
-    ) -> None:
-        """Name a file; nothing is opened yet.
-
-        Args:
-            path: the file.
-            patience: seconds to wait for another process before StoreBusy; None for ever.
-            on_wait: called once for each process that is waited for.
-            given_up: asked while waiting; once it says yes, StoreBusy is raised.
-        """
-        self.path = Path(path)
-        self._patience = patience
-        self._on_wait = on_wait
-        self._given_up = given_up
-        key = self.path.resolve()
-        with _locks_guard:
-            self._lock = _locks.setdefault(key, threading.RLock())
+class Store(StoreFile):
+    """One database file, with all sessions that have ended."""
 
     @contextmanager
     def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
         """A connection that cannot change anything; the file must be there."""
-        if not self.path.exists():
-            raise UsageError(
-                f"there is no database {str(self.path)!r}; make one with 'assay run', or name "
-                "another with --database"
-            )
-        with self._lock, _translated(self.path):
-            connection = self._open(read_only=True)
-            try:
-                version = stored_version(connection)
-                if version == 0:
-                    raise StoreError(
-                        f"{str(self.path)!r} is a DuckDB file without traces; name another "
-                        "with --database"
-                    )
-                if version < VERSION:
-                    connection.close()
-                    with self.writing():
-                        pass
-                    connection = self._open(read_only=True)
-                yield connection
-            finally:
-                connection.close()
+        self._take_in()
+        with super().reading() as connection:
+            yield connection
+
+    def _take_in(self) -> None:
+        # What cannot be stored now stays in its journal, and keeps nobody from the rest.
+        with suppress(StoreError, OSError):
+            take_in(self.path)
 
     @contextmanager
     def writing(self) -> Iterator[duckdb.DuckDBPyConnection]:
         """A connection that may write; the file is made if it is missing."""
-        with self._lock, _translated(self.path), ExitStack() as afterwards:
-            if not self.path.exists():
-                self._create()
-            connection = self._open(read_only=False)
-            try:
-                version = stored_version(connection)
-                if version < VERSION:
-                    self._bring_up(connection, version, afterwards)
-                yield connection
-            finally:
-                connection.close()
-
-    def _bring_up(
-        self, connection: duckdb.DuckDBPyConnection, version: int, afterwards: ExitStack
-    ) -> None:
-        """Migrate, and leave a copy of the file as it was, unless nothing was in it."""
-        if version == 0:
-            migrate(connection, version)
-            return
-        copy = self._copy(connection, version, afterwards)
-        try:
-            migrate(connection, version)
-        except BaseException:
-            copy.unlink()
-            raise
-        _log.warning(
-            "%s",
-            printable(
-                f"{self.path} was brought from version {version} of the tables to {VERSION}; "
-                f"{copy} is a copy of it as it was"
-            ),
-        )
-
-    def _copy(
-        self, connection: duckdb.DuckDBPyConnection, version: int, afterwards: ExitStack
-    ) -> Path:
-        """Copy the file while nobody else can write to it."""
-        draft = self.path.with_name(f"{self.path.name}.part-{os.getpid()}")
-        try:
-            # What a process that died had committed belongs into the copy.
-            if self.path.with_name(f"{self.path.name}.wal").exists():
-                connection.execute("CHECKPOINT")
-            # To close it would release the lock that DuckDB has on the file.
-            source = afterwards.enter_context(self.path.open("rb"))
-            with draft.open("wb") as target:
-                shutil.copyfileobj(source, target, _PIECE)
-                target.flush()
-                os.fsync(target.fileno())
-            copy = self._free_name(version)
-            draft.rename(copy)
-        except OSError as error:
-            size = self.path.stat().st_size / 2**20
-            raise StoreError(
-                f"{str(self.path)!r} has version {version} of the tables, and a copy of it "
-                f"cannot be made before it is brought to {VERSION}: {error.strerror}; nothing "
-                f"was changed: make {size:,.1f} MiB of room beside it"
-            ) from error
-        finally:
-            draft.unlink(missing_ok=True)
-        return copy
-
-    def _free_name(self, version: int) -> Path:
-        name = self.path.with_name(f"{self.path.name}.v{version}")
-        number = 1
-        while (
-            path := name if number == 1 else name.with_name(f"{name.name}.{number}")
-        ).exists():
-            number += 1
-        return path
-
-    def _create(self) -> None:
-        """Make the file under another name first, so that it is never there half made."""
-        draft = self.path.with_name(f"{self.path.name}.part-{os.getpid()}")
-        try:
-            connection = _connect(draft, read_only=False)
-            try:
-                migrate(connection, 0)
-            finally:
-                connection.close()
-            # Another process may have been faster, and then its file counts.
-            with suppress(FileExistsError):
-                os.link(draft, self.path)
-        except OSError as error:
-            raise StoreError(
-                f"{str(self.path)!r} cannot be made: {error.strerror}; name a file with "
-                "--database in a folder that exists and can be written to"
-            ) from error
-        finally:
-            for suffix in ("", ".wal"):
-                draft.with_name(draft.name + suffix).unlink(missing_ok=True)
-
-    def _open(self, *, read_only: bool) -> duckdb.DuckDBPyConnection:
-        started = time.monotonic()
-        pause = _FIRST_PAUSE_S
-        told: str | None = None
-        while True:
-            try:
-                return _connect(self.path, read_only=read_only)
-            except duckdb.IOException as error:
-                if "Could not set lock" not in str(error):
-                    raise
-                busy, holder = _busy(self.path, str(error))
-            if holder != told and self._on_wait is not None:
-                self._on_wait(busy)
-            told = holder
-            waited = time.monotonic() - started
-            tired = self._patience is not None and waited + pause > self._patience
-            if tired or self._given_up():
-                raise busy
-            time.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE_S)
-
-
-def _connect(path: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
-    """Open a file as the only one of its connection."""
-    connection = duckdb.connect(":memory:")
-    name = str(path).replace("'", "''")
-    mode = "READ_ONLY" if read_only else "READ_WRITE"
-    try:
-        # Only ATTACH can say how large row groups are.
-        connection.execute(
-            f"ATTACH '{name}' AS {_CATALOG} ({mode}, ROW_GROUP_SIZE {_ROW_GROUP})"
-        )
-        connection.execute(f"USE {_CATALOG}")
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _busy(path: Path, message: str) -> tuple[StoreBusy, str]:
-    found = _HOLDER.search(message)
-    who = "another process"
-    if found:
-        program = printable(Path(found["program"]).name)
-        who = f"process {found['pid']} ({program})"
-    return StoreBusy(
-        f"{str(path)!r} is held by {who}; close it there, or read a copy made by "
-        "'assay traces snapshot'"
-    ), who
-
-
-@contextmanager
-def _translated(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except duckdb.Error as error:
-        raise StoreError(_advice(path, error)) from error
-
-
-def _advice(path: Path, error: duckdb.Error) -> str:
-    name, text = repr(str(path)), printable(str(error).splitlines()[0] if str(error) else "")
-    if path.is_dir():
-        return f"{name} is a folder; name a file with --database"
-    if "not a valid DuckDB database file" in text:
-        return f"{name} is no DuckDB file; name another with --database, or move it away"
-    if "No space left" in text or "Could not write" in text or "out of space" in text.lower():
-        return (
-            f"{name} could not be written, the disk is full: {text}; free space, then run the "
-            "same command again: journals are kept"
-        )
-    if "Cannot open file" in text or "Permission denied" in text or "Read-only" in text:
-        return (
-            f"{name} cannot be opened: {text}; name a file with --database in a folder that "
-            "exists and can be written to"
-        )
-    return f"{name}: DuckDB reports: {text}"
+        self._take_in()
+        with super().writing() as connection:
+            yield connection

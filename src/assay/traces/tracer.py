@@ -6,35 +6,46 @@
         tracer.step("north", reward=1.0)
         tracer.outcome("score", 3.0)
 
-The session ends as a result, or as a failure if the block raises. If the process dies, what
-was journaled is stored by `ingest_leftovers`, which any later command calls. A turn reaches
-the journal when the next one begins.
+The session ends as a result, or as a failure if the block raises. It is in its journal then,
+and goes into the database together with others: when assay opens it, here or in another
+process, when many are waiting, or when this process ends. If the process dies, what was
+journaled is stored all the same. A turn reaches the journal when the next one begins.
+Threads may share a tracer.
 """
 
+import asyncio
+import atexit
+
+# What stores sessions at exit imports it, which is not allowed by then.
+import concurrent.futures.thread  # noqa: F401
+import logging
+import threading
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import replace
+from functools import wraps
 from math import isfinite
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar, cast
 from uuid import uuid4
 
 from assay._util.canonical import canonical_json, content_hash, derived_id
 from assay._util.provenance import provenance
 from assay._util.text import shown
-from assay.errors import UsageError
+from assay.errors import StoreError, UsageError
 from assay.types import Encoded, Message, StopReason, TrialState, Usage
 
 from .codec import checked
 from .folder import RunFolder
 from .journal import Journal
-from .leftovers import TRACER_COMMAND, finish_traced, ingest_leftovers
+from .leftovers import TRACER_COMMAND, take_in
+from .recorder import Recorder
 from .records import (
     CallRecord,
-    EndRecord,
     ErrorRecord,
     ExperimentRecord,
     HookRecord,
@@ -44,9 +55,41 @@ from .records import (
     SessionHeader,
     StepRecord,
 )
-from .store import Store
+from .schema import StoredKind
 
 __all__ = ["SessionTracer"]
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+_MANY = 100
+"""Sessions that wait in their journals before they are stored."""
+_PATIENCE_S = 30.0
+"""How long a process that ends, or a session that begins, waits for whoever has the file."""
+
+_log = logging.getLogger(__name__)
+_waiting: Counter[Path] = Counter()
+"""By database, the sessions that this process has ended since it last stored some."""
+_guard = threading.Lock()
+
+
+@atexit.register
+def _store_all() -> None:
+    for database in [path for path, count in _waiting.items() if count]:
+        try:
+            take_in(database, patience=_PATIENCE_S)
+        except (StoreError, OSError) as error:
+            _log.warning(
+                "%s", f"sessions wait beside {database}, for the next command on it: {error}"
+            )
+
+
+def _one_at_a_time(method: _Method) -> _Method:
+    @wraps(method)
+    def alone(self: "SessionTracer", *values: Any, **named: Any) -> Any:
+        with self._lock:
+            return method(self, *values, **named)
+
+    return cast(_Method, alone)
 
 
 class SessionTracer:
@@ -62,6 +105,7 @@ class SessionTracer:
         subject: str | None = None,
         run_id: str | None = None,
         episode: int = 0,
+        replicate: int = 0,
         tools: Sequence[Mapping[str, Any]] | None = None,
         metadata: Mapping[str, Any] | None = None,
         tags: Mapping[str, Any] | None = None,
@@ -76,6 +120,7 @@ class SessionTracer:
             subject: who tries; `name` if not given.
             run_id: sessions with the same one belong together; one of its own by default.
             episode: tells apart sessions of one run, subject and seed.
+            replicate: 0 unless the same subject tries the same task and seed again.
             tools: what the model may call, in the shape of the chat protocol.
             metadata: all else worth keeping.
             tags: of the experiment.
@@ -83,18 +128,24 @@ class SessionTracer:
         subject = subject or name
         run_id = run_id or derived_id("run", uuid4().hex)
         experiment_id = derived_id(run_id, subject)
-        self._store = Store(database)
+        again = (replicate,) if replicate else ()
+        self._lock = threading.RLock()
+        self._database = Path(database)
         header = SessionHeader(
-            session_id=derived_id(run_id, subject, -1 if seed is None else seed, episode),
+            session_id=derived_id(
+                run_id, subject, -1 if seed is None else seed, episode, *again
+            ),
             run_id=run_id,
             experiment_id=experiment_id,
             subject=subject,
             task=task,
             seed=seed,
             episode=episode,
+            replicate=replicate,
             created_at=time.time(),
             tools=None if tools is None else Encoded(list(tools)),
             metadata=dict(metadata or {}),
+            trial_kind=StoredKind.TRACED.value,
         )
         self._header = checked(header)
         fingerprint = content_hash(canonical_json([name, subject, task]))
@@ -102,7 +153,7 @@ class SessionTracer:
             id=run_id,
             command=TRACER_COMMAND,
             configuration={},
-            provenance=asdict(provenance()),
+            provenance=provenance().record(),
             created_at=self._header.created_at,
             experiments=(
                 ExperimentRecord(
@@ -135,23 +186,27 @@ class SessionTracer:
             self._folder = self._make_folder()
             opened.enter_context(self._folder.hold())
             path = self._folder.path(self.session_id)
-            self._journal = Journal.create(path, self._header)
+            self._recorder = Recorder(Journal.create(path, self._header))
             self._held = opened.pop_all()
         return self
 
     def _make_folder(self) -> RunFolder:
         try:
-            return RunFolder.create(self._store.path, self._run, name=self.session_id)
+            return RunFolder.create(self._database, self._run, name=self.session_id)
         except UsageError:
-            # A process that died may have left this very session behind.
-            ingest_leftovers(self._store)
-            return RunFolder.create(self._store.path, self._run, name=self.session_id)
+            # This very session may wait from before.
+            take_in(self._database, patience=_PATIENCE_S)
+            return RunFolder.create(self._database, self._run, name=self.session_id)
 
+    async def __aenter__(self) -> Self:
+        return await asyncio.to_thread(self.__enter__)
+
+    @_one_at_a_time
     def message(self, value: Mapping[str, Any], message_type: str | None = None) -> int:
         """Record a message of the conversation and return its position."""
         record = self._message(value, message_type, self._turns + 1)
         self._flush()
-        self._journal.append_messages([record])
+        self._recorder.add_messages([record])
         return record.position
 
     def _message(
@@ -164,6 +219,7 @@ class SessionTracer:
         self._messages += 1
         return record
 
+    @_one_at_a_time
     def call(
         self,
         reply: Mapping[str, Any],
@@ -210,8 +266,9 @@ class SessionTracer:
         call = checked(call)
         self.turn(asked=asked)
         message = self._message(reply, "reply", self._turns)
-        self._journal.append_call(call, [message])
+        self._recorder.add_call(call, [message])
 
+    @_one_at_a_time
     def turn(
         self,
         *,
@@ -233,6 +290,7 @@ class SessionTracer:
         self._explicit = True
         self._open = played
 
+    @_one_at_a_time
     def step(
         self,
         action: str,
@@ -264,6 +322,7 @@ class SessionTracer:
         self._open = replace(played, steps=(*played.steps, step), at=time.time())
         return step.index
 
+    @_one_at_a_time
     def hook(
         self,
         name: str,
@@ -285,6 +344,7 @@ class SessionTracer:
         )
         self._open = replace(played, hooks=(*played.hooks, checked(hook)))
 
+    @_one_at_a_time
     def outcome(self, metric: str, value: float) -> None:
         """Record a number that the session earned; it counts if the block ends well."""
         self._outcomes[metric] = _number(f"outcome {metric!r}", value)
@@ -297,7 +357,7 @@ class SessionTracer:
 
     def _flush(self) -> None:
         if self._open is not None:
-            self._journal.append_played(self._open)
+            self._recorder.add_played(self._open)
             self._open = None
 
     def __exit__(
@@ -307,9 +367,9 @@ class SessionTracer:
         trace: TracebackType | None,
     ) -> None:
         try:
-            self._flush()
-            self._journal.append_end(self._end(error))
-            finish_traced(self._store, self._folder)
+            with self._lock:
+                self._flush()
+                self._end(error)
         except Exception as problem:
             if error is None:
                 raise
@@ -317,27 +377,41 @@ class SessionTracer:
             error.add_note(f"the session is not stored yet: {problem}")
         finally:
             self._held.close()
+        self._store_many()
 
-    def _end(self, error: BaseException | None) -> EndRecord:
-        end = EndRecord(
-            at=time.time(),
-            state=TrialState.RESULT,
-            stop_reason=StopReason.DONE,
-            duration_s=time.monotonic() - self._started,
-            outcomes=self._outcomes,
-        )
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await asyncio.to_thread(self.__exit__, kind, error, trace)
+
+    def _store_many(self) -> None:
+        with _guard:
+            _waiting[self._database] += 1
+            if _waiting[self._database] < _MANY:
+                return
+            _waiting[self._database] = 0
+        try:
+            take_in(self._database)
+        except StoreError:
+            # Somebody has the file: some sessions later it is tried again.
+            _waiting[self._database] = _MANY - _MANY // 10
+
+    def _end(self, error: BaseException | None) -> None:
+        self._recorder.seconds = time.monotonic() - self._started
         if error is None:
-            return end
+            self._recorder.end(TrialState.RESULT, StopReason.DONE, self._outcomes)
+            return
+        # Whoever stops a program by hand says nothing about its subject.
+        is_failure = isinstance(error, Exception)
         name = type(error).__name__
-        return replace(
-            end,
-            # Whoever stops a program by hand says nothing about its subject.
-            state=TrialState.FAILURE
-            if isinstance(error, Exception)
-            else TrialState.INFRASTRUCTURE,
-            stop_reason=name,
-            outcomes={},
-            error=ErrorRecord(
+        self._recorder.end(
+            TrialState.FAILURE if is_failure else TrialState.INFRASTRUCTURE,
+            name,
+            {},
+            ErrorRecord(
                 type=name,
                 message=str(error),
                 traceback="".join(traceback.format_exception(error)),

@@ -169,7 +169,7 @@ ACHIEVEMENTS = StoreView(
 
 TURNS = StoreView(
     "turns",
-    "One turn: an answer of the model and what came of it.",
+    "One turn: what the model was asked and answered, and what came of it.",
     (
         ("session_id", "the session"),
         ("turn", "counted from 1"),
@@ -182,17 +182,18 @@ TURNS = StoreView(
         ("skipped", "actions not played, because the episode had ended"),
         ("steps", "steps made"),
         ("reward", "the sum over these steps"),
-        ("prompt_tokens", "sent"),
+        ("prompt_tokens", "sent, over the calls of the turn; NULL if it has none"),
         ("completion_tokens", "received"),
-        ("cost_usd", "NULL if not known"),
-        ("latency_ms", "of the attempt that succeeded"),
+        ("cost_usd", "NULL if the price of a call is not known"),
+        ("latency_ms", "of the attempts that succeeded"),
         ("waited_ms", "for a turn, and between attempts"),
         ("retries", "attempts that did not succeed"),
-        ("finish_reason", "stop, length, tool_calls, …"),
-        ("reply_text", "what the model said"),
-        ("reply_arguments", "the arguments of its first tool call, as JSON text"),
+        ("finish_reason", "of its last call: stop, length, tool_calls, …"),
+        ("reply_text", "what the model said in its last call"),
+        ("reply_arguments", "the arguments of the first tool call in it, as JSON text"),
         ("ended", "whether the world came to its end in this turn"),
         ("event_time", "when the turn was over"),
+        ("calls", "calls of the model, 0 if it was not asked"),
     ),
     """
     SELECT t.session_id, t.turn, s.experiment_id, s.subject, s.seed, t.asked, t.unknown,
@@ -200,19 +201,20 @@ TURNS = StoreView(
            t.cost, t.latency_ms, t.waited_ms, t.retries, t.finish_reason,
            json_extract_string(b.body, '$.content'),
            json_extract_string(b.body, '$.tool_calls[0].function.arguments'),
-           t.ended, t.event_time
+           t.ended, t.event_time, t.calls
     FROM (
         SELECT session_id, turn,
                any_value(asked) AS asked, any_value("unknown") AS "unknown",
                any_value(malformed) AS malformed, any_value(skipped) AS skipped,
                count(*) FILTER (event_type = 'environment') AS steps,
                coalesce(sum(reward), 0) AS reward,
-               any_value(prompt_tokens) AS prompt_tokens,
-               any_value(completion_tokens) AS completion_tokens,
-               any_value(cost) AS cost, any_value(latency_ms) AS latency_ms,
-               any_value(waited_ms) AS waited_ms,
-               any_value(retries) AS retries, any_value(finish_reason) AS finish_reason,
-               any_value(reply) AS reply,
+               count(*) FILTER (event_type = 'cais') AS calls,
+               sum(prompt_tokens)::BIGINT AS prompt_tokens,
+               sum(completion_tokens)::BIGINT AS completion_tokens,
+               if(count(cost) = calls, sum(cost), NULL) AS cost,
+               sum(latency_ms) AS latency_ms, sum(waited_ms) AS waited_ms,
+               sum(retries)::BIGINT AS retries, arg_max(finish_reason, id) AS finish_reason,
+               max(reply) AS reply,
                coalesce(bool_or(terminated OR truncated), false) AS ended,
                max(event_time) AS event_time
         FROM events GROUP BY session_id, turn

@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from .file import StoreFile
 from .intake import EndedJournal, WriterEvent, store_journals
 from .records import RunRecord
-from .store import Store
 
 __all__ = ["Writer"]
 
@@ -26,7 +26,7 @@ class Writer:
 
     def __init__(
         self,
-        store: Store,
+        store: StoreFile,
         *,
         on_event: Callable[[WriterEvent], None],
         linger: float = _LINGER_S,

@@ -1,11 +1,13 @@
 """ATIF, the trajectory format of Harbor, version 1.7, as it is written.
 
 A message of the system or the user is a step of its own; an answer of the model is an agent
-step, and what the tools said to it is the observation of that step. What ATIF has no field
-for stands in `extra`: actions, rewards, digests, hooks and outcomes.
+step, and what the tools said to it is the observation of that step. What was played stands
+with the last answer of its turn, or, if the model was not asked, in an agent step without a
+call. What ATIF has no field for stands in `extra`: actions, rewards, digests, hooks, outcomes.
 """
 
 import json
+from collections import deque
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -60,17 +62,27 @@ def _agent(trace: Trace) -> dict[str, Any]:
 
 def _steps(session: SessionRecord) -> list[dict[str, Any]]:
     calls = {call.reply: call for call in session.calls}
+    last = {call.turn: call for call in session.calls}
     played = {record.turn: record for record in session.played}
+    silent = deque(record for record in session.played if record.turn not in last)
     steps: list[dict[str, Any]] = []
     for record in session.messages:
         call = calls.get(record.position)
+        while silent and silent[0].turn < (call or record).turn:
+            steps.append(_silent(silent.popleft()))
         if record.message.role == "assistant":
-            steps.append(_answer(record, call, played.get(call.turn) if call else None))
+            step = _answer(record, call)
+            if call is not None and last[call.turn] is not call:
+                step["extra"] = {"turn": call.turn}
+            elif call is not None and call.turn in played:
+                step["extra"] = _played(played[call.turn])
+            steps.append(step)
         elif record.message.role == "tool" and steps and steps[-1]["source"] == "agent":
             _observe(steps[-1], record)
         else:
             source = _SOURCES.get(record.message.role, "user")
             steps.append({"source": source, **_said(record)})
+    steps += map(_silent, silent)
     if not steps:
         # A trajectory has at least one step, even if nothing was ever said.
         steps.append({"source": "system", "message": ""})
@@ -89,9 +101,18 @@ def _text(value: Mapping[str, Any]) -> str:
     return content if isinstance(content, str) else ""
 
 
-def _answer(
-    record: MessageRecord, call: CallRecord | None, played: PlayedRecord | None
-) -> dict[str, Any]:
+def _silent(played: PlayedRecord) -> dict[str, Any]:
+    """A turn in which the model was not asked."""
+    return {
+        "source": "agent",
+        "timestamp": _time(played.at),
+        "message": "",
+        "llm_call_count": 0,
+        "extra": _played(played),
+    }
+
+
+def _answer(record: MessageRecord, call: CallRecord | None) -> dict[str, Any]:
     step: dict[str, Any] = {"source": "agent", **_said(record)}
     tool_calls = record.message.value.get("tool_calls")
     if isinstance(tool_calls, list) and tool_calls:
@@ -101,8 +122,6 @@ def _answer(
         step["reasoning_content"] = reasoning
     if call is not None:
         step |= {"model_name": call.model, "metrics": _metrics(call), "llm_call_count": 1}
-    if played is not None:
-        step["extra"] = _played(played)
     return step
 
 
@@ -213,6 +232,8 @@ def _about(trace: Trace) -> dict[str, Any]:
         "difficulty": header.difficulty,
         "world": header.metadata,
     }
+    if header.replicate:
+        about["replicate"] = header.replicate
     if end is not None:
         about |= {"state": end.state, "stop_reason": end.stop_reason}
         if end.error is not None:

@@ -2,7 +2,8 @@
 
 Every step of the agent is a turn, and a tool it calls is an action it asks for. Whether the
 task was solved stands outside of a trajectory, in the `result.json` that Harbor writes for
-the trial. A trajectory of our own has in `extra` what was played, and can be replayed.
+the trial. A trajectory of our own has in `extra` what was played, with the last answer of the
+turn, and can be replayed.
 """
 
 from collections.abc import Iterator, Mapping
@@ -117,6 +118,7 @@ class _Reading:
             end=self._end(),
             seed=seed if type(seed) is int else None,
             episode=as_count(self.extra.get("episode")),
+            replicate=as_count(self.extra.get("replicate")) if self.ours else 0,
             difficulty=as_text(self.extra.get("difficulty"), 200) or None,
             tools=self._tools(),
             metadata=as_mapping(self.extra.get("world")) if self.ours else {},
@@ -152,7 +154,7 @@ class _Reading:
 
     def _read(self, step: Mapping[str, Any]) -> None:
         at = as_seconds(step.get("timestamp"))
-        turn = len(self.played)
+        turn = self.played[-1].turn if self.played else 0
         source, text = step["source"], flat_text(step.get("message"))
         if source != "agent":
             kind = "system" if source == "system" else "observation"
@@ -161,11 +163,16 @@ class _Reading:
             return
         # What was copied from an earlier trajectory was not asked for here.
         copied = step.get("is_copied_context") is True
-        turn += not copied
-        position = self._answer(step, turn, text, at)
         if not copied:
-            if step.get("metrics") is not None:
+            extra = as_mapping(step.get("extra")) if self.ours else {}
+            turn = max(turn + 1, as_count(extra.get("turn")))
+        if self.ours and step.get("llm_call_count") == 0:
+            self.conversation.at = at or self.conversation.at
+        else:
+            position = self._answer(step, turn, text, at)
+            if not copied and step.get("metrics") is not None:
                 self._call(step, turn, position)
+        if not copied and (not self.ours or "asked" in extra):
             self.played.append(self._played(step, turn))
         self._observe(step, turn)
 

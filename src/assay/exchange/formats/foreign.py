@@ -17,6 +17,7 @@ from assay._util.text import printable
 from assay.errors import UsageError
 from assay.exchange.formats.trace_json import dump_line, parse_trace
 from assay.traces.records import EndRecord, MessageRecord, SessionHeader, SessionRecord
+from assay.traces.schema import StoredKind
 from assay.traces.totals import Imported
 from assay.traces.trace import StoredExperiment, StoredRun, Trace
 from assay.types import Encoded, Message, TrialState
@@ -203,6 +204,7 @@ class ForeignRun:
             difficulty=difficulty,
             tools=Encoded(offered) if offered else None,
             metadata={**(metadata or {}), **imported.metadata},
+            trial_kind=StoredKind.IMPORTED.value,
         )
         session = SessionRecord(header, conversation.records, calls, played, end)
         trace = Trace(self._run(), self._experiment(), session, self.source)

@@ -7,6 +7,7 @@ Its fields are those of the records, but for the few that are named here.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final, Literal
 
 from assay._util.bounds import Name
@@ -177,10 +178,12 @@ def _check(trace: Trace) -> None:
             _wrong(f"messages.{index}.position", record.position, f"expected {index}")
         if not isinstance(record.message.value.get("role"), str):
             _wrong(f"messages.{index}.message", record.message.value, "it has no role")
-    for name, turns in (("calls", session.calls), ("played", session.played)):
-        for index in range(1, len(turns)):
-            if turns[index].turn <= turns[index - 1].turn:
-                _wrong(f"{name}.{index}.turn", turns[index].turn, "turns must go up")
+    for index, (before, call) in enumerate(pairwise(session.calls), 1):
+        if call.turn < before.turn:
+            _wrong(f"calls.{index}.turn", call.turn, "turns must not go down")
+    for index, (last, played) in enumerate(pairwise(session.played), 1):
+        if played.turn <= last.turn:
+            _wrong(f"played.{index}.turn", played.turn, "turns must go up")
     for index, call in enumerate(session.calls):
         for position in (*call.request, call.reply):
             if position >= count:

@@ -6,6 +6,7 @@ the file, the line and what is expected.
 
 import sys
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import NamedTuple
@@ -19,10 +20,16 @@ __all__ = ["UserCode", "line_in", "run_user_file"]
 class UserCode(NamedTuple):
     """What a file came to."""
 
-    values: tuple[object, ...]
-    """All that stands at its top level, each once, in the order it was defined."""
+    names: Mapping[str, object]
+    """All that stands at its top level, in the order it was defined."""
     sha: str
     """A hash of its text."""
+
+    @property
+    def values(self) -> tuple[object, ...]:
+        """The same without names, each thing once."""
+        # It may stand under two names, and not all things can be hashed.
+        return tuple({id(value): value for value in self.names.values()}.values())
 
 
 def run_user_file(path: Path, what: str) -> UserCode:
@@ -36,9 +43,7 @@ def run_user_file(path: Path, what: str) -> UserCode:
         ) from error
     sha = content_hash(source)
     module = _run(path, _compiled(path, source), what, f"assay_{what}_{sha}")
-    # The same thing may stand under two names, and not all things can be hashed.
-    values = {id(value): value for value in vars(module).values()}
-    return UserCode(tuple(values.values()), sha)
+    return UserCode(vars(module), sha)
 
 
 def line_in(error: BaseException, path: str) -> int | None:

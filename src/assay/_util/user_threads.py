@@ -1,0 +1,218 @@
+"""Code of users that is called while a run goes on: in a thread of its own, and bounded.
+
+What it raises, `sys.exit` included, is a UserCodeError with file and line. A call that takes
+too long is left behind in its thread, which keeps no process alive. What it prints is handed
+on, up to a limit. `os._exit` would end the run without a word, and raises instead.
+"""
+
+import asyncio
+import inspect
+import os
+import sys
+import sysconfig
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from queue import SimpleQueue
+from typing import IO, Any, Final
+
+from assay.errors import UserCodeError
+
+__all__ = ["UserThread", "contained", "user_threads_left"]
+
+_PRINTED: Final = 4_000
+"""Characters of what user code prints that are handed on."""
+_LIBRARIES: Final = tuple(
+    {sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib")} | {__file__}
+)
+"""Where code lies that is not the user's."""
+_OURS: Final = "assay-"
+"""How the names of our own threads begin."""
+_ours = threading.local()
+_started: list[str] = []
+"""Whose threads this process has had, by name."""
+
+
+class UserThread:
+    """Calls of one user object, one after the other, in a daemon thread."""
+
+    def __init__(self, name: str, limit_s: float) -> None:
+        """Say who is called, for messages, and how long one call may take."""
+        self._name, self._limit = name, limit_s
+        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._waited = 0.0
+        self._waiting_since: float | None = None
+        self._waits = 0
+        self._lost = False
+
+    async def call(self, function: Callable[[], Any]) -> Any:
+        """Call it, await what it returns if that is a coroutine, and give back the result."""
+        if self._lost:
+            raise UserCodeError(f"{self._name} hangs in an earlier call")
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[Any] = loop.create_future()
+
+        def settle(value: Any, error: BaseException | None) -> None:
+            if not done.done():
+                done.set_exception(error) if error else done.set_result(value)
+
+        def body() -> None:
+            value, failure = None, None
+            try:
+                value = function()
+                if inspect.iscoroutine(value):
+                    value = asyncio.run(value)
+            except BaseException as error:  # it is the subject's, even SystemExit
+                failure = self._failed(error)
+            with suppress(RuntimeError):  # the run has left, and nobody waits
+                loop.call_soon_threadsafe(settle, value, failure)
+
+        self._waited = 0.0
+        self._start()
+        self._calls.put(body)
+        await self._within_limit(done)
+        return done.result()
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """While the thread waits for something of the run; that time is not the user's."""
+        if not self._waits:
+            self._waiting_since = time.monotonic()
+        self._waits += 1
+        try:
+            yield
+        finally:
+            self._waits -= 1
+            if not self._waits and self._waiting_since is not None:
+                self._waited += time.monotonic() - self._waiting_since
+                self._waiting_since = None
+
+    def leave(self) -> None:
+        """No more calls; the thread ends once it is free."""
+        self._calls.put(None)
+
+    async def _within_limit(self, done: "asyncio.Future[Any]") -> None:
+        started = time.monotonic()
+        left = self._limit
+        while left > 0 or self._waiting_since is not None:
+            finished, _ = await asyncio.wait({done}, timeout=max(left, 0.05))
+            if finished:
+                return
+            left = started + self._limit + self._waited - time.monotonic()
+        self._lost = True
+        raise UserCodeError(
+            f"{self._name} took longer than {self._limit:g} s{self._where()}; "
+            "--decision-limit allows more"
+        )
+
+    def _where(self) -> str:
+        frame = sys._current_frames().get(self._thread.ident or 0) if self._thread else None
+        line = _line_of(traceback.extract_stack(frame)) if frame else ""
+        return line and f", at {line}"
+
+    def _start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._work, name=f"{_OURS}user-{self._name}", daemon=True
+            )
+            _started.append(self._name)
+            self._thread.start()
+
+    def _work(self) -> None:
+        _ours.name = self._name
+        while (body := self._calls.get()) is not None:
+            body()
+
+    def _failed(self, error: BaseException) -> BaseException:
+        if isinstance(error, UserCodeError):
+            return error
+        line = _line_of(traceback.extract_tb(error.__traceback__))
+        where = line and f"{line}: "
+        failed = UserCodeError(f"{self._name}: {where}{type(error).__name__}: {_text(error)}")
+        failed.__cause__ = error
+        return failed
+
+
+def _line_of(frames: Sequence[traceback.FrameSummary]) -> str:
+    """The innermost line that is not of a library, such as `mine.py:7`; nothing without."""
+    own = [frame for frame in frames if not frame.filename.startswith((*_LIBRARIES, "<"))]
+    return f"{own[-1].filename}:{own[-1].lineno}" if own else ""
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # the class may be anybody's
+        return "(its message could not be made)"
+
+
+class _Printed:
+    """A stream that hands on lines of user threads, up to a limit; others write through."""
+
+    def __init__(self, stream: IO[str], notice: Callable[[str], None]) -> None:
+        self._stream, self._notice = stream, notice
+        self._left: dict[str, int] = {}
+
+    def write(self, text: str) -> int:
+        """Take a text."""
+        name = getattr(_ours, "name", None)
+        if name is None:
+            return self._stream.write(text)
+        # A print of several things comes in pieces.
+        pending: str = getattr(_ours, "pending", "") + text[:_PRINTED]
+        *lines, _ours.pending = pending.split("\n")
+        _ours.pending = _ours.pending[:_PRINTED]
+        for line in filter(str.strip, lines):
+            self._tell(name, line)
+        return len(text)
+
+    def _tell(self, name: str, line: str) -> None:
+        left = self._left.setdefault(name, _PRINTED)
+        if left <= 0:
+            return
+        self._left[name] = left - len(line)
+        _ours.name = None  # whoever is told may print it
+        try:
+            self._notice(f"{name} prints: {line[:left]}")
+            if self._left[name] <= 0:
+                self._notice(f"{name} prints more, which is not shown")
+        finally:
+            _ours.name = name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextmanager
+def contained(notice: Callable[[str], None]) -> Iterator[None]:
+    """Keep user threads from printing over a display and from ending the process."""
+    streams, leave = (sys.stdout, sys.stderr), os._exit
+    before = {*threading.enumerate()}
+
+    def refuse(status: int) -> None:
+        if getattr(_ours, "name", None) is None:
+            leave(status)
+        raise SystemExit(status)
+
+    sys.stdout, sys.stderr = (_Printed(stream, notice) for stream in streams)
+    os._exit = refuse  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = streams
+        os._exit = leave
+        left = [thread for thread in threading.enumerate() if thread not in before]
+        theirs = [thread.name for thread in left if not thread.name.startswith(_OURS)]
+        if theirs and _started:
+            notice(
+                f"{len(theirs)} threads that user code has started are still running, such as "
+                f"{theirs[0]}; nobody waits for them"
+            )
+
+
+def user_threads_left() -> bool:
+    """Whether code of users has left threads behind, which would keep a process alive."""
+    return bool(_started) and threading.active_count() > 1
