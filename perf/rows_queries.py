@@ -29,6 +29,7 @@ _MODELS: Final = ("builtin/forager", "builtin/expert")
 _COPIED: Final = {
     "session_id": "md5(concat(session_id, n))[:20]",
     "trial_id": "md5(concat(trial_id, n))[:20]",
+    "trials.id": "md5(concat(id, n))[:20]",
     "id": "(hash(id, n) >> 1)::BIGINT",
     "timestep_id": "(hash(timestep_id, n) >> 1)::BIGINT",
     "hash": "md5(concat(hash, n))::UUID",
@@ -78,7 +79,10 @@ def _fill(connection: duckdb.DuckDBPyConnection, turns: int, copied: int) -> int
     first = _one(connection, "SELECT sum(num_turns) FROM first_session_traces")
     enough = -(-turns // first) - 1
     for name, columns in _copied_tables().items():
-        chosen = ", ".join(_COPIED.get(column, f'"{column}"') for column in columns)
+        chosen = ", ".join(
+            _COPIED.get(f"{name}.{column}", _COPIED.get(column, f'"{column}"'))
+            for column in columns
+        )
         # One statement for all: what is large is then written straight to its place.
         connection.execute(
             f"INSERT INTO {name} SELECT {chosen} "

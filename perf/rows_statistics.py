@@ -9,6 +9,7 @@ import numpy as np
 
 from assay.stats.intervals import Interval
 from assay.stats.means import Method, mean_interval
+from assay.stats.resampling import ENOUGH_RUNS
 from assay.stats.rl import Aggregate, aggregate_intervals, average_probability_of_improvement
 
 from .measure import WARMUP, Row, Side, Topic
@@ -64,7 +65,9 @@ def _rliable(turn: int, runs: int, resamples: int, ours: str, *more: str) -> flo
         python=ORACLES_PYTHON,
         timeout=_LIMIT,
     )
-    _check_ends(_our_ends[ours], found, resamples)
+    # With fewer runs ours is Student's with the error of as many resamples, not percentiles.
+    if runs >= ENOUGH_RUNS:
+        _check_ends(_our_ends[ours], found, resamples)
     return found["seconds"]
 
 

@@ -12,13 +12,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from assay.metrics import DEFAULT_HOOKS
 from assay.models import ModelPool, load_registry
-from assay.rollouts import RunResult, execute, prepare_run
-from assay.trials import Retries
+from assay.runs import RunResult
 from perf.peers import workload
 from perf.peers.usage import cpu_seconds
-from perf.sides.stubs import StubWorlds, use_stub_agent
+from perf.sides.stubs import stub_run
 
 __all__ = ["play"]
 
@@ -26,26 +24,17 @@ __all__ = ["play"]
 def play(folder: Path, address: str, episodes: int, turns: int) -> RunResult:
     """Play a run into a database of its own."""
     folder.mkdir()
-    prepared = prepare_run(
-        {
-            "models": ["stub"],
-            "baselines": False,
-            "database": folder / "traces.duckdb",
-            "traces_dir": folder / "traces",
-            "save_traces": False,
-            "episodes": episodes,
-            "max_turns": turns,
-        }
-    )
+    settings = {
+        "models": ["stub"],
+        "baselines": False,
+        "database": folder / "traces.duckdb",
+        "traces_dir": folder / "traces",
+        "save_traces": False,
+        "episodes": episodes,
+        "max_turns": turns,
+    }
     pool = ModelPool(load_registry(), base_url=f"{address}/v1")
-    use_stub_agent()
-    return execute(
-        prepared,
-        models={"stub": pool.make("stub")},
-        make_worlds=StubWorlds,
-        hooks=DEFAULT_HOOKS,
-        retries=Retries(seed=0),
-    )
+    return stub_run(settings, pool.make("stub"))
 
 
 def main() -> None:

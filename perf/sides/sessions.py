@@ -4,13 +4,12 @@ import asyncio
 from pathlib import Path
 from typing import NamedTuple
 
-from assay.metrics import DEFAULT_HOOKS
-from assay.rollouts import RunConfig, play_all
-from assay.rollouts.record import episode_settings, make_plan, run_record
+from assay.rollouts import RunConfig, arms_of
+from assay.runs import InProcess, run_record
 from assay.traces.records import RunRecord
-from assay.trials import Limits, Retries
+from assay.trials import AsyncioExecutor, Limits, Retries, run_trials
 from perf.peers import workload
-from perf.sides.stubs import StubModel, StubWorlds, use_stub_agent
+from perf.sides.stubs import StubModel, stub_kind
 
 __all__ = ["Journals", "make_journals"]
 
@@ -29,22 +28,22 @@ class Journals(NamedTuple):
 
 def make_journals(folder: Path, episodes: int) -> Journals:
     """Play episodes with stubs, and leave their journals in a folder."""
-    use_stub_agent()
     config = RunConfig(
         models=("stub",), baselines=False, episodes=episodes, max_turns=workload.TURNS
     )
-    paths: list[Path] = []
-    asyncio.run(
-        play_all(
-            make_plan(config, "perf"),
-            episode_settings(config),
-            models={"stub": StubModel()},
-            worlds=StubWorlds(),
-            hooks=DEFAULT_HOOKS,
-            journal=lambda session: folder / f"{session}.jsonl",
-            ended=paths.append,
-            limits=Limits(max_open=episodes),
+    run = run_record(config, arms_of(config, {}), "perf", "")
+    asyncio.run(_play(folder, config, run))
+    return Journals(run, sorted(folder.glob("*.jsonl")))
+
+
+async def _play(folder: Path, config: RunConfig, run: RunRecord) -> None:
+    kind = stub_kind(config, StubModel())
+    async with InProcess().open(kind) as start:
+        body = lambda trial, context: start(trial, folder / f"{trial.id}.jsonl", context)  # noqa: E731
+        await run_trials(
+            kind.plan(run),
+            AsyncioExecutor(body),
+            limits=Limits(max_open=config.episodes),
             retries=Retries(seed=0),
         )
-    )
-    return Journals(run_record(config, "perf", ""), sorted(paths))
+    await kind.close()

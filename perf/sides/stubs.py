@@ -11,13 +11,16 @@ from typing import Any, Final, Self
 
 from assay.agents import AgentOptions, MessageType, ReactAgent
 from assay.crafter import ACHIEVEMENTS, ITEMS, Difficulty, View
-from assay.crafter.text import Observation
-from assay.rollouts import episode
+from assay.crafter.text import observe
+from assay.metrics import DEFAULT_HOOKS
+from assay.rollouts import EpisodeKind, EpisodeParts, RunConfig, arms_of, kind
+from assay.runs import RunResult, execute, prepare_run
 from assay.service.results import Checkpoint, Started, StepReply, adapter
-from assay.types import ChatReply, ChatRequest, Message, Usage
+from assay.trials import Retries
+from assay.types import ChatModel, ChatReply, ChatRequest, Message, Usage
 from perf.peers import workload
 
-__all__ = ["StubModel", "StubWorlds", "use_stub_agent"]
+__all__ = ["StubModel", "StubWorlds", "stub_kind", "stub_run"]
 
 _USAGE: Final = Usage(prompt=workload.PROMPT_TOKENS, completion=workload.REPLY_TOKENS)
 
@@ -113,7 +116,6 @@ class _StubAgent(ReactAgent):
     def __init__(self, options: AgentOptions, *, seed: int | None, **rest: Any) -> None:
         super().__init__(options, seed=seed, **rest)
         self._number, self._shown = seed or 0, 0
-        self._write = self._text
 
     def begin(self, view: View) -> None:
         system = Message({"role": "system", "content": workload.SYSTEM})
@@ -123,15 +125,24 @@ class _StubAgent(ReactAgent):
         self._add(system, MessageType.SYSTEM)
         self._add(first, MessageType.OBSERVATION)
 
-    def _text(self, observation: Observation) -> str:
+    def _write(self, view: View, last: Any) -> str:
+        observe(view)
         self._shown += 1
         return workload.observation_of(self._number, self._shown)
 
 
-def use_stub_agent() -> None:
-    """Let every episode of this process be played by the agent with the stub's texts."""
-    # An episode takes no other agent: it has only the one, and so has every user.
-    vars(episode)["ReactAgent"] = _StubAgent
+def stub_kind(config: RunConfig, model: ChatModel) -> EpisodeKind:
+    """Episodes of a run in stub worlds, with one model and the agent with the stub's texts."""
+    # Episodes of a model have our agent, and no other.
+    vars(kind)["ReactAgent"] = _StubAgent
+    parts = EpisodeParts(StubWorlds, DEFAULT_HOOKS)
+    return EpisodeKind(config, arms_of(config, {}), lambda _: parts, {"stub": model})
+
+
+def stub_run(settings: Mapping[str, Any], model: ChatModel) -> RunResult:
+    """Play a run of such episodes."""
+    prepared = prepare_run(RunConfig, lambda config: arms_of(config, {}), settings)
+    return execute(prepared, stub_kind(prepared.config, model), retries=Retries(seed=0))
 
 
 _INVENTORY: Final = dict.fromkeys(ITEMS, 5)

@@ -15,12 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from assay import api
-from assay.metrics import DEFAULT_HOOKS
-from assay.rollouts import RunResult, execute, prepare_run
-from assay.trials import Retries
+from assay.runs import RunResult
 from assay.types import TrialState
 from perf.peers.usage import cpu_seconds, memory_bytes, peak_bytes
-from perf.sides.stubs import StubModel, StubWorlds, use_stub_agent
+from perf.sides.stubs import StubModel, stub_run
 
 __all__ = ["play"]
 
@@ -38,14 +36,7 @@ def play(folder: Path, *, real: bool, traces: bool = False, **settings: Any) -> 
     }
     if real:
         return api.run_prepared(api.prepare(chosen))
-    use_stub_agent()
-    return execute(
-        prepare_run(chosen),
-        models={"stub": StubModel()},
-        make_worlds=StubWorlds,
-        hooks=DEFAULT_HOOKS,
-        retries=Retries(seed=0),
-    )
+    return stub_run(chosen, StubModel())
 
 
 def main() -> None:

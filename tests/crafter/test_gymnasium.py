@@ -8,12 +8,13 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
-from gymnasium.vector import AutoresetMode
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from assay.crafter import World
 from assay.crafter.gymnasium import CrafterEnv, CrafterVectorEnv
 from assay.errors import UsageError
 
+INFOS = ("episode", "no_effect", "seed", "unlocked")
 ID = "assay.crafter.gymnasium:assay/Crafter-v1"
 
 
@@ -92,6 +93,39 @@ def test_a_vector_can_be_seeded_one_by_one_and_goes_on_with_next_episodes() -> N
     assert envs.batch.episodes.tolist() == [2, 2]
     with pytest.raises(UsageError, match="give 2 seeds"):
         envs.reset(seed=[1])
+
+
+def test_a_vector_says_the_same_as_gymnasiums_own_of_single_ones() -> None:
+    ours = CrafterVectorEnv(4, difficulty="easy", length=9)
+    own = SyncVectorEnv([lambda: CrafterEnv("easy", length=9)] * 4)
+    rng = np.random.default_rng(3)
+    told = [(ours.reset(seed=11)[1], own.reset(seed=11)[1])]
+    for _ in range(60):
+        actions = rng.integers(0, 17, 4)
+        told.append((ours.step(actions)[4], own.step(actions)[4]))
+    names = {name for infos, _ in told for name in infos}
+    assert names == {f"{mask}{name}" for mask in ("", "_") for name in INFOS}
+    for infos, expected in told:
+        assert {name: list(value) for name, value in infos.items()} == {
+            name: list(value) for name, value in expected.items()
+        }
+    assert any(any(infos.get("unlocked", ())) for infos, _ in told)
+
+
+@pytest.mark.parametrize(
+    ("seed", "world"),
+    [(2**31 - 1, 2**31 - 1), (2**31, 0), (2**32 - 1, 2**31 - 1), (2**63 + 7, 7)],
+)
+def test_a_seed_that_worlds_do_not_have_is_mapped_onto_one(seed: int, world: int) -> None:
+    env, envs = CrafterEnv(), CrafterVectorEnv(2)
+    assert env.reset(seed=seed)[1]["seed"] == world
+    assert env.world.digest() == World(world).digest()
+    assert envs.reset(seed=[seed, 5])[1]["seed"].tolist() == [world, 5]
+    assert envs.reset(seed=seed)[1]["seed"].tolist() == [world, (world + 1) % 2**31]
+    with pytest.raises(gymnasium.error.Error):
+        env.reset(seed=-1)
+    with pytest.raises(UsageError, match="-1"):
+        envs.reset(seed=[-1, 2])
 
 
 @pytest.mark.parametrize("make", [CrafterEnv, lambda: CrafterVectorEnv(2)])

@@ -2,15 +2,17 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from assay.agents import AgentOptions, make_builtin
-from assay.crafter import DIFFICULTIES
+from assay.agents import make_builtin
 from assay.metrics import DEFAULT_HOOKS, Hook
-from assay.rollouts import EpisodeLimits, EpisodeSettings, EpisodeSpec, play_all
+from assay.rollouts import EpisodeKind, EpisodeParts, RunConfig, arms_of
+from assay.runs import InProcess
 from assay.service.client import LocalClient, WorldClient
-from assay.trials import Event, Group, GroupCounts, Limits, Plan, Retries, Stop, Trial
+from assay.traces.records import RunRecord
+from assay.trials import AsyncioExecutor, Event, GroupCounts, Limits, Retries, Stop, run_trials
 from assay.types import ChatModel, ChatReply, ChatRequest, Message
 
 __all__ = ["CountingModel", "SayingModel", "play", "settings"]
@@ -58,12 +60,8 @@ class SayingModel:
         """Nothing is open."""
 
 
-def settings(turns: int = 10, **limits: Any) -> EpisodeSettings:
-    return EpisodeSettings(
-        difficulty=DIFFICULTIES["easy"],
-        agent=AgentOptions(),
-        limits=EpisodeLimits(turns=turns, **limits),
-    )
+def settings(turns: int = 10, **limits: Any) -> RunConfig:
+    return RunConfig(max_turns=turns, **limits)
 
 
 def play(
@@ -71,7 +69,7 @@ def play(
     model: ChatModel,
     *,
     episodes: int = 1,
-    rules: EpisodeSettings | None = None,
+    rules: RunConfig | None = None,
     hooks: tuple[type[Hook], ...] = DEFAULT_HOOKS,
     retries: Retries | None = None,
     worlds: Callable[[], WorldClient] = LocalClient,
@@ -79,25 +77,30 @@ def play(
     stop: Stop | None = None,
 ) -> GroupCounts:
     """Play some episodes of one model, with their journals in a folder."""
-
-    def make(index: int) -> Trial[EpisodeSpec]:
-        spec = EpisodeSpec(run_id="test", model=model.name, episode=index, seed=100 + index)
-        return Trial(spec.session_id, model.name, index, spec)
+    config = replace(
+        rules or settings(), models=(model.name,), episodes=episodes, seed=100, baselines=False
+    )
+    arms = arms_of(config, {})
+    kind = EpisodeKind(config, arms, lambda _: EpisodeParts(worlds, hooks), {model.name: model})
+    run = RunRecord(
+        id="test", command="", configuration={}, provenance={}, created_at=0.0, experiments=()
+    )
 
     async def all_of_them() -> dict[str, GroupCounts]:
-        async with worlds() as client:
-            return await play_all(
-                Plan((Group(model.name, episodes, make),)),
-                rules or settings(),
-                models={model.name: model},
-                worlds=client,
-                hooks=hooks,
-                journal=lambda session: folder / f"{session}.jsonl",
-                ended=lambda path: None,
-                limits=Limits(),
-                retries=retries or Retries(attempts=1),
-                listen=listen,
-                stop=stop,
+        async with InProcess().open(kind) as start:
+            executor = AsyncioExecutor[Any](
+                lambda trial, context: start(trial, folder / f"{trial.id}.jsonl", context)
             )
+            try:
+                return await run_trials(
+                    kind.plan(run),
+                    executor,
+                    limits=Limits(),
+                    retries=retries or Retries(attempts=1),
+                    listen=listen,
+                    stop=stop,
+                )
+            finally:
+                await kind.close()
 
     return asyncio.run(all_of_them())[model.name]

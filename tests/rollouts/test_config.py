@@ -13,8 +13,9 @@ from assay._util.secret import Secret
 from assay.agents.options import AgentOptions
 from assay.crafter import DIFFICULTIES, Difficulty
 from assay.errors import UsageError
+from assay.rollouts import arms_of
 from assay.rollouts.config import BASELINES, DEFAULT_MODELS, SETTINGS, RunConfig
-from assay.rollouts.record import run_record
+from assay.runs import run_record
 from assay.runs.settings import difference, resolve
 from assay.traces.location import DATABASE_VARIABLE
 
@@ -45,7 +46,8 @@ def test_the_defaults_are_those_of_the_command_line_users_know() -> None:
 
 
 def test_every_setting_is_a_field_of_the_run_or_of_the_agent() -> None:
-    own = {one.name for one in fields(RunConfig)} - {"agent", "hook_hashes", "metrics_hash"}
+    derived = {"agent", "agent_hashes", "environment_hash", "hook_hashes", "metrics_hash"}
+    own = {one.name for one in fields(RunConfig)} - derived
     assert own | {one.name for one in fields(AgentOptions)} == set(SETTINGS)
 
 
@@ -222,10 +224,10 @@ def test_hook_files_count_by_their_content(tmp_path: Path) -> None:
 
 
 def test_baselines_play_unless_they_play_anyway() -> None:
-    assert RunConfig(models=("a",)).extra_baselines == BASELINES
-    assert RunConfig(models=("builtin/random", "a")).extra_baselines == ("builtin/noop",)
-    assert RunConfig().extra_baselines == ()
-    assert RunConfig(models=("a",), baselines=False).extra_baselines == ()
+    assert RunConfig(models=("a",)).baselines_beside == BASELINES
+    assert RunConfig(models=("builtin/random", "a")).baselines_beside == ("builtin/noop",)
+    assert RunConfig().baselines_beside == ()
+    assert RunConfig(models=("a",), baselines=False).baselines_beside == ()
 
 
 def test_a_key_is_neither_shown_nor_stored() -> None:
@@ -270,6 +272,8 @@ def test_the_identity_holds_what_decides_results(name: str, value: Any) -> None:
         ("concurrent_models", True),
         ("max_concurrent_models", 2),
         ("max_concurrent_episodes", 2),
+        ("executor", "processes"),
+        ("workers", 2),
         ("traces_dir", Path("other")),
         ("save_traces", False),
         ("save_detailed_results", False),
@@ -418,5 +422,5 @@ def test_runs_of_the_first_format_keep_their_identity_and_fingerprints(
     config = resolved(**given)
     assert content_hash(canonical_json(config.identity())) == identity
     assert content_hash(canonical_json(config.stored())) == stored
-    record = run_record(config, "run-1", "")
+    record = run_record(config, arms_of(config, {}), "run-1", "")
     assert {one.model: one.fingerprint for one in record.experiments} == fingerprints

@@ -94,9 +94,9 @@ def test_a_malformed_reply_costs_a_turn_and_no_step(tmp_path: Path) -> None:
     ("limits", "says", "reason"),
     [
         ({}, '["noop"]', "max_turns"),
-        ({"steps": 7}, '["noop", "noop"]', "step_limit"),
-        ({"tokens": 1}, None, "token_limit"),
-        ({"seconds": 1e-9}, '["noop"]', "time_limit"),
+        ({"step_limit": 7}, '["noop", "noop"]', "step_limit"),
+        ({"token_limit": 1}, None, "token_limit"),
+        ({"time_limit": 0.001}, '["noop"]', "time_limit"),
         ({}, '{"tool": "terminate", "arguments": {"reason": "enough"}}', "terminate: enough"),
     ],
 )
@@ -126,7 +126,9 @@ class MeasuredModel(SayingModel):
 
 
 def test_waiting_for_a_turn_is_no_time_of_the_episode(tmp_path: Path) -> None:
-    play(tmp_path, MeasuredModel(latency_s=2.0, waited_s=1000.0), rules=settings(seconds=15.0))
+    play(
+        tmp_path, MeasuredModel(latency_s=2.0, waited_s=1000.0), rules=settings(time_limit=15.0)
+    )
     session = only(tmp_path)
     assert session.end is not None
     assert session.end.stop_reason == "time_limit"
@@ -139,7 +141,7 @@ def test_a_token_limit_that_is_met_exactly_ends_the_episode(tmp_path: Path) -> N
     play(
         tmp_path,
         MeasuredModel(usage=Usage(prompt=90, completion=10)),
-        rules=settings(tokens=300),
+        rules=settings(token_limit=300),
     )
     session = only(tmp_path)
     assert session.end is not None

@@ -9,8 +9,8 @@ from assay.models import Price
 from assay.models.cost import upper_bound
 from assay.rollouts.config import RunConfig
 from assay.rollouts.estimate import BudgetFit, Quote, RunEstimate, estimate_run
-from assay.rollouts.remaining import Remaining
 from assay.rollouts.sample import Sample, play_sample
+from assay.runs.remaining import Remaining
 from assay.types import ChatRequest, Encoded, Message
 
 REQUEST = ChatRequest(

@@ -7,14 +7,15 @@ import pytest
 
 from assay.agents.options import AgentOptions
 from assay.crafter import DIFFICULTIES
+from assay.rollouts import arms_of
 from assay.rollouts.config import RunConfig
-from assay.rollouts.record import run_record
+from assay.runs import run_record
 
 CONFIG = RunConfig(models=("builtin/random", "builtin/expert"))
 
 
 def fingerprint(config: RunConfig, model: str = "builtin/expert") -> str | None:
-    experiments = run_record(config, "run", "assay run").experiments
+    experiments = run_record(config, arms_of(config, {}), "run", "assay run").experiments
     return {one.model: one.fingerprint for one in experiments}[model]
 
 

@@ -17,15 +17,15 @@ from assay.errors import ModelUnavailable, UsageError
 from assay.experiments.looks import load_looks
 from assay.experiments.subjects import Look
 from assay.metrics import DEFAULT_HOOKS
-from assay.rollouts import PreparedRun, RunConfig, RunResult, execute, prepare_run
-from assay.rollouts.looks import SequentialMonitor
+from assay.rollouts import EpisodeKind, EpisodeParts, RunConfig, arms_of
 from assay.rollouts.progress import EpisodeEnd
-from assay.rollouts.record import make_plan
+from assay.runs import PreparedRun, RunResult, execute, run_record
+from assay.runs.looks import SequentialMonitor
 from assay.service.client import LocalClient
 from assay.stats.sequential import SequentialDesign, looks
 from assay.traces.load import load_outcomes
 from assay.traces.store import Store
-from assay.trials import Admission, Retries, Stop, Trial, TrialEnded
+from assay.trials import Admission, Plan, Retries, Stop, Trial, TrialEnded
 from assay.trials import TrialVerdict as TrialVerdict
 from assay.types import ChatModel, TrialState, Verdict
 from tests.runs.programs import Program, run_arguments
@@ -63,7 +63,15 @@ def reward(model: str, world: int) -> float:
 
 
 def all_trials(config: RunConfig = CONFIG) -> list[Trial[Any]]:
-    return [trial for group in make_plan(config, "run").groups for trial in group]
+    return [trial for group in monitored(config)[1].groups for trial in group]
+
+
+def monitored(config: RunConfig = CONFIG) -> tuple[PreparedRun[RunConfig], Plan[Any]]:
+    """A run that is prepared, and its plan."""
+    arms = arms_of(config, {})
+    run = PreparedRun(config, run_record(config, arms, "run", ""), arms, None, {}, ())
+    kind = EpisodeKind(config, arms, lambda _: EpisodeParts(LocalClient), {})
+    return run, kind.plan(run.record)
 
 
 def found(lookout: SequentialMonitor) -> list[tuple[Any, ...]]:
@@ -78,7 +86,7 @@ def test_looks_do_not_depend_on_the_order_in_which_episodes_end() -> None:
     for seed in range(3):
         trials = all_trials()
         random.Random(seed).shuffle(trials)
-        lookout = SequentialMonitor(CONFIG, "run", known={})
+        lookout = SequentialMonitor(*monitored(), known={})
         for trial in trials:
             if trial.group in MODELS:
                 lookout.hear(ended(trial, reward(trial.group, trial.index)))
@@ -89,17 +97,17 @@ def test_looks_do_not_depend_on_the_order_in_which_episodes_end() -> None:
 
 
 def test_what_is_known_from_before_gives_the_same_looks_as_hearing_of_it() -> None:
-    heard = SequentialMonitor(CONFIG, "run", known={})
+    heard = SequentialMonitor(*monitored(), known={})
     known = {}
     for trial in all_trials():
         if trial.group in MODELS:
             known[trial.id] = reward(trial.group, trial.index)
             heard.hear(ended(trial, known[trial.id]))
-    assert repr(found(SequentialMonitor(CONFIG, "run", known=known))) == repr(found(heard))
+    assert repr(found(SequentialMonitor(*monitored(), known=known))) == repr(found(heard))
 
 
 def test_looks_are_those_of_the_statistics() -> None:
-    lookout = SequentialMonitor(CONFIG, "run", known={})
+    lookout = SequentialMonitor(*monitored(), known={})
     for trial in all_trials():
         if trial.group in MODELS:
             lookout.hear(ended(trial, reward(trial.group, trial.index)))
@@ -115,7 +123,7 @@ def test_looks_are_those_of_the_statistics() -> None:
 
 def test_a_pair_with_a_failure_is_left_out_and_counted() -> None:
     config = RunConfig(models=("base", "good"), episodes=8, until_decided="reward")
-    lookout = SequentialMonitor(config, "run", known={})
+    lookout = SequentialMonitor(*monitored(config), known={})
     for trial in all_trials(config):
         failed = (trial.group, trial.index) in {("good", 1), ("base", 1), ("base", 2)}
         if trial.group in MODELS:
@@ -133,7 +141,7 @@ def test_a_pair_with_a_failure_is_left_out_and_counted() -> None:
 def test_a_pair_that_infrastructure_broke_is_waited_for() -> None:
     config = RunConfig(models=("base", "good"), episodes=9, until_decided="reward")
     trials = [one for one in all_trials(config) if one.group in MODELS]
-    lookout = SequentialMonitor(config, "run", known={})
+    lookout = SequentialMonitor(*monitored(config), known={})
     for trial in trials:
         if (trial.group, trial.index) == ("base", 2):
             lost = TrialVerdict(TrialState.INFRASTRUCTURE, "ModelUnavailable")
@@ -146,7 +154,7 @@ def test_a_pair_that_infrastructure_broke_is_waited_for() -> None:
 
 
 def test_who_is_ahead_waits_and_who_is_decided_stops() -> None:
-    lookout = SequentialMonitor(CONFIG, "run", known={})
+    lookout = SequentialMonitor(*monitored(), known={})
     trials = {(one.group, one.index): one for one in all_trials()}
 
     def admitted(model: str, world: int) -> Admission:
@@ -176,7 +184,7 @@ def test_who_is_ahead_waits_and_who_is_decided_stops() -> None:
 def test_an_episode_that_has_a_journal_is_played_to_its_end() -> None:
     known = {one.id: reward(one.group, one.index) for one in all_trials()[:60]}
     begun = next(one for one in all_trials() if (one.group, one.index) == ("good", 19))
-    lookout = SequentialMonitor(CONFIG, "run", known=known, begun=[begun.id])
+    lookout = SequentialMonitor(*monitored(), known=known, begun=[begun.id])
     assert lookout.admit(begun) is Admission.NOW
 
 
@@ -186,7 +194,7 @@ def test_an_episode_that_has_a_journal_is_played_to_its_end() -> None:
 def test_more_is_worse_of_what_is_spent(metric: str, decision: Verdict) -> None:
     config = RunConfig(models=("base", "good"), episodes=8, until_decided=metric)
     known = {one.id: reward(one.group, one.index) for one in all_trials(config)[:16]}
-    (one,) = SequentialMonitor(config, "run", known=known).comparisons()
+    (one,) = SequentialMonitor(*monitored(config), known=known).comparisons()
     assert one.decision is decision
 
 
@@ -196,7 +204,7 @@ SMALL: dict[str, Any] = {"episodes": 12, "max_turns": 8, "until_decided": True}
 PLAYERS = ["builtin/noop", "builtin/forager"]
 
 
-def prepared(folder: Path, **more: Any) -> PreparedRun:
+def prepared(folder: Path, **more: Any) -> PreparedRun[RunConfig]:
     settings = {
         **SMALL,
         "models": PLAYERS,
@@ -205,21 +213,20 @@ def prepared(folder: Path, **more: Any) -> PreparedRun:
         "save_traces": False,
         **more,
     }
-    return prepare_run(settings, run_id="until")
+    return api.prepare(settings, run_id="until", dry=True)
 
 
 def play(
-    run: PreparedRun, models: dict[str, ChatModel] | None = None, **more: Any
+    run: PreparedRun[RunConfig], models: dict[str, ChatModel] | None = None, **more: Any
 ) -> RunResult:
     names = [one.model for one in run.record.experiments]
-    return execute(
-        run,
-        models={name: (models or {}).get(name) or CountingModel(name) for name in names},
-        make_worlds=LocalClient,
-        hooks=DEFAULT_HOOKS,
-        retries=Retries(attempts=1),
-        **more,
+    kind = EpisodeKind(
+        run.config,
+        run.arms,
+        lambda _: EpisodeParts(LocalClient, DEFAULT_HOOKS),
+        {name: (models or {}).get(name) or CountingModel(name) for name in names},
     )
+    return execute(run, kind, retries=Retries(attempts=1), **more)
 
 
 @pytest.fixture(scope="module")
@@ -413,21 +420,21 @@ def test_what_cannot_be_decided_is_refused(
 def test_a_file_sets_it_beside_the_episodes(tmp_path: Path) -> None:
     file = tmp_path / "assay.toml"
     file.write_text("[experiment]\nepisodes = 20\nuntil_decided = 'reward'\nmin_effect = 0.5\n")
-    config = prepare_run({}, file).config
+    config = api.prepare({}, file, dry=True).config
     assert (config.until_decided, config.min_effect) == ("reward", 0.5)
     file.write_text("[experiment]\nuntil_decided = true\n")
-    assert prepare_run({}, file).config.until_decided == "achievements"
+    assert api.prepare({}, file, dry=True).config.until_decided == "achievements"
     file.write_text("[experiment]\nuntil_decided = false\n")
-    assert prepare_run({}, file).config.until_decided is None
+    assert api.prepare({}, file, dry=True).config.until_decided is None
     file.write_text("[experiment]\nuntil_decided = 3\n")
     with pytest.raises(UsageError, match=r"until_decided: 3 is not allowed"):
-        prepare_run({}, file)
+        api.prepare({}, file, dry=True)
 
 
 def test_options_that_do_nothing_beside_it_are_told(tmp_path: Path) -> None:
-    said = prepare_run({"min_effect": 1.0, "database": tmp_path / "x"}).warnings
+    said = api.prepare({"min_effect": 1.0, "database": tmp_path / "x"}).warnings
     assert any("min_effect = 1 has no effect" in one for one in said)
-    said = prepare_run(
+    said = api.prepare(
         {**SMALL, "concurrent_models": True, "database": tmp_path / "x"}
     ).warnings
     assert any("concurrent_models has no effect" in one for one in said)

@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 from assay import api
 from assay.api import running
 from assay.cli import main
-from assay.models import ModelPool
 from assay.models.retries import CallRetries
-from assay.rollouts import RunResult
+from assay.runs import RunResult
 from assay.traces.load import load_session
 from assay.traces.records import SessionRecord
 from assay.traces.store import Store
@@ -68,7 +67,7 @@ def hasty(*arguments: str) -> int:
     """The program with less patience; only for a process of its own."""
     patience = CallRetries(patience=0.4, first_wait=0.1)
     vars(running).update(
-        ModelPool=partial(ModelPool, retries=patience),
+        CallRetries=lambda **_: patience,
         Retries=partial(Retries, attempts=2, first_wait=0.1),
     )
     return main(list(arguments))

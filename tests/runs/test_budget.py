@@ -41,6 +41,10 @@ def test_many_calls_at_once_never_spend_more_than_the_cap(
         )
         assert billed(server) <= cap
         answered = server.stats()["outcomes"]["answered"]
+        # Episodes without an end were paid for, too.
+        open_ones = result.open_spending["builtin/forager"]
+        assert open_ones.trials == episodes
+        assert open_ones.dollars == pytest.approx(billed(server))
     assert result.interrupted
     assert "--budget" in (result.stopped_by or "")
     assert "are spent" in (result.stopped_by or "")
@@ -62,7 +66,8 @@ def test_a_run_stops_at_the_cap_and_goes_on_with_a_larger_one(tmp_path: Path) ->
         stopped = run(tmp_path / "paid", server, "--run-id", "same", "--budget", f"{whole / 2}")
         assert stopped.code == 130, stopped.errors
         assert "larger --budget" in stopped.output
-        assert "assay run --resume same --database traces.duckdb" in stopped.output
+        resume_with = f"assay run --resume same --budget {whole:g} --database traces.duckdb"
+        assert resume_with in stopped.output
         before = billed(server)
         assert 0 < before <= whole / 2
 

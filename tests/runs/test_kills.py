@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from assay import api
 from assay.traces.folder import RunFolder, journal_root
 from assay.traces.journal import is_blank, read_journal
 
@@ -135,22 +136,21 @@ class CountedModel:
 
 def counted(*_: str) -> int:
     """Like the command, with models that count."""
-    from assay import api
-    from assay.rollouts import execute
+    from assay.rollouts import EpisodeKind, EpisodeParts
+    from assay.runs import execute
     from assay.service.client import LocalClient
-    from assay.trials import Retries
 
     prepared = api.prepare(
         {"models": ["builtin/random"], "episodes": 4, "max_turns": 20, "baselines": False},
         run_id=RUN,
     )
-    execute(
-        prepared,
-        models={"builtin/random": CountedModel("builtin/random")},
-        make_worlds=LocalClient,
-        hooks=(),
-        retries=Retries(),
+    kind = EpisodeKind(
+        prepared.config,
+        prepared.arms,
+        lambda _: EpisodeParts(LocalClient),
+        {"builtin/random": CountedModel("builtin/random")},
     )
+    execute(prepared, kind)
     return 0
 
 
@@ -167,6 +167,11 @@ def test_no_call_whose_answer_was_journaled_is_asked_again(tmp_path: Path) -> No
     folder = RunFolder.open(tmp_path / "crafter_multi_model_traces.duckdb", RUN)
     answered = sum(len(read_journal(path).calls) for path in folder.journals())
     assert 0 < answered <= before < 80
+    (left,) = api.list_sessions(
+        database=tmp_path / "crafter_multi_model_traces.duckdb"
+    ).unfinished
+    assert (left.run_id, left.process) == (RUN, None)
+    assert sum(session.turns for session in left.sessions) == answered
     os.unlink(asked)
     program = Program(tmp_path, main=counted)
     assert program.wait() == 0, program.errors

@@ -13,8 +13,9 @@ from assay._util.values import flag, key, value_type, whole
 from assay.agents.options import AgentOptions
 from assay.cli.setting_options import options_of
 from assay.errors import UsageError
+from assay.rollouts import arms_of
 from assay.rollouts.config import UNLOGGED, RunConfig
-from assay.rollouts.record import run_record
+from assay.runs import run_record
 from assay.runs.settings import difference, resolve
 from assay.runs.template import template
 
@@ -59,7 +60,10 @@ class Later(RunConfig):
 
 
 def fingerprints(config: RunConfig) -> list[str]:
-    return [one.fingerprint for one in run_record(config, "run-1", "").experiments]
+    return [
+        one.fingerprint
+        for one in run_record(config, arms_of(config, {}), "run-1", "").experiments
+    ]
 
 
 def test_a_setting_that_was_added_counts_only_where_it_is_not_its_default() -> None:
@@ -154,5 +158,6 @@ def test_a_changelog_passes_over_where_beside_whom_and_how_fast() -> None:
         *("models", "name", "baselines", "hooks", "hook_hashes", "database", "traces_dir"),
         *("service_url", "service_timeout", "concurrent_models", "max_concurrent_models"),
         *("max_concurrent_episodes", "save_traces", "save_detailed_results", "budget", "price"),
+        *("agents", "agent_hashes", "arms", "call_patience", "executor", "workers"),
         *("max_connections", "cache", "metrics_from", "metrics_hash", "openai_api_key"),
     } == UNLOGGED

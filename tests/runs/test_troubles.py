@@ -123,16 +123,6 @@ def test_a_hook_that_raises_fails_its_episodes_and_no_others(tmp_path: Path) -> 
     assert states == ["result", "failure", "result", "failure"]
 
 
-def test_files_of_a_run_that_is_in_no_database_are_not_replaced(tmp_path: Path) -> None:
-    arguments = run_arguments(tmp_path, episodes=1, turns=2)
-    assert Program(tmp_path, *arguments).wait() == 0
-    (tmp_path / "traces.duckdb").unlink()
-    program = Program(tmp_path, *arguments)
-    assert program.wait() == 2
-    assert "--traces-dir" in program.errors
-    assert (tmp_path / "traces_multi_model" / "trace_episode_0.json").exists()
-
-
 @pytest.mark.extras
 def test_many_episodes_pass_through_few_places(tmp_path: Path) -> None:
     arguments = run_arguments(

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from assay.crafter.rules import ACHIEVEMENTS, ACTIONS, COLLECT, MAKE, PLACE, NoEffect
+from assay.crafter.rules import ACTIONS, COLLECT, MAKE, PLACE, NoEffect
 from assay.crafter.text import Observation, parse
 from assay.crafter.text.observation import FAILURES
 from assay.errors import UsageError
@@ -18,12 +18,11 @@ from assay.errors import UsageError
 if TYPE_CHECKING:
     from assay.traces.records import PlayedRecord, StepRecord
 
-__all__ = ["MARKER", "Result", "observation_in", "report", "results_in"]
+__all__ = ["MARKER", "Result", "crafter_result", "observation_in", "report", "results_in"]
 
 MARKER: Final = "--- observation ---"
 """The line that an observation follows."""
 _MAX_OBSERVATION: Final = 10_000
-_ALL: Final = len(ACHIEVEMENTS)
 
 
 class Result(NamedTuple):
@@ -62,34 +61,35 @@ def report(
     cut: int,
     limit: int,
     problems: Sequence[str],
-    achieved: Sequence[str],
+    results: Sequence[str],
+    so_far: str,
+    actions: Sequence[str] = ACTIONS,
 ) -> str:
     """The report of a turn: each action, each kind of waste, what was achieved so far."""
     lines = [f"Turn {played.turn} of {max_turns} is over."]
     if played.malformed is not None:
         lines.append(f"Your reply could not be read, so nothing was done: {played.malformed}.")
     lines += [f"{problem}." for problem in problems]
-    lines += [_result(step) for step in played.steps]
-    lines += _not_carried_out(played, cut, limit)
-    if achieved:
-        lines.append(f"Achieved so far ({len(achieved)} of {_ALL}): {', '.join(achieved)}.")
-    else:
-        lines.append(f"Achieved so far: none of {_ALL}.")
-    return "\n".join(lines)
+    lines += results
+    lines += _not_carried_out(played, cut, limit, actions)
+    return "\n".join([*lines, so_far])
 
 
-def _result(step: "StepRecord") -> str:
+def crafter_result(step: "StepRecord") -> str:
+    """What came of one action in Crafter, on one line."""
     line = _LINES.get((step.action, step.no_effect)) or f"- {step.action}: no effect, ?"
     return f"{line}; achieved {', '.join(step.unlocked)}" if step.unlocked else line
 
 
-def _not_carried_out(played: "PlayedRecord", cut: int, limit: int) -> Iterator[str]:
+def _not_carried_out(
+    played: "PlayedRecord", cut: int, limit: int, actions: Sequence[str]
+) -> Iterator[str]:
     for name in played.unknown:
-        near = get_close_matches(name, ACTIONS, n=1)
+        near = get_close_matches(name, actions, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         yield f"There is no action {name!r}{hint}"
     if played.unknown:
-        yield f"The actions are: {', '.join(ACTIONS)}."
+        yield f"The actions are: {', '.join(actions)}."
     if cut:
         yield (
             f"You asked for {cut + limit} actions. "

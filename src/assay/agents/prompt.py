@@ -7,8 +7,9 @@ from functools import lru_cache
 from typing import Any, Final
 
 from assay.crafter.rules import ACTIONS
-from assay.crafter.text import rules_text
 from assay.types import Encoded, Message
+
+from .game import CRAFTER, Game
 
 __all__ = ["INTERACT", "TERMINATE", "default_instructions", "system_message", "tools", "up_to"]
 
@@ -18,11 +19,12 @@ TERMINATE: Final = "terminate"
 """The tool that ends the episode."""
 
 
-def default_instructions(actions_per_turn: int, history: int) -> str:
+def default_instructions(game: Game, actions_per_turn: int, history: int) -> str:
     """How to play, in our words; a prompt file replaces this."""
+    example = game.actions[min(1, len(game.actions) - 1)]
     foresee = (
         "- Give several actions where you can foresee what they do, and one where you "
-        "cannot: near a zombie, a skeleton or lava.\n"
+        f"cannot{game.danger}.\n"
     )
     return f"""\
 How you play:
@@ -32,11 +34,11 @@ goes on; you then see what each of them did and what is around you.
 {foresee if actions_per_turn > 1 else ""}\
 - An action that does nothing is wasted. You are told why; do not repeat it unchanged.
 - You see no more than your last {history} turns. Write what you must remember into notes: \
-where you saw water, trees, your table; what you have achieved; what comes next.
+{game.memories}.
 - Say in reasoning, in a sentence or two, what you see and why you act so.
 - Call {TERMINATE} only if you want to give up the rest of the game.
 If you cannot call tools, answer with nothing but JSON: \
-{{"reasoning": "...", "notes": "...", "actions": ["move_left"]}}"""
+{{"reasoning": "...", "notes": "...", "actions": ["{example}"]}}"""
 
 
 def up_to(actions: int) -> str:
@@ -46,24 +48,29 @@ def up_to(actions: int) -> str:
 
 @lru_cache(maxsize=64)
 def system_message(
-    instructions: str | None, *, short: bool, actions_per_turn: int, history: int
+    instructions: str | None,
+    *,
+    short: bool,
+    actions_per_turn: int,
+    history: int,
+    game: Game = CRAFTER,
 ) -> Message:
     """The rules and the instructions; without any of the caller's own, ours."""
     if instructions is None:
-        instructions = default_instructions(actions_per_turn, history)
-    content = f"{rules_text(short=short)}\n\n{instructions}"
+        instructions = default_instructions(game, actions_per_turn, history)
+    content = f"{game.rules(short=short)}\n\n{instructions}"
     return Message({"role": "system", "content": content})
 
 
 @lru_cache(maxsize=64)
-def tools(actions_per_turn: int) -> Encoded:
+def tools(actions_per_turn: int, actions: tuple[str, ...] = ACTIONS) -> Encoded:
     """The tools in the shape of the chat protocol."""
     text = {"type": "string"}
     interact = {
         "reasoning": {**text, "description": "What you see and why you act so, in short."},
         "actions": {
             "type": "array",
-            "items": {**text, "enum": list(ACTIONS)},
+            "items": {**text, "enum": list(actions)},
             "minItems": 1,
             "maxItems": actions_per_turn,
             "description": "What to do, in order, one action in each step.",

@@ -7,14 +7,12 @@ once; a request only lists those that are sent, so a turn costs little more than
 
 from collections import deque
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from assay.crafter import StepResult, View
-from assay.crafter.rules import ACTIONS, NoEffect
-from assay.crafter.text import Observation, full_text, observe, short_text
 from assay.types import ChatRequest, Message
 
 from .feedback import MARKER, report
+from .game import CRAFTER, Game
 from .options import AgentOptions
 from .prompt import system_message, tools, up_to
 from .reading import Decision, Reading, read_reply
@@ -54,41 +52,50 @@ class NewMessage(NamedTuple):
 
     position: int
     message: Message
-    message_type: MessageType
+    message_type: str
+    """A `MessageType`, or a word of whoever talks."""
 
 
 class ReactAgent:
     """One conversation: `begin`, then `request`, `read` and `observe` turn by turn."""
 
     def __init__(
-        self, options: AgentOptions, *, model: str, seed: int | None, max_turns: int
+        self,
+        options: AgentOptions,
+        *,
+        model: str,
+        seed: int | None,
+        max_turns: int,
+        game: Game = CRAFTER,
     ) -> None:
-        self.tools = tools(options.actions_per_turn)
+        self.tools = tools(options.actions_per_turn, game.actions)
         """What every request offers."""
         self._options = options
         self._model, self._seed, self._max_turns = model, seed, max_turns
-        self._write = short_text if options.view == "short" else full_text
+        self._game, self._short = game, options.view == "short"
         self._pinned: tuple[Message, ...] = ()
         self._turns: deque[list[Message]] = deque(maxlen=options.history)
         self._count = 0
         self._new: list[NewMessage] = []
         self._achieved: list[str] = []
+        self._reward = 0.0
         self._reading: Reading | None = None
 
-    def begin(self, view: View) -> None:
+    def begin(self, view: Any) -> None:
         """Open the conversation with the rules and the first view."""
         options = self._options
         system = system_message(
             options.prompt,
-            short=options.view == "short",
+            short=self._short,
             actions_per_turn=options.actions_per_turn,
             history=options.history,
+            game=self._game,
         )
         task = (
             f"The game begins. You have {self._max_turns} turns, each of "
-            f"{up_to(options.actions_per_turn)}. Reach as many achievements as you can."
+            f"{up_to(options.actions_per_turn)}. {self._game.goal}"
         )
-        first = _user(f"{task}\n{MARKER}\n{self._write(observe(view))}")
+        first = _user(f"{task}\n{MARKER}\n{self._write(view, None)}")
         self._pinned = (system, first)
         self._add(system, MessageType.SYSTEM)
         self._add(first, MessageType.OBSERVATION)
@@ -113,35 +120,41 @@ class ReactAgent:
 
     def read(self, reply: Message) -> Decision:
         """What a reply asks for; it becomes part of the conversation."""
-        reading = read_reply(reply.value, self._options.actions_per_turn)
+        reading = read_reply(reply.value, self._options.actions_per_turn, self._game.actions)
         self._reading = reading
         self._turns.append([reply])
         self._add(reply, MessageType.TOOL_CALL if reading.calls else MessageType.REPLY)
         return reading.decision
 
-    def observe(self, played: "PlayedRecord", view: View) -> None:
+    def observe(self, played: "PlayedRecord", view: Any) -> None:
         """Tell what came of the last reply."""
         reading = self._reading
         if reading is None:
             raise RuntimeError("observe() before read(): there is no reply to answer")
         for step in played.steps:
             self._achieved += step.unlocked
+            self._reward += step.reward
         told = report(
             played,
             max_turns=self._max_turns,
             cut=reading.decision.cut,
             limit=self._options.actions_per_turn,
             problems=reading.problems,
-            achieved=self._achieved,
+            results=[self._game.result(step) for step in played.steps],
+            so_far=self._game.so_far(self._achieved, self._reward),
+            actions=self._game.actions,
         )
-        seen = _observation(view, played.steps[-1] if played.steps else None)
-        content = f"{told}\n{MARKER}\n{self._write(seen)}"
+        seen = self._write(view, played.steps[-1] if played.steps else None)
+        content = f"{told}\n{MARKER}\n{seen}"
         for call in reading.calls[:-1]:
             answer = _tool("See the answer to the last call of this turn.", call)
             self._answer(answer, MessageType.FEEDBACK)
         last = _tool(content, reading.calls[-1]) if reading.calls else _user(content)
         self._answer(last, MessageType.OBSERVATION)
         self._reading = None
+
+    def _write(self, view: Any, last: "StepRecord | None") -> str:
+        return self._game.observation(view, last, short=self._short)
 
     def take_new(self) -> list[NewMessage]:
         """The messages that were made since this was last asked."""
@@ -155,19 +168,6 @@ class ReactAgent:
     def _add(self, message: Message, message_type: MessageType) -> None:
         self._new.append(NewMessage(self._count, message, message_type))
         self._count += 1
-
-
-def _observation(view: View, last: "StepRecord | None") -> Observation:
-    if last is None:
-        return observe(view)
-    result = StepResult(
-        reward=last.reward,
-        done=last.terminated or last.truncated,
-        ended=None,
-        unlocked=last.unlocked,
-        no_effect=None if last.no_effect is None else NoEffect(last.no_effect),
-    )
-    return observe(view, action=ACTIONS.index(last.action), result=result)
 
 
 def _user(content: str) -> Message:

@@ -64,7 +64,8 @@ class _Unreadable(Exception):
 class _Collected:
     """What the calls of a reply add up to."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
         self.actions: list[Any] = []
         self.terminate: str | None = None
         self.problems: list[str] = []
@@ -92,10 +93,12 @@ class _Collected:
         return not self.actions and self.terminate is None
 
 
-def read_reply(message: Mapping[str, Any], limit: int) -> Reading:
+def read_reply(
+    message: Mapping[str, Any], limit: int, actions: tuple[str, ...] = ACTIONS
+) -> Reading:
     """What an assistant's message asks for; at most `limit` actions of it count."""
     calls = message.get("tool_calls")
-    found = _Collected()
+    found = _Collected(actions)
     ids: tuple[str, ...] = ()
     if isinstance(calls, list) and calls:
         if len(calls) > _MAX_CALLS:
@@ -132,7 +135,7 @@ def _ids(calls: list[Any]) -> Iterator[str]:
 
 
 def _decision(found: _Collected, limit: int) -> Decision:
-    named = [_name(entry) for entry in found.actions[:limit]]
+    named = [_name(entry, found.names) for entry in found.actions[:limit]]
     return Decision(
         asked=tuple(name for name, _ in named),
         unknown=tuple(name for name, known in named if not known),
@@ -142,14 +145,14 @@ def _decision(found: _Collected, limit: int) -> Decision:
     )
 
 
-def _name(entry: object) -> tuple[str, bool]:
+def _name(entry: object, names: tuple[str, ...]) -> tuple[str, bool]:
     """An entry of a list of actions as a name, and whether there is such an action."""
     if isinstance(entry, dict):
         entry = next((entry[key] for key in ("action", "name") if key in entry), "{}")
-    if isinstance(entry, int) and not isinstance(entry, bool) and 0 <= entry < len(ACTIONS):
-        return ACTIONS[entry], True
+    if isinstance(entry, int) and not isinstance(entry, bool) and 0 <= entry < len(names):
+        return names[entry], True
     if isinstance(entry, str) and len(entry) <= _MAX_NAME:
-        known = known_action(entry)
+        known = known_action(entry, names)
         if known is not None:
             return known, True
     return _clean(entry), False
@@ -234,7 +237,7 @@ def _read_text(content: str, found: _Collected) -> None:
             found.problems.clear()
             return
     if not found.problems:
-        found.actions += actions_in_text(said)
+        found.actions += actions_in_text(said, found.names)
 
 
 def _take_value(value: object, found: _Collected) -> None:
@@ -242,7 +245,9 @@ def _take_value(value: object, found: _Collected) -> None:
         if value and all(isinstance(entry, dict) for entry in value[:_MAX_CALLS]):
             for entry in value[:_MAX_CALLS]:
                 _take_value(entry, found)
-        elif value and all(isinstance(entry, str) and _name(entry)[1] for entry in value):
+        elif value and all(
+            isinstance(entry, str) and _name(entry, found.names)[1] for entry in value
+        ):
             # Strings only: a number in brackets is more likely a reference.
             found.actions += value
         return

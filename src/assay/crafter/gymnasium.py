@@ -5,7 +5,8 @@
 The part before the colon is Gymnasium's way to name the module that registers an id (since
 its version 1.0 it looks for none by itself); once that is imported the id alone does.
 Worlds are those of `World(seed, episode=e)`: `reset(seed=s)` starts with episode 1 of a
-seed, a `reset()` without one goes on with the next episode.
+seed, a `reset()` without one goes on with the next episode. There are 2^31 seeds of worlds;
+a larger one, as libraries draw them, plays the world of `s % 2**31`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +23,17 @@ from assay.errors import UsageError
 
 from .batch import Batch, BatchStep
 from .difficulty import Difficulty, resolve_difficulty
-from .rules import ACTIONS, ITEMS, MATERIALS, MAX_ITEM, OBJECTS, VIEW, WORLD_LENGTH
+from .rules import (
+    ACHIEVEMENTS,
+    ACTIONS,
+    ITEMS,
+    MATERIALS,
+    MAX_ITEM,
+    OBJECTS,
+    VIEW,
+    WORLD_LENGTH,
+    NoEffect,
+)
 from .world import World
 
 __all__ = ["CrafterEnv", "CrafterVectorEnv"]
@@ -32,7 +43,15 @@ Observation = Any
 Sight = Literal["symbolic", "pixels"]
 
 _SIGHTS: Final = ("symbolic", "pixels")
-_MAX_SEED: Final = 2**31 - 1
+_SEEDS: Final = 2**31
+"""How many seeds worlds have."""
+_REASONS: Final = np.array([None, *NoEffect], dtype=object)
+"""By the code in a `BatchStep`."""
+
+
+def _world_seed(seed: int) -> int:
+    """The seed of the world that a seed plays; what is below 0 is left for an error."""
+    return seed % _SEEDS if seed >= _SEEDS else seed
 
 
 def _space(sight: str, size: int) -> spaces.Space[Any]:
@@ -90,8 +109,8 @@ class CrafterEnv(gymnasium.Env[Observation, Any]):
         if seed is None and self._world is not None:
             number, episode = self._world.seed, self._world.episode + 1
         else:
-            drawn = int(self.np_random.integers(_MAX_SEED)) if seed is None else seed
-            number, episode = drawn, 1
+            drawn = int(self.np_random.integers(_SEEDS)) if seed is None else seed
+            number, episode = _world_seed(drawn), 1
         self._world = World(number, self._difficulty, self._length, episode=episode)
         return self._observe(), {"seed": number, "episode": episode}
 
@@ -124,7 +143,9 @@ class CrafterVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
     """Many worlds stepped together by the compiled engine.
 
     A world that has ended is replaced in the next step, as Gymnasium's own vector
-    environments do by default; the action given to it in that step is not used.
+    environments do by default; the action given to it in that step is not used. Infos are
+    those of Gymnasium's own, too: under each name an entry per world, and under `_name`
+    which worlds have one.
     """
 
     metadata: dict[str, Any] = {  # noqa: RUF012
@@ -158,6 +179,10 @@ class CrafterVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
         self._size = size
         self._batch: Batch | None = None
         self._ended = np.zeros(num_envs, bool)
+        self._numbers = np.zeros(num_envs, int)
+        self._unlocked = np.empty(num_envs, object)
+        for place in range(num_envs):
+            self._unlocked[place] = ()
 
     @property
     def batch(self) -> Batch:
@@ -176,34 +201,65 @@ class CrafterVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
         if seed is None and self._batch is not None:
             self._batch.renew(np.arange(self.num_envs))
         else:
-            self._batch = Batch(
-                self._seeds(seed), self._difficulty, self._length, threads=self._threads
-            )
+            seeds = self._seeds(seed)
+            self._batch = Batch(seeds, self._difficulty, self._length, threads=self._threads)
+            self._numbers = np.array(seeds)
         self._ended[:] = False
-        return self._observe(), {"episode": self.batch.episodes}
+        return self._observe(), self._begun(np.ones(self.num_envs, bool))
 
     def _seeds(self, seed: int | Sequence[int | None] | None) -> list[int]:
         super().reset(seed=seed if isinstance(seed, int) else None)
         if seed is None:
-            return [int(n) for n in self.np_random.integers(_MAX_SEED, size=self.num_envs)]
+            return [int(n) for n in self.np_random.integers(_SEEDS, size=self.num_envs)]
         if isinstance(seed, int):
-            return [(seed + i) % (_MAX_SEED + 1) for i in range(self.num_envs)]
+            return [_world_seed(seed + i) for i in range(self.num_envs)]
         if len(seed) != self.num_envs or None in seed:
             raise UsageError(f"give {self.num_envs} seeds, one per world, or one int")
-        return [int(number) for number in seed if number is not None]
+        return [_world_seed(int(number)) for number in seed if number is not None]
+
+    def _begun(self, begun: NDArray[np.bool_]) -> dict[str, Any]:
+        """What a reset says of the worlds that have begun."""
+        return {
+            "seed": np.where(begun, self._numbers, 0),
+            "_seed": begun,
+            "episode": np.where(begun, self.batch.episodes, 0),
+            "_episode": begun.copy(),
+        }
 
     def step(
         self, actions: NDArray[Any]
     ) -> tuple[Observation, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
         """Carry out one action per world, and start those anew that ended before."""
-        fresh = np.flatnonzero(self._ended)
+        begun = self._ended
+        fresh = np.flatnonzero(begun)
         result = self._play(actions, fresh)
         died, late = result.ended == 1, result.ended == 2
         for array in (result.rewards, died, late, result.unlocked, result.no_effect):
             array[fresh] = 0
         self._ended = died | late
-        info = {"unlocked": result.unlocked, "no_effect": result.no_effect}
-        return self._observe(), result.rewards, died, late, info
+        infos = self._told(result, begun, fresh)
+        return self._observe(), result.rewards, died, late, infos
+
+    def _told(
+        self, result: BatchStep, begun: NDArray[np.bool_], fresh: NDArray[np.int64]
+    ) -> dict[str, Any]:
+        """What the steps of all worlds say, by name."""
+        infos = self._begun(begun) if len(fresh) else {}
+        if len(fresh) == self.num_envs:
+            return infos
+        unlocked = self._unlocked.copy()
+        for place in np.flatnonzero(result.unlocked):
+            bits = int(result.unlocked[place])
+            unlocked[place] = tuple(
+                name for bit, name in enumerate(ACHIEVEMENTS) if bits >> bit & 1
+            )
+        unlocked[fresh] = None
+        return infos | {
+            "unlocked": unlocked,
+            "_unlocked": ~begun,
+            "no_effect": _REASONS[result.no_effect],
+            "_no_effect": ~begun,
+        }
 
     def _play(self, actions: ArrayLike, fresh: NDArray[np.int64]) -> BatchStep:
         # Worlds that ended stand still in this step; if all did, there is none to make.

@@ -13,10 +13,12 @@ if TYPE_CHECKING:
     from .pace import PaceChange
     from .pool import ModelPool
     from .registry import ModelEntry, Price, Provider, Registry
+    from .retries import CallRetries
     from .rows import load_registry, user_rows
 
 __all__ = [
     "Budget",
+    "CallRetries",
     "ModelEntry",
     "ModelPool",
     "PaceChange",

@@ -7,6 +7,7 @@ nowhere else: not into messages, exceptions or what a model is shown as.
 import asyncio
 import random
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +58,8 @@ class RemoteModel:
         retries: How patient a call is.
         http: Connections that models share.
         seed: For the random part of waits.
+        on_fault: Who hears that a call will be tried again: why, after how many attempts, and
+            in how many seconds.
 
     Raises:
         ModelRejected: There is a budget and no price.
@@ -75,7 +78,9 @@ class RemoteModel:
         retries: CallRetries | None = None,
         http: Connections | None = None,
         seed: int = 0,
+        on_fault: Callable[[str, int, float], None] = lambda *_: None,
     ) -> None:
+        self._on_fault = on_fault
         self.name = entry.name
         self.provider = entry.provider.name
         self._base_url = (base_url or find_base_url(entry.provider)).rstrip("/")
@@ -99,6 +104,11 @@ class RemoteModel:
 
     def __repr__(self) -> str:
         return f"RemoteModel({self.name!r} at {self.provider})"
+
+    @property
+    def address(self) -> str:
+        """Where it is asked."""
+        return self._base_url
 
     @property
     def origin(self) -> str:
@@ -272,7 +282,13 @@ class RemoteModel:
             )
         if fault.retry_after is not None and fault.kind not in _PACED:
             wait = max(wait, fault.retry_after)
-        await asyncio.sleep(wait)
+        self._on_fault(fault.message, call.attempts, wait)
+        if not await self._pace.rest(wait):
+            raise ModelUnavailable(
+                f"the run was stopped while model {self.name!r} was to be asked again; "
+                f"the last time {fault.message}",
+                kind=str(fault.kind),
+            )
 
     def _clean(self, text: str) -> str:
         return redact(text, (self._key,)) if self._key else text

@@ -4,10 +4,12 @@ Foreign errors are translated here and nowhere else. Texts of providers are clea
 and made printable before they become part of a message.
 """
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from errno import errorcode
 from typing import Any
 
 from assay._util.text import printable
@@ -17,6 +19,7 @@ from .retries import retry_after
 from .wire import Malformed, parse_object
 
 __all__ = ["Fault", "FaultKind", "failed_generation", "fault_of_exception", "fault_of_status"]
+__all__ += ["reason_of"]
 
 _LONGEST = 400
 _READ = 65_536
@@ -114,7 +117,9 @@ def fault_of_exception(error: BaseException, who: str, timeout: float) -> Fault:
     """
     names = _names(error)
     if names & {"ClientConnectorError", "ConnectError", "ConnectionTimeoutError"}:
-        return Fault(FaultKind.CONNECTION, f"{who} could not be reached{_reason(error)}", False)
+        reason = reason_of(error)
+        message = f"{who} could not be reached{reason and f': {reason}'}"
+        return Fault(FaultKind.CONNECTION, message, False)
     lost = {"ServerDisconnectedError", "ClientOSError", "ClientPayloadError", "ReadError"}
     if names & lost or not names & {"TimeoutError", "APITimeoutError", "TimeoutException"}:
         return Fault(FaultKind.CONNECTION, f"the connection to {who} was lost", True)
@@ -160,12 +165,18 @@ def _names(error: BaseException) -> set[str]:
     return names
 
 
-def _reason(error: BaseException) -> str:
+def reason_of(error: BaseException) -> str:
+    """What the machine says of a connection that failed; empty if it says nothing."""
     link: BaseException | None = error
     for _ in range(10):
         if link is None:
             break
+        if isinstance(link, BaseExceptionGroup):
+            link = link.exceptions[0]
         if isinstance(link, OSError) and link.strerror:
-            return f": {printable(str(link.strerror))[:100]}"
+            # asyncio puts an address in place of the machine's words.
+            number = link.errno or 0
+            words = os.strerror(number) if number in errorcode else link.strerror
+            return printable(str(words))[:100]
         link = link.__cause__ or link.__context__
     return ""

@@ -13,9 +13,9 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from assay.errors import UsageError
+from assay.errors import ModelUnavailable, UsageError
 
 from .allowance import Allowance
 from .rate import Rate
@@ -72,6 +72,10 @@ class PaceTurn:
         """The call failed in a way that says nothing about limits."""
 
 
+def _left() -> ModelUnavailable:
+    return ModelUnavailable("the run was stopped before its turn came", kind="left")
+
+
 class Pace:
     """The turns of one provider.
 
@@ -103,6 +107,8 @@ class Pace:
         self._in_a_row = self._overloads = self._fine = 0
         self._latency = 0.0
         self._rejections = RejectionFilter()
+        self._resting: set[asyncio.Future[None]] = set()
+        self._left = False
         self._alarm: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._clock = clock
@@ -140,7 +146,31 @@ class Pace:
             self._open -= 1
             self._serve()
 
+    async def rest(self, seconds: float) -> bool:
+        """Wait before a call is tried again; False if the run is left meanwhile."""
+        loop = asyncio.get_running_loop()
+        resting: asyncio.Future[None] = loop.create_future()
+        self._resting.add(resting)
+        try:
+            if not self._left:
+                await asyncio.wait({resting}, timeout=seconds)
+            return not self._left
+        finally:
+            self._resting.discard(resting)
+
+    def leave(self) -> None:
+        """Let nobody wait any longer; calls that are open go on to their ends."""
+        self._left = True
+        waiting: list[asyncio.Future[Any]] = [*self._resting, *self._again, *self._waiting]
+        self._again.clear()
+        self._waiting.clear()
+        for place in waiting:
+            if not place.done():
+                place.cancel()
+
     async def _wait(self, again: bool) -> PaceTurn:
+        if self._left:
+            raise _left()
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             # Who waited in another loop waits no longer, and its alarm will never ring.
@@ -160,8 +190,10 @@ class Pace:
             # It may have been served in the very moment it was cancelled.
             if place.done() and not place.cancelled():
                 self._open -= 1
-            else:
+            elif place in queue:
                 queue.remove(place)
+            else:
+                raise _left() from None
             self._serve()
             raise
 

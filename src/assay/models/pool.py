@@ -36,6 +36,7 @@ class ModelPool:
         cache: A file with replies to requests that were asked before.
         retries: How patient calls are.
         seed: For the random part of waits.
+        on_fault: Who hears that a call will be tried again; see `RemoteModel`.
     """
 
     def __init__(
@@ -51,7 +52,10 @@ class ModelPool:
         cache: Path | None = None,
         retries: CallRetries | None = None,
         seed: int = 0,
+        on_fault: Callable[[str, int, float], None] = lambda *_: None,
     ) -> None:
+        self._on_fault = on_fault
+        self._addresses: dict[str, str] = {}
         self._registry, self._also = registry, also
         self._base_url, self._key = base_url, key
         self._budget, self._price = budget, price
@@ -118,7 +122,9 @@ class ModelPool:
             retries=self._retries,
             http=self._connections,
             seed=self._seed,
+            on_fault=self._on_fault,
         )
+        self._addresses[name] = model.address
         return model if self._cache is None else CachedModel(model, self._cache)
 
     def _is_own(self, entry: ModelEntry) -> bool:
@@ -130,6 +136,16 @@ class ModelPool:
         for provider, pace in self._paces.items():
             for change in pace.history:
                 yield provider, change
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """Where the models that were made are asked, by name."""
+        return dict(self._addresses)
+
+    def leave(self) -> None:
+        """The run is to stop: whoever waits to be asked, or asked again, waits no longer."""
+        for pace in self._paces.values():
+            pace.leave()
 
     def close(self) -> None:
         """Close the cache; models are closed by who made them."""

@@ -5,11 +5,15 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from .connections import _certificates
+from .faults import reason_of
 
 if TYPE_CHECKING:
     import httpx2
 
-__all__ = ["why_unreachable"]
+__all__ = ["SILENT", "why_unreachable"]
+
+SILENT = "no answer within"
+"""How the reason begins where somebody may be there, and takes long."""
 
 
 async def why_unreachable(addresses: Iterable[str], timeout: float = 3.0) -> dict[str, str]:
@@ -38,6 +42,6 @@ async def _ask(http: "httpx2.AsyncClient", address: str, timeout: float) -> str 
         async with asyncio.timeout(timeout), http.stream("GET", address):
             return None
     except (TimeoutError, httpx2.TimeoutException):
-        return f"no answer within {timeout:g} s"
+        return f"{SILENT} {timeout:g} s"
     except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
-        return (str(error).splitlines() or [type(error).__name__])[0]
+        return reason_of(error) or (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,31 +1,25 @@
-"""The Crafter episode as a trial, and the run of many of them."""
+"""The episode as a kind of trial: in Crafter, or in an environment of the user's own."""
 
 from typing import TYPE_CHECKING
 
 from assay._util.lazy import lazy_names as _lazy_names
 
 if TYPE_CHECKING:
+    from .arms import arms_of
     from .config import RunConfig
-    from .episode import EpisodeAttempt
-    from .play import play_all
-    from .prepare import PreparedRun, prepare_run
+    from .kind import EpisodeKind, EpisodeParts
     from .progress import EpisodeEnd, TurnProgress
-    from .run import RunResult, execute
-    from .spec import EpisodeLimits, EpisodeSettings, EpisodeSpec
+    from .spec import EpisodeLimits, EpisodeSpec
 
 __all__ = [
-    "EpisodeAttempt",
     "EpisodeEnd",
+    "EpisodeKind",
     "EpisodeLimits",
-    "EpisodeSettings",
+    "EpisodeParts",
     "EpisodeSpec",
-    "PreparedRun",
     "RunConfig",
-    "RunResult",
     "TurnProgress",
-    "execute",
-    "play_all",
-    "prepare_run",
+    "arms_of",
 ]
 
 __getattr__, __dir__ = _lazy_names(__name__)

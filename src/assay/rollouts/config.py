@@ -5,8 +5,8 @@ gives them. The help of `assay run` needs this module, so what is heavy is impor
 is used.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from assay._util.names import unknown_name
 from assay._util.secret import Secret
 from assay._util.settings import Configuration, Counts, Setting, derived, section, settings_of
 from assay._util.values import (
-    ValueType,
+    choice,
     file_text,
     flag,
     key,
@@ -34,7 +34,7 @@ from assay.crafter.difficulty import DIFFICULTIES, Difficulty, resolve_difficult
 from assay.errors import UsageError
 from assay.traces.location import DATABASE_VARIABLE, DEFAULT_DATABASE
 
-__all__ = ["BASELINES", "DEFAULT_MODELS", "SETTINGS", "UNLOGGED", "RunConfig"]
+__all__ = ["BASELINES", "DEFAULT_MODELS", "SETTINGS", "UNLOGGED", "ArmTable", "RunConfig"]
 
 DEFAULT_MODELS: Final = ("builtin/noop", "builtin/random", "builtin/forager", "builtin/expert")
 """Who plays if nobody is named; they need no key and no network."""
@@ -65,11 +65,96 @@ def _outcome(value: Any) -> str:
     return value
 
 
-_difficulty: Final = ValueType(
-    resolve_difficulty,
-    f"one of {', '.join(DIFFICULTIES)}, or a table of numbers",
-    hint="or numbers of your own, see [difficulty]",
+@value_type(
+    f"one or more of {', '.join(DIFFICULTIES)}, each once, or a table of numbers",
+    hint="or several in a list, or numbers of your own, see [difficulty]",
+    words="+",
 )
+def _difficulty(value: Any) -> Difficulty | tuple[Difficulty, ...]:
+    """One alone stays as it is: a run with one was always stored so."""
+    if not isinstance(value, (list, tuple)):
+        return resolve_difficulty(value)
+    each = tuple(map(resolve_difficulty, value))
+    if not each or len(set(each)) < len(each):
+        raise ValueError
+    return each[0] if len(each) == 1 else each
+
+
+@dataclass(frozen=True, slots=True)
+class ArmTable:
+    """One of `[[arms]]`: who plays, and what it has other than the run."""
+
+    label: str
+    model: str | None
+    agent: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """By the names of `AgentOptions`, as kept."""
+
+
+_ARM_KEYS: Final = ("label", "model", "agent", *settings_of(AgentOptions))
+
+
+@value_type("tables, each with a label, a model or an agent, and settings of its own")
+def _given_arms(value: Any) -> tuple[ArmTable, ...]:
+    """Arms as a file or a program gives them."""
+    return tuple(_kept_arm(_given_arm(table)) for table in _list(value))
+
+
+def _given_arm(table: Any) -> Any:
+    if not isinstance(table, dict) or "settings" in table:
+        return table
+    own = settings_of(AgentOptions)
+    for name in table:
+        if name not in _ARM_KEYS:
+            raise UsageError(unknown_name("key in [[arms]]", name, _ARM_KEYS))
+    settings = {
+        name: own[name].read(value, f"[[arms]] {name}")
+        for name, value in table.items()
+        if name in own
+    }
+    who = {part: table.get(part) for part in ("label", "model", "agent")}
+    return {**who, "settings": settings}
+
+
+@value_type("tables with label, model, agent and settings")
+def _arms(value: Any) -> tuple[ArmTable, ...]:
+    """Arms as they are kept."""
+    return tuple(map(_kept_arm, _list(value)))
+
+
+def _kept_arm(table: Any) -> ArmTable:
+    if isinstance(table, ArmTable):
+        return table
+    if not isinstance(table, dict):
+        raise ValueError
+    model, agent = table.get("model"), table.get("agent")
+    if model is None and agent is None:
+        raise ValueError("an arm needs a model, an agent, or both")
+    said = table.get("label") or (model if agent is None else agent)
+    for name in (model, agent):
+        if name is not None:
+            label.read(name)
+    return ArmTable(label.read(said), model, agent, dict(table.get("settings") or {}))
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, (list, tuple)):
+        raise ValueError
+    return list(value)
+
+
+@value_type(names.allowed, words="+")
+def _models(value: Any) -> tuple[str, ...]:
+    """Names of models; a run of agents alone is stored with none."""
+    if value is DEFAULT_MODELS or value in ([], ()):
+        return tuple(value)
+    return tuple(names.read(value))
+
+
+@value_type("one or more agents, each once, such as mine.py:act", words="+")
+def _agents(value: Any) -> tuple[str, ...]:
+    """Agents of the user's own: a file and a name in it, or a name that a program gives."""
+    return tuple(names.read(value)) if value else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,12 +163,21 @@ class RunConfig(Configuration):
 
     models: tuple[str, ...] = Setting(
         DEFAULT_MODELS,
-        names,
+        _models,
         RUN,
+        given=names,
         at="run experiment eval.model_name",
         group="Who plays, and what",
         aliases=("--model",),
     ).about("Who plays: names of models, each once")
+    agents: tuple[str, ...] = Setting((), _agents, RUN, at="run", added=True).about(
+        "Agents of your own: a Python file and a function or class in it"
+    )
+    agent_hashes: tuple[str, ...] = derived((), RUN, added=True)
+    """What the files of those agents held when the configuration was made."""
+    arms: tuple[ArmTable, ...] = Setting(
+        (), _arms, RUN, at="[arms]", added=True, given=_given_arms, in_files=True
+    ).about("Who plays with settings of its own, such as a second prompt of one model")
     episodes: int = Setting(10, whole(1, 1_000_000), SAMPLE, at="experiment eval").about(
         "Episodes of each model; with --until-decided, at most"
     )
@@ -97,9 +191,20 @@ class RunConfig(Configuration):
     max_turns: int = Setting(100, whole(1, 1_000_000), at="experiment eval.max_steps").about(
         "Model calls in an episode, at most"
     )
-    difficulty: Difficulty = Setting(
+    difficulty: Difficulty | tuple[Difficulty, ...] = Setting(
         "easy", _difficulty, at="experiment eval [difficulty]"
-    ).about("The rules of the worlds: classic, easy, medium or hard")
+    ).about("The rules of the worlds: classic, easy, medium or hard, or several of them")
+    environment: str | None = Setting(
+        None, label, at="experiment eval", added=True, example="gymnasium:CartPole-v1"
+    ).about(
+        "Where to play instead of Crafter: a class of your own, or an id of gymnasium such as "
+        "gymnasium:CartPole-v1"
+    )
+    environment_hash: str | None = derived(None, VERSION, added=True)
+    """What the file of that class held when the configuration was made."""
+    replicates: int = Setting(
+        1, whole(1, 1000), SAMPLE, at="experiment eval", added=True
+    ).about("How often each model plays the same world")
     seed: int = Setting(42, whole(0, _LAST_SEED), SAMPLE, at="experiment eval").about(
         "The world of the first episode; the next ones count up, and all models play the same"
     )
@@ -118,6 +223,14 @@ class RunConfig(Configuration):
     max_concurrent_episodes: int = Setting(1000, whole(1, 100_000), NOTHING, at="run").about(
         "Episodes open at the same time, at most"
     )
+    executor: str = Setting(
+        "asyncio", choice("asyncio", "processes"), NOTHING, at="run", added=True
+    ).about(
+        "Where episodes are played: asyncio is this process, processes is some of their own"
+    )
+    workers: int | None = Setting(None, whole(1, 1024), NOTHING, at="run", added=True).about(
+        "With --executor processes: how many, at most; without it, one per CPU"
+    )
     agent: AgentOptions = section(AgentOptions, VERSION, group="How models are asked")
     step_limit: int | None = Setting(
         None, whole(1, 10**9), at="limits", group="Limits of an episode"
@@ -128,6 +241,9 @@ class RunConfig(Configuration):
     time_limit: float | None = Setting(None, real(0.001, 1e9), at="limits").about(
         "Seconds after which an episode ends; waiting for its turn does not count"
     )
+    decision_limit: float = Setting(60.0, real(0.01, 86_400), at="limits", added=True).about(
+        "Seconds that an agent of your own may take to decide, without its calls"
+    )
     budget: float | None = Setting(
         None, real(0.000001, 1e9), NOTHING, at="run", group="Providers and money"
     ).about("Dollars that the whole run may spend; it stops there and can be resumed with more")
@@ -137,6 +253,9 @@ class RunConfig(Configuration):
     max_connections: int | None = Setting(None, whole(1, 100_000), NOTHING, at="run").about(
         "Calls open at once for each provider, at most; without it, as many as it takes"
     )
+    call_patience: float = Setting(
+        120.0, real(0.1, 86_400), NOTHING, at="run", added=True
+    ).about("Seconds of waiting after which a call that keeps failing is given up")
     cache: Path | None = Setting(None, path, NOTHING, at="run").about(
         "A file that keeps replies, for reruns of the same requests that cost nothing"
     )
@@ -188,6 +307,21 @@ class RunConfig(Configuration):
         object.__setattr__(self, "hook_hashes", hashes)
         own = self.metrics_from
         object.__setattr__(self, "metrics_hash", own and content_hash(file_text(own).encode()))
+        specs = dict.fromkeys((*self.agents, *(arm.agent for arm in self.arms if arm.agent)))
+        files = [Path(spec.rpartition(":")[0]) for spec in specs if ".py:" in spec]
+        hashes = tuple(content_hash(file_text(path).encode()) for path in files)
+        object.__setattr__(self, "agent_hashes", hashes)
+        place = (self.environment or "").rpartition(":")[0]
+        if place.endswith(".py"):
+            sha = content_hash(file_text(Path(place)).encode())
+            object.__setattr__(self, "environment_hash", sha)
+        if self.models is DEFAULT_MODELS and (self.agents or self.arms):
+            # Nobody named them: those who were named play alone.
+            object.__setattr__(self, "models", ())
+        elif self.models is DEFAULT_MODELS and self.environment is not None:
+            object.__setattr__(self, "models", ("builtin/random",))
+        if not (self.models or self.agents or self.arms):
+            raise UsageError(f"models: () is not allowed; give {names.allowed}")
         if self.until_decided is not None:
             self._check_comparable()
         if self.seed + self.episodes - 1 > _LAST_SEED:
@@ -199,15 +333,35 @@ class RunConfig(Configuration):
     def _check_comparable(self) -> None:
         from assay.stats.sequential import FEWEST_PAIRS
 
-        if len(self.models) < 2:
+        if self.environment is not None:
+            self._check_decidable()
+        if len(self.models) < 2 and not (self.agents or self.arms):
             raise UsageError(
                 f"--until-decided compares models, and {self.models[0]!r} is the only one; "
                 "give --models two names or more, the baseline first"
+            )
+        if self.trials > self.episodes:
+            raise UsageError(
+                "--until-decided looks at worlds one by one: give it one --difficulty and "
+                "leave out --replicates"
             )
         if self.episodes < FEWEST_PAIRS:
             raise UsageError(
                 f"--until-decided looks for the first time after {FEWEST_PAIRS} worlds, and "
                 f"--episodes allows {self.episodes}; allow more, 30 is a good number"
+            )
+
+    def _check_decidable(self) -> None:
+        from assay.metrics.tally import EpisodeTotals
+
+        if self.until_decided == "achievements":
+            # What decides where nothing is named; in other worlds there are none.
+            object.__setattr__(self, "until_decided", "reward")
+        common = EpisodeTotals().common_outcomes(0.0)
+        if self.until_decided not in common:
+            raise UsageError(
+                f"--until-decided {self.until_decided} is not known in {self.environment}; "
+                f"choose from: {', '.join(common)}"
             )
 
     def warnings(self) -> Iterator[str]:
@@ -216,6 +370,13 @@ class RunConfig(Configuration):
             yield (
                 f"min_effect = {self.min_effect:g} has no effect: all episodes are played; "
                 "--until-decided stops earlier"
+            )
+        if self.environment is not None and self.difficulty != DIFFICULTIES["easy"]:
+            yield "difficulty has no effect: it is about the worlds of Crafter"
+        if self.workers is not None and self.executor == "asyncio":
+            yield (
+                f"workers = {self.workers} has no effect: episodes are played in this process; "
+                "--executor processes plays them in others"
             )
         most = self.max_concurrent_models
         if self.until_decided is not None:
@@ -232,11 +393,36 @@ class RunConfig(Configuration):
             )
 
     @property
-    def extra_baselines(self) -> tuple[str, ...]:
-        """The baselines that play beside the models, because none of these is one."""
+    def baselines_beside(self) -> tuple[str, ...]:
+        """The baselines that play beside the others, because nobody named them."""
         if not self.baselines:
             return ()
-        return tuple(name for name in BASELINES if name not in self.models)
+        # Doing nothing is an action of Crafter.
+        usual = BASELINES if self.environment is None else BASELINES[1:]
+        return tuple(name for name in usual if name not in self.models)
+
+    @property
+    def difficulties(self) -> tuple[Difficulty, ...]:
+        """The tasks of the run."""
+        one = self.difficulty
+        return one if isinstance(one, tuple) else (one,)
+
+    @property
+    def trials(self) -> int:
+        """Episodes of each arm: `episodes` worlds of each task, each as often as said."""
+        return self.episodes * len(self.difficulties) * self.replicates
+
+    @property
+    def arms_at_once(self) -> int:
+        """Arms that play at once, at most."""
+        return self.max_concurrent_models if self.concurrent_models else 1
+
+    @property
+    def less_is_better(self) -> bool:
+        """Whether less is better of what decides."""
+        from assay.metrics.tally import LOWER_IS_BETTER
+
+        return self.until_decided in LOWER_IS_BETTER
 
 
 SETTINGS: Final = settings_of(RunConfig)

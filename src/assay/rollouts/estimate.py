@@ -13,16 +13,17 @@ from typing import Final
 from assay.errors import ModelRefused
 from assay.models.cost import cost, upper_bound
 from assay.models.registry import Price
+from assay.runs.looks import AHEAD
+from assay.runs.remaining import Remaining
 from assay.types import Usage
 
 from .config import RunConfig
-from .looks import AHEAD
-from .remaining import Remaining
 from .sample import Sample
 
 __all__ = [
     "ASSUMED_LATENCY",
     "BYTES_PER_TOKEN",
+    "Asker",
     "BudgetFit",
     "ModelEstimate",
     "Quote",
@@ -50,6 +51,17 @@ class BudgetFit(StrEnum):
     """A price is missing."""
 
 
+class Asker(StrEnum):
+    """Whose agent plays, which decides how often a model is asked."""
+
+    OURS = "ours"
+    """Once in a turn."""
+    OWN = "own"
+    """The user's: as often as it likes; taken to ask as ours does."""
+    NOBODY = "nobody"
+    """The user's, without a model."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quote:
     """Who answers for a model, and at what price."""
@@ -64,6 +76,7 @@ class Quote:
     """Calls that the provider is known to take."""
     missing: tuple[str, ...] = ()
     """What has to be set before it can be asked, in sentences."""
+    asked_by: Asker = Asker.OURS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,11 +92,12 @@ class ModelEstimate:
     dollars: float | None
     """As expected; None if the price is not known."""
     dollars_at_most: float | None
-    """For tokens of one byte each, and replies as long as they may be."""
+    """For tokens of one byte each, and replies as long as they may be; None if not known."""
     seconds: float
     at_once: int
     """Calls that are open at the same time."""
     missing: tuple[str, ...] = ()
+    asked_by: Asker = Asker.OURS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +140,12 @@ class RunEstimate:
     @property
     def unpriced(self) -> tuple[str, ...]:
         """The models that are not in the dollars."""
-        return tuple(one.model for one in self.models if one.dollars_at_most is None)
+        return tuple(
+            one.model
+            for one in self.models
+            if one.dollars is None
+            or (one.dollars_at_most is None and one.asked_by is Asker.OURS)
+        )
 
     @property
     def fit(self) -> BudgetFit | None:
@@ -138,7 +157,9 @@ class RunEstimate:
             return BudgetFit.NO
         if self.unpriced:
             return BudgetFit.UNKNOWN
-        return BudgetFit.SURELY if self.dollars_at_most <= left else BudgetFit.LIKELY
+        bounded = all(one.dollars_at_most is not None for one in self.models)
+        surely = bounded and self.dollars_at_most <= left
+        return BudgetFit.SURELY if surely else BudgetFit.LIKELY
 
 
 def estimate_run(
@@ -188,6 +209,11 @@ def _model(
     prompt = episode_tokens / config.max_turns
     reply = min(sample.mean_reply_bytes / BYTES_PER_TOKEN, config.agent.max_tokens)
     at_once = _at_once(config, quote, quotes, left.episodes)
+    if quote.asked_by is Asker.NOBODY:
+        left = Remaining(left.episodes, 0)
+    most = _times(left.calls, _most(config, sample, quote.price))
+    if quote.asked_by is Asker.OWN and most:
+        most = None  # nobody knows what it will ask
     return ModelEstimate(
         model=quote.model,
         provider=quote.provider,
@@ -196,10 +222,11 @@ def _model(
         prompt_tokens=round(left.calls * prompt),
         completion_tokens=round(left.calls * reply),
         dollars=_times(left.calls, _expected(prompt, reply, quote.price)),
-        dollars_at_most=_times(left.calls, _most(config, sample, quote.price)),
+        dollars_at_most=most,
         seconds=_seconds(quote, sample, left, at_once, latency_s),
         at_once=at_once,
         missing=quote.missing,
+        asked_by=quote.asked_by,
     )
 
 

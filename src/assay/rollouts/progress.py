@@ -5,8 +5,9 @@ is stored from them. `TurnProgress` counts from the start of the episode, so a l
 misses some of them loses nothing.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+from assay.runs.kind import TrialEnd
 
 __all__ = ["EpisodeEnd", "TurnProgress"]
 
@@ -20,8 +21,8 @@ class TurnProgress:
     max_turns: int
     steps: int
     """Environment steps made."""
-    achievements: int
-    """Different ones unlocked."""
+    achievements: int | None
+    """Different ones unlocked; None in worlds that have none."""
     reward: float
     asked: int
     """Actions asked for, unknown ones included."""
@@ -35,10 +36,10 @@ class TurnProgress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EpisodeEnd:
+class EpisodeEnd(TrialEnd):
     """What an episode that ended came to; the value of its verdict."""
 
-    achievements: int
+    achievements: int | None
     reward: float
     steps: int
     turns: int
@@ -47,6 +48,3 @@ class EpisodeEnd:
     tokens: int
     cost_usd: float | None
     """None if the price of a call is not known."""
-    stop_reason: str
-    outcomes: Mapping[str, float] = field(default_factory=dict)
-    """What it earned, by metric; as stored."""

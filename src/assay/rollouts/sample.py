@@ -4,6 +4,7 @@ A built-in model plays in the first world of the run, asked as the models would 
 key and no network, and leaves nothing behind.
 """
 
+import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,13 +17,15 @@ from assay.agents import make_builtin
 from assay.crafter import warmup
 from assay.service.client import LocalClient
 from assay.service.worlds import Worlds
-from assay.trials import Interrupted
-from assay.types import ChatReply, ChatRequest
+from assay.traces.recorder import Recorder
+from assay.trials import Context, Interrupted, Trial
+from assay.types import ChatModel, ChatReply, ChatRequest, Message
 
+from .arms import arms_of
 from .config import RunConfig
-from .episode import EpisodeAttempt
-from .record import episode_settings
-from .spec import EpisodeLimits, EpisodeSettings, EpisodeSpec
+from .environments import OwnEnvironment
+from .kind import EpisodeKind, EpisodeParts
+from .spec import EpisodeSpec
 
 __all__ = ["PLAYER", "Sample", "play_sample"]
 
@@ -65,12 +68,12 @@ class Sample:
 
 
 class _Measured:
-    """A built-in model that notes what it is asked and what it answers."""
+    """A model that notes what it is asked and what it answers."""
 
     name, provider = PLAYER, "builtin"
 
-    def __init__(self) -> None:
-        self._inner = make_builtin(PLAYER)
+    def __init__(self, inner: ChatModel) -> None:
+        self._inner = inner
         self.requests: list[ChatRequest] = []
         self.reply_bytes: list[int] = []
 
@@ -84,14 +87,44 @@ class _Measured:
         """Nothing is held open."""
 
 
-def play_sample(config: RunConfig) -> Sample:
-    """Play until requests are as long as they get, or the episode is over."""
-    model = _Measured()
+_REASONING: Final = "I do this because of what I have seen in the last turns, and wait for it."
+
+
+class _Plain:
+    """Always answers with the same action, in a world that no built-in model knows."""
+
+    name, provider = PLAYER, "builtin"
+
+    def __init__(self, action: str) -> None:
+        self._arguments = json.dumps({"actions": [action], "reasoning": _REASONING})
+
+    async def reply(self, request: ChatRequest) -> ChatReply:
+        call = {"name": request.tools.value[0]["function"]["name"]}
+        call["arguments"] = self._arguments
+        tool = {"id": "call_1", "type": "function", "function": call}
+        says = {"role": "assistant", "content": None, "tool_calls": [tool]}
+        return ChatReply(Message(says), finish_reason="tool_calls")
+
+    async def close(self) -> None:
+        """Nothing is held open."""
+
+
+def play_sample(config: RunConfig, environment: OwnEnvironment | None = None) -> Sample:
+    """Play until requests are as long as they get, or the episode is over.
+
+    An environment that cannot be told in words is sampled as Crafter: whoever asks models
+    there writes requests that nobody can foresee.
+    """
+    if environment is not None and not environment.can_be_told:
+        environment = None
+    actions = environment.actions if environment else None
+    model = _Measured(_Plain(actions[0]) if actions else make_builtin(PLAYER))
     turns = min(config.max_turns, config.agent.history + _FULL_TURNS)
-    warmup()
+    if environment is None:
+        warmup()
     started = time.perf_counter()
     with TemporaryDirectory(prefix="assay-") as folder:
-        run_apart(lambda: _play(config, model, turns, Path(folder) / "sample.jsonl"))
+        run_apart(lambda: _play(config, environment, model, turns, Path(folder)))
     lengths = [_length(request) for request in model.requests]
     return Sample(
         request_bytes=lengths,
@@ -102,29 +135,35 @@ def play_sample(config: RunConfig) -> Sample:
     )
 
 
-async def _play(config: RunConfig, model: _Measured, turns: int, journal: Path) -> None:
-    common = episode_settings(config)
+async def _play(
+    config: RunConfig,
+    environment: OwnEnvironment | None,
+    model: _Measured,
+    turns: int,
+    folder: Path,
+) -> None:
     # Only turns end it early: limits in tokens or time would be those of another player.
-    settings = EpisodeSettings(
-        difficulty=common.difficulty,
-        agent=common.agent,
-        limits=EpisodeLimits(turns=config.max_turns),
+    alone = RunConfig(
+        models=(PLAYER,),
+        episodes=1,
+        max_turns=config.max_turns,
+        difficulty=config.difficulty,
+        seed=config.seed,
+        agent=config.agent,
     )
-    async with LocalClient(Worlds(seed=config.seed)) as worlds:
-        episode = EpisodeAttempt(
-            EpisodeSpec(run_id="sample", model=PLAYER, episode=0, seed=config.seed),
-            settings,
-            model=model,
-            worlds=worlds,
-            hooks=(),
-            journal=journal,
-            state_of=lambda _: None,
-            stopping=lambda: len(model.requests) >= turns,
+    parts = EpisodeParts(lambda: LocalClient(Worlds(seed=config.seed)), environment=environment)
+    kind = EpisodeKind(alone, arms_of(alone, {}), lambda _: parts, {PLAYER: model})
+    spec = EpisodeSpec(run_id="sample", arm=PLAYER, episode=0, seed=config.seed)
+    trial = Trial(spec.session_id, PLAYER, 0, spec)
+    context = Context(asked_to_stop=lambda: len(model.requests) >= turns)
+    try:
+        await kind.attempt(
+            trial, Recorder.open(folder / "sample.jsonl", lambda: kind.header(trial)), context
         )
-        try:
-            await episode.play()
-        except Interrupted:
-            return
+    except Interrupted:
+        return
+    finally:
+        await kind.close()
 
 
 def _length(request: ChatRequest) -> int:

@@ -13,28 +13,34 @@ from assay.agents import AgentOptions
 from assay.crafter import DIFFICULTIES, DIGEST_VERSION, Difficulty
 from assay.crafter.rules import WORLD_LENGTH
 
-__all__ = ["EpisodeLimits", "EpisodeSettings", "EpisodeSpec"]
+__all__ = ["EpisodeLimits", "EpisodeSpec", "difficulty_name", "episode_metadata"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeSpec:
-    """One model in one world; the payload of a trial."""
+    """One arm in one world; the payload of a trial."""
 
     run_id: str
-    model: str
+    arm: str
+    """Its label."""
     episode: int
-    """Counted from 0 within the model."""
+    """Counted from 0 within the arm."""
     seed: int
+    task: int = 0
+    """Which of the tasks of the run, counted from 0."""
+    replicate: int = 0
+    """How often the arm has played this world before."""
 
     @property
     def experiment_id(self) -> str:
         """The id of the experiment that it belongs to."""
-        return derived_id(self.run_id, self.model)
+        return derived_id(self.run_id, self.arm)
 
     @property
     def session_id(self) -> str:
         """The id of its session, the same in every process."""
-        return derived_id(self.run_id, self.model, self.seed, self.episode)
+        again = (self.replicate,) if self.replicate else ()
+        return derived_id(self.run_id, self.arm, self.seed, self.episode, *again)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,30 +54,23 @@ class EpisodeLimits:
     """Time of its model and its world; waiting for a turn is not in it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EpisodeSettings:
-    """What all episodes of a run have in common."""
+def difficulty_name(difficulty: Difficulty) -> str:
+    """The name of a difficulty; numbers of the user's own are named by their hash."""
+    for name, known in DIFFICULTIES.items():
+        if known == difficulty:
+            return name
+    return f"custom-{content_hash(canonical_json(written(difficulty)))[:8]}"
 
-    difficulty: Difficulty
-    agent: AgentOptions
-    limits: EpisodeLimits
-    length: int = WORLD_LENGTH
 
-    @property
-    def difficulty_name(self) -> str:
-        """The name of the difficulty; numbers of the user's own are named by their hash."""
-        for name, known in DIFFICULTIES.items():
-            if known == self.difficulty:
-                return name
-        return f"custom-{content_hash(canonical_json(written(self.difficulty)))[:8]}"
-
-    def metadata(self) -> dict[str, Any]:
-        """All that a replay needs and no column holds."""
-        return {
-            "difficulty": asdict(self.difficulty),
-            "length": self.length,
-            "world_episode": 1,
-            "digest_version": DIGEST_VERSION,
-            "agent": asdict(self.agent) | {"prompt": self.agent.prompt is not None},
-            "limits": asdict(self.limits),
-        }
+def episode_metadata(
+    difficulty: Difficulty, agent: AgentOptions, limits: EpisodeLimits
+) -> dict[str, Any]:
+    """All that a replay needs and no column holds."""
+    return {
+        "difficulty": asdict(difficulty),
+        "length": WORLD_LENGTH,
+        "world_episode": 1,
+        "digest_version": DIGEST_VERSION,
+        "agent": asdict(agent) | {"prompt": agent.prompt is not None},
+        "limits": asdict(limits),
+    }

@@ -20,10 +20,18 @@ _NUMBERS: Final = """\
 # Instead of a named difficulty: numbers of your own. Those not given are those of classic,
 # which are the ones here; docs/crafter.md says what they mean."""
 
+_ARMS: Final = """\
+# Who plays with settings of its own: a table for each, such as two prompts of one model.
+# [[arms]]
+# label = "careful"
+# model = "builtin/expert"
+# prompt = "careful.txt"
+# temperature = 0.5"""
+
 
 def run_template() -> str:
     """The text of the file."""
     numbers = [
         f"#{name} = {number}" for name, number in asdict(DIFFICULTIES["classic"]).items()
     ]
-    return template(RunConfig, _HEAD, "\n".join([_NUMBERS, *numbers]))
+    return template(RunConfig, _HEAD, "\n".join([_NUMBERS, *numbers]) + f"\n\n{_ARMS}")

@@ -1,1 +1,33 @@
-"""What runs of any kind of trial have in common. Knows no world and nobody who plays in it."""
+"""A run of any kind of trial: arms, journals, resume, budget, looks, results, executors.
+
+Knows no world and nobody who plays in it.
+"""
+
+from typing import TYPE_CHECKING
+
+from assay._util.lazy import lazy_names as _lazy_names
+
+if TYPE_CHECKING:
+    from .arms import Arm
+    from .execution import RunResult, execute
+    from .executors import InProcess, TrialExecutor
+    from .kind import PreparedRun, RunChoices, TrialEnd, TrialKind
+    from .prepare import prepare_run, run_record
+    from .processes import Processes
+
+__all__ = [
+    "Arm",
+    "InProcess",
+    "PreparedRun",
+    "Processes",
+    "RunChoices",
+    "RunResult",
+    "TrialEnd",
+    "TrialExecutor",
+    "TrialKind",
+    "execute",
+    "prepare_run",
+    "run_record",
+]
+
+__getattr__, __dir__ = _lazy_names(__name__)

@@ -143,14 +143,15 @@ def _entries(
     tables = tables_of(configuration)
     for table, content in _document(path).items():
         keys = tables.get(table, {})
-        homes = "" if isinstance(content, dict) else _homes(configuration, table)
+        is_table = isinstance(content, dict) or ("" in keys and isinstance(content, list))
+        homes = "" if is_table else _homes(configuration, table)
         if homes:
             raise UsageError(
                 f"{path}: {table!r} stands outside a table; write it below {homes}"
             )
         if not keys:
             raise UsageError(f"{path}: {unknown_name('table', table, tables)}")
-        if not isinstance(content, dict):
+        if not is_table:
             raise UsageError(
                 f"{path}: {table} = {content!r} is not allowed; "
                 f"write it as a table: [{table}], and below it {', '.join(keys)}"

@@ -27,6 +27,8 @@ def template(configuration: type[Configuration], head: str, tail: str = "") -> s
     tables: dict[str, list[str]] = {}
     for setting in settings_of(configuration).values():
         table, key = setting.places[0]
+        if not key:
+            continue  # a whole table, which the tail shows
         lines = tables.setdefault(table, [f"[{table}]"])
         lines += wrap(_comment(setting), _WIDTH, initial_indent="# ", subsequent_indent="# ")
         lines.append(f"#{key} = {_toml(_shown(setting))}")

@@ -12,32 +12,19 @@ from typing import Any, Final
 
 from assay._util.canonical import derived_id
 from assay.experiments.subjects import Look
-from assay.metrics.tally import LOWER_IS_BETTER
 from assay.stats.intervals import Interval
 from assay.stats.sequential import LookResult, SequentialDesign, decide, looks
-from assay.trials import Admission, Event, Trial, TrialEnded
+from assay.trials import Admission, Event, Plan, Trial, TrialEnded
 from assay.types import TrialState, Verdict
 
-from .config import RunConfig
-from .progress import EpisodeEnd
-from .spec import EpisodeSpec
+from .kind import PreparedRun, RunChoices, TrialEnd
 
-__all__ = ["AHEAD", "CandidateResult", "SequentialMonitor", "design_of"]
+__all__ = ["AHEAD", "CandidateResult", "SequentialMonitor"]
 
 AHEAD: Final = 5
 """Worlds that may be played before those in front of them have been looked at, at least."""
 _AHEAD_SHARE: Final = 4
 """A quarter as many as have been looked at may be ahead, if that is more."""
-
-
-def design_of(config: RunConfig) -> SequentialDesign:
-    """How the candidates of a run are looked at."""
-    return SequentialDesign(
-        most=config.episodes,
-        comparisons=len(config.models) - 1,
-        min_effect=config.min_effect,
-        lower_is_better=config.until_decided in LOWER_IS_BETTER,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,8 +119,8 @@ class SequentialMonitor:
 
     def __init__(
         self,
-        config: RunConfig,
-        run_id: str,
+        run: PreparedRun[RunChoices],
+        plan: Plan[Any],
         *,
         known: Mapping[str, float | None],
         begun: Iterable[str] = (),
@@ -141,21 +128,29 @@ class SequentialMonitor:
         """Begin with what earlier attempts at the run have left.
 
         Args:
-            config: The run; its `until_decided` names the metric.
-            run_id: Its id.
+            run: The run; its `until_decided` names the metric.
+            plan: Its trials; a world has the same index in every group.
             known: Sessions that have ended, and what they earned; None if nothing.
             begun: Sessions that have a journal and no end: they are played to it.
         """
+        config = run.config
         assert config.until_decided is not None, "the run has a fixed number of episodes"
-        self._config, self._run_id = config, run_id
-        self._metric = config.until_decided
-        self._design = design_of(config)
-        self._baseline, *rivals = config.models
+        self._run_id, self._metric = run.record.id, config.until_decided
+        self._groups = {group.name: group for group in plan.groups}
+        self._baseline, *rivals = [arm.label for arm in run.arms if arm.is_compared]
+        self._worlds = self._groups[self._baseline].size
+        self._design = SequentialDesign(
+            most=self._worlds,
+            comparisons=len(rivals),
+            min_effect=config.min_effect,
+            lower_is_better=config.less_is_better,
+            shares=self._metric == "success" or self._metric.startswith("unlocked/"),
+        )
         self._candidates = {model: _Candidate(model) for model in rivals}
         self._begun = frozenset(begun)
         self._earned = dict(known)
         # Worked out here, and not while episodes wait.
-        self._design.bounds([config.episodes])
+        self._design.bounds([self._worlds])
         for candidate in self._candidates.values():
             self._look(candidate)
 
@@ -167,13 +162,13 @@ class SequentialMonitor:
         if verdict.state is TrialState.INFRASTRUCTURE:
             return
         end = verdict.value
-        earned = end.outcomes.get(self._metric) if isinstance(end, EpisodeEnd) else None
+        earned = end.outcomes.get(self._metric) if isinstance(end, TrialEnd) else None
         self._earned[event.trial.id] = earned
         for candidate in self._candidates.values():
             if event.trial.group in (candidate.model, self._baseline):
                 self._look(candidate)
 
-    def admit(self, trial: Trial[EpisodeSpec]) -> Admission:
+    def admit(self, trial: Trial[Any]) -> Admission:
         """Whether an episode may start.
 
         A candidate that is decided stops, and the baseline goes on while one is open. Models
@@ -198,9 +193,10 @@ class SequentialMonitor:
 
     def _look(self, candidate: _Candidate) -> None:
         """Look at every pair that is complete in front, until it is decided."""
-        while candidate.decision is None and candidate.worlds < self._config.episodes:
+        while candidate.decision is None and candidate.worlds < self._worlds:
             pair = [
-                self._session(m, candidate.worlds) for m in (self._baseline, candidate.model)
+                self._groups[arm].make(candidate.worlds).id
+                for arm in (self._baseline, candidate.model)
             ]
             if not all(session in self._earned for session in pair):
                 return
@@ -218,12 +214,6 @@ class SequentialMonitor:
             if len(candidate.looks) and candidate.looks[-1][0].pairs == last.pairs:
                 candidate.looks.pop()
             candidate.looks.append((last, time.time()))
-
-    def _session(self, model: str, world: int) -> str:
-        spec = EpisodeSpec(
-            run_id=self._run_id, model=model, episode=world, seed=self._config.seed + world
-        )
-        return spec.session_id
 
     def comparisons(self) -> tuple[CandidateResult, ...]:
         """What was found so far, a candidate after the other."""

@@ -5,37 +5,57 @@ unfinished run with the same configuration that no living process holds. A run t
 read may be the one that is meant, so that nothing is played anew in its place unasked.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from assay._util.canonical import canonical_json, content_hash, derived_id
 from assay._util.names import choose, unknown
+from assay._util.provenance import provenance
+from assay._util.settings import Configuration
 from assay.errors import UsageError
-from assay.runs.settings import COMMAND_LINE, difference, resolve
 from assay.traces.folder import RunFolder, RunHeld, unfinished_runs, unreadable_runs
-from assay.traces.records import RunRecord
+from assay.traces.load import load_stored_run
+from assay.traces.records import ExperimentRecord, RunRecord
+from assay.traces.store import Store
+from assay.traces.trace import StoredRun
 
-from .config import RunConfig
-from .record import checked_run_id, new_run_id, run_record
+from .arms import Arm
+from .kind import PreparedRun
+from .settings import COMMAND_LINE, difference, resolve
 
-__all__ = ["PreparedRun", "prepare_run"]
+__all__ = ["prepare_run", "run_record"]
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedRun:
-    """What a command means, before anything has started."""
+_MAX_RUN_ID = 80
+_PATIENCE_S = 5.0
+"""How long to wait for who holds the database."""
 
-    config: RunConfig
-    record: RunRecord
-    resumed: RunFolder | None
-    """The folder of the run that goes on; None for a new one."""
-    sources: Mapping[str, str]
-    """For each setting, who chose it."""
-    warnings: tuple[str, ...]
+
+def new_run_id() -> str:
+    """An id that sorts by time and that nobody else has."""
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(3)}"
+
+
+def checked_run_id(run_id: str) -> str:
+    """An id given by the user, which becomes the name of a folder."""
+    plain = run_id.replace("-", "").replace("_", "").replace(".", "")
+    if not (plain.isascii() and plain.isalnum() and len(run_id) <= _MAX_RUN_ID) or (
+        run_id.startswith((".", "-"))
+    ):
+        raise UsageError(
+            f"run id {run_id!r} is not allowed; give at most {_MAX_RUN_ID} letters, digits, "
+            "'-', '_' and '.', starting with a letter or digit"
+        )
+    return run_id
 
 
 def prepare_run(
+    configuration: type[Any],
+    arms_of: Callable[[Any], tuple[Arm, ...]],
     settings: Mapping[str, Any],
     file: Path | None = None,
     *,
@@ -44,11 +64,13 @@ def prepare_run(
     resume: str | None = None,
     fresh: bool = False,
     source: str = COMMAND_LINE,
-) -> PreparedRun:
+) -> PreparedRun[Any]:
     """Settle the configuration and the run.
 
     Args:
-        settings: What was chosen, by the names of `RunConfig`; None means not chosen.
+        configuration: What can be chosen.
+        arms_of: Who plays in a run that is configured so.
+        settings: What was chosen, by name; None means not chosen.
         file: A configuration file.
         command: The command line, for the record.
         run_id: The id of the run; it goes on if it is unfinished.
@@ -58,31 +80,57 @@ def prepare_run(
     """
     if resume is not None and (fresh or run_id is not None):
         raise UsageError("--resume goes on with a run: leave out --fresh and --run-id")
-    resolved = resolve(RunConfig, settings, file, source=source)
+    resolved = resolve(configuration, settings, file, source=source)
     database = resolved.config.database
     folder: RunFolder | None = None
     if resume is not None:
         named = folder = _named(database, resume)
         kept = named.record.configuration
-        resolved = resolve(RunConfig, settings, file, source=source, stored=kept)
+        resolved = resolve(configuration, settings, file, source=source, stored=kept)
     elif run_id is not None:
         folder = _with_id(database, checked_run_id(run_id), fresh=fresh)
+        if folder is None:
+            run_id = _free_id(database, run_id, resolved.config, fresh=fresh)
     elif not fresh:
         folder = _same_again(resolved.config)
     if folder is not None:
         _refuse_change(folder, resolved.config)
         _refuse_held(folder)
+    arms = arms_of(resolved.config)
     record = (
         folder.record
         if folder is not None
-        else run_record(resolved.config, run_id or new_run_id(), command)
+        else run_record(resolved.config, arms, run_id or new_run_id(), command)
     )
     unreadable = unreadable_runs(database)
     if folder is None and not fresh and run_id is None:
         _refuse_unreadable(unreadable)
     damaged = [f"{reason}; its run cannot be resumed" for reason in unreadable.values()]
     warnings = (*resolved.warnings, *damaged)
-    return PreparedRun(resolved.config, record, folder, resolved.sources, warnings)
+    return PreparedRun(resolved.config, record, arms, folder, resolved.sources, warnings)
+
+
+def run_record(
+    config: Configuration, arms: Sequence[Arm], run_id: str, command: str
+) -> RunRecord:
+    """A new run as it is written down, with an experiment for each arm."""
+    return RunRecord(
+        id=run_id,
+        command=command,
+        configuration=config.stored(),
+        provenance=provenance().record(),
+        created_at=round(time.time(), 6),
+        experiments=tuple(
+            ExperimentRecord(
+                id=derived_id(run_id, arm.label),
+                series=arm.series,
+                model=arm.label,
+                fingerprint=content_hash(canonical_json(arm.version)),
+                tags=arm.tags,
+            )
+            for arm in arms
+        ),
+    )
 
 
 def _refuse_unreadable(
@@ -123,19 +171,54 @@ def _with_id(database: Path, run_id: str, *, fresh: bool) -> RunFolder | None:
     return found
 
 
-def _same_again(config: RunConfig) -> RunFolder | None:
+def _free_id(database: Path, run_id: str, config: Any, *, fresh: bool) -> str:
+    """The id for a new run: the one given, unless a run that is stored has it."""
+    stored = _stored(database, run_id)
+    if stored is None:
+        return run_id
+    if fresh:
+        number = 2
+        while _stored(database, f"{run_id}-{number}") is not None:
+            number += 1
+        return f"{run_id}-{number}"
+    changes = difference(type(config), stored.configuration, config.stored())
+    if changes:
+        raise UsageError(
+            f"run {run_id!r} is stored with another configuration: {'; '.join(changes)}; "
+            "choose another --run-id, or add --fresh to have one chosen"
+        )
+    if stored.status == "finished":
+        raise UsageError(
+            f"run {run_id!r} is finished, and 'assay compare {run_id}' shows what it has; "
+            "choose another --run-id, or add --fresh to play again under a new id"
+        )
+    return run_id
+
+
+def _stored(database: Path, run_id: str) -> StoredRun | None:
+    if not database.exists():
+        return None
+    with (
+        Store(database, patience=_PATIENCE_S).reading() as connection,
+        suppress(UsageError),
+    ):
+        return load_stored_run(connection, run_id)
+    return None
+
+
+def _same_again(config: Any) -> RunFolder | None:
     stored = config.stored()
     for folder in reversed(unfinished_runs(config.database)):
         if (
-            not difference(RunConfig, folder.record.configuration, stored)
+            not difference(type(config), folder.record.configuration, stored)
             and folder.holder() is None
         ):
             return folder
     return None
 
 
-def _refuse_change(folder: RunFolder, config: RunConfig) -> None:
-    changes = difference(RunConfig, folder.record.configuration, config.stored())
+def _refuse_change(folder: RunFolder, config: Any) -> None:
+    changes = difference(type(config), folder.record.configuration, config.stored())
     if changes:
         raise UsageError(
             f"run {folder.record.id!r} was started with another configuration: "

@@ -1,16 +1,16 @@
 """How much of a run is still to be played; reads journals and rows, changes nothing."""
 
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from assay.errors import UsageError
 from assay.traces.queries import committed_sessions
 from assay.traces.store import Store
+from assay.trials import Plan
 from assay.types import TrialState
 
 from .catch_up import sessions_left
-from .prepare import PreparedRun
-from .record import make_plan
+from .kind import PreparedRun, RunChoices
 
 __all__ = ["Remaining", "remaining"]
 
@@ -19,43 +19,45 @@ _PATIENCE = 5.0
 
 
 class Remaining(NamedTuple):
-    """What one model still has to play, at most."""
+    """What one arm still has to play, at most."""
 
     episodes: int
     calls: int
 
 
-def remaining(prepared: PreparedRun) -> dict[str, Remaining]:
-    """What each model still has to play; all of it, if the run is new.
+def remaining(
+    run: PreparedRun[RunChoices], plan: Plan[Any], turns: int
+) -> dict[str, Remaining]:
+    """What each arm still has to play; all of it, if the run is new.
+
+    Args:
+        run: The run.
+        plan: All its trials.
+        turns: Calls of one trial, at most.
 
     Raises:
         StoreBusy: Another process holds the database.
         UsageError: Some journal cannot be read.
     """
-    config = prepared.config
-    plan = make_plan(config, prepared.record.id)
-    if prepared.resumed is None:
-        whole = Remaining(config.episodes, config.episodes * config.max_turns)
-        return {group.name: whole for group in plan.groups}
-    asked = _asked(prepared)
+    asked = _asked(run) if run.resumed else {}
     left = {}
     for group in plan.groups:
-        turns = [asked.get(group.make(index).id, 0) for index in range(group.size)]
-        open_ones = [config.max_turns - turn for turn in turns if turn is not None]
+        made = [asked.get(trial.id, 0) for trial in group] if asked else [0] * group.size
+        open_ones = [turns - count for count in made if count is not None]
         left[group.name] = Remaining(len(open_ones), sum(max(0, n) for n in open_ones))
     return left
 
 
-def _asked(prepared: PreparedRun) -> dict[str, int | None]:
+def _asked(run: PreparedRun[RunChoices]) -> dict[str, int | None]:
     """The turns that each session has already; None for those that are over."""
     asked: dict[str, int | None] = {}
-    for _, session in sessions_left(prepared.resumed) if prepared.resumed else ():
+    for _, session in sessions_left(run.resumed) if run.resumed else ():
         over = session.end and session.end.state is not TrialState.INFRASTRUCTURE
         asked[session.header.session_id] = None if over else len(session.calls)
     # Without a database nothing was stored yet.
-    store = Store(prepared.config.database, patience=_PATIENCE)
+    store = Store(run.config.database, patience=_PATIENCE)
     with suppress(UsageError), store.reading() as connection:
-        for session_id, state in committed_sessions(connection, prepared.record.id).items():
+        for session_id, state in committed_sessions(connection, run.record.id).items():
             if state is not TrialState.INFRASTRUCTURE:
                 asked[session_id] = None
     return asked

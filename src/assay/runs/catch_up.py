@@ -14,7 +14,7 @@ from assay.traces.store import Store
 from assay.traces.writer import Writer
 from assay.types import TrialState
 
-from .prepare import PreparedRun
+from .kind import PreparedRun, RunChoices
 
 __all__ = ["EarlierAttempts", "catch_up", "sessions_left"]
 
@@ -53,14 +53,14 @@ def sessions_left(folder: RunFolder) -> Iterator[tuple[Path, SessionRecord]]:
 
 
 def catch_up(
-    prepared: PreparedRun, folder: RunFolder, store: Store, writer: Writer
+    run: PreparedRun[RunChoices], folder: RunFolder, store: Store, writer: Writer
 ) -> EarlierAttempts:
     """Hand on journals that have an end, and say what earlier attempts came to.
 
     Raises:
         UsageError: Some journal cannot be read.
     """
-    metric = prepared.config.until_decided
+    metric = run.config.until_decided
     earned: dict[str, float | None] = {}
     begun: set[str] = set()
     for path, session in sessions_left(folder):
@@ -71,14 +71,14 @@ def catch_up(
         else:
             begun.add(session.header.session_id)
     # A new run has stored nothing yet, so it need not wait for who holds the database.
-    look = store if prepared.resumed is not None else Store(store.path, patience=0)
+    look = store if run.resumed is not None else Store(store.path, patience=0)
     try:
         with look.reading() as connection:
             stored = committed_sessions(connection, folder.record.id)
             ended = [name for name, how in stored.items() if how != TrialState.INFRASTRUCTURE]
             numbers = {} if metric is None else load_outcomes(connection, ended)
     except StoreBusy:
-        if prepared.resumed is not None:
+        if run.resumed is not None:
             raise
     else:
         earned |= {name: numbers.get(name, {}).get(metric or "") for name in ended}

@@ -1,0 +1,106 @@
+"""The calls of one episode: recorded answers first, and every new one is written down.
+
+An answer is in the journal before anybody acts on it.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+
+from assay.agents import NewMessage, PreparedRequest
+from assay.metrics import EpisodeTotals
+from assay.traces.recorder import Recorder
+from assay.traces.records import CallRecord, MessageRecord
+from assay.trials import Context, Interrupted
+from assay.types import ChatModel, ChatReply, Message
+
+__all__ = ["Asking"]
+
+
+class Asking:
+    """Asks models on behalf of one episode."""
+
+    def __init__(self, recorder: Recorder, totals: EpisodeTotals, context: Context) -> None:
+        self.turn = 0
+        """The turn that calls belong to, counted from 1."""
+        self._recorder, self._totals, self._context = recorder, totals, context
+
+    async def ask(
+        self,
+        model: ChatModel,
+        prepared: PreparedRequest,
+        new: Sequence[NewMessage],
+        read: Callable[[Message], NewMessage],
+    ) -> ChatReply:
+        """The answer to a request, from the journal if it has one, else from the model.
+
+        Args:
+            model: Who is asked.
+            prepared: What is asked.
+            new: Messages of the conversation that were made since the last call.
+            read: Takes in the answer, and says what message of the conversation it is.
+        """
+        recorded = self._recorder.recall(
+            self.turn, prepared.positions, {made.position: made.message for made in new}
+        )
+        if recorded is not None:
+            call, message = recorded
+            reply = _as_reply(call, message)
+            read(message)
+        else:
+            # Models that answer at once would otherwise keep all others waiting.
+            await asyncio.sleep(0)
+            if self._context.stopping:
+                raise Interrupted
+            reply = await model.reply(prepared.request)
+            call = self._record(model, prepared, reply, [*new, read(reply.message)])
+            await self._recorder.kept()
+        self._recorder.seconds += call.latency_s
+        self._totals.add_call(call)
+        return reply
+
+    def _record(
+        self,
+        model: ChatModel,
+        prepared: PreparedRequest,
+        reply: ChatReply,
+        new: Sequence[NewMessage],
+    ) -> CallRecord:
+        now, request = time.time(), prepared.request
+        call = CallRecord(
+            turn=self.turn,
+            at=now,
+            request=prepared.positions,
+            reply=prepared.reply,
+            model=model.name,
+            provider=model.provider,
+            finish_reason=reply.finish_reason,
+            usage=reply.usage,
+            cost_usd=reply.cost_usd,
+            latency_s=reply.latency_s,
+            waited_s=reply.waited_s,
+            retries=reply.retries,
+            parameters={
+                "temperature": request.temperature,
+                "max_tokens": request.max_tokens,
+                "seed": request.seed,
+            },
+        )
+        messages = [
+            MessageRecord(position, self.turn, message, kind, now)
+            for position, message, kind in new
+        ]
+        self._recorder.add_call(call, messages)
+        return call
+
+
+def _as_reply(call: CallRecord, message: Message) -> ChatReply:
+    return ChatReply(
+        message=message,
+        finish_reason=call.finish_reason,
+        usage=call.usage,
+        cost_usd=call.cost_usd,
+        latency_s=call.latency_s,
+        waited_s=call.waited_s,
+        retries=call.retries,
+    )

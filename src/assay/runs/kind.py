@@ -1,0 +1,135 @@
+"""What a kind of trial gives to a run, and what it gets for that.
+
+A kind says which trials there are and how one is tried; journals, resume, storing, budget,
+looks and results are the run's. A kind is light and picklable, but for its models: an executor
+in another process gets it by pickle, and asks the models of the driver.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+from assay.traces.folder import RunFolder
+from assay.traces.recorder import Recorder
+from assay.traces.records import RunRecord, SessionHeader
+from assay.trials import Context, Plan, Trial
+from assay.types import ChatModel
+
+from .arms import Arm
+
+__all__ = ["PreparedRun", "RunChoices", "TrialEnd", "TrialKind"]
+
+P = TypeVar("P")
+C_co = TypeVar("C_co", bound="RunChoices", covariant=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialEnd:
+    """What a trial that ended came to; the value of its verdict."""
+
+    stop_reason: str
+    outcomes: Mapping[str, float] = field(default_factory=dict)
+    """What it earned, by metric; as stored."""
+
+
+class TrialKind(Protocol[P]):
+    """One sort of trial: an episode, a coding task, a training run."""
+
+    name: str
+    models: Mapping[str, ChatModel]
+    """Who is asked, by name; they are the driver's, wherever a trial runs."""
+
+    @property
+    def resumes(self) -> bool:
+        """Whether a trial goes on in the middle; else one that is begun is tried anew."""
+        ...
+
+    def plan(self, run: RunRecord) -> Plan[P]:
+        """All trials of a run, a group for each arm; the same ones each time."""
+        ...
+
+    def header(self, trial: Trial[P]) -> SessionHeader:
+        """What the journal of a trial begins with."""
+        ...
+
+    async def attempt(self, trial: Trial[P], recorder: Recorder, context: Context) -> TrialEnd:
+        """Try once, from where the recorder says that an earlier attempt has come to.
+
+        What it raises says whose fault it is; see `assay.trials.classify`. The time that
+        counts goes to `recorder.seconds`.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Let go of what attempts have opened."""
+        ...
+
+
+class RunChoices(Protocol):
+    """What every configuration of a run says, whatever its trials are; see `RunConfig`."""
+
+    # Read-only, so that frozen configurations fit.
+    @property
+    def database(self) -> Path:
+        """The DuckDB file that traces go to."""
+        ...
+
+    @property
+    def traces_dir(self) -> Path:
+        """The folder for the files of the run."""
+        ...
+
+    @property
+    def save_traces(self) -> bool:
+        """Whether each trial gets a file."""
+        ...
+
+    @property
+    def save_detailed_results(self) -> bool:
+        """Whether the results file lists every trial."""
+        ...
+
+    @property
+    def max_concurrent_episodes(self) -> int:
+        """Trials that are open at once, at most."""
+        ...
+
+    @property
+    def arms_at_once(self) -> int:
+        """Arms that play at once, at most."""
+        ...
+
+    @property
+    def until_decided(self) -> str | None:
+        """The outcome that decides when to stop, if one does."""
+        ...
+
+    @property
+    def min_effect(self) -> float | None:
+        """The smallest difference in it that matters, if one is named."""
+        ...
+
+    @property
+    def less_is_better(self) -> bool:
+        """Whether less of it is better."""
+        ...
+
+    def stored(self) -> dict[str, Any]:
+        """All of it as JSON, without secrets."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRun(Generic[C_co]):
+    """What a command means, before anything has started."""
+
+    config: C_co
+    record: RunRecord
+    arms: tuple[Arm, ...]
+    """Who plays, in the order of the experiments of the record."""
+    resumed: RunFolder | None
+    """The folder of the run that goes on; None for a new one."""
+    sources: Mapping[str, str]
+    """For each setting, who chose it."""
+    warnings: tuple[str, ...]

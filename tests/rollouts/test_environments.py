@@ -1,0 +1,301 @@
+"""Environments of the user's own and of gymnasium: what they declare and get wrong."""
+
+from contextlib import chdir
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from assay import api
+from assay.api.running import OwnObjects
+from assay.cli import main
+from assay.errors import UsageError
+from assay.rollouts import RunConfig
+from assay.rollouts.environments import digest_of
+from assay.runs.spending import spent_so_far
+from assay.trials import Event, Stop, TrialProgress
+from tests.runs.tables import rows
+
+from .own_things import AGENTS, BANDIT, CountedModel, asked, errors_of, play_in
+
+pytestmark = pytest.mark.usefixtures("compiled_engine")
+
+DATABASE = "crafter_multi_model_traces.duckdb"
+
+
+def forward(seen: Any) -> str:
+    return "go"
+
+
+class Walk:
+    """Five steps, and each costs something."""
+
+    actions = ("go", "wait")
+    outcomes: ClassVar = {"cost": "lower", "distance": "higher"}
+
+    def reset(self, seed: int) -> tuple[dict[str, int], dict[str, Any]]:
+        self.distance, self.cost = 0, float(seed % 3)
+        return {"at": 0}, {}
+
+    def step(self, action: str) -> tuple[Any, ...]:
+        self.distance += action == "go"
+        self.cost += 2.0 if action == "go" else 0.5
+        return {"at": self.distance}, 1, False, self.distance >= 5, {}
+
+    def text(self, observation: dict[str, int]) -> str:
+        return f"You are at {observation['at']}."
+
+
+def waiting(seen: dict[str, int]) -> list[str]:
+    return ["wait", "go"]
+
+
+def test_what_an_environment_declares_is_an_outcome_with_its_direction(tmp_path: Path) -> None:
+    result = play_in(
+        tmp_path, environment=Walk, agents={"go": forward, "wait": waiting}, episodes=6
+    )
+    assert {row.stop_reason for row in result.episodes} == {"length"}
+    earned = [result.outcomes[row.session_id] for row in result.episodes if row.model == "go"]
+    assert [outcomes["cost"] for outcomes in earned] == [
+        10 + seed % 3 for seed in range(42, 48)
+    ]
+    assert {outcomes["distance"] for outcomes in earned} == {5.0}
+    assert "achievements" not in earned[0]
+    with chdir(tmp_path):
+        verified = api.verify(environment=Walk)
+        assert {found.finding for found in verified} == {"same"}
+        nowhere = api.verify()
+        assert {found.finding for found in nowhere} == {"unverifiable"}
+        assert "give the class again: environment=Walk" in str(nowhere[0].reason)
+        verdicts = {
+            contrast.metric: contrast.verdict
+            for metric in ("cost", "distance")
+            for contrast in api.compare("latest", metrics=[metric]).contrasts
+        }
+    assert verdicts["cost"] == "worse"
+
+
+def test_a_language_model_is_told_the_text_the_rules_and_the_actions(tmp_path: Path) -> None:
+    model = CountedModel()
+    result = play_in(tmp_path, environment=Walk, models=[model], episodes=1)
+    assert [(row.state, row.steps) for row in result.episodes] == [("result", 5)]
+    told = "\n".join(message.text for message in model.requests[-1].messages)
+    assert "Five steps, and each costs something." in told
+    assert "The actions are: go, wait." in told
+    assert "You are at 4." in told
+    assert "Crafter" not in told
+
+
+class Steps:
+    """What `step` gives is the last of these, by the number of the action."""
+
+    actions = ("three", "nan", "words", "four", "strange", "raises")
+
+    def reset(self, seed: int) -> int:
+        return seed
+
+    def step(self, action: str) -> Any:
+        if action == "raises":
+            raise RuntimeError("the floor is gone")
+        given: dict[str, Any] = {
+            "three": (0, 1, True),
+            "nan": (0, float("nan"), False),
+            "words": (0, "much", False),
+            "four": (0, 1, False, False),
+            "strange": (object(), 1, True),
+        }
+        return given[action]
+
+
+def test_a_step_that_gives_nonsense_is_a_failure_that_says_what_is_expected(
+    tmp_path: Path,
+) -> None:
+    agents = {name: (lambda seen, name=name: name) for name in Steps.actions}
+    result = play_in(tmp_path, environment=Steps, agents=agents, episodes=1)
+    said = {name: errors_of(result, name)[0] for name in Steps.actions}
+    assert said["three"] == said["strange"] == ""
+    assert said["nan"] == "Steps: reward is nan; give a number that is finite"
+    assert said["words"] == "Steps: reward is 'much'; give a number that is finite"
+    assert said["four"].startswith("Steps.step gave a tuple of 4; give observation, reward and")
+    assert "test_environments.py" in said["raises"]
+    assert said["raises"].endswith("RuntimeError: the floor is gone")
+    with chdir(tmp_path):
+        found = {
+            verified.finding
+            for row in result.episodes
+            if row.model == "strange"
+            for verified in api.verify(row.session_id, environment=Steps)
+        }
+    assert found == {"unverifiable"}
+
+
+class NoStep:
+    def reset(self, seed: int) -> int:
+        return seed
+
+
+class Sideways(Walk):
+    outcomes: ClassVar = {"cost": "sideways"}
+
+
+class Unready(Walk):
+    text = None  # type: ignore[assignment]
+
+    def reset(self, seed: int) -> Any:
+        raise OSError("no board")
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        (NoStep, "environment 'NoStep' has no method step"),
+        (Sideways, "outcomes['cost'] is 'sideways'; say which way is better"),
+        (Unready, "environment 'Unready' cannot be begun: OSError: no board"),
+        ("bandit.py:Maze", "bandit.py has no class 'Maze'; it has Bandit"),
+        ("maze.py:Maze", "cannot read 'maze.py': there is no such file"),
+        ("Bandit", "environment 'Bandit' is not allowed; give a Python file and a class"),
+        ("gymnasium:CartPol-v1", "Did you mean: `CartPole`?"),
+    ],
+)
+def test_what_is_no_environment_is_refused_before_anything_starts(
+    tmp_path: Path, environment: Any, said: str
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        play_in(tmp_path, environment=environment, agents={"go": forward})
+    assert said in str(refused.value)
+    assert not (tmp_path / DATABASE).exists()
+
+
+@pytest.mark.parametrize(
+    ("environment", "model", "said"),
+    [
+        ("bandit.py:Bandit", "builtin/forager", "plays Crafter and nothing else"),
+        ("gymnasium:CartPole-v1", "counted", "cannot be told to a language model"),
+    ],
+)
+def test_a_model_that_cannot_play_there_is_refused(
+    tmp_path: Path, environment: str, model: str, said: str
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        play_in(tmp_path, environment=environment, models=[CountedModel(model)])
+
+
+def test_actions_of_a_box_are_kept_as_numbers_and_verified(tmp_path: Path) -> None:
+    result = play_in(
+        tmp_path,
+        environment="gymnasium:Pendulum-v1",
+        agents={"push": lambda seen: [float(-seen[2])]},
+        baselines=True,
+        episodes=2,
+        max_turns=7,
+    )
+    assert {(row.model, row.state, row.steps) for row in result.episodes} == {
+        ("push", "result", 7),
+        ("builtin/random", "result", 7),
+    }
+    with chdir(tmp_path):
+        assert {found.finding for found in api.verify()} == {"same"}
+
+
+def interrupted(folder: Path, turns: int, **settings: Any) -> dict[str, Any]:
+    """Stop a run of the counted model after so many turns; the settings, to go on with."""
+    stop, seen = Stop(), 0
+
+    def listen(event: Event) -> None:
+        nonlocal seen
+        seen += isinstance(event, TrialProgress)
+        if seen == turns:
+            stop.ask()
+
+    chosen = {"models": ["counted"], "episodes": 2, "baselines": False, **settings}
+    own = OwnObjects(models={"counted": CountedModel(cost_usd=0.5)})
+    with chdir(folder):
+        first = api.run_prepared(
+            api.prepare(chosen, own=own), listen=listen, stop=stop, own=own
+        )
+    assert first.interrupted
+    return chosen
+
+
+def test_what_is_not_deterministic_begins_anew_and_says_that_it_cannot_be_verified(
+    tmp_path: Path,
+) -> None:
+    uncertain = BANDIT.replace("actions =", "deterministic = False\n    actions =")
+    (tmp_path / "bandit.py").write_text(
+        uncertain.replace("random.Random(seed)", "random.Random()"), "utf-8"
+    )
+    chosen = interrupted(tmp_path, 13, environment="bandit.py:Bandit")
+    assert chosen == interrupted(tmp_path, 9, environment="bandit.py:Bandit")
+    before = asked(tmp_path)
+    assert 20 < before < 40
+    own = OwnObjects(models={"counted": CountedModel()})
+    with chdir(tmp_path):
+        prepared = api.prepare(chosen, own=own)
+        assert prepared.resumed is not None
+        # What was paid for twice stays on the bill.
+        assert spent_so_far(prepared) == 0.5 * before
+        result = api.run_prepared(prepared, own=own)
+        assert {row.state for row in result.episodes} == {"result"}
+        # All that was begun is asked again from its start.
+        assert asked(tmp_path) == before + 20
+        reasons = {str(found.reason) for found in api.verify()}
+    assert reasons == {"bandit.py:Bandit says that it is not deterministic"}
+
+
+def test_a_file_that_has_changed_is_another_configuration_and_cannot_be_verified(
+    tmp_path: Path,
+) -> None:
+    play_in(tmp_path, environment="bandit.py:Bandit", agents=["agents.py:left"], episodes=1)
+    chosen = interrupted(tmp_path, 5, environment="bandit.py:Bandit")
+    (tmp_path / "bandit.py").write_text(BANDIT + "\n# changed\n", "utf-8")
+    own = OwnObjects(models={"counted": CountedModel()})
+    with chdir(tmp_path):
+        assert api.prepare(chosen, own=own).resumed is None
+        (unfinished,) = Path(f"{DATABASE}.journal").iterdir()
+        with pytest.raises(UsageError, match="another configuration: environment_hash: "):
+            api.prepare({}, own=own, resume=unfinished.name)
+        (found,) = api.verify()
+    assert found.finding == "unverifiable"
+    assert "bandit.py:Bandit has changed since" in str(found.reason)
+
+
+def test_tables_of_other_worlds_have_no_columns_of_crafter(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "bandit.py").write_text(BANDIT, "utf-8")
+    (tmp_path / "agents.py").write_text(AGENTS, "utf-8")
+    chosen = ("--environment", "bandit.py:Bandit", "--agents", "agents.py:left")
+    with chdir(tmp_path):
+        assert main(["run", *chosen, "--episodes", "2"]) == 0
+        shown = capsys.readouterr()
+        for word in ("Crafter", "chieve", "effect", "Asleep", "replay best"):
+            assert word not in shown.out
+        assert "regret" in shown.out
+        assert "achievements" not in shown.err
+        assert main(["traces", "show", "best"]) == 0
+        assert "chieve" not in capsys.readouterr().out
+        assert main(["experiments", "show", "left in Bandit"]) == 0
+        shown = capsys.readouterr()
+    assert "agent    agents.py:left, file " in shown.out
+    assert "world    bandit.py:Bandit, file " in shown.out
+    stored = rows(tmp_path / DATABASE, "outcomes")
+    assert not {row["metric"] for row in stored} & {"achievements", "time_management"}
+
+
+def test_digests_tell_observations_apart_and_know_what_they_cannot() -> None:
+    shown = [1, 1.0, True, "1", None, [1], {"a": 1}, {"a": [1, 2]}, b"1"]
+    digests = [digest_of(value) for value in shown]
+    assert len({*digests}) == len(shown)
+    assert digest_of({"a": 1, "b": 2}) == digest_of({"b": 2, "a": 1})
+    assert digest_of(object()) is None
+
+
+def test_early_looks_decide_by_reward_unless_another_common_outcome_is_named() -> None:
+    def decided_by(outcome: str) -> str | None:
+        chosen = {"agents": ("a.b:c", "a.b:d"), "environment": "gymnasium:CartPole-v1"}
+        return RunConfig(**chosen, until_decided=outcome).until_decided  # type: ignore[arg-type]
+
+    assert decided_by("achievements") == "reward"
+    assert decided_by("steps") == "steps"
+    with pytest.raises(UsageError, match="time_management is not known in gymnasium:CartPole"):
+        decided_by("time_management")

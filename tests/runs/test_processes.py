@@ -1,0 +1,435 @@
+"""Trials in processes of their own: the same tables, and nothing lost when a process is."""
+
+import asyncio
+import os
+import pickle
+import re
+import signal
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay import api
+from assay.agents import make_builtin
+from assay.api import running as api_running
+from assay.errors import InstanceLimit, ModelUnavailable, UsageError, UserCodeError, WorkerLost
+from assay.rollouts import EpisodeKind, RunConfig
+from assay.runs import RunResult
+from assay.runs.channel import pack_error, unpack_error
+from assay.service import ServiceSettings
+from assay.service import running as serving_worlds
+from assay.serving import ModelServerSettings, running
+from assay.traces.folder import RunFolder
+from assay.traces.journal import read_journal
+from assay.trials import Event, Retries, TrialProgress, classify
+from assay.types import ChatReply, ChatRequest
+
+from .programs import Program, run_arguments, until
+from .remote import money
+from .tables import contents, rows
+
+pytestmark = pytest.mark.usefixtures("compiled_engine")
+
+AGENTS = """
+import ctypes, os, time
+
+def act(view):
+    return "move_left"
+
+class Twice:
+    def __init__(self, model, seed):
+        self.model, self.turn = model, 0
+
+    def act(self, view):
+        self.turn += 1
+        first = self.model.ask(f"turn {self.turn}: what is there?")
+        second = self.model.ask([{"role": "user", "content": f"and then? {self.turn}"}])
+        print("asked twice")
+        return ["noop", "move_right"][: 1 + (first.message == second.message)]
+
+class Broken:
+    def __init__(self):
+        self.turn = 0
+
+    def act(self, view):
+        self.turn += 1
+        if self.turn == 3:
+            raise RuntimeError("no third turn")
+        return "noop"
+
+def peeks(view):
+    print(os.environ.get("OPENAI_API_KEY"))
+    return "noop"
+
+def leaves(view):
+    os._exit(7)
+
+def crashes(view):
+    ctypes.CDLL(None)._exit(7)
+
+def hangs(view):
+    ctypes.PyDLL(None).sleep(1000)  # a call that keeps all threads of Python from running
+"""
+
+
+class Counted:
+    """A model that counts its calls, here and in a file."""
+
+    name, provider = "counted", "mine"
+
+    def __init__(self, file: Path | None = None, pause: float = 0.0) -> None:
+        self.calls = 0
+        self._file, self._pause = file, pause
+        self._inner = make_builtin("builtin/random")
+
+    async def reply(self, request: ChatRequest) -> ChatReply:
+        self.calls += 1
+        if self._file is not None:
+            with self._file.open("ab") as file:
+                file.write(b".")
+        await asyncio.sleep(self._pause)
+        return await self._inner.reply(request)
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+def play(folder: Path, **settings: Any) -> RunResult:
+    folder.mkdir(exist_ok=True)
+    (folder / "mine.py").write_text(AGENTS, "utf-8")
+    chosen: dict[str, Any] = {
+        "episodes": 3,
+        "max_turns": 5,
+        "baselines": False,
+        "save_traces": False,
+        "run_id": "same",
+        "database": folder / "traces.duckdb",
+        "traces_dir": folder / "files",
+    }
+    return api.run(**{**chosen, **settings})
+
+
+def mine(folder: Path, *names: str) -> list[str]:
+    return [f"{folder / 'mine.py'}:{name}" for name in names]
+
+
+def workers_of(pid: int) -> list[int]:
+    """The processes that a process has started and that do the work of `assay.runs.worker`."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            parent = (entry / "stat").read_text("utf-8").rpartition(")")[2].split()[1]
+            if parent == str(pid) and b"assay.runs.worker" in (entry / "cmdline").read_bytes():
+                found.append(int(entry.name))
+        except (OSError, IndexError):
+            continue
+    return found
+
+
+class Killer:
+    """Kills the workers of this process once so many turns were played."""
+
+    def __init__(self, *turns: int) -> None:
+        self.turns, self.killed = 0, 0
+        self._at = turns
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, TrialProgress):
+            self.turns += 1
+            if self.turns in self._at:
+                for pid in workers_of(os.getpid()):
+                    os.kill(pid, signal.SIGKILL)
+                    self.killed += 1
+
+
+def without_places(database: Path) -> dict[str, list[Any]]:
+    """All tables, without what says where trials ran and where files are."""
+    found: dict[str, list[Any]] = dict(contents(database))
+    for table in ("runs", "experiments", "session_traces", "trials"):
+        found.pop(table, None)
+    left_out = ("metadata", "config", "error_traceback", "duration_s", "wall", "attempts")
+    found["sessions"] = sorted(
+        str({k: v for k, v in row.items() if k not in left_out and not hasattr(v, "year")})
+        for row in rows(database, "session_traces")
+    )
+    return found
+
+
+@pytest.mark.parametrize(
+    "workers", [1, pytest.param(2, marks=pytest.mark.extras)], ids=["one", "two"]
+)
+def test_a_run_in_processes_that_are_killed_equals_one_in_this_process(
+    tmp_path: Path, workers: int
+) -> None:
+    """And its models are asked as often: no answer is lost with a worker."""
+    (tmp_path / "mine.py").write_text(AGENTS, "utf-8")
+    agents = mine(tmp_path, "act", "Twice", "Broken")
+    here, there = Counted(), Counted(pause=0.01)
+    first = play(tmp_path / "here", models=[here], agents=agents)
+    killer, said = Killer(20), list[str]()
+    second = play(
+        tmp_path / "there",
+        models=[there],
+        agents=agents,
+        executor="processes",
+        workers=workers,
+        concurrent_models=True,
+        listen=killer,
+        notice=said.append,
+    )
+    assert first.status == second.status == "finished"
+    assert here.calls == there.calls == 3 * 5 + 3 * 5 * 2
+    assert killer.killed == workers
+    assert any("was killed by SIGKILL" in line for line in said), said
+    assert any("Twice prints: asked twice" in line for line in said), said
+    tables = [
+        without_places(tmp_path / folder / "traces.duckdb") for folder in ("here", "there")
+    ]
+    for name, found in tables[0].items():
+        assert found == tables[1][name], name
+    for result in (first, second):
+        broken = {row.error_message for row in result.episodes if row.state == "failure"}
+        line = f"{tmp_path / 'mine.py'}:25: RuntimeError: no third turn"
+        assert broken == {f"Broken: {line}"}
+    assert workers_of(os.getpid()) == []
+
+
+def test_what_cannot_be_sent_to_a_process_is_refused_before_anything_starts(
+    tmp_path: Path,
+) -> None:
+    def local(view: Any) -> str:
+        return "noop"
+
+    def of_the_program(view: Any) -> str:
+        return "noop"
+
+    of_the_program.__module__ = "__main__"
+    for agent, words in ((local, "local"), (of_the_program, "in the program that is running")):
+        with pytest.raises(
+            UsageError, match=f"agent 'mine' cannot be sent .*{words}"
+        ) as caught:
+            play(tmp_path / "files", agents={"mine": agent}, executor="processes")
+        assert "mine.py:act" in str(caught.value)
+        assert 'executor = "asyncio"' in str(caught.value)
+    assert [path.name for path in (tmp_path / "files").iterdir()] == ["mine.py"]
+
+
+def test_no_key_goes_to_a_worker() -> None:
+    prepared = api.prepare(
+        {"models": ["builtin/noop"], "openai_api_key": "sk-very-secret"}, dry=True
+    )
+    assert prepared.config.openai_api_key is not None
+    kind = EpisodeKind(prepared.config, prepared.arms, _no_parts, {"mine": Counted()})
+    sent = pickle.dumps(kind)
+    assert b"very-secret" not in sent
+    # Only models that need nothing of the driver answer in a worker.
+    assert not pickle.loads(sent).models
+
+
+def _no_parts(config: RunConfig) -> Any:
+    return None
+
+
+def test_an_error_arrives_as_the_class_it_was() -> None:
+    class Odd(ConnectionError):
+        def __init__(self, one: int, two: int) -> None:
+            super().__init__(f"{one} and {two}")
+
+    for error in (
+        ModelUnavailable("too busy", "overload"),
+        InstanceLimit("no room", 7),
+        Odd(1, 2),
+        UserCodeError("mine.py:3: no"),
+        UnicodeDecodeError("utf-8", b"x", 0, 1, "odd"),
+    ):
+        arrived = unpack_error(pickle.loads(pickle.dumps(pack_error(error))))
+        assert isinstance(arrived, Exception)
+        assert (type(arrived).__name__, str(arrived)) == (type(error).__name__, str(error))
+        assert vars(arrived) == vars(error)
+        sent, received = classify(error), classify(arrived)
+        assert (sent.reason, getattr(sent, "state", None)) == (
+            received.reason,
+            getattr(received, "state", None),
+        )
+        assert getattr(sent, "retry_after", None) == getattr(received, "retry_after", None)
+        assert f"{type(error).__name__}: " in str(arrived.__cause__)
+
+
+def counted(executor: str) -> int:
+    """A run whose model leaves a byte in the file `asked` for each call."""
+    model = Counted(Path("asked"), pause=0.005)
+    play(Path(), models=[model], episodes=4, max_turns=20, executor=executor, workers=1)
+    return 0
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize(
+    "after", ["asyncio", pytest.param("processes", marks=pytest.mark.extras)]
+)
+def test_a_killed_driver_takes_its_workers_along_and_its_run_is_resumed(
+    tmp_path: Path, after: str
+) -> None:
+    asked = tmp_path / "asked"
+
+    def count() -> int:
+        return asked.stat().st_size if asked.exists() else 0
+
+    program = Program(tmp_path, "processes", main=counted)
+    program.until(lambda: count() >= 30, "some calls")
+    (worker,) = workers_of(program.pid)
+    program.kill()
+    until(lambda: not is_alive(worker), "the end of the worker")
+    before = count()
+    folder = RunFolder.open(tmp_path / "traces.duckdb", "same")
+    answered = sum(len(read_journal(path).calls) for path in folder.journals())
+    assert 0 < answered <= before < 80
+    asked.unlink()
+    program = Program(tmp_path, after, main=counted)
+    assert program.wait() == 0, program.errors
+    assert count() == 80 - answered
+
+
+@pytest.mark.extras
+def test_ctrl_c_stops_a_run_in_processes_in_good_order(tmp_path: Path) -> None:
+    more = ("--executor", "processes", "--workers", "2")
+    program = Program(tmp_path, *run_arguments(tmp_path, *more, pause=0.02))
+    program.until(lambda: program.turns >= 5, "some turns")
+    workers = workers_of(program.pid)
+    assert len(workers) == 2
+    for pid in workers:
+        os.kill(pid, signal.SIGINT)  # not for them
+    program.until(lambda: program.turns >= 10, "more turns")
+    program.interrupt()
+    assert program.wait() == 130, program.errors
+    assert "worker process" not in program.errors
+    assert not any(map(is_alive, workers))
+    played = program.turns
+    again = Program(tmp_path, *run_arguments(tmp_path, *more, pause=0.0))
+    assert again.wait() == 0, again.errors
+    assert played < 80
+    assert len(rows(tmp_path / "traces.duckdb", "session_traces")) == 4
+
+
+@pytest.mark.extras
+def test_the_budget_is_kept_and_keys_are_not_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
+    settings: dict[str, Any] = {
+        "models": ["builtin/forager"],
+        "agents": mine(tmp_path, "peeks"),
+        "episodes": 4,
+        "max_turns": 6,
+        "price": "1/2",
+    }
+    said: list[str] = []
+    with running(ModelServerSettings(port=0)) as server:
+        settings["openai_base_url"] = server.base_url
+        play(tmp_path, **settings, run_id="whole")
+        whole = money(tmp_path / "traces.duckdb")
+        server.reset()
+        settings |= {"executor": "processes", "workers": 2, "notice": said.append}
+        (tmp_path / "paid").mkdir()
+        settings["database"] = tmp_path / "paid" / "traces.duckdb"
+        stopped = play(tmp_path, **settings, budget=whole / 2)
+        assert stopped.interrupted
+        assert "are spent" in (stopped.stopped_by or "")
+        stats = server.stats()
+        assert 0 < (stats["prompt_tokens"] + 2 * stats["completion_tokens"]) / 1e6 <= whole / 2
+        finished = play(tmp_path, **settings, budget=whole * 2)
+        assert finished.resumed
+        assert finished.status == "finished"
+        assert server.stats()["outcomes"]["answered"] == 24
+    assert money(tmp_path / "paid" / "traces.duckdb") == pytest.approx(whole)
+    assert "peeks prints: None" in said
+
+
+@pytest.mark.extras
+def test_worlds_of_a_service_are_reached_from_workers(tmp_path: Path) -> None:
+    with serving_worlds(ServiceSettings(port=0)) as service:
+        settings = {"models": ["builtin/forager"], "service_url": service.address}
+        play(tmp_path / "here", **settings)
+        play(tmp_path / "there", **settings, executor="processes", workers=2)
+    tables = [
+        without_places(tmp_path / folder / "traces.duckdb") for folder in ("here", "there")
+    ]
+    assert tables[0] == tables[1]
+
+
+@pytest.mark.extras
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("leaves", "SystemExit: 7"),
+        ("crashes", "lost 3 worker processes, .* ended itself with status 7"),
+        ("hangs", "lost 3 worker processes, .* native code hangs"),
+    ],
+)
+def test_an_agent_that_ends_its_process_is_a_failure_and_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, words: str
+) -> None:
+    monkeypatch.setattr(api_running, "_HANG_S", 0.5)
+    result = play(
+        tmp_path,
+        agents=mine(tmp_path, name, "act"),
+        episodes=1,
+        executor="processes",
+        workers=1,
+        concurrent_models=True,
+        decision_limit=1.0,
+    )
+    assert result.status == "finished"
+    states = {row.model.rpartition(":")[2]: row.state for row in result.episodes}
+    assert states == {name: "failure", "act": "result"}
+    (said,) = (row.error_message for row in result.episodes if row.state == "failure")
+    assert re.search(words, said or "")
+
+
+@pytest.mark.extras
+def test_a_trial_whose_workers_are_killed_from_outside_is_not_to_blame(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api_running, "Retries", partial(Retries, attempts=1))
+    settings: dict[str, Any] = {
+        "models": ["builtin/random"],
+        "episodes": 1,
+        "executor": "processes",
+        "workers": 1,
+    }
+    result = play(tmp_path, **settings, listen=Killer(*range(1000)))
+    (row,) = result.episodes
+    assert (row.state, row.error_type) == ("infrastructure", WorkerLost.__name__)
+    assert "was killed by SIGKILL" in (row.error_message or "")
+    again = play(tmp_path, **settings)
+    assert again.resumed
+    assert again.status == "finished"
+
+
+@pytest.mark.extras
+def test_a_worker_that_starts_late_does_not_play_with_a_changed_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api_running, "Retries", partial(Retries, attempts=1))
+    killer = Killer(3)
+
+    def listen(event: Event) -> None:
+        killer(event)
+        if killer.killed:
+            (tmp_path / "mine.py").write_text(AGENTS.replace("left", "right"), "utf-8")
+
+    (tmp_path / "mine.py").write_text(AGENTS, "utf-8")
+    agents = mine(tmp_path, "act")
+    result = play(
+        tmp_path, agents=agents, episodes=1, executor="processes", workers=1, listen=listen
+    )
+    (row,) = result.episodes
+    assert (row.state, row.error_type) == ("infrastructure", WorkerLost.__name__)
+    assert "was changed after the run began" in (row.error_message or "")

@@ -1,0 +1,84 @@
+"""A model server that is off, or that keeps failing: said at once, and left at once."""
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Timer
+
+import pytest
+
+from assay import api
+from assay.errors import UsageError
+from assay.serving import Faults, ModelServerSettings, RunningModels, running
+from assay.trials import Stop
+
+from .remote import command, play
+
+pytestmark = pytest.mark.usefixtures("compiled_engine")
+
+
+@pytest.fixture
+def nobody() -> Iterator[str]:
+    """An address where connections are refused."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
+
+
+@pytest.fixture(scope="module")
+def failing(compiled_engine: None) -> Iterator[RunningModels]:
+    with running(ModelServerSettings(port=0, faults=Faults(error_rate=1.0))) as server:
+        yield server
+
+
+def test_a_run_names_all_models_that_nobody_answers_for_before_it_starts(
+    tmp_path: Path, nobody: str
+) -> None:
+    done = command(
+        tmp_path,
+        *("run", "--models", "one", "two", "--openai-base-url", nobody, "--episodes", "1"),
+    )
+    assert done.code == 2
+    assert f"one at {nobody}: Connection refused; two at {nobody}: Connection" in done.errors
+    assert not done.output
+    assert not list(tmp_path.glob("*.journal/*")), "nothing has started"
+
+
+def test_a_question_to_a_server_that_is_off_is_answered_at_once(
+    nobody: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", nobody)
+    monkeypatch.setenv("OPENAI_API_KEY", "a-key")
+    with pytest.raises(UsageError, match=r"nobody answers for gpt-4o-mini at .*refused"):
+        api.try_model("gpt-4o-mini")
+
+
+def test_baselines_alone_need_nobody(tmp_path: Path, nobody: str) -> None:
+    result = play(tmp_path, None, models=("builtin/noop",), openai_base_url=None)
+    assert result.status == "finished"
+
+
+def test_a_stop_does_not_wait_until_a_call_may_be_asked_again(
+    tmp_path: Path, failing: RunningModels
+) -> None:
+    stop, said = Stop(), list[str]()
+    prepared = api.prepare(
+        {
+            "models": ["builtin/noop"],
+            "openai_base_url": failing.base_url,
+            "baselines": False,
+            "episodes": 2,
+            "database": tmp_path / "traces.duckdb",
+            "traces_dir": tmp_path / "files",
+            "call_patience": 3_600.0,
+        }
+    )
+    timer = Timer(1.5, stop.ask)
+    timer.start()
+    result = api.run_prepared(prepared, stop=stop, notice=said.append)
+    timer.join()
+    assert result.interrupted
+    assert not stop.forced
+    assert result.last_trouble is not None
+    assert "answered 50" in result.last_trouble
+    assert any("again in" in sentence for sentence in said)
