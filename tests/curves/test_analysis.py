@@ -157,10 +157,16 @@ def test_one_run_is_too_few_and_those_left_out_are_named(paired: bool) -> None:
         analyse(one, make_settings({}, {}))
 
 
-def test_a_threshold_that_some_never_reach_is_an_error_that_names_them() -> None:
+def test_runs_that_never_reach_a_threshold_stand_at_the_end_of_the_first_of_them() -> None:
     spec = {"type": "time_to_threshold", "threshold": 1.05}
-    with pytest.raises(UsageError, match=r"3 of 6 runs never get to 1.05.*c0, c2"):
-        analyse(design(), make_settings({}, spec))
+    result = analyse(design(), make_settings({}, spec))
+    ends = [float(one.curve.steps_P[-1]) for one in result.design.control]
+    assert result.control_R[0] == ends[0] > result.control_R[1:].min()
+    assert np.isfinite([*result.control_R, *result.candidate_R]).all()
+    assert result.notes[0].startswith("4 of 12 runs never get to 1.05: they stand at step 100")
+    assert [test.name for test in result.tests][-1].startswith("log-rank test")
+    with pytest.raises(UsageError, match="no run gets to 1e"):
+        analyse(design(), make_settings({}, {**spec, "threshold": 1e9}))
 
 
 def test_a_window_that_a_run_does_not_cover_names_the_run() -> None:

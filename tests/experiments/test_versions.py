@@ -9,7 +9,8 @@ import pytest
 from duckdb import DuckDBPyConnection
 
 from assay.errors import UsageError
-from assay.experiments.changelog import Change, changes_between, experiment_log, series_log
+from assay.experiments.changelog import experiment_log, series_log
+from assay.experiments.changes import Change, changes_between
 from assay.experiments.versions import list_experiments, tag_experiment
 from assay.rollouts.config import UNLOGGED
 from assay.traces.ingest import Ingestion, ensure_run

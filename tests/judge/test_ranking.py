@@ -58,13 +58,13 @@ def test_models_that_cannot_be_told_apart_share_a_place() -> None:
     ]
 
 
-def test_models_are_compared_on_the_worlds_that_both_played() -> None:
+def test_models_are_compared_on_all_worlds_and_shared_ones_cancel() -> None:
     others = [*rows("b", HIGH, FEW), episode("b", 50, reward=99.0)]
     reward, _ = rank_models([*rows("a", LOW, FEW), *others])
     [contrast] = reward.contrasts
-    assert contrast.paired
-    assert contrast.n_candidate == len(LOW)
-    assert contrast.difference.point == pytest.approx(np.mean(HIGH) - np.mean(LOW))
+    assert contrast.units.partly_shared == len(LOW)
+    assert contrast.n_candidate == len(LOW) + 1
+    assert contrast.difference.point == pytest.approx(np.mean([*HIGH, 99.0]) - np.mean(LOW))
 
 
 def test_rows_of_reference_and_failures_are_not_ranked() -> None:

@@ -16,6 +16,7 @@ from assay.report.comparison.words import answers
 from assay.report.terminal import TerminalReport, as_text
 from assay.stats.clusters import clustered_difference
 from assay.stats.planning import minimum_detectable_effect, trials_needed
+from assay.stats.selection import plan_effect
 
 from .subjects import subject, trial
 
@@ -332,7 +333,7 @@ def test_a_plan_for_a_sample_of_tasks_counts_tasks() -> None:
     assert fixed.detectable is not None
     assert sample.detectable > 3 * fixed.detectable
     text = said(subjects)
-    assert f"pairs on {sample.settle.trials // 8} tasks, of 8 worlds each," in text
+    assert f"pairs on {sample.settle.trials // 8:,} new tasks, of 8 worlds each," in text
 
 
 def said(subjects: list[Subject], **choices: object) -> str:
@@ -355,7 +356,13 @@ def test_the_sentence_says_on_these_tasks_where_they_are_fixed() -> None:
 
 def test_json_says_what_several_tasks_were_taken_for() -> None:
     [contrast] = comparison_values(compare(bench(12, 4)))["contrasts"]
-    assert contrast["units"] == {"rule": "sample", "tasks": 12, "worlds": 48, "replicates": 1}
+    assert contrast["units"] == {
+        "rule": "sample",
+        "tasks": 12,
+        "worlds": 48,
+        "replicates": 1,
+        "partly_shared": 0,
+    }
     chosen = comparison_values(compare(bench(12, 4), tasks="fixed"))
     assert chosen["contrasts"][0]["units"]["rule"] == "fixed"
     assert chosen["configuration"]["tasks"] == "fixed"
@@ -370,7 +377,7 @@ def test_plans_follow_the_rule_of_the_tasks_to_the_number() -> None:
     gaps = differences(sample)[0].reshape(12, 8)
     by_task = gaps.mean(axis=1)
     sd = float(by_task.std(ddof=1))
-    needed = trials_needed(abs(gaps.mean()), sd, pilot_n=12, paired=True)
+    needed = trials_needed(plan_effect(abs(gaps.mean()), 12), sd, pilot_n=12, paired=True)
     assert sample.settle is not None
     assert needed.low is not None
     assert needed.high is not None
@@ -407,7 +414,7 @@ def test_plans_for_samples_that_are_not_paired_follow_it_too() -> None:
     errors = means.var(axis=1, ddof=1) / 6
     freedom = errors.sum() ** 2 / (errors**2 / 5).sum()
     needed = trials_needed(
-        abs(float(means[1].mean() - means[0].mean())),
+        plan_effect(abs(float(means[1].mean() - means[0].mean())), 6),
         sd,
         pilot_n=math.floor(freedom / 2 + 1),
         paired=False,

@@ -10,6 +10,7 @@ from assay.judge import Comparison, Verdict, compare, interval_verdict
 from assay.stats.intervals import Interval
 from assay.stats.many import benjamini_hochberg, holm
 from assay.stats.planning import minimum_detectable_effect, trials_needed
+from assay.stats.selection import plan_effect
 
 from .subjects import look, subject
 
@@ -54,10 +55,12 @@ def test_holm_and_benjamini_hochberg_are_not_the_same() -> None:
         *(subject(name, SLIGHTLY) for name in "bcd"),
         subject("e", CLEARLY),
     ]
-    by_holm, by_bh = compare(subjects), compare(subjects, correction="bh")
-    raw = p_values(by_holm, adjusted=False)
-    assert p_values(by_holm, adjusted=True) == pytest.approx(list(holm(raw)))
-    assert p_values(by_bh, adjusted=True) == pytest.approx(list(benjamini_hochberg(raw)))
+    by_holm, by_bh = (compare(subjects, level=0.85, correction=how) for how in ("holm", "bh"))
+    assert by_holm.standings is not None
+    raw = [pair.tests.p_value for pair in by_holm.standings.pairs if pair.tests]
+    assert len(raw) == 10
+    assert p_values(by_holm, adjusted=True) == pytest.approx(list(holm(raw))[:4])
+    assert p_values(by_bh, adjusted=True) == pytest.approx(list(benjamini_hochberg(raw))[:4])
     assert judged(by_holm)["b"] is Verdict.UNDECIDED
     assert judged(by_bh)["b"] is Verdict.BETTER
 
@@ -74,11 +77,11 @@ def test_equivalence_is_adjusted_for_the_candidates_too() -> None:
     assert first.verdict is Verdict.NO_DIFFERENCE
     for contrast in three.decisive:
         assert contrast.tests is not None
-        assert contrast.tests.equivalence_p == pytest.approx(3 * first.tests.equivalence_p)
+        assert contrast.tests.equivalence_p == pytest.approx(6 * first.tests.equivalence_p)
         assert contrast.verdict is Verdict.UNDECIDED
 
 
-def test_a_plan_allows_for_the_number_of_candidates() -> None:
+def test_a_plan_allows_for_all_pairs_on_the_page() -> None:
     rng = np.random.default_rng(2)
     noise = list(rng.normal(0.3, 1, 10))
     base, first = subject("a", BASE), subject("b", shifted(*noise))
@@ -88,9 +91,9 @@ def test_a_plan_allows_for_the_number_of_candidates() -> None:
         compare([base, first, *others]).decisive[0],
     )
     sd = float(np.std(noise, ddof=1))
-    effect = float(np.mean(noise))
-    for contrast, candidates in ((alone, 1), (among, 3)):
-        alpha = (1 - 0.95) / candidates
+    effect = plan_effect(float(np.mean(noise)), 10)
+    for contrast, family in ((alone, 1), (among, 6)):
+        alpha = (1 - 0.95) / family
         needed = trials_needed(effect, sd, pilot_n=10, paired=True, alpha=alpha)
         assert contrast.settle is not None
         assert contrast.settle.trials == needed.trials
@@ -110,7 +113,9 @@ def test_a_plan_for_independent_samples_takes_the_mean_of_both_variances() -> No
         [subject("a", a.tolist()), subject("b", b.tolist(), first_seed=99)]
     ).decisive
     sd = math.sqrt((a.var(ddof=1) + b.var(ddof=1)) / 2)
-    needed = trials_needed(abs(b.mean() - a.mean()), sd, pilot_n=8, paired=False)
+    needed = trials_needed(
+        plan_effect(abs(b.mean() - a.mean()), 8), sd, pilot_n=8, paired=False
+    )
     assert contrast.settle is not None
     assert contrast.settle.trials == needed.trials
     assert contrast.detectable == pytest.approx(minimum_detectable_effect(8, sd, paired=False))

@@ -233,7 +233,7 @@ def test_over_time_takes_the_experiments_of_a_version_together() -> None:
     assert (first.version, first.trials, second.trials) == ("v1.0", 20, 10)
     assert first.change is None
     assert second.change is not None
-    assert second.change.paired
+    assert second.change.units.partly_shared == 10
     assert second.change.verdict == "better"
     assert "'s v1.2' has no trials" in followed.notes[0]
     assert over_time_document(followed).summary == [

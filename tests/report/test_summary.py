@@ -7,7 +7,7 @@ import pytest
 
 from assay.crafter.rules import ACHIEVEMENTS
 from assay.report import ErrorGroup, summaries_json, summarize
-from assay.stats import Interval, crafter_score, t_interval, wilson
+from assay.stats import Interval, crafter_score, exact_share, t_interval
 from assay.types import TrialState
 
 from .rows import episode, failed
@@ -17,9 +17,10 @@ def test_means_are_over_results_and_have_t_intervals() -> None:
     rows = [episode(number=n, unlocked=n, duration_s=n / 2) for n in (1, 2, 6)]
     [one] = summarize([*rows, failed(number=9, unlocked=20)], {"a/model": 4})
     assert one.reward == t_interval([1, 2, 6])
-    assert one.achievements == t_interval([1, 2, 6])
-    assert one.duration_s == t_interval([0.5, 1, 3])
-    assert one.tokens == Interval(1200, 1200, 1200)
+    assert one.achievements == Interval(3.0, 0.0, t_interval([1, 2, 6]).high)
+    assert one.duration_s == Interval(1.5, 0.0, t_interval([0.5, 1, 3]).high)
+    assert one.tokens is not None
+    assert one.tokens.low < one.tokens.point == 1200 < one.tokens.high
     assert one.invalid_rate is not None
     assert one.invalid_rate.point == pytest.approx(0.05)
 
@@ -27,7 +28,7 @@ def test_means_are_over_results_and_have_t_intervals() -> None:
 def test_success_is_results_over_episodes_started() -> None:
     rows = [episode(number=0), episode(number=1), failed(number=2)]
     [one] = summarize(rows, {"a/model": 8})
-    assert one.success == wilson(2, 8)
+    assert one.success == exact_share(2, 8)
     assert (one.started, one.results, one.failures, one.unended) == (8, 2, 1, 5)
 
 

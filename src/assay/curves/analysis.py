@@ -15,7 +15,7 @@ from assay.curves.design import Design
 from assay.curves.gather import reasons
 from assay.curves.radial import RadialAxis, radial_axes
 from assay.curves.settings import AnalysisSettings
-from assay.curves.variance import summarize_runs
+from assay.curves.thresholds import log_rank, summaries
 from assay.errors import UsageError
 from assay.judge import interval_verdict
 from assay.stats.differences import (
@@ -117,8 +117,7 @@ def analyse(design: Design, settings: AnalysisSettings) -> Analysis:
         UsageError: There are too few runs, or one has no such summary.
     """
     _check_enough(design)
-    a = summarize_runs(design.control, settings.summary)
-    b = summarize_runs(design.candidate, settings.summary)
+    a, b, late = summaries(design, settings.summary)
     paired, level = design.paired, settings.level
     # Each use has a stream of its own, so that asking for more changes nothing else.
     streams = [np.random.default_rng(s) for s in np.random.SeedSequence(settings.seed).spawn(3)]
@@ -142,16 +141,23 @@ def analyse(design: Design, settings: AnalysisSettings) -> Analysis:
         difference=difference,
         relative=relative_change(a, b, paired=paired, level=level),
         relative_note=denominator_note(a, level=level),
-        verdict=(verdict := interval_verdict(difference)),
+        verdict=(
+            verdict := Verdict.UNKNOWN
+            if design.confounds or design.copies
+            else interval_verdict(difference)
+        ),
         sentence=_sentence(verdict, difference, design, settings),
-        tests=_tests(a, b, paired, settings, streams[1]),
+        tests=(
+            *_tests(a, b, paired, settings, streams[1]),
+            *((log_rank(late, settings, paired),) if late else ()),
+        ),
         effects=_effects(a, b, paired, level),
         pairing=pairing(a, b, level=level) if paired else None,
         normality=_shapes(a, b, paired),
         planning=_planning(a, b, paired, settings) if settings.power else None,
         estimates_B=_estimates(a, b, paired, settings, streams[2]),
         radial=radial_axes(design, settings.summary),
-        notes=tuple(_notes(a, b, paired, settings)),
+        notes=(*([late.note] if late else ()), *_notes(a, b, paired, settings)),
     )
 
 
@@ -172,6 +178,21 @@ def _sentence(
 ) -> str:
     n = len(design.control)
     runs = f"{n} pairs" if design.paired else f"{n} and {len(design.candidate)} runs"
+    if design.confounds:
+        said = "; ".join(
+            f"{one.name} is {one.baseline} for the control, {one.candidate} for the candidate"
+            for one in design.confounds
+        )
+        names = " ".join(f"--allow-different {one.name}" for one in design.confounds)
+        return (
+            f"Not comparable: {said}. A difference may be that of the task ({runs}). Let both"
+            f" arms do the same, or say that this is what you compare: {names}."
+        )
+    if design.copies:
+        return (
+            f"No verdict: {'; '.join(design.copies[:6])}, to the last digit. A copy is no run"
+            f" of its own, whatever its seed says ({runs})."
+        )
     if verdict is Verdict.UNKNOWN:
         return (
             f"{runs} give no interval with method {settings.method}; add runs, or choose "

@@ -6,13 +6,17 @@ A pair of which one run cannot be used is left out as a whole, and named.
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from assay._util.text import shown
 from assay.curves.gather import FoundRun, Gathered, Unusable, gather_runs
 from assay.errors import UsageError
+from assay.judge.design import allowed_names, settings_differences
+from assay.judge.facts import DesignDifference
 from assay.traces.store import Store
 
 __all__ = ["Design", "PairNames", "paired_design", "parse_pairs", "unpaired_design"]
@@ -42,6 +46,15 @@ class Design:
     unusable: tuple[Unusable, ...] = ()
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = field(default=())
+    differences: tuple[DesignDifference, ...] = ()
+    """What else differs between the arms, the task side first."""
+    copies: tuple[str, ...] = ()
+    """Runs that have the curve of another to the last digit, in words."""
+
+    @property
+    def confounds(self) -> tuple[DesignDifference, ...]:
+        """What forbids a verdict: the task was not the same."""
+        return tuple(one for one in self.differences if one.confounds)
 
 
 def parse_pairs(texts: Sequence[str]) -> list[PairNames]:
@@ -64,7 +77,12 @@ def parse_pairs(texts: Sequence[str]) -> list[PairNames]:
     return pairs
 
 
-def paired_design(pairs: Sequence[PairNames], metric: str, store: Store) -> Design:
+def paired_design(
+    pairs: Sequence[PairNames],
+    metric: str,
+    store: Store,
+    allowed: Collection[str] = (),
+) -> Design:
     """Find the runs of pairs, and check that each pair has one seed.
 
     Raises:
@@ -107,11 +125,17 @@ def paired_design(pairs: Sequence[PairNames], metric: str, store: Store) -> Desi
         unusable=tuple(unusable),
         warnings=tuple(warnings),
         notes=tuple(dict.fromkeys([*controls.notes, *candidates.notes])),
+        differences=_differences(controls, candidates, allowed),
+        copies=_copies((*controls.runs, *candidates.runs)),
     )
 
 
 def unpaired_design(
-    control: Sequence[str], candidate: Sequence[str], metric: str, store: Store
+    control: Sequence[str],
+    candidate: Sequence[str],
+    metric: str,
+    store: Store,
+    allowed: Collection[str] = (),
 ) -> Design:
     """Find the runs of two groups; nothing is paired, even where seeds would allow it.
 
@@ -133,6 +157,8 @@ def unpaired_design(
         candidate=candidates.runs,
         unusable=controls.unusable + candidates.unusable,
         notes=tuple(dict.fromkeys(notes)),
+        differences=_differences(controls, candidates, allowed),
+        copies=_copies((*controls.runs, *candidates.runs)),
     )
 
 
@@ -157,6 +183,45 @@ def _check_arms(controls: Gathered, candidates: Gathered) -> None:
             raise UsageError(
                 f"run {one.name!r} is a control and a candidate; name each run once"
             )
+
+
+def _differences(
+    controls: Gathered, candidates: Gathered, allowed: Collection[str]
+) -> tuple[DesignDifference, ...]:
+    """What the runs of one arm have that those of the other have not."""
+    arms = [_settings(arm) for arm in (controls, candidates)]
+    return settings_differences(arms[0], arms[1], allowed_names(allowed))
+
+
+def _copies(runs: Sequence[FoundRun]) -> tuple[str, ...]:
+    first: dict[bytes, str] = {}
+    found = []
+    for one in runs:
+        steps_P, values_P = one.curve.steps_P, one.curve.values_P
+        if len(values_P) < 2 or np.array_equal(values_P, np.round(values_P)):
+            # Whole numbers may be equal by chance.
+            continue
+        known = first.setdefault(steps_P.tobytes() + values_P.tobytes(), one.name)
+        if known != one.name:
+            found.append(f"{one.name} is a copy of {known}")
+    return tuple(found)
+
+
+def _settings(arm: Gathered) -> dict[str, Any]:
+    """Each setting of an arm: its value, or its values where runs differ."""
+    found: dict[str, list[Any]] = {}
+    for one in arm.runs:
+        known = {
+            **one.run.configuration,
+            "tasks": one.run.task,
+            "commit": one.run.provenance.get("commit"),
+            "total_steps": int(one.curve.steps_P[-1]),
+        }
+        for name, value in known.items():
+            values = found.setdefault(name, [])
+            if value is not None and value not in values:
+                values.append(value)
+    return {name: values[0] if len(values) == 1 else values for name, values in found.items()}
 
 
 def _broken(pair: PairNames, controls: Gathered, candidates: Gathered) -> list[Unusable]:

@@ -5,19 +5,21 @@ of what it means, defaults included, so that neither spaces nor the order of key
 """
 
 import json
-import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from assay._util.canonical import canonical_json, content_hash
-from assay._util.names import unknown_name
-from assay._util.text import printable
 from assay.curves.fields import check_unicode
 from assay.curves.settings import AnalysisSettings, make_settings
 from assay.errors import UsageError
-from assay.experiments.plans import StoredPlan
+from assay.experiments.plans import (
+    StoredPlan,
+    check_plan_keys,
+    history_of,
+    read_plan_file,
+)
 from assay.stats.learning import SummarySpec
 
 __all__ = ["AnalysisPlan", "deviations", "read_plan"]
@@ -79,19 +81,12 @@ def read_plan(path: Path) -> AnalysisPlan:
     Raises:
         UsageError: The file cannot be read, or is no plan.
     """
-    name = repr(printable(str(path)))
-    try:
-        text = path.read_bytes().decode()
-        found = json.loads(text) if path.suffix.lower() == ".json" else tomllib.loads(text)
-    except OSError as error:
-        raise UsageError(f"plan {name} cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"plan {name} cannot be read: {error}") from error
-    try:
+
+    def make(found: Any) -> AnalysisPlan:
         check_unicode("text", json.dumps(found, ensure_ascii=False, default=str))
         return _plan(found)
-    except UsageError as error:
-        raise UsageError(f"plan {name}: {error}") from error
+
+    return read_plan_file(path, make)
 
 
 def deviations(
@@ -127,32 +122,13 @@ def deviations(
         unit = "pairs" if paired else "runs per arm"
         done = str(n[0]) if n[0] == n[1] else f"{n[0]} and {n[1]}"
         found.append(f"n: the plan says {plan.n} {unit}, there are {done}")
-    return found + _history(stored, run_ids, from_files)
+    return found + history_of(
+        stored, list(run_ids), from_files, what="runs", command="assay analysis"
+    )
 
 
 def _said(value: Any) -> str:
     return "nothing" if value is None else str(value)
-
-
-def _history(stored: StoredPlan | None, run_ids: Iterable[str], from_files: int) -> list[str]:
-    if stored is None:
-        return [
-            "the plan was never registered as it is, so nothing says that it came before the "
-            "data; 'assay analysis --plan FILE --register' does that, and a plan that is "
-            "changed later is another"
-        ]
-    found = []
-    if early := sorted(set(run_ids) & set(stored.seen)):
-        found.append(
-            f"{len(early)} of the runs were in the store when the plan was registered: "
-            + _some(early)
-        )
-    if from_files:
-        found.append(
-            f"{from_files} runs come from files, of which nobody knows when they were seen; "
-            "import runs into the store after registering"
-        )
-    return found
 
 
 def _compared(plan: AnalysisPlan, settings: AnalysisSettings) -> list[tuple[str, Any, Any]]:
@@ -167,9 +143,9 @@ def _compared(plan: AnalysisPlan, settings: AnalysisSettings) -> list[tuple[str,
 
 
 def _plan(found: Any) -> AnalysisPlan:
-    _check_keys("", found, _TOP)
-    for name, allowed in (("summary", _SUMMARY), ("test", _TEST)):
-        _check_keys(f"{name}.", found.get(name, {}), allowed)
+    for above, names in (("", _TOP), ("summary.", _SUMMARY), ("test.", _TEST)):
+        table = found.get(above[:-1], {}) if above else found
+        check_plan_keys(above, table, {name: _KINDS[name] for name in names})
     for name in ("metric", "n"):
         if name not in found:
             raise UsageError(f"{name} is missing; a plan has metric and n at least")
@@ -190,28 +166,3 @@ def _plan(found: Any) -> AnalysisPlan:
         paired=found.get("paired"),
         note=found.get("note"),
     )
-
-
-def _check_keys(above: str, found: Any, allowed: Sequence[str]) -> None:
-    if not isinstance(found, dict):
-        raise UsageError(f"{above or 'the plan'} is a table of settings")
-    for name, value in found.items():
-        if name not in allowed:
-            raise UsageError(unknown_name("setting", f"{above}{name}", allowed))
-        kinds = (int,) if name == "n" else _KINDS[name]
-        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-            words = _WORDS[kinds[-1]]
-            raise UsageError(f"{above}{name} is {value!r}; give {words}")
-
-
-_WORDS = {
-    str: "a text in quotes",
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    dict: "a table",
-}
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:6]) + (", …" if len(names) > 6 else "")

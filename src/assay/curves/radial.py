@@ -1,5 +1,6 @@
 """Five summaries of one metric beside each other: what a radial plot shows."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -63,8 +64,9 @@ def radial_axes(design: Design, chosen: SummarySpec) -> tuple[RadialAxis, ...]:
 
 
 def _mean(runs: Sequence[FoundRun], spec: SummarySpec) -> float | None:
+    # A window or a threshold that one of the runs does not reach: the axis has a gap.
     try:
-        return float(np.mean(summarize_runs(runs, spec)))
+        mean = float(np.mean(summarize_runs(runs, spec)))
     except UsageError:
-        # A window or a threshold that one of the runs does not reach: the axis has a gap.
         return None
+    return mean if math.isfinite(mean) else None

@@ -11,13 +11,12 @@ from typing import Any
 
 from assay._util.names import unknown_name
 from assay.errors import UsageError
-from assay.stats.learning import Summary, SummarySpec
+from assay.stats.learning import DEFAULT_PERCENT, Summary, SummarySpec
 from assay.stats.means import Method, Side
 from assay.stats.windows import PercentWindow
 
 __all__ = [
     "DEFAULT_METRIC",
-    "DEFAULT_PERCENT",
     "AnalysisSettings",
     "describe_summary",
     "make_settings",
@@ -27,8 +26,6 @@ __all__ = [
 
 DEFAULT_METRIC = "overview/reward"
 """The metric that is analysed unless another is named."""
-DEFAULT_PERCENT = 0.25
-"""The share of a curve's steps, at its end, whose area is taken unless another is named."""
 _LEAST_ALPHA = 1e-12
 """Below it, 1 - alpha is 1 to a computer."""
 _MOST_RESAMPLES = 10_000_000

@@ -100,14 +100,12 @@ class SummaryVariance:
 
 
 def summarize_runs(runs: Sequence[FoundRun], spec: SummarySpec) -> NDArray[np.float64]:
-    """The summary of each run; shape (R,).
+    """The summary of each run, infinity where it never gets to a threshold; shape (R,).
 
     Raises:
-        UsageError: A curve does not cover the window, or never gets to a threshold; the
-            message names the run.
+        UsageError: A curve does not cover the window; the message names the run.
     """
     values_R = np.empty(len(runs))
-    late = []
     for at, one in enumerate(runs):
         try:
             values_R[at] = summarize_curve(one.curve.steps_P, one.curve.values_P, spec)
@@ -118,14 +116,6 @@ def summarize_runs(runs: Sequence[FoundRun], spec: SummarySpec) -> NDArray[np.fl
                 f"run {one.name!r}: {values_R[at]:.4g} is too small to compute with; give "
                 "values in another unit"
             )
-        if math.isinf(values_R[at]):
-            late.append(one.name)
-    if late:
-        raise UsageError(
-            f"{len(late)} of {len(runs)} runs never get to {spec.threshold:g}, so their time "
-            f"is not known: {', '.join(late[:6])}{', …' * (len(late) > 6)}; choose a "
-            "--summary.threshold that all runs reach, or another --summary.type"
-        )
     return values_R
 
 

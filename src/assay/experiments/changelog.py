@@ -5,36 +5,20 @@ here computes an interval.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from duckdb import DuckDBPyConnection
 
-from assay._util.canonical import canonical_json, content_hash
 from assay._util.text import printable
 from assay.errors import UsageError
+from assay.experiments.changes import Change, changes_between, short_value
 from assay.experiments.metric_outcomes import METRICS_TAG
-from assay.experiments.outcomes import series_experiments
+from assay.experiments.outcomes import recorded_commit, series_experiments
 from assay.traces.columns import json_object, moment
 
-__all__ = ["Change", "LogEntry", "changes_between", "experiment_log", "series_log"]
-
-_LONGEST_VALUE = 60
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One thing that is not as it was."""
-
-    what: str
-    """A key of the configuration, with dots between levels, or `model`."""
-    before: str
-    """In short, safe to print; a long text by its start, length and hash."""
-    after: str
-
-    def __str__(self) -> str:
-        return f"{self.what}: {self.before} -> {self.after}"
+__all__ = ["LogEntry", "experiment_log", "series_log"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +34,8 @@ class LogEntry:
     commit: str | None
     dirty: bool
     """Whether the checkout had changes that are not in the commit."""
+    project: str | None
+    """The commit of the user's own repository, with `+` if it had other changes."""
     note: str | None
     previous: str | None
     """The name of the experiment it is compared with: the one before it in the series."""
@@ -60,6 +46,8 @@ class LogEntry:
     trials: int
     values: tuple[float, ...]
     """Of the metric asked for, one for each result that has it."""
+    arm: Mapping[str, Any] = field(default_factory=dict)
+    """What its run says of it alone: an agent of the user's own, its model, its settings."""
 
 
 def series_log(
@@ -122,50 +110,27 @@ def experiment_log(
     return next(entry for entry in entries if entry.id == experiment_id)
 
 
-def changes_between(
-    before: Mapping[str, Any],
-    after: Mapping[str, Any],
-    unlogged: Collection[str] = (),
-    path: str = "",
-) -> list[Change]:
-    """What differs between two configurations, key by key, in the order of the keys.
-
-    Keys that are `unlogged` are passed over.
-    """
-    found: list[Change] = []
-    for key in dict.fromkeys((*before, *after)):
-        if key in unlogged:
-            continue
-        old, new = before.get(key), after.get(key)
-        label = f"{path}{key}"
-        if isinstance(old, Mapping) and isinstance(new, Mapping):
-            found += changes_between(old, new, path=f"{label}.")
-        elif old != new:
-            found.append(Change(printable(label), _short(old), _short(new)))
-    return found
-
-
 def _earned(
     connection: DuckDBPyConnection, ids: Sequence[str], metric: str
 ) -> tuple[dict[str, int], dict[str, list[float]]]:
     """For each experiment its number of trials, and the values of a metric."""
     rows = connection.execute(
-        "SELECT experiment_id, count(*) FROM session_traces "
-        "WHERE experiment_id IN (SELECT unnest(?::VARCHAR[])) GROUP BY experiment_id",
+        "SELECT experiment_id, count(*) FROM trials WHERE state IS NOT NULL "
+        "AND experiment_id IN (SELECT unnest(?::VARCHAR[])) GROUP BY experiment_id",
         [list(ids)],
     ).fetchall()
     values = connection.execute(
         "SELECT o.experiment_id, list(o.value ORDER BY o.seed, o.replicate, o.trial_id), "
-        "count(*) FILTER (s.session_id IS NULL) "
-        "FROM outcomes o LEFT JOIN session_traces s ON s.session_id = o.trial_id "
+        "count(*) FILTER (t.id IS NULL) "
+        "FROM outcomes o LEFT JOIN trials t ON t.id = o.trial_id "
         "WHERE o.experiment_id IN (SELECT unnest(?::VARCHAR[])) AND o.metric = ? "
         "AND o.trial_id <> o.experiment_id AND isfinite(o.value) "
-        "AND coalesce(s.state, 'result') = 'result' GROUP BY o.experiment_id",
+        "AND (t.id IS NULL OR t.state = 'result') GROUP BY o.experiment_id",
         [list(ids), metric],
     ).fetchall()
     counts = dict(rows)
-    for name, _, without_session in values:
-        counts[name] = counts.get(name, 0) + without_session
+    for name, _, without_trial in values:
+        counts[name] = counts.get(name, 0) + without_trial
     return counts, {name: found for name, found, _ in values}
 
 
@@ -188,12 +153,14 @@ def _entry(
         created_at=moment(at),
         commit=commit if isinstance(commit, str) else None,
         dirty=origin.get("dirty") is True,
+        project=recorded_commit(origin, "project_"),
         note=note,
         previous=None if before is None else before[1],
         same=before is not None and before[7] == fingerprint,
         changes=() if before is None else _changes(before, row, unlogged),
         trials=trials,
         values=tuple(values),
+        arm=_tags(row),
     )
 
 
@@ -202,7 +169,7 @@ def _changes(
 ) -> tuple[Change, ...]:
     found: list[Change] = []
     if before[3] != after[3]:
-        found.append(Change("model", _short(before[3]), _short(after[3])))
+        found.append(Change("model", short_value(before[3]), short_value(after[3])))
     found += changes_between(json_object(before[9]), json_object(after[9]), unlogged)
     return (*found, *changes_between(_tags(before), _tags(after)))
 
@@ -210,14 +177,3 @@ def _changes(
 def _tags(row: tuple[Any, ...]) -> dict[str, Any]:
     others = ("baseline", METRICS_TAG)
     return {key: value for key, value in json_object(row[8]).items() if key not in others}
-
-
-def _short(value: Any) -> str:
-    """A value in a few words."""
-    text = value if isinstance(value, str) else canonical_json(value).decode()
-    if value is None:
-        return "none"
-    if len(text) <= _LONGEST_VALUE:
-        return printable(text) or "''"
-    start = printable(text[: _LONGEST_VALUE // 2])
-    return f"{start}… ({len(text):,} letters, {content_hash(canonical_json(text))[:6]})"

@@ -1,31 +1,39 @@
 """Training runs and their curves in a store.
 
 Each function takes an open connection. A run is there as a whole or not at all, and writing
-it again adds nothing. Points travel in columns, never row by row.
+it again adds nothing. Points travel in columns, never row by row. A run is a trial as well:
+the runs of a series are one experiment for each subject, and the area under the end of each
+curve and its last value are the outcomes, `reward.auc` and `reward.final`, so that series are
+compared like anything else. A run without a series is a trial of no experiment.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 
-from assay._util.canonical import canonical_json
+from assay._util.canonical import canonical_json, content_hash, derived_id
 from assay._util.text import printable
 from assay.errors import UsageError
 from assay.experiments.training import Curve, TrainingRun, TrainingStatus
-from assay.traces.ingest import transaction
-from assay.traces.schema import arrow_schema
+from assay.traces.ingest import NewExperiment, ensure_experiments, insert_rows, transaction
+from assay.traces.records import ExperimentRecord
+from assay.traces.schema import StoredKind, arrow_schema
+from assay.traces.store import Store
+from assay.types import TrialState
 
 __all__ = [
     "ListedTrainingRun",
     "Written",
+    "enrolled",
     "list_training_runs",
     "load_training_runs",
     "runs_with_metric",
@@ -102,8 +110,8 @@ def _write(connection: duckdb.DuckDBPyConnection, run: TrainingRun, *, swap: boo
         )
     for table, key in (("training_runs", "id"), ("metric_points", "run_id")):
         connection.execute(f"DELETE FROM {table} WHERE {key} = ?", [run.id])
-    began = run.created_at or datetime.now(UTC).replace(tzinfo=None)
-    facts = [_plain(getattr(replace(run, created_at=began), name)) for name in _FACTS]
+    run = replace(run, created_at=run.created_at or datetime.now(UTC).replace(tzinfo=None))
+    facts = [_plain(getattr(run, name)) for name in _FACTS]
     marks = ", ".join("?" * len(_FACTS))
     connection.execute(
         f"INSERT INTO training_runs ({', '.join(_FACTS)}) VALUES ({marks})", facts
@@ -114,7 +122,90 @@ def _write(connection: duckdb.DuckDBPyConnection, run: TrainingRun, *, swap: boo
         connection.execute("INSERT INTO metric_points SELECT * FROM points_to_add")
     finally:
         connection.unregister("points_to_add")
+    _enroll(connection, run)
     return Written.REPLACED if stored else Written.ADDED
+
+
+@contextmanager
+def enrolled(store: Store) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection to a store in which all training runs of a series are trials of it.
+
+    Those that an earlier assay stored are not, and become so before the block.
+    """
+    with store.reading() as connection:
+        waiting = connection.execute(
+            "SELECT r.id FROM training_runs r JOIN trials t USING (id) "
+            "WHERE r.series IS NOT NULL AND t.experiment_id IS NULL"
+        ).fetchall()
+        if not waiting:
+            yield connection
+            return
+    with store.writing() as connection:
+        with transaction(connection):
+            for run in load_training_runs(connection, [run_id for (run_id,) in waiting]):
+                _enroll(connection, run)
+        yield connection
+
+
+def _enroll(connection: duckdb.DuckDBPyConnection, run: TrainingRun) -> None:
+    """Write down a stored run as a trial, with its outcomes."""
+    began = (run.created_at or datetime.now(UTC)).replace(tzinfo=UTC)
+    experiment_id = None
+    if run.series is not None:
+        subject = run.subject or run.series
+        experiment_id = derived_id("training", run.series, subject)
+        fingerprint = content_hash(canonical_json(["training", run.series, subject]))
+        experiment = ExperimentRecord(
+            id=experiment_id, series=run.series, model=subject, fingerprint=fingerprint
+        )
+        ensure_experiments(connection, [NewExperiment(experiment, began.timestamp())])
+    state = _STATES[run.status]
+    trial = {
+        "experiment_id": experiment_id,
+        "subject": run.subject or run.series,
+        "task": run.task,
+        "seed": run.seed,
+        "replicate": 0,
+    }
+    ends = {
+        "kind": StoredKind.TRAINING.value,
+        "state": None if state is None else state.value,
+        "reason": run.status.value,
+        "started_at": run.created_at,
+        "ended_at": run.finished_at,
+    }
+    outcomes = _outcomes(run) if state is TrialState.RESULT else {}
+    for table, key in (("trials", "id"), ("outcomes", "trial_id")):
+        connection.execute(f"DELETE FROM {table} WHERE {key} = ?", [run.id])
+    columns = {"id": run.id, **trial, **ends}
+    insert_rows(connection, "trials", {name: [value] for name, value in columns.items()})
+    many: dict[str, list[Any]] = {
+        name: [value] * len(outcomes) for name, value in ({"trial_id": run.id} | trial).items()
+    }
+    many |= {"metric": list(outcomes), "value": list(outcomes.values())}
+    insert_rows(connection, "outcomes", many)
+
+
+_STATES: Final[Mapping[TrainingStatus, TrialState | None]] = {
+    TrainingStatus.FINISHED: TrialState.RESULT,
+    # Why it ended before its time is not known, so that nobody is to blame.
+    TrainingStatus.CRASHED: TrialState.INFRASTRUCTURE,
+    TrainingStatus.RUNNING: None,
+}
+
+
+def _outcomes(run: TrainingRun) -> dict[str, float]:
+    # To list runs takes no statistics, and these take a while to load.
+    from assay.stats.learning import DEFAULT_PERCENT, auc, final_value
+
+    outcomes = {}
+    for metric, curve in run.curves.items():
+        # A curve of one point has neither.
+        with suppress(UsageError):
+            points = (curve.steps_P, curve.values_P)
+            outcomes[f"{metric}.auc"] = auc(*points, percent=DEFAULT_PERCENT)
+            outcomes[f"{metric}.final"] = final_value(*points)
+    return outcomes
 
 
 def _told(stored: TrainingRun, run: TrainingRun) -> str:

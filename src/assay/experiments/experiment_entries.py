@@ -18,14 +18,21 @@ from assay.experiments.checked import (
     checked_seeds,
 )
 from assay.experiments.result_entries import values_at
-from assay.experiments.subjects import Subject, TrialOutcome
+from assay.experiments.subjects import SUBJECT_METRICS, Subject, TrialOutcome
 from assay.types import TrialState
 
 __all__ = ["entry_of_subject", "subject_of_entry"]
 
 _LONGEST = 10_000
-_TEXTS = ("model", "version", "series", "note", "commit")
+_TEXTS = ("model", "version", "series", "note", "commit", "run_id")
 """Texts of an experiment that have a place of their own in a subject."""
+_OWN_MACHINE = frozenset(
+    {
+        *("database", "traces_dir", "cache", "hooks", "metrics_from", "service_url"),
+        SUBJECT_METRICS,
+    }
+)
+"""Parts of a configuration that mean nothing in a file for others."""
 _LISTS = ("achievements", "instances", "success", "durations", "seeds")
 
 
@@ -52,7 +59,8 @@ def subject_of_entry(entry: dict[str, Any], where: str, source: str) -> Subject:
         key: None if entry.get(key) is None else checked_label(entry[key], where, key, _LONGEST)
         for key in _TEXTS
     }
-    known = {"name", *_TEXTS, *_LISTS}
+    known = {"name", "configuration", *_TEXTS, *_LISTS}
+    configuration = entry.get("configuration")
     return Subject(
         id=name,
         name=name,
@@ -61,8 +69,12 @@ def subject_of_entry(entry: dict[str, Any], where: str, source: str) -> Subject:
         series=texts["series"],
         note=texts["note"],
         commit=texts["commit"],
+        run_id=texts["run_id"],
         source=source,
-        facts={key: value for key, value in entry.items() if key not in known},
+        facts={
+            **(configuration if isinstance(configuration, dict) else {}),
+            **{key: value for key, value in entry.items() if key not in known},
+        },
         trials=tuple(_trials_of_lists(name, lists, where)),
     )
 
@@ -93,6 +105,10 @@ def entry_of_subject(subject: Subject) -> dict[str, Any]:
             entry[key] = [trial.values.get(metric) for trial in trials]
     if left_out := len(subject.trials) - len(trials):
         entry["without_result"] = left_out
+    if "max_turns" in subject.facts:
+        entry["configuration"] = {
+            key: value for key, value in subject.facts.items() if key not in _OWN_MACHINE
+        }
     return entry
 
 

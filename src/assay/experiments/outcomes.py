@@ -1,6 +1,6 @@
 """Experiments of a store as subjects of a comparison, with the outcomes of all their trials.
 
-A trial is a session, or something else that has outcomes in an experiment. Rows come in
+A trial has a row in `trials`, or at least outcomes in an experiment. Rows come in
 columns and a table is read once, however many trials there are. Takes an open connection and
 leaves it as it was.
 """
@@ -23,7 +23,7 @@ from assay.traces.columns import json_object, moment
 from assay.traces.names import resolve, resolve_run, resolve_series
 from assay.types import TrialState
 
-__all__ = ["load_subjects", "resolve_subjects", "series_experiments"]
+__all__ = ["load_subjects", "recorded_commit", "resolve_subjects", "series_experiments"]
 
 _CHOSEN = "IN (SELECT unnest(?::VARCHAR[]))"
 
@@ -35,9 +35,9 @@ def load_subjects(
 
     Trials with the same task and seed have the same `pair`, replicates too; one without a
     seed has none. Failures and infrastructure errors are there, without values. A value that
-    is no finite number is left out. `facts` has the configuration of the run, and under
-    `SUBJECT_METRICS` the outcomes that belong to the experiment and not to a trial. The
-    commit ends in `+` if the checkout had other changes.
+    is no finite number is left out. `facts` has the configuration of the run, with what its
+    arm has of its own, and under `SUBJECT_METRICS` the outcomes that belong to the experiment
+    and not to a trial. The commit ends in `+` if the checkout had other changes.
 
     Raises:
         UsageError: There is no such experiment.
@@ -125,17 +125,26 @@ _TRIALS = """
         ORDER BY experiment_id, episode NULLS LAST, task, seed, replicate, trial_id
     ) - 1 AS place
     FROM (
-        SELECT session_id AS trial_id, experiment_id, task, seed,
-               coalesce(replicate, 0) AS replicate, state, episode
-        FROM session_traces WHERE experiment_id IN (SELECT unnest($ids::VARCHAR[]))
+        SELECT t.id AS trial_id, t.experiment_id, t.task, t.seed,
+               coalesce(t.replicate, 0) AS replicate, t.state, s.episode
+        FROM trials t LEFT JOIN session_traces s ON s.session_id = t.id
+        WHERE t.experiment_id IN (SELECT unnest($ids::VARCHAR[])) AND t.state IS NOT NULL
         UNION ALL
         SELECT trial_id, any_value(experiment_id), any_value(task), any_value(seed),
                coalesce(any_value(replicate), 0), 'result', NULL
         FROM outcomes o
         WHERE experiment_id IN (SELECT unnest($ids::VARCHAR[])) AND trial_id <> experiment_id
-              AND NOT EXISTS (FROM session_traces s WHERE s.session_id = o.trial_id)
+              AND NOT EXISTS (FROM trials t WHERE t.id = o.trial_id)
         GROUP BY trial_id
     )
+"""
+
+_UNLOCKS = f"""
+    SELECT session_id, list(step ORDER BY step) FROM (
+        SELECT a.session_id, a.achievement, min(a.step) AS step
+        FROM achievements a JOIN session_traces s USING (session_id)
+        WHERE s.experiment_id {_CHOSEN} GROUP BY ALL
+    ) GROUP BY session_id
 """
 
 _VALUES = f"""
@@ -151,13 +160,14 @@ def _trials(
     """All trials, by experiment."""
     rows = connection.execute(f"{_TRIALS} ORDER BY place", {"ids": ids}).fetchall()
     values = _values(connection, ids, len(rows))
+    unlocks = dict(connection.execute(_UNLOCKS, [ids]).fetchall())
     found: dict[str, list[TrialOutcome]] = {}
     # A world is played by all subjects, so its text is kept once.
     pairs: dict[str, str] = {}
     for (trial_id, experiment_id, task, seed, replicate, state, _), earned in zip(
         rows, values, strict=True
     ):
-        pair = None if seed is None else f"{task} {seed}"
+        pair = None if seed is None else f"{task or 'seed'} {seed}"
         found.setdefault(experiment_id, []).append(
             TrialOutcome(
                 trial_id=trial_id,
@@ -167,6 +177,7 @@ def _trials(
                 replicate=replicate,
                 state=TrialState(state),
                 values=earned,
+                unlock_steps=tuple(unlocks.get(trial_id, ())),
             )
         )
     return {name: tuple(trials) for name, trials in found.items()}
@@ -240,6 +251,11 @@ def _subject(
 ) -> Subject:
     key, name, model, series, version, run_id, at, note, tags, configuration, origin = row
     facts, noted = json_object(configuration), json_object(tags)
+    # An arm may have settings of its own, and an agent of the user's.
+    if isinstance(own := noted.get("settings"), dict):
+        facts["agent"] = {**facts.get("agent", {}), **own}
+    if isinstance(agent := noted.get("agent"), str):
+        facts["own_agent"] = agent
     if totals:
         facts[SUBJECT_METRICS] = dict(totals)
     return Subject(
@@ -250,7 +266,8 @@ def _subject(
         version=version,
         run_id=run_id,
         created_at=None if at is None else moment(at),
-        commit=_commit(json_object(origin)),
+        commit=recorded_commit(json_object(origin)),
+        project=recorded_commit(json_object(origin), "project_"),
         note=note,
         baseline=noted.get("baseline") is True,
         facts=facts,
@@ -260,8 +277,9 @@ def _subject(
     )
 
 
-def _commit(origin: Mapping[str, Any]) -> str | None:
-    commit = origin.get("commit")
+def recorded_commit(origin: Mapping[str, Any], whose: str = "") -> str | None:
+    """The commit that a provenance names, with `+` if there were other changes."""
+    commit = origin.get(f"{whose}commit")
     if not isinstance(commit, str) or not commit:
         return None
-    return f"{commit}+" if origin.get("dirty") is True else commit
+    return f"{commit}+" if origin.get(f"{whose}dirty") is True else commit

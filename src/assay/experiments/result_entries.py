@@ -9,7 +9,9 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from assay._util.settings import written
 from assay._util.text import printable
+from assay.crafter.difficulty import DIFFICULTIES
 from assay.crafter.rules import TASK
 from assay.errors import UsageError
 from assay.exchange.results import RESULTS_FORMAT
@@ -65,7 +67,11 @@ def subject_of_results(
         baseline=entry.get("baseline") is True,
         source=source,
         facts=facts,
-        trials=tuple(_trials_of_results(entry, seeds, metrics, f"{source}#{model}")),
+        trials=tuple(
+            _trials_of_results(
+                entry, seeds, metrics, f"{source}#{model}", _difficulty(facts.get("difficulty"))
+            )
+        ),
     )
 
 
@@ -96,6 +102,7 @@ def _trials_of_results(
     seeds: list[int | None],
     metrics: Mapping[str, list[float | None]],
     prefix: str,
+    played: str | None,
 ) -> Iterator[TrialOutcome]:
     episodes = entry.get("episodes")
     if not isinstance(episodes, list) or len(episodes) != len(seeds):
@@ -111,16 +118,29 @@ def _trials_of_results(
         met[seed] += 1
         about = {**(_mapping({} if earned else next(reason))), **_mapping(episodes[at])}
         difficulty = about.get("difficulty")
+        task = f"{TASK}{difficulty}" if isinstance(difficulty, str) else played
         trial_id = about.get("session_id")
         yield TrialOutcome(
             trial_id=trial_id if isinstance(trial_id, str) else f"{prefix} #{at + 1}",
-            pair=None if seed is None else str(seed),
-            task=f"{TASK}{difficulty}" if isinstance(difficulty, str) else None,
+            pair=None if seed is None else str(seed) if task is None else f"{task} {seed}",
+            task=task,
             seed=seed,
             replicate=0 if seed is None else met[seed] - 1,
             state=TrialState.RESULT if earned else _state(about.get("state")),
             values=earned,
+            unlock_steps=_steps(about.get("achievements")),
         )
+
+
+def _steps(unlocked: Any) -> tuple[int, ...]:
+    """The steps of an episode's achievements, as far as a file says them."""
+    return tuple(sorted(step for step in _mapping(unlocked).values() if type(step) is int))
+
+
+def _difficulty(numbers: Any) -> str | None:
+    """The task of a run, from the numbers of its worlds; None if they have no name."""
+    named = (name for name, one in DIFFICULTIES.items() if numbers == written(one))
+    return next((f"{TASK}{name}" for name in named), None)
 
 
 def _state(value: Any) -> TrialState:

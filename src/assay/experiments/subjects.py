@@ -31,6 +31,8 @@ class TrialOutcome:
     state: TrialState = TrialState.RESULT
     values: Mapping[str, float] = field(default_factory=dict)
     """Numbers by metric; empty unless it completed."""
+    unlock_steps: tuple[int, ...] = ()
+    """The steps at which it unlocked achievements, in order; empty if that is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +73,8 @@ class Subject:
     run_id: str | None = None
     created_at: datetime | None = None
     commit: str | None = None
+    project: str | None = None
+    """The commit of the user's own repository, with `+` if it had other changes."""
     note: str | None = None
     baseline: bool = False
     """Played only to compare with."""

@@ -123,11 +123,11 @@ _TOTALS = """
            count(*) FILTER (t.state = 'result') AS results,
            avg(o.value) FILTER (t.state = 'result' AND isfinite(o.value)) AS mean
     FROM (
-        SELECT session_id AS trial_id, experiment_id, state FROM session_traces
+        SELECT id AS trial_id, experiment_id, state FROM trials WHERE state IS NOT NULL
         UNION ALL
         SELECT DISTINCT trial_id, experiment_id, 'result' FROM outcomes o
         WHERE trial_id <> experiment_id
-              AND NOT EXISTS (FROM session_traces s WHERE s.session_id = o.trial_id)
+              AND NOT EXISTS (FROM trials t WHERE t.id = o.trial_id)
     ) t
     LEFT JOIN (FROM outcomes WHERE metric = $metric) o USING (trial_id)
     GROUP BY t.experiment_id

@@ -1,7 +1,8 @@
 """Who is better: from the outcomes of trials to verdicts. No markup, no figures, no files.
 
-matching ─► contrasts ─► planning
-                 └─────► ranking
+design, copies, looks: what forbids a verdict, or governs it, before any number
+                  │
+scales ─► matching ─► contrasts ─► losses, planning, ranking, over_time
 all of it ─► facts, which `report` puts into words, tables and figures
 """
 

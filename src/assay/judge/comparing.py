@@ -5,6 +5,7 @@ The first metric decides, the rest is shown beside it. Reads no file and prints 
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from typing import TypeVar
 
@@ -12,15 +13,19 @@ from assay._util.names import unknown_name
 from assay.errors import UsageError
 from assay.experiments.subjects import Subject
 from assay.judge.contrasts import contrast, decided
+from assay.judge.copies import without_copies
 from assay.judge.describing import (
     UNLOCKED,
     describe,
     instances,
     lower_is_better_metrics,
     metrics_of,
+    score_gaps,
     scores,
 )
-from assay.judge.facts import Comparison, Contrast, Setup, SubjectFacts, TaskRule
+from assay.judge.design import allowed_names
+from assay.judge.facts import Comparison, Contrast, Setup, Standings, SubjectFacts, TaskRule
+from assay.judge.losses import with_losses
 from assay.judge.notes import empty_reason, notes
 from assay.judge.planning import planned
 from assay.judge.ranking import standings
@@ -51,6 +56,8 @@ def compare(
     correction: Correction | str = Correction.HOLM,
     lower_is_better: Collection[str] = (),
     tasks: TaskRule | str | None = None,
+    allow_different: Collection[str] = (),
+    seeds: tuple[int, int] | None = None,
 ) -> Comparison:
     """Compare subjects with one of them, and with each other where there are three or more.
 
@@ -72,12 +79,16 @@ def compare(
         lower_is_better: Metrics of which less is better.
         tasks: What several tasks are: `fixed`, the ones that are meant, or a `sample` of
             many. If not given, they are a sample from ten on.
+        allow_different: Settings of the task that may differ, such as `max_turns`; there is
+            no verdict where any other does.
+        seeds: The first and the last seed of the trials to compare; None: all.
 
     Raises:
         UsageError: There are not two subjects with results, or something chosen is not there.
     """
     check_choices(level, min_effect, success_achievements, seed)
-    usable, left_out = _usable(subjects)
+    kept = [without_copies(subject) for subject in _of_seeds(subjects, seeds)]
+    usable, left_out = _usable([subject for subject, _ in kept])
     chosen, lacking = common_metrics(usable, metrics)
     first = _baseline(usable, baseline)
     setup = Setup(
@@ -91,6 +102,9 @@ def compare(
         correction=_member(Correction, "correction", correction),
         lower_is_better=lower_is_better_metrics(usable) | frozenset(lower_is_better),
         tasks=task_rule(tasks),
+        allow_different=allowed_names(allow_different),
+        seeds=seeds,
+        known_metrics=common_metrics(usable, None)[0] if metrics else chosen,
     )
     facts = tuple(
         describe(
@@ -102,33 +116,57 @@ def compare(
         )
         for subject in usable
     )
-    contrasts = _contrasts(first, facts, setup)
+    ranked = standings([subject for subject in facts if subject.judged], setup)
+    contrasts = _contrasts(first, facts, setup, ranked)
     return Comparison(
         setup=setup,
         subjects=facts,
         contrasts=contrasts,
-        standings=standings([subject for subject in facts if subject.judged], setup),
+        standings=ranked
+        and replace(ranked, pairs=tuple(replace(pair, pairs=()) for pair in ranked.pairs)),
         instances=instances(usable, success_achievements, level),
-        scores=scores(usable, level, seed),
-        notes=notes(facts, contrasts, setup, left_out, lacking),
+        scores=scores(usable, level),
+        score_gaps=score_gaps(first.id, usable, level),
+        notes=(
+            *(sentence for _, said in kept for sentence in said),
+            *notes(facts, contrasts, setup, left_out, lacking),
+        ),
         left_out=left_out,
     )
 
 
 def _contrasts(
-    baseline: Subject, facts: Sequence[SubjectFacts], setup: Setup
+    baseline: Subject,
+    facts: Sequence[SubjectFacts],
+    setup: Setup,
+    ranked: Standings | None,
 ) -> tuple[Contrast, ...]:
+    """Every candidate in every metric.
+
+    With all pairs on the page, the metric that decides is adjusted for all of them at once:
+    two families beside each other would find more than they allow.
+    """
     candidates = [subject for subject in facts if subject.judged and subject.id != baseline.id]
     by_id = {subject.id: subject for subject in facts}
     contrasts: list[Contrast] = []
     for metric in setup.metrics:
-        family = decided(
-            [contrast(baseline, candidate.subject, metric, setup) for candidate in candidates],
-            setup,
-        )
-        if metric == setup.primary:
-            family = tuple(planned(own, by_id, setup, len(candidates)) for own in family)
-        contrasts += family
+        if metric == setup.primary and ranked is not None:
+            own = [pair for pair in ranked.pairs if pair.baseline == baseline.id]
+            size = len(ranked.pairs)
+        else:
+            own = list(
+                decided(
+                    [contrast(baseline, one.subject, metric, setup) for one in candidates],
+                    setup,
+                )
+            )
+            size = len(own)
+        for found in own:
+            if metric == setup.primary:
+                found = planned(found, by_id, setup, size)
+                candidate = by_id[found.candidate].subject
+                found = with_losses(found, baseline, candidate, setup, size)
+            contrasts.append(found)
     return tuple(contrasts)
 
 
@@ -157,6 +195,31 @@ def _usable(subjects: Sequence[Subject]) -> tuple[list[Subject], dict[str, str]]
     if len(usable) < 2:
         raise UsageError(_too_few(usable, left_out))
     return usable, left_out
+
+
+def _of_seeds(subjects: Sequence[Subject], seeds: tuple[int, int] | None) -> Sequence[Subject]:
+    """The subjects with the trials of these seeds alone."""
+    if seeds is None:
+        return subjects
+    found = []
+    for subject in subjects:
+        known = [trial.seed for trial in subject.trials if trial.seed is not None]
+        trials = tuple(
+            trial
+            for trial in subject.trials
+            if trial.seed is not None and seeds[0] <= trial.seed <= seeds[1]
+        )
+        if not trials:
+            played = (
+                f"it has seeds {min(known)} to {max(known)}" if known else "it has no seeds"
+            )
+            raise UsageError(
+                f"no trial of {subject.name!r} has a seed from {seeds[0]} to {seeds[1]};"
+                f" {played}"
+            )
+        # Looks were made at all trials, and hold for no part of them.
+        found.append(replace(subject, trials=trials, looks=(), run_id=None))
+    return found
 
 
 def _has_results(subject: Subject) -> bool:

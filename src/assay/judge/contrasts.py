@@ -4,7 +4,8 @@ A candidate is better or worse if the t test of the difference, adjusted for the
 candidates, is below alpha; the interval beside it is of the same test. Both go by the tasks:
 see `matching`. Where all differences are equal there is no spread to judge by, and the exact
 resampling test takes its place. With a smallest difference that matters, two one-sided tests
-may conclude that there is none; that counts before the other two. Where a run went on until it
+may conclude that there is none; that counts before the other two. There is no verdict where
+the task was not the same, or the trials are the same ones. Where a run went on until it
 was decided, the decision it stored holds: a test made afresh would ignore that somebody looked
 before.
 """
@@ -17,14 +18,18 @@ import numpy as np
 
 from assay._util.canonical import derived_id
 from assay.errors import UsageError
-from assay.experiments.subjects import Look, Subject
+from assay.experiments.subjects import Subject
+from assay.judge.copies import same_trials
+from assay.judge.design import design_differences
 from assay.judge.facts import Contrast, Effects, Setup, TaskRule, Tests
-from assay.judge.matching import Matched, match
-from assay.stats.clusters import Estimate
+from assay.judge.looks import last_look
+from assay.judge.matching import Matched, match, resamples
+from assay.stats import Estimate
 from assay.stats.differences import paired_difference, relative_change, unpaired_difference
 from assay.stats.effects import (
     cliffs_delta,
     cohens_d,
+    cohens_dz,
     hedges_g,
     probability_of_improvement,
 )
@@ -32,6 +37,8 @@ from assay.stats.intervals import Interval
 from assay.stats.many import Correction, benjamini_hochberg, holm
 from assay.stats.means import Method, Side, skewness_note
 from assay.stats.pairing import pairing
+from assay.stats.selection import after_verdict
+from assay.stats.shares import share_difference, share_equivalence, share_test
 from assay.stats.significance import (
     TestResult,
     equivalence_test,
@@ -45,20 +52,17 @@ from assay.stats.significance import (
 from assay.stats.two_samples import pair_differences
 from assay.types import Verdict
 
-__all__ = ["contrast", "decided", "interval_verdict", "last_look"]
+__all__ = ["contrast", "decided", "interval_verdict"]
 
-_MOST_DRAWS = 50_000_000
-"""Values that a resampling test may draw; with very many trials it takes fewer resamples."""
 _SAME = 1e-9
 """Numbers are equal if they differ by less than this share of the largest."""
-_TURNED = {Verdict.BETTER.value: Verdict.WORSE, Verdict.WORSE.value: Verdict.BETTER}
 
 
 def contrast(baseline: Subject, candidate: Subject, metric: str, setup: Setup) -> Contrast:
     """Compare a candidate with a baseline in one metric; the verdict is still open."""
     matched = match(baseline, candidate, metric, setup.tasks)
     a, b = matched.baseline, matched.candidate
-    estimate = matched.estimate() if matched.grouped else None
+    estimate = matched.estimate() if matched.grouped or matched.units.partly_shared else None
     rng = _generator(setup.seed, baseline, candidate, metric)
     difference = _difference(matched, estimate, setup, rng)
     enough = min(map(len, matched.independent()[:2])) > 1
@@ -88,8 +92,18 @@ def contrast(baseline: Subject, candidate: Subject, metric: str, setup: Setup) -
         left_out_baseline=matched.left_out_baseline,
         left_out_candidate=matched.left_out_candidate,
         units=matched.units,
+        design=design_differences(
+            baseline,
+            candidate,
+            # Tasks that are a sample may be others for each subject.
+            setup.allow_different
+            | ({"tasks"} if matched.units.rule is TaskRule.SAMPLE else set()),
+        ),
+        same=same_trials(baseline, candidate),
+        shrunken=after_verdict(matched.estimate(), setup.level) if spread_known else None,
         pairs=matched.rows,
         look=look,
+        standardised=_standardised(matched, setup.level) if spread_known else None,
     )
 
 
@@ -106,7 +120,10 @@ def decided(contrasts: Sequence[Contrast], setup: Setup) -> tuple[Contrast, ...]
             if tests.equivalence_p is not None:
                 tests = replace(tests, equivalence_p=next(equivalences))
             contrast = replace(contrast, tests=tests)
-        judged.append(replace(contrast, verdict=_verdict(contrast, setup.alpha)))
+        verdict = _verdict(contrast, setup.alpha)
+        clear = verdict in (Verdict.BETTER, Verdict.WORSE)
+        shrunken = contrast.shrunken if clear else None
+        judged.append(replace(contrast, verdict=verdict, shrunken=shrunken))
     return tuple(judged)
 
 
@@ -119,30 +136,6 @@ def interval_verdict(difference: Interval) -> Verdict:
     return Verdict.LOWER if difference.high < 0 else Verdict.UNDECIDED
 
 
-def last_look(baseline: Subject, candidate: Subject, metric: str) -> Look | None:
-    """The last look at these two in this metric, seen from the candidate; None: no looks."""
-    for first, second in ((baseline, candidate), (candidate, baseline)):
-        looks = [
-            look
-            for look in second.looks
-            if look.baseline_id == first.id and look.metric == metric
-        ]
-        if looks:
-            last = max(looks, key=lambda look: look.look)
-            return last if second is candidate else _turned(last)
-    return None
-
-
-def _turned(look: Look) -> Look:
-    return replace(
-        look,
-        estimate=-look.estimate,
-        low=-look.high,
-        high=-look.low,
-        decision=_TURNED.get(look.decision or "", look.decision),
-    )
-
-
 def _adjusted(p_values: Sequence[float], setup: Setup) -> list[float]:
     if not p_values:
         return []
@@ -151,11 +144,13 @@ def _adjusted(p_values: Sequence[float], setup: Setup) -> list[float]:
 
 
 def _verdict(contrast: Contrast, alpha: float) -> Verdict:
+    if contrast.confounds:
+        return Verdict.UNKNOWN
     if contrast.look is not None:
         known = {verdict.value: verdict for verdict in Verdict}
         return known.get(contrast.look.decision or "", Verdict.UNDECIDED)
     tests = contrast.tests
-    if tests is None:
+    if tests is None or contrast.same is not None:
         return Verdict.UNDECIDED
     if tests.equivalence_p is not None and tests.equivalence_p < alpha:
         return Verdict.NO_DIFFERENCE
@@ -179,21 +174,35 @@ def _difference(
     if estimate is not None:
         if setup.method not in (Method.AUTO, Method.T):
             raise UsageError(
-                f"method {setup.method.value!r} takes worlds of one task, and these are of"
-                f" {matched.units.tasks}; leave method out, or compare one task at a time"
+                f"method {setup.method.value!r} takes worlds of one task that both played or"
+                f" none did, and these are of {matched.units.tasks} with"
+                f" {matched.units.partly_shared} in common; leave method out"
             )
-        return estimate.interval(setup.level)
+        if not matched.shares:
+            return _within(matched, estimate, setup.level)
+    if matched.shares:
+        return share_difference(
+            matched.baseline, matched.candidate, paired=matched.paired, level=setup.level
+        )
+    if setup.method in (Method.AUTO, Method.T):
+        return _within(matched, matched.estimate(), setup.level)
     find = paired_difference if matched.paired else unpaired_difference
     return find(
         matched.baseline, matched.candidate, level=setup.level, method=setup.method, rng=rng
     )
 
 
+def _within(matched: Matched, estimate: Estimate, level: float) -> Interval:
+    """The interval of a difference without what no two means can have."""
+    most = matched.scale.high - matched.scale.low
+    return estimate.interval(level, low=-most, high=most)
+
+
 def _relative(matched: Matched, mean_baseline: Interval, level: float) -> Interval | None:
     change = relative_change(
         matched.baseline, matched.candidate, paired=matched.paired, level=level
     )
-    if matched.grouped:
+    if matched.grouped or matched.units.partly_shared:
         clear = mean_baseline.low > 0 or mean_baseline.high < 0
         return Interval(change.point, math.nan, math.nan) if clear else None
     return change if math.isfinite(change.low) and math.isfinite(change.high) else None
@@ -207,7 +216,7 @@ def _tests(
     rng: np.random.Generator,
 ) -> Tests:
     a, b, paired = matched.independent()
-    draws = max(100, min(10_000, _MOST_DRAWS // (len(a) + len(b))))
+    draws = resamples(len(a) + len(b))
     if paired:
         rank = wilcoxon_test(a, b)
         resampling = sign_flip_test(pair_differences(a, b), rng=rng, n_resamples=draws)
@@ -232,12 +241,18 @@ def _tests(
 
 def _t_test(matched: Matched, estimate: Estimate | None) -> TestResult:
     a, b = matched.baseline, matched.candidate
+    if matched.shares:
+        return share_test(a, b, paired=matched.paired)
     plain = paired_t_test(a, b) if matched.paired else welch_t_test(a, b)
     if estimate is None:
         return plain
-    how = "clustered" if matched.units.rule is TaskRule.SAMPLE else "stratified"
+    how = {
+        TaskRule.SAMPLE: "clustered by task",
+        TaskRule.FIXED: "stratified by task",
+        TaskRule.WORLDS: "clustered by world",
+    }[matched.units.rule]
     return TestResult(
-        f"{plain.name} {how} by task",
+        f"{plain.name} {how}",
         estimate.point / estimate.error if estimate.error else math.nan,
         estimate.p_value(),
         plain.n,
@@ -251,6 +266,14 @@ def _equivalence(
     margin = setup.min_effect
     if margin is None:
         return None
+    if matched.shares:
+        return share_equivalence(
+            matched.baseline,
+            matched.candidate,
+            paired=matched.paired,
+            margin=margin,
+            level=setup.level,
+        ).p_value
     if _spread_known(matched, estimate):
         if estimate is not None:
             return max(
@@ -263,15 +286,14 @@ def _equivalence(
             margin=margin,
             level=setup.level,
         ).p_value
-    # Without spread a t test is sure of anything; flipping signs is not.
-    a, b, paired = matched.independent()
-    sides = ((a - margin, Side.GREATER), (a + margin, Side.LESS))
-    if paired:
-        return max(
-            sign_flip_test(pair_differences(c, b), side=side, rng=rng).p_value
-            for c, side in sides
-        )
-    return max(permutation_test(c, b, side=side, rng=rng).p_value for c, side in sides)
+    # Equal values do not show that others could not differ. They could by a step; where that is
+    # not known, by all that is possible.
+    scale = matched.scale
+    step = scale.step or (scale.high - scale.low if scale.known_ends else math.inf)
+    if math.isinf(step):
+        return 1.0
+    least = matched._replace(scale=scale._replace(step=step)).estimate()
+    return max(least.p_value(-margin, Side.GREATER), least.p_value(margin, Side.LESS))
 
 
 def _effects(matched: Matched, level: float) -> Effects:
@@ -289,17 +311,32 @@ def _effects(matched: Matched, level: float) -> Effects:
     return Effects(d=d, g=g, delta=delta, improvement=improvement)
 
 
+def _standardised(matched: Matched, level: float) -> Interval | None:
+    """What a test of these units sees of the difference; its size decides how many it takes."""
+    a, b, paired = matched.independent()
+    find = cohens_dz if paired else cohens_d
+    size = find(a, b, level=level)
+    return size if math.isfinite(size.point) else None
+
+
 def _skewness(matched: Matched) -> str | None:
     a, b, paired = matched.independent()
-    return skewness_note(pair_differences(a, b)) if matched.paired and paired else None
+    note = skewness_note(pair_differences(a, b)) if matched.paired and paired else None
+    # The rest of it names a method that no option of a comparison chooses.
+    return note and note.partition("; method")[0]
 
 
 def _spread_known(matched: Matched, estimate: Estimate | None) -> bool:
-    """Whether the values that a t test takes its spread from are not all equal."""
+    """Whether the values that a t test takes its spread from are not all equal.
+
+    An exact test of shares needs no spread.
+    """
+    if matched.shares:
+        return True
     a, b = matched.baseline, matched.candidate
     scale = max(np.abs(a).max(), np.abs(b).max())
     if estimate is not None:
-        return bool(estimate.error > _SAME * scale)
+        return bool(matched.estimate(floor=False).error > _SAME * scale)
     spreads = [np.ptp(pair_differences(a, b))] if matched.paired else [np.ptp(a), np.ptp(b)]
     # Equal decimal fractions differ in their last bits once they are subtracted.
     return bool(max(spreads) > _SAME * scale)

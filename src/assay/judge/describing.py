@@ -1,34 +1,39 @@
 """One subject at a time: what its trials came to, by task, as a Crafter score, as curves.
 
 A trial is a success if its outcome `success` is 1, where it has one, else if it has enough
-achievements. A trial that did not succeed is censored: success would have taken it longer.
-Nothing is compared here.
+achievements. A trial that did not succeed never will: limits are part of its task. Time to
+success is that of the step that made it one, or of the trial where steps are not known.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from assay._util.canonical import derived_id
 from assay.crafter.rules import ACHIEVEMENTS
 from assay.experiments.subjects import Subject, TrialOutcome
 from assay.judge.facts import (
     Description,
     InstanceRow,
     LearningCurve,
+    ScoreGap,
     ScoreRow,
     SubjectFacts,
     TaskRule,
     Timed,
 )
-from assay.judge.matching import mean_of, trial_values
+from assay.judge.matching import mean_of, mean_over_worlds, resamples, trial_values
 from assay.metrics.tally import LOWER_IS_BETTER
-from assay.stats.intervals import wilson
-from assay.stats.score import crafter_score_interval, expected_score_at
-from assay.stats.survival import median_time
+from assay.stats.intervals import Interval
+from assay.stats.score import (
+    ScoreEstimate,
+    crafter_score_interval,
+    expected_score_at,
+    score_difference,
+)
+from assay.stats.survival import incidence_test, median_time, restricted_times
 from assay.types import TrialState
 
 __all__ = [
@@ -37,6 +42,8 @@ __all__ = [
     "instances",
     "lower_is_better_metrics",
     "metrics_of",
+    "score_gaps",
+    "score_of",
     "scores",
 ]
 
@@ -102,23 +109,72 @@ def instances(
                 by_subject = by_task.setdefault(trial.task or _NO_TASK, {})
                 by_subject.setdefault(subject.id, []).append(trial)
     return tuple(
-        _instance_row(task, subject.id, by_subject[subject.id], enough, level)
+        row
         for task, by_subject in by_task.items()
-        for subject in subjects
-        if subject.id in by_subject
+        for row in _instance_rows(
+            task,
+            {one.id: by_subject[one.id] for one in subjects if one.id in by_subject},
+            enough,
+            level,
+        )
     )
 
 
-def scores(subjects: Sequence[Subject], level: float, seed: int) -> tuple[ScoreRow, ...]:
+def score_of(
+    unlocked_E_A: NDArray[np.bool_], worlds: Sequence[Hashable], level: float = 0.95
+) -> ScoreEstimate:
+    """The Crafter score of episodes, each with its world; the same ones give the same score."""
+    rng = np.random.default_rng(0)
+    return crafter_score_interval(unlocked_E_A, worlds=_labels(worlds), level=level, rng=rng)
+
+
+def scores(subjects: Sequence[Subject], level: float) -> tuple[ScoreRow, ...]:
     """The scores of those subjects whose episodes say what they unlocked.
 
     The score grows with the number of episodes, so each is also given at the smallest number
     that any of them has: the mean over all choices of so many of its episodes.
     """
+    tables = _tables(subjects)
+    at = min((len(table) for table, _ in tables.values()), default=0)
+    return tuple(_score_row(name, *table, at, level) for name, table in tables.items())
+
+
+def score_gaps(
+    baseline: str, subjects: Sequence[Subject], level: float
+) -> tuple[ScoreGap, ...]:
+    """The score of each other subject less that of the baseline."""
+    tables = _tables(subjects)
+    if baseline not in tables:
+        return ()
+    first, worlds = tables.pop(baseline)
+    return tuple(
+        ScoreGap(
+            name,
+            *score_difference(
+                first,
+                table,
+                worlds_a=_labels(worlds),
+                worlds_b=_labels(own),
+                level=level,
+                rng=np.random.default_rng(0),
+            ),
+        )
+        for name, (table, own) in tables.items()
+    )
+
+
+_Table = tuple[NDArray[np.bool_], list[str]]
+"""What episodes unlocked, shape (E, A), and the world of each of the E."""
+
+
+def _labels(worlds: Sequence[Hashable]) -> Sequence[Hashable] | None:
+    """The worlds of episodes, where one was played more than once."""
+    return worlds if len(set(worlds)) < len(worlds) else None
+
+
+def _tables(subjects: Sequence[Subject]) -> dict[str, _Table]:
     tables = {subject.id: _unlocked(subject.trials) for subject in subjects}
-    tables = {subject: table for subject, table in tables.items() if len(table) > 1}
-    at = min(map(len, tables.values()), default=0)
-    return tuple(_score_row(name, table, at, level, seed) for name, table in tables.items())
+    return {subject: table for subject, table in tables.items() if len(table[1]) > 1}
 
 
 def _description(
@@ -190,51 +246,115 @@ def _succeeded(trial: TrialOutcome, enough: float) -> bool | None:
     return None
 
 
-def _instance_row(
-    task: str, subject: str, trials: Sequence[TrialOutcome], enough: float, level: float
-) -> InstanceRow:
-    successes = [bool(_succeeded(trial, enough)) for trial in trials]
-    seconds = [trial.values.get("duration_s") for trial in trials]
-    times = tuple(
-        Timed(time, success)
-        for time, success in zip(seconds, successes, strict=True)
-        if time is not None and math.isfinite(time)
+def _instance_rows(
+    task: str, trials: Mapping[str, Sequence[TrialOutcome]], enough: float, level: float
+) -> Iterator[InstanceRow]:
+    """All subjects on one task; times are compared with those of the first."""
+    own = {name: _timed(plays, enough) for name, plays in trials.items()}
+    steps = any(own.values()) and all(
+        time.steps is not None for timed in own.values() for _, time in timed
     )
-    middle = median_time(*zip(*times, strict=True)) if times else math.nan
-    return InstanceRow(
-        task=task,
-        subject=subject,
-        n=len(trials),
-        successes=sum(successes),
-        success=wilson(sum(successes), len(successes), level),
-        times=times,
-        median_time=None if math.isnan(middle) else middle,
-    )
+    timed = {
+        name: [(trial, _time(one, steps=steps)) for trial, one in plays]
+        for name, plays in own.items()
+    }
+    horizon = max((time for plays in timed.values() for _, (time, _) in plays), default=0.0)
+    first = next(iter(timed.values()))
+    for name, plays in trials.items():
+        done = [(trial, float(bool(_succeeded(trial, enough)))) for trial in plays]
+        times = [time for _, time in timed[name]]
+        middle = median_time(*zip(*times, strict=True)) if times else math.nan
+        yield InstanceRow(
+            task=task,
+            subject=name,
+            n=len(plays),
+            successes=round(math.fsum(value for _, value in done)),
+            success=mean_over_worlds(done, "success", level),
+            times=tuple(time for _, time in own[name]),
+            unit="steps" if steps else "s",
+            median_time=None if math.isnan(middle) else middle,
+            mean_time=_restricted(timed[name], horizon, level),
+            horizon=horizon,
+            p_value=None if timed[name] is first else _log_rank(first, timed[name]),
+        )
+
+
+_TimedTrials = list[tuple[TrialOutcome, tuple[float, bool]]]
+"""Trials, each with its time to success or to its end, and whether it succeeded."""
+
+
+def _timed(trials: Sequence[TrialOutcome], enough: float) -> list[tuple[TrialOutcome, Timed]]:
+    """The trials of which it is known how long they took."""
+    found = []
+    for trial in trials:
+        reached = bool(_succeeded(trial, enough))
+        steps = trial.values.get("steps") if trial.unlock_steps or not reached else None
+        if reached and "success" not in trial.values:
+            needed = max(1, math.ceil(enough))
+            known = len(trial.unlock_steps) >= needed
+            steps = float(trial.unlock_steps[needed - 1]) if known else None
+        seconds = trial.values.get("duration_s", math.nan)
+        if steps is not None or math.isfinite(seconds):
+            found.append((trial, Timed(seconds, reached, steps)))
+    return found
+
+
+def _time(timed: Timed, *, steps: bool) -> tuple[float, bool]:
+    return (timed.steps or 0.0) if steps else timed.seconds, timed.reached
+
+
+def _restricted(timed: _TimedTrials, horizon: float, level: float) -> Interval | None:
+    if not timed or not horizon:
+        return None
+    times, reached = zip(*(time for _, time in timed), strict=True)
+    values = restricted_times(times, reached, horizon=horizon).tolist()
+    trials = [trial for trial, _ in timed]
+    return mean_over_worlds(list(zip(trials, values, strict=True)), "duration_s", level)
+
+
+def _log_rank(first: _TimedTrials, second: _TimedTrials) -> float | None:
+    """The p value, by worlds in pairs where all of them are shared and played once."""
+    worlds = [{trial.pair: time for trial, time in own} for own in (first, second)]
+    if min(len(first), len(second)) < 2:
+        return None
+    paired = worlds[0].keys() == worlds[1].keys() and None not in worlds[0]
+    paired = paired and len(worlds[0]) == len(first) == len(second)
+    if paired:
+        times = [[own[name] for name in worlds[0]] for own in worlds]
+    else:
+        times = [[time for _, time in own] for own in (first, second)]
+    sides = [list(zip(*own, strict=True)) for own in times]
+    return incidence_test(
+        *sides[0],
+        *sides[1],
+        paired=paired,
+        rng=np.random.default_rng(0),
+        n_resamples=resamples(len(first) + len(second)),
+    ).p_value
 
 
 def _score_row(
-    subject: str, unlocked_E_A: NDArray[np.bool_], at: int, level: float, seed: int
+    subject: str, unlocked_E_A: NDArray[np.bool_], worlds: list[str], at: int, level: float
 ) -> ScoreRow:
-    rng = np.random.default_rng([seed, int(derived_id("score", subject), 16)])
-    estimate = crafter_score_interval(unlocked_E_A, level=level, rng=rng)
+    estimate = score_of(unlocked_E_A, worlds, level)
     return ScoreRow(
         subject=subject,
         n=len(unlocked_E_A),
         interval=estimate.interval,
+        limit=estimate.limit,
         corrected=estimate.corrected,
         at=at,
-        matched=expected_score_at(unlocked_E_A, at, rng=rng),
+        matched=expected_score_at(unlocked_E_A, at, rng=np.random.default_rng(0)),
     )
 
 
-def _unlocked(trials: Sequence[TrialOutcome]) -> NDArray[np.bool_]:
-    """Shape (E, A): which of the A achievements each of E episodes unlocked."""
-    rows = [
-        [trial.values[name] >= 0.5 for name in _UNLOCKS]
-        for trial in trials
-        if trial.state is TrialState.RESULT and _complete(trial)
+def _unlocked(trials: Sequence[TrialOutcome]) -> _Table:
+    complete = [
+        trial for trial in trials if trial.state is TrialState.RESULT and _complete(trial)
     ]
-    return np.array(rows, bool).reshape(len(rows), len(_UNLOCKS))
+    rows = [[trial.values[name] >= 0.5 for name in _UNLOCKS] for trial in complete]
+    table = np.array(rows, bool).reshape(len(rows), len(_UNLOCKS))
+    return table, [trial.pair or trial.trial_id for trial in complete]
 
 
 def _complete(trial: TrialOutcome) -> bool:

@@ -23,12 +23,15 @@ __all__ = [
     "Comparison",
     "Contrast",
     "Description",
+    "DesignDifference",
     "Effects",
     "InstanceRow",
     "LearningCurve",
     "LeftOut",
+    "Losses",
     "PairRow",
     "PowerPlan",
+    "ScoreGap",
     "ScoreRow",
     "Setup",
     "Standing",
@@ -55,6 +58,24 @@ class TaskRule(StrEnum):
     """They are drawn from many: clusters. A verdict holds for tasks like these."""
 
 
+class DesignDifference(NamedTuple):
+    """Something that two subjects do not share besides their outcomes."""
+
+    name: str
+    baseline: str
+    """In short, safe to print."""
+    candidate: str
+    task: bool
+    """Whether it is part of what was to be done; else it is part of who did it."""
+    allowed: bool = False
+    """Whether somebody said that it may differ."""
+
+    @property
+    def confounds(self) -> bool:
+        """Whether a difference of outcomes may be that of the tasks."""
+        return self.task and not self.allowed
+
+
 class Units(NamedTuple):
     """What a contrast rests on."""
 
@@ -64,6 +85,8 @@ class Units(NamedTuple):
     """Pairs; or worlds of both subjects, where they are not paired."""
     replicates: int
     """The most trials of one subject in one world; they are averaged."""
+    partly_shared: int = 0
+    """Worlds that both played, where all worlds are used; 0: all are shared, or none."""
 
     @property
     def worlds_per_task(self) -> int:
@@ -91,6 +114,12 @@ class Setup:
     lower_is_better: frozenset[str] = LOWER_IS_BETTER
     tasks: TaskRule | None = None
     """What several tasks are; None: that goes by their number."""
+    allow_different: frozenset[str] = frozenset()
+    """Settings of the task side that may differ."""
+    seeds: tuple[int, int] | None = None
+    """The first and the last seed of what is compared; None: all."""
+    known_metrics: tuple[str, ...] = ()
+    """All metrics that could have been chosen."""
 
     @property
     def primary(self) -> str:
@@ -165,6 +194,25 @@ class LeftOut(NamedTuple):
     """Trials that completed and lack the metric."""
 
 
+class Losses(NamedTuple):
+    """Trials of both sides that have no result, and what the difference would be with them."""
+
+    baseline: int
+    of_baseline: int
+    candidate: int
+    of_candidate: int
+    p_value: float
+    """Of Fisher's exact test that both lose alike."""
+    lowest: Interval
+    """The difference with the candidate's lost trials at the least value, the other's at the
+    greatest."""
+    highest: Interval
+    known_ends: bool
+    """Whether these values are the ends of the metric; else they are the extremes seen."""
+    holds: bool
+    """Whether the verdict is the same at both."""
+
+
 class PairRow(NamedTuple):
     """One pair: both values, averaged where a side played it more than once."""
 
@@ -213,7 +261,7 @@ class PowerPlan:
 
     effect: float
     asked: bool
-    """Whether the size is the one asked for; else it is the one observed."""
+    """Whether the size is the one asked for; else it is the one observed, shrunken."""
     trials: int
     """Pairs; or trials of each subject, where they are not paired."""
     low: int | None
@@ -258,6 +306,14 @@ class Contrast:
     left_out_baseline: LeftOut
     left_out_candidate: LeftOut
     units: Units
+    design: tuple[DesignDifference, ...] = ()
+    """What else differs between the two, the task side first."""
+    same: str | None = None
+    """Words, where both are the same trials: there is nothing to judge."""
+    shrunken: float | None = None
+    """The difference less the luck that a clear verdict was chosen with; None without one."""
+    losses: Losses | None = None
+    """Where enough trials were lost to matter."""
     pairs: tuple[PairRow, ...] = ()
     look: Look | None = None
     """The last look of a run that went on until it was decided; then its verdict holds."""
@@ -265,6 +321,13 @@ class Contrast:
     """What would settle it, where it is undecided."""
     detectable: float | None = None
     """The smallest difference that this n finds with a power of 80 %."""
+    standardised: Interval | None = None
+    """The difference in standard deviations of what is tested: of a pair's, or of a trial."""
+
+    @property
+    def confounds(self) -> tuple[DesignDifference, ...]:
+        """What forbids a verdict: the task was not the same."""
+        return tuple(one for one in self.design if one.confounds)
 
 
 class Standing(NamedTuple):
@@ -277,6 +340,8 @@ class Standing(NamedTuple):
     """Whether another subject has the same rank."""
     groups: str
     """Letters; subjects that share one cannot be told apart."""
+    shrunken: float
+    """The mean, moved to that of all by the share of the spread that is luck."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,10 +354,13 @@ class Standings:
 
 
 class Timed(NamedTuple):
-    """How long a trial took; where it did not succeed, success would have taken longer."""
+    """When a trial came to success, or to its end without."""
 
     seconds: float
+    """Of the whole trial; NaN if that is not known."""
     reached: bool
+    steps: float | None = None
+    """Until it was a success, or to its end; None if that is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,11 +373,19 @@ class InstanceRow:
     successes: int
     success: Interval
     times: tuple[Timed, ...]
+    unit: str
+    """Of the times: steps to the achievement that made it a success, or seconds (s)."""
     median_time: float | None
-    """Of all trials, by Kaplan and Meier; None if fewer than half came to success."""
+    """By which half of all trials have come to success; None if fewer than half did."""
+    mean_time: Interval | None
+    """The restricted mean: who did not come to success stands at the horizon."""
+    horizon: float
+    """The longest time of all subjects on this task."""
+    p_value: float | None = None
+    """Of the log-rank test against the first subject; None for that one."""
 
     @property
-    def censored(self) -> int:
+    def without(self) -> int:
         """Trials that took time and did not come to success."""
         return sum(not time.reached for time in self.times)
 
@@ -322,12 +398,26 @@ class ScoreRow:
     n: int
     interval: Interval
     """Of the mean score at this number of episodes."""
+    limit: Interval
+    """Of the score of endless episodes."""
     corrected: float
     """A guess at the score of very many episodes; NaN if there is none."""
     at: int
     """The number of episodes at which the scores of all subjects are set beside each other."""
     matched: float
     """The score that so many of its episodes have on average."""
+
+
+class ScoreGap(NamedTuple):
+    """The Crafter score of one subject less that of the baseline."""
+
+    subject: str
+    interval: Interval
+    """Of the difference of their mean scores at so many episodes each."""
+    limit: Interval
+    """Of the difference of their scores of endless episodes."""
+    episodes: int
+    """Those of the one who has fewer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -342,10 +432,13 @@ class Comparison:
     """With three subjects or more."""
     instances: tuple[InstanceRow, ...] = ()
     scores: tuple[ScoreRow, ...] = ()
+    score_gaps: tuple[ScoreGap, ...] = ()
     notes: tuple[str, ...] = ()
     """What a reader has to know; sentences that hold untrusted names."""
     left_out: Mapping[str, str] = field(default_factory=dict)
     """Subjects that could not be compared, and why."""
+    planned: bool = False
+    """Whether it is the comparison that a plan set down before its trials."""
 
     @property
     def baseline(self) -> SubjectFacts:
@@ -356,6 +449,11 @@ class Comparison:
     def decisive(self) -> tuple[Contrast, ...]:
         """The contrasts in the metric that decides."""
         return tuple(c for c in self.contrasts if c.metric == self.setup.primary)
+
+    @property
+    def family(self) -> int:
+        """Comparisons in the metric that decides that share one correction."""
+        return len(self.standings.pairs if self.standings else self.decisive)
 
     @property
     def worse(self) -> tuple[Contrast, ...]:

@@ -5,9 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from assay.experiments.subjects import Subject
 from assay.judge.facts import Contrast, LeftOut, Setup, SubjectFacts
+from assay.judge.looks import looked_before
 from assay.types import TrialState
 
-__all__ = ["counted", "empty_reason", "left_out_words", "notes"]
+__all__ = ["counted", "empty_reason", "left_out_words", "notes", "pair_notes"]
 
 _SHOWN = 3
 
@@ -20,12 +21,12 @@ def notes(
     lacking: Mapping[str, Sequence[str]],
 ) -> tuple[str, ...]:
     """All sentences that hold for the whole comparison."""
-    by_id = {subject.id: subject for subject in facts}
     sentences = [f"Left out: {reason}." for reason in left_out.values()]
     sentences += _unjudged(facts)
-    for contrast in contrasts:
-        if contrast.metric == setup.primary:
-            sentences += _about(contrast, by_id)
+    sentences += pair_notes(
+        (contrast for contrast in contrasts if contrast.metric == setup.primary),
+        {subject.id: subject.subject for subject in facts},
+    )
     sentences += [
         f"{metric} is not compared: {', '.join(names)} has no values of it."
         for metric, names in lacking.items()
@@ -85,29 +86,65 @@ def _unjudged(facts: Sequence[SubjectFacts]) -> list[str]:
     ]
 
 
-def _about(contrast: Contrast, by_id: Mapping[str, SubjectFacts]) -> list[str]:
-    baseline, candidate = by_id[contrast.baseline], by_id[contrast.candidate]
-    sentences = []
-    for subject, left in (
-        (baseline, contrast.left_out_baseline),
-        (candidate, contrast.left_out_candidate),
-    ):
-        words = left_out_words(left, subject.name)
-        if words is not None:
-            sentences.append(f"{words[0].upper()}{words[1:]}.")
-    if contrast.left_out_baseline.failures + contrast.left_out_candidate.failures:
-        sentences.append(
-            "A trial that failed has no value and is not scored 0; where one subject fails more"
-            " often than the other, read the means with that in mind."
-        )
-    if not contrast.paired:
-        sentences.append(_unpaired(baseline.subject, candidate.subject))
-    if contrast.look is None and candidate.subject.looks:
-        sentences.append(
-            f"The run of {candidate.name} ended by looks at another comparison than this one;"
-            " the intervals here take no account of that."
-        )
+def pair_notes(contrasts: Iterable[Contrast], subjects: Mapping[str, Subject]) -> list[str]:
+    """What has to be known of each pair of subjects; subjects by their ids."""
+    sentences: list[str] = []
+    for contrast in contrasts:
+        baseline, candidate = subjects[contrast.baseline], subjects[contrast.candidate]
+        sentences += [
+            f"{words[0].upper()}{words[1:]}."
+            for subject, left in (
+                (baseline, contrast.left_out_baseline),
+                (candidate, contrast.left_out_candidate),
+            )
+            if (words := left_out_words(left, subject.name)) is not None
+        ]
+        if contrast.left_out_baseline.failures + contrast.left_out_candidate.failures:
+            sentences.append("A trial that failed has no value; it is not scored 0.")
+        if contrast.losses is not None:
+            sentences.append(_losses(contrast, baseline, candidate))
+        if any(left.without_value for left in _left(contrast)):
+            sentences.append(
+                f"{contrast.metric} is missing in some trials that completed: it is compared"
+                " among those that have it, which may be other worlds for each subject."
+            )
+        if not contrast.paired and not contrast.units.partly_shared:
+            sentences.append(_unpaired(baseline, candidate))
+        elif any(trial.seed is None for trial in baseline.trials):
+            sentences.append(
+                f"{baseline.name} and {candidate.name} have no seeds: the first trial on an"
+                " instance is paired with the first, the second with the second. Nothing says"
+                " that these were the same world."
+            )
+        unknown = [own.name for own in (baseline, candidate) if "max_turns" not in own.facts]
+        if len(unknown) == 1:
+            sentences.append(
+                f"The settings of {unknown[0]} are not recorded: nothing says that both were"
+                " given the same task."
+            )
+        if names := looked_before(contrast, baseline, candidate):
+            sentences.append(
+                f"{' and '.join(names)} stopped by looks at another comparison than this one;"
+                " the intervals here take no account of that."
+            )
     return sentences
+
+
+def _left(contrast: Contrast) -> tuple[LeftOut, LeftOut]:
+    return contrast.left_out_baseline, contrast.left_out_candidate
+
+
+def _losses(contrast: Contrast, baseline: Subject, candidate: Subject) -> str:
+    lost = contrast.losses
+    assert lost is not None
+    ends = "the worst and the best value" if lost.known_ends else "the extremes seen"
+    return (
+        f"Lost trials: {lost.baseline:,} of {lost.of_baseline:,} of {baseline.name},"
+        f" {lost.candidate:,} of {lost.of_candidate:,} of {candidate.name}. If those were the"
+        " harder worlds, the rest looks better than it is: with the lost trials at"
+        f" {ends} the difference lies between {lost.lowest.point:+.3g} and"
+        f" {lost.highest.point:+.3g}."
+    )
 
 
 def _unpaired(baseline: Subject, candidate: Subject) -> str:
@@ -121,7 +158,7 @@ def _unpaired(baseline: Subject, candidate: Subject) -> str:
         )
     seeds = [dict.fromkeys(trial.seed for trial in subject.trials) for subject in both]
     sentence = (
-        f"{names} have fewer than two seeds in common"
+        f"{names} have no two worlds in common"
         f" ({_some(seeds[0])}; {_some(seeds[1])}): compared as independent samples, which takes"
         " more trials. Let both play the same seeds to compare them pair by pair."
     )

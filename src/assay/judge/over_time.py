@@ -5,18 +5,21 @@ playing a version again makes its mean surer only where it played other worlds. 
 is compared with the one before it.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from assay.errors import UsageError
 from assay.experiments.subjects import Subject
 from assay.judge.comparing import check_choices, common_metrics, task_rule
 from assay.judge.contrasts import contrast, decided
+from assay.judge.copies import without_copies
 from assay.judge.describing import lower_is_better_metrics
+from assay.judge.design import allowed_names
 from assay.judge.facts import Contrast, Setup, TaskRule
+from assay.judge.losses import with_losses
 from assay.judge.matching import mean_of, trial_values
-from assay.judge.notes import empty_reason
+from assay.judge.notes import empty_reason, pair_notes
 from assay.stats.intervals import Interval
 
 __all__ = ["OverTime", "VersionFacts", "over_time"]
@@ -53,6 +56,7 @@ def over_time(
     level: float = 0.95,
     seed: int = 0,
     tasks: TaskRule | str | None = None,
+    allow_different: Collection[str] = (),
 ) -> OverTime:
     """Follow a metric over the versions of a series.
 
@@ -62,6 +66,7 @@ def over_time(
         level: Of the intervals.
         seed: Of the generator.
         tasks: What several tasks are, as `compare` takes it.
+        allow_different: Settings of the task that may differ, as `compare` takes them.
 
     Raises:
         UsageError: No experiment has results, or one lacks the metric.
@@ -82,37 +87,59 @@ def over_time(
         seed=seed,
         lower_is_better=lower_is_better_metrics(usable),
         tasks=task_rule(tasks),
+        allow_different=allowed_names(allow_different),
+    )
+    merged, copies = _merged(usable)
+    changes = decided(
+        [contrast(before, after, chosen[0], setup) for before, after in pairwise(merged)],
+        setup,
+    )
+    changes = tuple(
+        with_losses(change, before, after, setup, len(changes))
+        for change, (before, after) in zip(changes, pairwise(merged), strict=True)
     )
     return OverTime(
         series=usable[0].series or usable[0].name,
         setup=setup,
-        rows=_rows(usable, setup),
-        notes=tuple(f"Left out: {empty_reason(subject)}." for subject in empty),
+        rows=tuple(
+            VersionFacts(
+                version=subject.name,
+                experiments=tuple(_of_version(usable, subject.name)),
+                trials=len(trial_values(subject.trials, chosen[0])),
+                mean=mean_of(subject.trials, chosen[0], setup.level, setup.tasks),
+                change=change,
+            )
+            for subject, change in zip(merged, (None, *changes), strict=True)
+        ),
+        notes=(
+            *(f"Left out: {empty_reason(subject)}." for subject in empty),
+            *copies,
+            *pair_notes(changes, {subject.id: subject for subject in merged}),
+        ),
     )
 
 
-def _rows(subjects: Sequence[Subject], setup: Setup) -> tuple[VersionFacts, ...]:
-    groups: dict[str, list[Subject]] = {}
-    for subject in subjects:
-        groups.setdefault(subject.version or _NO_VERSION, []).append(subject)
-    merged = [_merged(version, group) for version, group in groups.items()]
-    metric = setup.primary
-    changes = decided(
-        [contrast(before, after, metric, setup) for before, after in pairwise(merged)],
-        setup,
-    )
-    return tuple(
-        VersionFacts(
-            version=version,
-            experiments=tuple(groups[version]),
-            trials=len(trial_values(subject.trials, metric)),
-            mean=mean_of(subject.trials, metric, setup.level, setup.tasks),
-            change=change,
+def _of_version(subjects: Sequence[Subject], version: str) -> list[Subject]:
+    return [subject for subject in subjects if (subject.version or _NO_VERSION) == version]
+
+
+def _merged(subjects: Sequence[Subject]) -> tuple[list[Subject], list[str]]:
+    """One subject a version, with each trial once, and what was left out, in sentences."""
+    merged, said = [], []
+    for version in dict.fromkeys(subject.version or _NO_VERSION for subject in subjects):
+        group = _of_version(subjects, version)
+        trials = tuple(trial for subject in group for trial in subject.trials)
+        # Looks hold for the trials they were made at, and no others.
+        alone = len(group) == 1
+        subject, copies = without_copies(
+            replace(
+                group[0],
+                name=version,
+                trials=trials,
+                looks=group[0].looks if alone else (),
+                run_id=group[0].run_id if alone else None,
+            )
         )
-        for version, subject, change in zip(groups, merged, (None, *changes), strict=True)
-    )
-
-
-def _merged(version: str, group: Sequence[Subject]) -> Subject:
-    trials = tuple(trial for subject in group for trial in subject.trials)
-    return Subject(id=f"{group[0].id} {version}", name=version, trials=trials)
+        merged.append(subject)
+        said += copies
+    return merged, said

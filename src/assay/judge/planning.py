@@ -9,6 +9,7 @@ import numpy as np
 from assay.judge.facts import Contrast, PowerPlan, Setup, SubjectFacts, TaskRule
 from assay.judge.matching import Matched, match
 from assay.stats.planning import minimum_detectable_effect, trials_needed
+from assay.stats.selection import plan_effect
 from assay.types import Verdict
 
 __all__ = ["POWER", "planned"]
@@ -18,24 +19,26 @@ POWER = 0.8
 
 
 def planned(
-    contrast: Contrast, facts: Mapping[str, SubjectFacts], setup: Setup, candidates: int
+    contrast: Contrast, facts: Mapping[str, SubjectFacts], setup: Setup, family: int
 ) -> Contrast:
     """The contrast with what it could find, and with a plan where it is undecided.
 
-    With several candidates each is planned for at alpha divided by their number, which is
-    what the strictest of Holm's steps asks for. Where tasks are a sample, more trials of the
-    same tasks would not do: the plan counts tasks, each with as many worlds as now.
+    With a family of several comparisons each is planned for at alpha divided by their number,
+    which is what the strictest of Holm's steps asks for. Where tasks are a sample, more trials
+    of the same tasks would not do: the plan counts tasks, each with as many worlds as now. It
+    aims at the difference asked for, or at a part of the one seen: planned by all of it, more
+    than half of the studies would have less than the power they are told.
     """
     both = (facts[contrast.baseline], facts[contrast.candidate])
     matched = match(both[0].subject, both[1].subject, contrast.metric, setup.tasks)
     sd, n, pilot, paired = _spread(matched)
     if not sd or n < 2:
         return contrast
-    alpha = setup.alpha / candidates
+    alpha = setup.alpha / family
     detectable = minimum_detectable_effect(n, sd, paired=paired, power=POWER, alpha=alpha)
     contrast = replace(contrast, detectable=detectable)
-    effect = setup.min_effect or abs(contrast.naive.point)
-    if contrast.verdict is not Verdict.UNDECIDED or effect == 0:
+    effect = setup.min_effect or plan_effect(abs(contrast.naive.point), n)
+    if contrast.verdict is not Verdict.UNDECIDED or effect == 0 or contrast.same:
         return contrast
     needed = trials_needed(
         effect,

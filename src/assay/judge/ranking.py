@@ -6,7 +6,7 @@ apart share a place. Pure: rows in, rankings out.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -14,8 +14,10 @@ from assay.experiments.subjects import Subject, TrialOutcome
 from assay.judge.contrasts import contrast, decided
 from assay.judge.describing import describe
 from assay.judge.facts import Contrast, Setup, Standing, Standings, SubjectFacts
+from assay.judge.matching import world_means
 from assay.stats.intervals import Interval
 from assay.stats.ranking import indistinguishable_groups, ranks
+from assay.stats.selection import shrunken_means
 from assay.types import TrialState, Verdict
 
 if TYPE_CHECKING:
@@ -69,13 +71,17 @@ def rank_models(rows: Iterable["EpisodeRow"], *, level: float = 0.95) -> tuple[R
 def standings(
     subjects: Sequence[SubjectFacts], setup: Setup, *, fewest: int = 3
 ) -> Standings | None:
-    """All pairs in the metric that decides, adjusted together; None for fewer subjects."""
+    """All pairs in the metric that decides, adjusted together; None for fewer subjects.
+
+    The baseline is the first of every pair it is in.
+    """
     if len(subjects) < fewest:
         return None
+    first = sorted(subjects, key=lambda facts: facts.id != setup.baseline)
     pairs = decided(
         [
-            replace(contrast(first.subject, second.subject, setup.primary, setup), pairs=())
-            for first, second in combinations(subjects, 2)
+            contrast(one.subject, other.subject, setup.primary, setup)
+            for one, other in combinations(first, 2)
         ],
         setup,
     )
@@ -155,7 +161,24 @@ def _order(
     order = sorted(means, key=lambda name: means[name] if lower else -means[name])
     letters = group_letters(order, apart)
     shared = list(places.values())
+    shrunken = _shrunken(subjects, setup.primary)
     return tuple(
-        Standing(name, places[name], shared.count(places[name]) > 1, letters[name])
+        Standing(
+            name, places[name], shared.count(places[name]) > 1, letters[name], shrunken[name]
+        )
         for name in order
     )
+
+
+def _shrunken(subjects: Sequence[SubjectFacts], metric: str) -> dict[str, float]:
+    """The means without the luck that the best of several was chosen with."""
+    worlds = {facts.id: world_means(facts.subject.trials, metric) for facts in subjects}
+    if min(map(len, worlds.values())) < 2:
+        return {facts.id: facts.metrics[metric].mean.point for facts in subjects}
+    names = list(next(iter(worlds.values())))
+    paired = all(own.keys() == set(names) for own in worlds.values())
+    samples = [
+        [own[name] for name in names] if paired else list(own.values())
+        for own in worlds.values()
+    ]
+    return dict(zip(worlds, shrunken_means(samples, paired=paired).tolist(), strict=True))

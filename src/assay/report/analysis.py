@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from assay.curves.analysis import Analysis, Planning
 from assay.curves.gather import FoundRun
 from assay.curves.settings import describe_summary
+from assay.report.comparison.words import compared_words
 from assay.report.curves import (
     left_out,
     needed_values,
@@ -31,7 +32,7 @@ from assay.report.document import (
     Tone,
     Words,
 )
-from assay.report.numbers import DASH
+from assay.report.numbers import DASH, share_text
 from assay.report.origin import made_by, versions
 from assay.stats.intervals import Interval
 from assay.stats.learning import Summary
@@ -80,7 +81,7 @@ def analysis_document(analysis: Analysis, deviations: Sequence[str] | None = Non
     return Document(
         title=f"{settings.metric}: {describe_summary(settings.summary)}",
         sections=[
-            Section("Answer", [Words(analysis.sentence, Tone.CALLOUT)]),
+            Section("Answer", [Words(analysis.sentence, Tone.CALLOUT), *_compared(analysis)]),
             Section("Runs", [_pairs(analysis) if analysis.paired else _runs(analysis)]),
             Section("Results", [results, *sentences, figures]),
             *left_out(design.unusable),
@@ -250,7 +251,7 @@ def _planned(plan: Planning, unit: str) -> Iterator[tuple[Row, dict[str, Any]]]:
         {"kind": "power", "name": "smallest difference found", "value": plan.detectable},
     )
     yield (
-        [f"power for {target}", f"{100 * plan.achieved:.0f} %", ""],
+        [f"power for {target}", f"{share_text(plan.achieved)} %", ""],
         {**note, "name": "power at this n", "value": plan.achieved},
     )
 
@@ -281,6 +282,12 @@ def _sentences(analysis: Analysis) -> Iterator[str]:
     yield from analysis.design.warnings
     yield from analysis.notes
     yield from analysis.design.notes
+
+
+def _compared(analysis: Analysis) -> Iterator[Words]:
+    """What the arms do not share besides their curves."""
+    if differing := [one for one in analysis.design.differences if not one.confounds]:
+        yield Words(f"What is compared: {compared_words(differing)}.", Tone.NOTE)
 
 
 def _plan(deviations: Sequence[str] | None) -> Iterator[Section]:
@@ -315,6 +322,7 @@ def _values(analysis: Analysis, deviations: Sequence[str] | None) -> dict[str, A
         "power": planning and {**jsonable(planning), "needed": needed_values(planning.needed)},
         "radial": jsonable(analysis.radial),
         "left_out": jsonable(design.unusable),
+        "differences": jsonable(design.differences),
         "warnings": list(design.warnings),
         "notes": [*design.notes, *analysis.notes],
         "plan_deviations": None if deviations is None else list(deviations),

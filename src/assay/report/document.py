@@ -120,6 +120,8 @@ class Section:
     blocks: Sequence[Block]
     in_terminal: bool = True
     """Whether a terminal shows it too, and not files alone."""
+    folded: bool = False
+    """Whether it is for those who want to know more: a page folds it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

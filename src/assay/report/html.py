@@ -61,6 +61,7 @@ figcaption{font-size:.92rem;color:#3c3c3c}
 figcaption strong{display:block;color:#1c1c1c;font-size:1rem}
 details{margin:.4rem 0;font-size:.95rem}
 summary{cursor:pointer;color:#005a8f}
+summary h2{display:inline;border:0;font-size:1.15rem}
 dl{display:grid;grid-template-columns:minmax(6rem,max-content) minmax(0,1fr);gap:.15rem 1rem}
 dt{color:#555}
 dd{margin:0}
@@ -90,10 +91,12 @@ def _parts(document: Document) -> Iterator[str]:
     for line in document.summary:
         yield _paragraph(line, Tone.CALLOUT)
     for section in document.sections:
-        yield f"<section>\n<h2>{shown(section.title)}</h2>\n"
+        head = f"<h2>{shown(section.title)}</h2>"
+        opened, closed = ("<details><summary>", "</summary>") if section.folded else ("", "")
+        yield f"<section>\n{opened}{head}{closed}\n"
         for block in section.blocks:
             yield from _block(block, section.title)
-        yield "</section>\n"
+        yield "</details></section>\n" if section.folded else "</section>\n"
     yield "</main>\n"
     if document.origin:
         yield "<footer>\n<h2>Provenance</h2>\n<dl>\n"

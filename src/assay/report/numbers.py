@@ -1,7 +1,8 @@
 """Numbers as short text, with the unit of their metric.
 
 A number that is not known is a dash. Digits follow from size, so that a difference and its
-bounds show as many.
+bounds show as many. Rounding claims nothing: what rounds to zero keeps its sign, a share that
+is not all or nothing is never shown as such, and bounds of shares are rounded outwards.
 """
 
 import math
@@ -24,6 +25,8 @@ __all__ = [
     "percent",
     "plain",
     "share_cell",
+    "share_text",
+    "signed_percent",
     "unit_name",
     "value",
 ]
@@ -74,10 +77,23 @@ def mean_cell(metric: str, interval: Interval | None, *, signed: bool = False) -
 
 def share_cell(interval: Interval) -> Cell:
     """A share and its bounds in percent, for a table."""
-    point = f"{100 * interval.point:.0f}%"
+    point = f"{share_text(interval.point)}%"
     if not interval.known:
         return Cell(point)
-    return Cell(point, f"[{100 * interval.low:.0f}, {100 * interval.high:.0f}]")
+    low, high = math.floor(100 * interval.low + 1e-9), math.ceil(100 * interval.high - 1e-9)
+    return Cell(point, f"[{low}, {high}]")
+
+
+def share_text(share: float) -> str:
+    """A share in percent without the sign of it; 100 and 0 only where it is all or nothing."""
+    if 0.995 <= share < 1:
+        return "> 99"
+    return "< 1" if 0 < share <= 0.005 else f"{100 * share:.0f}"
+
+
+def signed_percent(share: float, digits: int) -> str:
+    """A share in percent with its sign, which a zero keeps if it was rounded."""
+    return _rounded(100 * share, digits, "+")
 
 
 def plain(number: float | None, like: float | None = None, sign: str = "") -> str:
@@ -87,8 +103,12 @@ def plain(number: float | None, like: float | None = None, sign: str = "") -> st
     if math.isinf(number):
         return "infinite" if number > 0 else "-infinite"
     digits = _digits(number if like is None else like)
-    # Adding zero takes the sign from a zero.
-    return f"{round(number, digits) + 0.0:{sign},.{digits}f}"
+    return _rounded(number, digits, sign)
+
+
+def _rounded(number: float, digits: int, sign: str) -> str:
+    """A number of so many digits; a zero has the sign of what was rounded to it."""
+    return f"{number if number else 0.0:{sign},.{digits}f}"
 
 
 def p_text(p_value: float) -> str:
@@ -97,7 +117,11 @@ def p_text(p_value: float) -> str:
         return "p unknown"
     if p_value < 0.0001:
         return "p < 0.0001"
-    return f"p = {p_value:.2g}" if p_value < 0.995 else "p = 1"
+    if p_value >= 0.995:
+        return "p = 1"
+    shown = f"{p_value:.2g}"
+    # Not to be read as the other side of the usual levels.
+    return f"p = {p_value:.3g}" if shown in ("0.05", "0.01", "0.1") else f"p = {shown}"
 
 
 def p_number(p_value: float) -> str:
@@ -107,8 +131,7 @@ def p_number(p_value: float) -> str:
 
 def percent(share: float, sign: str = "+") -> str:
     """A share in percent, with its sign."""
-    digits = 0 if abs(share) >= 0.1 else 1
-    return f"{round(100 * share, digits) + 0.0:{sign},.{digits}f} %"
+    return f"{_rounded(100 * share, 0 if abs(share) >= 0.1 else 1, sign)} %"
 
 
 def level_text(level: float) -> str:
@@ -140,7 +163,7 @@ def _shown(metric: str, number: float | None, like: float | None, sign: str) -> 
     if number is None or not math.isfinite(number):
         return plain(number)
     if metric in _SHARES:
-        return f"{round(100 * number, 1) + 0.0:{sign},.1f}%"
+        return f"{_rounded(100 * number, 1, sign)}%"
     text = plain(number, like, sign)
     if metric == "cost_usd":
         return (

@@ -23,7 +23,11 @@ _LIBRARIES = ("numpy", "scipy")
 
 def configuration(setup: Setup) -> dict[str, Any]:
     """How subjects were compared, for a program to read."""
-    chosen = {} if setup.tasks is None else {"tasks": setup.tasks.value}
+    chosen: dict[str, Any] = {} if setup.tasks is None else {"tasks": setup.tasks.value}
+    if setup.allow_different:
+        chosen["allow_different"] = sorted(setup.allow_different)
+    if setup.seeds is not None:
+        chosen["seeds"] = list(setup.seeds)
     return {
         "metrics": list(setup.metrics),
         "baseline": setup.baseline,
@@ -55,6 +59,7 @@ def versions() -> dict[str, Any]:
         "assay": made.assay,
         "commit": made.commit,
         "dirty": made.dirty,
+        **({} if made.project is None else {"project": made.project}),
         "python": made.python,
         **{name: version(name) for name in _LIBRARIES},
     }
@@ -69,6 +74,7 @@ def made_by(
     return [
         ("assay", made["assay"]),
         ("commit", _commit(made)),
+        *([("commit of the project", made["project"])] if "project" in made else []),
         ("libraries", libraries),
         *([("generator seed", str(seed))] if seed is not None else []),
         ("configuration", json.dumps(settings, ensure_ascii=False)),
@@ -82,6 +88,7 @@ def subject_sources(subjects: Sequence[Subject]) -> Iterable[tuple[str, str]]:
         parts = [subject.source, f"id {subject.id}"]
         parts += [f"run {subject.run_id}"] if subject.run_id else []
         parts += [f"commit {subject.commit}"] if subject.commit else []
+        parts += [f"project at commit {subject.project}"] if subject.project else []
         yield subject.name, ", ".join(parts)
 
 
@@ -90,7 +97,7 @@ def more_in_files(seed: int) -> str:
     made = versions()
     return (
         f"assay {made['assay']}, commit {_commit(made)}, generator seed {seed}."
-        " --output report.html writes figures, versions and sources too."
+        " --detail prints all tables; --output report.html writes them with figures too."
     )
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from assay.judge.over_time import OverTime, VersionFacts
 from assay.report.comparison.values import contrast_values
-from assay.report.comparison.words import verdict_word
+from assay.report.comparison.words import compared_words, verdict_word
 from assay.report.data import interval_columns, jsonable
 from assay.report.document import Document, Figures, ReportTable, Row, Section, Tone, Words
 from assay.report.numbers import (
@@ -45,7 +45,22 @@ def over_time_document(series: OverTime) -> Document:
         f"In brackets: {level_text(setup.level)} intervals. Change: beside the version before;"
         " p is adjusted for all changes (Holm).",
     )
-    notes = [Words(note, Tone.NOTE) for note in series.notes]
+    notes = [
+        Words(note, Tone.NOTE)
+        for note in (
+            *(
+                f"{row.version}: {compared_words(row.change.design)}."
+                for row in series.rows
+                if row.change is not None and row.change.design
+            ),
+            *(
+                _not_comparable(row)
+                for row in series.rows
+                if row.change and row.change.confounds
+            ),
+            *series.notes,
+        )
+    ]
     subjects = [subject for version in series.rows for subject in version.experiments]
     return Document(
         title=f"{series.series} over time",
@@ -60,7 +75,7 @@ def over_time_document(series: OverTime) -> Document:
 
 def _row(version: VersionFacts, metric: str) -> Row:
     change, last = version.change, version.experiments[-1]
-    tests = None if change is None else change.tests
+    tests = None if change is None or change.look is not None else change.tests
     return [
         version.version,
         count(version.trials),
@@ -71,6 +86,16 @@ def _row(version: VersionFacts, metric: str) -> Row:
         (last.commit or DASH)[:10],
         last.note or DASH,
     ]
+
+
+def _not_comparable(row: VersionFacts) -> str:
+    assert row.change is not None
+    names = [one.name for one in row.change.confounds]
+    options = " ".join(f"--allow-different {name}" for name in names)
+    return (
+        f"{row.version} had another task than the version before ({', '.join(names)}), so a"
+        f" change may be that of the task, and there is no verdict; {options} gives one."
+    )
 
 
 def _summary(series: OverTime) -> str:

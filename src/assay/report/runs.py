@@ -4,7 +4,7 @@ An order of models is never one of means alone: those that cannot be told apart 
 place, and sentences say who is better than whom. `judge` makes the rankings.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from assay.judge import Contrast, Verdict
@@ -35,6 +35,7 @@ from assay.types import TrialState
 __all__ = ["ranking_json", "ranking_sentences", "run_document"]
 
 _LONGEST_MESSAGE = 300
+_ACHIEVEMENTS = "Achievements, by environment step"
 _MOST_SENTENCES = 6
 """With more pairs of models than that, only those with the best mean are in words."""
 _STATES = {
@@ -47,12 +48,22 @@ def run_document(
     summaries: Sequence[ModelSummary],
     run_id: str | None = None,
     rankings: Sequence[Ranking] = (),
+    own: Mapping[str, Mapping[str, Interval]] | None = None,
 ) -> Document:
-    """All tables of a run, what went wrong in it, and the ids to ask for it by."""
+    """All tables of a run, what went wrong in it, and the ids to ask for it by.
+
+    Args:
+        summaries: What the episodes of each model came to.
+        run_id: The run.
+        rankings: Who is better than whom.
+        own: Means of outcomes that a metric or an environment of the user's own declares, by
+            model and name.
+    """
     ordered = sorted(summaries, key=lambda summary: summary.baseline)
     human = beside_humans(ordered)
+    tables = [*_tables(ordered, human=human), *_own_table(ordered, own or {})]
     blocks: dict[str, list[Block]] = {
-        "Results": [*_tables(ordered, human=human)],
+        "Results": [*tables],
         "Order": [_ranking(ranking) for ranking in rankings],
         "Notes": [Items([*_notes(ordered, human=human, tested=bool(rankings))], "", Tone.NOTE)],
     }
@@ -101,7 +112,12 @@ def ranking_json(rankings: Sequence[Ranking]) -> list[dict[str, Any]]:
 def _tables(summaries: Sequence[ModelSummary], *, human: bool) -> Iterator[ReportTable]:
     names = [summary.model + ("*" if summary.baseline else "") for summary in summaries]
     dim = {place for place, summary in enumerate(summaries) if summary.baseline}
+    elsewhere = _is_elsewhere(summaries)
     for title, columns in _COLUMNS.items():
+        if elsewhere:
+            columns = {head: cell for head, cell in columns.items() if head not in _CRAFTERS}
+            if not columns:
+                continue
         rows: list[Row] = [
             [name, *(cell(summary) for cell in columns.values())]
             for name, summary in zip(names, summaries, strict=True)
@@ -110,6 +126,29 @@ def _tables(summaries: Sequence[ModelSummary], *, human: bool) -> Iterator[Repor
         if human and anchor is not None:
             rows.append([HUMAN.name, *(anchor.get(head, DASH) for head in columns)])
         yield ReportTable(title, ["Model", *columns], rows, dim=dim | {len(summaries)})
+
+
+def _is_elsewhere(summaries: Sequence[ModelSummary]) -> bool:
+    """Whether the run was in another environment than Crafter."""
+    return any(summary.results for summary in summaries) and all(
+        summary.score is None for summary in summaries
+    )
+
+
+def _own_table(
+    summaries: Sequence[ModelSummary], own: Mapping[str, Mapping[str, Interval]]
+) -> Iterator[ReportTable]:
+    """The outcomes that users declare, if there are any."""
+    heads = [*dict.fromkeys(name for means in own.values() for name in means)]
+    if heads:
+        rows: list[Row] = [
+            [
+                summary.model + ("*" if summary.baseline else ""),
+                *(_mean(own.get(summary.model, {}).get(head)) for head in heads),
+            ]
+            for summary in summaries
+        ]
+        yield ReportTable("Outcomes of your own", ["Model", *heads], rows)
 
 
 def _success(summary: ModelSummary) -> Cell:
@@ -133,7 +172,9 @@ def _mean(
         return Cell(DASH)
     # Adding zero takes the sign from a zero.
     value = f"{sign}{round(interval.point * scale, digits) + 0.0:,.{digits}f}{unit}"
-    half = f"{interval.half_width * scale:,.{digits}f}" if interval.known else "?"
+    # Cut off at what is possible, the interval is shorter on that side.
+    longer = max(interval.high - interval.point, interval.point - interval.low)
+    half = f"{longer * scale:,.{digits}f}" if interval.known else "?"
     return Cell(value, f"±{half}")
 
 
@@ -185,7 +226,7 @@ _COLUMNS: dict[str, dict[str, Callable[[ModelSummary], Cell]]] = {
         "Asleep": lambda summary: count(summary.asleep),
         "Malformed": lambda summary: count(summary.malformed),
     },
-    "Achievements, by environment step": {
+    _ACHIEVEMENTS: {
         "Avg Ach.": lambda summary: _mean(summary.achievements),
         "Total Ach.": lambda summary: count(summary.unlocked),
         "Unique Ach.": lambda summary: count(summary.unique),
@@ -194,13 +235,15 @@ _COLUMNS: dict[str, dict[str, Callable[[ModelSummary], Cell]]] = {
         "Late (51+)": lambda summary: count(summary.late),
     },
 }
+_CRAFTERS = {"Crafter score", "No effect", "Asleep", *_COLUMNS[_ACHIEVEMENTS]}
+"""Heads of columns that mean nothing in other worlds."""
 _HUMAN_CELLS = {
     "Performance": {
         "Episodes": count(HUMAN.episodes),
         "Avg Steps": Cell(f"{HUMAN.steps:.1f}"),
         "Crafter score": Cell(f"{HUMAN.score:.1f}", f"(n={HUMAN.episodes})"),
     },
-    "Achievements, by environment step": {
+    _ACHIEVEMENTS: {
         "Avg Ach.": Cell(f"{HUMAN.achievements:.2f}", f"SD {HUMAN.achievements_sd:.2f}")
     },
 }
@@ -260,7 +303,7 @@ def _pair_json(contrast: Contrast) -> dict[str, Any]:
 
 
 def _notes(summaries: Sequence[ModelSummary], *, human: bool, tested: bool) -> Iterator[str]:
-    yield "± is half the width of the 95 % t interval of a mean over the completed episodes."
+    yield "± is how far the 95 % t interval of a mean over the completed episodes reaches."
     if tested:
         yield (
             "Models are compared world by world (paired t test, adjusted by Holm's method for"
@@ -269,11 +312,14 @@ def _notes(summaries: Sequence[ModelSummary], *, human: bool, tested: bool) -> I
         )
     if any(summary.results == 1 for summary in summaries):
         yield "±? one episode gives no interval."
-    yield (
-        "The Crafter score with its 95 % interval grows with the number of episodes n: compare"
-        " scores of equal n only."
-    )
-    yield "Invalid = unknown + no effect; asleep and malformed are counted apart."
+    if _is_elsewhere(summaries):
+        yield "Invalid = unknown; malformed are counted apart."
+    else:
+        yield (
+            "The Crafter score with its 95 % interval grows with the number of episodes n:"
+            " compare scores of equal n only."
+        )
+        yield "Invalid = unknown + no effect; asleep and malformed are counted apart."
     if any(summary.baseline for summary in summaries):
         yield "* a baseline on the same worlds with the same limits; unranked."
     if human:

@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from assay.crafter.rules import ACHIEVEMENTS
+from assay.experiments.subjects import TrialOutcome
+from assay.judge.describing import score_of
+from assay.judge.matching import mean_of
 from assay.report.data import interval_columns
-from assay.stats import Interval, crafter_score_interval, t_interval, wilson
+from assay.stats import Interval, exact_share
 from assay.types import TrialState
 
 if TYPE_CHECKING:
@@ -34,8 +37,6 @@ __all__ = [
 
 _EARLY, _MID = 25, 50
 """The last environment step that counts as early, and as mid."""
-_SEED, _RESAMPLES = 0, 2_000
-"""Of the interval of the score: the same episodes always have the same one."""
 _HUMAN_DIFFICULTY = "classic"
 """The difficulty under which the people played; beside any other their row means nothing."""
 
@@ -100,7 +101,7 @@ class ModelSummary:
     failures: int
     infrastructure: int
     success: Interval | None
-    """Results over episodes started, with Wilson's interval."""
+    """Results over episodes started, with the exact interval."""
     reward: Interval | None
     achievements: Interval | None
     """Different ones per episode."""
@@ -115,7 +116,7 @@ class ModelSummary:
     invalid_rate: Interval | None
     """The mean over episodes of (unknown + without effect) / actions asked for."""
     score: float | None
-    """The Crafter score over `results` episodes."""
+    """The Crafter score over `results` episodes; None in other worlds."""
     score_interval: Interval | None
     """Of the mean score at this number of episodes; None where there is no score."""
     actions: int
@@ -245,15 +246,15 @@ def _summary(
         results=len(results),
         failures=states[TrialState.FAILURE],
         infrastructure=states[TrialState.INFRASTRUCTURE],
-        success=wilson(len(results), started) if started else None,
-        reward=_mean([row.reward for row in results]),
-        achievements=_mean([len(row.achievements) for row in results]),
-        steps=_mean([row.steps for row in results]),
-        turns=_mean([row.turns for row in results]),
-        duration_s=_mean([row.duration_s for row in results]),
-        tokens=_mean([_tokens(row) for row in results]),
-        cost_usd=_mean([row.cost_usd for row in results]),
-        invalid_rate=_mean([row.invalid_rate for row in results]),
+        success=exact_share(len(results), started) if started else None,
+        reward=_mean(results, "reward"),
+        achievements=_mean(results, "achievements"),
+        steps=_mean(results, "steps"),
+        turns=_mean(results, "turns"),
+        duration_s=_mean(results, "duration_s"),
+        tokens=_mean(results, "tokens"),
+        cost_usd=_mean(results, "cost_usd"),
+        invalid_rate=_mean(results, "invalid_rate"),
         score=None if score is None else score.point,
         score_interval=score,
         actions=sum(row.actions_asked for row in results),
@@ -272,9 +273,33 @@ def _summary(
     )
 
 
-def _mean(values: Sequence[float | None]) -> Interval | None:
-    known = [value for value in values if value is not None]
-    return t_interval(known) if known and len(known) == len(values) else None
+def _mean(rows: Sequence["EpisodeRow"], metric: str) -> Interval | None:
+    """As `assay compare` has it; None if an episode lacks the number."""
+    values = [
+        len(row.achievements)
+        if metric == "achievements"
+        else _tokens(row)
+        if metric == "tokens"
+        else getattr(row, metric)
+        for row in rows
+    ]
+    if not values or None in values:
+        return None
+    trials = [
+        TrialOutcome(
+            trial_id=row.session_id,
+            pair=_world(row),
+            task=row.difficulty,
+            seed=row.seed,
+            values={metric: float(value)},
+        )
+        for row, value in zip(rows, values, strict=True)
+    ]
+    return mean_of(trials, metric, 0.95)
+
+
+def _world(row: "EpisodeRow") -> str | None:
+    return None if row.seed is None else f"{row.difficulty} {row.seed}"
 
 
 def _sum(values: Sequence[float | None]) -> float | None:
@@ -291,13 +316,13 @@ def _tokens(row: "EpisodeRow") -> int:
 
 
 def _score(results: Sequence["EpisodeRow"]) -> Interval | None:
-    if not results:
+    # Other worlds have no difficulty, and none of the achievements.
+    if not any(row.difficulty for row in results):
         return None
     unlocked_E_A = np.array(
         [[name in row.achievements for name in ACHIEVEMENTS] for row in results], bool
     )
-    rng = np.random.default_rng(_SEED)
-    return crafter_score_interval(unlocked_E_A, rng=rng, n_resamples=_RESAMPLES).interval
+    return score_of(unlocked_E_A, [_world(row) or row.session_id for row in results]).interval
 
 
 def _troubles(rows: Sequence["EpisodeRow"]) -> tuple[ErrorGroup, ...]:

@@ -47,6 +47,8 @@ class TerminalReport:
     document: Document
     title: bool = True
     """Whether to begin with the title."""
+    detail: bool = True
+    """Whether to print the sections that are folded in a page."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Everything in order, an empty line between the parts."""
@@ -60,7 +62,8 @@ class TerminalReport:
         if self.title:
             yield _text(document.title, "bold", ascii_only)
         for section in document.sections:
-            for block in section.blocks if section.in_terminal else ():
+            shown = section.in_terminal and (self.detail or not section.folded)
+            for block in section.blocks if shown else ():
                 yield from _block(block, ascii_only, cut=bool(document.more))
         if document.more:
             yield _text(document.more, "dim", ascii_only)

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 from assay.judge import Comparison, Contrast, TaskRule
 from assay.report.comparison import tables
 from assay.report.comparison.values import comparison_rows, comparison_values
-from assay.report.comparison.words import answers, on_these_tasks, sample_words, verdict_word
+from assay.report.comparison.words import (
+    answers,
+    compared_words,
+    on_these_tasks,
+    sample_words,
+    sensitive_words,
+    verdict_word,
+)
 from assay.report.document import (
     Answers,
     Block,
@@ -27,6 +34,7 @@ from assay.report.numbers import (
     mean_cell,
     p_number,
     share_cell,
+    signed_percent,
     value,
 )
 from assay.report.origin import configuration, made_by, more_in_files, subject_sources
@@ -38,6 +46,11 @@ __all__ = ["comparison_document"]
 
 _LEFT_TO_FILES = ("Other metrics", "Versions")
 """Sections that say nothing about who is better."""
+_FIRST = ("Answers", "Everybody against everybody")
+"""Sections that everybody reads; the others are folded."""
+
+
+_SIZES = ("Cohen's d", "Hedges' g", "Cliff's delta", "P(higher)", "Relative")
 
 
 def comparison_document(comparison: Comparison) -> Document:
@@ -68,6 +81,7 @@ def comparison_document(comparison: Comparison) -> Document:
                 title,
                 [*shown, Figures(partial(_drawings, comparison, title))],
                 in_terminal=title not in _LEFT_TO_FILES,
+                folded=title not in _FIRST,
             )
             for title, made in blocks.items()
             if (shown := list(made))
@@ -106,6 +120,8 @@ def _summary(comparison: Comparison, contrast: Contrast) -> str:
 def _answers(comparison: Comparison) -> Iterator[Block]:
     for contrast in comparison.decisive:
         yield Answers(answers(comparison, contrast))
+        if differing := [one for one in contrast.design if not one.task]:
+            yield Words(f"What is compared: {compared_words(differing)}.", Tone.NOTE)
     for note in comparison.notes:
         yield Words(note, Tone.NOTE)
 
@@ -129,18 +145,27 @@ def _differences(comparison: Comparison) -> Iterator[Block]:
         if sized:
             yield ReportTable(
                 f"Sizes of the differences of {name}, without a unit",
-                ["Metric", "Cohen's d", "Hedges' g", "Cliff's delta", "P(higher)", "Relative"],
+                ["Metric", "Tested", *_SIZES],
                 sized,
-                "P(higher): how often a trial of the candidate has the higher value, ties"
-                " counting half. Relative: the difference over the mean of the baseline.",
+                "Tested: the difference in standard deviations of what the test sees, of a"
+                " pair's difference or of a trial; the larger, the fewer trials it takes."
+                " P(higher): how often a trial of the candidate has the higher value, ties"
+                " counting half."
+                " Relative: the difference over the mean of the baseline."
+                f"{sensitive_words(comparison, own)}",
             )
 
 
 def _adjusted(comparison: Comparison, candidates: int) -> str:
+    tested = "p: t test of the difference, of shares McNemar's or Fisher's exact test"
     if candidates < 2:
-        return "p: t test of the difference."
+        return f"{tested}."
     how = {"holm": "Holm", "bh": "Benjamini and Hochberg"}[comparison.setup.correction.value]
-    return f"p: t test of the difference, adjusted for {candidates} candidates ({how})."
+    first, family = comparison.setup.primary, comparison.family
+    return (
+        f"{tested}; adjusted by {how} for {family} comparisons in {first}, for {candidates} in"
+        " each other metric."
+    )
 
 
 def _difference_cells(contrast: Contrast) -> list[Cell]:
@@ -168,10 +193,11 @@ def _effect_cells(contrast: Contrast) -> list[Cell]:
     assert effects is not None
     relative = Cell(DASH)
     if contrast.relative is not None:
-        point, low, high = (f"{100 * share:+,.0f}" for share in contrast.relative)
+        point, low, high = (signed_percent(share, 0) for share in contrast.relative)
         relative = Cell(f"{point}%", f"[{low}, {high}]" if contrast.relative.known else "")
+    sizes = (contrast.standardised, effects.d, effects.g, effects.delta)
     return [
-        *(mean_cell("", size, signed=True) for size in (effects.d, effects.g, effects.delta)),
+        *(mean_cell("", size, signed=True) for size in sizes),
         share_cell(effects.improvement),
         relative,
     ]
@@ -183,18 +209,24 @@ def _standings(comparison: Comparison) -> Iterator[Block]:
         return
     yield ReportTable(
         f"Order by {metric}",
-        ["Subject", "Place", "Mean", "Group"],
+        ["Subject", "Place", "Mean", "Shrunken", "Group"],
         [
             [
                 comparison.of(standing.subject).name,
                 f"{standing.rank}{'=' if standing.shared else ''}",
                 mean_cell(metric, comparison.of(standing.subject).metrics[metric].mean),
+                value(
+                    metric,
+                    standing.shrunken,
+                    digits_like(comparison.of(standing.subject).metrics[metric].mean),
+                ),
                 standing.groups,
             ]
             for standing in standings.order
         ],
         "A place is 1 and the number of subjects that are shown to be better; = marks one that"
-        " is shared. Subjects that have a letter in common cannot be told apart.",
+        " is shared. Subjects that have a letter in common cannot be told apart. Shrunken: the"
+        " mean without the luck that the best of several is chosen with.",
     )
     yield ReportTable(
         f"All pairs in {metric}",
@@ -203,7 +235,7 @@ def _standings(comparison: Comparison) -> Iterator[Block]:
             [_versus(comparison, contrast), *_difference_cells(contrast)[2:]]
             for contrast in standings.pairs
         ],
-        f"p values are adjusted for all {len(standings.pairs)} pairs.",
+        f"p values are adjusted for all {len(standings.pairs)} pairs, here and in the answers.",
     )
 
 

@@ -83,7 +83,7 @@ def _instances(comparison: Comparison) -> Iterator[Drawing]:
     name = {facts.id: facts.name for facts in comparison.subjects}
     yield success_bars(
         [SuccessRow(row.task, name[row.subject], row.success, row.n) for row in rows],
-        meaning=f"{level_text(comparison.setup.level)} Wilson interval",
+        meaning=f"{level_text(comparison.setup.level)} interval",
     )
     tasks = list(dict.fromkeys(row.task for row in rows))
     if len(tasks) > 1:
@@ -97,12 +97,17 @@ def _instances(comparison: Comparison) -> Iterator[Drawing]:
             counts=[[row.n if row else 0 for row in line] for line in grid],
         )
     times = [
-        CompletionRow(name[row.subject], row.task, time.seconds, not time.reached)
+        CompletionRow(
+            name[row.subject],
+            row.task,
+            time.seconds if time.steps is None or row.unit == "s" else time.steps,
+            not time.reached,
+        )
         for row in rows
         for time in row.times
     ]
     if 0 < len(times) <= _MOST_POINTS:
-        yield completion_times(times)
+        yield completion_times(times, unit=next(row.unit for row in rows if row.times))
 
 
 def _pairs(comparison: Comparison) -> Iterator[Drawing]:

@@ -14,6 +14,7 @@ from assay.report.numbers import (
     digits_like,
     level_text,
     mean_cell,
+    p_number,
     plain,
     share_cell,
     value,
@@ -84,8 +85,25 @@ def scores(comparison: Comparison) -> Iterator[ReportTable]:
             for row in comparison.scores
         ],
         "The score grows with the number of episodes: read across only the column that takes"
-        f" {at:,} episodes of each. Corrected is the jackknife's guess at very many episodes.",
+        f" {at:,} episodes of each. Corrected is the jackknife's guess at very many episodes."
+        " The interval is conservative: it allows for achievements that come together.",
     )
+    if comparison.score_gaps:
+        yield ReportTable(
+            f"Crafter score less that of {comparison.baseline.name}",
+            ["Subject", "At episodes", "Difference", "Of endless episodes"],
+            [
+                [
+                    _marked(comparison.of(gap.subject)),
+                    count(gap.episodes),
+                    mean_cell("", gap.interval, signed=True),
+                    mean_cell("", gap.limit, signed=True),
+                ]
+                for gap in comparison.score_gaps
+            ],
+            f"In brackets: {level_text(comparison.setup.level)} intervals, not adjusted for"
+            " their number.",
+        )
 
 
 def instances(comparison: Comparison) -> Iterator[ReportTable]:
@@ -97,27 +115,42 @@ def instances(comparison: Comparison) -> Iterator[ReportTable]:
     heads = ["Task", "Subject", "Trials", "Successes", "Success rate"]
     note = (
         f"A success: {enough} achievements or more, unless the trial says itself whether it was"
-        f" one. In brackets: the {level_text(comparison.setup.level)} interval of Wilson."
+        f" one. In brackets: {level_text(comparison.setup.level)} intervals, exact where each"
+        " world was played once; trials of a world count once."
     )
     if timed:
-        heads += ["Median time", "Censored"]
+        heads += ["Half by", "Mean time", "No success", "p of times"]
         note += (
-            " A trial without success is censored: success would have taken it longer, so the"
-            " median is that of Kaplan and Meier; a dash: fewer than half succeeded."
+            " Half by: when half of all trials had come to success; a dash: fewer than half"
+            " did. A trial that ended without success does not come to it later. Mean time:"
+            " with such trials at the longest time of the task. p: log-rank test against the"
+            f" first subject, not adjusted. Times are {_units(comparison)}."
         )
     rows = [_instance(comparison, row, timed=timed) for row in comparison.instances]
     yield ReportTable("Success and time by task", heads, rows, note)
 
 
+def _units(comparison: Comparison) -> str:
+    steps = any(row.unit == "steps" for row in comparison.instances)
+    return "steps to the achievement that made it a success" if steps else "those of trials"
+
+
 def _instance(comparison: Comparison, row: InstanceRow, *, timed: bool) -> Row:
-    censored = f"{row.censored:,} of {len(row.times):,}" if row.times else DASH
+    without = f"{row.without:,} of {len(row.times):,}" if row.times else DASH
+    metric = "steps" if row.unit == "steps" else "duration_s"
+    times = [
+        value(metric, row.median_time),
+        mean_cell(metric, row.mean_time),
+        without,
+        DASH if row.p_value is None else p_number(row.p_value),
+    ]
     return [
         row.task,
         _marked(comparison.of(row.subject)),
         count(row.n),
         count(row.successes),
         share_cell(row.success),
-        *([value("duration_s", row.median_time), censored] if timed else ()),
+        *(times if timed else ()),
     ]
 
 
@@ -159,7 +192,7 @@ def versions(comparison: Comparison) -> Iterator[ReportTable]:
 def pairs(comparison: Comparison) -> Iterator[ReportTable]:
     """The metric that decides, pair by pair, a table per candidate."""
     for contrast in comparison.decisive:
-        if not contrast.paired:
+        if not contrast.pairs:
             continue
         name, metric = comparison.of(contrast.candidate).name, contrast.metric
         rest = len(contrast.pairs) - MOST_PAIRS

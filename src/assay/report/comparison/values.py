@@ -29,6 +29,7 @@ def comparison_values(comparison: Comparison) -> dict[str, Any]:
         },
         "instances": jsonable(comparison.instances),
         "scores": jsonable(comparison.scores),
+        "score_differences": jsonable(comparison.score_gaps),
         "notes": list(comparison.notes),
         "left_out": dict(comparison.left_out),
     }
@@ -64,10 +65,10 @@ def _subject(facts: SubjectFacts) -> dict[str, Any]:
 
 
 def contrast_values(contrast: Contrast) -> dict[str, Any]:
-    """One comparison; with several tasks, `units` says what it rests on."""
+    """One comparison; `units` says what it rests on, where that is not worlds of one task."""
     pairs = [{**row._asdict(), "difference": row.difference} for row in contrast.pairs]
     values = {**jsonable(contrast), "pairs": pairs}
-    if contrast.units.tasks < 2:
+    if contrast.units.tasks < 2 and not contrast.units.partly_shared:
         del values["units"]
     return values
 

@@ -4,32 +4,33 @@ Is it better, by how much, how sure is that, and what would settle it. Names in 
 sentences are untrusted: whoever prints them makes them safe.
 """
 
-import math
-from collections.abc import Callable
+from collections.abc import Sequence
 
 from assay.judge import Comparison, Contrast, TaskRule, Verdict
-from assay.judge.facts import NEITHER_IS_BETTER, PowerPlan
+from assay.judge.facts import NEITHER_IS_BETTER, DesignDifference
 from assay.judge.notes import counted
+from assay.report.comparison.settling import fewest_exact, independent, settle_words
 from assay.report.document import Answer
 from assay.report.numbers import (
     bounds,
     change,
     digits_like,
-    dollars,
-    hours,
     level_text,
     p_text,
     percent,
+    share_text,
     value,
 )
-from assay.stats.intervals import Interval
+from assay.stats.planning import trials_needed
 
 __all__ = [
     "VERDICTS",
     "answers",
+    "compared_words",
     "headline",
     "on_these_tasks",
     "sample_words",
+    "sensitive_words",
     "verdict_word",
 ]
 
@@ -44,10 +45,16 @@ VERDICTS = {
 }
 """The verdicts as a person would say them."""
 _CLEAR = (Verdict.BETTER, Verdict.WORSE)
+_COSTS = NEITHER_IS_BETTER | {"cost_usd", "duration_s", "tokens"}
+"""Metrics that say nothing about how well something was done."""
 
 
 def verdict_word(contrast: Contrast) -> str:
     """The verdict of a contrast in one or a few words."""
+    if contrast.confounds:
+        return "not comparable"
+    if contrast.same is not None:
+        return "the same"
     if contrast.metric in NEITHER_IS_BETTER:
         more = contrast.difference.point > 0
         word = "higher" if more else "lower"
@@ -62,25 +69,82 @@ def answers(comparison: Comparison, contrast: Contrast) -> tuple[Answer, ...]:
         Answer(f"Is {b} better than {a}?", headline(comparison, contrast)),
         Answer("By how much?", _how_much(contrast)),
         Answer("How sure is that?", _how_sure(comparison, contrast)),
-        Answer("What would settle it?", _settle(comparison, contrast)),
+        Answer("What would settle it?", settle_words(comparison, contrast)),
     )
 
 
 def headline(comparison: Comparison, contrast: Contrast) -> str:
-    """The first answer: yes, no, or not known."""
+    """The first answer: yes, no, or not known; what stands in the way of it first."""
     metric, n, where = contrast.metric, sample_words(contrast), on_these_tasks(contrast)
-    match contrast.verdict:
-        case Verdict.BETTER:
-            return f"Yes, it has {_direction(contrast)} {metric}{where} ({n})."
-        case Verdict.WORSE:
-            return f"No, it is worse: it has {_direction(contrast)} {metric}{where} ({n})."
-        case Verdict.NO_DIFFERENCE:
-            return f"No, nor worse: no difference in {metric} that matters{where} ({n})."
+    if contrast.confounds:
+        return (
+            f"Not comparable: {_differing(comparison, contrast, contrast.confounds)}. A"
+            f" difference may be that of the task ({n})."
+        )
+    if contrast.same is not None:
+        return f"The same: {contrast.same} ({n})."
+    if contrast.verdict is not Verdict.UNDECIDED:
+        yes = {
+            Verdict.BETTER: f"Yes, it has {_direction(contrast)} {metric}",
+            Verdict.WORSE: f"No, it is worse: it has {_direction(contrast)} {metric}",
+            Verdict.NO_DIFFERENCE: f"No, nor worse: no difference in {metric} that matters",
+        }[contrast.verdict]
+        allowed = [one for one in contrast.design if one.allowed]
+        but = f", where {_differing(comparison, contrast, allowed)}" if allowed else ""
+        return f"{yes}{where} ({n}){but}{_lost(contrast)}."
     if contrast.tests is None:
         return f"Nobody can say: one value on a side tells nothing about the spread ({n})."
-    if contrast.difference.point == 0 and not contrast.tests.spread_known:
-        return f"Undecided: both have the same {metric} throughout{where} ({n})."
-    return f"Undecided: {metric} can differ as much by chance{where} ({n})."
+    return f"Undecided: {metric} can differ as much by chance{where} ({n}){_lost(contrast)}."
+
+
+def _differing(
+    comparison: Comparison, contrast: Contrast, differing: Sequence[DesignDifference]
+) -> str:
+    a, b = (comparison.of(side).name for side in (contrast.baseline, contrast.candidate))
+    return "; ".join(
+        f"{one.name} is {one.baseline} for {a} and {one.candidate} for {b}" for one in differing
+    )
+
+
+def compared_words(differing: Sequence[DesignDifference]) -> str:
+    """What differs between two subjects, the baseline's first."""
+    return "; ".join(f"{one.name} {one.baseline} and {one.candidate}" for one in differing)
+
+
+def sensitive_words(comparison: Comparison, contrasts: Sequence[Contrast]) -> str:
+    """Which metric would take the fewest trials, if it is not the one that decides."""
+    sizes = {
+        contrast.metric: abs(contrast.standardised.point)
+        for contrast in contrasts
+        if contrast.standardised is not None and contrast.metric not in _COSTS
+    }
+    first = comparison.setup.primary
+    best = max(sizes, key=lambda metric: sizes[metric], default=first)
+    if best == first or not sizes.get(first):
+        return ""
+    paired, pilot = contrasts[0].paired, min(contrasts[0].n_baseline, contrasts[0].n_candidate)
+    needed = [
+        trials_needed(sizes[metric], 1.0, pilot_n=max(2, pilot), paired=paired).trials
+        for metric in (best, first)
+    ]
+    return (
+        f" The most sensitive here is {best}: about {needed[0]:,} trials of each where {first}"
+        f" takes {needed[1]:,}. Choose it before the next trials, not for these."
+    )
+
+
+def _lost(contrast: Contrast) -> str:
+    lost = contrast.losses
+    if lost is None:
+        return ""
+    counts = (
+        f", among the trials that completed: {lost.candidate:,} of {lost.of_candidate:,} and"
+        f" {lost.baseline:,} of {lost.of_baseline:,} were lost"
+    )
+    if contrast.verdict is Verdict.UNDECIDED:
+        return counts
+    how = "holds" if lost.holds else "does not hold"
+    return f"{counts}, and this {how} whatever these would have come to"
 
 
 def sample_words(contrast: Contrast) -> str:
@@ -91,6 +155,12 @@ def sample_words(contrast: Contrast) -> str:
     tasks = f" of {units.tasks:,} tasks" if units.rule is not TaskRule.WORLDS else ""
     if contrast.paired:
         return counted(contrast.n_baseline, "pair") + tasks
+    if units.partly_shared:
+        shared = counted(units.partly_shared, "world")
+        return (
+            f"{contrast.n_candidate:,} against {contrast.n_baseline:,} worlds, {shared} in"
+            " common"
+        )
     return f"not paired: {contrast.n_candidate:,} against {contrast.n_baseline:,} trials{tasks}"
 
 
@@ -108,7 +178,8 @@ def _how_much(contrast: Contrast) -> str:
     metric, like = contrast.metric, digits_like(contrast.difference)
     text = change(metric, contrast.difference.point, like)
     if contrast.look is not None:
-        text += f" at the last look; over all {counted(contrast.n_baseline, 'pair')}"
+        every = counted(contrast.n_baseline, "pair") if contrast.paired else "trials"
+        text += f" at the last look; over all {every}"
         text += f" {change(metric, contrast.naive.point, like)}"
     if contrast.relative is not None:
         text += f", or {percent(contrast.relative.point)}"
@@ -116,11 +187,14 @@ def _how_much(contrast: Contrast) -> str:
     against = " against ".join(value(metric, mean, like) for mean in means)
     text += f": {against} on average"
     if contrast.effects is not None:
-        chance = contrast.effects.improvement.point
+        chance = share_text(contrast.effects.improvement.point)
         where = "pairs" if contrast.paired else "draws of one trial of each"
-        text += f". It has the higher value in {100 * chance:.0f} % of {where}"
+        text += f". It has the higher value in {chance} % of {where}"
         if any(row.difference == 0 for row in contrast.pairs):
             text += ", a tie counting half"
+    if contrast.shrunken is not None and contrast.look is None:
+        less = change(metric, contrast.shrunken, like)
+        text += f". Without the luck that a clear verdict is chosen with: {less}"
     return f"{text}."
 
 
@@ -133,7 +207,7 @@ def _how_sure(comparison: Comparison, contrast: Contrast) -> str:
     said = [
         _tasks(contrast),
         _few(contrast, comparison.setup.alpha),
-        f"The {level} interval of the difference is"
+        f"The {'about ' if contrast.skewness else ''}{level} interval of the difference is"
         f" {bounds(contrast.metric, contrast.difference)}.",
         _p_values(comparison, contrast),
         _equivalence(comparison, contrast),
@@ -161,26 +235,13 @@ def _tasks(contrast: Contrast) -> str | None:
     )
 
 
-def _independent(contrast: Contrast) -> tuple[int, str]:
-    """How many independent units a side has at the least, and what they are."""
-    if contrast.units.rule is TaskRule.SAMPLE:
-        return contrast.units.tasks, "task"
-    n = min(contrast.n_baseline, contrast.n_candidate)
-    return n, "pair" if contrast.paired else "trial"
-
-
 def _few(contrast: Contrast, alpha: float) -> str | None:
-    n, what = _independent(contrast)
-    if n >= _fewest_exact(alpha):
+    n, what = independent(contrast)
+    if n >= fewest_exact(alpha):
         return None
     return (
         f"{counted(n, what)}, which is very few: the interval holds if values are near normal."
     )
-
-
-def _fewest_exact(alpha: float) -> int:
-    """The number of pairs from which on the exact test can go below alpha."""
-    return math.floor(1 - math.log2(alpha)) + 1
 
 
 def _looked(contrast: Contrast, level: str) -> str:
@@ -197,7 +258,7 @@ def _looked(contrast: Contrast, level: str) -> str:
     )
     if contrast.naive.known:
         text += (
-            f" The plain interval over {counted(contrast.n_baseline, 'pair')},"
+            f" The plain interval over all of them,"
             f" {bounds(contrast.metric, contrast.naive)}, ignores the looks: do not go by it."
         )
     return text
@@ -214,10 +275,10 @@ def _p_values(comparison: Comparison, contrast: Contrast) -> str:
             f"All differences are equal, so nothing tells how they spread, and a t test would"
             f" be sure of anything; the verdict goes by the {resampled}."
         )
-    others = len(comparison.decisive)
+    others = comparison.family
     adjusted = ""
     if others > 1:
-        adjusted = f", {p_text(tests.p_adjusted)} adjusted for {others} candidates"
+        adjusted = f", {p_text(tests.p_adjusted)} adjusted for {others} comparisons"
         if tests.p_value < comparison.setup.alpha <= tests.p_adjusted:
             adjusted += ", which is why it stays undecided"
     name = tests.t.name[:1].upper() + tests.t.name[1:]
@@ -242,72 +303,10 @@ def _equivalence(comparison: Comparison, contrast: Contrast) -> str | None:
 
 def _exact_limit(contrast: Contrast, alpha: float) -> str | None:
     """With few pairs the exact test cannot be small, whatever the data say."""
-    n, what = _independent(contrast)
-    if not contrast.paired or n >= _fewest_exact(alpha):
+    n, what = independent(contrast)
+    if not contrast.paired or n >= fewest_exact(alpha):
         return None
     return (
         f"With {counted(n, what)} the exact test cannot go below {p_text(2.0 ** (1 - n))},"
         " whatever the data."
     )
-
-
-def _settle(comparison: Comparison, contrast: Contrast) -> str:
-    plan = contrast.settle
-    if contrast.verdict is not Verdict.UNDECIDED:
-        return _settled(comparison, contrast)
-    if contrast.look is not None and contrast.look.decision is None:
-        return "Its run has not ended: go on with it."
-    if plan is None:
-        if contrast.tests is None:
-            return "Two trials of each at the least, better 5 or more: on the same seeds."
-        return (
-            "There is no difference to plan for; say which one would matter with --min-effect."
-        )
-    what = "pairs" if contrast.paired else "trials of each"
-    units = contrast.units
-    if units.rule is TaskRule.SAMPLE:
-        tasks = plan.trials // units.worlds_per_task
-        what += f" on {tasks:,} tasks, of {units.worlds_per_task} worlds each,"
-    size = "difference asked for" if plan.asked else "difference seen here"
-    text = (
-        f"About {plan.trials:,} {what} in all ({_range(plan)}) would find the {size},"
-        f" {value(contrast.metric, plan.effect)}, with a power of 80 %"
-    )
-    price = _price(plan)
-    return f"{text}: {price}." if price else f"{text}."
-
-
-def _settled(comparison: Comparison, contrast: Contrast) -> str:
-    level, least = level_text(comparison.setup.level), _fewest_exact(comparison.setup.alpha)
-    n, unit = _independent(contrast)
-    if contrast.look is None and n < least:
-        what = "trials of each" if unit == "trial" else f"{unit}s"
-        return (
-            f"It is settled at the {level} level if values are near normal. From {least} {what}"
-            " on, a test that needs no such condition can say so too."
-        )
-    return f"Nothing more is needed: it is settled at the {level} level."
-
-
-def _range(plan: PowerPlan) -> str:
-    if plan.low is None:
-        return "a guess from too few trials"
-    if plan.high is None:
-        return f"{plan.low:,} or more, as far as so few trials can tell"
-    return f"{plan.low:,} to {plan.high:,}, as the spread is known from few trials only"
-
-
-def _price(plan: PowerPlan) -> str:
-    said = []
-    if plan.dollars is not None:
-        said.append(_spread(plan.dollars, dollars))
-    if plan.hours is not None:
-        said.append(f"{_spread(plan.hours, hours)} one after the other")
-    return f"at the price of the trials so far {' and '.join(said)} for both" if said else ""
-
-
-def _spread(amount: Interval, shown: Callable[[float], str]) -> str:
-    middle = shown(amount.point)
-    if not (math.isfinite(amount.low) and math.isfinite(amount.high)) or amount.point == 0:
-        return middle
-    return f"{middle} ({shown(amount.low)} to {shown(amount.high)})"

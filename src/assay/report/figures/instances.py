@@ -57,15 +57,13 @@ class CompletionRow(NamedTuple):
 
     subject: str
     task: str
-    seconds: float
-    censored: bool
-    """Whether it ended without success, so that the time to success is longer."""
+    time: float
+    without: bool
+    """Whether it ended without success."""
 
 
 @in_style()
-def success_bars(
-    rows: Sequence[SuccessRow], *, meaning: str = "95 % Wilson interval"
-) -> Drawing:
+def success_bars(rows: Sequence[SuccessRow], *, meaning: str = "95 % interval") -> Drawing:
     """Shares of success as bars, the subjects of a task beside each other.
 
     Args:
@@ -158,16 +156,17 @@ def success_heat_map(
 
 
 @in_style()
-def completion_times(rows: Sequence[CompletionRow]) -> Drawing:
-    """The time of every trial; those that ended without success are open arrows.
+def completion_times(rows: Sequence[CompletionRow], *, unit: str = "s") -> Drawing:
+    """The time of every trial to success; the ends of those without are open arrows.
 
     Args:
         rows: One per trial, in any order.
+        unit: Of the times.
 
     Raises:
         UsageError: There is no row with a finite time.
     """
-    rows = [row for row in rows if math.isfinite(row.seconds)]
+    rows = [row for row in rows if math.isfinite(row.time)]
     _need(rows, "time")
     lines = _by_line(rows)
     drawn = list(lines.items())[:_MOST_LINES]
@@ -178,21 +177,21 @@ def completion_times(rows: Sequence[CompletionRow]) -> Drawing:
     ax.set_yticks(range(len(drawn)), [_line_label(mine) for _, mine in drawn])
     ax.set_ylim(len(drawn) - 0.4, -0.6)
     ax.set_xlim(left=0)
-    ax.set_xlabel("time to success (s)")
+    ax.set_xlabel(f"time to success ({unit})")
     ax.plot([], [], "o", color=INK, ms=5, label="success")
-    ax.plot([], [], ">", color=INK, mfc="white", ms=6, label="no success (censored)")
+    ax.plot([], [], ">", color=INK, mfc="white", ms=6, label="ended without success")
     legend_above(ax, 2)
     title = "Time to success"
-    head = ("task", "subject", "trials", "successes", "shortest (s)", "longest (s)")
+    head = ("task", "subject", "trials", "successes", f"shortest ({unit})", f"longest ({unit})")
     return Drawing(
         title,
-        f"{title}. {listed(map(_line_text, lines.values()))}.",
-        "Filled: trials that succeeded; open arrows: trials that ended without success, whose"
-        " time to success is longer than shown; numbers: successes of trials."
+        f"{title}. {listed(_line_text(mine, unit) for mine in lines.values())}.",
+        "Filled: trials that succeeded; open arrows: where trials ended without success;"
+        " numbers: successes of trials."
         f"{_cut(len(drawn), len(lines), 'lines')}",
         figure,
         ReportTable(
-            "time to success (s)", head, [_line_cells(mine) for mine in lines.values()]
+            f"time to success ({unit})", head, [_line_cells(mine) for mine in lines.values()]
         ),
     )
 
@@ -280,28 +279,28 @@ def _by_line(
 
 
 def _times(ax: Axes, rows: Sequence[CompletionRow], place: int, style: FigureStyle) -> None:
-    for censored, mark, fill in ((False, style.marker, style.colour), (True, ">", "white")):
-        times = thinned(np.array([row.seconds for row in rows if row.censored == censored]))
+    for without, mark, fill in ((False, style.marker, style.colour), (True, ">", "white")):
+        times = thinned(np.array([row.time for row in rows if row.without == without]))
         # Spread by the golden ratio: even, and the same at every drawing.
-        heights = place + 0.4 * (((np.arange(len(times)) + censored / 2) * 0.618034) % 1 - 0.5)
+        heights = place + 0.4 * (((np.arange(len(times)) + without / 2) * 0.618034) % 1 - 0.5)
         ax.plot(times, heights, mark, ms=5.5, color=style.colour, mfc=fill)
 
 
 def _line_label(rows: Sequence[CompletionRow]) -> str:
-    reached = sum(not row.censored for row in rows)
+    reached = sum(not row.without for row in rows)
     subject = isolated(shortened(rows[0].subject, 24))
     return f"{shortened(rows[0].task, 28)}\n{subject}: {reached} of {len(rows)}"
 
 
-def _line_text(rows: Sequence[CompletionRow]) -> str:
-    times = [row.seconds for row in rows if not row.censored]
-    span = f", in {number(min(times))} to {number(max(times))} s" if times else ""
+def _line_text(rows: Sequence[CompletionRow], unit: str) -> str:
+    times = [row.time for row in rows if not row.without]
+    span = f", in {number(min(times))} to {number(max(times))} {unit}" if times else ""
     names = f"{shortened(rows[0].task)}, {shortened(rows[0].subject)}"
     return f"{names}: {len(times)} of {len(rows)} succeeded{span}"
 
 
 def _line_cells(rows: Sequence[CompletionRow]) -> tuple[str, ...]:
-    times = [row.seconds for row in rows if not row.censored]
+    times = [row.time for row in rows if not row.without]
     ends = (number(min(times)), number(max(times))) if times else ("-", "-")
     counts = (str(len(rows)), str(len(times)))
     return (plain(rows[0].task), plain(rows[0].subject), *counts, *ends)

@@ -1,0 +1,56 @@
+"""What values a metric can have: its ends, its steps, and whether it is a share.
+
+It goes by the name of the metric. A metric of somebody's own is a share if all its values are
+0 or 1, a truth value among them; else nothing is known of its ends.
+"""
+
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from assay.crafter.rules import ACHIEVEMENTS
+from assay.metrics.tally import OUTCOMES
+
+__all__ = ["Scale", "scale_of"]
+
+_RATES = frozenset(
+    {
+        *("invalid_rate", "achievement_rate", "efficiency_score", "rule_understanding"),
+        *("time_efficiency", "time_management"),
+    }
+)
+_COUNTS = frozenset({"achievements", "steps", "turns", "tokens"})
+_POSITIVE = frozenset({*_COUNTS, "cost_usd", "duration_s"})
+_UNLOCKED = "unlocked/"
+
+
+class Scale(NamedTuple):
+    """The values that one trial can have."""
+
+    low: float = -math.inf
+    high: float = math.inf
+    step: float = 0.0
+    """By how much values differ at least if they differ; 0: not known."""
+    share: bool = False
+    """Whether a trial has it or not: 1 or 0."""
+
+    @property
+    def known_ends(self) -> bool:
+        """Whether it is known how little and how much a trial can have."""
+        return math.isfinite(self.low) and math.isfinite(self.high)
+
+
+def scale_of(metric: str, values: Iterable[float]) -> Scale:
+    """The scale of a metric, given the values of trials."""
+    found = set(values)
+    binary = found <= {0.0, 1.0}
+    if binary and (
+        metric == "success" or metric.startswith(_UNLOCKED) or metric not in OUTCOMES
+    ):
+        return Scale(0.0, 1.0, 1.0, share=True)
+    if metric in _RATES and all(0 <= value <= 1 for value in found):
+        return Scale(0.0, 1.0)
+    low = 0.0 if metric in _POSITIVE and min(found, default=0.0) >= 0 else -math.inf
+    whole = metric in _COUNTS and all(value == round(value) for value in found)
+    few = metric == "achievements" and max(found, default=0.0) <= len(ACHIEVEMENTS)
+    return Scale(low, float(len(ACHIEVEMENTS)) if few else math.inf, float(whole))
