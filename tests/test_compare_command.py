@@ -87,7 +87,13 @@ def test_what_several_tasks_are_can_be_said(assay: Assay) -> None:
     assert "12 pairs of 3 tasks" in fixed.out
     done = assay("compare --experiments tasks.json --tasks sample --json")
     [units] = [one["units"] for one in json.loads(done.out)["contrasts"]]
-    assert units == {"rule": "sample", "tasks": 3, "worlds": 12, "replicates": 1}
+    assert units == {
+        "rule": "sample",
+        "tasks": 3,
+        "worlds": 12,
+        "replicates": 1,
+        "partly_shared": 0,
+    }
     wrong = assay("compare --experiments tasks.json --tasks some")
     assert wrong.code == 2
     assert "unknown rule of tasks 'some'" in wrong.err
@@ -121,7 +127,8 @@ def test_without_output_the_report_is_printed(assay: Assay) -> None:
     done = assay("compare --experiments experiments.json")
     assert done.code == 0
     assert "Is improved-7b better than baseline-7b?\n  Yes" in done.out
-    assert "medium #1" in done.out
+    assert "medium #1" not in done.out
+    assert "medium #1" in assay("compare --experiments experiments.json --detail").out
 
 
 def test_quiet_prints_the_verdicts_and_nothing_else(assay: Assay) -> None:
@@ -186,6 +193,14 @@ def test_fail_if_worse_does_not_pass_what_it_cannot_judge(assay: Assay) -> None:
         ("compare --experiments experiments.json --level 95", "0.95 is usual"),
         ("compare --experiments experiments.json --min-effect -1", "above 0"),
         ("compare --experiments experiments.json --over-time", "a series of the store"),
+        ("compare --experiments experiments.json --seeds 9-3", "such as 54-93"),
+        ("compare --experiments experiments.json --seeds 1-3", "it has no seeds"),
+        (
+            "compare --experiments experiments.json --allow-different turns",
+            "unknown setting of the task 'turns'",
+        ),
+        ("compare --register", "give --plan alone"),
+        ("compare --experiments experiments.json --plan none.toml", "none.toml"),
         ("compare a b", "assay run"),
     ],
     ids=lambda value: value if value.startswith("compare") else "",
@@ -277,3 +292,46 @@ def test_the_help_has_examples_that_parse(assay: Assay) -> None:
     assert len(examples) == 5
     for example in examples:
         app.parse_args(shlex.split(example)[1:], exit_on_error=False, print_error=False)
+
+
+def test_seeds_are_judged_alone(assay: Assay) -> None:
+    line = "compare --baseline baseline_results.json --improved improved_results.json"
+    done = assay(f"{line} --metric achievements --seeds 44-47 --json")
+    values = json.loads(done.out)
+    assert values["configuration"]["seeds"] == [44, 47]
+    assert [row["pair"] for row in values["contrasts"][0]["pairs"]] == ["44", "45", "46", "47"]
+
+
+def test_other_limits_fail_a_pipeline_and_are_named(assay: Assay) -> None:
+    for name, turns in (("short", 20), ("long", 60)):
+        entry = {**results(0.1 * turns), "name": name, "max_turns": turns}
+        Path(f"{name}.json").write_text(json.dumps(entry))
+    line = "compare --baseline short.json --improved long.json --metric achievements --quiet"
+    done = assay(f"{line} --fail-if-worse")
+    assert done.code == 1
+    assert done.out.startswith("long: not comparable.")
+    assert "'long' had another task than the baseline: max_turns 60, not 20" in done.err
+    allowed = assay(f"{line} --fail-if-worse --allow-different max_turns")
+    assert (allowed.code, allowed.out[:12]) == (0, "long: better")
+
+
+def test_a_plan_is_registered_and_said_to_be_kept_or_not(assay: Assay, store: Path) -> None:
+    Path("plan.toml").write_text('metric = "reward"\nn = 5\nlevel = 0.9\n')
+    database = Path("t.duckdb")
+    database.write_bytes(store.read_bytes())
+    done = assay(f"compare --plan plan.toml --register --database {database}")
+    assert done.code == 0
+    assert "4 experiments had trials in the store then" in done.out
+    line = f"compare 'model-a v1.0' 'model-b v1.0' --plan plan.toml --database {database}"
+    values = json.loads(assay(f"{line} --json").out)
+    assert values["configuration"]["level"] == 0.9
+    assert "2 of the experiments were in the store when the plan was registered" in str(values)
+    assert "never registered" not in str(values)
+
+
+def test_a_page_folds_all_but_the_answers(assay: Assay) -> None:
+    assay("compare --experiments experiments.json --output page.html")
+    text = Path("page.html").read_text("utf-8")
+    assert "<section>\n<h2>Answers</h2>" in text
+    assert "<section>\n<details><summary><h2>Values</h2></summary>" in text
+    assert text.count("<details>") == text.count("</details>")

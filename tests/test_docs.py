@@ -66,6 +66,8 @@ def run_blocks(blocks: list[Block]) -> list[ParameterSet]:
     ]
 
 
+NAMED = [block for block in BLOCKS if "." in block.marks]
+"""Files that a page tells to write, such as ```python mine.py; its commands find them."""
 RUN = run_blocks([block for block in SHELL if "run" in block.marks.split()])
 PYTHON = run_blocks([block for block in BLOCKS if block.language == "python"])
 
@@ -80,6 +82,9 @@ def test_commands_on_a_page_parse(block: Block) -> None:
 @pytest.mark.parametrize("block", RUN)
 def test_commands_marked_run_do_what_the_page_says(block: Block, tmp_path: Path) -> None:
     assert block.commands()
+    for file in NAMED:
+        if file.page == block.page:
+            (tmp_path / file.marks.strip()).write_text(file.text, "utf-8")
     tools = Path(sys.executable).parent
     environment = {**os.environ, "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"}
     for command in block.commands():

@@ -11,7 +11,6 @@ import pytest
 
 from assay import api
 from assay.cli import main
-from assay.rollouts.remaining import remaining
 from assay.trials import Stop
 
 pytestmark = pytest.mark.usefixtures("compiled_engine")
@@ -166,8 +165,26 @@ def test_of_a_run_that_goes_on_only_the_rest_is_counted(tmp_path: Path) -> None:
     api.run_prepared(api.prepare(settings), listen=listen, stop=stop)
     again = api.prepare(settings, dry=True)
     assert again.resumed is not None
-    left = remaining(again)["builtin/random"]
+    assert 0 < (left := api.estimate(again).models[0]).calls <= 6 * left.episodes
     assert left.episodes in (1, 2)
-    assert 0 < left.calls <= 6 * left.episodes
     assert api.estimate(again).calls == left.calls
-    assert remaining(api.prepare(settings, dry=True, fresh=True))["builtin/random"].calls == 24
+    assert api.estimate(api.prepare(settings, dry=True, fresh=True)).calls == 24
+
+
+def test_agents_of_ones_own_cost_what_they_ask_which_nobody_knows(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "def act(view):\n    return 'noop'\n\n\n"
+        "class Asking:\n    def __init__(self, model): ...\n    act = act\n",
+        "utf-8",
+    )
+    who = ("--agents", "mine.py:act", "mine.py:Asking", "--models", "gpt-4o-mini")
+    chosen = (*who, "--no-baselines", "--difficulty", "easy", "hard", "--replicates", "2")
+    _, out, _ = dry(tmp_path, *chosen)
+    assert "3 players (gpt-4o-mini, act, Asking+gpt-4o-mini)" in out
+    assert "8 episodes each, seeds 42 to 43, 2 difficulties, 2 times" in out
+    assert "asking no model: act;" in out
+    assert "asking as they like: Asking+gpt-4o-mini;" in out
+    found = {one["model"]: one for one in estimate(tmp_path, *chosen)["models"]}
+    assert found["act"]["calls"] == found["act"]["dollars"] == 0
+    assert found["Asking+gpt-4o-mini"]["calls"] == found["gpt-4o-mini"]["calls"] == 8 * 6
+    assert found["Asking+gpt-4o-mini"]["dollars_at_most"] is None

@@ -17,7 +17,7 @@ KEY_LINE = re.compile(r"^#(\w+ = .*)$")
 TABLES = tables_of(RunConfig)
 LINES = run_template().splitlines()
 KEY_LINES = [number for number, line in enumerate(LINES) if KEY_LINE.match(line)]
-WITHOUT_DEFAULT = ("name",)
+WITHOUT_DEFAULT = ("environment", "name")
 
 
 def table_of(number: int) -> str:
@@ -57,7 +57,8 @@ def test_the_written_file_changes_nothing(tmp_path: Path) -> None:
 def test_the_file_has_every_setting_once() -> None:
     keys = [(table_of(n), LINES[n][1:].split(" = ")[0]) for n in KEY_LINES]
     own = [TABLES[table][key].name for table, key in keys if table != "difficulty"]
-    assert sorted(own) == sorted(SETTINGS)
+    assert sorted([*own, "arms"]) == sorted(SETTINGS)
+    assert "# [[arms]]" in LINES
     numbers = [key for table, key in keys if table == "difficulty"]
     assert numbers == [one.name for one in fields(Difficulty)]
 
@@ -87,7 +88,8 @@ def test_all_lines_but_those_of_the_difficulty_can_be_uncommented_at_once(
     numbers = [
         number
         for number in KEY_LINES
-        if table_of(number) != "difficulty" and not LINES[number].startswith("#name")
+        if table_of(number) != "difficulty"
+        and LINES[number][1:].split(" = ")[0] not in WITHOUT_DEFAULT
     ]
     assert configuration(tmp_path, uncommented(numbers)) == RunConfig()
 

@@ -391,31 +391,52 @@ def test_one_episode_at_a_time_is_the_same_too(shared: Shared, tmp_path: Path) -
     assert played(tmp_path / DATABASE) == played(shared.where / DATABASE)
 
 
-def test_a_second_run_takes_the_place_of_the_files_and_counts_on(tmp_path: Path) -> None:
+def test_a_second_run_leaves_the_files_of_the_first_and_counts_on(tmp_path: Path) -> None:
     chosen = ("--model", "builtin/noop", "--no-baselines", "--max-turns", "2")
     assert run(tmp_path, *chosen, "--episodes", "3", "--run-id", "one").code == 0
     (tmp_path / FOLDER / "notes.txt").write_text("mine")
     assert run(tmp_path, *chosen, "--episodes", "1", "--run-id", "two").code == 0
     files = sorted(path.name for path in (tmp_path / FOLDER).iterdir())
     second = results_file(tmp_path).name
-    assert files == ["index.json", second, "notes.txt", "trace_episode_0.json"]
+    assert files == ["index.json", second, "notes.txt", "one", "trace_episode_0.json", "two"]
+    assert len(list((tmp_path / FOLDER / "one").glob("trace_episode_*.json"))) == 3
     assert json.loads(results_file(tmp_path).read_text())["run"]["id"] == "two"
     names = answer(tmp_path, "SELECT name FROM experiments ORDER BY created_at")
     assert names == [("builtin/noop v1.0",), ("builtin/noop v1.0 #2",)]
     assert answer(tmp_path, "SELECT count(*) FROM session_traces") == [(4,)]
 
 
-def test_a_folder_whose_traces_are_in_no_database_is_not_touched(tmp_path: Path) -> None:
-    chosen = ("--model", "builtin/noop", "--no-baselines", "--max-turns", "2")
+def test_the_id_of_a_finished_run_is_not_used_again(tmp_path: Path) -> None:
+    chosen = (
+        "--model",
+        "builtin/noop",
+        "--no-baselines",
+        "--max-turns",
+        "2",
+        "--run-id",
+        "one",
+    )
     assert run(tmp_path, *chosen, "--episodes", "1").code == 0
+    again = run(tmp_path, *chosen, "--episodes", "1")
+    assert again.code == 2
+    assert "run 'one' is finished" in again.err
+    other = run(tmp_path, *chosen, "--episodes", "1", "--seed", "7")
+    assert other.code == 2
+    assert "seed: 42 -> 7" in other.err
+    assert run(tmp_path, *chosen, "--episodes", "1", "--fresh", "--quiet").out == "one-2\n"
+    counts = answer(
+        tmp_path, "SELECT run_id, count(*) FROM session_traces GROUP BY 1 ORDER BY 1"
+    )
+    assert counts == [("one", 1), ("one-2", 1)]
+
+
+def test_files_whose_traces_are_in_no_database_are_kept(tmp_path: Path) -> None:
+    chosen = ("--model", "builtin/noop", "--no-baselines", "--max-turns", "2")
+    assert run(tmp_path, *chosen, "--episodes", "1", "--run-id", "one").code == 0
     (tmp_path / DATABASE).unlink()
-    before = results_file(tmp_path)
-    done = run(tmp_path, *chosen, "--episodes", "1")
-    assert done.code == 2
-    assert "--traces-dir" in done.err
-    assert results_file(tmp_path) == before
-    assert not (tmp_path / f"{DATABASE}.journal").exists()
-    assert run(tmp_path, *chosen, "--episodes", "1", "--traces-dir", "other").code == 0
+    kept = {path: path.read_bytes() for path in (tmp_path / FOLDER / "one").iterdir()}
+    assert run(tmp_path, *chosen, "--episodes", "1").code == 0
+    assert {path: path.read_bytes() for path in (tmp_path / FOLDER / "one").iterdir()} == kept
 
 
 def test_files_of_episodes_and_details_can_be_left_out(tmp_path: Path) -> None:
@@ -423,7 +444,8 @@ def test_files_of_episodes_and_details_can_be_left_out(tmp_path: Path) -> None:
     less = ("--no-save-traces", "--no-save-detailed-results")
     assert run(tmp_path, *chosen, *less).code == 0
     path = results_file(tmp_path)
-    assert sorted(one.name for one in path.parent.iterdir()) == ["index.json", path.name]
+    there = sorted(file.name for file in path.parent.iterdir() if file.is_file())
+    assert there == ["index.json", path.name]
     part = json.loads(path.read_text("utf-8"))["models"]["builtin/noop"]
     assert "episodes" not in part
     assert len(part["metrics"]["reward"]) == 2

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from assay.cli import app, main
+from assay.traces import SessionTracer
 from assay.types import TrialState
 from tests.traces.sessions import START, make_run, make_session, make_sessions
 from tests.traces.stores import fill, ids, rows_of
@@ -97,6 +98,21 @@ def test_list_can_be_narrowed_cut_and_read_by_programs(assay: Assay) -> None:
         SESSIONS[2:4]
     )
     assert assay("list", "--model", "nobody").out == "no sessions\n"
+
+
+def test_list_shows_what_other_worlds_earn_in_the_place_of_achievements(assay: Assay) -> None:
+    for seed, score in ((1, 2.5), (2, None)):
+        with SessionTracer("t.duckdb", name="loop", task="maze", seed=seed, run_id="r") as it:
+            it.step("go")
+            if score is not None:
+                it.outcome("score", score)
+                it.outcome("reward", 1.0)
+    heads, *rows = assay("list", "--run", "r").out.splitlines()[1:4]
+    assert heads.split()[-4:] == ["score", "reward", "steps", "turns"]
+    assert [row.split()[-4] for row in rows] == ["2.5", "-"]
+    found = json.loads(assay("list", "--run", "r", "--json").out)["runs"][0]["sessions"]
+    assert [session["outcomes"] for session in found] == [{"reward": 1.0, "score": 2.5}, {}]
+    assert "achievements" in assay("list", "--run", "run-1").out
 
 
 def test_show_tells_what_happened_turn_by_turn(assay: Assay) -> None:

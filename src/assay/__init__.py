@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from assay.api import play as play
     from assay.api import read_experiments as read_experiments
     from assay.api import read_results as read_results
+    from assay.api import register_comparison_plan as register_comparison_plan
     from assay.api import register_plan as register_plan
     from assay.api import replay as replay
     from assay.api import run as run
@@ -77,6 +78,7 @@ __all__ = [
     "play",
     "read_experiments",
     "read_results",
+    "register_comparison_plan",
     "register_plan",
     "replay",
     "run",

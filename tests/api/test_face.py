@@ -17,7 +17,7 @@ from assay.metrics import Finding
 
 FUNCTIONS = {
     "analysis": "analysis register_plan",
-    "compare": "compare over_time",
+    "compare": "compare over_time register_comparison_plan",
     "curves import": "import_curves",
     "curves list": "list_curves",
     "curves show": "load_curves",

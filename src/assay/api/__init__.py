@@ -15,7 +15,14 @@ from assay._util.lazy import lazy_names as _lazy_names
 if TYPE_CHECKING:
     from .catalogue import BUILTIN_PROVIDER, ModelCatalogue, ask_once, list_models, try_model
     from .checking import Check, CheckState, doctor
-    from .comparing import compare, over_time, read_experiments, read_results, stored_subjects
+    from .comparing import (
+        compare,
+        over_time,
+        read_experiments,
+        read_results,
+        register_comparison_plan,
+        stored_subjects,
+    )
     from .experiments import (
         ExperimentDetails,
         ExportedExperiments,
@@ -25,7 +32,15 @@ if TYPE_CHECKING:
         show_experiment,
         tag_experiment,
     )
-    from .running import chat_model, config_template, estimate, prepare, run, run_prepared
+    from .running import (
+        chat_model,
+        config_template,
+        estimate,
+        own_outcomes,
+        prepare,
+        run,
+        run_prepared,
+    )
     from .sessions import (
         SessionList,
         export,
@@ -85,10 +100,12 @@ __all__ = [
     "merge",
     "open",
     "over_time",
+    "own_outcomes",
     "play",
     "prepare",
     "read_experiments",
     "read_results",
+    "register_comparison_plan",
     "register_plan",
     "replay",
     "run",

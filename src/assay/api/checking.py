@@ -102,6 +102,8 @@ def check_assay() -> Check:
     detail = made.assay
     if made.commit is not None:
         detail += f", commit {made.commit[:12]}{', changed since' if made.dirty else ''}"
+    if made.project is not None:
+        detail += f", in a project at commit {made.project}"
     return Check("assay", CheckState.OK, detail)
 
 

@@ -1,6 +1,7 @@
 """Who is better: experiments of a store, files of results, or subjects of one's own."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,11 +9,20 @@ from assay.api._stores import Where, store_at
 from assay.errors import UsageError
 
 if TYPE_CHECKING:
+    from assay.api.training import RegisteredPlan
     from assay.experiments.subjects import Subject
     from assay.judge import Comparison, OverTime
     from assay.judge.facts import TaskRule
+    from assay.judge.plan import ComparisonPlan
 
-__all__ = ["compare", "over_time", "read_experiments", "read_results", "stored_subjects"]
+__all__ = [
+    "compare",
+    "over_time",
+    "read_experiments",
+    "read_results",
+    "register_comparison_plan",
+    "stored_subjects",
+]
 
 
 def compare(
@@ -21,6 +31,7 @@ def compare(
     metrics: Sequence[str] | None = None,
     metrics_from: Path | str | None = None,
     notice: Callable[[str], None] = lambda _: None,
+    plan: Path | str | None = None,
     **choices: Any,
 ) -> "Comparison":
     """Say which of several is better: what `assay compare` shows, as values.
@@ -34,11 +45,21 @@ def compare(
         metrics: What to compare; the first decides. Without it all that everybody has.
         metrics_from: A Python file with metrics of your own, applied to the named ones.
         notice: Told of metrics that could not be computed.
-        **choices: baseline, level, min_effect, success_achievements, seed, method, correction
-            and tasks, as `assay.judge.compare` takes them.
+        plan: A TOML or JSON file that was registered before the trials; it says what decides.
+        **choices: baseline, level, min_effect, success_achievements, seed, method, correction,
+            tasks, allow_different and seeds, as `assay.judge.compare` takes them.
     """
     from assay.judge import compare
 
+    planned = None
+    if plan is not None:
+        from assay.judge.plan import read_comparison_plan
+
+        planned = read_comparison_plan(Path(plan))
+        metrics = metrics or [planned.metric]
+        for name in ("level", "min_effect"):
+            if choices.get(name) is None:
+                choices[name] = getattr(planned, name)
     names = [subject for subject in subjects if isinstance(subject, str)]
     own = [subject for subject in subjects if not isinstance(subject, str)]
     if names and own:
@@ -54,7 +75,37 @@ def compare(
             metrics_from=metrics_from,
             notice=notice,
         )
-    return compare(own, metrics=metrics, **choices)
+    found = compare(own, metrics=metrics, **choices)
+    return found if planned is None else _beside_plan(found, planned, database)
+
+
+def _beside_plan(
+    comparison: "Comparison", plan: "ComparisonPlan", database: Where
+) -> "Comparison":
+    """The comparison with what it did otherwise than its plan, before all other notes."""
+    from assay.experiments.plans import find_plan
+    from assay.judge.plan import plan_deviations
+
+    store, stored = store_at(database), None
+    if store.path.exists():
+        with store.reading() as connection:
+            stored = find_plan(connection, plan.hash)
+    found = plan_deviations(plan, comparison, stored)
+    said = [f"Deviation from the plan: {one}." for one in found]
+    said = said or [f"It kept to its plan, {plan.hash}."]
+    return replace(comparison, planned=not found, notes=(*said, *comparison.notes))
+
+
+def register_comparison_plan(plan: Path | str, *, database: Where = None) -> "RegisteredPlan":
+    """Store a plan of a comparison before its trials are there."""
+    from assay.api.training import RegisteredPlan
+    from assay.experiments.plans import experiments_with_trials, store_plan
+    from assay.judge.plan import read_comparison_plan
+
+    planned = read_comparison_plan(Path(plan))
+    with store_at(database).writing() as connection:
+        seen = experiments_with_trials(connection)
+        return RegisteredPlan(*store_plan(connection, planned.hash, planned.content, seen))
 
 
 def over_time(
@@ -67,6 +118,7 @@ def over_time(
     level: float = 0.95,
     seed: int = 0,
     tasks: "TaskRule | str | None" = None,
+    allow_different: Collection[str] = (),
 ) -> "OverTime":
     """Follow one metric over the versions of a series.
 
@@ -79,12 +131,14 @@ def over_time(
         level: Of the intervals.
         seed: Of the random numbers that resampling draws.
         tasks: fixed or sample; without it ten tasks or more are a sample.
+        allow_different: Settings of the task that may differ, such as max_turns.
     """
+    from assay.experiments.curves import enrolled
     from assay.experiments.outcomes import series_experiments
     from assay.judge import over_time
 
     store = store_at(database)
-    with store.reading() as connection:
+    with enrolled(store) as connection:
         names = series_experiments(connection, series)
     subjects = stored_subjects(
         names,
@@ -93,7 +147,14 @@ def over_time(
         metrics_from=metrics_from,
         notice=notice,
     )
-    return over_time(subjects, metric=metric, level=level, seed=seed, tasks=tasks)
+    return over_time(
+        subjects,
+        metric=metric,
+        level=level,
+        seed=seed,
+        tasks=tasks,
+        allow_different=allow_different,
+    )
 
 
 def stored_subjects(
@@ -109,12 +170,13 @@ def stored_subjects(
     Shipped metrics that are asked for and not stored are computed from the traces, and so are
     all of `metrics_from`; both are stored as outcomes.
     """
+    from assay.experiments.curves import enrolled
     from assay.experiments.outcomes import load_subjects, resolve_subjects
     from assay.metrics import ensure_metrics, load_metrics
 
     store = store_at(database)
     own = None if metrics_from is None else load_metrics(Path(metrics_from))
-    with store.reading() as connection:
+    with enrolled(store) as connection:
         ids = resolve_subjects(connection, names)
     ensure_metrics(store, ids, metrics, extra=own, notice=notice)
     with store.reading() as connection:

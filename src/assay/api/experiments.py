@@ -45,8 +45,9 @@ def list_experiments(
 ) -> "list[ListedExperiment]":
     """All experiments, or those of a series, the oldest first, each with a mean of `metric`."""
     from assay.experiments import versions
+    from assay.experiments.curves import enrolled
 
-    with store_at(database).reading() as connection:
+    with enrolled(store_at(database)) as connection:
         if metric != _METRIC:  # the usual one may be missing
             versions.check_metric(connection, metric)
         return versions.list_experiments(connection, series=series, metric=metric)
@@ -55,11 +56,12 @@ def list_experiments(
 def show_experiment(experiment: str, *, database: Where = None) -> ExperimentDetails:
     """One experiment, by its id, its name, or the start of one."""
     from assay.experiments.changelog import experiment_log
+    from assay.experiments.curves import enrolled
     from assay.experiments.outcomes import load_subjects
     from assay.rollouts.config import UNLOGGED
     from assay.traces.names import resolve_experiment
 
-    with store_at(database).reading() as connection:
+    with enrolled(store_at(database)) as connection:
         meant = resolve_experiment(connection, experiment)
         entry = experiment_log(connection, meant, unlogged=UNLOGGED)
         return ExperimentDetails(entry, load_subjects(connection, [meant])[0])

@@ -1,34 +1,96 @@
 """Runs: prepared, estimated, played. Here classes are picked and models made by name."""
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from assay._util.loops import run_apart
+from assay._util.user_threads import contained
 from assay.agents import BUILTIN_MODELS, make_builtin
+from assay.agents.own import OwnAgent, load_agent, own_agent
 from assay.errors import ServiceError, UsageError
-from assay.metrics import DEFAULT_HOOKS, Hook, MetricSet, gather_hooks, load_metrics
-from assay.models import Budget, ModelPool, PaceChange, Price, load_registry
-from assay.rollouts import PreparedRun, RunConfig, RunResult, execute, prepare_run
-from assay.rollouts.estimate import Quote, RunEstimate, estimate_run
-from assay.rollouts.remaining import remaining
+from assay.metrics import (
+    DEFAULT_HOOKS,
+    Hook,
+    MetricSet,
+    apply_metrics,
+    gather_hooks,
+    load_metrics,
+)
+from assay.metrics.tally import OUTCOMES
+from assay.models import (
+    Budget,
+    CallRetries,
+    ModelPool,
+    PaceChange,
+    Price,
+    load_registry,
+)
+from assay.models.reach import SILENT, why_unreachable
+from assay.rollouts import EpisodeKind, EpisodeParts, RunConfig, arms_of
+from assay.rollouts.environments import (
+    OwnEnvironment,
+    load_environment,
+    own_environment,
+)
+from assay.rollouts.estimate import Asker, Quote, RunEstimate, estimate_run
 from assay.rollouts.sample import play_sample
-from assay.rollouts.spending import spent_so_far
+from assay.runs import (
+    Arm,
+    InProcess,
+    PreparedRun,
+    Processes,
+    RunResult,
+    TrialExecutor,
+    execute,
+    prepare_run,
+)
+from assay.runs.processes import pickled
+from assay.runs.remaining import remaining
+from assay.runs.spending import spent_so_far
 from assay.service.client import HttpClient, LocalClient, WorldClient
 from assay.service.worlds import Worlds
+from assay.stats import Interval, t_interval
 from assay.traces.folder import RunFolder, journal_root
 from assay.traces.records import LimitRecord
+from assay.traces.store import Store
 from assay.trials import Event, Retries, Stop
-from assay.types import ChatModel
+from assay.types import ChatModel, TrialState
 
-__all__ = ["chat_model", "config_template", "estimate", "prepare", "run", "run_prepared"]
+__all__ = [
+    "chat_model",
+    "config_template",
+    "estimate",
+    "own_outcomes",
+    "prepare",
+    "run",
+    "run_prepared",
+]
 
 _OPENAI = "https://api.openai.com/v1"
+_SAID_EVERY_S = 10.0
 _FOR_EVER = 1e9
 """Seconds."""
+_HANG_S = 30.0
+"""Seconds that a worker may hang in native code, beyond what a decision may take."""
 _PATIENCE = 5.0
 """Seconds that who asks for an estimate waits for the database."""
+
+
+class OwnObjects(NamedTuple):
+    """What a program hands over that has no name in a file: agents and models of its own."""
+
+    agents: Mapping[str, OwnAgent] = {}
+    """By the words that stand for them in the configuration."""
+    models: Mapping[str, ChatModel] = {}
+    """By their names."""
+    environment: OwnEnvironment | None = None
+
+
+_NOTHING_OWN = OwnObjects()
 
 
 def prepare(
@@ -40,8 +102,9 @@ def prepare(
     resume: str | None = None,
     fresh: bool = False,
     dry: bool = False,
-    giver: str = "command line",
-) -> PreparedRun:
+    source: str = "command line",
+    own: OwnObjects = _NOTHING_OWN,
+) -> PreparedRun[RunConfig]:
     """Settle what a run would do, and check all that can be checked; starts nothing.
 
     Args:
@@ -52,16 +115,21 @@ def prepare(
         resume: The id of an unfinished run to go on with.
         fresh: Start anew, whatever is unfinished.
         dry: Leave out what only a run needs: keys, addresses and the file of replies.
-        giver: Who gives the settings, for errors and the record.
+        source: Who gives the settings, for errors and the record.
+        own: Agents and models of a program.
     """
     prepared = prepare_run(
+        RunConfig,
+        lambda chosen: arms_of(
+            chosen, _agents(chosen, own.agents), _environment(chosen, own.environment)
+        ),
         settings,
         config,
         command=command,
         run_id=run_id,
         resume=resume,
         fresh=fresh,
-        source=giver,
+        source=source,
     )
     chosen = prepared.config
     # A file of the user that cannot be used is found out before anything is played.
@@ -71,8 +139,7 @@ def prepare(
         return prepared
     pool = _pool(chosen, None if chosen.budget is None else Budget(chosen.budget))
     try:
-        for experiment in prepared.record.experiments:
-            _model(experiment.model, chosen, pool)
+        _models(prepared, pool, own)
     finally:
         pool.close()
     return prepared
@@ -80,6 +147,9 @@ def prepare(
 
 def run(
     *,
+    models: Sequence[str | ChatModel] | str | None = None,
+    agents: Mapping[str, Any] | Sequence[str] | None = None,
+    environment: type | str | None = None,
     config: Path | str | None = None,
     run_id: str | None = None,
     resume: str | None = None,
@@ -88,13 +158,18 @@ def run(
     notice: Callable[[str], None] = lambda _: None,
     **settings: Any,
 ) -> RunResult:
-    """Let models play, record everything, and return what came of it.
+    """Let models and agents play, record everything, and return what came of it.
 
-    Settings have the names of `RunConfig`: models, episodes, max_turns, difficulty, seed,
-    database and so on. Like the command, it resumes the latest unfinished run that has
-    the same settings, unless `fresh` is given.
+    Settings have the names of `RunConfig`: episodes, max_turns, difficulty, seed, database
+    and so on. Like the command, it resumes the latest unfinished run that has the same
+    settings, unless `fresh` is given.
 
     Args:
+        models: Names of models, or objects that answer like `assay.types.ChatModel`.
+        agents: Agents of your own, as a dictionary of functions or classes by name, or as
+            a list such as `["mine.py:act"]`.
+        environment: A class with `reset` and `step`, or a name such as
+            `gymnasium:CartPole-v1`; Crafter unless given.
         config: A configuration file; what is given here counts before it.
         run_id: The id of the run.
         resume: The id of an unfinished run to go on with.
@@ -103,6 +178,21 @@ def run(
         notice: Who hears of everything else, in sentences.
         **settings: What to choose; the rest has its default.
     """
+    named = [models] if isinstance(models, str) else models
+    objects = {model.name: model for model in named or () if not isinstance(model, str)}
+    given = {}
+    if isinstance(agents, Mapping):
+        made = [own_agent(name, value) for name, value in agents.items()]
+        given = {f"{agent.name}@{agent.sha[:12]}": agent for agent in made}
+    settings["models"] = named and [
+        model if isinstance(model, str) else model.name for model in named
+    ]
+    settings["agents"] = [*given] if given else agents
+    place = None
+    if isinstance(environment, type):
+        place = own_environment(environment)
+    settings["environment"] = place.spec if place else environment
+    own = OwnObjects(given, objects, place)
     prepared = prepare(
         settings,
         None if config is None else Path(config),
@@ -110,46 +200,166 @@ def run(
         run_id=run_id,
         resume=resume,
         fresh=fresh,
-        giver="assay.run",
+        source="assay.run",
+        own=own,
     )
     for warning in prepared.warnings:
         notice(warning)
-    return run_prepared(prepared, listen=listen, notice=notice)
+    return run_prepared(prepared, listen=listen, notice=notice, own=own)
 
 
 def run_prepared(
-    prepared: PreparedRun,
+    prepared: PreparedRun[RunConfig],
     *,
     listen: Callable[[Event], None] = lambda _: None,
     notice: Callable[[str], None] = lambda _: None,
     stop: Stop | None = None,
+    own: OwnObjects = _NOTHING_OWN,
 ) -> RunResult:
     """Do what `prepare` settled."""
     config = prepared.config
     if config.service_url is not None:
         run_apart(lambda: _check_service(config.service_url or "", config.service_timeout))
-    pool = _pool(config, _budget(prepared))
+    metrics = _metrics(config)
+
+    def measure(store: Store, experiment_ids: Sequence[str]) -> None:
+        if metrics is not None:
+            apply_metrics(store, experiment_ids, metrics, notice)
+
+    stop = stop or Stop()
+    troubles = _Troubles(notice)
+    pool = _pool(config, _budget(prepared), troubles)
+    kind = EpisodeKind(
+        config,
+        prepared.arms,
+        partial(_parts, own=OwnObjects(own.agents, {}, own.environment)),
+        _models(prepared, pool, own),
+    )
+    executor = _executor(config, kind, own, notice)
     try:
-        return execute(
-            prepared,
-            models={
-                one.model: _model(one.model, config, pool)
-                for one in prepared.record.experiments
-            },
-            make_worlds=lambda: _worlds(config),
-            hooks=_hooks(config),
-            metrics=_metrics(config),
-            retries=Retries(seed=config.seed),
-            limits_seen=lambda: map(_limit, pool.history()),
-            listen=listen,
-            notice=notice,
-            stop=stop,
-        )
+        _check_reachable(pool, config)
+        with contained(notice):
+            result = execute(
+                prepared,
+                kind,
+                executor=executor,
+                retries=Retries(seed=config.seed),
+                measure=measure,
+                limits_seen=lambda: map(_limit, pool.history()),
+                on_stop=pool.leave,
+                listen=listen,
+                notice=notice,
+                stop=stop,
+            )
+        return replace(result, last_trouble=troubles.last)
     finally:
         pool.close()
 
 
-def estimate(prepared: PreparedRun) -> RunEstimate:
+def _executor(
+    config: RunConfig, kind: EpisodeKind, own: OwnObjects, notice: Callable[[str], None]
+) -> TrialExecutor:
+    if config.executor == "asyncio":
+        return InProcess()
+    # What cannot be sent is found out before anything is written.
+    for agent in own.agents.values():
+        pickled(agent, f"agent {agent.name!r}")
+    providers = load_registry().providers.values()
+    return Processes(
+        config.workers,
+        withheld={
+            "OPENAI_API_KEY",
+            *(one.key_variable for one in providers if one.key_variable),
+        },
+        hang_s=config.decision_limit + _HANG_S,
+        notice=notice,
+    )
+
+
+class _Troubles:
+    """Says why calls are asked again: the first time, and then every few seconds."""
+
+    def __init__(self, notice: Callable[[str], None]) -> None:
+        self.last: str | None = None
+        self._notice, self._said_at = notice, float("-inf")
+
+    def __call__(self, reason: str, attempts: int, wait: float) -> None:
+        self.last = reason
+        now = time.monotonic()
+        if now - self._said_at >= _SAID_EVERY_S:
+            self._said_at = now
+            self._notice(f"{reason}; tried {attempts} times, again in {wait:.1f} s")
+
+
+def _check_reachable(pool: ModelPool, config: RunConfig) -> None:
+    """Find out before the first episode that nobody answers; no call is made."""
+    if config.cache is not None:
+        return  # what it has needs nobody
+    addresses = pool.addresses
+    silent = run_apart(lambda: why_unreachable(addresses.values())) if addresses else {}
+    dead = [
+        f"{name} at {address}: {silent[address]}"
+        for name, address in addresses.items()
+        if not silent.get(address, SILENT).startswith(SILENT)
+    ]
+    if dead:
+        raise UsageError(
+            f"nobody answers for {'; '.join(dead)}; start the server, or correct the address "
+            "(--openai-base-url, or the row of its provider)"
+        )
+
+
+def _parts(config: RunConfig, *, own: OwnObjects) -> EpisodeParts:
+    # A worker may start hours after the run did.
+    now = replace(config)
+    if any(
+        getattr(now, name) != getattr(config, name)
+        for name in ("agent_hashes", "environment_hash", "hook_hashes")
+    ):
+        raise UsageError(
+            "a file with agents, hooks or the environment was changed after the run began; put "
+            "it back and resume, or start anew with --fresh"
+        )
+    return EpisodeParts(
+        open_worlds=partial(_worlds, config),
+        hooks=_hooks(config) if config.environment is None else (),
+        agents=_agents(config, own.agents),
+        environment=_environment(config, own.environment),
+    )
+
+
+def _environment(config: RunConfig, given: OwnEnvironment | None) -> OwnEnvironment | None:
+    if config.environment is None or given is not None:
+        return given
+    return load_environment(config.environment)
+
+
+def _agents(config: RunConfig, given: Mapping[str, OwnAgent]) -> dict[str, OwnAgent]:
+    specs = (*config.agents, *(arm.agent for arm in config.arms if arm.agent))
+    return {spec: given.get(spec) or load_agent(spec) for spec in dict.fromkeys(specs)}
+
+
+def _models(
+    prepared: PreparedRun[RunConfig], pool: ModelPool, own: OwnObjects
+) -> dict[str, ChatModel]:
+    names = dict.fromkeys(arm.model for arm in prepared.arms if arm.model is not None)
+    return {name: own.models.get(name) or _model(name, prepared.config, pool) for name in names}
+
+
+def own_outcomes(result: RunResult) -> dict[str, dict[str, Interval]]:
+    """Means of what a metric or an environment of the user's own declares, by arm and name."""
+    values: dict[str, dict[str, list[float]]] = {}
+    for row in result.episodes:
+        for name, value in result.outcomes.get(row.session_id, {}).items():
+            if name not in OUTCOMES and row.state is TrialState.RESULT:
+                values.setdefault(row.model, {}).setdefault(name, []).append(value)
+    return {
+        arm: {name: t_interval(earned) for name, earned in own.items()}
+        for arm, own in values.items()
+    }
+
+
+def estimate(prepared: PreparedRun[RunConfig]) -> RunEstimate:
     """What a prepared run would take; needs no key and no network, and writes nothing.
 
     Raises:
@@ -157,12 +367,12 @@ def estimate(prepared: PreparedRun) -> RunEstimate:
     """
     config = prepared.config
     pool = _pool(replace(config, cache=None))
-    quotes = [_quote(one.model, config, pool) for one in prepared.record.experiments]
+    kind = EpisodeKind(config, prepared.arms, partial(_parts, own=_NOTHING_OWN), {})
     return estimate_run(
         config,
-        quotes,
-        play_sample(config),
-        remaining(prepared),
+        [_quote(arm, config, pool) for arm in prepared.arms],
+        play_sample(config, _environment(config, None)),
+        remaining(prepared, kind.plan(prepared.record), config.max_turns),
         spent=spent_so_far(prepared, patience=_PATIENCE),
     )
 
@@ -175,9 +385,16 @@ def config_template() -> str:
 
 
 def chat_model(name: str) -> ChatModel:
-    """A model by its name, built in or of a provider; close it after use."""
+    """A model by its name, built in or of a provider; close it after use.
+
+    Raises:
+        UsageError: Nobody answers at its address.
+    """
     config = RunConfig()
-    return _model(name, config, _pool(config))
+    pool = _pool(config)
+    model = _model(name, config, pool)
+    _check_reachable(pool, config)
+    return model
 
 
 def _model(name: str, config: RunConfig, pool: ModelPool) -> ChatModel:
@@ -187,28 +404,38 @@ def _model(name: str, config: RunConfig, pool: ModelPool) -> ChatModel:
 def _is_played_here(name: str, config: RunConfig) -> bool:
     # An address of the user's own answers under any name; that of OpenAI is nobody's own.
     elsewhere = config.openai_base_url not in (None, _OPENAI)
-    return name in BUILTIN_MODELS and (not elsewhere or name in config.extra_baselines)
+    return name in BUILTIN_MODELS and (not elsewhere or name in config.baselines_beside)
 
 
-def _quote(name: str, config: RunConfig, pool: ModelPool) -> Quote:
-    if _is_played_here(name, config):
+def _quote(arm: Arm, config: RunConfig, pool: ModelPool) -> Quote:
+    name, asked_by = arm.model, Asker.OURS
+    if arm.agent is not None:
+        asked_by = Asker.NOBODY if name is None else Asker.OWN
+    if name is None or _is_played_here(name, config):
         free = Price(input=0.0, output=0.0)
-        return Quote(model=name, provider="builtin", in_process=True, price=free)
+        return Quote(
+            model=arm.label, provider="builtin", in_process=True, price=free, asked_by=asked_by
+        )
     entry = pool.entry(name)
     price = pool.price(entry)
     missing = pool.missing(entry)
     if price is None and config.budget is not None:
         missing += (f"the budget needs a price of {name!r}; give --price IN/OUT",)
     return Quote(
-        model=name,
+        model=arm.label,
         provider=entry.provider.name,
         price=price,
         per_minute=entry.requests_per_minute,
         missing=missing,
+        asked_by=asked_by,
     )
 
 
-def _pool(config: RunConfig, budget: Budget | None = None) -> ModelPool:
+def _pool(
+    config: RunConfig,
+    budget: Budget | None = None,
+    on_fault: Callable[[str, int, float], None] = lambda *_: None,
+) -> ModelPool:
     return ModelPool(
         load_registry(),
         also=BUILTIN_MODELS,
@@ -218,11 +445,13 @@ def _pool(config: RunConfig, budget: Budget | None = None) -> ModelPool:
         price=_price(config.price),
         max_connections=config.max_connections,
         cache=config.cache,
+        retries=CallRetries(patience=config.call_patience),
         seed=config.seed,
+        on_fault=on_fault,
     )
 
 
-def _budget(prepared: PreparedRun) -> Budget | None:
+def _budget(prepared: PreparedRun[RunConfig]) -> Budget | None:
     config, record = prepared.config, prepared.record
     if config.budget is None:
         return None

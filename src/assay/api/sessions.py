@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from assay.exchange.snapshot import Snapshot
     from assay.metrics import Replay, Verification
     from assay.traces.database import Database
-    from assay.traces.listing import ListedRun
+    from assay.traces.listing import ListedRun, OpenRun
     from assay.traces.trace import Trace
 
 __all__ = [
@@ -42,6 +42,8 @@ class SessionList(NamedTuple):
     total: int
     """How many there are, before `limit`."""
     runs: "list[ListedRun]"
+    unfinished: "list[OpenRun]"
+    """Runs that can be resumed, or are being played; left out where sessions are narrowed."""
 
 
 def open(database: Where = None) -> "Database":
@@ -60,12 +62,15 @@ def list_sessions(
     database: Where = None,
 ) -> SessionList:
     """The last sessions of a store; `run`, `experiment` and `model` narrow them down."""
-    from assay.traces.listing import list_sessions
+    from assay.traces.listing import list_open, list_sessions
     from assay.traces.select import select_sessions
 
-    with store_at(database).reading() as connection:
+    store = store_at(database)
+    with store.reading() as connection:
         chosen = select_sessions(connection, run=run, experiment=experiment, model=model)
-        return SessionList(len(chosen), list_sessions(connection, chosen[-limit:]))
+        listed = list_sessions(connection, chosen[-limit:])
+    narrowed = experiment is not None or model is not None or run is not None
+    return SessionList(len(chosen), listed, [] if narrowed else list_open(store.path))
 
 
 def load_trace(session: str, *, database: Where = None) -> "Trace":
@@ -89,19 +94,25 @@ def replay(session: str, *, database: Where = None) -> "Replay":
 
 
 def verify(
-    *names: str, database: Where = None, progress: Progress = lambda done, total: None
+    *names: str,
+    environment: type | None = None,
+    database: Where = None,
+    progress: Progress = lambda done, total: None,
 ) -> "list[Verification]":
     """Play stored sessions again and compare every step with the trace; asks no model.
 
     Args:
         *names: Sessions, experiments or runs; all sessions if there is none.
+        environment: The class that was given to `assay.run`, for sessions that played in it.
         database: The store to read.
         progress: Told of each session.
     """
-    from assay.metrics import verify_session
+    from assay.rollouts.environments import own_environment
+    from assay.rollouts.verifying import verify_episode
     from assay.traces.load import load_sessions
     from assay.traces.select import select_sessions
 
+    given = None if environment is None else own_environment(environment)
     store = store_at(database)
     with store.reading() as connection:
         chosen = select_sessions(connection, names)
@@ -112,7 +123,7 @@ def verify(
             some = chosen[start : start + _SESSIONS_AT_ONCE]
             batch = list(load_sessions(connection, some))
         for session in batch:
-            verifications.append(verify_session(session))
+            verifications.append(verify_episode(session, given))
             progress(len(verifications), len(chosen))
     return verifications
 

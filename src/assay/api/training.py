@@ -1,6 +1,6 @@
 """Training runs: their curves in the store, how many are enough, and who is better."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -181,6 +181,7 @@ def analysis(
     candidate: Sequence[str] | None = None,
     plan: Path | str | None = None,
     summary: Mapping[str, Any] | None = None,
+    allow_different: Collection[str] = (),
     database: Where = None,
     **choices: Any,
 ) -> AnalysisResult:
@@ -192,6 +193,7 @@ def analysis(
         candidate: Runs of the candidate.
         plan: A TOML or JSON file that was written before the runs.
         summary: What is taken of a curve, such as {"type": "final"}.
+        allow_different: Settings of the task that may differ, such as curriculum.
         database: The store to read.
         **choices: metric, n_resamples, alpha, side, method, seed, ttest, power,
             target_effect_size and target_power; None means what the plan says.
@@ -205,7 +207,8 @@ def analysis(
     settings = make_settings(
         choices, summary or {}, None if planned is None else planned.content
     )
-    found = analyse(_design(pairs, control, candidate, settings.metric, store), settings)
+    design = _design(pairs, control, candidate, settings.metric, store, allow_different)
+    found = analyse(design, settings)
     return AnalysisResult(
         found, None if planned is None else _deviations(planned, found, store)
     )
@@ -217,6 +220,7 @@ def _design(
     candidate: Sequence[str] | None,
     metric: str,
     store: "Store",
+    allowed: Collection[str],
 ) -> "Design":
     from assay.curves.design import paired_design, parse_pairs, unpaired_design
 
@@ -225,13 +229,13 @@ def _design(
             "--pairs and --control-run-ids are two ways to name what is compared; give one"
         )
     if pairs:
-        return paired_design(parse_pairs(pairs), metric, store)
+        return paired_design(parse_pairs(pairs), metric, store, allowed)
     if not (control and candidate):
         raise UsageError(
             "name the runs: --control-run-ids r1 r2 ... and --candidate-run-ids r3 r4 ..., or "
             '--pairs \'{"control": "r1", "candidate": "r3"}\' ...'
         )
-    return unpaired_design(control, candidate, metric, store)
+    return unpaired_design(control, candidate, metric, store, allowed)
 
 
 def _deviations(planned: "AnalysisPlan", found: "Analysis", store: "Store") -> list[str]:

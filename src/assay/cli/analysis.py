@@ -22,6 +22,7 @@ from assay.cli.curve_options import (
 )
 from assay.cli.database import Database, open_store
 from assay.cli.output import Show, say, say_json, say_report, warn
+from assay.cli.plans import say_registered
 from assay.errors import UsageError
 from assay.traces.location import DEFAULT_DATABASE
 
@@ -47,6 +48,7 @@ def analysis(
     control_run_ids: _Names = None,
     candidate_run_ids: _Names = None,
     metric: Annotated[str | None, Parameter(group=_WHO, show_default=False)] = None,
+    allow_different: _Names = None,
     plan: Annotated[Path | None, Parameter(group=_WHICH, show_default=False)] = None,
     register: Annotated[bool, Parameter(group=_WHICH, negative="", show_default=False)] = False,
     summary: Summarise = no_summary,
@@ -75,6 +77,7 @@ def analysis(
         control_run_ids: Runs of the control, compared as a group.
         candidate_run_ids: Runs of the candidate.
         metric: Which curve; overview/reward unless given.
+        allow_different: Settings of the task that may differ, such as curriculum.
         plan: A TOML or JSON file that was written before the runs; deviations are told.
         register: Store the plan and do nothing else, before the runs are there.
         summary: What is taken of a curve.
@@ -99,6 +102,7 @@ def analysis(
         candidate=candidate_run_ids,
         plan=plan,
         summary=summary.given(),
+        allow_different=allow_different or (),
         database=store,
         metric=metric,
         **vars(bootstrap),
@@ -160,25 +164,7 @@ def _register(plan: Path | None, store: "Store", runs: Sequence[str] | None, sho
             "--register stores the plan and analyses nothing; leave the runs out, and name "
             "them later without --register"
         )
-    kept, first = api.register_plan(plan, database=store)
-    when = f"{kept.created_at:%Y-%m-%d %H:%M:%S} UTC"
-    if show.json:
-        say_json(
-            {
-                "hash": kept.hash,
-                "created_at": kept.created_at.isoformat(),
-                "registered": first,
-                "seen": list(kept.seen),
-                "plan": dict(kept.plan),
-            }
-        )
-    else:
-        say(f"plan {kept.hash} registered {when}" + ("" if first else ", before this"))
-        if not show.quiet:
-            say(
-                f"{len(kept.seen)} runs with {kept.plan['metric']} were in {store.path} then; "
-                "an analysis that uses them says so"
-            )
+    say_registered(api.register_plan(plan, database=store), show)
     return 0
 
 

@@ -3,13 +3,14 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from assay.cli.database import Database, open_store
 from assay.cli.numbers import Whole
 from assay.cli.output import Show, complain, say, say_json, say_report, warn
+from assay.cli.plans import say_registered
 from assay.errors import UsageError
 from assay.traces.location import DEFAULT_DATABASE
 
@@ -37,9 +38,14 @@ def compare(
     output: Annotated[list[Path] | None, Parameter(negative="")] = None,
     success_achievements: float = 3,
     min_effect: float | None = None,
-    level: float = 0.95,
+    level: float | None = None,
     seed: Whole = 0,
     tasks: str | None = None,
+    seeds: str | None = None,
+    allow_different: Annotated[list[str] | None, Parameter(negative="")] = None,
+    plan: Path | None = None,
+    register: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    detail: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     fail_if_worse: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     over_time: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     database: Database = DEFAULT_DATABASE,
@@ -49,8 +55,9 @@ def compare(
 
     The first is the baseline, and the first metric decides. Trials on the same
     task and seed are compared with each other. Ten tasks or more are taken as a
-    sample of tasks, fewer as the ones that are meant. The report also says what
-    would settle a comparison that is undecided.
+    sample of tasks, fewer as the ones that are meant. Where the task was not the
+    same, say in its limits, there is no verdict. The report also says what would
+    settle a comparison that is undecided.
 
     For example:
 
@@ -70,9 +77,14 @@ def compare(
         output: Where to write .html, .md, .json or .csv; may be repeated.
         success_achievements: So many achievements are a success.
         min_effect: The smallest difference of the first metric that matters.
-        level: Of the intervals.
+        level: Of the intervals; 0.95 unless given.
         seed: Of the random numbers that resampling draws.
         tasks: What several tasks are: fixed, or a sample of many.
+        seeds: Compare these alone, such as 54-93: new worlds by themselves.
+        allow_different: A setting of the task that may differ; may be repeated.
+        plan: A TOML or JSON file with metric and n, registered before the trials.
+        register: Store the plan and do nothing else, before the trials are there.
+        detail: Print all tables, and not the answers alone.
         fail_if_worse: Exit with 1 if one is worse in the first metric.
         over_time: Follow one metric over the versions of a series.
         database: The store to read.
@@ -84,11 +96,27 @@ def compare(
 
     paths, wanted = tuple(output or ()), _metrics(metrics)
     check_endings(paths)
+    if register:
+        if plan is None or names or experiments or improved or baseline or wanted:
+            raise UsageError("--register stores a plan and compares nothing; give --plan alone")
+        say_registered(
+            api.register_comparison_plan(plan, database=open_store(database, show)), show
+        )
+        return 0
     if over_time:
         if experiments is not None or improved or baseline is not None:
             raise UsageError("--over-time follows a series of the store; name it, and no file")
         return _over_time(
-            names, wanted, metrics_from, paths, level, seed, tasks, database, show
+            names,
+            wanted,
+            paths,
+            database,
+            show,
+            metrics_from=metrics_from,
+            level=level or 0.95,
+            seed=seed,
+            tasks=tasks,
+            allow_different=allow_different or (),
         )
     if names:
         _check_alone(experiments, improved)
@@ -107,15 +135,19 @@ def compare(
             *subjects,
             metrics=wanted,
             baseline=None if improved else baseline,
-            level=level,
+            plan=plan,
+            database=open_store(database, show) if plan else None,
+            level=level if level is not None or plan else 0.95,
             min_effect=min_effect,
             success_achievements=success_achievements,
             seed=seed,
             tasks=tasks,
+            allow_different=allow_different or (),
+            seeds=_seeds(seeds),
         )
         document = comparison_document(comparison)
         write_document(document, *paths)
-    _tell(document, paths, show)
+    _tell(document, paths, show, detail=detail)
     return _judgement(comparison) if fail_if_worse else 0
 
 
@@ -142,6 +174,17 @@ def _metrics(text: str | None) -> list[str] | None:
             " achievements,reward"
         )
     return names
+
+
+def _seeds(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    first, _, last = text.partition("-")
+    if not (first.isdecimal() and (last or first).isdecimal()) or int(first) > int(
+        last or first
+    ):
+        raise UsageError(f"--seeds {text!r} is not allowed; give first and last, such as 54-93")
+    return int(first), int(last or first)
 
 
 def _check_alone(experiments: Path | None, improved: Sequence[str] | None) -> None:
@@ -178,7 +221,9 @@ def _read(
     return api.read_results(baseline, *improved)
 
 
-def _tell(document: "Document", paths: tuple[Path, ...], show: Show) -> None:
+def _tell(
+    document: "Document", paths: tuple[Path, ...], show: Show, *, detail: bool = True
+) -> None:
     if show.json:
         say_json(document.values())
     elif paths or show.quiet:
@@ -189,29 +234,36 @@ def _tell(document: "Document", paths: tuple[Path, ...], show: Show) -> None:
     else:
         from assay.report.terminal import TerminalReport
 
-        say_report(TerminalReport(document))
+        say_report(TerminalReport(document, detail=detail))
 
 
 def _judgement(comparison: "Comparison") -> int:
-    """1 if a candidate is worse, or could not be judged at all."""
+    """1 if a candidate is worse, or could not be judged."""
     for contrast in comparison.worse:
         name = comparison.of(contrast.candidate).name
         complain(f"{name} is worse than {comparison.baseline.name} in {contrast.metric}")
-    for reason in comparison.left_out.values():
+    reasons = list(comparison.left_out.values())
+    for contrast in comparison.decisive:
+        name = comparison.of(contrast.candidate).name
+        if contrast.same is not None:
+            reasons.append(f"{name!r} and the baseline are the same: {contrast.same}")
+        reasons += [
+            f"{name!r} had another task than the baseline: {one.name} {one.candidate}, not"
+            f" {one.baseline}"
+            for one in contrast.confounds
+        ]
+    for reason in reasons:
         complain(f"cannot be judged: {reason}")
-    return _FAILED if comparison.worse or comparison.left_out else 0
+    return _FAILED if comparison.worse or reasons else 0
 
 
 def _over_time(
     names: Sequence[str],
     metrics: Sequence[str] | None,
-    metrics_from: Path | None,
     paths: tuple[Path, ...],
-    level: float,
-    seed: int,
-    tasks: str | None,
     database: Path,
     show: Show,
+    **choices: Any,
 ) -> int:
     from assay import api
     from assay.report import write_document
@@ -228,11 +280,8 @@ def _over_time(
             names[0],
             database=open_store(database, show),
             metric=metrics[0] if metrics else None,
-            metrics_from=metrics_from,
             notice=warn,
-            level=level,
-            seed=seed,
-            tasks=tasks,
+            **choices,
         )
         document = over_time_document(series)
         write_document(document, *paths)

@@ -8,15 +8,15 @@ from assay._util.text import printable
 from assay.cli.output import Show, say, say_json
 
 if TYPE_CHECKING:
-    from assay.rollouts import PreparedRun
     from assay.rollouts.estimate import ModelEstimate, RunEstimate
+    from assay.runs import PreparedRun
 
 __all__ = ["describe"]
 
 _HEADS = ("model", "calls", "prompt tokens", "reply tokens", "dollars", "at most", "time")
 
 
-def describe(prepared: "PreparedRun", estimate: "RunEstimate", show: Show) -> None:
+def describe(prepared: "PreparedRun[Any]", estimate: "RunEstimate", show: Show) -> None:
     """Print what a run would do and take."""
     if show.json:
         say_json(_plain(prepared, estimate))
@@ -35,21 +35,28 @@ def describe(prepared: "PreparedRun", estimate: "RunEstimate", show: Show) -> No
         say(line)
 
 
-def _plan(prepared: "PreparedRun", estimate: "RunEstimate") -> Iterator[str]:
+def _plan(prepared: "PreparedRun[Any]", estimate: "RunEstimate") -> Iterator[str]:
     config, resumed = prepared.config, prepared.resumed is not None
     names = [one.model for one in estimate.models]
+    who = "models" if all(one.asked_by == "ours" for one in estimate.models) else "players"
+    where = "" if config.environment is None else f" in {config.environment}"
     yield (
         f"would {'go on with run ' + prepared.record.id if resumed else 'start a run'}: "
-        f"{len(names)} models ({', '.join(names)})"
+        f"{len(names)} {who} ({', '.join(names)}){where}"
     )
+    of_each = [
+        *([f"{len(config.difficulties)} difficulties"] if len(config.difficulties) > 1 else ()),
+        *([f"{config.replicates} times"] if config.replicates > 1 else ()),
+    ]
     yield (
-        f"{config.episodes} episodes each, seeds {config.seed} to "
-        f"{config.seed + config.episodes - 1}, at most {config.max_turns} turns: "
+        f"{config.trials} episodes each, seeds {config.seed} to "
+        f"{config.seed + config.episodes - 1}{''.join(f', {part}' for part in of_each)}, "
+        f"at most {config.max_turns} turns: "
         f"at most {estimate.calls:,} model calls{' are left' if resumed else ''}"
     )
     if config.until_decided is not None:
         yield (
-            f"until {config.until_decided} tells each model from {config.models[0]}: these are "
+            f"until {config.until_decided} tells each model from {names[0]}: these are "
             "the most, and it stops as soon as all are decided"
         )
 
@@ -81,15 +88,27 @@ def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join([name.ljust(widths[0]), *parts])
 
 
-def _explained(prepared: "PreparedRun", estimate: "RunEstimate") -> Iterator[str]:
+def _explained(prepared: "PreparedRun[Any]", estimate: "RunEstimate") -> Iterator[str]:
     from assay.rollouts.estimate import BYTES_PER_TOKEN
     from assay.rollouts.sample import PLAYER
 
     config = prepared.config
+    alone = [one.model for one in estimate.models if one.asked_by == "nobody"]
+    asking = [one.model for one in estimate.models if one.asked_by == "own"]
+    if alone:
+        yield f"asking no model: {', '.join(alone)}; the time they take themselves is not known"
+    if not estimate.calls:
+        return
     yield "An estimate for episodes that take all their turns; those that end early cost less."
+    if asking:
+        yield (
+            f"asking as they like: {', '.join(asking)}; taken to ask once a turn, as much as "
+            "our agent would, which may be far from the truth; --budget is a limit that holds"
+        )
+    sampled = PLAYER if config.environment is None else config.environment
     yield (
         f"tokens: one for {BYTES_PER_TOKEN} bytes, measured on {estimate.sample_turns} turns "
-        f"of {PLAYER}; models that say or think more cost more"
+        f"of {sampled}; models that say or think more cost more"
     )
     yield (
         "at most: one token for each byte, and every reply as long as --max-tokens allows "
@@ -133,7 +152,7 @@ def _missing(estimate: "RunEstimate") -> Iterator[str]:
         yield f"before it can start: {problem}"
 
 
-def _chosen(prepared: "PreparedRun") -> Iterator[str]:
+def _chosen(prepared: "PreparedRun[Any]") -> Iterator[str]:
     config = prepared.config
     for name, source in prepared.sources.items():
         if source != "default":
@@ -141,13 +160,13 @@ def _chosen(prepared: "PreparedRun") -> Iterator[str]:
     yield f"traces go to {config.database}, files to {config.traces_dir}; nothing was started"
 
 
-def _plain(prepared: "PreparedRun", estimate: "RunEstimate") -> dict[str, Any]:
+def _plain(prepared: "PreparedRun[Any]", estimate: "RunEstimate") -> dict[str, Any]:
     config = prepared.config
     return {
         "run": prepared.record.id,
         "resumes": prepared.resumed is not None,
         "models": [one.model for one in estimate.models],
-        "episodes": config.episodes * len(estimate.models),
+        "episodes": config.trials * len(estimate.models),
         "seeds": [config.seed, config.seed + config.episodes - 1],
         "calls_at_most": estimate.calls,
         "estimate": {

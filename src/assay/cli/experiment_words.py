@@ -56,7 +56,7 @@ def log_lines(entry: "LogEntry", metric: str) -> list[str]:
         f"{entry.version}  {entry.name}, {_time(entry.created_at)} UTC, {_commit(entry)}",
         *(f"  change  {change}" for change in _changes(entry)),
         *note,
-        f"  result  {metric} {_result(entry.values)}; {_trials(entry)}",
+        f"  result  {metric} {_result(entry.values, metric)}; {_trials(entry)}",
     ]
 
 
@@ -69,12 +69,13 @@ def subject_lines(entry: "LogEntry", subject: "Subject") -> list[str]:
         f"{subject.name} ({subject.id})",
         f"  series   {subject.series}, version {subject.version}",
         f"  model    {subject.model}{', played to compare with' if subject.baseline else ''}",
-        f"  run      {entry.run_id}, {_time(entry.created_at)} UTC, {_commit(entry)}",
+        *_arm(entry, subject),
+        f"  run      {entry.run_id or '-'}, {_time(entry.created_at)} UTC, {_commit(entry)}",
         *(f"  change   {change}" for change in _changes(entry)),
         *note,
         f"  trials   {_states(subject)}",
         *(
-            f"  {name:<{width}} {_result(values)}"
+            f"  {name:<{width}} {_result(values, name)}"
             for name, values in by_metric.items()
             if not name.startswith(_UNLOCKED)
         ),
@@ -103,13 +104,17 @@ def described(entry: "LogEntry", subject: "Subject") -> dict[str, Any]:
         "baseline": subject.baseline,
         "configuration": dict(subject.facts),
         "states": _count(subject),
-        "metrics": {name: _numbers(values) for name, values in _by_metric(subject).items()},
+        "metrics": {
+            name: _numbers(values, name) for name, values in _by_metric(subject).items()
+        },
     }
 
 
 def logged(entry: "LogEntry") -> dict[str, Any]:
     """One experiment of a series, for a program to read."""
     row = {key: value for key, value in asdict(entry).items() if key != "values"}
+    if entry.project is None:
+        del row["project"]
     return {**plain(row), "result": _numbers(entry.values)}
 
 
@@ -145,6 +150,24 @@ def _cells(each: "ListedExperiment") -> tuple[str, ...]:
     )
 
 
+def _arm(entry: "LogEntry", subject: "Subject") -> list[str]:
+    """Who played and where, as far as it is not what all others do."""
+    agent, place = entry.arm.get("agent"), subject.facts.get("environment")
+    settings = entry.arm.get("settings")
+    lines = {
+        "asks": entry.arm.get("model"),
+        "agent": agent and f"{agent}{_hash(entry.arm.get('agent_hash'))}",
+        "world": place and f"{place}{_hash(subject.facts.get('environment_hash'))}",
+        "with": isinstance(settings, Mapping)
+        and ", ".join(f"{name} {cut(str(value), _WIDEST)}" for name, value in settings.items()),
+    }
+    return [f"  {head:<8} {text}" for head, text in lines.items() if text]
+
+
+def _hash(sha: Any) -> str:
+    return f", file {str(sha)[:_SHORT_COMMIT]}" if sha else ""
+
+
 def _changes(entry: "LogEntry") -> list[str]:
     if entry.previous is None:
         return ["the first of its series"]
@@ -155,9 +178,13 @@ def _changes(entry: "LogEntry") -> list[str]:
 
 
 def _commit(entry: "LogEntry") -> str:
-    if entry.commit is None:
-        return "no commit known"
-    return f"commit {entry.commit[:_SHORT_COMMIT]}{'+' if entry.dirty else ''}"
+    commit = "no commit known"
+    if entry.commit is not None:
+        commit = f"commit {entry.commit[:_SHORT_COMMIT]}{'+' if entry.dirty else ''}"
+    if entry.project is None:
+        return commit
+    changed = "+" if entry.project.endswith("+") else ""
+    return f"{commit}, project at {entry.project[:_SHORT_COMMIT]}{changed}"
 
 
 def _trials(entry: "LogEntry") -> str:
@@ -165,12 +192,12 @@ def _trials(entry: "LogEntry") -> str:
     return f"{entry.trials} trials" + (f", {without} without it" if without else "")
 
 
-def _result(values: Sequence[float]) -> str:
-    from assay.stats.intervals import t_interval
+def _result(values: Sequence[float], metric: str) -> str:
+    from assay.judge.matching import mean_of_values
 
     if not values:
         return "not known: no trial has it"
-    mean = t_interval(values, LEVEL)
+    mean = mean_of_values(values, metric, LEVEL)
     # Shares and seconds need more digits than counts.
     largest = max(abs(bound) for bound in (mean if mean.known else mean[:1]))
     digits = 2 if largest >= 0.5 or largest == 0 else 4
@@ -180,12 +207,12 @@ def _result(values: Sequence[float]) -> str:
     return f"{point} [{low}, {high}] (n {len(values)})"
 
 
-def _numbers(values: Sequence[float]) -> dict[str, float | int | None]:
-    from assay.stats.intervals import t_interval
+def _numbers(values: Sequence[float], metric: str = "") -> dict[str, float | int | None]:
+    from assay.judge.matching import mean_of_values
 
     if not values:
         return {"mean": None, "low": None, "high": None, "n": 0}
-    mean = t_interval(values, LEVEL)
+    mean = mean_of_values(values, metric, LEVEL)
     low, high = (mean.low, mean.high) if mean.known else (None, None)
     return {"mean": mean.point, "low": low, "high": high, "n": len(values)}
 

@@ -32,8 +32,9 @@ def standing_line(standing: LiveStanding, now: float) -> str:
         f"{100 * standing.share:.0f} % done",
     ]
     if standing.achievements is not None:
+        parts.append(f"{number(standing.achievements, 1)} achievements")
+    if standing.reward is not None:
         parts += [
-            f"{number(standing.achievements, 1)} achievements",
             f"reward {number(standing.reward, 1)}",
             f"invalid {number(standing.invalid_rate, 1, 100)} %",
             f"{big(standing.tokens)} tokens",
@@ -49,9 +50,13 @@ def turn_line(at: TurnProgress) -> str:
     """Where an episode stands after a turn, and what the turn was about."""
     note = f": {short(at.note)}" if at.note else ""
     return (
-        f"turn {at.turn}/{at.max_turns}, {at.steps} steps, {at.achievements} achievements,"
+        f"turn {at.turn}/{at.max_turns}, {at.steps} steps,{_achieved(at.achievements)}"
         f" reward {number(at.reward, 1)}{note}"
     )
+
+
+def _achieved(count: int | None) -> str:
+    return "" if count is None else f" {count} achievements,"
 
 
 def end_line(verdict: TrialVerdict) -> str:
@@ -65,10 +70,10 @@ def end_line(verdict: TrialVerdict) -> str:
         }
         return f"{words[verdict.state]}: {why(verdict)}"
     return (
-        f"{end.achievements} achievements, reward {number(end.reward, 1)}, {end.steps} steps,"
+        f"{_achieved(end.achievements)} reward {number(end.reward, 1)}, {end.steps} steps,"
         f" {end.turns} turns, invalid {100 * end.invalid_rate:.1f} %,"
         f" {big(end.tokens)} tokens, {cost(end.cost_usd)}, {short(end.stop_reason)}"
-    )
+    ).lstrip()
 
 
 def why(verdict: TrialVerdict) -> str:

@@ -1,5 +1,6 @@
 """The program `assay`: its commands, and how it ends."""
 
+import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -8,6 +9,7 @@ from inspect import cleandoc
 from cyclopts import App, CycloptsError, Group
 
 from assay import __version__
+from assay._util.user_threads import user_threads_left
 from assay.cli.analysis import analysis
 from assay.cli.compare import compare
 from assay.cli.curves import curves
@@ -72,7 +74,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0 done; 1 the work failed; 2 bad usage, nothing started; 130 interrupted. The
     whole of an error is one line on standard error, unless `--debug` is given.
     """
-    tokens = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments is not None:
+        return _done(list(arguments))
+    code = _done(sys.argv[1:])
+    if user_threads_left():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)  # an end in the usual way would wait for them
+    return code
+
+
+def _done(tokens: list[str]) -> int:
     command_line.set(tuple(tokens))
     try:
         return app(tokens) or DONE

@@ -1,9 +1,10 @@
-"""`assay run`: let models play, record everything, show what came of it."""
+"""`assay run`: let models and agents play, record everything, show what came of it."""
 
 import shlex
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,7 +25,8 @@ from assay.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from assay.rollouts import PreparedRun, RunResult
+    from assay.report import ModelSummary
+    from assay.runs import PreparedRun, RunResult
     from assay.trials import Stop
 
 __all__ = ["run"]
@@ -49,7 +51,7 @@ def run(
     ] = 0,
     show: Show = Show(),
 ) -> int:
-    """Let models play Crafter, record every turn, and compare them.
+    """Let models and agents play, record every turn, and compare them.
 
     Without any option the built-in models play, which need no key and no network.
     Ctrl-C ends the turn in hand and loses nothing: the same command resumes.
@@ -57,6 +59,7 @@ def run(
     For example:
 
         assay run --models builtin/forager builtin/expert --episodes 20
+        assay run --agents mine.py:act --models builtin/random
 
     Args:
         options: The settings of the run.
@@ -87,16 +90,17 @@ def run(
             estimate = api.estimate(prepared)
         describe(prepared, estimate, show)
         return 0
-    with compiling_shown(show):
-        from assay.crafter import warmup
+    if prepared.config.environment is None:
+        with compiling_shown(show):
+            from assay.crafter import warmup
 
-        warmup()
+            warmup()
     result = _watched(prepared, show, verbose)
     _report(prepared, result, show)
     return _exit_code(result)
 
 
-def _watched(prepared: "PreparedRun", show: Show, verbose: int) -> "RunResult":
+def _watched(prepared: "PreparedRun[Any]", show: Show, verbose: int) -> "RunResult":
     from assay import api
     from assay.cli.live import choose_display
     from assay.trials import Stop
@@ -126,7 +130,8 @@ def _stopped_by_signals(stop: "Stop", notice: Any) -> Iterator[None]:
             signal.signal(name, handler)
 
 
-def _report(prepared: "PreparedRun", result: "RunResult", show: Show) -> None:
+def _report(prepared: "PreparedRun[Any]", result: "RunResult", show: Show) -> None:
+    from assay import api
     from assay.judge import rank_models
     from assay.report import run_document, summarize
     from assay.rollouts.config import BASELINES
@@ -136,9 +141,10 @@ def _report(prepared: "PreparedRun", result: "RunResult", show: Show) -> None:
         result.started,
         baselines=BASELINES,
     )
+    summaries = [_with_open(summary, result) for summary in summaries]
     # Where looks decided, a test that ignores them would say another thing.
     rankings = () if result.decisions else rank_models(result.episodes)
-    document = run_document(summaries, result.run_id, rankings)
+    document = run_document(summaries, result.run_id, rankings, api.own_outcomes(result))
     if show.json:
         say_json(
             {
@@ -167,32 +173,54 @@ def _report(prepared: "PreparedRun", result: "RunResult", show: Show) -> None:
         say(line)
 
 
+def _with_open(summary: "ModelSummary", result: "RunResult") -> "ModelSummary":
+    """A summary whose totals count what open episodes have cost, too."""
+    spent = result.open_spending.get(summary.model)
+    if spent is None:
+        return summary
+    dollars = None
+    if spent.dollars is not None and summary.cost_spent is not None:
+        dollars = summary.cost_spent + spent.dollars
+    tokens = summary.tokens_spent + spent.tokens
+    return replace(summary, tokens_spent=tokens, cost_spent=dollars)
+
+
 def _decisions(result: "RunResult") -> dict[str, Any]:
     if not result.decisions:
         return {}
     return {"decisions": [decision.as_json() for decision in result.decisions]}
 
 
-def _next_steps(prepared: "PreparedRun", result: "RunResult") -> Iterator[str]:
+def _next_steps(prepared: "PreparedRun[Any]", result: "RunResult") -> Iterator[str]:
     database = shlex.quote(str(result.database))
     in_database = "" if "database" not in _chosen(prepared) else f" --database {database}"
     yield ""
     if result.results_file is not None:
         yield f"Traces: {result.database}; results: {result.results_file}"
+    if result.open_spending:
+        open_ones = sum(spent.trials for spent in result.open_spending.values())
+        yield f"Totals count {open_ones} episodes that have no end yet, as far as they are."
+    if result.lost_usd:
+        yield f"Calls whose answers were lost cost at most ${result.lost_usd:.4f} more."
     if result.stopped_by is not None:
         yield f"Stopped: {result.stopped_by}"
+    if result.status != "finished" and result.last_trouble is not None:
+        yield f"The last call that failed: {result.last_trouble}"
     if result.status != "finished":
-        yield f"Unfinished. Resume:   assay run --resume {result.run_id}{in_database}"
+        # The same budget would stop it at once.
+        more = f" --budget {2 * prepared.config.budget:g}" if result.stopped_by else ""
+        yield f"Unfinished. Resume:   assay run --resume {result.run_id}{more}{in_database}"
     if not result.episodes:
         return
     if len(result.tallies) > 1:
         yield f"Compare in detail:   assay compare {result.run_id}{in_database}"
-    yield f"See the best one:    assay traces replay best{in_database}"
+    if prepared.config.environment is None:
+        yield f"See the best one:    assay traces replay best{in_database}"
     yield f"Read it:             assay traces show best{in_database}"
     yield f"Check every episode: assay traces verify {result.run_id}{in_database}"
 
 
-def _chosen(prepared: "PreparedRun") -> set[str]:
+def _chosen(prepared: "PreparedRun[Any]") -> set[str]:
     return {name for name, source in prepared.sources.items() if source != "default"}
 
 

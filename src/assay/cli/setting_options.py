@@ -18,7 +18,7 @@ def options_of(configuration: type[Configuration]) -> Any:
     groups: dict[str, Group] = {}
     options: dict[str, Any] = {}
     for setting in settings_of(configuration).values():
-        if setting.secret is None:
+        if setting.secret is None and not setting.in_files:
             new = Group(setting.group, sort_key=len(groups) + 1)
             group = groups.setdefault(setting.group, new)
             options[setting.name] = _annotated(setting, group)

@@ -31,6 +31,8 @@ class _Sums:
 
     episodes: int = 0
     achievements: int = 0
+    without: int = 0
+    """Episodes in worlds that have no achievements."""
     reward: float = 0.0
     invalid_rate: float = 0.0
     turns: int = 0
@@ -40,7 +42,8 @@ class _Sums:
     def add(self, at: TurnProgress, sign: int = 1) -> None:
         """Add an open episode as it stands, or take it out with the sign -1."""
         self.episodes += sign
-        self.achievements += sign * at.achievements
+        self.achievements += sign * (at.achievements or 0)
+        self.without += sign * (at.achievements is None)
         self.reward += sign * at.reward
         self.invalid_rate += sign * (at.invalid / at.asked if at.asked else 0.0)
         self.turns += sign * at.turn
@@ -84,7 +87,9 @@ class LiveStanding:
 
     @property
     def achievements(self) -> float | None:
-        """The mean so far; None before the first turn."""
+        """The mean so far; None before the first turn, and in worlds that have none."""
+        if self._done.without + self._open.without:
+            return None
         return self._mean(self._done.achievements + self._open.achievements)
 
     @property
@@ -141,7 +146,8 @@ class LiveStanding:
             self._spend_since(at, end.tokens, end.cost_usd)
         if state is TrialState.RESULT:
             self._done.episodes += 1
-            self._done.achievements += end.achievements
+            self._done.achievements += end.achievements or 0
+            self._done.without += end.achievements is None
             self._done.reward += end.reward
             self._done.invalid_rate += end.invalid_rate
             self._done.turns += end.turns

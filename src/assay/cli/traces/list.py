@@ -14,17 +14,16 @@ from assay.cli.output import Show, say, say_json
 from assay.traces.location import DEFAULT_DATABASE
 
 if TYPE_CHECKING:
-    from assay.traces.listing import ListedRun, ListedSession
+    from assay.traces.listing import ListedRun, ListedSession, OpenRun
 
 __all__ = ["list_"]
 
-_HEADS = (
-    *("session", "experiment", "seed", "ended by", "achievements", "reward"),
-    *("steps", "turns"),
-)
+_COUNTS = ("reward", "steps", "turns")
 _LEFT = ("session", "experiment", "ended by")
+_MOST_OUTCOMES = 4
 _WIDEST = 40
 _SHORT_ID = 10
+_MOST_OPEN = 20
 
 
 def list_(
@@ -52,7 +51,7 @@ def list_(
     """
     from assay import api
 
-    total, runs = api.list_sessions(
+    total, runs, unfinished = api.list_sessions(
         run=run,
         experiment=experiment,
         model=model,
@@ -60,10 +59,18 @@ def list_(
         database=open_store(database, show),
     )
     if show.json:
-        say_json({"total": total, "runs": [asdict(listed) for listed in runs]})
+        say_json(
+            {
+                "total": total,
+                "runs": [asdict(listed) for listed in runs],
+                "unfinished": [asdict(left) for left in unfinished],
+            }
+        )
         return 0
     for listed in runs:
         _say_run(listed, show)
+    for left in () if show.quiet else unfinished:
+        _say_open(left)
     if not total:
         say("no sessions")
     elif total > limit and not show.quiet:
@@ -77,12 +84,37 @@ def _say_run(run: "ListedRun", show: Show) -> None:
             say(session.session_id)
         return
     say(f"run {run.run_id}, {run.status}, started {run.created_at} UTC: {run.command}")
-    for line in _table([_cells(session) for session in run.sessions]):
+    for line in _table(run.sessions):
         say(line)
     say("")
 
 
-def _cells(session: "ListedSession") -> tuple[str, ...]:
+def _say_open(run: "OpenRun") -> None:
+    how = f"'assay run --resume {run.run_id}' goes on with it"
+    if run.process is not None:
+        how = f"process {run.process} plays it"
+    say(f"run {run.run_id} is unfinished; {how}. Without an end so far: {len(run.sessions)}")
+    for session in run.sessions[:_MOST_OPEN]:
+        seed = "" if session.seed is None else f", seed {session.seed}"
+        say(
+            f"  {session.session_id[:_SHORT_ID]}  {cut(session.model, _WIDEST)}{seed}: "
+            f"{session.turns} turns, {session.steps} steps"
+        )
+    if len(run.sessions) > _MOST_OPEN:
+        say(f"  and {len(run.sessions) - _MOST_OPEN} more")
+    say("")
+
+
+def _earned(sessions: Sequence["ListedSession"]) -> list[str]:
+    """What the sessions of a run earned: achievements, or the outcomes they declare."""
+    if any(session.achievements or session.task.startswith("crafter/") for session in sessions):
+        return ["achievements"]
+    names = dict.fromkeys(name for session in sessions for name in session.outcomes)
+    own = [name for name in names if name not in _COUNTS and "/" not in name]
+    return own[:_MOST_OUTCOMES]
+
+
+def _cells(session: "ListedSession", earned: Sequence[str]) -> tuple[str, ...]:
     ended = session.stop_reason
     if session.state != "result":
         ended = f"{session.state}: {ended}"
@@ -91,22 +123,32 @@ def _cells(session: "ListedSession") -> tuple[str, ...]:
         cut(session.experiment, _WIDEST),
         "" if session.seed is None else str(session.seed),
         cut(ended, _WIDEST),
-        str(session.achievements),
+        *(_number(session, name) for name in earned),
         f"{session.reward:.1f}",
         str(session.steps),
         str(session.turns),
     )
 
 
-def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
+def _number(session: "ListedSession", name: str) -> str:
+    if name == "achievements":
+        return str(session.achievements)
+    value = session.outcomes.get(name)
+    return "-" if value is None else f"{value:.6g}"
+
+
+def _table(sessions: Sequence["ListedSession"]) -> list[str]:
+    earned = _earned(sessions)
+    shown = [cut(name, _WIDEST) for name in earned]
+    heads = ("session", "experiment", "seed", "ended by", *shown, *_COUNTS)
+    rows = [_cells(session, earned) for session in sessions]
     widths = [
-        max(len(head), *(len(row[column]) for row in rows))
-        for column, head in enumerate(_HEADS)
+        max(len(head), *(len(row[column]) for row in rows)) for column, head in enumerate(heads)
     ]
     return [
         "  ".join(
             cell.ljust(width) if head in _LEFT else cell.rjust(width)
-            for cell, width, head in zip(row, widths, _HEADS, strict=True)
+            for cell, width, head in zip(row, widths, heads, strict=True)
         ).rstrip()
-        for row in (_HEADS, *rows)
+        for row in (heads, *rows)
     ]

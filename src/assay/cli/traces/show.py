@@ -104,9 +104,12 @@ def _say_about(trace: "Trace") -> None:
         steps = [step for played in session.played for step in played.steps]
         names = [name for step in steps for name in step.unlocked]
         reward = sum(step.reward for step in steps)
+        turns = {call.turn for call in session.calls} | {each.turn for each in session.played}
+        # Worlds other than Crafter have none.
+        achieved = "" if "environment" in header.metadata else f"{len(names)} achievements, "
         say(
-            f"{end.state}, ended by {end.stop_reason} after {len(session.calls)} turns and"
-            f" {len(steps)} steps: {len(names)} achievements, reward {reward:.1f}"
+            f"{end.state}, ended by {end.stop_reason} after {len(turns)} turns and"
+            f" {len(steps)} steps: {achieved}reward {reward:.1f}"
         )
         if names:
             say(f"achievements: {', '.join(names)}")
@@ -116,16 +119,21 @@ def _say_about(trace: "Trace") -> None:
 
 
 def _say_turns(session: "SessionRecord", first: int, last: int, *, full: bool) -> None:
-    calls = {call.turn: call for call in session.calls}
+    calls: dict[int, list[CallRecord]] = {}
+    for call in session.calls:
+        calls.setdefault(call.turn, []).append(call)
     played = {record.turn: record for record in session.played}
     turns = [turn for turn in sorted({*calls, *played}) if first <= turn <= last]
     if not turns:
         say(f"no turns to show; there are {len({*calls, *played})}")
     for turn in turns:
-        call = calls.get(turn)
-        say(f"turn {turn}{_cost(call)}")
-        for label, text in _told(session.messages, call, full=full):
-            _say_part(label, text, full=full)
+        first_call, *more = calls.get(turn, [None])
+        say(f"turn {turn}{_cost(first_call)}")
+        for call in (first_call, *more):
+            if call is not first_call:
+                say(f"  asked again{_cost(call)}")
+            for label, text in _told(session.messages, call, full=full):
+                _say_part(label, text, full=full)
         if turn in played:
             for label, text in _happened(played[turn]):
                 _say_part(label, text, full=True)
