@@ -6,7 +6,7 @@ BIN := .venv/bin
 # More than cores, because many tests wait for a server or a process.
 WORKERS ?= 3
 
-.PHONY: help demo test check perf prove-expert prove-statistics mutants test-extras warmup install \
+.PHONY: help demo test check perf prove-expert prove-faults prove-statistics mutants test-extras warmup install \
 	install-peers install-oracles browser clean
 
 help:
@@ -16,6 +16,7 @@ help:
 	@echo "make perf         measure the speed against its peers"
 	@echo "make prove-expert play the expert's 1,000 episodes and print the table of docs/expert.md"
 	@echo "make prove-statistics  simulate how often intervals hold; the tables of docs/design/statistics.md"
+	@echo "make prove-faults attack runs, files and servers, and count what is lost; the table of docs/design/faults.md"
 	@echo "make mutants      count the small faults that the tests of judge and trials notice"
 	@echo "make test-extras  run the longer tests"
 	@echo "make warmup       compile the world engine ahead of time"
@@ -44,6 +45,9 @@ prove-expert: warmup
 
 prove-statistics: install
 	$(BIN)/python -m prove.statistics
+
+prove-faults: warmup
+	$(BIN)/python -m prove.faults
 
 mutants: .venv-mutants/installed
 	.venv-mutants/bin/python -m prove.mutants

@@ -25,7 +25,7 @@ OWN_FILE = Path("models/cache.py")
 SERVERS = {"_http", "service", "serving", "finetune", "viewer"}
 HOMES = {
     "PIL": {"crafter", "cli"},
-    "aiohttp": {"service"},
+    "aiohttp": {"models", "service"},
     "crafter": {"crafter"},
     "cyclopts": {"cli"},
     "duckdb": STORES,

@@ -20,7 +20,7 @@ from assay.types import ChatReply, ChatRequest, Message, Usage
 from .access import find_base_url
 from .allowance import read_allowance
 from .budget import Budget, Reservation
-from .connections import Connections
+from .connections import Connections, ReplyRefused
 from .cost import cost, upper_bound
 from .faults import Fault, FaultKind, failed_generation, fault_of_exception, fault_of_status
 from .pace import Pace, PaceTurn
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 __all__ = ["RemoteModel"]
 
 _CONNECT_TIMEOUT = 10.0
+_ABSURD = 100
+"""Times the tokens that a call can have: no provider is so far off by its own way to count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +186,13 @@ class RemoteModel:
     def _accept(
         self, reply: WireReply, call: "_Call", reservation: Reservation | None, seconds: float
     ) -> ChatReply | AssayError:
+        possible = len(call.body) + call.request.max_tokens
+        if reply.usage is not None and reply.usage.total > _ABSURD * possible:
+            _lose(reservation, None)
+            return ModelRejected(
+                f"{self._who} counts {reply.usage.total:,} tokens for a call that can have had "
+                f"{possible:,}; it is asked no more, because nothing can be paid by such counts"
+            )
         dollars = self._dollars(reply.usage, call)
         if reply.refusal is not None:
             _lose(reservation, dollars)
@@ -226,6 +235,7 @@ class RemoteModel:
 
     async def _send(self, body: bytes) -> "_Answer | Fault":
         import httpx2
+        from aiohttp import ClientError
         from openai import APIStatusError, OpenAIError
 
         client = self._client()
@@ -239,7 +249,11 @@ class RemoteModel:
                 )
         except APIStatusError as error:
             response = error.response
-        except (OpenAIError, OSError, httpx2.HTTPError) as error:
+        except ReplyRefused as error:
+            message = f"{self._who} sent a reply that was not read: {error}"
+            return Fault(FaultKind.MALFORMED, message, billed=True)
+        except (OpenAIError, OSError, httpx2.HTTPError, ClientError, ValueError) as error:
+            # ValueError: bytes of a head that are no text.
             return fault_of_exception(error, self._who, self._timeout)
         return _Answer(response.status_code, response.headers, response.content)
 
@@ -280,9 +294,10 @@ class RemoteModel:
                 f"the last time {fault.message}",
                 kind=str(fault.kind),
             )
-        if fault.retry_after is not None and fault.kind not in _PACED:
-            wait = max(wait, fault.retry_after)
-        self._on_fault(fault.message, call.attempts, wait)
+        asked = max(wait, fault.retry_after or 0.0)
+        self._on_fault(fault.message, call.attempts, asked)
+        if fault.kind not in _PACED:
+            wait = asked
         if not await self._pace.rest(wait):
             raise ModelUnavailable(
                 f"the run was stopped while model {self.name!r} was to be asked again; "

@@ -1,21 +1,30 @@
 """The HTTP client that the models of one provider share.
 
-Opened inside the event loop that first needs it, closed when the last model has left. The
-`openai` package is loaded here and in `client` only, and late: it is large.
+Opened inside the event loop that first needs it, closed when the last model has left. Replies
+are bounded, after they are unpacked. The `openai` package is loaded here and in `client` only,
+and late: it is large.
 """
 
 import asyncio
 import ssl
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     import httpx2
 
-__all__ = ["Connections"]
+__all__ = ["MOST_BYTES", "Connections", "ReplyRefused"]
 
+MOST_BYTES: Final = 32_000_000
+"""Of a reply: a hundred times what the longest ones have."""
 _IDLE = 15.0
 """Seconds an idle connection is kept: less than most providers keep it."""
+_PACKED: Final = ("", "identity", "gzip", "deflate")
+"""How a reply may be packed: others make gigabytes out of one packet."""
+
+
+class ReplyRefused(Exception):
+    """A reply that is not read to its end, and why; never leaves this package."""
 
 
 @cache
@@ -24,6 +33,38 @@ def _certificates() -> ssl.SSLContext:
     import httpx2
 
     return httpx2.create_ssl_context()
+
+
+@cache
+def _bounded_client() -> "type[httpx2.AsyncClient]":
+    import httpx2
+    from openai import DefaultAioHttpClient
+
+    class BoundedClient(DefaultAioHttpClient):
+        async def send(self, request: httpx2.Request, **more: Any) -> httpx2.Response:
+            response = await super().send(request, **{**more, "stream": True})
+            parts: list[bytes] = []
+            size = 0
+            try:
+                packed = response.headers.get("content-encoding", "").strip().lower()
+                if packed not in _PACKED:
+                    raise ReplyRefused("it is packed in a way that was not asked for")
+                async for part in response.aiter_bytes():
+                    parts.append(part)
+                    size += len(part)
+                    if size > MOST_BYTES:
+                        raise ReplyRefused(f"it is longer than {MOST_BYTES:,} bytes")
+            finally:
+                await response.aclose()
+            headers = [pair for pair in response.headers.raw if pair[0].lower() != _ENCODING]
+            return httpx2.Response(
+                response.status_code, headers=headers, content=b"".join(parts), request=request
+            )
+
+    return BoundedClient
+
+
+_ENCODING: Final = b"content-encoding"
 
 
 class Connections:
@@ -51,12 +92,14 @@ class Connections:
         loop = asyncio.get_running_loop()
         if self._http is None or self._loop is not loop:
             import httpx2
-            from openai import DefaultAioHttpClient
 
             limits = httpx2.Limits(max_connections=self._most, keepalive_expiry=_IDLE)
             # A redirect would carry the request, and perhaps the key, to somebody else.
-            self._http = DefaultAioHttpClient(
-                limits=limits, follow_redirects=False, verify=_certificates()
+            self._http = _bounded_client()(
+                limits=limits,
+                follow_redirects=False,
+                verify=_certificates(),
+                headers={"accept-encoding": "gzip, deflate"},
             )
             self._loop = loop
         return self._http

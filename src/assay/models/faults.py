@@ -82,6 +82,8 @@ def fault_of_status(
         return Fault(FaultKind.RATE_LIMIT, said, False, wish)
     if status in (503, 529):
         return Fault(FaultKind.OVERLOAD, said, True, wish)
+    if status < 200:
+        return Fault(FaultKind.MALFORMED, said, True, wish)
     if status >= 500 or status in (409, 425):
         return Fault(FaultKind.SERVER_ERROR, said, True, wish)
     if status == 408:
@@ -120,10 +122,20 @@ def fault_of_exception(error: BaseException, who: str, timeout: float) -> Fault:
         reason = reason_of(error)
         message = f"{who} could not be reached{reason and f': {reason}'}"
         return Fault(FaultKind.CONNECTION, message, False)
+    if names & {"ClientResponseError", "ValueError"}:
+        message = f"{who} answered with bad HTTP{_bad_http(error)}"
+        return Fault(FaultKind.MALFORMED, message, True)
     lost = {"ServerDisconnectedError", "ClientOSError", "ClientPayloadError", "ReadError"}
     if names & lost or not names & {"TimeoutError", "APITimeoutError", "TimeoutException"}:
         return Fault(FaultKind.CONNECTION, f"the connection to {who} was lost", True)
     return Fault(FaultKind.TIMEOUT, f"{who} did not answer within {timeout:g} s", True)
+
+
+def _bad_http(error: BaseException) -> str:
+    """What is wrong with an answer by its parser, without the bytes that it quotes."""
+    said = str(getattr(error, "message", "")).partition("\n")[0]
+    words = printable(re.split(r"\bb['\"]", said)[0]).rstrip(" :")[:100]
+    return words and f": {words}"
 
 
 def failed_generation(status: int, body: bytes) -> str | None:

@@ -207,7 +207,10 @@ def _arguments(arguments: object) -> str:
     if isinstance(arguments, str):
         return arguments
     # Some send the object itself instead of its text.
-    return "{}" if arguments is None else canonical_json(_finite(arguments)).decode()
+    try:
+        return "{}" if arguments is None else canonical_json(_finite(arguments)).decode()
+    except RecursionError:
+        raise Malformed("the arguments of a tool call are nested too deep") from None
 
 
 def _finite(value: object) -> object:

@@ -1,0 +1,87 @@
+"""Bad HTTP: each kind once at some call of a run; all episodes complete, each kind is named."""
+
+import asyncio
+import json
+import random
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from assay.models.connections import MOST_BYTES
+from tests.models.bad_http import BAD, RawProvider, framed, nested_arguments
+from tests.models.server import completion
+from tests.runs.remote import play
+
+from .tried import Tried
+
+__all__ = ["attack"]
+
+_CALLS = 4 * 6
+"""Of the run that is disturbed."""
+
+
+def attack(folder: Path, chance: random.Random) -> Iterator[Tried]:
+    """Every kind of bad answer, at a call that chance picks."""
+    kinds = {
+        **BAD,
+        "arguments nested 900 deep": framed(json.dumps(nested_arguments(900)).encode()),
+        "64 MB": framed(b" " * (2 * MOST_BYTES)),
+        "Retry-After: 1e400": _late(b"1e400"),
+        "Retry-After: -1": _late(b"-1"),
+    }
+    bad = Tried("bad HTTP, then a good answer", note="each kind is retried and named")
+    for number, (name, raw) in enumerate(kinds.items()):
+        bad.count(_disturbed(folder / str(number), name, raw, chance.randrange(_CALLS)))
+    yield bad
+    absurd = Tried("a count of 10^12 tokens", note="its model stops, the other goes on")
+    absurd.count(_absurd(folder / "absurd"))
+    yield absurd
+
+
+def _late(seconds: bytes) -> bytes:
+    head = b"retry-after: " + seconds + b"\r\n"
+    return framed(b"{}", head, b"503 Service Unavailable")
+
+
+def _disturbed(folder: Path, name: str, raw: bytes, at: int) -> str:
+    """What a run lost, whose call with this number is answered so."""
+    said: list[str] = []
+    with _serving([framed(json.dumps(completion()).encode())] * at + [raw]) as server:
+        result = play(folder, server.url, models=("stub",), notice=said.append)
+        asked = server.asked
+    if result.status != "finished" or any(row.state != "result" for row in result.episodes):
+        return f"{name}: {result.status}, {[str(row.state) for row in result.episodes]}"
+    if not said:
+        return f"{name}: nothing was said"
+    return "" if asked == _CALLS + 1 else f"{name}: {asked} calls"
+
+
+def _absurd(folder: Path) -> str:
+    usage = {"prompt_tokens": 10**12, "completion_tokens": 1}
+    lie = framed(json.dumps(completion(usage=usage)).encode())
+    with _serving([lie]) as server:
+        result = play(
+            folder, server.url, models=("liar", "stub"), price="1/2", budget=10.0, episodes=1
+        )
+    ended = {row.model: str(row.state) for row in result.episodes}
+    stopped = result.tallies["liar"].stop
+    if ended != {"stub": "result"} or stopped is None:
+        return f"{ended}, stopped: {stopped}"
+    return ""
+
+
+@contextmanager
+def _serving(script: list[bytes]) -> Iterator[RawProvider]:
+    """A provider in a thread of its own."""
+    provider, loop = RawProvider(script), asyncio.new_event_loop()
+    server = loop.run_until_complete(asyncio.start_server(provider.serve, "127.0.0.1", 0))
+    provider.port = server.sockets[0].getsockname()[1]
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    try:
+        yield provider
+    finally:
+        loop.call_soon_threadsafe(server.close)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()

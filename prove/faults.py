@@ -1,0 +1,64 @@
+"""`python -m prove.faults`: what is lost when files, servers, processes or users' code fail.
+
+Each part attacks real runs in processes of their own, in a folder that is deleted afterwards,
+and counts the tries that lost, doubled or hid something. Prints Markdown for
+`docs/design/faults.md`. A part is a function from a folder and a random generator to lines of
+the table; `fault_parts/` has a file for each.
+"""
+
+import argparse
+import random
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from assay._util.provenance import provenance
+
+from .fault_parts import Tried
+from .parts import markdown
+
+__all__ = ["PARTS", "main"]
+
+PARTS: Final = ("http",)
+"""Names of modules in `fault_parts`; each has a function `attack(folder, chance)`."""
+_SEED: Final = 15
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; its exit code is 1 if anything was lost."""
+    parser = argparse.ArgumentParser(prog="python -m prove.faults", description=__doc__)
+    parser.add_argument(
+        "--part", action="append", choices=PARTS, help="only this; may be repeated (all)"
+    )
+    parser.add_argument("--seed", type=int, default=_SEED, help=f"of the moments ({_SEED})")
+    asked = parser.parse_args(arguments)
+    lines: list[tuple[str, Tried]] = []
+    started = time.perf_counter()
+    for name in asked.part or PARTS:
+        print(f"{name} …", file=sys.stderr)
+        lines += [(name, tried) for tried in _part(name, asked.seed)]
+    table = [
+        [name, each.attack, f"{each.tries:,}", f"{each.losses:,}", each.note]
+        for name, each in lines
+    ]
+    print(markdown(["part", "attack", "tries", "losses", "seen"], table))
+    print(f"\n{time.perf_counter() - started:,.0f} s, seed {asked.seed}, {provenance()}")
+    for name, each in lines:
+        if each.losses:
+            print(f"LOST {name}, {each.attack}: {each.first_loss}")
+    return 1 if any(each.losses for _, each in lines) else 0
+
+
+def _part(name: str, seed: int) -> list[Tried]:
+    attack: Callable[[Path, random.Random], Iterable[Tried]]
+    attack = import_module(f"prove.fault_parts.{name}").attack
+    with TemporaryDirectory(prefix="assay-faults-") as folder:
+        return list(attack(Path(folder), random.Random(f"{seed} {name}")))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""Answers that are bad HTTP, endless or absurd: infrastructure's fault, bounded and named."""
+
+import asyncio
+import gzip
+import json
+
+import pytest
+
+from assay.errors import ModelRejected, ModelUnavailable
+from assay.models.budget import Budget
+from assay.models.client import RemoteModel
+from assay.models.connections import MOST_BYTES
+from assay.models.retries import CallRetries
+from assay.types import ChatReply
+
+from .bad_http import BAD, framed, nested_arguments, raw_providing
+from .server import completion, entry, request
+
+QUICK = CallRetries(first_wait=0.002, longest_wait=0.004, patience=2.0)
+BRIEF = CallRetries(first_wait=0.002, longest_wait=0.004, patience=0.005)
+
+
+def ask(
+    *script: bytes, retries: CallRetries = QUICK, budget: Budget | None = None
+) -> tuple[ChatReply, list[str]]:
+    """The reply in the end, and what was said of failed attempts."""
+    said: list[str] = []
+
+    async def play() -> ChatReply:
+        async with raw_providing(script) as server:
+            asked = RemoteModel(
+                entry(),
+                key=None,
+                base_url=server.url,
+                retries=retries,
+                budget=budget,
+                timeout=5,
+                on_fault=lambda words, *_: said.append(words),
+            )
+            try:
+                return await asked.reply(request())
+            finally:
+                await asked.close()
+
+    return asyncio.run(play()), said
+
+
+@pytest.mark.parametrize("answer", [pytest.param(raw, id=name) for name, raw in BAD.items()])
+def test_bad_http_is_tried_again_and_named(answer: bytes) -> None:
+    reply, said = ask(answer, answer)
+    assert reply.message.text == "north"
+    assert reply.retries == 2
+    assert "stub (for 'stub')" in said[0]
+    assert "\n" not in said[0]
+
+
+def test_bad_http_that_stays_is_no_failure_of_the_model() -> None:
+    with pytest.raises(ModelUnavailable, match="bad HTTP: Bad status line") as caught:
+        ask(*[BAD["not HTTP at all"]] * 40, retries=BRIEF)
+    assert caught.value.kind == "malformed"
+
+
+def test_arguments_that_are_nested_too_deep_are_malformed() -> None:
+    deep = framed(json.dumps(nested_arguments(900)).encode())
+    reply, said = ask(deep)
+    assert reply.retries == 1
+    assert "nested too deep" in said[0]
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
+def test_a_reply_without_end_is_not_read_to_its_end(packed: bool) -> None:
+    body = b" " * (2 * MOST_BYTES)
+    head = b""
+    if packed:
+        body, head = gzip.compress(body, 1), b"content-encoding: gzip\r\n"
+    reply, said = ask(framed(body, head))
+    assert reply.retries == 1
+    assert f"longer than {MOST_BYTES:,} bytes" in said[0]
+
+
+def test_a_reply_that_counts_absurdly_many_tokens_stops_its_model_alone() -> None:
+    usage = {"prompt_tokens": 10**12, "completion_tokens": 1}
+    budget = Budget(1.0)
+    with pytest.raises(ModelRejected, match="1,000,000,000,001 tokens") as caught:
+        ask(framed(json.dumps(completion(usage=usage)).encode()), budget=budget)
+    assert "asked no more" in str(caught.value)
+    assert budget.spent_usd < 0.01, "it counts with what the call can have cost"
+
+
+def test_what_a_provider_asks_to_wait_is_said() -> None:
+    waits: list[float] = []
+
+    async def play() -> None:
+        answer = framed(b"{}", b"retry-after: 0.3\r\n", b"429 Too Many Requests")
+        async with raw_providing([answer]) as server:
+            asked = RemoteModel(
+                entry(),
+                key=None,
+                base_url=server.url,
+                retries=QUICK,
+                on_fault=lambda _, __, wait: waits.append(wait),
+            )
+            await asked.reply(request())
+            await asked.close()
+
+    asyncio.run(play())
+    assert waits == [0.3]
