@@ -1,10 +1,10 @@
 import pytest
 
 from assay.agents import AgentOptions
-from assay.agents.builtin.sight import Sight
 from assay.crafter import World, observe
 from assay.crafter.text import MapCell
 from assay.crafter.text.observation import CENTER, STEPS, Observation
+from assay.players.forager.sight import Sight
 
 from .play import play
 

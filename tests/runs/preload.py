@@ -2,8 +2,8 @@
 
 from importlib import import_module
 
-import assay.agents.builtin.forager
 import assay.cli.live
+import assay.players.forager
 import assay.report
 import assay.service.client
 import assay.serving.server  # noqa: F401

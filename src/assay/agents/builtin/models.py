@@ -6,6 +6,7 @@ the same reply in every process, in any order, after any interruption.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from assay._util.canonical import canonical_json, derived_id
@@ -15,7 +16,7 @@ from assay.errors import UsageError
 from assay.types import ChatModel, ChatReply, ChatRequest, Message, Usage
 
 from ..prompt import INTERACT
-from .request import Choice, draws, max_actions, offers_interact
+from .request import Choice, draws, last_observation, max_actions, notes, offers_interact
 
 __all__ = ["BUILTIN_MODELS", "BuiltinModel", "make_builtin"]
 
@@ -93,9 +94,14 @@ def _random(request: ChatRequest) -> Choice:
 
 
 def _forager(request: ChatRequest) -> Choice:
-    from .forager import decide
+    """It waits where it sees nothing it can read."""
+    from assay.players import forage
 
-    return decide(request)
+    seen = last_observation(request)
+    if seen is None:
+        return Choice(("noop",), "I see no observation.")
+    limit = max_actions(request)
+    return Choice(*forage(seen, notes(request), limit, partial(draws, request)))
 
 
 def _expert(request: ChatRequest) -> Choice:

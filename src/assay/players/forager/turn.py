@@ -1,4 +1,4 @@
-"""`builtin/forager`: lives off the land and makes its first tools.
+"""The forager: lives off the land and makes its first tools.
 
 Sees one observation at a time. All it keeps from turn to turn are a few words in its notes:
 where it was heading, and what it has done once and need not do again. It fights a zombie
@@ -7,17 +7,15 @@ tools up to a stone pickaxe. Otherwise it strolls. It mines nothing deeper, buil
 and remembers no places.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from assay.crafter.rules import MAKE, MAX_ITEM, PLACE
 from assay.crafter.text import Observation
-from assay.types import ChatRequest
 
-from .request import Choice, draws, last_observation, max_actions, notes
 from .sight import HEADINGS, Sight
 
-__all__ = ["decide"]
+__all__ = ["ForagerTurn", "forage"]
 
 _PLANTED: Final = "planted"
 _WALLED: Final = "placed stone"
@@ -34,26 +32,43 @@ class _Plan(NamedTuple):
     actions: list[str]
 
 
-def decide(request: ChatRequest) -> Choice:
-    """The forager's answer to a request; it waits where it sees nothing it can read."""
-    seen = last_observation(request)
-    if seen is None:
-        return Choice(("noop",), "I see no observation.")
-    forager = _Forager(request, seen, notes(request))
+class ForagerTurn(NamedTuple):
+    """What the forager does next."""
+
+    actions: tuple[str, ...]
+    reasoning: str
+    notes: str
+    """What it wants to be told in its next turn."""
+
+
+def forage(
+    seen: Observation, told: str, limit: int, draw: Callable[[int, int], list[int]]
+) -> ForagerTurn:
+    """One turn of the forager.
+
+    Args:
+        seen: What it sees.
+        told: Its notes of the turn before; empty in its first.
+        limit: The most actions it may choose.
+        draw: Gives numbers from 0 to below the first argument, as many as the second says.
+    """
+    forager = _Forager(seen, told, limit, draw)
     plan = forager.plan()
-    return Choice(tuple(plan.actions[: forager.limit]), plan.reasoning, forager.notes())
+    return ForagerTurn(tuple(plan.actions[: forager.limit]), plan.reasoning, forager.notes())
 
 
 class _Forager:
     """One turn."""
 
-    def __init__(self, request: ChatRequest, seen: Observation, told: str) -> None:
-        self.request, self.seen, self.sight = request, seen, Sight(seen)
+    def __init__(
+        self, seen: Observation, told: str, limit: int, draw: Callable[[int, int], list[int]]
+    ) -> None:
+        self.seen, self.sight, self.draw = seen, Sight(seen), draw
         words = told.split("; ")
         self.planted, self.walled = _PLANTED in words, _WALLED in words
         headings = [word.removeprefix(_HEADING) for word in words if _HEADING in word]
         self.heading = headings[0] if headings and headings[0] in HEADINGS else ""
-        self.limit = self._careful(max_actions(request))
+        self.limit = self._careful(limit)
 
     def notes(self) -> str:
         """What the next turn should know."""
@@ -83,7 +98,7 @@ class _Forager:
             yield self._use("eat", ("cow",), 3)
         if count("energy") <= _TIRED:
             yield _Plan("I am tired.", ["sleep"] * self.limit)
-        if not draws(self.request, _STROLLS, 2)[1]:
+        if not self.draw(_STROLLS, 2)[1]:
             yield from self._planting()
             yield from self._crafting()
             yield from self._gathering()
@@ -145,7 +160,7 @@ class _Forager:
     def _wander(self) -> _Plan:
         """Walk on; where that leads no farther, choose another direction."""
         order = list(HEADINGS)
-        turned = draws(self.request, len(order), 1)[0]
+        turned = self.draw(len(order), 1)[0]
         others = [way for way in order[turned:] + order[:turned] if way != self.heading]
         for way in (self.heading, *others):
             moves = self.sight.ahead_after(self.limit, way) if way else []
