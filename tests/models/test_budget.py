@@ -139,13 +139,41 @@ def test_a_thousand_calls_at_once_stay_within_the_cap() -> None:
     assert refused > 0
 
 
-def test_what_no_reply_accounts_for_is_told() -> None:
-    async def play() -> tuple[list[float], float]:
-        lost: list[float] = []
-        budget = Budget(1.0, on_loss=lost.append)
-        for actual in (None, 0.0, 0.125):
-            (await budget.reserve(0.25)).lose(actual)
-        (await budget.reserve(0.25)).settle(0.125)
-        return lost, budget.spent_usd
+class Lines:
+    """A log in memory."""
 
-    assert asyncio.run(play()) == ([0.25, 0.125], 0.5)
+    def __init__(self) -> None:
+        self.lines: list[tuple[object, ...]] = []
+
+    def reserve(self, amount: int) -> int:
+        self.lines.append(("reserve", amount / 10**12))
+        return len(self.lines)
+
+    def settle(self, call: int, amount: int, *, lost: bool) -> None:
+        self.lines.append((call, amount / 10**12, lost))
+
+
+def test_what_is_set_aside_is_written_down_before_and_settled_after() -> None:
+    async def play() -> Lines:
+        log = Lines()
+        budget = Budget(1.0, log=log)
+        (await budget.reserve(0.25)).lose(None)
+        (await budget.reserve(0.25)).settle(0.125)
+        return log
+
+    lines = asyncio.run(play()).lines
+    assert lines == [("reserve", 0.25), (1, 0.25, True), ("reserve", 0.25), (3, 0.125, False)]
+
+
+def test_a_call_that_cannot_be_written_down_does_not_go_out() -> None:
+    class Full(Lines):
+        def reserve(self, amount: int) -> int:
+            raise OSError("no space left")
+
+    async def play() -> None:
+        budget = Budget(1.0, log=Full())
+        with pytest.raises(OSError, match="no space"):
+            await budget.reserve(0.75)
+        assert budget.reserved_usd == 0
+
+    asyncio.run(play())

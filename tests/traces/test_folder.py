@@ -143,8 +143,5 @@ def test_journals_that_are_not_stored_keep_a_run_from_being_removed(database: Pa
 def test_losses_add_up_and_a_torn_line_counts_as_nothing(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "a.duckdb", make_run())
     assert folder.losses() == 0
-    folder.add_loss(0.25)
-    folder.add_loss(1e-07)
-    with (folder.folder / "losses").open("a", encoding="ascii") as file:
-        file.write("0.5e")
+    (folder.folder / "losses").write_bytes(b"0.25\n1e-07\n\xff\n0.5e")
     assert folder.losses() == 0.25 + 1e-07

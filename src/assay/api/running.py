@@ -1,7 +1,7 @@
 """Runs: prepared, estimated, played. Here classes are picked and models made by name."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -50,11 +50,11 @@ from assay.runs import (
 )
 from assay.runs.processes import pickled
 from assay.runs.remaining import remaining
-from assay.runs.spending import spent_so_far
+from assay.runs.spending import resume_budget, spent_so_far
 from assay.service.client import HttpClient, LocalClient, WorldClient
 from assay.service.worlds import Worlds
 from assay.stats import Interval, t_interval
-from assay.traces.folder import RunFolder, journal_root
+from assay.traces.folder import RunFolder
 from assay.traces.records import LimitRecord
 from assay.traces.store import Store
 from assay.trials import Event, Retries, Stop
@@ -101,6 +101,7 @@ def prepare(
     run_id: str | None = None,
     resume: str | None = None,
     fresh: bool = False,
+    allow_different: Collection[str] = (),
     dry: bool = False,
     source: str = "command line",
     own: OwnObjects = _NOTHING_OWN,
@@ -114,6 +115,7 @@ def prepare(
         run_id: The id of the run.
         resume: The id of an unfinished run to go on with.
         fresh: Start anew, whatever is unfinished.
+        allow_different: What a resumed run may have otherwise than before: address, ledger.
         dry: Leave out what only a run needs: keys, addresses and the file of replies.
         source: Who gives the settings, for errors and the record.
         own: Agents and models of a program.
@@ -129,6 +131,7 @@ def prepare(
         run_id=run_id,
         resume=resume,
         fresh=fresh,
+        allow_different=allow_different,
         source=source,
     )
     chosen = prepared.config
@@ -154,6 +157,7 @@ def run(
     run_id: str | None = None,
     resume: str | None = None,
     fresh: bool = False,
+    allow_different: Collection[str] = (),
     listen: Callable[[Event], None] = lambda _: None,
     notice: Callable[[str], None] = lambda _: None,
     **settings: Any,
@@ -174,6 +178,7 @@ def run(
         run_id: The id of the run.
         resume: The id of an unfinished run to go on with.
         fresh: Start anew, whatever is unfinished.
+        allow_different: What a resumed run may have otherwise than before: address, ledger.
         listen: Who hears of progress, as events of `assay.trials`.
         notice: Who hears of everything else, in sentences.
         **settings: What to choose; the rest has its default.
@@ -200,6 +205,7 @@ def run(
         run_id=run_id,
         resume=resume,
         fresh=fresh,
+        allow_different=allow_different,
         source="assay.run",
         own=own,
     )
@@ -228,7 +234,8 @@ def run_prepared(
 
     stop = stop or Stop()
     troubles = _Troubles(notice)
-    pool = _pool(config, _budget(prepared), troubles)
+    budget = None if config.budget is None else Budget(config.budget)
+    pool = _pool(config, budget, troubles)
     kind = EpisodeKind(
         config,
         prepared.arms,
@@ -246,6 +253,7 @@ def run_prepared(
                 retries=Retries(seed=config.seed),
                 measure=measure,
                 limits_seen=lambda: map(_limit, pool.history()),
+                begin=partial(_begin, prepared, budget, notice),
                 on_stop=pool.leave,
                 listen=listen,
                 notice=notice,
@@ -373,7 +381,9 @@ def estimate(prepared: PreparedRun[RunConfig]) -> RunEstimate:
         [_quote(arm, config, pool) for arm in prepared.arms],
         play_sample(config, _environment(config, None)),
         remaining(prepared, kind.plan(prepared.record), config.max_turns),
-        spent=spent_so_far(prepared, patience=_PATIENCE),
+        spent=spent_so_far(
+            prepared, patience=_PATIENCE, allow_different=prepared.allow_different
+        ),
     )
 
 
@@ -451,12 +461,21 @@ def _pool(
     )
 
 
-def _budget(prepared: PreparedRun[RunConfig]) -> Budget | None:
-    config, record = prepared.config, prepared.record
-    if config.budget is None:
-        return None
-    folder = RunFolder(journal_root(config.database) / record.id, record)
-    return Budget(config.budget, spent_so_far(prepared), on_loss=folder.add_loss)
+def _begin(
+    prepared: PreparedRun[RunConfig],
+    budget: Budget | None,
+    notice: Callable[[str], None],
+    folder: RunFolder,
+) -> None:
+    """Count what earlier attempts at the run have spent."""
+    if budget is None:
+        return
+    balance = resume_budget(prepared, folder, budget, prepared.allow_different)
+    if balance.open:
+        notice(
+            f"{len(balance.open)} calls were under way when the run was last left and may be "
+            f"billed: they count with ${balance.open_usd:.4f}, the most they can have cost"
+        )
 
 
 def _price(text: str | None) -> Price | None:

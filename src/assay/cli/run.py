@@ -42,6 +42,9 @@ def run(
     resume: Annotated[str | None, Parameter(group=_WHICH, show_default=False)] = None,
     fresh: Annotated[bool, Parameter(group=_WHICH, negative="", show_default=False)] = False,
     run_id: Annotated[str | None, Parameter(group=_WHICH, show_default=False)] = None,
+    allow_different: Annotated[
+        list[str] | None, Parameter(negative="", group=_WHICH, show_default=False)
+    ] = None,
     dry_run: Annotated[bool, Parameter(group=_WHICH, negative="", show_default=False)] = False,
     verbose: Annotated[
         int,
@@ -67,6 +70,8 @@ def run(
         resume: Go on with an unfinished run, by its id or the start of it.
         fresh: Start anew, even if the same command has an unfinished run.
         run_id: The id of the run, for tests and schedulers.
+        allow_different: What a resumed run may have otherwise than before: address (who
+            answers its models) or ledger (a record of its spending that is gone).
         dry_run: Say what would be done, and what it would cost; start nothing.
         verbose: A line per episode; twice, a line per turn.
         show: What to print.
@@ -80,6 +85,7 @@ def run(
         run_id=run_id,
         resume=resume,
         fresh=fresh,
+        allow_different=allow_different or (),
         dry=dry_run,
     )
     if not show.quiet:

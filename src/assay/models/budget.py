@@ -8,20 +8,33 @@ million small ones add up exactly.
 import asyncio
 import math
 from collections import deque
-from collections.abc import Callable
+from contextlib import suppress
+from typing import Protocol
 
 from assay.errors import BudgetSpent, UsageError
 
-__all__ = ["Budget", "Reservation"]
+__all__ = ["Budget", "Reservation", "SpendingLog"]
 
 _PICO = 10**12
+
+
+class SpendingLog(Protocol):
+    """Who writes down what is set aside before a call goes out; amounts are picodollars."""
+
+    def reserve(self, amount: int) -> int:
+        """Write down what a call may cost; the number of the call."""
+        ...
+
+    def settle(self, call: int, amount: int, *, lost: bool) -> None:
+        """Write down what it cost, or may have cost where its answer is lost."""
+        ...
 
 
 class Reservation:
     """Dollars that are set aside for one call, until `settle`."""
 
-    def __init__(self, budget: "Budget", amount: int) -> None:
-        self._budget, self._amount = budget, amount
+    def __init__(self, budget: "Budget", amount: int, call: int) -> None:
+        self._budget, self._amount, self._call = budget, amount, call
         self._open = True
 
     @property
@@ -34,18 +47,22 @@ class Reservation:
 
         Only the first time counts.
         """
+        self._end(actual, lost=False)
+
+    def lose(self, actual: float | None) -> None:
+        """Settle a call that may have cost something and has no reply to show for it."""
+        self._end(actual, lost=True)
+
+    def _end(self, actual: float | None, *, lost: bool) -> None:
         if self._open:
             self._open = False
             spent = self._amount if actual is None else _whole(actual)
             self._budget._settle(self._amount, spent)
-
-    def lose(self, actual: float | None) -> None:
-        """Settle a call that may have cost something and has no reply to show for it."""
-        if self._open:
-            lost = self.usd if actual is None else actual
-            self.settle(actual)
-            if lost:
-                self._budget.on_loss(lost)
+            if self._budget.log is not None:
+                # Where it cannot be written, all that was set aside counts: an answer that was
+                # paid for is not thrown away for that.
+                with suppress(OSError):
+                    self._budget.log.settle(self._call, spent, lost=lost)
 
 
 class Budget:
@@ -56,20 +73,16 @@ class Budget:
     """
 
     def __init__(
-        self,
-        cap_usd: float,
-        spent: float = 0.0,
-        *,
-        on_loss: Callable[[float], None] = lambda usd: None,
+        self, cap_usd: float, spent: float = 0.0, *, log: SpendingLog | None = None
     ) -> None:
         """Make a budget.
 
         Args:
             cap_usd: The most that may be spent.
             spent: What was spent before.
-            on_loss: Told of dollars that no reply accounts for.
+            log: Who writes it down.
         """
-        self.on_loss = on_loss
+        self.log = log
         if not (math.isfinite(cap_usd) and cap_usd > 0):
             raise UsageError(f"a budget of {cap_usd} dollars; it must be more than 0")
         # Downwards: half a picodollar over the cap is over the cap.
@@ -77,6 +90,10 @@ class Budget:
         self._spent = _whole(spent)
         self._reserved = 0
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    def resume(self, spent: float, log: SpendingLog) -> None:
+        """Count what was spent before, and have the rest written down."""
+        self._spent, self.log = _whole(spent), log
 
     @property
     def cap_usd(self) -> float:
@@ -102,7 +119,7 @@ class Budget:
         amount = _whole(upper_bound)
         if not self._waiting and self._fits(amount):
             self._take(amount)
-            return Reservation(self, amount)
+            return self._written(amount)
         if self._hopeless(amount):
             raise self._refusal(amount)
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -116,7 +133,16 @@ class Budget:
             else:
                 self._serve()
             raise
-        return Reservation(self, amount)
+        return self._written(amount)
+
+    def _written(self, amount: int) -> Reservation:
+        """A reservation that is written down, or none: a call must not go out unrecorded."""
+        try:
+            call = 0 if self.log is None else self.log.reserve(amount)
+        except BaseException:
+            self._settle(amount, 0)
+            raise
+        return Reservation(self, amount, call)
 
     def _fits(self, amount: int) -> bool:
         return self._spent + self._reserved + amount <= self._cap

@@ -49,7 +49,7 @@ from .catch_up import catch_up
 from .executors import InProcess, TrialExecutor
 from .kind import PreparedRun, RunChoices, TrialKind
 from .looks import CandidateResult, SequentialMonitor
-from .spending import OpenSpending, open_spending
+from .spending import OpenSpending, lost_so_far, open_spending
 
 __all__ = ["RunResult", "execute"]
 
@@ -100,6 +100,7 @@ def execute(
     retries: Retries | None = None,
     measure: Callable[[Store, Sequence[str]], None] = lambda _, __: None,
     limits_seen: Callable[[], Iterable[LimitRecord]] = tuple,
+    begin: Callable[[RunFolder], None] = lambda _: None,
     on_stop: Callable[[], None] = lambda: None,
     listen: Callable[[Event], None] = lambda _: None,
     notice: Callable[[str], None] = lambda _: None,
@@ -114,6 +115,7 @@ def execute(
         retries: How infrastructure errors are tried again.
         measure: What else the trials of these experiments earn, asked when all have ended.
         limits_seen: What providers allowed, asked at the end.
+        begin: Called once this process holds the run, before anything is asked.
         on_stop: Called in the loop of the trials whenever somebody asks to stop.
         listen: Who hears of progress.
         notice: Who hears of everything else, in sentences.
@@ -122,6 +124,7 @@ def execute(
     _check_outputs(run)
     running = _Running(run, kind, listen, notice, stop or Stop())
     with running.folder.hold():
+        begin(running.folder)
         running.writer.start()
         try:
             running.catch_up()
@@ -274,7 +277,7 @@ class _Running:
                     f"{config.traces_dir / name} is no copy of the file of a run, and stays as "
                     f"it is; that of this run is in {results.parent}"
                 )
-        spent, lost = open_spending(self.folder), self.folder.losses()
+        spent, lost = open_spending(self.folder), lost_so_far(self.folder)
         if complete:
             self.folder.remove()
         return replace(

@@ -133,3 +133,5 @@ class PreparedRun(Generic[C_co]):
     sources: Mapping[str, str]
     """For each setting, who chose it."""
     warnings: tuple[str, ...]
+    allow_different: frozenset[str] = frozenset()
+    """What a resumed run may have otherwise than before; of `ALLOWED`."""

@@ -7,10 +7,10 @@ read may be the one that is meant, so that nothing is played anew in its place u
 
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from assay._util.canonical import canonical_json, content_hash, derived_id
 from assay._util.names import choose, unknown
@@ -27,8 +27,11 @@ from .arms import Arm
 from .kind import PreparedRun
 from .settings import COMMAND_LINE, difference, resolve
 
-__all__ = ["prepare_run", "run_record"]
+__all__ = ["ALLOWED", "prepare_run", "run_record"]
 
+ALLOWED: Final = ("address", "ledger")
+"""What a resumed run may have otherwise than before, if that is said: who answers its models,
+and a ledger that is gone or damaged."""
 
 _MAX_RUN_ID = 80
 _PATIENCE_S = 5.0
@@ -63,6 +66,7 @@ def prepare_run(
     run_id: str | None = None,
     resume: str | None = None,
     fresh: bool = False,
+    allow_different: Collection[str] = (),
     source: str = COMMAND_LINE,
 ) -> PreparedRun[Any]:
     """Settle the configuration and the run.
@@ -76,10 +80,14 @@ def prepare_run(
         run_id: The id of the run; it goes on if it is unfinished.
         resume: The id of an unfinished run, or the start of it.
         fresh: Start anew, whatever is unfinished.
+        allow_different: What a resumed run may have otherwise than before; of `ALLOWED`.
         source: Who gives the settings: the command line, or a program.
     """
     if resume is not None and (fresh or run_id is not None):
         raise UsageError("--resume goes on with a run: leave out --fresh and --run-id")
+    for name in allow_different:
+        if name not in ALLOWED:
+            raise unknown("thing that may differ on resume", name, ALLOWED)
     resolved = resolve(configuration, settings, file, source=source)
     database = resolved.config.database
     folder: RunFolder | None = None
@@ -107,7 +115,15 @@ def prepare_run(
         _refuse_unreadable(unreadable)
     damaged = [f"{reason}; its run cannot be resumed" for reason in unreadable.values()]
     warnings = (*resolved.warnings, *damaged)
-    return PreparedRun(resolved.config, record, arms, folder, resolved.sources, warnings)
+    return PreparedRun(
+        resolved.config,
+        record,
+        arms,
+        folder,
+        resolved.sources,
+        warnings,
+        frozenset(allow_different),
+    )
 
 
 def run_record(

@@ -27,7 +27,8 @@ __all__ = ["RunFolder", "RunHeld", "journal_root", "unfinished_runs", "unreadabl
 _FORMAT = "assay-run/1"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _LOSSES = "losses"
-_AMOUNT = re.compile(r"\d+(\.\d+)?(e-\d+)?")
+_LEDGER = "ledger"
+_AMOUNT = re.compile(rb"\d+(\.\d+)?(e-\d+)?")
 _TRIES = 5
 _PAUSE_S = 0.02
 
@@ -70,10 +71,12 @@ def unreadable_runs(database: Path) -> dict[Path, str]:
 class RunFolder:
     """The folder of one unfinished run."""
 
-    def __init__(self, folder: Path, record: RunRecord) -> None:
+    def __init__(self, folder: Path, record: RunRecord, *, has_ledger: bool = False) -> None:
         self.folder = folder
         self.record = record
         """The run, as it was asked for."""
+        self.has_ledger = has_ledger
+        """Whether what it spends is written down in `ledger`; older runs have none."""
 
     @classmethod
     def create(
@@ -89,16 +92,31 @@ class RunFolder:
             )
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            # Renamed into place, so that a run is either there as a whole or not at all.
-            draft = folder / "run.json.part"
-            draft.write_bytes(encode({"format": _FORMAT, **fields_of(record)}))
-            draft.rename(target)
+            made = cls(folder, record)
+            made._write()
         except OSError as error:
             raise JournalError(
                 f"cannot make {folder}: {error.strerror}; choose a --database in a folder "
                 "that can be written to"
             ) from error
-        return cls(folder, record)
+        return made
+
+    def rewrite(self, record: RunRecord, *, has_ledger: bool) -> None:
+        """Keep another record of the run, which this process holds."""
+        self.record, self.has_ledger = record, has_ledger
+        try:
+            self._write()
+        except OSError as error:
+            raise JournalError(
+                f"cannot write {self.folder / 'run.json'}: {error.strerror}"
+            ) from error
+
+    def _write(self) -> None:
+        # Renamed into place, so that a run is either there as a whole or not at all.
+        draft = self.folder / "run.json.part"
+        more = {_LEDGER: True} if self.has_ledger else {}
+        draft.write_bytes(encode({"format": _FORMAT, **fields_of(self.record), **more}))
+        draft.rename(self.folder / "run.json")
 
     @classmethod
     def open(cls, database: Path, run_id: str) -> "RunFolder":
@@ -107,7 +125,8 @@ class RunFolder:
         file = folder / "run.json"
         try:
             values = json.loads(file.read_bytes())
-            return cls(folder, _record(values))
+            has_ledger = bool(values.pop(_LEDGER, False))
+            return cls(folder, _record(values), has_ledger=has_ledger)
         except FileNotFoundError:
             raise UsageError(
                 f"run {run_id!r} has no journals beside {database}: it is finished, or its "
@@ -128,15 +147,15 @@ class RunFolder:
         """The journals of trials that were begun and tried anew."""
         return sorted(self.folder.glob("*.jsonl.aside-*"))
 
-    def add_loss(self, usd: float) -> None:
-        """Note dollars that were spent and that no journal accounts for."""
-        with (self.folder / _LOSSES).open("a", encoding="ascii") as file:
-            file.write(f"{usd!r}\n")
+    @property
+    def ledger(self) -> Path:
+        """Where what the run spends is written down."""
+        return self.folder / _LEDGER
 
     def losses(self) -> float:
-        """All dollars that were noted so; a line that is torn counts as nothing."""
+        """Dollars that no journal of an older run accounts for; a torn line is nothing."""
         try:
-            lines = (self.folder / _LOSSES).read_text("ascii").splitlines()
+            lines = (self.folder / _LOSSES).read_bytes().splitlines()
         except FileNotFoundError:
             return 0.0
         return sum(float(line) for line in lines if _AMOUNT.fullmatch(line))

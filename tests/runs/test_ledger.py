@@ -1,0 +1,123 @@
+"""What a run has spent is known after a kill, and without its journals."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from assay.errors import UsageError
+from assay.runs.ledger import PICO, Ledger
+from assay.serving import Faults, ModelServerSettings, RunningModels, running
+
+from .programs import Program
+from .remote import Done, command
+from .test_budget import MODEL, PRICE, billed
+
+pytestmark = pytest.mark.usefixtures("compiled_engine")
+
+FOLDER = Path("traces.duckdb.journal/spending")
+CAP = 0.06
+
+
+@pytest.fixture(scope="module")
+def server(compiled_engine: None) -> Iterator[RunningModels]:
+    """A provider that lets calls wait, so that some are always under way."""
+    with running(ModelServerSettings(port=0, faults=Faults(latency=0.15))) as serving:
+        yield serving
+
+
+def arguments(server: RunningModels, *more: str) -> list[str]:
+    return [
+        *("run", *MODEL, "--openai-base-url", server.base_url, "--price", PRICE),
+        *("--episodes", "8", "--max-turns", "50", "--no-save-traces", "--run-id", "spending"),
+        *("--budget", str(CAP), *more),
+    ]
+
+
+def killed(folder: Path, server: RunningModels, calls: int) -> Path:
+    """A run that was killed while calls were open; its folder."""
+    program = Program(folder, *arguments(server))
+    before = server.stats()["calls"]
+    program.until(lambda: server.stats()["calls"] >= before + calls, "some calls")
+    program.kill()
+    return folder / FOLDER
+
+
+def test_calls_under_way_at_a_kill_count_with_all_they_can_cost(
+    tmp_path: Path, server: RunningModels
+) -> None:
+    server.reset()
+    kept = killed(tmp_path, server, 9)
+    balance = Ledger(kept / "ledger").read()
+    assert balance.open, "some were under way"
+    assert balance.most_usd >= billed(server)
+    again = command(tmp_path, *arguments(server))
+    assert again.code == 130, again.errors
+    assert "were under way when the run was last left" in again.errors
+    assert "cost at most" in again.output
+    assert billed(server) <= CAP
+
+
+def test_spending_is_known_without_the_journals(tmp_path: Path, server: RunningModels) -> None:
+    server.reset()
+    kept = killed(tmp_path, server, 30)
+    for journal in kept.glob("*.jsonl"):
+        journal.unlink()
+    again = command(tmp_path, *arguments(server))
+    assert again.code == 130, again.errors
+    assert billed(server) <= CAP
+
+
+def test_a_ledger_that_is_gone_is_asked_about(tmp_path: Path, server: RunningModels) -> None:
+    server.reset()
+    kept = killed(tmp_path, server, 9)
+    (kept / "ledger").unlink()
+    calls = server.stats()["calls"]
+    for more in ((), ("--dry-run",)):
+        refused = command(tmp_path, *arguments(server, *more))
+        assert refused.code == 2
+        assert "ledger is gone" in refused.errors
+        assert "--allow-different ledger" in refused.errors
+    assert server.stats()["calls"] == calls
+    allowed = command(tmp_path, *arguments(server, "--allow-different", "ledger"))
+    assert allowed.code == 130, allowed.errors
+    assert "of $0.06 are spent" in allowed.output
+
+
+def test_a_run_without_a_budget_gets_a_ledger_with_it(
+    tmp_path: Path, server: RunningModels
+) -> None:
+    server.reset()
+    # As an earlier assay left it: no ledger, and no word of one.
+    kept = killed(tmp_path, server, 20)
+    (kept / "ledger").unlink()
+    record = json.loads((kept / "run.json").read_bytes())
+    assert record.pop("ledger") is True
+    (kept / "run.json").write_text(json.dumps(record), "utf-8")
+    again: Done = command(tmp_path, *arguments(server))
+    assert again.code == 130, again.errors
+    assert json.loads((kept / "run.json").read_bytes())["ledger"] is True
+    assert Ledger(kept / "ledger").read().most_usd <= CAP
+
+
+def test_a_ledger_adds_up_whatever_was_torn(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger")
+    ledger.begin(5 * PICO)
+    first, second = ledger.reserve(2 * PICO), ledger.reserve(3 * PICO)
+    ledger.settle(first, PICO, lost=False)
+    content = ledger.path.read_bytes()
+    for cut in range(content.rindex(b"\n", 0, -1) + 1, len(content)):
+        ledger.path.write_bytes(content[:cut])
+        balance = Ledger(ledger.path).read()
+        assert balance.most_usd == 10, "the settling was lost, so all of both counts"
+        resumed = Ledger(ledger.path)
+        assert resumed.resume().open == {first: 2 * PICO, second: 3 * PICO}
+        assert resumed.read().lost_usd == 5
+        assert resumed.reserve(1) == second + 1
+    for place in range(len(content) - 1):
+        flipped = bytearray(content)
+        flipped[place] ^= 1
+        ledger.path.write_bytes(flipped)
+        with pytest.raises(UsageError, match="is damaged in line"):
+            ledger.read()
