@@ -99,6 +99,7 @@ TOPIC: Final = Topic(
     sides={
         "stub": _stub_cpu,
         "stub traces": lambda turn: _stub_cpu(turn, "--traces"),
+        "stub bare": lambda turn: _stub_cpu(turn, "--bare"),
         "inspect": _inspect_cpu,
     },
     rows=(
@@ -116,6 +117,16 @@ TOPIC: Final = Topic(
             ours="stub traces",
             peer="inspect",
             against=_AGAINST,
+        ),
+        Row(
+            name="turn-kept",
+            what="CPU of a turn, stub model and world",
+            ours="stub",
+            peer="stub bare",
+            against="the same, lines neither synced nor with a hash of the one before",
+            cost="x",
+            most=1.1,
+            peer_unit="turn",
         ),
     ),
     notes=(

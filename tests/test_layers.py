@@ -51,7 +51,16 @@ PUBLIC = {
     "_http": {"guard", "hosting", "protocol", "refusal", "replies"},
     "_util": {
         *("backoff", "bounds", "canonical", "files", "lazy", "loops", "names"),
-        *("provenance", "redact", "secret", "settings", "text", "user_files", "user_threads"),
+        *(
+            "provenance",
+            "redact",
+            "secret",
+            "settings",
+            "syncing",
+            "text",
+            "user_files",
+            "user_threads",
+        ),
         *("values",),
     },
     "agents": {"builtin", "game", "options", "own"},

@@ -1,21 +1,27 @@
 """A run of ours, whole: prints one JSON line and ends.
 
     python -m perf.sides.turns --episodes 16 --turns 100 --open 1000 [--real] [--traces]
+        [--bare]
 
 Everything of `assay run` is in it but the display: plan, agent, hooks, journals, the writer
 and its database, the results. The model and the worlds are stubs, or with --real those that
-come with assay. A small run before the clock starts imports and compiles all there is.
+come with assay. With --bare the lines of journals have no hash of the line before, and nobody
+brings them to disk, which is what both are measured against. A small run before the clock
+starts imports and compiles all there is.
 """
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from assay import api
 from assay.runs import RunResult
+from assay.traces.journal import Journal
 from assay.types import TrialState
 from perf.peers.usage import cpu_seconds, memory_bytes, peak_bytes
 from perf.sides.stubs import StubModel, stub_run
@@ -39,6 +45,12 @@ def play(folder: Path, *, real: bool, traces: bool = False, **settings: Any) -> 
     return stub_run(chosen, StubModel())
 
 
+def _append_bare(journal: Journal, body: bytes, flags: int = 0) -> None:
+    descriptor = os.open(journal.path, os.O_WRONLY | os.O_APPEND | flags, 0o666)
+    os.write(descriptor, b"%08x %s\n" % (crc32(body), body))
+    os.close(descriptor)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--episodes", type=int, required=True)
@@ -46,7 +58,10 @@ def main() -> None:
     parser.add_argument("--open", type=int, required=True)
     parser.add_argument("--real", action="store_true")
     parser.add_argument("--traces", action="store_true")
+    parser.add_argument("--bare", action="store_true")
     asked = parser.parse_args()
+    if asked.bare:
+        Journal.append = _append_bare  # type: ignore[method-assign, assignment]
     kind = {"real": asked.real, "traces": asked.traces}
     with tempfile.TemporaryDirectory(prefix="assay-perf-turns-") as name:
         folder = Path(name)

@@ -1,6 +1,7 @@
 """Records as JSON: the formats stay as they are, and what comes back is what it says."""
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -26,15 +27,29 @@ from tests.traces.test_journal import write
 
 KEPT = Path(__file__).parent / "kept" / "session.jsonl"
 """What an earlier commit wrote for `rich_session`."""
+LINKED = KEPT.with_name("linked.jsonl")
+"""The same, since each line has a hash of the one before."""
 
 
 def test_a_journal_is_written_as_ever_to_the_byte(tmp_path: Path) -> None:
     write(tmp_path / "s.jsonl", rich_session())
-    assert (tmp_path / "s.jsonl").read_bytes() == KEPT.read_bytes()
+    assert (tmp_path / "s.jsonl").read_bytes() == LINKED.read_bytes()
 
 
-def test_a_journal_of_an_earlier_program_is_read() -> None:
-    assert read_journal(KEPT) == rich_session()
+@pytest.mark.parametrize("kept", [KEPT, LINKED], ids=["without hashes", "with hashes"])
+def test_a_journal_of_an_earlier_program_is_read_and_resumed(
+    kept: Path, tmp_path: Path
+) -> None:
+    assert read_journal(kept) == rich_session()
+    path = Path(shutil.copy(kept, tmp_path))
+    journal, session = Journal.reopen(path)
+    journal.append_played(PlayedRecord(turn=9, at=1.0))
+    journal.append_played(PlayedRecord(turn=10, at=1.0))
+    assert [*session.played, *read_journal(path).played[-2:]] == read_journal(path).played
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:-2] + lines[-1:]))
+    with pytest.raises(JournalError, match="does not follow the one before"):
+        read_journal(path)
 
 
 def test_a_session_with_a_value_in_every_field_comes_back_from_the_store(
@@ -46,9 +61,10 @@ def test_a_session_with_a_value_in_every_field_comes_back_from_the_store(
 
 
 def rewritten(path: Path, number: int, **changes: Any) -> None:
-    """Change fields of a line of a journal, with a checksum that fits."""
-    lines = path.read_bytes().splitlines()
-    value = json.loads(lines[number][9:]) | changes
+    """Change fields of a line of a journal, as an earlier program would have written it."""
+    bodies = [line[line.index(b"{") :] for line in path.read_bytes().splitlines()]
+    lines = [b"%08x %s" % (crc32(body), body) for body in bodies]
+    value = json.loads(bodies[number]) | changes
     body = json.dumps(value).encode()
     lines[number] = b"%08x %s" % (crc32(body), body)
     path.write_bytes(b"\n".join(lines) + b"\n")
@@ -224,8 +240,8 @@ def test_a_hook_in_an_export_is_an_object_and_in_a_journal_a_row(tmp_path: Path)
     hook = HookRecord(name="h", code="h", priority=1, step=None, data={"x": 1})
     journal = Journal.create(tmp_path / "s.jsonl", rich_session().header)
     journal.append_played(PlayedRecord(turn=1, at=1.0, hooks=(hook,)))
-    line = (tmp_path / "s.jsonl").read_bytes().splitlines()[1][9:]
-    assert json.loads(line)["hooks"] == [["h", "h", 1, None, "", {"x": 1}]]
+    line = (tmp_path / "s.jsonl").read_bytes().splitlines()[1]
+    assert json.loads(line[line.index(b"{") :])["hooks"] == [["h", "h", 1, None, "", {"x": 1}]]
 
 
 def test_a_stop_reason_is_stored_as_its_text_and_an_unknown_one_is_kept(tmp_path: Path) -> None:

@@ -4,13 +4,14 @@ import os
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from assay.errors import JournalError, UsageError
-from assay.traces.journal import Journal, is_blank, read_journal, set_aside
+from assay.traces.journal import Journal, is_blank, read_journal, read_session, set_aside
 from assay.traces.records import EndRecord, HookRecord, PlayedRecord, SessionRecord
 from assay.types import TrialState
 from tests.traces.sessions import make_run, make_session
@@ -98,9 +99,63 @@ def test_damage_in_the_middle_is_an_error_that_names_the_line(
         read_journal(path)
     with pytest.raises(JournalError, match="damaged in line 3"):
         Journal.reopen(path)
-    aside = set_aside(path)
-    assert aside.name == "session.jsonl.damaged"
-    assert aside.read_bytes() == b"".join(lines)
+
+
+def test_a_journal_that_is_set_aside_overwrites_no_other(tmp_path: Path) -> None:
+    names = []
+    for content in (b"first", b"second", b"third"):
+        path = tmp_path / "run" / "s.jsonl"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content)
+        names.append(set_aside(path))
+        assert names[-1].read_bytes() == content
+    name = "run.s.jsonl.damaged"
+    assert [each.name for each in names] == [name, f"{name}-2", f"{name}-3"]
+    assert [each.read_bytes() for each in names] == [b"first", b"second", b"third"]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda lines: lines[:2] + lines[1:], "line 3 of 12 is there twice"),
+        (lambda lines: lines[:1] + lines[2:], "line 2 of 10 does not follow"),
+        (lambda lines: lines[:-2] + lines[-1:], "line 10 of 10 does not follow"),
+        (lambda lines: [*lines[:3], lines[4], lines[3], *lines[5:]], "line 4 of 11 does not"),
+        (lambda lines: lines[1:], "line 1 of 10 does not follow"),
+    ],
+    ids=["twice", "missing", "missing before the last", "swapped", "no header"],
+)
+def test_lines_that_do_not_follow_each_other_are_noticed(
+    path: Path, session: SessionRecord, spoil: Callable[[list[bytes]], list[bytes]], said: str
+) -> None:
+    write(path, session)
+    path.write_bytes(b"".join(spoil(path.read_bytes().splitlines(keepends=True))))
+    with pytest.raises(JournalError, match=said):
+        read_journal(path)
+
+
+def test_a_line_of_another_journal_is_noticed(tmp_path: Path, session: SessionRecord) -> None:
+    other = make_session(make_run(), episode=1)
+    paths = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
+    for path, each in zip(paths, (session, other), strict=True):
+        write(path, each)
+    a, b = (path.read_bytes().splitlines(keepends=True) for path in paths)
+    paths[0].write_bytes(b"".join([*a[:3], b[3], *a[4:]]))
+    with pytest.raises(JournalError, match="line 4 of 11 does not follow"):
+        read_journal(paths[0])
+
+
+def test_the_journal_of_another_session_or_run_is_refused(
+    tmp_path: Path, session: SessionRecord
+) -> None:
+    name, run_id = session.header.session_id, session.header.run_id
+    path = tmp_path / f"{name}.jsonl"
+    write(path, session)
+    assert read_session(path, run_id) == session
+    with pytest.raises(JournalError, match=f"holds run '{run_id}', not 'r2'"):
+        read_session(path, "r2")
+    with pytest.raises(JournalError, match=f"holds session '{name}', not 'other'"):
+        read_session(path.rename(tmp_path / "other.jsonl"), run_id)
 
 
 def test_an_end_that_is_not_the_last_record_was_taken_back(path: Path) -> None:

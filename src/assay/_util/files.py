@@ -13,7 +13,7 @@ from typing import IO
 
 from assay.errors import OutputError
 
-__all__ = ["atomic_file", "atomic_write"]
+__all__ = ["atomic_file", "atomic_write", "free_path"]
 
 
 @contextmanager
@@ -46,6 +46,15 @@ def atomic_write(path: Path, content: bytes) -> None:
     """Write a whole file at once; see `atomic_file`."""
     with atomic_file(path) as stream:
         stream.write(content)
+
+
+def free_path(path: Path, mark: str = "-") -> Path:
+    """A path that is not taken: this one, else with a mark and a number at its end."""
+    number, candidate = 1, path
+    while candidate.exists() or candidate.is_symlink():
+        number += 1
+        candidate = path.with_name(f"{path.name}{mark}{number}")
+    return candidate
 
 
 def _beside(path: Path) -> tuple[IO[bytes], Path]:

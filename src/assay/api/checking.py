@@ -226,7 +226,7 @@ def check_journals(database: Path) -> list[Check]:
         detail = f"{reason}; its run cannot be resumed"
         step = f"use the assay that wrote it, repair the file, or move {folder} away"
         checks.append(Check("journals", CheckState.WARN, detail, step))
-    damaged = sorted(journal_root(database).rglob("*.damaged"))
+    damaged = sorted(journal_root(database).rglob("*.jsonl.damaged*"))
     if damaged:
         detail = f"{len(damaged)} damaged, the first is {damaged[0]}"
         step = "they are kept to be looked at; remove them when you need them no more"

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from assay.errors import JournalError, StoreBusy, UsageError
 from assay.traces.folder import RunFolder
-from assay.traces.journal import read_journal
+from assay.traces.journal import read_session
 from assay.traces.load import load_outcomes
 from assay.traces.queries import committed_sessions
 from assay.traces.records import SessionRecord
@@ -38,7 +38,7 @@ def sessions_left(folder: RunFolder) -> Iterator[tuple[Path, SessionRecord]]:
     unreadable: list[str] = []
     for path in folder.journals():
         try:
-            session = read_journal(path)
+            session = read_session(path, folder.record.id)
         except JournalError as error:
             unreadable.append(str(error))
         else:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 from zlib import crc32
 
+from assay._util.syncing import sync_now, sync_soon
 from assay.errors import JournalError, UsageError
 
 __all__ = ["Balance", "Ledger"]
@@ -62,7 +63,9 @@ class Ledger:
         draft = self.path.with_name(f"{self.path.name}.part")
         draft.unlink(missing_ok=True)
         self._write(_line("begin", 0, spent), draft)
+        sync_now(draft)
         draft.rename(self.path)
+        sync_now(self.path.parent)
 
     def reserve(self, amount: int) -> int:
         """Write down what a call may cost; the number of the call."""
@@ -131,6 +134,7 @@ class Ledger:
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             finally:
                 os.close(descriptor)
+            sync_soon(path or self.path)
         except OSError as error:
             raise JournalError(
                 f"cannot write to {self.path}: {error.strerror}; free space or make the folder "

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import duckdb
 
+from assay._util.files import free_path
 from assay._util.text import printable
 from assay.errors import StoreBusy, StoreError, UsageError
 
@@ -145,7 +146,7 @@ class StoreFile:
                 shutil.copyfileobj(source, target, _PIECE)
                 target.flush()
                 os.fsync(target.fileno())
-            copy = self._free_name(version)
+            copy = free_path(self.path.with_name(f"{self.path.name}.v{version}"), ".")
             draft.rename(copy)
         except OSError as error:
             size = self.path.stat().st_size / 2**20
@@ -157,15 +158,6 @@ class StoreFile:
         finally:
             draft.unlink(missing_ok=True)
         return copy
-
-    def _free_name(self, version: int) -> Path:
-        name = self.path.with_name(f"{self.path.name}.v{version}")
-        number = 1
-        while (
-            path := name if number == 1 else name.with_name(f"{name.name}.{number}")
-        ).exists():
-            number += 1
-        return path
 
     def _create(self) -> None:
         """Make the file under another name first, so that it is never there half made."""

@@ -7,6 +7,7 @@ only says who that was.
 
 import fcntl
 import json
+import logging
 import os
 import re
 import socket
@@ -16,6 +17,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from assay._util.files import free_path
+from assay._util.syncing import sync_now, sync_soon
 from assay.errors import JournalError, UsageError
 
 from .codec import encode, fields_of
@@ -31,6 +34,8 @@ _LEDGER = "ledger"
 _AMOUNT = re.compile(rb"\d+(\.\d+)?(e-\d+)?")
 _TRIES = 5
 _PAUSE_S = 0.02
+
+_log = logging.getLogger(__name__)
 
 
 class RunHeld(UsageError):
@@ -80,9 +85,22 @@ class RunFolder:
 
     @classmethod
     def create(
-        cls, database: Path, record: RunRecord, *, name: str | None = None
+        cls,
+        database: Path,
+        record: RunRecord,
+        *,
+        name: str | None = None,
+        at_once: bool = True,
     ) -> "RunFolder":
-        """Make the folder of a new run, named by its id unless another name is given."""
+        """Make the folder of a new run.
+
+        Args:
+            database: The file it will be stored in.
+            record: What was asked for.
+            name: Of the folder; the id of the run by default.
+            at_once: Whether to return only once all of it is on disk, or trust that it will
+                be within a moment.
+        """
         folder = journal_root(database) / _checked("run", name or record.id)
         target = folder / "run.json"
         if target.exists():
@@ -93,7 +111,7 @@ class RunFolder:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             made = cls(folder, record)
-            made._write()
+            made._write(at_once=at_once)
         except OSError as error:
             raise JournalError(
                 f"cannot make {folder}: {error.strerror}; choose a --database in a folder "
@@ -111,12 +129,17 @@ class RunFolder:
                 f"cannot write {self.folder / 'run.json'}: {error.strerror}"
             ) from error
 
-    def _write(self) -> None:
+    def _write(self, *, at_once: bool = True) -> None:
         # Renamed into place, so that a run is either there as a whole or not at all.
         draft = self.folder / "run.json.part"
         more = {_LEDGER: True} if self.has_ledger else {}
         draft.write_bytes(encode({"format": _FORMAT, **fields_of(self.record), **more}))
-        draft.rename(self.folder / "run.json")
+        if at_once:
+            sync_now(draft)
+        target = draft.rename(self.folder / "run.json")
+        # The folders above have new entries if this is the first.
+        folders = self.folder, self.folder.parent, self.folder.absolute().parent.parent
+        (sync_now if at_once else sync_soon)(target, *folders)
 
     @classmethod
     def open(cls, database: Path, run_id: str) -> "RunFolder":
@@ -153,16 +176,24 @@ class RunFolder:
         return self.folder / _LEDGER
 
     def losses(self) -> float:
-        """Dollars that no journal of an older run accounts for; a torn line is nothing."""
+        """Dollars that no journal of an older run accounts for, as far as the lines say."""
+        file = self.folder / _LOSSES
         try:
-            lines = (self.folder / _LOSSES).read_bytes().splitlines()
+            lines = file.read_bytes().splitlines()
         except FileNotFoundError:
             return 0.0
-        return sum(float(line) for line in lines if _AMOUNT.fullmatch(line))
+        amounts = [float(line) for line in lines if _AMOUNT.fullmatch(line)]
+        if len(amounts) < len(lines):
+            _log.warning(
+                "%s",
+                f"{file} is damaged: {len(lines) - len(amounts)} of its {len(lines)} lines are "
+                "no amounts of dollars, and are not counted as spent",
+            )
+        return sum(amounts)
 
     def damaged(self) -> list[Path]:
         """The journals that were set aside."""
-        return sorted(self.folder.glob("*.damaged"))
+        return sorted(self.folder.glob("*.jsonl.damaged*"))
 
     @contextmanager
     def hold(self) -> Iterator[None]:
@@ -221,12 +252,12 @@ class RunFolder:
         return None
 
     def remove(self) -> None:
-        """Delete the folder; journals in it that were set aside move one folder up."""
+        """Delete the folder; journals in it that an earlier assay set aside move up."""
         if left := self.journals():
             raise JournalError(f"{left[0]} is not stored yet; the run is not finished")
         root = self.folder.parent
         for path in self.damaged():
-            path.rename(root / f"{self.folder.name}.{path.name}")
+            path.rename(free_path(root / f"{self.folder.name}.{path.name}"))
         # The record goes first: without it the folder is nobody's, whatever is left of it.
         (self.folder / "run.json").unlink(missing_ok=True)
         for path in self.folder.iterdir():

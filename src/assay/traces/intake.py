@@ -20,7 +20,7 @@ from assay.types import TrialState
 
 from .file import StoreFile
 from .ingest import Ingestion, ensure_run
-from .journal import is_blank, read_journal
+from .journal import is_blank, read_session
 from .records import RunRecord
 from .rows import SessionRows, session_rows
 
@@ -149,7 +149,7 @@ def _read(ended: EndedJournal, on_event: _Tell) -> _Ready | None:
     try:
         if is_blank(ended.journal):
             return None  # the disk was full before its first line
-        session = read_journal(ended.journal)
+        session = read_session(ended.journal, ended.run.id)
         if session.end is None:
             return None
         return _Ready(ended, session_rows(session), session.end.state)

@@ -1,10 +1,14 @@
 """Append-only journal of one session. One writer per file. Knows nothing of DuckDB.
 
-A line is a checksum of 8 hexadecimal digits, a space, and compact JSON. It is a header, a call
-with the messages made for it, messages that belong to no call, what was played of an answer,
-or an end; an end that something follows was taken back. Each is written by one system call
-on a descriptor opened for it alone, so that a thousand open sessions hold no descriptors,
-and a process that dies leaves at most its last line torn.
+A line is a checksum of 8 hexadecimal digits, a space, a hash of the line before, a space, and
+compact JSON; the checksum is of all that follows it. The first line has no such hash, nor have
+lines that an earlier assay wrote. A line that is missing, doubled or from elsewhere is noticed
+by the hash of the next.
+The JSON is a header, a call with the messages made for it, messages that belong to no call,
+what was played of an answer, or an end; an end that something follows was taken back. Each is
+written by one system call on a descriptor opened for it alone, so that a thousand open
+sessions hold no descriptors, and a process that dies leaves at most its last line torn. A
+machine that loses power keeps what `syncing` has brought to disk.
 Times are kept in whole microseconds, as the database keeps them.
 """
 
@@ -12,10 +16,12 @@ import errno
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 from zlib import crc32
 
-from assay._util.canonical import parse_json
+from assay._util.canonical import content_hash, parse_json
+from assay._util.files import free_path
+from assay._util.syncing import sync_soon
 from assay.errors import JournalError
 
 from .lines import (
@@ -36,19 +42,23 @@ from .records import (
     SessionRecord,
 )
 
-__all__ = ["Journal", "is_blank", "put_aside", "read_journal", "set_aside"]
+__all__ = ["Journal", "is_blank", "put_aside", "read_journal", "read_session", "set_aside"]
 
 
+_LINKED = 9 + 32
+"""Where the hash of the line before ends."""
 _APPEND = os.O_WRONLY | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
 
 
 class Journal:
     """Writes the journal of one session; nothing is held open between two lines."""
 
-    __slots__ = ("path",)
+    __slots__ = ("_last", "path")
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, last: bytes = b"") -> None:
+        """Name a file; `last` is its last line, if it has one."""
         self.path = path
+        self._last = last
 
     @classmethod
     def create(cls, path: Path, header: SessionHeader) -> Self:
@@ -67,7 +77,7 @@ class Journal:
         record = gather(path, lines)
         if good < len(content):
             os.truncate(path, good)
-        return cls(path), record
+        return cls(path, content[content.rfind(b"\n", 0, good - 1) + 1 : good - 1]), record
 
     def append_call(self, call: CallRecord, messages: Sequence[MessageRecord]) -> None:
         """Record a call and the messages that were made since the last one."""
@@ -86,17 +96,21 @@ class Journal:
         self.append(end_line(end))
 
     async def kept(self) -> None:
-        """Return once every line is on disk; here each is, as soon as it was appended."""
+        """Return once every line is in the file; here each is, as soon as it was appended."""
 
     def append(self, body: bytes, flags: int = 0) -> None:
-        """Write a line."""
-        data = b"%08x %s\n" % (crc32(body), body)
+        """Write a line, which is brought to disk within a moment."""
+        if self._last:
+            body = b"%s %s" % (content_hash(self._last).encode(), body)
+        line = b"%08x %s" % (crc32(body), body)
         try:
             descriptor = os.open(self.path, _APPEND | flags, 0o666)
             try:
-                _write(descriptor, data)
+                _write(descriptor, line + b"\n")
             finally:
                 os.close(descriptor)
+            self._last = line
+            sync_soon(self.path, *([self.path.parent] if flags else ()))
         except OSError as error:
             raise JournalError(
                 f"cannot write to {self.path}: {error.strerror}; free space or make the folder "
@@ -118,6 +132,25 @@ def read_journal(path: Path) -> SessionRecord:
     return gather(path, lines)
 
 
+def read_session(path: Path, run_id: str) -> SessionRecord:
+    """Read the journal of a session of a run, which must be the one that its name says.
+
+    Raises:
+        JournalError: It cannot be read, or is that of another session.
+    """
+    session = read_journal(path)
+    named = path.name.rpartition(".jsonl")[0]
+    for what, found, right in (
+        ("session", session.header.session_id, named),
+        ("run", session.header.run_id, run_id),
+    ):
+        if found != right:
+            raise JournalError(
+                f"{path} is not what its name says: it holds {what} {found!r}, not {right!r}"
+            )
+    return session
+
+
 def is_blank(path: Path) -> bool:
     """Whether there is no journal, or one whose process died before the first line."""
     try:
@@ -130,8 +163,9 @@ def is_blank(path: Path) -> bool:
 
 
 def set_aside(path: Path) -> Path:
-    """Rename a damaged journal, so that nothing takes it for a whole one."""
-    target = path.with_name(f"{path.name}.damaged")
+    """Move a damaged journal out of the folder of its run, which is about to go."""
+    folder = path.parent
+    target = free_path(folder.with_name(f"{folder.name}.{path.name}.damaged"))
     path.rename(target)
     return target
 
@@ -157,6 +191,8 @@ def _lines(path: Path, content: bytes) -> tuple[list[Line], int]:
     raw = content.split(b"\n")[:-1]
     lines: list[Line] = []
     good = 0
+    linked = False
+    before = b""
     for number, line in enumerate(raw, start=1):
         parsed = _parse(line)
         if parsed is None:
@@ -164,16 +200,27 @@ def _lines(path: Path, content: bytes) -> tuple[list[Line], int]:
                 # A machine that lost power may keep the length of a line and not its bytes.
                 break
             raise JournalError(f"{path} is damaged in line {number} of {len(raw)}")
-        lines.append(parsed)
+        link, values = parsed
+        linked = linked or bool(link)
+        if linked and link != content_hash(before).encode():
+            twice = "is there twice" if line == before else "does not follow the one before"
+            raise JournalError(
+                f"{path} is damaged: line {number} of {len(raw)} {twice}; lines were removed, "
+                "added or moved"
+            )
+        lines.append(values)
         good += len(line) + 1
+        before = line
     return lines, good
 
 
-def _parse(line: bytes) -> Any:
+def _parse(line: bytes) -> tuple[bytes, Line] | None:
+    """The hash of the line before, if it has one, and what the line says."""
     try:
         if line[8:9] != b" " or int(line[:8], 16) != crc32(line[9:]):
             return None
-        parsed = parse_json(line[9:])
+        link = line[9:_LINKED] if line[9:10] != b"{" else b""
+        parsed = parse_json(line[_LINKED + 1 if link else 9 :])
     except ValueError:
         return None
-    return parsed if isinstance(parsed, dict) else None
+    return (link, parsed) if isinstance(parsed, dict) else None

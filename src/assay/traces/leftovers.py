@@ -156,7 +156,7 @@ def _finish(
     failed = [event for event in events if isinstance(event, StoringFailed)]
     for event in events:
         if isinstance(event, JournalDamaged):
-            # Nobody can play such a session again, and its folder is about to go.
+            # Nobody can play such a session again.
             event = replace(event, path=set_aside(event.path))
         on_event(event)
     kept = {event.session_id for event in failed}

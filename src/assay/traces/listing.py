@@ -11,7 +11,7 @@ from assay.errors import JournalError
 from assay.types import TrialState
 
 from .folder import RunFolder, unfinished_runs
-from .journal import read_journal
+from .journal import read_session
 from .load import load_outcomes
 
 __all__ = ["ListedRun", "ListedSession", "OpenRun", "OpenSession", "list_open", "list_sessions"]
@@ -54,7 +54,7 @@ def _open_sessions(folder: RunFolder) -> Iterator[OpenSession]:
     for path in folder.journals():
         # One that cannot be read is told by whoever resumes; one that is gone is stored.
         with suppress(JournalError):
-            session = read_journal(path)
+            session = read_session(path, folder.record.id)
             turns = [call.turn for call in session.calls]
             turns += [played.turn for played in session.played]
             yield OpenSession(

@@ -192,11 +192,14 @@ class SessionTracer:
 
     def _make_folder(self) -> RunFolder:
         try:
-            return RunFolder.create(self._database, self._run, name=self.session_id)
+            return self._new_folder()
         except UsageError:
             # This very session may wait from before.
             take_in(self._database, patience=_PATIENCE_S)
-            return RunFolder.create(self._database, self._run, name=self.session_id)
+            return self._new_folder()
+
+    def _new_folder(self) -> RunFolder:
+        return RunFolder.create(self._database, self._run, name=self.session_id, at_once=False)
 
     async def __aenter__(self) -> Self:
         return await asyncio.to_thread(self.__enter__)

@@ -1,0 +1,111 @@
+"""A machine that loses power in the middle of a run keeps what is older than a second.
+
+The run writes to a file system of its own, in a file. The process is stopped, the file copied
+as it is, and the copy mounted: what was not synced is not in it.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from .tables import calls_at, contents
+from .test_kills import journaled, start
+
+pytestmark = [pytest.mark.extras, pytest.mark.usefixtures("compiled_engine")]
+
+_MIB = 2**20
+
+
+class Cut(NamedTuple):
+    """What a power cut came to."""
+
+    answers: int
+    """That were in journals or stored when it came."""
+    old: int
+    """Of them, those that were older than a second."""
+    lost: int
+    """Of all answers."""
+    lost_old: int
+    """Of the old ones; these were promised to survive."""
+
+
+@contextmanager
+def mounted(image: Path) -> Iterator[Path]:
+    """A file system in a file; its own clock for syncing is as good as switched off."""
+    folder = image.with_suffix(".mounted")
+    folder.mkdir()
+    command = ["mount", "-o", "loop,commit=300", str(image), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+def cut_power(folder: Path, moment: float) -> tuple[Cut, Path]:
+    """Start a run, cut its power some seconds after its first turn; what was left of it."""
+    disk, copy = folder / "disk.ext4", folder / "copy.ext4"
+    with disk.open("wb") as file:
+        file.truncate(192 * _MIB)
+    if not shutil.which("mkfs.ext4"):
+        pytest.skip("there is no mkfs.ext4 here")
+    subprocess.run(["mkfs.ext4", "-q", disk], check=True)
+    with mounted(disk) as place:
+        work = place / "work"
+        work.mkdir()
+        # The folder itself is older than the run.
+        os.sync()
+        program = start(work)
+        program.until(lambda: program.turns > 0, "the first turn")
+        time.sleep(moment)
+        os.kill(program.pid, signal.SIGSTOP)
+        cut_at = time.time()
+        # A sync that is under way is the kernel's business, and still ends.
+        time.sleep(0.3)
+        shutil.copyfile(disk, copy)
+        program.kill()
+        before = journaled(work)
+    with mounted(copy) as place:
+        after = journaled(place / "work")
+        left = folder / "left"
+        shutil.copytree(place / "work", left)
+    lost = before.keys() - after.keys()
+    old = {key for key, at in before.items() if at / 1e6 < cut_at - 1}
+    return Cut(len(before), len(old), len(lost), len(lost & old)), left
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run whose power nobody cut."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    program = start(folder)
+    assert program.wait() == 0, program.errors
+    return folder
+
+
+@pytest.mark.parametrize("moment", [0.3, 1.7, 3.0])
+def test_an_answer_that_is_older_than_a_second_survives_a_power_cut(
+    moment: float,
+    undisturbed: Path,
+    tmp_path: Path,
+    record_property: Callable[[str, object], None],
+) -> None:
+    cut, left = cut_power(tmp_path, moment)
+    record_property("note", str(cut))
+    assert cut.answers > 0
+    assert cut.lost_old == 0
+    answered = journaled(left)
+    program = start(left)
+    assert program.wait() == 0, program.errors
+    assert answered.items() <= calls_at(left / "traces.duckdb").items()
+    assert contents(left / "traces.duckdb") == contents(undisturbed / "traces.duckdb")
