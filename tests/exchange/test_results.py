@@ -29,7 +29,7 @@ def results(tmp_path: Path, *, detailed: bool = True) -> dict[str, Any]:
         rows = episodes(connection, run_id=RUN.id)
         outcomes = load_outcomes(connection, [row.session_id for row in rows])
         run = load_stored_run(connection, RUN.id)
-    write_results(tmp_path / "r.json", run, rows, outcomes, detailed=detailed)
+    write_results(tmp_path / "r.json", run, rows, outcomes, {}, detailed=detailed)
     found: dict[str, Any] = json.loads((tmp_path / "r.json").read_text("utf-8"))
     return found
 
@@ -76,5 +76,5 @@ def test_an_outcome_that_is_no_number_leaves_the_old_file(tmp_path: Path) -> Non
         run = load_stored_run(connection, RUN.id)
     broken = {rows[0].session_id: {"reward": float("nan")}}
     with pytest.raises(OutputError, match="finite"):
-        write_results(tmp_path / "r.json", run, rows, broken)
+        write_results(tmp_path / "r.json", run, rows, broken, {})
     assert (tmp_path / "r.json").read_bytes() == before

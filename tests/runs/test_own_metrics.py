@@ -48,7 +48,12 @@ def test_a_run_stores_what_a_file_of_metrics_says_and_a_comparison_judges_it(
         notice=said.append,
     )
     assert result.results_file is not None
-    models = json.loads(result.results_file.read_text("utf-8"))["models"]
+    written = json.loads(result.results_file.read_text("utf-8"))
+    models = written["models"]
+    analysis = written["analysis"]
+    assert [model["model"] for model in analysis["models"]] == [*models]
+    assert analysis["own"]["builtin/noop"]["idle"]["mean"] == 15.0
+    assert {"rankings", "decisions", "human"} <= analysis.keys()
     assert models["builtin/noop"]["metrics"]["idle"] == [15.0, 15.0, 15.0]
     assert models["builtin/noop"]["metrics"]["fragile"] == [-1.0, None, 1.0]
     assert any("own.py:10" in line and "seed 43" in line for line in said)

@@ -36,10 +36,10 @@ if TYPE_CHECKING:
         chat_model,
         config_template,
         estimate,
-        own_outcomes,
         prepare,
         run,
         run_prepared,
+        run_report,
     )
     from .sessions import (
         SessionList,
@@ -100,7 +100,6 @@ __all__ = [
     "merge",
     "open",
     "over_time",
-    "own_outcomes",
     "play",
     "prepare",
     "read_experiments",
@@ -110,6 +109,7 @@ __all__ = [
     "replay",
     "run",
     "run_prepared",
+    "run_report",
     "serve",
     "serve_models",
     "show_experiment",

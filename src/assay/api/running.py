@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from assay._util.loops import run_apart
 from assay._util.user_threads import contained
@@ -60,14 +60,18 @@ from assay.traces.store import Store
 from assay.trials import Event, Retries, Stop
 from assay.types import ChatModel, TrialState
 
+if TYPE_CHECKING:
+    from assay.report import ModelSummary
+    from assay.report.document import Document
+
 __all__ = [
     "chat_model",
     "config_template",
     "estimate",
-    "own_outcomes",
     "prepare",
     "run",
     "run_prepared",
+    "run_report",
 ]
 
 _OPENAI = "https://api.openai.com/v1"
@@ -252,6 +256,7 @@ def run_prepared(
                 executor=executor,
                 retries=Retries(seed=config.seed),
                 measure=measure,
+                analyse=_analysis,
                 limits_seen=lambda: map(_limit, pool.history()),
                 begin=partial(_begin, prepared, budget, notice),
                 on_stop=pool.leave,
@@ -262,6 +267,11 @@ def run_prepared(
         return replace(result, last_trouble=troubles.last)
     finally:
         pool.close()
+
+
+def _analysis(result: RunResult) -> dict[str, Any]:
+    decisions = [decision.as_json() for decision in result.decisions]
+    return {**run_report(result).values(), "decisions": decisions}
 
 
 def _executor(
@@ -354,7 +364,34 @@ def _models(
     return {name: own.models.get(name) or _model(name, prepared.config, pool) for name in names}
 
 
-def own_outcomes(result: RunResult) -> dict[str, dict[str, Interval]]:
+def run_report(result: RunResult) -> "Document":
+    """What `assay run` prints of a run: tables, rankings, notes; `values()` is data."""
+    from assay.judge import rank_models
+    from assay.report import run_document, summarize
+    from assay.rollouts.config import BASELINES
+
+    summaries = [
+        _with_open(summary, result)
+        for summary in summarize(result.episodes, result.started, baselines=BASELINES)
+    ]
+    # Where looks decided, a test that ignores them would say another thing.
+    rankings = () if result.decisions else rank_models(result.episodes)
+    return run_document(summaries, result.run_id, rankings, _own_outcomes(result))
+
+
+def _with_open(summary: "ModelSummary", result: RunResult) -> "ModelSummary":
+    """A summary whose totals count what open episodes have cost, too."""
+    spent = result.open_spending.get(summary.model)
+    if spent is None:
+        return summary
+    dollars = None
+    if spent.dollars is not None and summary.cost_spent is not None:
+        dollars = summary.cost_spent + spent.dollars
+    tokens = summary.tokens_spent + spent.tokens
+    return replace(summary, tokens_spent=tokens, cost_spent=dollars)
+
+
+def _own_outcomes(result: RunResult) -> dict[str, dict[str, Interval]]:
     """Means of what a metric or an environment of the user's own declares, by arm and name."""
     values: dict[str, dict[str, list[float]]] = {}
     for row in result.episodes:

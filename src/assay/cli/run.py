@@ -4,7 +4,6 @@ import shlex
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,7 +24,6 @@ from assay.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from assay.report import ModelSummary
     from assay.runs import PreparedRun, RunResult
     from assay.trials import Stop
 
@@ -138,19 +136,8 @@ def _stopped_by_signals(stop: "Stop", notice: Any) -> Iterator[None]:
 
 def _report(prepared: "PreparedRun[Any]", result: "RunResult", show: Show) -> None:
     from assay import api
-    from assay.judge import rank_models
-    from assay.report import run_document, summarize
-    from assay.rollouts.config import BASELINES
 
-    summaries = summarize(
-        result.episodes,
-        result.started,
-        baselines=BASELINES,
-    )
-    summaries = [_with_open(summary, result) for summary in summaries]
-    # Where looks decided, a test that ignores them would say another thing.
-    rankings = () if result.decisions else rank_models(result.episodes)
-    document = run_document(summaries, result.run_id, rankings, api.own_outcomes(result))
+    document = api.run_report(result)
     if show.json:
         say_json(
             {
@@ -177,18 +164,6 @@ def _report(prepared: "PreparedRun[Any]", result: "RunResult", show: Show) -> No
         say(f"{decision.sentence}.")
     for line in _next_steps(prepared, result):
         say(line)
-
-
-def _with_open(summary: "ModelSummary", result: "RunResult") -> "ModelSummary":
-    """A summary whose totals count what open episodes have cost, too."""
-    spent = result.open_spending.get(summary.model)
-    if spent is None:
-        return summary
-    dollars = None
-    if spent.dollars is not None and summary.cost_spent is not None:
-        dollars = summary.cost_spent + spent.dollars
-    tokens = summary.tokens_spent + spent.tokens
-    return replace(summary, tokens_spent=tokens, cost_spent=dollars)
 
 
 def _decisions(result: "RunResult") -> dict[str, Any]:

@@ -32,6 +32,7 @@ def write_results(
     run: StoredRun,
     rows: Sequence[EpisodeRow],
     outcomes: Mapping[str, Mapping[str, float]],
+    analysis: Mapping[str, Any],
     *,
     detailed: bool = True,
 ) -> None:
@@ -42,6 +43,7 @@ def write_results(
         run: The run; its configuration is the `config` of the file.
         rows: Its episodes, in model, episode order.
         outcomes: For each session that has some, the numbers by metric.
+        analysis: What the tables and rankings of the run say, as data.
         detailed: Whether to write `episodes` too.
 
     Raises:
@@ -56,6 +58,7 @@ def write_results(
             model: _model(group, outcomes, detailed=detailed)
             for model, group in _by_model(rows).items()
         },
+        "analysis": analysis,
     }
     with atomic_file(path) as stream:
         try:

@@ -26,6 +26,7 @@ from assay.report.summary import (
     HUMAN,
     ModelSummary,
     beside_humans,
+    interval_json,
     summaries_json,
     summary_rows,
 )
@@ -79,7 +80,14 @@ def run_document(
     return Document(
         title=f"Run {run_id}" if run_id else "Run",
         sections=[Section(title, shown) for title, shown in blocks.items() if shown],
-        values=lambda: {**summaries_json(summaries), "rankings": ranking_json(rankings)},
+        values=lambda: {
+            **summaries_json(summaries),
+            "own": {
+                model: {name: interval_json(mean) for name, mean in means.items()}
+                for model, means in (own or {}).items()
+            },
+            "rankings": ranking_json(rankings),
+        },
         rows=lambda: summary_rows(summaries),
     )
 

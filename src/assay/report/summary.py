@@ -30,6 +30,7 @@ __all__ = [
     "ErrorGroup",
     "ModelSummary",
     "beside_humans",
+    "interval_json",
     "summaries_json",
     "summarize",
     "summary_rows",
@@ -196,6 +197,15 @@ def summaries_json(summaries: Sequence[ModelSummary]) -> dict[str, Any]:
     return {"models": models, "human": asdict(HUMAN) if beside_humans(summaries) else None}
 
 
+def interval_json(interval: Interval) -> dict[str, Any]:
+    """A mean with the ends of its interval, null where they are not known."""
+    return {
+        "mean": interval.point,
+        "low": interval.low if interval.known else None,
+        "high": interval.high if interval.known else None,
+    }
+
+
 def summary_rows(summaries: Sequence[ModelSummary]) -> list[dict[str, Any]]:
     """A row per model, an interval as three columns; errors are counted, not told."""
     return [_row(summary) for summary in summaries]
@@ -220,11 +230,7 @@ def _row(summary: ModelSummary) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Interval):
-        return {
-            "mean": value.point,
-            "low": value.low if value.known else None,
-            "high": value.high if value.known else None,
-        }
+        return interval_json(value)
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -99,6 +99,7 @@ def execute(
     executor: TrialExecutor | None = None,
     retries: Retries | None = None,
     measure: Callable[[Store, Sequence[str]], None] = lambda _, __: None,
+    analyse: Callable[[RunResult], Mapping[str, Any]] = lambda _: {},
     limits_seen: Callable[[], Iterable[LimitRecord]] = tuple,
     begin: Callable[[RunFolder], None] = lambda _: None,
     on_stop: Callable[[], None] = lambda: None,
@@ -114,6 +115,7 @@ def execute(
         executor: Where they run; in this process unless said otherwise.
         retries: How infrastructure errors are tried again.
         measure: What else the trials of these experiments earn, asked when all have ended.
+        analyse: What the results file says of all trials together.
         limits_seen: What providers allowed, asked at the end.
         begin: Called once this process holds the run, before anything is asked.
         on_stop: Called in the loop of the trials whenever somebody asks to stop.
@@ -132,7 +134,7 @@ def execute(
                 lambda: running.play(executor or InProcess(), retries or Retries(), on_stop)
             )
             running.writer.drain()
-            return running.conclude(tallies, measure, limits_seen())
+            return running.conclude(tallies, measure, analyse, limits_seen())
         except StoreBusy:
             if not running.stop.forced:
                 raise
@@ -239,10 +241,11 @@ class _Running:
         self,
         tallies: Mapping[str, GroupCounts],
         measure: Callable[[Store, Sequence[str]], None],
+        analyse: Callable[[RunResult], Mapping[str, Any]],
         limits_seen: Iterable[LimitRecord],
     ) -> RunResult:
         """Store what is about the run as a whole, and write its files."""
-        config, record, store = self.config, self.run.record, self._store
+        record, store = self.run.record, self._store
         complete = not self.folder.journals() and all(
             tally.infrastructure == tally.interrupted == tally.not_started == 0
             for tally in tallies.values()
@@ -257,43 +260,55 @@ class _Running:
             store_limits(connection, record.id, limits_seen)
             store_looks(connection, record.id, looks)
             rows = episodes(connection, run_id=record.id)
-        results, earned = None, {}
+        earned: Mapping[str, Mapping[str, float]] = {}
         if not interrupted:
             measure(store, [experiment.id for experiment in record.experiments])
-            results = config.traces_dir / record.id / results_name(now)
-            write_trace_folder(
-                config.traces_dir,
-                store,
-                record.id,
-                traces=config.save_traces,
-                results=results.name,
-            )
             with store.reading() as connection:
-                stored = load_stored_run(connection, record.id)
                 earned = load_outcomes(connection, [row.session_id for row in rows])
-            write_results(results, stored, rows, earned, detailed=config.save_detailed_results)
-            for name in publish_traces(config.traces_dir, record.id):
-                self._notice(
-                    f"{config.traces_dir / name} is no copy of the file of a run, and stays as "
-                    f"it is; that of this run is in {results.parent}"
-                )
-        spent, lost = open_spending(self.folder), lost_so_far(self.folder)
-        if complete:
-            self.folder.remove()
-        return replace(
+        result = replace(
             self.left(),
             status=status,
             interrupted=interrupted,
             tallies=tallies,
             episodes=tuple(rows),
-            results_file=results,
             decisions=self._monitor.comparisons() if self._monitor else (),
             looks=tuple(looks),
             outcomes=earned,
-            open_spending=spent,
-            lost_usd=lost,
+            open_spending=open_spending(self.folder),
+            lost_usd=lost_so_far(self.folder),
             stopped_by=self._out_of_budget,
         )
+        if not interrupted:
+            result = replace(result, results_file=self._write_files(now, result, analyse))
+        if complete:
+            self.folder.remove()
+        return result
+
+    def _write_files(
+        self, now: float, result: RunResult, analyse: Callable[[RunResult], Mapping[str, Any]]
+    ) -> Path:
+        """Write the traces and the results, and copies of them above; returns the results."""
+        config, store, run_id = self.config, self._store, self.run.record.id
+        results = config.traces_dir / run_id / results_name(now)
+        write_trace_folder(
+            config.traces_dir, store, run_id, traces=config.save_traces, results=results.name
+        )
+        with store.reading() as connection:
+            stored = load_stored_run(connection, run_id)
+        write_results(
+            results,
+            stored,
+            result.episodes,
+            result.outcomes,
+            analyse(result),
+            detailed=config.save_detailed_results,
+        )
+        for name in publish_traces(config.traces_dir, run_id):
+            self._notice(
+                f"{config.traces_dir / name} is no copy of the file of a run, and stays as "
+                f"it is; that of this run is in {results.parent}"
+            )
+        return results
 
     def left(self) -> RunResult:
         """What is known of a run that was left while another process held the database."""
