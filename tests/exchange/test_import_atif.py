@@ -55,17 +55,6 @@ def trajectory(**changes: Any) -> dict[str, Any]:
     }
 
 
-def trial(folder: Path, name: str, result: dict[str, Any] | str | None = None) -> Path:
-    """The files of a trial, as Harbor leaves them."""
-    path = folder / "job" / name / "agent" / "trajectory.json"
-    path.parent.mkdir(parents=True)
-    path.write_text(json.dumps(trajectory(session_id=name)))
-    if result is not None:
-        text = result if isinstance(result, str) else json.dumps(result)
-        (path.parents[1] / "result.json").write_text(text)
-    return path
-
-
 def imported(store: Path, *paths: Path) -> tuple[Store, ImportReport]:
     made = Store(store)
     return made, import_traces(made, trace_files(paths))
@@ -101,27 +90,6 @@ def test_turns_tokens_cost_and_messages_arrive(tmp_path: Path) -> None:
         "tokens": 350.0,
         "cost_usd": 0.01,
     }
-
-
-def test_a_trial_of_harbor_says_what_was_earned_and_what_went_wrong(tmp_path: Path) -> None:
-    passed = {"task_name": "hello", "verifier_result": {"rewards": {"reward": 1.0}}}
-    error = {"exception_type": "AgentTimeoutError", "exception_message": "too slow"}
-    trial(tmp_path, "a", passed)
-    trial(tmp_path, "b", {**passed, "exception_info": error})
-    trial(tmp_path, "c", {"task_name": "hello", "exception_info": error})
-    full = {"exception_type": "ContextLengthExceededError", "exception_message": ""}
-    trial(tmp_path, "d", {"task_name": "hello", "exception_info": full})
-    broken = trial(tmp_path, "e", "{")
-    store, report = imported(tmp_path / "store.duckdb", tmp_path / "job")
-    assert [bad.where for bad in report.damaged] == [str(broken)]
-    rows = ask(store, "SELECT state, stop_reason, reward, task FROM episodes ORDER BY ALL")
-    assert rows == [
-        ("failure", "ContextLengthExceededError", 0.0, "atif/hello"),
-        ("infrastructure", "AgentTimeoutError", 0.0, "atif/hello"),
-        ("result", "AgentTimeoutError", 1.0, "atif/hello"),
-        ("result", "finished", 1.0, "atif/hello"),
-    ]
-    assert ask(store, "SELECT count(*) FROM outcomes WHERE metric = 'reward'") == [(2,)]
 
 
 def test_our_own_trajectories_come_back_with_all_that_was_played(tmp_path: Path) -> None:

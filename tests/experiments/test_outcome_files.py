@@ -237,7 +237,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Subject
         earned = load_outcomes(connection, [row.session_id for row in rows])
         subjects = load_subjects(connection, [each.id for each in RUN.experiments])
     for name, detailed in (("run.json", True), ("brief.json", False)):
-        write_results(folder / name, run, rows, earned, detailed=detailed)
+        write_results(folder / name, run, rows, earned, {}, detailed=detailed)
     return folder, subjects
 
 

@@ -12,7 +12,13 @@ from typing import Final, NamedTuple
 
 from assay.errors import UsageError
 from assay.exchange.adopt import adopt_experiment, adopt_run
-from assay.exchange.sources import DamagedSource, Found, TraceSource, read_sources
+from assay.exchange.sources import (
+    DamagedSource,
+    Found,
+    SkippedSource,
+    TraceSource,
+    read_sources,
+)
 from assay.traces.ingest import Ingestion, transaction
 from assay.traces.rows import SessionRows, session_rows
 from assay.traces.schema import ASSAY_SOURCE
@@ -46,17 +52,22 @@ class ImportReport:
     damaged: tuple[DamagedSource, ...]
     unverifiable: tuple[Unverifiable, ...] = ()
     """By reason, of the sessions of other programs."""
+    skipped: tuple[SkippedSource, ...] = ()
+    """What is no session, or not yet."""
 
 
 class _Counts:
     def __init__(self) -> None:
         self.added = self.present = 0
         self.damaged: list[DamagedSource] = []
+        self.skipped: list[SkippedSource] = []
         self.reasons: Counter[str] = Counter()
 
     def report(self) -> ImportReport:
         reasons = tuple(Unverifiable(n, reason) for reason, n in sorted(self.reasons.items()))
-        return ImportReport(self.added, self.present, tuple(self.damaged), reasons)
+        return ImportReport(
+            self.added, self.present, tuple(self.damaged), reasons, tuple(self.skipped)
+        )
 
 
 def import_traces(
@@ -75,6 +86,9 @@ def import_traces(
     for found in read_sources(files, on_file):
         if isinstance(found, DamagedSource):
             counts.damaged.append(found)
+            continue
+        if isinstance(found, SkippedSource):
+            counts.skipped.append(found)
             continue
         batch.append(found)
         if len(batch) >= _BATCH or sum(each.size for each in batch) >= _BATCH_BYTES:

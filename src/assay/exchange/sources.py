@@ -25,9 +25,19 @@ from assay.exchange.formats import (
     read_atif,
     read_balrog,
 )
+from assay.exchange.formats.harbor import HarborTrial
+from assay.exchange.formats.harbor_files import TRIAL_FILES, TrialFiles, is_trial, trial_of
 from assay.exchange.trace_folder import INDEX, read_index
 
-__all__ = ["MAX_TRACE", "DamagedSource", "Found", "TraceSource", "read_sources", "trace_files"]
+__all__ = [
+    "MAX_TRACE",
+    "DamagedSource",
+    "Found",
+    "SkippedSource",
+    "TraceSource",
+    "read_sources",
+    "trace_files",
+]
 
 MAX_TRACE: Final = 256 << 20
 """A session may have this many bytes as JSON."""
@@ -37,7 +47,6 @@ _ARCHIVE: Final = b"PK\3\4"
 # What other programs write beside their traces.
 _NO_TRACES: Final = ("summary.json", "eval-set.json", "logs.json", "listing.json")
 _TRAJECTORY: Final = "trajectory.json"
-_RESULT: Final = "result.json"
 
 
 class DamagedSource(NamedTuple):
@@ -45,6 +54,13 @@ class DamagedSource(NamedTuple):
 
     where: str
     """The file, and the line of JSON Lines or the sample of a log."""
+    reason: str
+
+
+class SkippedSource(NamedTuple):
+    """Something that is no session, or not yet."""
+
+    where: str
     reason: str
 
 
@@ -57,9 +73,13 @@ class Found(NamedTuple):
     """Of what it was read from, in bytes."""
 
 
+Read = Found | DamagedSource | SkippedSource
+"""What comes of a piece of a file."""
+
+
 @dataclass(frozen=True, slots=True)
 class TraceSource:
-    """A file to import, or why there is none."""
+    """A file or the folder of a trial to import, or why there is none."""
 
     path: Path
     problem: str | None = None
@@ -77,12 +97,12 @@ def trace_files(paths: Sequence[Path]) -> list[TraceSource]:
     for path in paths:
         if not path.exists():
             raise UsageError(f"there is no file or folder {str(path)!r} to import")
-    return [source for path in paths for source in _sources(path)]
+    return [*dict.fromkeys(source for path in paths for source in _sources(path))]
 
 
 def read_sources(
     files: Iterable[TraceSource], on_file: Callable[[int], None]
-) -> Iterator[Found | DamagedSource]:
+) -> Iterator[Read]:
     """The sessions of files; `on_file` is told how many files are done."""
     for done, source in enumerate(files, start=1):
         if source.problem is not None:
@@ -94,7 +114,8 @@ def read_sources(
 
 def _sources(path: Path) -> Iterator[TraceSource]:
     if not path.is_dir():
-        yield TraceSource(path, None if path.is_file() else "is not a regular file")
+        trial = trial_of(path)
+        yield TraceSource(trial or path, None if path.is_file() else "is not a regular file")
         return
     try:
         index = read_index(path)
@@ -114,7 +135,11 @@ def _sources(path: Path) -> Iterator[TraceSource]:
 
 def _below(folder: Path) -> Iterator[Path]:
     """The logs of other programs in a folder and below it, which their names tell."""
-    for root, _, names in os.walk(folder):
+    for root, folders, names in os.walk(folder):
+        if is_trial(Path(root), names):
+            folders.clear()
+            yield Path(root)
+            continue
         for name in names:
             if name.endswith(".eval") or name == _TRAJECTORY or EPISODE_FILE.fullmatch(name):
                 yield Path(root, name)
@@ -125,10 +150,13 @@ def _may_be_trace(name: str, below: Sequence[Path]) -> bool:
         return False
     if name in _NO_TRACES or name.endswith("_summary.json"):
         return False
-    return not (below and name in (_RESULT, "config.json"))
+    return not (below and name in TRIAL_FILES)
 
 
-def _read(path: Path) -> Iterator[Found | DamagedSource]:
+def _read(path: Path) -> Iterator[Read]:
+    if path.is_dir():
+        yield from _read_trial(path)
+        return
     try:
         with path.open("rb") as stream:
             if path.suffix == ".jsonl":
@@ -144,7 +172,7 @@ def _read(path: Path) -> Iterator[Found | DamagedSource]:
         yield DamagedSource(str(path), f"cannot be read: {error.strerror}")
 
 
-def _read_lines(path: Path, stream: IO[bytes]) -> Iterator[Found | DamagedSource]:
+def _read_lines(path: Path, stream: IO[bytes]) -> Iterator[Read]:
     number = 0
     while line := stream.readline(MAX_TRACE + 1):
         number += 1
@@ -154,7 +182,7 @@ def _read_lines(path: Path, stream: IO[bytes]) -> Iterator[Found | DamagedSource
             line = stream.readline(MAX_TRACE + 1)
 
 
-def _parsed(where: str, content: bytes, path: Path | None) -> Iterator[Found | DamagedSource]:
+def _parsed(where: str, content: bytes, path: Path | None) -> Iterator[Read]:
     if len(content) > MAX_TRACE:
         limit = f"{MAX_TRACE >> 20} MB, the most a trace may have"
         yield DamagedSource(where, f"is larger than {limit}")
@@ -172,14 +200,14 @@ def _parsed(where: str, content: bytes, path: Path | None) -> Iterator[Found | D
     if log is not None:
         yield from _samples(where, log, value, size)
     elif is_atif(value):
-        yield _tried(where, size, lambda: read_atif(value, *_trial(path)))
+        yield _tried(where, size, lambda: read_atif(value))
     elif is_balrog(value) and path is not None:
         yield _tried(where, size, lambda: _episode(value, path))
     else:
         yield _tried(where, size, lambda: parse_trace(content))
 
 
-def _tried(where: str, size: int, make: Callable[[], Trace]) -> Found | DamagedSource:
+def _tried(where: str, size: int, make: Callable[[], Trace]) -> Read:
     try:
         return Found(where, make(), size)
     except UsageError as error:
@@ -190,7 +218,7 @@ def _tried(where: str, size: int, make: Callable[[], Trace]) -> Found | DamagedS
 
 def _samples(
     where: str, log: InspectLog, value: Mapping[str, Any], size: int
-) -> Iterator[Found | DamagedSource]:
+) -> Iterator[Read]:
     samples = value.get("samples")
     if not isinstance(samples, list) or not samples:
         yield DamagedSource(where, "is a log of Inspect without samples")
@@ -201,7 +229,7 @@ def _samples(
         yield _tried(place, size // len(samples), lambda found=found: log.session(found))  # type: ignore[misc]
 
 
-def _read_log(path: Path) -> Iterator[Found | DamagedSource]:
+def _read_log(path: Path) -> Iterator[Read]:
     try:
         with open_archive(path, MAX_TRACE) as archive:
             # A log that was not finished has no header yet, but the start of its journal.
@@ -216,7 +244,7 @@ def _read_log(path: Path) -> Iterator[Found | DamagedSource]:
         yield DamagedSource(str(path), str(error))
 
 
-def _sample(where: str, log: InspectLog, read: Callable[[], bytes]) -> Found | DamagedSource:
+def _sample(where: str, log: InspectLog, read: Callable[[], bytes]) -> Read:
     try:
         content = read()
         value = load_object(content)
@@ -235,15 +263,20 @@ def _episode(value: Mapping[str, Any], path: Path) -> Trace:
     return read_balrog(value, steps, path.absolute(), path.stat().st_mtime)
 
 
-def _trial(path: Path | None) -> tuple[Mapping[str, Any] | None, str]:
-    """What Harbor says of a trial beside the trajectory, and the name of the job."""
-    if path is None or path.name != _TRAJECTORY or path.absolute().parent.name != "agent":
-        return None, ""
-    folder = path.absolute().parent.parent
-    result = folder / _RESULT
-    if not result.is_file() or result.stat().st_size > MAX_TRACE:
-        return None, folder.parent.name
+def _read_trial(folder: Path) -> Iterator[Read]:
+    """A trial of Harbor, and what lies beside its trajectories and is none."""
+    files = TrialFiles(folder, MAX_TRACE)
     try:
-        return load_object(result.read_bytes()), folder.parent.name
+        result = files.result()
     except UsageError as error:
-        raise UsageError(f"{_RESULT} of its trial {error}") from error
+        yield DamagedSource(str(files.result_path), str(error))
+        return
+    if result is None:
+        yield SkippedSource(
+            str(folder), "the trial has no result.json yet; import again when it has ended"
+        )
+        return
+    trajectories = files.trajectories()
+    yield _tried(str(folder), files.size, lambda: HarborTrial(result, trajectories).session())
+    yield from (DamagedSource(str(path), reason) for path, reason in files.damaged)
+    yield from (SkippedSource(str(path), reason) for path, reason in files.skipped)

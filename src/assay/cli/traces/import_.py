@@ -1,11 +1,16 @@
 """`assay traces import`: sessions from files."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from assay.cli.database import Database, open_store
 from assay.cli.output import Show, complain, say, say_json
 from assay.cli.traces.counting import counting
 from assay.traces.location import DEFAULT_DATABASE
+
+if TYPE_CHECKING:
+    from assay.exchange.sources import SkippedSource
 
 __all__ = ["import_"]
 
@@ -17,9 +22,9 @@ def import_(
 ) -> int:
     """Read sessions from files: those of assay, and the logs of other programs.
 
-    Read are what 'assay traces export' or a run wrote, ATIF trajectories, logs of
-    Inspect (.eval, .json) and folders of BALROG; the content tells the format.
-    Sessions of other programs cannot be played again: they are counted.
+    Read are what 'assay traces export' or a run wrote, folders of Harbor and of
+    BALROG, ATIF trajectories and logs of Inspect (.eval, .json); the content tells
+    the format. Sessions of other programs cannot be played again: they are counted.
 
     A session that is in the store stays as it is, so that importing twice adds
     nothing. A damaged file is named, the rest is imported, and the exit code is 1.
@@ -48,6 +53,7 @@ def import_(
                 "present": report.present,
                 "damaged": damaged,
                 "unverifiable": unverifiable,
+                "skipped": [each._asdict() for each in report.skipped],
             }
         )
     else:
@@ -60,4 +66,14 @@ def import_(
             )
             for each in report.unverifiable:
                 say(f"{each.sessions} of them cannot be verified: {each.reason}")
+            for reason, places in _by_reason(report.skipped).items():
+                others = f" and {len(places) - 1} more" if len(places) > 1 else ""
+                say(f"skipped: {places[0]}{others}: {reason}")
     return 1 if report.damaged else 0
+
+
+def _by_reason(skipped: Sequence["SkippedSource"]) -> dict[str, list[str]]:
+    reasons: dict[str, list[str]] = {}
+    for each in skipped:
+        reasons.setdefault(each.reason, []).append(each.where)
+    return reasons

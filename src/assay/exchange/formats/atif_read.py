@@ -1,9 +1,8 @@
-"""ATIF, read: the trajectories of Harbor's agents, and those that assay wrote.
+"""ATIF, read: the trajectories of other agents, and those that assay wrote.
 
 Every step of the agent is a turn, and a tool it calls is an action it asks for. Whether the
-task was solved stands outside of a trajectory, in the `result.json` that Harbor writes for
-the trial. A trajectory of our own has in `extra` what was played, with the last answer of the
-turn, and can be replayed.
+task was solved stands outside of a trajectory: `harbor.py` reads whole trials. A trajectory of
+our own has in `extra` what was played, with the last answer of the turn, and can be replayed.
 """
 
 from collections.abc import Iterator, Mapping
@@ -37,7 +36,7 @@ from assay.traces.totals import Imported
 from assay.traces.trace import Trace
 from assay.types import StopReason, TrialState, Usage
 
-__all__ = ["is_atif", "read_atif"]
+__all__ = ["AtifReading", "is_atif", "read_atif"]
 
 _REASON: Final = "ATIF records what was said, not the state of a world that could be replayed"
 _TOTALS: Final = {
@@ -56,101 +55,84 @@ def is_atif(value: Mapping[str, Any]) -> bool:
     return as_text(value.get("schema_version")).startswith("ATIF")
 
 
-def read_atif(value: Mapping[str, Any], trial: Mapping[str, Any] | None, job: str) -> Trace:
+def read_atif(value: Mapping[str, Any]) -> Trace:
     """A trajectory as a session.
-
-    Args:
-        value: The trajectory.
-        trial: What Harbor says of the trial, in `result.json`.
-        job: The name of the job's folder, where there is one.
 
     Raises:
         ValueError: It is not of this format, or holds what no session may hold.
     """
-    return _Reading(value, trial or {}, job).trace()
+    return _Trajectory(value).trace()
 
 
-class _Reading:
-    """One trajectory on its way to a session."""
+class AtifReading:
+    """The steps of a trajectory on their way to a session: what was said, called and played."""
 
-    def __init__(self, value: Mapping[str, Any], trial: Mapping[str, Any], job: str) -> None:
-        self.value, self.trial, self.job = value, trial, job
+    def __init__(self, value: Mapping[str, Any], model: str) -> None:
+        self.value, self.model = value, model
         self.agent = as_mapping(value.get("agent"))
         self.extra = as_mapping(value.get("extra"))
         self.ours = self.agent.get("name") == "assay" and "world" in self.extra
-        self.model = as_name(
-            self.agent.get("model_name"), as_name(self.agent.get("name"), "unknown")
-        )
-        self.steps = self._steps()
+        self.steps = self._checked_steps()
         times = [as_seconds(step.get("timestamp")) for step in self.steps]
         self.times = [at for at in times if at is not None]
-        self.conversation = Conversation(min(self.times, default=0.0))
+        self.conversation = Conversation(self.started)
         self.calls: list[CallRecord] = []
         self.played: list[PlayedRecord] = []
         self.made = 0
 
-    def _steps(self) -> list[Mapping[str, Any]]:
+    @property
+    def started(self) -> float:
+        """When the first step was made; 0 if none says so."""
+        return min(self.times, default=0.0)
+
+    @property
+    def ended(self) -> float:
+        """When the last step was made; 0 if none says so."""
+        return max(self.times, default=0.0)
+
+    @property
+    def tools(self) -> list[Any]:
+        """What the model was offered."""
+        return as_list(self.agent.get("tool_definitions"))
+
+    def read(self) -> None:
+        """Read all steps."""
+        for step in self.steps:
+            self._read(step)
+        self._finish_world()
+
+    def totals(self) -> dict[str, int]:
+        """The tokens that the trajectory counts as a whole, by column."""
+        final = as_mapping(self.value.get("final_metrics"))
+        return {
+            column: as_count(final.get(name))
+            for name, column in _TOTALS.items()
+            if final.get(name) is not None
+        }
+
+    def tokens(self) -> int:
+        """Sent and received, of the whole or else over its calls."""
+        totals = self.totals()
+        if "prompt_tokens" not in totals:
+            return sum(call.usage.total for call in self.calls)
+        return totals["prompt_tokens"] + totals.get("completion_tokens", 0)
+
+    def cost(self) -> float | None:
+        """Dollars, of the whole or else over its calls; None if a price is not known."""
+        cost = as_number(as_mapping(self.value.get("final_metrics")).get("total_cost_usd"))
+        costs = [call.cost_usd for call in self.calls if call.cost_usd is not None]
+        if cost is None and costs and len(costs) == len(self.calls):
+            return sum(costs)
+        return cost
+
+    def _checked_steps(self) -> list[Mapping[str, Any]]:
         steps = self.value.get("steps")
-        if not isinstance(steps, list) or not steps:
-            raise UsageError("steps: a trajectory must have at least one step")
-        for number, step in enumerate(steps):
+        for number, step in enumerate(steps if isinstance(steps, list) else ()):
             if not isinstance(step, dict):
                 raise UsageError(f"steps.{number}: must be an object")
             if step.get("source") not in ("system", "user", "agent"):
                 raise UsageError(f"steps.{number}.source: must be system, user or agent")
-        return steps
-
-    def trace(self) -> Trace:
-        started = self.conversation.at
-        for step in self.steps:
-            self._read(step)
-        self._finish_world()
-        session = self.value.get("session_id")
-        named = self.ours and isinstance(session, str) and session
-        digest = content_hash(canonical_json(self.value))
-        seed = self.extra.get("seed")
-        return self._run(started).trace(
-            # The same session in a store of its own must be known again.
-            session_id=str(session) if named else derived_id("atif", digest),
-            task=self._task(),
-            imported=self._imported(),
-            conversation=self.conversation,
-            end=self._end(),
-            seed=seed if type(seed) is int else None,
-            episode=as_count(self.extra.get("episode")),
-            replicate=as_count(self.extra.get("replicate")) if self.ours else 0,
-            difficulty=as_text(self.extra.get("difficulty"), 200) or None,
-            tools=self._tools(),
-            metadata=as_mapping(self.extra.get("world")) if self.ours else {},
-            calls=self.calls,
-            played=self.played,
-        )
-
-    def _run(self, started: float) -> ForeignRun:
-        agent = {name: self.agent.get(name) for name in ("name", "version", "model_name")}
-        run = as_name(self.extra.get("run"), "") if self.ours else self.job
-        return ForeignRun(
-            source="atif",
-            key=(run, canonical_json(agent).decode()),
-            model=self.model,
-            created_at=started,
-            configuration={"agent": agent},
-            provenance={
-                "program": as_name(self.agent.get("name"), "unknown"),
-                "version": as_text(self.agent.get("version"), 200),
-                "format": as_text(self.value.get("schema_version"), 200),
-                "run": run,
-            },
-        )
-
-    def _tools(self) -> list[Any]:
-        return as_list(self.agent.get("tool_definitions"))
-
-    def _task(self) -> str:
-        if self.ours:
-            return as_name(self.extra.get("task"), "atif")
-        name = self.trial.get("task_name") or self.job or self.agent.get("name")
-        return f"atif/{as_name(name, 'unknown')}"
+        return steps if isinstance(steps, list) else []
 
     def _read(self, step: Mapping[str, Any]) -> None:
         at = as_seconds(step.get("timestamp"))
@@ -277,60 +259,100 @@ class _Reading:
                 self.played[index] = replace(played, steps=(*played.steps[:-1], last))
                 return
 
+
+class _Trajectory(AtifReading):
+    """A trajectory that is a session of its own."""
+
+    def __init__(self, value: Mapping[str, Any]) -> None:
+        agent = as_mapping(value.get("agent"))
+        super().__init__(
+            value, as_name(agent.get("model_name"), as_name(agent.get("name"), "unknown"))
+        )
+        if not self.steps:
+            raise UsageError("steps: a trajectory must have at least one step")
+
+    def trace(self) -> Trace:
+        self.read()
+        session = self.value.get("session_id")
+        named = self.ours and isinstance(session, str) and session
+        digest = content_hash(canonical_json(self.value))
+        seed = self.extra.get("seed")
+        return self._run().trace(
+            # The same session in a store of its own must be known again.
+            session_id=str(session) if named else derived_id("atif", digest),
+            task=self._task(),
+            imported=self._imported(),
+            conversation=self.conversation,
+            end=self._end(),
+            seed=seed if type(seed) is int else None,
+            episode=as_count(self.extra.get("episode")),
+            replicate=as_count(self.extra.get("replicate")) if self.ours else 0,
+            difficulty=as_text(self.extra.get("difficulty"), 200) or None,
+            tools=self.tools,
+            metadata=as_mapping(self.extra.get("world")) if self.ours else {},
+            calls=self.calls,
+            played=self.played,
+        )
+
+    def _run(self) -> ForeignRun:
+        agent = {name: self.agent.get(name) for name in ("name", "version", "model_name")}
+        run = as_name(self.extra.get("run"), "") if self.ours else ""
+        return ForeignRun(
+            source="atif",
+            key=(run, canonical_json(agent).decode()),
+            model=self.model,
+            created_at=self.started,
+            configuration={"agent": agent},
+            provenance={
+                "program": as_name(self.agent.get("name"), "unknown"),
+                "version": as_text(self.agent.get("version"), 200),
+                "format": as_text(self.value.get("schema_version"), 200),
+                "run": run,
+            },
+        )
+
+    def _task(self) -> str:
+        if self.ours:
+            return as_name(self.extra.get("task"), "atif")
+        return f"atif/{as_name(self.agent.get('name'), 'unknown')}"
+
     def _imported(self) -> Imported:
+        if self.ours:
+            return Imported(None)
+        totals: dict[str, float | None] = dict(self.totals())
         final = as_mapping(self.value.get("final_metrics"))
-        totals: dict[str, float | None] = {
-            column: as_count(final.get(name))
-            for name, column in _TOTALS.items()
-            if final.get(name) is not None
-        }
         cost = as_number(final.get("total_cost_usd"))
         if cost is not None or not self.calls:
             totals["cost_usd"] = cost
-        if self.ours:
-            return Imported(None)
-        if "reward" in (rewards := self._rewards()):
-            totals["total_reward"] = rewards["reward"]
         return Imported(_REASON, totals)
 
     def _end(self) -> EndRecord:
         state, reason, error = self._state()
-        at = max(self.times, default=0.0)
         return EndRecord(
-            at=at,
+            at=self.ended,
             state=state,
             stop_reason=reason,
-            duration_s=at - min(self.times, default=at),
+            duration_s=self.ended - self.started,
             outcomes=self._outcomes() if state is TrialState.RESULT else {},
             error=error,
         )
 
     def _state(self) -> tuple[TrialState, str, ErrorRecord | None]:
-        said = as_mapping(self.trial.get("exception_info"))
-        kind, message = said.get("exception_type"), said.get("exception_message")
-        if self.ours:
-            said = as_mapping(self.extra.get("error"))
-            kind, message = said.get("type"), said.get("message")
-        error = None
+        if not self.ours:
+            return TrialState.RESULT, StopReason.FINISHED, None
+        error, said = None, as_mapping(self.extra.get("error"))
         if said:
             error = ErrorRecord(
-                type=as_name(kind, "Error"),
-                message=as_text(message),
-                traceback=as_text(said.get("exception_traceback")),
+                type=as_name(said.get("type"), "Error"), message=as_text(said.get("message"))
             )
-        reason = as_text(self.extra.get("stop_reason"), 200) if self.ours else ""
+        reason = as_text(self.extra.get("stop_reason"), 200)
         reason = reason or (error.type if error else StopReason.FINISHED)
-        stated = self.extra.get("state") if self.ours else None
+        stated = self.extra.get("state")
         if stated in list(TrialState):
             return TrialState(stated), reason, error
-        if error is None or self._rewards():
+        if error is None:
             return TrialState.RESULT, reason, error
         return blame(error.type, error.message), reason, error
-
-    def _rewards(self) -> dict[str, float]:
-        rewards = as_mapping(as_mapping(self.trial.get("verifier_result")).get("rewards"))
-        found = {as_name(name, "reward"): as_number(value) for name, value in rewards.items()}
-        return {name: value for name, value in found.items() if value is not None}
 
     def _outcomes(self) -> dict[str, float]:
         final = as_mapping(self.value.get("final_metrics"))
@@ -339,18 +361,10 @@ class _Reading:
         outcomes = {name: each for name, each in found.items() if each is not None}
         if outcomes and self.ours:
             return outcomes
-        prompt = final.get("total_prompt_tokens")
-        tokens = as_count(prompt) + as_count(final.get("total_completion_tokens"))
-        if prompt is None:
-            tokens = sum(call.usage.total for call in self.calls)
-        outcomes |= {"turns": float(len(self.played)), "tokens": float(tokens)}
-        costs = [call.cost_usd for call in self.calls if call.cost_usd is not None]
-        cost = as_number(final.get("total_cost_usd"))
-        if cost is None and costs and len(costs) == len(self.calls):
-            cost = sum(costs)
-        if cost is not None:
+        outcomes |= {"turns": float(len(self.played)), "tokens": float(self.tokens())}
+        if (cost := self.cost()) is not None:
             outcomes["cost_usd"] = cost
-        return {**outcomes, **self._rewards()}
+        return outcomes
 
 
 def _tool_calls(step: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
