@@ -61,8 +61,7 @@ from assay.trials import Event, Retries, Stop
 from assay.types import ChatModel, TrialState
 
 if TYPE_CHECKING:
-    from assay.report import ModelSummary
-    from assay.report.document import Document
+    from assay.report import Document, ModelSummary
 
 __all__ = [
     "chat_model",
