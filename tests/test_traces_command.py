@@ -23,7 +23,17 @@ SESSIONS = [
     *make_sessions(RUN),
     make_session(RUN, episode=5, state=TrialState.FAILURE, text=NASTY),
 ]
-COMMANDS = ("export", "import", "list", "merge", "replay", "show", "snapshot", "verify")
+COMMANDS = (
+    "delete",
+    "export",
+    "import",
+    "list",
+    "merge",
+    "replay",
+    "show",
+    "snapshot",
+    "verify",
+)
 
 
 class Done(NamedTuple):
@@ -168,7 +178,7 @@ def test_export_and_import_go_round(assay: Assay) -> None:
     done = assay("import", "out", "--database", "new.duckdb")
     assert done == Done(0, "5 added to new.duckdb, 0 there already, 0 damaged\n", "")
     done = assay("import", "out", "--database", "new.duckdb", "--json")
-    told = {"added": 0, "present": 5, "damaged": [], "unverifiable": []}
+    told = {"added": 0, "present": 5, "damaged": [], "unverifiable": [], "skipped": []}
     assert json.loads(done.out) == told
     old, new = (fill(Path(name), RUN, []) for name in ("t.duckdb", "new.duckdb"))
     assert rows_of(new) == rows_of(old)
@@ -245,3 +255,15 @@ def test_the_commands_work_in_a_process_of_their_own(assay: Assay) -> None:
     )
     assert json.loads(done.stdout)["total"] == 5
     assert done.stderr == ""
+
+
+def test_delete_asks_before_it_deletes_and_says_what_it_deleted(assay: Assay) -> None:
+    refused = assay("delete", "worst")
+    assert refused.code == 2
+    assert "--yes" in refused.err
+    assert "would be deleted: 1 session, 0 experiments" in refused.out
+    dry = json.loads(assay("delete", "worst", "--dry-run", "--json").out)
+    done = json.loads(assay("delete", "worst", "--yes", "--json").out)
+    assert done == {**dry, "deleted": True}
+    assert done["sessions"][0] not in assay("list", "--json").out
+    assert "deleted: 4 sessions" in assay("delete", "run-1", "--yes").out

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from assay.api import analysis as analysis
     from assay.api import chat_model as chat_model
     from assay.api import compare as compare
+    from assay.api import delete_experiments as delete_experiments
+    from assay.api import delete_sessions as delete_sessions
     from assay.api import doctor as doctor
     from assay.api import estimate as estimate
     from assay.api import experiment_log as experiment_log
@@ -58,6 +60,8 @@ __all__ = [
     "analysis",
     "chat_model",
     "compare",
+    "delete_experiments",
+    "delete_sessions",
     "doctor",
     "estimate",
     "experiment_log",

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .experiments import (
         ExperimentDetails,
         ExportedExperiments,
+        delete_experiments,
         experiment_log,
         export_experiments,
         list_experiments,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     )
     from .sessions import (
         SessionList,
+        delete_sessions,
         export,
         import_traces,
         list_sessions,
@@ -84,6 +86,8 @@ __all__ = [
     "chat_model",
     "compare",
     "config_template",
+    "delete_experiments",
+    "delete_sessions",
     "doctor",
     "estimate",
     "experiment_log",

@@ -8,6 +8,7 @@ from assay.api._stores import Where, store_at
 from assay.errors import UsageError
 
 if TYPE_CHECKING:
+    from assay.exchange.deletion import Deletion
     from assay.experiments.changelog import LogEntry
     from assay.experiments.subjects import Subject
     from assay.experiments.versions import ListedExperiment, Tagged
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ExperimentDetails",
     "ExportedExperiments",
+    "delete_experiments",
     "experiment_log",
     "export_experiments",
     "list_experiments",
@@ -128,3 +130,25 @@ def export_experiments(
         subjects = load_subjects(connection, resolve_subjects(connection, names))
     left_out = write_experiments_file(path, subjects)
     return ExportedExperiments(tuple(subject.name for subject in subjects), left_out)
+
+
+def delete_experiments(
+    *names: str, dry_run: bool = False, database: Where = None
+) -> "Deletion":
+    """Delete experiments with all their trials; `dry_run` only says what that is.
+
+    Args:
+        *names: Experiments or runs; `latest` is the last run.
+        dry_run: Change nothing.
+        database: The store to change.
+    """
+    from assay.exchange.deletion import delete, plan_deletion
+    from assay.experiments.curves import enrolled
+    from assay.experiments.outcomes import resolve_subjects
+
+    if not names:
+        raise UsageError("name the experiments to delete; 'assay experiments list' shows them")
+    store = store_at(database)
+    with enrolled(store) as connection:
+        chosen = resolve_subjects(connection, names)
+    return plan_deletion(store, (), chosen) if dry_run else delete(store, (), chosen)

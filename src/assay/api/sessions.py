@@ -8,6 +8,7 @@ from assay.api._stores import Where, store_at
 from assay.errors import UsageError
 
 if TYPE_CHECKING:
+    from assay.exchange.deletion import Deletion
     from assay.exchange.export import Exported
     from assay.exchange.imports import ImportReport
     from assay.exchange.merge import Merged
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SessionList",
+    "delete_sessions",
     "export",
     "import_traces",
     "list_sessions",
@@ -204,3 +206,22 @@ def snapshot(output: Path | str, *, force: bool = False, database: Where = None)
     from assay.exchange.snapshot import take_snapshot
 
     return take_snapshot(store_at(database), Path(output), replace=force)
+
+
+def delete_sessions(*names: str, dry_run: bool = False, database: Where = None) -> "Deletion":
+    """Delete sessions with all that is theirs alone; `dry_run` only says what that is.
+
+    Args:
+        *names: Sessions, experiments or runs; `best`, `worst` and `latest` are allowed.
+        dry_run: Change nothing.
+        database: The store to change.
+    """
+    from assay.exchange.deletion import delete, plan_deletion
+    from assay.traces.select import select_sessions
+
+    if not names:
+        raise UsageError("name the sessions to delete; 'assay traces list' shows them")
+    store = store_at(database)
+    with store.reading() as connection:
+        chosen = select_sessions(connection, names)
+    return plan_deletion(store, chosen) if dry_run else delete(store, chosen)

@@ -8,6 +8,7 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from assay.cli.database import Database, open_store
+from assay.cli.deleting import DryRun, Yes, delete_when_agreed
 from assay.cli.experiment_words import (
     LEVEL,
     described,
@@ -23,6 +24,7 @@ from assay.cli.output import Show, say, say_json, warn
 from assay.traces.location import DEFAULT_DATABASE
 
 __all__ = [
+    "delete_experiments",
     "experiments",
     "export_experiments",
     "list_experiments",
@@ -240,3 +242,38 @@ def export_experiments(
         if left_out:
             say(f"{left_out} trials have no result, and are not in it")
     return 0
+
+
+@experiments.command(name="delete")
+def delete_experiments(
+    *names: str,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    database: Database = DEFAULT_DATABASE,
+    show: Show = Show(),
+) -> int:
+    """Delete experiments with all their trials, outcomes and files.
+
+    With the last experiment of a run the run goes too. A run that is being played is
+    refused.
+
+    For example:
+
+        assay experiments delete latest --dry-run
+
+    Args:
+        names: Experiments or runs: ids, names, or the start of one; latest is the last run.
+        dry_run: Only say what would be deleted.
+        yes: Delete without asking.
+        database: The store to change.
+        show: What to print.
+    """
+    from assay import api
+
+    store = open_store(database, show)
+    return delete_when_agreed(
+        lambda dry: api.delete_experiments(*names, dry_run=dry, database=store),
+        dry_run=dry_run,
+        yes=yes,
+        show=show,
+    )

@@ -16,8 +16,8 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -37,8 +37,10 @@ __all__ = [
     "TraceFile",
     "TraceIndex",
     "check_trace_folder",
+    "forget_traces",
     "publish_traces",
     "read_index",
+    "traces_of_run",
     "write_trace_folder",
 ]
 
@@ -220,6 +222,64 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def traces_of_run(folder: Path, run_id: str, database: Path) -> Path | None:
+    """The folder in which the folder of a run lies, if it is there and of this database."""
+    own = folder / run_id
+    try:
+        index = read_index(own)
+    except UsageError:
+        return None
+    if index is None or index.run_id != run_id:
+        return None
+    same = (own / index.database).resolve() == database.resolve()
+    return folder if same else None
+
+
+def forget_traces(
+    folder: Path, run_id: str, session_ids: Collection[str], *, whole: bool, dry: bool = False
+) -> list[str]:
+    """Remove the trace files of sessions, and their copies; returns what was removed.
+
+    Args:
+        folder: Where the folders of runs are.
+        run_id: The run.
+        session_ids: Whose files to remove.
+        whole: Whether nothing is left of the run, so that its results and index go too.
+        dry: Only say what would be removed.
+    """
+    own = folder / run_id
+    with _locked(folder):
+        index = read_index(own)
+        above = read_index(folder)
+        if index is None:
+            return []
+        gone = {item.file for item in index.files if item.session_id in session_ids}
+        if whole and index.results is not None:
+            gone.add(index.results)
+        names = sorted(name for name in gone if (own / name).is_file())
+        if dry:
+            return [str(own / name) for name in names]
+        places = [(own, index)]
+        if above is not None and above.run_id == run_id:
+            for name in gone:
+                copy = folder / name
+                if copy.is_file() and filecmp.cmp(copy, own / name, shallow=False):
+                    copy.unlink()
+            places.append((folder, above))
+        for name in names:
+            (own / name).unlink()
+        for place, listed in places:
+            if whole:
+                (place / INDEX).unlink(missing_ok=True)
+            else:
+                left = tuple(item for item in listed.files if item.file not in gone)
+                atomic_write(place / INDEX, _dump(replace(listed, files=left)))
+    if whole:
+        with suppress(OSError):  # somebody else's file is in it
+            own.rmdir()
+    return [str(own / name) for name in names]
 
 
 def read_index(folder: Path) -> TraceIndex | None:

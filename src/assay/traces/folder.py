@@ -266,6 +266,17 @@ class RunFolder:
         with suppress(OSError):
             root.rmdir()
 
+    def discard(self) -> None:
+        """Delete the folder with all its journals, stored or not.
+
+        Raises:
+            RunHeld: A process plays this run.
+        """
+        with self.hold():
+            for path in self.journals():
+                path.unlink(missing_ok=True)
+            self.remove()
+
     @property
     def _lock(self) -> Path:
         return self.folder / "lock"

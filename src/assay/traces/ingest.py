@@ -21,6 +21,7 @@ from .schema import ASSAY_SOURCE, SESSION_TABLES, RunStatus, table
 __all__ = [
     "Ingestion",
     "NewExperiment",
+    "delete_sessions",
     "ensure_experiments",
     "ensure_run",
     "finish_run",
@@ -86,7 +87,7 @@ class Ingestion:
         }
         with transaction(self._connection):
             if stored := [each for each in last if each in self._stored]:
-                _delete(self._connection, stored)
+                delete_sessions(self._connection, stored)
             for name in group[0].tables:
                 parts = [rows.tables[name] for rows in last.values()]
                 _insert(self._connection, name, pa.concat_tables(parts))
@@ -128,7 +129,8 @@ def _insert(connection: duckdb.DuckDBPyConnection, name: str, rows: pa.Table) ->
         connection.unregister("incoming")
 
 
-def _delete(connection: duckdb.DuckDBPyConnection, session_ids: list[str]) -> None:
+def delete_sessions(connection: duckdb.DuckDBPyConnection, session_ids: list[str]) -> None:
+    """Delete all rows of sessions but the bodies of their messages; in your transaction."""
     chosen = "IN (SELECT unnest(?::VARCHAR[]))"
     for each in SESSION_TABLES:
         connection.execute(f"DELETE FROM {each.name} WHERE session_id {chosen}", [session_ids])

@@ -2,6 +2,7 @@
 
 from cyclopts import App
 
+from assay.cli.traces.delete import delete
 from assay.cli.traces.export import export
 from assay.cli.traces.import_ import import_
 from assay.cli.traces.list import list_
@@ -12,6 +13,7 @@ from assay.cli.traces.snapshot import snapshot
 from assay.cli.traces.verify import verify
 
 __all__ = [
+    "delete",
     "export",
     "import_",
     "list_",
@@ -42,3 +44,4 @@ traces.command(export, name="export")
 traces.command(import_, name="import")
 traces.command(merge, name="merge")
 traces.command(snapshot, name="snapshot")
+traces.command(delete, name="delete")
