@@ -69,8 +69,8 @@ PUBLIC = {
     },
     "curves": {"analysis", "design", "files", "gather", "plan", "settings", "variance"},
     "exchange": {
-        *("export", "formats", "formats.layout", "imports", "merge", "parquet", "results"),
-        *("snapshot", "sources", "trace_folder"),
+        *("deletion", "export", "formats", "formats.layout", "imports", "merge", "parquet"),
+        *("results", "snapshot", "sources", "trace_folder"),
     },
     "experiments": {
         *(

@@ -224,7 +224,7 @@ def test_importing_twice_adds_nothing_in_either_form(tmp_path: Path) -> None:
     store, _ = imported(tmp_path, archive(tmp_path / "log.eval", *samples))
     before = rows_of(store)
     _, report = imported(tmp_path, tmp_path, plain(tmp_path / "log.json", *samples))
-    assert report == ImportReport(0, 9, ())
+    assert (report.added, report.present, report.damaged) == (0, 6, ())
     assert rows_of(store) == before
 
 
@@ -242,9 +242,66 @@ def test_damaged_samples_are_named_and_the_rest_is_imported(tmp_path: Path) -> N
         f"{odd}, sample 2",
         f"{odd}, sample 3",
         str(torn),
-        str(empty),
     ]
     assert "checksum" in report.damaged[0].reason
+    assert (str(empty), "is a log of Inspect without samples") in report.skipped
+
+
+def test_calls_that_score_are_no_turns_in_logs_of_any_age(tmp_path: Path) -> None:
+    first = sample()["events"][0]
+    older = [
+        {"event": "step", "action": "begin", "type": "solver", "name": "generate"},
+        first,
+        {"event": "step", "action": "end", "type": "solver", "name": "generate"},
+        {"event": "step", "action": "begin", "type": "scorer", "name": "model_graded_qa"},
+        asked(answer("g1", "GRADE: C"), 1),
+        {"event": "step", "action": "end", "type": "scorer", "name": "model_graded_qa"},
+    ]
+    store, _ = imported(tmp_path, plain(tmp_path / "log.json", sample(events=older)))
+    assert ask(store, "SELECT calls FROM model_usage") == [(1,)]
+    assert "GRADE: C" not in {text for (text,) in ask(store, "SELECT text FROM messages")}
+
+
+def test_scores_in_lists_are_kept_and_those_that_are_no_numbers_named(tmp_path: Path) -> None:
+    scores = {"many": {"value": [1, "I", 0.5]}, "words": {"value": "well done"}}
+    path = plain(tmp_path / "log.json", sample(scores=scores))
+    store, report = imported(tmp_path, path)
+    asked_for = "SELECT metric, value FROM outcomes WHERE metric LIKE 'many%' ORDER BY 1"
+    assert ask(store, asked_for) == [("many/1", 1.0), ("many/2", 0.0), ("many/3", 0.5)]
+    assert report.skipped == ((f"{path}, sample 1", "the score 'words' is no number"),)
+
+
+def test_logs_in_json_are_found_in_folders_below(tmp_path: Path) -> None:
+    below = tmp_path / "logs" / "2026"
+    below.mkdir(parents=True)
+    plain(below / "2026-11-16T21-52-57-00-00_quiz_oJvZykLB2PyYgZJp3Pstet.json", sample())
+    plain(below / "2026-11-16T21-52-58+00-00_other_GVBSVuvubugWWpQ9qBZY7f.json", sample(2))
+    (below / "notes.json").write_text("{}")
+    _, report = imported(tmp_path, tmp_path / "logs")
+    assert (report.added, report.damaged) == (2, ())
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["first try first", "retry first"])
+def test_a_retried_evaluation_is_one_experiment_without_its_errors(
+    order: tuple[int, int], tmp_path: Path
+) -> None:
+    error = {"message": "RuntimeError('boom')"}
+    first = header(status="error", samples=[sample(), sample(2, uuid="u-1", error=error)])
+    again = header(samples=[sample(), sample(2, uuid="u-2")])
+    # A retry has a run and an evaluation of its own, and the task of the first try.
+    again["eval"] |= {"run_id": "run-2", "eval_id": "eval-2"}
+    paths = [tmp_path / "first.json", tmp_path / "again.json"]
+    for path, log in zip(paths, (first, again), strict=True):
+        path.write_text(json.dumps(log))
+    for place in order:
+        store, report = imported(tmp_path, paths[place])
+    retried = "ended with an error, and was tried again"
+    assert sum(reason == retried for _, reason in report.skipped) == (order == (1, 0))
+    assert ask(store, "SELECT state FROM episodes") == [("result",)] * 2
+    assert ask(store, "SELECT count(*), any_value(series) FROM experiments") == [
+        (1, "inspect crafter openai/gpt-4o-mini")
+    ]
+    assert imported(tmp_path, *paths)[1].added == 0
 
 
 def test_a_log_that_was_not_finished_gives_the_samples_it_has(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+import duckdb
+
 from assay.errors import UsageError
 from assay.exchange.adopt import adopt_experiment, adopt_run
 from assay.exchange.sources import (
@@ -19,11 +21,12 @@ from assay.exchange.sources import (
     TraceSource,
     read_sources,
 )
-from assay.traces.ingest import Ingestion, transaction
-from assay.traces.rows import SessionRows, session_rows
+from assay.traces.ingest import Ingestion, delete_sessions, transaction
+from assay.traces.rows import session_rows
 from assay.traces.schema import ASSAY_SOURCE
 from assay.traces.store import Store
 from assay.traces.totals import unverifiable_reason
+from assay.types import TrialState
 
 __all__ = [
     "ImportReport",
@@ -31,6 +34,8 @@ __all__ = [
     "import_traces",
 ]
 
+_CHOSEN: Final = "IN (SELECT unnest(?::VARCHAR[]))"
+_RETRIED: Final = "ended with an error, and was tried again"
 _BATCH: Final = 64
 _BATCH_BYTES: Final = 32 << 20
 
@@ -101,21 +106,17 @@ def import_traces(
 
 def _store(store: Store, batch: Sequence[Found], counts: _Counts) -> None:
     with store.writing() as connection:
-        new: dict[str, tuple[Found, SessionRows]] = {}
+        new: dict[str, Found] = {}
         for found in batch:
-            session_id = found.trace.session.header.session_id
-            if session_id not in new:
-                rows = session_rows(found.trace.session, source=found.trace.source)
-                new[session_id] = (found, rows)
+            new.setdefault(found.trace.session.header.session_id, found)
+        left_out = _superseded(connection, new, counts)
         known = connection.execute(
-            "SELECT session_id FROM session_traces"
-            " WHERE session_id IN (SELECT unnest(?::VARCHAR[]))",
-            [list(new)],
+            f"SELECT session_id FROM session_traces WHERE session_id {_CHOSEN}", [list(new)]
         ).fetchall()
         for (session_id,) in known:
             del new[session_id]
         refused = 0
-        for session_id, (found, _) in list(new.items()):
+        for session_id, found in list(new.items()):
             try:
                 with transaction(connection):
                     adopt_run(connection, found.trace.run)
@@ -125,11 +126,53 @@ def _store(store: Store, batch: Sequence[Found], counts: _Counts) -> None:
                 del new[session_id]
                 refused += 1
         if new:
-            rows_of_new = [rows for _, rows in new.values()]
-            Ingestion(connection, rows_of_new).store(*rows_of_new)
+            rows = [
+                session_rows(found.trace.session, source=found.trace.source)
+                for found in new.values()
+            ]
+            Ingestion(connection, rows).store(*rows)
     counts.added += len(new)
-    counts.present += len(batch) - len(new) - refused
-    for found, _ in new.values():
+    counts.present += len(batch) - len(new) - refused - left_out
+    for found in new.values():
         reason = unverifiable_reason(found.trace.session.header.metadata)
         if reason is not None and found.trace.source != ASSAY_SOURCE:
             counts.reasons[reason] += 1
+
+
+def _superseded(
+    connection: duckdb.DuckDBPyConnection, new: dict[str, Found], counts: _Counts
+) -> int:
+    """Let a sample of Inspect that was tried again be there once: as its retry left it.
+
+    A sample that ended with an error is left out of `new` where another try of it did not,
+    and deleted where it is stored; returns how many are left out.
+    """
+    tries: dict[tuple[str, str, int], list[tuple[bool, str]]] = {}
+    for session_id, found in new.items():
+        if found.trace.source == "inspect":
+            header, end = found.trace.session.header, found.trace.session.end
+            failed = end is not None and end.state is TrialState.INFRASTRUCTURE
+            key = (header.experiment_id or "", header.task, header.replicate)
+            tries.setdefault(key, []).append((failed, session_id))
+    stored = connection.execute(
+        "SELECT experiment_id, task, replicate, state = 'infrastructure', session_id"
+        f" FROM session_traces WHERE source = 'inspect' AND experiment_id {_CHOSEN}",
+        [list({experiment for experiment, _, _ in tries})],
+    ).fetchall()
+    gone: list[str] = []
+    for *key, failed, session_id in stored:
+        found_tries = tries.get((key[0], key[1], key[2]), [])
+        if failed and any(not again for again, _ in found_tries):
+            gone.append(session_id)
+        elif found_tries:
+            found_tries.append((failed, session_id))
+    if gone:
+        with transaction(connection):
+            delete_sessions(connection, gone)
+    left_out = 0
+    for others in tries.values():
+        for failed, session_id in others:
+            if failed and session_id in new and not all(each for each, _ in others):
+                counts.skipped.append(SkippedSource(new.pop(session_id).where, _RETRIED))
+                left_out += 1
+    return left_out

@@ -5,6 +5,7 @@ bound, and what is damaged is named while the rest goes on. Nothing is written h
 """
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,8 +26,10 @@ from assay.exchange.formats import (
     read_atif,
     read_balrog,
 )
+from assay.exchange.formats.foreign import as_mapping
 from assay.exchange.formats.harbor import HarborTrial
 from assay.exchange.formats.harbor_files import TRIAL_FILES, TrialFiles, is_trial, trial_of
+from assay.exchange.formats.inspect_scores import unread_scores
 from assay.exchange.trace_folder import INDEX, read_index
 
 __all__ = [
@@ -47,6 +50,13 @@ _ARCHIVE: Final = b"PK\3\4"
 # What other programs write beside their traces.
 _NO_TRACES: Final = ("summary.json", "eval-set.json", "logs.json", "listing.json")
 _TRAJECTORY: Final = "trajectory.json"
+_LOG_NAMES: Final = (
+    EPISODE_FILE,
+    re.compile(r".+\.eval"),
+    # Inspect names a log by the time, the task and an id.
+    re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d[+-]\d\d-\d\d_.+\.json"),
+)
+_NO_SAMPLES: Final = "is a log of Inspect without samples"
 
 
 class DamagedSource(NamedTuple):
@@ -141,7 +151,7 @@ def _below(folder: Path) -> Iterator[Path]:
             yield Path(root)
             continue
         for name in names:
-            if name.endswith(".eval") or name == _TRAJECTORY or EPISODE_FILE.fullmatch(name):
+            if name == _TRAJECTORY or any(form.fullmatch(name) for form in _LOG_NAMES):
                 yield Path(root, name)
 
 
@@ -221,12 +231,13 @@ def _samples(
 ) -> Iterator[Read]:
     samples = value.get("samples")
     if not isinstance(samples, list) or not samples:
-        yield DamagedSource(where, "is a log of Inspect without samples")
+        yield SkippedSource(where, _NO_SAMPLES)
         return
     for number, sample in enumerate(samples):
         found = sample if isinstance(sample, dict) else {}
         place = f"{where}, sample {number + 1}"
         yield _tried(place, size // len(samples), lambda found=found: log.session(found))  # type: ignore[misc]
+        yield from _left_out(place, found)
 
 
 def _read_log(path: Path) -> Iterator[Read]:
@@ -237,20 +248,27 @@ def _read_log(path: Path) -> Iterator[Read]:
             log = InspectLog(load_object(archive.read(start)))
             names = [each for each in archive.names if each.startswith("samples/")]
             if not names:
-                raise UsageError("is a log of Inspect without samples")
+                yield SkippedSource(str(path), _NO_SAMPLES)
             for name in names:
-                yield _sample(f"{path}, {name}", log, lambda name=name: archive.read(name))  # type: ignore[misc]
+                yield from _sample(f"{path}, {name}", log, lambda name=name: archive.read(name))  # type: ignore[misc]
     except UsageError as error:
         yield DamagedSource(str(path), str(error))
 
 
-def _sample(where: str, log: InspectLog, read: Callable[[], bytes]) -> Read:
+def _sample(where: str, log: InspectLog, read: Callable[[], bytes]) -> Iterator[Read]:
     try:
         content = read()
         value = load_object(content)
     except UsageError as error:
-        return DamagedSource(where, str(error))
-    return _tried(where, len(content), lambda: log.session(value))
+        yield DamagedSource(where, str(error))
+        return
+    yield _tried(where, len(content), lambda: log.session(value))
+    yield from _left_out(where, value)
+
+
+def _left_out(where: str, sample: Mapping[str, Any]) -> Iterator[SkippedSource]:
+    for name in unread_scores(as_mapping(sample.get("scores"))):
+        yield SkippedSource(where, f"the score {name!r} is no number")
 
 
 def _episode(value: Mapping[str, Any], path: Path) -> Trace:

@@ -161,6 +161,8 @@ class ForeignRun:
     configuration: Mapping[str, Any]
     provenance: Mapping[str, Any]
     status: Literal["finished", "incomplete"] = "finished"
+    series: str = ""
+    """What one follows over time; source and model unless given."""
 
     @property
     def id(self) -> str:
@@ -222,7 +224,7 @@ class ForeignRun:
         )
 
     def _experiment(self) -> StoredExperiment:
-        series = f"{self.source} {self.model}"[:180]
+        series = (self.series or f"{self.source} {self.model}")[:180]
         return StoredExperiment(
             id=derived_id(self.id, self.model),
             name=f"{series} v1.0",

@@ -63,7 +63,9 @@ class InspectLog:
         packages = as_mapping(about.get("packages"))
         self.run = ForeignRun(
             source="inspect",
-            key=(as_text(about.get("run_id"), 200), self._key, self.task),
+            # A retry has another run and evaluation, and is the same task.
+            key=(as_text(about.get("task_id"), 200) or self._key, self.task),
+            series=f"inspect {self.task} {self.model}",
             model=self.model,
             created_at=as_seconds(about.get("created")) or 0.0,
             configuration={
@@ -288,13 +290,17 @@ class _Reading:
 def _solving(events: Any) -> Iterator[Mapping[str, Any]]:
     """The events of calls that were made to solve a sample, not to score it."""
     scoring: Any = None
+    steps = 0
     for found in map(as_mapping, as_list(events)):
         kind = found.get("event")
         if kind == "span_begin" and found.get("type") == "scorers" and scoring is None:
             scoring = found.get("id")
         elif kind == "span_end" and scoring is not None and found.get("id") == scoring:
             scoring = None
-        elif kind == "model" and scoring is None and not found.get("error"):
+        elif kind == "step" and found.get("type") == "scorer":
+            # Logs before version 0.3.91 have no spans.
+            steps = max(0, steps + (1 if found.get("action") == "begin" else -1))
+        elif kind == "model" and scoring is None and not steps and not found.get("error"):
             yield found
 
 
