@@ -160,8 +160,8 @@ def _superseded(
         [list({experiment for experiment, _, _ in tries})],
     ).fetchall()
     gone: list[str] = []
-    for *key, failed, session_id in stored:
-        found_tries = tries.get((key[0], key[1], key[2]), [])
+    for experiment_id, task, replicate, failed, session_id in stored:
+        found_tries = tries.get((experiment_id, task, replicate), [])
         if failed and any(not again for again, _ in found_tries):
             gone.append(session_id)
         elif found_tries:
