@@ -180,8 +180,9 @@ def test_agents_of_ones_own_cost_what_they_ask_which_nobody_knows(tmp_path: Path
     who = ("--agents", "mine.py:act", "mine.py:Asking", "--models", "gpt-4o-mini")
     chosen = (*who, "--no-baselines", "--difficulty", "easy", "hard", "--replicates", "2")
     _, out, _ = dry(tmp_path, *chosen)
-    assert "3 players (gpt-4o-mini, act, Asking+gpt-4o-mini)" in out
-    assert "8 episodes each, seeds 42 to 43, 2 difficulties, 2 times" in out
+    assert "Models:   gpt-4o-mini, act, Asking+gpt-4o-mini\n" in out
+    assert "Episodes: 8 per model, at most 6 turns each\n" in out
+    assert "Worlds:   Crafter (easy, hard), seeds 42 to 43, each world 2 times\n" in out
     assert "asking no model: act;" in out
     assert "asking as they like: Asking+gpt-4o-mini;" in out
     found = {one["model"]: one for one in estimate(tmp_path, *chosen)["models"]}

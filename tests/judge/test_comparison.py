@@ -240,8 +240,11 @@ def test_those_played_only_to_compare_with_are_shown_and_not_judged() -> None:
     assert [one.candidate for one in three.decisive] == ["b"]
     assert three.worse == ()
     assert [one.name for one in three.subjects if not one.judged] == ["noop"]
-    two = compare([subject("a", BASE), yard])
-    assert [one.candidate for one in two.worse] == ["noop"]
+    one = compare([subject("a", BASE), yard])
+    assert (one.baseline.name, [each.candidate for each in one.decisive]) == ("noop", ["a"])
+    lazy = subject("lazy", [0.0] * 10, baseline=True)
+    one = compare([subject("a", BASE), lazy, yard])
+    assert (one.baseline.name, [each.candidate for each in one.decisive]) == ("noop", ["a"])
 
 
 def test_the_metric_that_decides_is_achievements_then_reward_then_the_first() -> None:
@@ -460,7 +463,9 @@ def test_who_is_only_compared_with_is_not_judged_whatever_its_name(name: str) ->
         "n": True,
         name: False,
     }
-    against = compare([yard, subject("m", BASE), subject("n", MORE)])
+    first = compare([yard, subject("m", BASE), subject("n", MORE)])
+    assert (first.baseline.name, [one.candidate for one in first.decisive]) == ("m", ["n"])
+    against = compare([yard, subject("m", BASE), subject("n", MORE)], baseline=name)
     assert {one.candidate for one in against.decisive} == {"m", "n"}
 
 

@@ -74,7 +74,7 @@ def test_models_are_ranked_at_the_level_that_is_asked_for() -> None:
     for asked, level in (({}, 0.95), ({"level": 0.8}, 0.8)):
         means = {place.model: place.mean for place in rank_models(rows, **asked)[0].places}
         assert means["a"] == pytest.approx(t_interval(np.array(rewards), level))
-    assert rank_models(rows[:4]) == ()
+    assert rank_models([]) == ()
 
 
 @pytest.mark.parametrize("paired", [True, False])

@@ -67,9 +67,13 @@ def test_models_are_compared_on_all_worlds_and_shared_ones_cancel() -> None:
     assert contrast.difference.point == pytest.approx(np.mean([*HIGH, 99.0]) - np.mean(LOW))
 
 
-def test_rows_of_reference_and_failures_are_not_ranked() -> None:
+def test_rows_of_reference_and_failures_are_not_ranked_beside_two_models() -> None:
     yard = rows("noop", LOW, MANY, baseline=True)
-    assert rank_models([*rows("a", HIGH, FEW), *yard]) == ()
+    reward, _ = rank_models([*rows("a", HIGH, FEW), *yard])
+    assert [(place.model, place.baseline) for place in reward.places] == [
+        ("a", False),
+        ("noop", True),
+    ]
     reward, _ = rank_models(
         [*rows("a", HIGH, FEW), *rows("b", LOW, FEW), failed("b", 77), *yard]
     )

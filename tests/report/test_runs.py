@@ -39,7 +39,7 @@ def many(model: str, offset: int, **but: object) -> list[EpisodeRow]:
 
 
 SEED_COLUMNS = (
-    *("Model", "Episodes", "Success%", "Avg Reward", "Avg Steps", "Avg Duration"),
+    *("Model", "Episodes", "Completed%", "Success%", "Avg Reward", "Avg Steps", "Avg Duration"),
     *("Avg Invalid%", "Total Invalid", "Total Actions"),
     *("Total Ach.", "Unique Ach.", "Early (0-25)", "Mid (26-50)", "Late (51+)"),
 )
@@ -125,13 +125,36 @@ def test_baselines_are_marked_last_and_out_of_the_rankings() -> None:
     assert "* a baseline on the same worlds" in text
 
 
-def test_a_single_model_is_not_ranked() -> None:
-    assert "By average reward" not in shown([episode(), episode(number=1)])
+def test_a_single_model_is_ranked_beside_the_baselines_or_alone() -> None:
+    alone = shown([episode("a", n, 4 + n) for n in range(3)])
+    assert "  1. a: 5.00 ±2.48" in alone.partition("By average reward")[2]
+    rows = [
+        episode(name, n, more + n % each, baseline=name != "a")
+        for name, more, each in (("a", 7, 2), ("builtin/noop", 0, 1), ("builtin/random", 2, 3))
+        for n in range(12)
+    ]
+    ranking = shown(rows).partition("By average reward")[2].partition("\n\n")[0]
+    assert "  1. a: 7.50" in ranking
+    assert "  2. builtin/random*: 3.00" in ranking
+    assert "a is better than builtin/random: +4.50" in ranking
+    assert "builtin/random is better" not in ranking, "nobody asked for that"
+
+
+def test_the_verdict_is_the_last_thing_and_the_best_model_the_first_row() -> None:
+    rows = [*many("low", 1), *many("high", 5), *many("builtin/noop", 9, baseline=True)]
+    report = run_document(summarize(rows, {}), "20260101-run", rank_models(rows))
+    text = as_text(TerminalReport(report, title=False, detail=False), 130)
+    assert "t interval" not in text, "notes are behind --detail"
+    last = text.rstrip().partition("MODEL RANKINGS")[2]
+    assert "high is better than low" in last
+    assert "Run 20260101-run" not in last
+    order = [line.split()[0] for line in text.splitlines()[3:6]]
+    assert order == ["high", "low", "builtin/noop*"]
 
 
 def test_the_human_row_is_for_classic_only_and_says_what_it_is() -> None:
-    text = shown([episode(difficulty="classic"), episode("b", difficulty="classic")])
-    assert re.search(r"human, full episodes +100 +- +- +619\.0 +- +50\.5 \(n=100\)", text)
+    text = shown([episode(difficulty="classic"), episode("b", difficulty="classic")], 120)
+    assert re.search(r"human, full episodes +100 +- +- +- +619\.0 +- +50\.5 \(n=100\)", text)
     assert "13.90 SD 3.38" in text
     assert "5 people, 20 full episodes each (n = 100)" in text
     assert "human" not in shown([episode()])
@@ -179,10 +202,10 @@ def test_the_run_and_the_experiments_are_named() -> None:
     assert "experiment id of b  b v1.0" in text
 
 
-def test_a_run_in_which_nothing_ended_has_tables_of_dashes() -> None:
+def test_a_run_in_which_nothing_ended_has_no_tables_of_dashes() -> None:
     text = as_text(TerminalReport(run_document(summarize([], {"a": 0, "b": 3}))))
-    assert re.search(r"^a +0 +- +- +- +- +-$", text, re.M)
-    assert re.search(r"^b +3 +0\.0% +- +- +- +-$", text, re.M)
+    assert "b: 3 of 3 episodes without an ending" in text
+    assert "Model" not in text
 
 
 def test_a_place_without_unicode_gets_ascii() -> None:

@@ -25,10 +25,13 @@ def test_means_are_over_results_and_have_t_intervals() -> None:
     assert one.invalid_rate.point == pytest.approx(0.05)
 
 
-def test_success_is_results_over_episodes_started() -> None:
+def test_completed_is_results_over_episodes_started_and_success_three_achievements() -> None:
     rows = [episode(number=0), episode(number=1), failed(number=2)]
     [one] = summarize(rows, {"a/model": 8})
-    assert one.success == exact_share(2, 8)
+    assert one.completed == exact_share(2, 8)
+    assert one.success == exact_share(2, 2)
+    [two] = summarize([episode(number=0, unlocked=2), episode(number=1, unlocked=3)], {})
+    assert two.success == exact_share(1, 2)
     assert (one.started, one.results, one.failures, one.unended) == (8, 2, 1, 5)
 
 
@@ -95,9 +98,9 @@ def test_troubles_are_counted_by_kind_with_the_first_message() -> None:
 
 def test_models_stand_in_the_order_they_were_started_in() -> None:
     rows = [episode("c"), episode("b"), episode("a", baseline=True)]
-    summaries = summarize(rows, {"a": 1, "b": 1, "never": 0}, baselines=["never"])
+    summaries = summarize(rows, {"a": 1, "b": 1, "never": 0})
     assert [one.model for one in summaries] == ["a", "b", "never", "c"]
-    assert [one.baseline for one in summaries] == [True, False, True, False]
+    assert [one.baseline for one in summaries] == [True, False, False, False]
     assert summaries[2].success is None
     assert summaries[3].experiments == (("id of c", "c v1.0"),)
 

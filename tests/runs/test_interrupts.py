@@ -40,14 +40,14 @@ def test_an_interrupted_run_names_the_way_on_and_goes_on(tmp_path: Path) -> None
     # While it is being played, the same command means another run.
     other = Program(tmp_path, *arguments, "--dry-run")
     assert other.wait() == 0
-    assert "would start a run" in other.output
+    assert "nothing is started: a new run" in other.output
     assert again.wait() == 0
     assert sessions(tmp_path / "traces.duckdb", run_id) == 4
     assert unfinished(tmp_path) == []
 
     after = Program(tmp_path, *arguments, "--dry-run")
     assert after.wait() == 0
-    assert "would start a run" in after.output
+    assert "nothing is started: a new run" in after.output
 
 
 @pytest.mark.extras

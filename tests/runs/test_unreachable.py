@@ -39,7 +39,7 @@ def test_a_run_names_all_models_that_nobody_answers_for_before_it_starts(
         *("run", "--models", "one", "two", "--openai-base-url", nobody, "--episodes", "1"),
     )
     assert done.code == 2
-    assert f"one at {nobody}: Connection refused; two at {nobody}: Connection" in done.errors
+    assert f"connection refused at {nobody} (for one, two); start the server" in done.errors
     assert not done.output
     assert not list(tmp_path.glob("*.journal/*")), "nothing has started"
 
@@ -49,8 +49,33 @@ def test_a_question_to_a_server_that_is_off_is_answered_at_once(
 ) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", nobody)
     monkeypatch.setenv("OPENAI_API_KEY", "a-key")
-    with pytest.raises(UsageError, match=r"nobody answers for gpt-4o-mini at .*refused"):
+    with pytest.raises(UsageError, match=r"connection refused at .* \(for gpt-4o-mini\)"):
         api.try_model("gpt-4o-mini")
+
+
+def test_a_key_that_is_refused_is_found_out_before_the_first_episode(tmp_path: Path) -> None:
+    with running(ModelServerSettings(port=0, api_key="right")) as server:
+        done = command(
+            tmp_path,
+            *("run", "--models", "one", "--openai-base-url", server.base_url),
+        )
+    assert done.code == 2
+    assert "the key is refused (status 401)" in done.errors
+    assert not list(tmp_path.iterdir()), "nothing has started"
+
+
+def test_a_model_that_is_not_there_is_the_last_line_and_not_below_empty_tables(
+    tmp_path: Path,
+) -> None:
+    with running(ModelServerSettings(port=0)) as server:
+        done = command(
+            tmp_path,
+            *("run", "--models", "not-there", "--openai-base-url", server.base_url),
+            *("--episodes", "2", "--no-baselines"),
+        )
+    assert done.code == 2
+    assert "PERFORMANCE" not in done.output
+    assert "404" in done.errors.splitlines()[-1]
 
 
 def test_baselines_alone_need_nobody(tmp_path: Path, nobody: str) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-__all__ = ["cut", "printable", "shown"]
+__all__ = ["counted", "cut", "printable", "shown"]
 
 
 def printable(text: str) -> str:
@@ -30,3 +30,8 @@ def shown(value: object, longest: int = 80, write: Callable[[object], str] = rep
     except Exception:  # too deep, too long a number, or the class of somebody else
         text = f"<{type(value).__name__}>"
     return cut(text, longest)
+
+
+def counted(number: int, thing: str) -> str:
+    """A number and what it counts."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"

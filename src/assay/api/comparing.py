@@ -167,20 +167,34 @@ def stored_subjects(
 ) -> "list[Subject]":
     """Experiments of a store that names stand for, with the metrics somebody asks for.
 
-    Shipped metrics that are asked for and not stored are computed from the traces, and so are
-    all of `metrics_from`; both are stored as outcomes.
+    One experiment alone is joined by the baselines that played beside it. Shipped metrics
+    that are asked for and not stored are computed from the traces, and so are all of
+    `metrics_from`; both are stored as outcomes.
     """
     from assay.experiments.curves import enrolled
-    from assay.experiments.outcomes import load_subjects, resolve_subjects
+    from assay.experiments.outcomes import (
+        load_subjects,
+        named_experiments,
+        resolve_subjects,
+        run_baselines,
+    )
     from assay.metrics import ensure_metrics, load_metrics
 
     store = store_at(database)
     own = None if metrics_from is None else load_metrics(Path(metrics_from))
     with enrolled(store) as connection:
         ids = resolve_subjects(connection, names)
+        named = named_experiments(connection, names)
+        if len(ids) == 1:
+            ids += run_baselines(connection, ids[0])
     ensure_metrics(store, ids, metrics, extra=own, notice=notice)
     with store.reading() as connection:
-        return load_subjects(connection, ids)
+        subjects = load_subjects(connection, ids)
+    # A baseline that somebody names is as good as any other.
+    return [
+        replace(subject, baseline=subject.baseline and subject.id not in named)
+        for subject in subjects
+    ]
 
 
 def read_experiments(path: Path | str) -> "list[Subject]":

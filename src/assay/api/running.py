@@ -29,7 +29,7 @@ from assay.models import (
     Price,
     load_registry,
 )
-from assay.models.reach import SILENT, why_unreachable
+from assay.models.reach import REFUSED_KEY, SILENT, why_unreachable
 from assay.rollouts import EpisodeKind, EpisodeParts, RunConfig, arms_of
 from assay.rollouts.environments import (
     OwnEnvironment,
@@ -146,6 +146,7 @@ def prepare(
     pool = _pool(chosen, None if chosen.budget is None else Budget(chosen.budget))
     try:
         _models(prepared, pool, own)
+        _check_reachable(pool, chosen)
     finally:
         pool.close()
     return prepared
@@ -247,7 +248,6 @@ def run_prepared(
     )
     executor = _executor(config, kind, own, notice)
     try:
-        _check_reachable(pool, config)
         with contained(notice):
             result = execute(
                 prepared,
@@ -309,21 +309,26 @@ class _Troubles:
 
 
 def _check_reachable(pool: ModelPool, config: RunConfig) -> None:
-    """Find out before the first episode that nobody answers; no call is made."""
-    if config.cache is not None:
-        return  # what it has needs nobody
-    addresses = pool.addresses
-    silent = run_apart(lambda: why_unreachable(addresses.values())) if addresses else {}
-    dead = [
-        f"{name} at {address}: {silent[address]}"
-        for name, address in addresses.items()
-        if not silent.get(address, SILENT).startswith(SILENT)
-    ]
+    """Find out before the first episode which models cannot be asked; no call is made."""
+    places = pool.addresses
+    if config.cache is not None or not places:
+        return  # what a file of replies has needs nobody
+    keys = dict(places.values())
+    reasons = run_apart(lambda: why_unreachable(keys, keys=keys))
+    dead: dict[str, list[str]] = {}
+    for name, (address, _) in places.items():
+        reason = reasons.get(address, SILENT)
+        if not reason.startswith(SILENT):
+            dead.setdefault(f"{reason[0].lower()}{reason[1:]} at {address}", []).append(name)
     if dead:
-        raise UsageError(
-            f"nobody answers for {'; '.join(dead)}; start the server, or correct the address "
-            "(--openai-base-url, or the row of its provider)"
-        )
+        steps = [
+            "check the key ('assay doctor' says which variable holds it)"
+            if any(reason.startswith(REFUSED_KEY) for reason in dead)
+            else "start the server",
+            "correct the address (--openai-base-url, or the row of its provider)",
+        ]
+        said = "; ".join(f"{reason} (for {', '.join(names)})" for reason, names in dead.items())
+        raise UsageError(f"{said}; {', or '.join(steps)}")
 
 
 def _parts(config: RunConfig, *, own: OwnObjects) -> EpisodeParts:
@@ -367,11 +372,9 @@ def run_report(result: RunResult) -> "Document":
     """What `assay run` prints of a run: tables, rankings, notes; `values()` is data."""
     from assay.judge import rank_models
     from assay.report import run_document, summarize
-    from assay.rollouts.config import BASELINES
 
     summaries = [
-        _with_open(summary, result)
-        for summary in summarize(result.episodes, result.started, baselines=BASELINES)
+        _with_open(summary, result) for summary in summarize(result.episodes, result.started)
     ]
     # Where looks decided, a test that ignores them would say another thing.
     rankings = () if result.decisions else rank_models(result.episodes)

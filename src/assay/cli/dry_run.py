@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from assay._util.text import printable
+from assay._util.text import counted, printable
 from assay.cli.output import Show, say, say_json
 
 if TYPE_CHECKING:
@@ -35,25 +35,37 @@ def describe(prepared: "PreparedRun[Any]", estimate: "RunEstimate", show: Show) 
         say(line)
 
 
+def opening(prepared: "PreparedRun[Any]") -> Iterator[str]:
+    """What will be played: who, how often, and in which worlds."""
+    config = prepared.config
+    played = [arm.label for arm in prepared.arms if not arm.tags.get("baseline")]
+    beside = [arm.label for arm in prepared.arms if arm.tags.get("baseline")]
+    seeds = f"seed {config.seed}"
+    if config.episodes > 1:
+        seeds = f"seeds {config.seed} to {config.seed + config.episodes - 1}"
+    again = f", each world {config.replicates} times" if config.replicates > 1 else ""
+    where = config.environment or "Crafter"
+    if config.environment is None:
+        from assay.rollouts.spec import difficulty_name
+
+        where += f" ({', '.join(map(difficulty_name, config.difficulties))})"
+    verb = "Starting run" if prepared.resumed is None else "Resuming run"
+    yield f"{verb} {prepared.record.id}"
+    yield f"  Models:   {', '.join(played) or 'none'}"
+    if beside:
+        yield f"  Baseline: {', '.join(beside)}"
+    turns = counted(config.max_turns, "turn")
+    yield f"  Episodes: {config.trials} per model, at most {turns} each"
+    yield f"  Worlds:   {where}, {seeds}{again}"
+
+
 def _plan(prepared: "PreparedRun[Any]", estimate: "RunEstimate") -> Iterator[str]:
     config, resumed = prepared.config, prepared.resumed is not None
     names = [one.model for one in estimate.models]
-    who = "models" if all(one.asked_by == "ours" for one in estimate.models) else "players"
-    where = "" if config.environment is None else f" in {config.environment}"
-    yield (
-        f"would {'go on with run ' + prepared.record.id if resumed else 'start a run'}: "
-        f"{len(names)} {who} ({', '.join(names)}){where}"
-    )
-    of_each = [
-        *([f"{len(config.difficulties)} difficulties"] if len(config.difficulties) > 1 else ()),
-        *([f"{config.replicates} times"] if config.replicates > 1 else ()),
-    ]
-    yield (
-        f"{config.trials} episodes each, seeds {config.seed} to "
-        f"{config.seed + config.episodes - 1}{''.join(f', {part}' for part in of_each)}, "
-        f"at most {config.max_turns} turns: "
-        f"at most {estimate.calls:,} model calls{' are left' if resumed else ''}"
-    )
+    first, *rest = opening(prepared)
+    yield f"Dry run, nothing is started: {first if resumed else 'a new run'}"
+    yield from rest
+    yield f"  At most {estimate.calls:,} model calls{' are left' if resumed else ''}."
     if config.until_decided is not None:
         yield (
             f"until {config.until_decided} tells each model from {names[0]}: these are "

@@ -26,6 +26,7 @@ __all__ = [
     "command_line",
     "compiling_shown",
     "complain",
+    "note",
     "say",
     "say_json",
     "say_report",
@@ -84,6 +85,13 @@ def complain(message: str) -> None:
     from rich.console import Console
 
     _print(Console(stderr=True), f"error: {printable(message)}", style="red")
+
+
+def note(line: str) -> None:
+    """Print one line that is no result and no trouble."""
+    from rich.console import Console
+
+    _print(Console(stderr=True), printable(line))
 
 
 def warn(message: str) -> None:

@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Group, Parameter
 
+from assay._util.text import counted
 from assay.cli import run_options
-from assay.cli.dry_run import describe
+from assay.cli.dry_run import describe, opening
 from assay.cli.output import (
     OUTPUT,
     Show,
     command_line,
     compiling_shown,
+    complain,
+    note,
     say,
     say_json,
     say_report,
@@ -44,6 +47,7 @@ def run(
         list[str] | None, Parameter(negative="", group=_WHICH, show_default=False)
     ] = None,
     dry_run: Annotated[bool, Parameter(group=_WHICH, negative="", show_default=False)] = False,
+    detail: Annotated[bool, Parameter(group=OUTPUT, negative="", show_default=False)] = False,
     verbose: Annotated[
         int,
         Parameter(
@@ -71,6 +75,7 @@ def run(
         allow_different: What a resumed run may have otherwise than before: address (who
             answers its models) or ledger (a record of its spending that is gone).
         dry_run: Say what would be done, and what it would cost; start nothing.
+        detail: Say at the end how to read the tables, too.
         verbose: A line per episode; twice, a line per turn.
         show: What to print.
     """
@@ -94,13 +99,18 @@ def run(
             estimate = api.estimate(prepared)
         describe(prepared, estimate, show)
         return 0
+    if not (show.quiet or show.json):
+        for line in opening(prepared):
+            note(line)
     if prepared.config.environment is None:
         with compiling_shown(show):
             from assay.crafter import warmup
 
             warmup()
     result = _watched(prepared, show, verbose)
-    _report(prepared, result, show)
+    _report(prepared, result, show, detail=detail)
+    for reason in _reasons(result):
+        complain(reason)
     return _exit_code(result)
 
 
@@ -134,7 +144,9 @@ def _stopped_by_signals(stop: "Stop", notice: Any) -> Iterator[None]:
             signal.signal(name, handler)
 
 
-def _report(prepared: "PreparedRun[Any]", result: "RunResult", show: Show) -> None:
+def _report(
+    prepared: "PreparedRun[Any]", result: "RunResult", show: Show, *, detail: bool
+) -> None:
     from assay import api
 
     document = api.run_report(result)
@@ -157,7 +169,8 @@ def _report(prepared: "PreparedRun[Any]", result: "RunResult", show: Show) -> No
         return
     from assay.report.terminal import TerminalReport
 
-    say_report(TerminalReport(document, title=False))
+    if document.sections:
+        say_report(TerminalReport(document, title=False, detail=detail))
     if result.decisions:
         say("")
     for decision in result.decisions:
@@ -176,29 +189,37 @@ def _next_steps(prepared: "PreparedRun[Any]", result: "RunResult") -> Iterator[s
     database = shlex.quote(str(result.database))
     in_database = "" if "database" not in _chosen(prepared) else f" --database {database}"
     yield ""
-    if result.results_file is not None:
-        yield f"Traces: {result.database}; results: {result.results_file}"
     if result.open_spending:
         open_ones = sum(spent.trials for spent in result.open_spending.values())
-        yield f"Totals count {open_ones} episodes that have no end yet, as far as they are."
+        yield f"Totals count {counted(open_ones, 'unfinished episode')} as far as played."
     if result.lost_usd:
         yield f"Calls whose answers were lost cost at most ${result.lost_usd:.4f} more."
-    if result.stopped_by is not None:
-        yield f"Stopped: {result.stopped_by}"
-    if result.status != "finished" and result.last_trouble is not None:
-        yield f"The last call that failed: {result.last_trouble}"
+    if result.results_file is not None:
+        yield f"Traces:  {result.database}"
+        yield f"Results: {result.results_file}"
     if result.status != "finished":
         # The same budget would stop it at once.
         more = f" --budget {2 * prepared.config.budget:g}" if result.stopped_by else ""
-        yield f"Unfinished. Resume:   assay run --resume {result.run_id}{more}{in_database}"
+        yield f"Unfinished. Resume:  assay run --resume {result.run_id}{more}{in_database}"
     if not result.episodes:
         return
     if len(result.tallies) > 1:
         yield f"Compare in detail:   assay compare {result.run_id}{in_database}"
     if prepared.config.environment is None:
-        yield f"See the best one:    assay traces replay best{in_database}"
+        yield f"Watch the best:      assay traces replay best{in_database}"
     yield f"Read it:             assay traces show best{in_database}"
     yield f"Check every episode: assay traces verify {result.run_id}{in_database}"
+
+
+def _reasons(result: "RunResult") -> Iterator[str]:
+    """Why a run has less than was planned, for the last lines of the screen."""
+    for name, tally in result.tallies.items():
+        if tally.stop is not None:
+            yield f"{name} was stopped: {tally.stop.reason}"
+    if result.stopped_by is not None:
+        yield f"the run was stopped: {result.stopped_by}"
+    if result.status != "finished" and result.last_trouble is not None:
+        yield f"the last call that failed: {result.last_trouble}"
 
 
 def _chosen(prepared: "PreparedRun[Any]") -> set[str]:

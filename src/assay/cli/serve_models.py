@@ -63,7 +63,7 @@ _NONE: Final = FaultOptions()
 def serve_models(
     *,
     host: str = "127.0.0.1",
-    port: Annotated[Whole, Parameter(validator=Number(gte=0, lte=65535))] = 8902,
+    port: Annotated[Whole, Parameter(validator=Number(gte=0, lte=65535))] = 8903,
     alias: Annotated[list[str] | None, Parameter(negative="")] = None,
     api_key_env: str = _KEY_VARIABLE,
     allow_host: Annotated[list[str] | None, Parameter(negative="")] = None,

@@ -13,7 +13,7 @@ import numpy as np
 from duckdb import DuckDBPyConnection
 from numpy.typing import NDArray
 
-from assay._util.names import unknown
+from assay._util.names import Meaning, unknown
 from assay._util.text import printable
 from assay.errors import UsageError
 from assay.experiments.looks import load_looks
@@ -23,7 +23,14 @@ from assay.traces.columns import json_object, moment
 from assay.traces.names import resolve, resolve_run, resolve_series
 from assay.types import TrialState
 
-__all__ = ["load_subjects", "recorded_commit", "resolve_subjects", "series_experiments"]
+__all__ = [
+    "load_subjects",
+    "named_experiments",
+    "recorded_commit",
+    "resolve_subjects",
+    "run_baselines",
+    "series_experiments",
+]
 
 _CHOSEN = "IN (SELECT unnest(?::VARCHAR[]))"
 
@@ -91,10 +98,35 @@ def series_experiments(connection: DuckDBPyConnection, series: str) -> list[str]
     return [row[0] for row in rows]
 
 
+def named_experiments(connection: DuckDBPyConnection, names: Sequence[str]) -> list[str]:
+    """The ids of experiments that are named themselves, and not by their run."""
+    found = [_meaning(connection, name) for name in names if name != "latest"]
+    return [meaning.id for meaning in found if meaning.kind == "experiment"]
+
+
+def run_baselines(connection: DuckDBPyConnection, experiment_id: str) -> list[str]:
+    """The ids of the baselines that played beside an experiment, in their order."""
+    rows = connection.execute(
+        """
+        SELECT b.id FROM experiments e JOIN experiments b USING (run_id)
+        WHERE e.id = ? AND b.id <> e.id
+              AND json_extract_string(b.tags, '$.baseline') = 'true'
+        ORDER BY b.position, b.id
+        """,
+        [experiment_id],
+    ).fetchall()
+    return [row[0] for row in rows]
+
+
 def _meant(connection: DuckDBPyConnection, name: str) -> list[str]:
     """The experiments that one name stands for."""
     if name == "latest":
         return _of_run(connection, resolve_run(connection, name))
+    meaning = _meaning(connection, name)
+    return [meaning.id] if meaning.kind == "experiment" else _of_run(connection, meaning.id)
+
+
+def _meaning(connection: DuckDBPyConnection, name: str) -> Meaning:
     meaning = resolve(connection, name, "experiment", "run")
     if meaning is None:
         rows = connection.execute(
@@ -102,7 +134,7 @@ def _meant(connection: DuckDBPyConnection, name: str) -> list[str]:
         ).fetchall()
         names = [row[0] for row in rows]
         raise unknown("experiment or run", name, names, see="assay experiments list")
-    return [meaning.id] if meaning.kind == "experiment" else _of_run(connection, meaning.id)
+    return meaning
 
 
 def _of_run(connection: DuckDBPyConnection, run_id: str) -> list[str]:

@@ -24,7 +24,15 @@ from assay.judge.describing import (
     scores,
 )
 from assay.judge.design import allowed_names
-from assay.judge.facts import Comparison, Contrast, Setup, Standings, SubjectFacts, TaskRule
+from assay.judge.facts import (
+    SUCCESS_ACHIEVEMENTS,
+    Comparison,
+    Contrast,
+    Setup,
+    Standings,
+    SubjectFacts,
+    TaskRule,
+)
 from assay.judge.losses import with_losses
 from assay.judge.notes import empty_reason, notes
 from assay.judge.planning import planned
@@ -50,7 +58,7 @@ def compare(
     baseline: str | None = None,
     level: float = 0.95,
     min_effect: float | None = None,
-    success_achievements: float = 3,
+    success_achievements: float = SUCCESS_ACHIEVEMENTS,
     seed: int = 0,
     method: Method | str = Method.AUTO,
     correction: Correction | str = Correction.HOLM,
@@ -69,7 +77,8 @@ def compare(
         subjects: Two or more. Those played only to compare with are shown and not judged, as
             long as two others are there.
         metrics: What to compare; the first decides. Without it all that everybody has.
-        baseline: The id or name of the one to compare with; the first if not given.
+        baseline: The id or name of the one to compare with. If not given, the first that did
+            not play only to compare with; if there is one of those alone, the last other.
         level: Of the intervals; 1 - level is the chance of a false finding.
         min_effect: The smallest difference of the first metric that matters, in its unit.
         success_achievements: An episode with as many achievements is a success.
@@ -241,7 +250,10 @@ def _too_few(usable: Sequence[Subject], left_out: Mapping[str, str]) -> str:
 
 def _baseline(subjects: Sequence[Subject], wanted: str | None) -> Subject:
     if wanted is None:
-        return subjects[0]
+        players = [subject for subject in subjects if not subject.baseline]
+        beside = [subject for subject in subjects if subject.baseline]
+        # The last is the random player, which tells more than one that does nothing.
+        return (players or beside)[0] if len(players) != 1 or not beside else beside[-1]
     for subject in subjects:
         if wanted in (subject.id, subject.name):
             return subject

@@ -20,6 +20,7 @@ from assay.types import Verdict
 
 __all__ = [
     "NEITHER_IS_BETTER",
+    "SUCCESS_ACHIEVEMENTS",
     "Comparison",
     "Contrast",
     "Description",
@@ -56,6 +57,10 @@ class TaskRule(StrEnum):
     """They are the ones that are meant: strata. A verdict holds on these tasks."""
     SAMPLE = "sample"
     """They are drawn from many: clusters. A verdict holds for tasks like these."""
+
+
+SUCCESS_ACHIEVEMENTS = 3
+"""An episode with as many achievements is a success, unless another number is chosen."""
 
 
 class DesignDifference(NamedTuple):
@@ -105,7 +110,7 @@ class Setup:
     level: float
     min_effect: float | None = None
     """The smallest difference of the first metric that matters, in its unit."""
-    success_achievements: float = 3
+    success_achievements: float = SUCCESS_ACHIEVEMENTS
     """An episode with as many achievements is a success."""
     seed: int = 0
     """Of the generator that resampling draws from."""

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from assay._util.text import counted
 from assay.experiments.subjects import Subject
 from assay.judge.facts import Contrast, LeftOut, Setup, SubjectFacts
 from assay.judge.looks import looked_before
@@ -59,11 +60,6 @@ def empty_reason(subject: Subject) -> str:
     )
 
 
-def counted(number: int, thing: str) -> str:
-    """A number and what it counts."""
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
-
-
 def left_out_words(left: LeftOut, who: str) -> str | None:
     """Which trials of one side were not used, in words; None if all were."""
     reasons = [
@@ -80,10 +76,7 @@ def _unjudged(facts: Sequence[SubjectFacts]) -> list[str]:
     names = [subject.name for subject in facts if not subject.judged]
     if not names:
         return []
-    return [
-        f"Played only to compare with, so shown and not judged: {', '.join(names)}; name one"
-        " with a single other subject to have it judged."
-    ]
+    return [f"Baselines, shown and not judged: {', '.join(names)}; name one to have it judged."]
 
 
 def pair_notes(contrasts: Iterable[Contrast], subjects: Mapping[str, Subject]) -> list[str]:

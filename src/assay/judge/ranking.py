@@ -44,6 +44,8 @@ class RankedModel:
     shared: bool
     """Whether another model has the same place."""
     mean: Interval
+    baseline: bool = False
+    """Whether it played only to compare with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,10 +62,13 @@ class Ranking:
 def rank_models(rows: Iterable["EpisodeRow"], *, level: float = 0.95) -> tuple[Ranking, ...]:
     """Rank the models of a run by each metric in `RANKED`.
 
-    Models that played only to compare with are left out. One model gives no ranking.
+    Models that played only to compare with are left out, unless one model alone is left.
     """
-    ranked = [subject for subject in _subjects(rows) if not subject.baseline]
+    subjects = _subjects(rows)
+    ranked = [subject for subject in subjects if not subject.baseline]
     if len(ranked) < 2:
+        ranked = subjects
+    if not ranked:
         return ()
     return tuple(_ranking(ranked, metric, level) for metric in RANKED)
 
@@ -132,9 +137,10 @@ def _subjects(rows: Iterable["EpisodeRow"]) -> list[Subject]:
 def _ranking(subjects: Sequence[Subject], metric: str, level: float) -> Ranking:
     setup = Setup(metrics=(metric,), baseline=subjects[0].id, level=level)
     facts = [describe(subject, [metric], level, judged=True) for subject in subjects]
-    found = standings(facts, setup, fewest=2)
+    found = standings(facts, setup, fewest=1)
     assert found is not None
     means = {subject.id: subject.metrics[metric].mean for subject in facts}
+    beside = {subject.id for subject in subjects if subject.baseline}
     return Ranking(
         metric=metric,
         places=tuple(
@@ -143,6 +149,7 @@ def _ranking(subjects: Sequence[Subject], metric: str, level: float) -> Ranking:
                 place=standing.rank,
                 shared=standing.shared,
                 mean=means[standing.subject],
+                baseline=standing.subject in beside,
             )
             for standing in found.order
         ),
@@ -173,7 +180,7 @@ def _order(
 def _shrunken(subjects: Sequence[SubjectFacts], metric: str) -> dict[str, float]:
     """The means without the luck that the best of several was chosen with."""
     worlds = {facts.id: world_means(facts.subject.trials, metric) for facts in subjects}
-    if min(map(len, worlds.values())) < 2:
+    if len(worlds) < 2 or min(map(len, worlds.values())) < 2:
         return {facts.id: facts.metrics[metric].mean.point for facts in subjects}
     names = list(next(iter(worlds.values())))
     paired = all(own.keys() == set(names) for own in worlds.values())

@@ -55,7 +55,7 @@ class ModelPool:
         on_fault: Callable[[str, int, float], None] = lambda *_: None,
     ) -> None:
         self._on_fault = on_fault
-        self._addresses: dict[str, str] = {}
+        self._addresses: dict[str, tuple[str, Secret | None]] = {}
         self._registry, self._also = registry, also
         self._base_url, self._key = base_url, key
         self._budget, self._price = budget, price
@@ -112,9 +112,10 @@ class ModelPool:
             entry.provider.name,
             Pace(self._max_connections, per_minute=entry.requests_per_minute),
         )
+        key = (self._key if own else None) or find_key(entry.provider)
         model = RemoteModel(
             entry,
-            key=(self._key if own else None) or find_key(entry.provider),
+            key=key,
             base_url=self._base_url if own else None,
             pace=pace,
             budget=self._budget,
@@ -124,7 +125,7 @@ class ModelPool:
             seed=self._seed,
             on_fault=self._on_fault,
         )
-        self._addresses[name] = model.address
+        self._addresses[name] = model.address, key
         return model if self._cache is None else CachedModel(model, self._cache)
 
     def _is_own(self, entry: ModelEntry) -> bool:
@@ -138,8 +139,8 @@ class ModelPool:
                 yield provider, change
 
     @property
-    def addresses(self) -> dict[str, str]:
-        """Where the models that were made are asked, by name."""
+    def addresses(self) -> dict[str, tuple[str, Secret | None]]:
+        """Where the models that were made are asked and with which key, by name."""
         return dict(self._addresses)
 
     def leave(self) -> None:

@@ -4,10 +4,12 @@ An order of models is never one of means alone: those that cannot be told apart 
 place, and sentences say who is better than whom. `judge` makes the rankings.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from assay.judge import Contrast, Verdict
+from assay.judge.facts import SUCCESS_ACHIEVEMENTS
 from assay.judge.ranking import RANKED, Ranking
 from assay.report.comparison.words import on_these_tasks, sample_words
 from assay.report.document import (
@@ -19,6 +21,7 @@ from assay.report.document import (
     Row,
     Section,
     Tone,
+    Words,
     short_name,
 )
 from assay.report.numbers import DASH, bounds, change, count, p_text
@@ -36,7 +39,10 @@ from assay.types import TrialState
 __all__ = ["ranking_json", "ranking_sentences", "run_document"]
 
 _LONGEST_MESSAGE = 300
-_ACHIEVEMENTS = "Achievements, by environment step"
+_PERFORMANCE, _TOKENS = "PERFORMANCE SUMMARY", "TOKENS AND COST, PER EPISODE AND IN ALL"
+_INVALID, _ACHIEVEMENTS = "INVALID ACTION ANALYSIS", "ACHIEVEMENT ANALYSIS, BY ENVIRONMENT STEP"
+_FOLDED = ("Notes",)
+"""Sections that a terminal shows with --detail only."""
 _MOST_SENTENCES = 6
 """With more pairs of models than that, only those with the best mean are in words."""
 _STATES = {
@@ -60,26 +66,32 @@ def run_document(
         own: Means of outcomes that a metric or an environment of the user's own declares, by
             model and name.
     """
-    ordered = sorted(summaries, key=lambda summary: summary.baseline)
+    ordered = sorted(summaries, key=_by_result)
     human = beside_humans(ordered)
     tables = [*_tables(ordered, human=human), *_own_table(ordered, own or {})]
-    blocks: dict[str, list[Block]] = {
-        "Results": [*tables],
-        "Order": [_ranking(ranking) for ranking in rankings],
-        "Notes": [Items([*_notes(ordered, human=human, tested=bool(rankings))], "", Tone.NOTE)],
-    }
-    if errors := list(_errors(ordered)):
-        blocks["Errors"] = [Items(errors, "", Tone.WARNING)]
     ids = [
         f"experiment {short_name(id)}  {short_name(name)}"
         for summary in ordered
         for id, name in summary.experiments
     ]
-    if run_id or ids:
+    blocks: dict[str, list[Block]] = {"Results": [*tables]}
+    if tables:
+        said = [*_notes(ordered, human=human, tested=bool(rankings))]
+        blocks["Notes"] = [Items(said, "", Tone.NOTE)]
+    if ids:
         blocks["Experiments"] = [Items(ids, f"Run {short_name(run_id)}" if run_id else "")]
+    if errors := list(_errors(ordered)):
+        blocks["Errors"] = [Items(errors, "", Tone.WARNING)]
+    # What everybody wants to know stands last, where a terminal ends.
+    if rankings:
+        blocks["Order"] = [Words("MODEL RANKINGS", Tone.CALLOUT), *map(_ranking, rankings)]
     return Document(
         title=f"Run {run_id}" if run_id else "Run",
-        sections=[Section(title, shown) for title, shown in blocks.items() if shown],
+        sections=[
+            Section(title, shown, folded=title in _FOLDED)
+            for title, shown in blocks.items()
+            if shown
+        ],
         values=lambda: {
             **summaries_json(summaries),
             "own": {
@@ -92,13 +104,23 @@ def run_document(
     )
 
 
+def _by_result(summary: ModelSummary) -> tuple[bool, float]:
+    """The best mean reward first; baselines, and who has no result, after the others."""
+    reward = -math.inf if summary.reward is None else summary.reward.point
+    return summary.baseline, -reward
+
+
 def ranking_sentences(ranking: Ranking) -> list[str]:
     """Who is better than whom, in words that hold untrusted names."""
     few, best = len(ranking.contrasts) <= _MOST_SENTENCES, ranking.places[0].model
+    beside = {place.model for place in ranking.places if place.baseline}
+    pairs = [
+        (contrast, {contrast.baseline, contrast.candidate}) for contrast in ranking.contrasts
+    ]
     return [
         _sentence(contrast)
-        for contrast in ranking.contrasts
-        if few or best in (contrast.baseline, contrast.candidate)
+        for contrast, pair in pairs
+        if (few or best in pair) and not pair <= beside
     ]
 
 
@@ -121,7 +143,11 @@ def _tables(summaries: Sequence[ModelSummary], *, human: bool) -> Iterator[Repor
     names = [summary.model + ("*" if summary.baseline else "") for summary in summaries]
     dim = {place for place, summary in enumerate(summaries) if summary.baseline}
     elsewhere = _is_elsewhere(summaries)
+    played = any(summary.results for summary in summaries)
+    spent = any(summary.tokens_spent for summary in summaries)
     for title, columns in _COLUMNS.items():
+        if not played and not (spent and title == _TOKENS):
+            continue  # it would hold nothing but dashes
         if elsewhere:
             columns = {head: cell for head, cell in columns.items() if head not in _CRAFTERS}
             if not columns:
@@ -133,7 +159,13 @@ def _tables(summaries: Sequence[ModelSummary], *, human: bool) -> Iterator[Repor
         anchor = _HUMAN_CELLS.get(title)
         if human and anchor is not None:
             rows.append([HUMAN.name, *(anchor.get(head, DASH) for head in columns)])
-        yield ReportTable(title, ["Model", *columns], rows, dim=dim | {len(summaries)})
+        yield ReportTable(
+            title,
+            ["Model", *columns],
+            rows,
+            _SUCCESS_NOTE if "Success%" in columns else "",
+            dim | {len(summaries)},
+        )
 
 
 def _is_elsewhere(summaries: Sequence[ModelSummary]) -> bool:
@@ -159,8 +191,8 @@ def _own_table(
         yield ReportTable("Outcomes of your own", ["Model", *heads], rows)
 
 
-def _success(summary: ModelSummary) -> Cell:
-    return Cell(DASH if summary.success is None else f"{100 * summary.success.point:.1f}%")
+def _share(share: Interval | None) -> Cell:
+    return Cell(DASH if share is None else f"{100 * share.point:.1f}%")
 
 
 def _score(summary: ModelSummary) -> Cell:
@@ -210,22 +242,23 @@ def _digits(dollars: float) -> int:
 
 
 _COLUMNS: dict[str, dict[str, Callable[[ModelSummary], Cell]]] = {
-    "Performance": {
+    _PERFORMANCE: {
         "Episodes": lambda summary: count(summary.started),
-        "Success%": _success,
+        "Completed%": lambda summary: _share(summary.completed),
+        "Success%": lambda summary: _share(summary.success),
         "Avg Reward": lambda summary: _mean(summary.reward),
         "Avg Steps": lambda summary: _mean(summary.steps, 1),
         "Avg Duration": lambda summary: _seconds(summary.duration_s),
         "Crafter score": _score,
     },
-    "Tokens and dollars per episode, and in all": {
+    _TOKENS: {
         "Avg Turns": lambda summary: _mean(summary.turns, 1),
         "Avg Tokens": lambda summary: _mean(summary.tokens, 0),
         "Avg Dollars": lambda summary: _dollars(summary.cost_usd),
         "Total Tokens": lambda summary: count(summary.tokens_spent),
         "Total Dollars": lambda summary: _total_dollars(summary.cost_spent),
     },
-    "Invalid actions": {
+    _INVALID: {
         "Avg Invalid%": lambda summary: _percent(summary.invalid_rate),
         "Total Invalid": lambda summary: count(summary.invalid),
         "Total Actions": lambda summary: count(summary.actions),
@@ -243,10 +276,11 @@ _COLUMNS: dict[str, dict[str, Callable[[ModelSummary], Cell]]] = {
         "Late (51+)": lambda summary: count(summary.late),
     },
 }
-_CRAFTERS = {"Crafter score", "No effect", "Asleep", *_COLUMNS[_ACHIEVEMENTS]}
+_SUCCESS_NOTE = f"Success: {SUCCESS_ACHIEVEMENTS} achievements or more."
+_CRAFTERS = {"Success%", "Crafter score", "No effect", "Asleep", *_COLUMNS[_ACHIEVEMENTS]}
 """Heads of columns that mean nothing in other worlds."""
 _HUMAN_CELLS = {
-    "Performance": {
+    _PERFORMANCE: {
         "Episodes": count(HUMAN.episodes),
         "Avg Steps": Cell(f"{HUMAN.steps:.1f}"),
         "Crafter score": Cell(f"{HUMAN.score:.1f}", f"(n={HUMAN.episodes})"),
@@ -267,7 +301,8 @@ def _ranking(ranking: Ranking) -> Items:
     for place in ranking.places:
         value, half = _RANKED_CELLS[ranking.metric](place.mean)
         mark = "=" if place.shared else "."
-        lines.append(f"{place.place}{mark} {short_name(place.model)}: {value} {half}".rstrip())
+        name = short_name(place.model) + ("*" if place.baseline else "")
+        lines.append(f"{place.place}{mark} {name}: {value} {half}".rstrip())
     return Items([*lines, *ranking_sentences(ranking)], RANKED[ranking.metric])
 
 

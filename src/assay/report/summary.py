@@ -7,7 +7,7 @@ spent. Pure: rows in, summaries out; nothing is read or drawn here.
 
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ import numpy as np
 from assay.crafter.rules import ACHIEVEMENTS
 from assay.experiments.subjects import TrialOutcome
 from assay.judge.describing import score_of
+from assay.judge.facts import SUCCESS_ACHIEVEMENTS
 from assay.judge.matching import mean_of
 from assay.report.data import interval_columns
 from assay.stats import Interval, exact_share
@@ -101,8 +102,10 @@ class ModelSummary:
     results: int
     failures: int
     infrastructure: int
-    success: Interval | None
+    completed: Interval | None
     """Results over episodes started, with the exact interval."""
+    success: Interval | None
+    """The share of results with 3 achievements or more; None in other worlds."""
     reward: Interval | None
     achievements: Interval | None
     """Different ones per episode."""
@@ -158,8 +161,6 @@ class ModelSummary:
 def summarize(
     rows: Sequence["EpisodeRow"],
     started: Mapping[str, int],
-    *,
-    baselines: Collection[str] = (),
 ) -> list[ModelSummary]:
     """Sum up episodes by model, in the order of `started`, then of first appearance.
 
@@ -167,7 +168,6 @@ def summarize(
         rows: All episodes that ended, in any state.
         started: How many episodes each model started; for a model that is missing here, or
             has more rows than that, the rows are what started.
-        baselines: Models that are baselines although no row of theirs may say so.
     """
     by_model: dict[str, list[EpisodeRow]] = {model: [] for model in started}
     for row in rows:
@@ -177,7 +177,7 @@ def summarize(
             model,
             own,
             max(started.get(model, 0), len(own)),
-            baseline=model in baselines or any(row.baseline for row in own),
+            baseline=any(row.baseline for row in own),
         )
         for model, own in by_model.items()
     ]
@@ -252,7 +252,8 @@ def _summary(
         results=len(results),
         failures=states[TrialState.FAILURE],
         infrastructure=states[TrialState.INFRASTRUCTURE],
-        success=exact_share(len(results), started) if started else None,
+        completed=exact_share(len(results), started) if started else None,
+        success=None if score is None else exact_share(_successes(results), len(results)),
         reward=_mean(results, "reward"),
         achievements=_mean(results, "achievements"),
         steps=_mean(results, "steps"),
@@ -329,6 +330,10 @@ def _score(results: Sequence["EpisodeRow"]) -> Interval | None:
         [[name in row.achievements for name in ACHIEVEMENTS] for row in results], bool
     )
     return score_of(unlocked_E_A, [_world(row) or row.session_id for row in results]).interval
+
+
+def _successes(results: Sequence["EpisodeRow"]) -> int:
+    return sum(len(row.achievements) >= SUCCESS_ACHIEVEMENTS for row in results)
 
 
 def _troubles(rows: Sequence["EpisodeRow"]) -> tuple[ErrorGroup, ...]:

@@ -11,7 +11,7 @@ from assay.agents.own import OwnAgent
 from assay.errors import UsageError
 from assay.runs.arms import Arm
 
-from .config import BASELINES, ArmTable, RunConfig
+from .config import BASELINES, DEFAULT_MODELS, ArmTable, RunConfig
 from .environments import RANDOM, OwnEnvironment
 
 __all__ = ["arm_options", "arms_of"]
@@ -124,8 +124,8 @@ def _arm(
             tags["agent_hash"] = own.sha
     if table.model is not None and table.model != table.label:
         tags["model"] = table.model
-    if table.label in BASELINES:
-        tags["baseline"] = True
+    if table.label in BASELINES and (beside or config.models == DEFAULT_MODELS):
+        tags["baseline"] = True  # one that nobody named
     if environment is not None and environment.outcomes:
         tags["metrics"] = {
             name: {

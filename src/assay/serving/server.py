@@ -23,7 +23,7 @@ from .model_table import ModelTable
 
 __all__ = ["DEFAULT_PORT", "ModelServerSettings", "RunningModels", "run", "running"]
 
-DEFAULT_PORT: Final = 8902
+DEFAULT_PORT: Final = 8903
 _CONNECTIONS: Final = 4096
 
 
@@ -45,7 +45,7 @@ class RunningModels:
     """A server that can be asked."""
 
     address: str
-    """For example http://127.0.0.1:8902"""
+    """For example http://127.0.0.1:8903"""
     settings: ModelServerSettings
     stats: Callable[[], dict[str, Any]] = field(repr=False)
     """The counts that /stats tells."""

@@ -239,6 +239,8 @@ def _version(series: Iterable[_Known], experiment: NewExperiment) -> str:
         same = known.fingerprint == experiment.record.fingerprint
         if same and known.run_id in (run_id, before):
             return known.version
+    if latest and experiment.record.tags.get("baseline") is True:
+        return latest[0].version  # it has no development of its own to follow
     found = [_VERSION.fullmatch(known.version) for known in latest]
     numbers = [(int(match[1]), int(match[2])) for match in found if match]
     if not numbers:

@@ -56,17 +56,18 @@ def resolve_training_run(connection: DuckDBPyConnection, name: str) -> str:
 def resolve_session(connection: DuckDBPyConnection, name: str) -> str:
     """The id of a session.
 
-    `latest` is the one that ended last; `best` and `worst` are those of the latest run with
-    the most and the fewest achievements, then reward, among the results.
+    The words stand for sessions of the latest run: `latest` ended last; `best` and `worst`
+    have the most and the fewest achievements, then reward, among the results, those of
+    baselines that nobody named left out if there are others.
     """
     ranked = (
-        "SELECT session_id FROM session_traces WHERE state = 'result' "
-        f"AND run_id = (SELECT id FROM {_RUNS} LIMIT 1) "
-        "ORDER BY num_achievements {0}, total_reward {0}, seed, session_id LIMIT 1"
+        f"SELECT s.session_id FROM {_OF_LATEST} AND s.state = 'result' "
+        "ORDER BY coalesce(json_extract_string(e.tags, '$.baseline') = 'true', false), "
+        "s.num_achievements {0}, s.total_reward {0}, s.seed, s.session_id LIMIT 1"
     )
     words = {
-        "latest": "SELECT session_id FROM session_traces "
-        "ORDER BY ended_at DESC, session_id LIMIT 1",
+        "latest": f"SELECT s.session_id FROM {_OF_LATEST} "
+        "ORDER BY s.ended_at DESC, s.session_id LIMIT 1",
         "best": ranked.format("DESC"),
         "worst": ranked.format("ASC"),
     }
@@ -110,6 +111,10 @@ def resolve(connection: DuckDBPyConnection, name: str, *kinds: str) -> Meaning |
 
 
 _RUNS = "runs ORDER BY created_at DESC, id DESC"
+_OF_LATEST = (
+    "session_traces s LEFT JOIN experiments e ON e.id = s.experiment_id "
+    f"WHERE s.run_id = (SELECT id FROM {_RUNS} LIMIT 1)"
+)
 _CANDIDATES = {
     "run": f"SELECT id, id FROM {_RUNS}",
     "experiment": "SELECT id, coalesce(name, id) FROM experiments "

@@ -62,6 +62,8 @@ def select_sessions(
 
 def _meant(connection: DuckDBPyConnection, name: str) -> tuple[str, str]:
     """The column and the value that a name stands for."""
+    if name == "latest":
+        return "run_id", resolve_run(connection, name)
     if name in SESSION_WORDS:
         return "session_id", resolve_session(connection, name)
     meaning = resolve(connection, name, "session", "experiment", "run")
