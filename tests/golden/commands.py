@@ -63,6 +63,8 @@ _PAIRS: Final = (
     ' {"control": "control.seed3", "candidate": "candidate.seed3"},'
     ' {"control": "control.seed4", "candidate": "candidate.seed4"}]'
 )
+_FIRST: Final = ("--baseline", "builtin/forager v1.0")
+"""Then the first was who the others are compared with, whoever it was."""
 _CONTROL: Final = ("control.seed1", "...", "control.seed4")
 
 OUTPUTS: Final[Mapping[str, Output]] = {
@@ -76,10 +78,11 @@ OUTPUTS: Final[Mapping[str, Output]] = {
     ),
     "curves-list": Output(("curves", "list", "--json", *STORE)),
     "curves-show": Output(("curves", "show", "control.seed1", "--json", *STORE)),
-    "compare": Output(("compare", "plain", "--json", *STORE)),
+    "compare": Output(("compare", "plain", *_FIRST, "--json", *STORE)),
     "compare-own": Output(
         (
-            *("compare", "plain", "--metrics", "idle,reward", "--metrics-from", "own.py"),
+            *("compare", "plain", *_FIRST, "--metrics", "idle,reward"),
+            *("--metrics-from", "own.py"),
             *("--min-effect", "2", "--json", *STORE),
         )
     ),
