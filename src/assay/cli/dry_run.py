@@ -46,9 +46,7 @@ def opening(prepared: "PreparedRun[Any]") -> Iterator[str]:
     again = f", each world {config.replicates} times" if config.replicates > 1 else ""
     where = config.environment or "Crafter"
     if config.environment is None:
-        from assay.rollouts.spec import difficulty_name
-
-        where += f" ({', '.join(map(difficulty_name, config.difficulties))})"
+        where += f" ({', '.join(config.difficulty_names)})"
     verb = "Starting run" if prepared.resumed is None else "Resuming run"
     yield f"{verb} {prepared.record.id}"
     yield f"  Models:   {', '.join(played) or 'none'}"

@@ -408,6 +408,13 @@ class RunConfig(Configuration):
         return one if isinstance(one, tuple) else (one,)
 
     @property
+    def difficulty_names(self) -> tuple[str, ...]:
+        """What the tasks of the run are called."""
+        from .spec import difficulty_name
+
+        return tuple(map(difficulty_name, self.difficulties))
+
+    @property
     def trials(self) -> int:
         """Episodes of each arm: `episodes` worlds of each task, each as often as said."""
         return self.episodes * len(self.difficulties) * self.replicates
