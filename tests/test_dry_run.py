@@ -174,7 +174,7 @@ def test_of_a_run_that_goes_on_only_the_rest_is_counted(tmp_path: Path) -> None:
 def test_agents_of_ones_own_cost_what_they_ask_which_nobody_knows(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "def act(view):\n    return 'noop'\n\n\n"
-        "class Asking:\n    def __init__(self, model): ...\n    act = act\n",
+        "class Asking:\n    def __init__(self, model): ...\n    act = staticmethod(act)\n",
         "utf-8",
     )
     who = ("--agents", "mine.py:act", "mine.py:Asking", "--models", "gpt-4o-mini")

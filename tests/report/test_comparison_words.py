@@ -74,6 +74,64 @@ def test_an_undecided_one_says_what_would_settle_it_in_trials_dollars_and_hours(
     assert "would find 1.00, the difference asked for," in asked
 
 
+@pytest.mark.parametrize(
+    ("who", "advice"),
+    [
+        (
+            [{"model": "gpt-a"}, {"model": "gpt-b"}],
+            "'assay run --models gpt-a gpt-b --seed 11 ",
+        ),
+        (
+            [{"model": "gpt-a"}, {"model": "act", "agent": "mine.py:act"}],
+            "'assay run --models gpt-a --agents mine.py:act --seed 11 ",
+        ),
+        (
+            [{"model": "left", "agent": "mine.py:left"}, {"model": "b", "agent": "b.py:act"}],
+            "'assay run --agents mine.py:left b.py:act --seed 11 ",
+        ),
+        (
+            [{"model": "gpt-a"}, {"model": "A+gpt-a", "agent": "a.py:A", "asks": "gpt-a"}],
+            "'assay run --models gpt-a --agents a.py:A --seed 11 ",
+        ),
+        # Somebody else would play too, or no option can name who plays.
+        (
+            [{"model": "gpt-b"}, {"model": "A+gpt-a", "agent": "a.py:A", "asks": "gpt-a"}],
+            "Take seeds from 11 on, which nobody has played",
+        ),
+        (
+            [{"model": "gpt-a"}, {"model": "left", "agent": "left@0123abcd"}],
+            "Take seeds from 11 on, which nobody has played",
+        ),
+    ],
+    ids=["models", "agent", "agents", "with-its-model", "with-another-model", "of-a-program"],
+)
+def test_the_command_for_new_worlds_lets_the_same_two_play(
+    who: list[dict[str, str]], advice: str
+) -> None:
+    both = [
+        subject(name, values, facts={"max_turns": 100}, **about)  # type: ignore[arg-type]
+        for name, values, about in zip("ab", (BASE, MIXED), who, strict=True)
+    ]
+    assert advice in said(compare(both, metrics=["achievements"]))[3]
+
+
+def test_arms_of_one_model_are_played_anew_with_their_own_options() -> None:
+    arms = [
+        subject(
+            name,
+            values,
+            model=name,
+            asks="gpt-a",
+            facts={"max_turns": 100, "agent": {"temperature": heat}},
+        )
+        for name, values, heat in (("cold", BASE, 0.0), ("warm", MIXED, 0.5))
+    ]
+    settle = said(compare(arms, metrics=["achievements"]))[3]
+    assert "'assay run --models gpt-a --seed 11" in settle
+    assert "--temperature 0.5'" in settle
+    assert "compare the two new experiments" in settle
+
+
 def test_equal_values_are_said_to_be_equal() -> None:
     same, much, sure, settle = said(compare([subject("a", BASE), subject("b", BASE)]))
     assert same.startswith("The same: every number of both is the same, in every trial")

@@ -58,7 +58,7 @@ def test_two_prompts_of_one_model_are_one_run_and_one_verdict(
         (contrast,) = api.compare("latest", metrics=["steps"]).contrasts
         assert contrast.verdict == "worse"  # one action a turn makes fewer steps
         assert {found.name for found in contrast.design} == {
-            *("model", "actions_per_turn", "prompt", "view")
+            *("actions_per_turn", "prompt", "view")
         }
         entry, _ = api.show_experiment("short")
     assert entry.arm["model"] == "builtin/forager"

@@ -4,6 +4,8 @@ from contextlib import chdir
 from pathlib import Path
 from typing import Any, ClassVar
 
+import gymnasium
+import numpy as np
 import pytest
 
 from assay import api
@@ -139,8 +141,6 @@ class Sideways(Walk):
 
 
 class Unready(Walk):
-    text = None  # type: ignore[assignment]
-
     def reset(self, seed: int) -> Any:
         raise OSError("no board")
 
@@ -195,6 +195,89 @@ def test_actions_of_a_box_are_kept_as_numbers_and_verified(tmp_path: Path) -> No
     }
     with chdir(tmp_path):
         assert {found.finding for found in api.verify()} == {"same"}
+
+
+class Pairs(gymnasium.Env[Any, Any]):
+    """Takes a number and a direction."""
+
+    observation_space = gymnasium.spaces.Box(-10, 10, (1,))
+    action_space = gymnasium.spaces.Tuple(
+        [gymnasium.spaces.Discrete(3, start=1), gymnasium.spaces.Box(-1, 1, (2,))]
+    )
+
+    def reset(self, **_: Any) -> tuple[Any, dict[str, Any]]:
+        self.at = np.zeros(1, np.float32)
+        return self.at, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        number, (across, _) = action
+        self.at = self.at + np.float32(number * across)
+        return self.at, 1.0, False, False, {}
+
+
+gymnasium.register(
+    "assay-tests/Pairs-v0", entry_point=lambda **_: Pairs(), disable_env_checker=True
+)
+
+
+def test_actions_made_of_several_parts_are_kept_and_verified(tmp_path: Path) -> None:
+    result = play_in(
+        tmp_path,
+        environment="gymnasium:assay-tests/Pairs-v0",
+        agents={"mine": lambda seen: (2, np.array([0.5, 0], np.float32))},
+        baselines=True,
+        episodes=1,
+        max_turns=3,
+    )
+    assert [row.error_message for row in result.episodes] == [None, None]
+    with chdir(tmp_path):
+        assert {found.finding for found in api.verify()} == {"same"}
+
+
+def test_an_action_of_another_shape_is_the_failure_of_the_agent(tmp_path: Path) -> None:
+    answers = {"three": [1, 2, 3], "none": None, "words": "up", "table": {"a": 1}}
+    result = play_in(
+        tmp_path,
+        environment="gymnasium:Pendulum-v1",
+        agents={name: (lambda seen, said=said: said) for name, said in answers.items()},
+        episodes=1,
+        max_turns=3,
+    )
+    said = {name: errors_of(result, name)[0] for name in answers}
+    assert said["three"] == (
+        "three chose [1, 2, 3]: an action is one of Box(-2.0, 2.0, (1,), float32)"
+    )
+    for name in answers:
+        assert said[name].startswith(f"{name} chose ")
+
+
+def test_hooks_of_the_user_watch_other_worlds_and_those_of_crafter_do_not(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "hooks.py").write_text(HOOK, "utf-8")
+    chosen: dict[str, Any] = {"environment": "bandit.py:Bandit", "agents": ["agents.py:left"]}
+    play_in(tmp_path, hooks=["hooks.py"], episodes=1, **chosen)
+    stored = rows(tmp_path / DATABASE, "hook_results")
+    assert [(row["hook_name"], row["step"]) for row in stored] == [
+        ("pulls", step) for step in range(1, 11)
+    ]
+
+
+HOOK = """
+from assay.metrics import BaseHook, HookRecord, hook
+
+
+@hook
+class Pulls(BaseHook):
+    def on_step(self, seen):
+        assert not seen.inventory
+        yield HookRecord(name="pulls", code="P", priority=1, step=seen.step.index)
+"""
+
+
+def test_a_difficulty_of_crafter_is_refused_elsewhere(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="difficulty is about the worlds of Crafter"):
+        play_in(tmp_path, environment=Walk, agents={"go": forward}, difficulty="hard")
 
 
 def interrupted(folder: Path, turns: int, **settings: Any) -> dict[str, Any]:
@@ -272,6 +355,8 @@ def test_tables_of_other_worlds_have_no_columns_of_crafter(
             assert word not in shown.out
         assert "regret" in shown.out
         assert "achievements" not in shown.err
+        assert main(["traces", "list"]) == 0
+        assert "regret" in capsys.readouterr().out
         assert main(["traces", "show", "best"]) == 0
         assert "chieve" not in capsys.readouterr().out
         assert main(["experiments", "show", "left in Bandit"]) == 0

@@ -24,6 +24,7 @@ SAMPLE = Sample(
     reply_bytes=[80, 80, 80, 80],
     largest=REQUEST,
     history=2,
+    where="builtin/forager",
     seconds=0.4,
 )
 PRICE = Price(input=1.0, output=10.0)

@@ -1,6 +1,7 @@
 """Agents of the user's own: played, resumed, and contained whatever they do."""
 
 import asyncio
+import threading
 from contextlib import chdir, suppress
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from assay.serving import ModelServerSettings, running
 from assay.traces.folder import journal_root
 from assay.traces.journal import is_blank, read_journal
 from assay.trials import Event, Stop, TrialProgress
-from tests.runs.programs import Program
+from tests.runs.programs import Program, until
 from tests.runs.remote import command
 from tests.runs.tables import rows
 
@@ -259,6 +260,11 @@ def test_threads_that_an_agent_leaves_behind_are_told_of(misbehaved: Program) ->
         (["agents.py:lefty"], "agents.py has no 'lefty'; there is left, Switching, Leaning"),
         (["gone.py:act"], "cannot read 'gone.py': there is no such file"),
         (["agents.py:Twice"], "agents.py:Twice takes a model, and the run has none"),
+        ({"mine": lambda: "noop"}, "agent 'mine': act() is called with the view and nothing"),
+        (
+            {"mine": type("Mine", (), {"act": lambda self, view, more: "noop"})},
+            "agent 'mine': act(self, view, more) is called with the view and nothing else",
+        ),
     ],
 )
 def test_what_is_no_agent_is_refused_before_anything_starts(
@@ -299,7 +305,8 @@ def test_functions_objects_coroutines_and_classes_play_with_what_they_ask_for(
             return 1
 
     class Patient:
-        def act(self, view: Any) -> list[str]:
+        @staticmethod
+        def act(view: Any) -> list[str]:
             return ["left", "right"]
 
     async def soon(view: Any) -> str:
@@ -308,7 +315,7 @@ def test_functions_objects_coroutines_and_classes_play_with_what_they_ask_for(
 
     result = play_in(
         tmp_path,
-        agents={"full": Full, "patient": Patient(), "soon": soon},
+        agents={"full": Full, "patient": Patient(), "same": Patient, "soon": soon},
         models=[CountedModel()],
         environment="bandit.py:Bandit",
         episodes=2,
@@ -317,7 +324,7 @@ def test_functions_objects_coroutines_and_classes_play_with_what_they_ask_for(
     )
     assert {row.state for row in result.episodes} == {"result"}
     by_arm = {row.model: row for row in result.episodes}
-    assert list(by_arm) == ["counted", "full+counted", "patient", "soon"]
+    assert list(by_arm) == ["counted", "full+counted", "patient", "same", "soon"]
     assert sorted(seen) == [("counted", 5, 77, 2), ("counted", 6, 77, 2)]
     assert (by_arm["patient"].turns, by_arm["patient"].steps) == (5, 10)
     assert (by_arm["full+counted"].turns, by_arm["full+counted"].prompt_tokens) == (10, 300)
@@ -360,6 +367,34 @@ def test_an_agent_that_answers_differently_after_a_resume_fails_and_says_so(
     assert "came out differently than in its journal" in said
     assert "agents.py:moody" in said
     assert "must do the same again" in said
+
+
+def test_a_call_that_an_agent_does_not_wait_for_belongs_to_its_turn(tmp_path: Path) -> None:
+    model = CountedModel(pause=0.02)
+
+    class Hasty:
+        def __init__(self, model: Any) -> None:
+            self.model, self.turn = model, 0
+
+        def act(self, view: Any) -> str:
+            self.turn += 1
+            ask = self.model.ask
+            threading.Thread(target=ask, args=(f"Turn {self.turn}?",), daemon=True).start()
+            until(lambda: len(model.requests) == 10 + self.turn, "the call to begin")
+            return "left"
+
+    result = play_in(
+        tmp_path,
+        agents={"hasty": Hasty},
+        models=[model],
+        environment="bandit.py:Bandit",
+        episodes=1,
+    )
+    (row,) = (row for row in result.episodes if row.model == "hasty+counted")
+    assert row.state == "result"
+    with chdir(tmp_path):
+        calls = api.load_trace(row.session_id).session.calls
+    assert [call.turn for call in calls] == [*range(1, 11)]
 
 
 def test_a_model_that_cannot_be_reached_is_not_the_failure_of_its_agent(tmp_path: Path) -> None:

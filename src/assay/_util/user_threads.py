@@ -15,6 +15,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from queue import SimpleQueue
 from typing import IO, Any, Final
 
@@ -25,7 +26,8 @@ __all__ = ["UserThread", "contained", "user_threads_left"]
 _PRINTED: Final = 4_000
 """Characters of what user code prints that are handed on."""
 _LIBRARIES: Final = tuple(
-    {sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib")} | {__file__}
+    {sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib")}
+    | {f"{Path(__file__).parents[1]}{os.sep}"}
 )
 """Where code lies that is not the user's."""
 _OURS: Final = "assay-"

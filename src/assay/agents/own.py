@@ -112,16 +112,34 @@ def own_agent(name: str, value: Any, *, sha: str | None = None) -> OwnAgent:
         sha: A hash of the file it is in; of its source, unless given.
     """
     if isinstance(value, type):
-        if not callable(getattr(value, "act", None)):
+        act = getattr(value, "act", None)
+        if not callable(act):
             raise UsageError(f"agent {name!r} is a class without a method act(view)")
+        # Only a plain function still wants the object that it becomes a method of.
+        is_method = inspect.isfunction(inspect.getattr_static(value, "act"))
+        _check_takes_view(name, act, 1 + is_method)
         return OwnAgent(name, sha or source_hash(value), value, _parameters(name, value))
     act = value if callable(value) else getattr(value, "act", None)
     if callable(act):
+        _check_takes_view(name, act, 1)
         return OwnAgent(name, sha or source_hash(value), SimpleNamespace(act=act), None)
     raise UsageError(
         f"agent {name!r} is {type(value).__name__!r}; give a function act(view), or a "
         "class with a method act(view)"
     )
+
+
+def _check_takes_view(name: str, act: Callable[..., Any], arguments: int) -> None:
+    try:
+        signature = inspect.signature(act)
+    except (TypeError, ValueError):  # some that are made in C do not tell
+        return
+    try:
+        signature.bind(*[None] * arguments)
+    except TypeError as error:
+        raise UsageError(
+            f"agent {name!r}: act{signature} is called with the view and nothing else: {error}"
+        ) from error
 
 
 def _parameters(name: str, value: type) -> frozenset[str]:

@@ -344,7 +344,7 @@ def _parts(config: RunConfig, *, own: OwnObjects) -> EpisodeParts:
         )
     return EpisodeParts(
         open_worlds=partial(_worlds, config),
-        hooks=_hooks(config) if config.environment is None else (),
+        hooks=_hooks(config),
         agents=_agents(config, own.agents),
         environment=_environment(config, own.environment),
     )
@@ -566,7 +566,11 @@ def _metrics(config: RunConfig) -> MetricSet | None:
 
 
 def _hooks(config: RunConfig) -> tuple[type[Hook], ...]:
-    found: dict[type[Hook], None] = dict.fromkeys(DEFAULT_HOOKS)
-    for path in (None, *config.hooks):
+    found: dict[type[Hook], None] = {}
+    places: tuple[Path | None, ...] = config.hooks
+    if config.environment is None:
+        # Those that come with assay and with packages know Crafter.
+        found, places = dict.fromkeys(DEFAULT_HOOKS), (None, *config.hooks)
+    for path in places:
         found |= dict.fromkeys(gather_hooks(path).classes)
     return tuple(found)

@@ -100,7 +100,6 @@ def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
 
 def _explained(prepared: "PreparedRun[Any]", estimate: "RunEstimate") -> Iterator[str]:
     from assay.rollouts.estimate import BYTES_PER_TOKEN
-    from assay.rollouts.sample import PLAYER
 
     config = prepared.config
     alone = [one.model for one in estimate.models if one.asked_by == "nobody"]
@@ -115,10 +114,9 @@ def _explained(prepared: "PreparedRun[Any]", estimate: "RunEstimate") -> Iterato
             f"asking as they like: {', '.join(asking)}; taken to ask once a turn, as much as "
             "our agent would, which may be far from the truth; --budget is a limit that holds"
         )
-    sampled = PLAYER if config.environment is None else config.environment
     yield (
         f"tokens: one for {BYTES_PER_TOKEN} bytes, measured on {estimate.sample_turns} turns "
-        f"of {sampled}; models that say or think more cost more"
+        f"of {estimate.sampled}; models that say or think more cost more"
     )
     yield (
         "at most: one token for each byte, and every reply as long as --max-tokens allows "

@@ -283,17 +283,17 @@ def _subject(
 ) -> Subject:
     key, name, model, series, version, run_id, at, note, tags, configuration, origin = row
     facts, noted = json_object(configuration), json_object(tags)
-    # An arm may have settings of its own, and an agent of the user's.
+    # An arm may have settings, an agent and a model of its own.
     if isinstance(own := noted.get("settings"), dict):
         facts["agent"] = {**facts.get("agent", {}), **own}
-    if isinstance(agent := noted.get("agent"), str):
-        facts["own_agent"] = agent
     if totals:
         facts[SUBJECT_METRICS] = dict(totals)
     return Subject(
         id=key,
         name=name or key,
         model=model,
+        agent=_text(noted, "agent"),
+        asks=_text(noted, "model"),
         series=series,
         version=version,
         run_id=run_id,
@@ -307,6 +307,11 @@ def _subject(
         trials=tuple(trials),
         looks=tuple(looks),
     )
+
+
+def _text(tags: Mapping[str, Any], name: str) -> str | None:
+    value = tags.get(name)
+    return value if isinstance(value, str) else None
 
 
 def recorded_commit(origin: Mapping[str, Any], whose: str = "") -> str | None:

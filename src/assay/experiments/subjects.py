@@ -68,6 +68,11 @@ class Subject:
     name: str
     """Readable and unique; untrusted text."""
     model: str | None = None
+    """What it is called in its run: a model, or the label of an arm."""
+    agent: str | None = None
+    """The agent of the user's own that plays, if one does."""
+    asks: str | None = None
+    """The model that is asked, if it has another name than the arm."""
     series: str | None = None
     version: str | None = None
     run_id: str | None = None
@@ -87,3 +92,8 @@ class Subject:
     trials: tuple[TrialOutcome, ...] = ()
     looks: tuple[Look, ...] = ()
     """Where its run went on until it was decided."""
+
+    @property
+    def asked_model(self) -> str | None:
+        """The model that is asked; None if none is, or if that is not known."""
+        return self.asks or (self.model if self.agent is None else None)

@@ -56,12 +56,11 @@ def design_differences(
         dict.fromkeys(trial.task for trial in subject.trials if trial.task is not None)
         for subject in (baseline, candidate)
     ]
+    who, whose = _who(baseline), _who(candidate)
     found = [
-        Change(name, str(before), str(after))
-        for name in ("model", "commit")
-        if (before := getattr(baseline, name)) != (after := getattr(candidate, name))
-        and before is not None
-        and after is not None
+        Change(name, before, after)
+        for name, before in who.items()
+        if before != (after := whose[name]) and before is not None and after is not None
     ]
     apart = all(tasks) and not tasks[0].keys() & tasks[1].keys()
     if apart:
@@ -71,6 +70,14 @@ def design_differences(
     return settings_differences(
         baseline.facts, candidate.facts, allowed, found, named=apart and "difficulty"
     )
+
+
+def _who(subject: Subject) -> dict[str, str | None]:
+    """What plays; None where that is not recorded."""
+    model, agent = subject.asked_model, "ours"
+    if subject.agent is not None:
+        model, agent = subject.asks or "none", subject.agent
+    return {"model": model, "agent": agent, "commit": subject.commit}
 
 
 def settings_differences(

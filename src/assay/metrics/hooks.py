@@ -24,7 +24,8 @@ class StepSeen(NamedTuple):
     """Counted from 1."""
     step: StepRecord
     inventory: Mapping[str, int]
-    """How much the player has of each item after the step, vitals included."""
+    """How much the player has of each item after the step, vitals included; empty in other
+    environments than Crafter."""
     inventory_before: Mapping[str, int]
 
 

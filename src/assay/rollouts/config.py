@@ -320,6 +320,11 @@ class RunConfig(Configuration):
             object.__setattr__(self, "models", ())
         elif self.models is DEFAULT_MODELS and self.environment is not None:
             object.__setattr__(self, "models", ("builtin/random",))
+        if self.environment is not None and self.difficulty != DIFFICULTIES["easy"]:
+            raise UsageError(
+                f"difficulty is about the worlds of Crafter, and {self.environment} is another "
+                "environment; leave one of them out"
+            )
         if not (self.models or self.agents or self.arms):
             raise UsageError(f"models: () is not allowed; give {names.allowed}")
         if self.until_decided is not None:
@@ -371,8 +376,6 @@ class RunConfig(Configuration):
                 f"min_effect = {self.min_effect:g} has no effect: all episodes are played; "
                 "--until-decided stops earlier"
             )
-        if self.environment is not None and self.difficulty != DIFFICULTIES["easy"]:
-            yield "difficulty has no effect: it is about the worlds of Crafter"
         if self.workers is not None and self.executor == "asyncio":
             yield (
                 f"workers = {self.workers} has no effect: episodes are played in this process; "

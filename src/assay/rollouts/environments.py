@@ -83,9 +83,17 @@ class OwnEnvironment:
         """An action as it is kept."""
         if self.actions is not None:
             return self.actions[int(action)] if not isinstance(action, str) else action
-        if self.space is not None:
-            action = self.space.to_jsonable([np.asarray(action)])[0]
-        return canonical_json(action).decode()
+        return canonical_json(self._jsonable(action)).decode()
+
+    def _jsonable(self, action: Any) -> Any:
+        if self.space is None:
+            return action
+        if self.space.shape is None:  # made of other spaces
+            return self.space.to_jsonable([action])
+        array = np.asarray(action, self.space.dtype)
+        if array.shape != self.space.shape:
+            raise ValueError(f"an action is one of {self.space}")
+        return self.space.to_jsonable([array])[0]
 
     def meant(self, written: str) -> Any:
         """The action that a text means."""
@@ -93,7 +101,8 @@ class OwnEnvironment:
             if self.actions is None:
                 return _json(written)
             return self.actions.index(written) if self.spec.startswith(GYMNASIUM) else written
-        return self.space.from_jsonable([_json(written)])[0]
+        kept = _json(written)
+        return self.space.from_jsonable([kept] if self.space.shape is not None else kept)[0]
 
     def random_agent(self) -> OwnAgent:
         """Who draws actions at random."""
@@ -168,6 +177,7 @@ def own_environment(
                 f"environment {name!r}: outcomes[{outcome!r}] is {better!r}; say which way is "
                 "better, 'higher' or 'lower'"
             )
+    shows_text = isinstance(_first_shown(name, value), str)
     actions = getattr(value, "actions", None)
     return OwnEnvironment(
         spec=spec,
@@ -177,18 +187,21 @@ def own_environment(
         actions=None if actions is None else tuple(map(str, actions)),
         outcomes=outcomes,
         deterministic=bool(getattr(value, "deterministic", True)),
-        has_text=callable(getattr(value, "text", None)) or _shows_text(name, value),
+        has_text=callable(getattr(value, "text", None)) or shows_text,
         rules=str(getattr(value, "rules", "") or (value.__doc__ or "").strip()),
     )
 
 
-def _shows_text(name: str, value: Any) -> bool:
+def _first_shown(name: str, value: Any) -> Any:
     try:
-        return isinstance(_first(value().reset(seed=0)), str)
-    except Exception as error:
+        made = value()
+        shown = _first(made.reset(seed=0))
+        getattr(made, "close", lambda: None)()
+    except (Exception, SystemExit) as error:
         raise UsageError(
             f"environment {name!r} cannot be begun: {type(error).__name__}: {error}"
         ) from error
+    return shown
 
 
 def _of_gymnasium(spec: str) -> OwnEnvironment:

@@ -7,6 +7,7 @@ anybody, and goes on where it stopped.
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import repeat
 from typing import Any
 
 from assay.agents import Decision
@@ -122,7 +123,7 @@ class Episode:
     ) -> PlayedRecord:
         """The turn with what the hooks noticed about it."""
         noticed: list[HookRecord] = []
-        for step, inventory in zip(played.steps, inventories, strict=False):
+        for step, inventory in zip(played.steps, inventories or repeat({}), strict=False):
             noticed += self._watch.step(StepSeen(played.turn, step, inventory, self._inventory))
             self._inventory = inventory
         noticed += self._watch.turn(played)

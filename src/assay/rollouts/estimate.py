@@ -108,6 +108,8 @@ class RunEstimate:
     seconds: float
     latency_s: float
     sample_turns: int
+    sampled: str
+    """Who played those turns, or in which environment."""
     budget: float | None = None
     spent: float = 0.0
     """Dollars that earlier attempts at the run have cost."""
@@ -192,6 +194,7 @@ def estimate_run(
         seconds=_in_lanes([one.seconds for one in models], lanes),
         latency_s=latency_s,
         sample_turns=sample.turns,
+        sampled=sample.where,
         budget=config.budget,
         spent=spent,
     )

@@ -60,10 +60,9 @@ class OwnPlayer:
         try:
             answer = await self._thread.call(lambda: self._act(self._view))
         except UserCodeError:
-            self._raise_trouble()
+            await self._end_calls()
             raise
-        # What went wrong with a call counts, even if the agent made light of it.
-        self._raise_trouble()
+        await self._end_calls()
         asked, actions = self._named(answer)
         limit = self._options.actions_per_turn
         asked, cut = asked[:limit], max(0, len(asked) - limit)
@@ -85,8 +84,13 @@ class OwnPlayer:
         except (TypeError, ValueError) as error:
             raise UserCodeError(f"{self._agent.name} chose {answer!r}: {error}") from error
 
-    def _raise_trouble(self) -> None:
-        if self._model is not None and self._model.trouble is not None:
+    async def _end_calls(self) -> None:
+        """Have the calls of this turn end with it, even those that nobody waits for."""
+        if self._model is None:
+            return
+        await self._model.end_calls()
+        # What went wrong with a call counts, even if the agent made light of it.
+        if self._model.trouble is not None:
             raise self._model.trouble
 
     def observe(self, played: PlayedRecord | None, view: Any) -> None:
@@ -126,6 +130,12 @@ class _Conversation:
         """The same for a coroutine, which runs in a loop of its own."""
         with self._thread.waiting():
             return await asyncio.wrap_future(self._started(messages, more))
+
+    async def end_calls(self) -> None:
+        """Refuse new calls, and wait for those that were begun."""
+        self.asking = None
+        async with self._one_at_a_time:
+            pass
 
     def _started(
         self, messages: str | Sequence[Mapping[str, Any]], more: Mapping[str, Any]

@@ -45,6 +45,8 @@ class Sample:
     largest: ChatRequest
     history: int
     """After so many turns requests grow little."""
+    where: str
+    """Who played it, or in which environment."""
     seconds: float
     """What all of it took, with the engine ready."""
 
@@ -131,6 +133,7 @@ def play_sample(config: RunConfig, environment: OwnEnvironment | None = None) ->
         reply_bytes=model.reply_bytes,
         largest=model.requests[lengths.index(max(lengths))],
         history=config.agent.history,
+        where=environment.spec if environment else PLAYER,
         seconds=time.perf_counter() - started,
     )
 

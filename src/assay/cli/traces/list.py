@@ -107,11 +107,14 @@ def _say_open(run: "OpenRun") -> None:
 
 def _earned(sessions: Sequence["ListedSession"]) -> list[str]:
     """What the sessions of a run earned: achievements, or the outcomes they declare."""
+    from assay.metrics.tally import OUTCOMES
+
     if any(session.achievements or session.task.startswith("crafter/") for session in sessions):
         return ["achievements"]
     names = dict.fromkeys(name for session in sessions for name in session.outcomes)
     own = [name for name in names if name not in _COUNTS and "/" not in name]
-    return own[:_MOST_OUTCOMES]
+    # What only these sessions have comes before what every episode has.
+    return sorted(own, key=lambda name: name in OUTCOMES)[:_MOST_OUTCOMES]
 
 
 def _cells(session: "ListedSession", earned: Sequence[str]) -> tuple[str, ...]:

@@ -5,7 +5,8 @@ them again, finds twice as many differences that are not there.
 """
 
 import shlex
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from assay.experiments.subjects import Subject
 from assay.judge import Comparison, Contrast
@@ -44,20 +45,59 @@ def play_new_worlds(comparison: Comparison, contrast: Contrast, trials: int) -> 
     return f"Play worlds nobody has seen: {what}, then {again}; {judged}."
 
 
+class _Player(NamedTuple):
+    """An arm without settings of its own."""
+
+    agent: str | None
+    model: str | None
+
+
 def _commands(pair: list[Subject], first: int, trials: int) -> list[str]:
-    """One command if both play alike but for the model, else one for each; [] if not known."""
+    """One command if both are played alike, else one for each; [] if there is none."""
     options = [_options(subject) for subject in pair]
-    models = [subject.model for subject in pair]
-    if None in options or None in models:
-        return []
-    where = ["--seed", str(first), "--episodes", str(trials), "--no-baselines"]
-    if options[0] == options[1] and models[0] != models[1]:
-        groups = [(models, options[0])]
+    players = [_player(subject) for subject in pair]
+    if options[0] == options[1] and players[0] != players[1]:
+        groups = [(players, options[0])]
     else:
-        groups = [([model], own) for model, own in zip(models, options, strict=True)]
+        groups = [([player], own) for player, own in zip(players, options, strict=True)]
+    where = ["--seed", str(first), "--episodes", str(trials), "--no-baselines"]
+    commands = []
+    for together, own in groups:
+        who = _who(together)
+        if who is None or own is None:
+            return []
+        commands.append(shlex.join(["assay", "run", *who, *where, *own]))
+    return commands
+
+
+def _player(subject: Subject) -> _Player | None:
+    """Who plays for a subject; None if no option of `assay run` can name it."""
+    from assay.rollouts.environments import RANDOM
+
+    agent = None if subject.agent == RANDOM else subject.agent
+    model = RANDOM if subject.agent == RANDOM else subject.asked_model
+    if agent is None:
+        return None if model is None else _Player(None, model)
+    return _Player(agent, model) if ".py:" in agent else None
+
+
+def _who(players: Sequence[_Player | None]) -> list[str] | None:
+    """The options that let exactly these play; None if there are none."""
+    known = [player for player in players if player is not None]
+    models = [*dict.fromkeys(player.model for player in known if player.model)]
+    agents = [*dict.fromkeys(player.agent for player in known if player.agent)]
+    # Each model plays by itself too, and each agent that asks plays with every model.
+    asking = {player.agent for player in known if player.agent and player.model}
+    played = [
+        *(_Player(None, model) for model in models),
+        *(_Player(agent, None) for agent in agents if agent not in asking),
+        *(_Player(agent, model) for agent in asking for model in models),
+    ]
+    if len(known) < len(players) or {*played} != {*known}:
+        return None
     return [
-        shlex.join(["assay", "run", "--models", *map(str, names), *where, *(own or ())])
-        for names, own in groups
+        *(["--models", *models] if models else []),
+        *(["--agents", *agents] if agents else []),
     ]
 
 
@@ -81,6 +121,8 @@ def _options(subject: Subject) -> list[str] | None:
         if kept == setting.default:
             continue
         if not isinstance(kept, (str, int, float)) or setting.given is not None:
+            return None
+        if name == "environment" and "@" in str(kept):  # a class that a program had given
             return None
         found += [setting.option, str(kept)]
     return found
