@@ -252,11 +252,22 @@ class _Earned(Mapping[str, float]):
             raise KeyError(name)
         return value
 
+    def get(self, name: str, default: Any = None) -> Any:
+        # What `Mapping` has for this raises and catches, and it is asked for most.
+        place = self._places.get(name)
+        if place is None:
+            return default
+        value = self._row_M.item(place)
+        return default if value != value else value
+
     def __iter__(self) -> Iterator[str]:
-        return (name for name, place in self._places.items() if not isnan(self._row_M[place]))
+        values = self._row_M.tolist()
+        if not any(map(isnan, values)):
+            return iter(self._places)
+        return (name for name, place in self._places.items() if not isnan(values[place]))
 
     def __len__(self) -> int:
-        return sum(1 for _ in self)
+        return len(self._row_M) - int(np.isnan(self._row_M).sum())
 
     def __repr__(self) -> str:
         return repr(dict(self))

@@ -4,7 +4,8 @@ A copy is no new evidence: it counts once, and is named. Trials of one world und
 are replicates, which `matching` averages, and no copies.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -27,17 +28,12 @@ class _Kept(NamedTuple):
 def without_copies(subject: Subject) -> _Kept:
     """The subject with each trial once, and what was left out, in sentences."""
     said = []
-    distinct = {
-        (trial.trial_id, trial.state, *trial.values.items()): trial for trial in subject.trials
-    }
-    trials = tuple(distinct.values())
+    trials = _once(subject.trials, lambda trial: trial.trial_id, _contents)
     if twice := len(subject.trials) - len(trials):
         said.append(f"{twice:,} trials of {subject.name} are there twice; each counts once.")
-    timed: dict[object, TrialOutcome] = {}
-    for place, trial in enumerate(trials):
-        timed.setdefault(_fingerprint(trial) or place, trial)
+    timed = _once(trials, _fine_time, lambda trial: (trial.task, *_contents(trial)))
     if copied := len(trials) - len(timed):
-        trials = tuple(timed.values())
+        trials = timed
         said.append(
             f"{copied:,} trials of {subject.name} are equal to the last digit to one under"
             " another seed, its time included: they are copies, and each counts once."
@@ -70,12 +66,38 @@ def _told(trial: TrialOutcome) -> tuple[object, ...]:
     return trial.task, trial.seed, trial.state, dict(trial.values)
 
 
-def _fingerprint(trial: TrialOutcome) -> tuple[object, ...] | None:
-    """What no two trials share; None of one that is not timed finely."""
-    time = trial.values.get("duration_s", 0.0)
-    if trial.state is not TrialState.RESULT or time == round(time, _DIGITS):
-        return None
-    return trial.task, *sorted(trial.values.items())
+def _once(
+    trials: Sequence[TrialOutcome],
+    mark: Callable[[TrialOutcome], object],
+    contents: Callable[[TrialOutcome], object],
+) -> tuple[TrialOutcome, ...]:
+    """The trials, but one of those that have the same mark and the same contents.
+
+    Contents take long, and are asked for only where a mark comes twice; None is no mark.
+    """
+    marks = [mark(trial) for trial in trials]
+    often = Counter(marks)
+    seen = set()
+    kept = []
+    for trial, own in zip(trials, marks, strict=True):
+        if own is not None and often[own] > 1:
+            told = (own, contents(trial))
+            if told in seen:
+                continue
+            seen.add(told)
+        kept.append(trial)
+    return tuple(kept)
+
+
+def _contents(trial: TrialOutcome) -> tuple[object, ...]:
+    return trial.state, *sorted(trial.values.items())
+
+
+def _fine_time(trial: TrialOutcome) -> float | None:
+    """A time that no two trials share; None of one that is not timed finely."""
+    time: float = trial.values.get("duration_s", 0.0)
+    fine = trial.state is TrialState.RESULT and time != round(time, _DIGITS)
+    return time if fine else None
 
 
 def _period(trials: Sequence[TrialOutcome]) -> int | None:
@@ -83,9 +105,9 @@ def _period(trials: Sequence[TrialOutcome]) -> int | None:
 
     A list of equal values does not tell.
     """
-    rows = [(trial.task, trial.state, *sorted(trial.values.items())) for trial in trials]
     if any(trial.seed is not None for trial in trials):
         return None
+    rows = [(trial.task, *_contents(trial)) for trial in trials]
     for period in range(_SHORTEST, len(rows) // 2 + 1):
         again = len(rows) % period == 0 and rows == rows[:period] * (len(rows) // period)
         if again and len({row[1:] for row in rows}) > 1:

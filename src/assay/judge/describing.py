@@ -7,6 +7,7 @@ success is that of the step that made it one, or of the trial where steps are no
 
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from assay.judge.facts import (
     TaskRule,
     Timed,
 )
-from assay.judge.matching import mean_of, mean_over_worlds, resamples, trial_values
+from assay.judge.matching import Measured, mean_over_worlds, measured_trials, resamples
 from assay.metrics.tally import LOWER_IS_BETTER
 from assay.stats.intervals import Interval
 from assay.stats.score import (
@@ -58,14 +59,10 @@ def metrics_of(subject: Subject) -> list[str]:
     metrics: dict[str, None] = {}
     for trial in subject.trials:
         if trial.state is TrialState.RESULT:
-            # Most trials have the same metrics, and comparing sets of keys is fast.
-            if trial.values.keys() <= metrics.keys():
-                continue
-            metrics.update(
-                dict.fromkeys(
-                    name for name, value in trial.values.items() if math.isfinite(value)
-                )
-            )
+            # Most trials have the same metrics.
+            for name in trial.values:
+                if name not in metrics and math.isfinite(trial.values[name]):
+                    metrics[name] = None
     return list(metrics)
 
 
@@ -180,13 +177,14 @@ def _tables(subjects: Sequence[Subject]) -> dict[str, _Table]:
 def _description(
     subject: Subject, metric: str, level: float, tasks: TaskRule | None
 ) -> Description | None:
-    values = trial_values(subject.trials, metric)
+    measured = measured_trials(subject.trials, metric)
+    values = measured.values
     if not values:
         return None
     return Description(
         n=len(values),
         # The interval counts trials of one world once, the spread shows all.
-        mean=mean_of(subject.trials, metric, level, tasks),
+        mean=mean_over_worlds(measured, metric, level, tasks),
         median=float(np.median(values)),
         sd=float(np.std(values, ddof=1)) if len(values) > 1 else math.nan,
         least=min(values),
@@ -261,15 +259,15 @@ def _instance_rows(
     horizon = max((time for plays in timed.values() for _, (time, _) in plays), default=0.0)
     first = next(iter(timed.values()))
     for name, plays in trials.items():
-        done = [(trial, float(bool(_succeeded(trial, enough)))) for trial in plays]
+        done = [float(bool(_succeeded(trial, enough))) for trial in plays]
         times = [time for _, time in timed[name]]
         middle = median_time(*zip(*times, strict=True)) if times else math.nan
         yield InstanceRow(
             task=task,
             subject=name,
             n=len(plays),
-            successes=round(math.fsum(value for _, value in done)),
-            success=mean_over_worlds(done, "success", level),
+            successes=round(sum(done)),
+            success=mean_over_worlds(Measured(plays, done), "success", level),
             times=tuple(time for _, time in own[name]),
             unit="steps" if steps else "s",
             median_time=None if math.isnan(middle) else middle,
@@ -309,7 +307,7 @@ def _restricted(timed: _TimedTrials, horizon: float, level: float) -> Interval |
     times, reached = zip(*(time for _, time in timed), strict=True)
     values = restricted_times(times, reached, horizon=horizon).tolist()
     trials = [trial for trial, _ in timed]
-    return mean_over_worlds(list(zip(trials, values, strict=True)), "duration_s", level)
+    return mean_over_worlds(Measured(trials, values), "duration_s", level)
 
 
 def _log_rank(first: _TimedTrials, second: _TimedTrials) -> float | None:
@@ -349,13 +347,10 @@ def _score_row(
 
 
 def _unlocked(trials: Sequence[TrialOutcome]) -> _Table:
-    complete = [
-        trial for trial in trials if trial.state is TrialState.RESULT and _complete(trial)
-    ]
-    rows = [[trial.values[name] >= 0.5 for name in _UNLOCKS] for trial in complete]
-    table = np.array(rows, bool).reshape(len(rows), len(_UNLOCKS))
-    return table, [trial.pair or trial.trial_id for trial in complete]
-
-
-def _complete(trial: TrialOutcome) -> bool:
-    return all(math.isfinite(trial.values.get(name, math.nan)) for name in _UNLOCKS)
+    ended = [trial for trial in trials if trial.state is TrialState.RESULT]
+    values_E_A = np.array(
+        [[trial.values.get(name, math.nan) for name in _UNLOCKS] for trial in ended], float
+    ).reshape(len(ended), len(_UNLOCKS))
+    complete_E = np.isfinite(values_E_A).all(axis=1)
+    worlds = [trial.pair or trial.trial_id for trial in ended]
+    return values_E_A[complete_E] >= 0.5, list(compress(worlds, complete_E))

@@ -10,7 +10,7 @@ the ones that are meant; the point estimate is the mean over worlds by any rule.
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -35,10 +35,12 @@ __all__ = [
     "FEWEST_PAIRS",
     "MANY_TASKS",
     "Matched",
+    "Measured",
     "match",
     "mean_of",
     "mean_of_values",
     "mean_over_worlds",
+    "measured_trials",
     "resamples",
     "trial_values",
     "world_means",
@@ -55,14 +57,44 @@ _MOST_DRAWS = 50_000_000
 Floats = NDArray[np.float64]
 
 
-class _World(NamedTuple):
-    name: str
-    task: str | None
-    trials: list[float]
+_Key = str | tuple[str, str]
+"""What two subjects have in common of a world; a tuple is one that nobody shares."""
 
-    @property
-    def mean(self) -> float:
-        return math.fsum(self.trials) / len(self.trials)
+
+class Measured(NamedTuple):
+    """Trials that have a metric, and the value of each."""
+
+    trials: Sequence[TrialOutcome]
+    values: Sequence[float]
+
+
+class _Worlds(NamedTuple):
+    """The worlds of one subject in one metric, by their keys, in the order they first come.
+
+    Dictionaries of plain values: there may be very many worlds.
+    """
+
+    first: dict[_Key, TrialOutcome]
+    """A trial of each."""
+    means: dict[_Key, float]
+    replicates: dict[_Key, int]
+    """Trials of those that were played more than once."""
+
+    def of(self, keys: Iterable[_Key]) -> "_Worlds":
+        """Some of them."""
+        first = {key: self.first[key] for key in keys}
+        return _Worlds(
+            first,
+            {key: self.means[key] for key in first},
+            {key: plays for key, plays in self.replicates.items() if key in first},
+        )
+
+    def tasks(self) -> list[str | None]:
+        return [trial.task for trial in self.first.values()]
+
+    def plays(self) -> int:
+        """All trials of them."""
+        return len(self.means) + sum(self.replicates.values()) - len(self.replicates)
 
 
 class Matched(NamedTuple):
@@ -81,9 +113,9 @@ class Matched(NamedTuple):
     tasks_candidate: tuple[str | None, ...]
     scale: Scale
     """What values can be; its step allows for the replicates that were averaged."""
-    worlds_baseline: tuple[str, ...] = ()
+    worlds_baseline: tuple[_Key, ...] = ()
     """The world of each value, where some are in common and some are not."""
-    worlds_candidate: tuple[str, ...] = ()
+    worlds_candidate: tuple[_Key, ...] = ()
 
     def mean(self, level: float, *, candidate: bool) -> Interval:
         """The mean of one side, with the interval that the rule of the tasks gives."""
@@ -156,78 +188,70 @@ def match(
         tasks: What several tasks are; None: that goes by their number.
     """
     measured_a, measured_b = (
-        _measured(subject.trials, metric) for subject in (baseline, candidate)
+        measured_trials(subject.trials, metric) for subject in (baseline, candidate)
     )
-    several = _several_tasks(measured_a + measured_b)
-    a, alone_a = _worlds(measured_a, several)
-    b, alone_b = _worlds(measured_b, several)
-    common = [name for name in a if name in b]
+    several = _several_tasks(*measured_a.trials, *measured_b.trials)
+    a, b = _worlds(measured_a, several, "a"), _worlds(measured_b, several, "b")
+    common = [key for key in a.means if key in b.means]
     kept_a, kept_b = a, b
     if common:
         # Worlds of a task are alike, but for those of which one side was lost.
         kept_a = _without_lost(a, candidate, b, several)
         kept_b = _without_lost(b, baseline, a, several)
-    every = len(common) == len(kept_a) + len(alone_a) == len(kept_b) + len(alone_b)
+    every = len(common) == len(kept_a.means) == len(kept_b.means)
     # Worlds of other tasks would make a difference of tasks one of the subjects.
-    sides = ([*kept_a.values(), *alone_a], [*kept_b.values(), *alone_b])
-    partly = bool(common) and not every and _same_tasks(*sides)
+    partly = bool(common) and not every and _same_tasks(kept_a.tasks(), kept_b.tasks())
     if partly or not several:
         a, b = kept_a, kept_b
     paired = len(common) >= FEWEST_PAIRS and not partly
     if paired:
-        used_a, used_b = [a[name] for name in common], [b[name] for name in common]
-    else:
-        used_a, used_b = [*a.values(), *alone_a], [*b.values(), *alone_b]
-    worlds = used_a if paired else used_a + used_b
-    means_a, means_b = [world.mean for world in used_a], [world.mean for world in used_b]
-    replicates = max((len(world.trials) for world in used_a + used_b), default=0)
-    scale = scale_of(metric, [value for world in used_a + used_b for value in world.trials])
-    key_a, key_b = (
-        [*own, *(one.name for one in alone)] for own, alone in ((a, alone_a), (b, alone_b))
-    )
+        a, b = a.of(common), b.of(common)
+    tasks_a, tasks_b = a.tasks(), b.tasks()
+    tasks_of_worlds = tasks_a if paired else tasks_a + tasks_b
+    plays = [*a.replicates.values(), *b.replicates.values(), min(1, len(tasks_of_worlds))]
+    scale = scale_of(metric, [*measured_a.values, *measured_b.values])
     return Matched(
-        np.array(means_a, np.float64),
-        np.array(means_b, np.float64),
+        np.array(list(a.means.values()), np.float64),
+        np.array(list(b.means.values()), np.float64),
         paired,
-        tuple(PairRow(a[name].name, a[name].mean, b[name].mean) for name in common)
+        tuple(
+            PairRow(
+                str(key) if several else a.first[key].pair or "", a.means[key], b.means[key]
+            )
+            for key in common
+        )
         if paired or partly
         else (),
-        _left_out(baseline.trials, len(measured_a), used_a),
-        _left_out(candidate.trials, len(measured_b), used_b),
+        _left_out(baseline.trials, len(measured_a.values), a.plays()),
+        _left_out(candidate.trials, len(measured_b.values), b.plays()),
         Units(
-            _rule([world.task for world in worlds], tasks),
-            len({world.task for world in worlds}),
-            len(worlds),
-            replicates,
+            _rule(tasks_of_worlds, tasks),
+            len(set(tasks_of_worlds)),
+            len(tasks_of_worlds),
+            max(plays),
             len(common) if partly else 0,
         ),
-        tuple(world.task for world in used_a),
-        tuple(world.task for world in used_b),
-        scale._replace(step=scale.step / max(1, replicates)),
-        # A trial without a seed shares its world with nobody, whatever it is called.
-        tuple(f"a {name}" if name not in b else name for name in key_a) if partly else (),
-        tuple(f"b {name}" if name not in a else name for name in key_b) if partly else (),
+        tuple(tasks_a),
+        tuple(tasks_b),
+        scale._replace(step=scale.step / max(1, *plays)),
+        tuple(a.means) if partly else (),
+        tuple(b.means) if partly else (),
     )
 
 
-def _same_tasks(a: Sequence[_World], b: Sequence[_World]) -> bool:
-    """Whether both did the same tasks in the same proportions."""
-    counts = [Counter(world.task for world in side) for side in (a, b)]
+def _same_tasks(a: Sequence[str | None], b: Sequence[str | None]) -> bool:
+    """Whether both did the same tasks in the same proportions, given the task of each world."""
+    counts = [Counter(side) for side in (a, b)]
     tasks = counts[0].keys() | counts[1].keys()
     return all(counts[0][task] * len(b) == counts[1][task] * len(a) for task in tasks)
 
 
-def _without_lost(
-    worlds: Mapping[str, _World], other: Subject, measured: Mapping[str, _World], several: bool
-) -> dict[str, _World]:
+def _without_lost(worlds: _Worlds, other: Subject, measured: _Worlds, several: bool) -> _Worlds:
     """The worlds but for those that the other side began and has no value of."""
-    begun = {
-        _world_name(trial) if several or trial.seed is None else str(trial.seed)
-        for trial in other.trials
-    }
-    return {
-        name: world for name, world in worlds.items() if name in measured or name not in begun
-    }
+    if len(other.trials) == measured.plays():
+        return worlds
+    begun = {_key(trial, several) for trial in other.trials}
+    return worlds.of([key for key in worlds.means if key in measured.means or key not in begun])
 
 
 def resamples(values: int) -> int:
@@ -237,14 +261,14 @@ def resamples(values: int) -> int:
 
 def trial_values(trials: Sequence[TrialOutcome], metric: str) -> list[float]:
     """The metric of every trial that completed and has it."""
-    return [value for _, value in _measured(trials, metric)]
+    return list(measured_trials(trials, metric).values)
 
 
 def mean_of(
     trials: Sequence[TrialOutcome], metric: str, level: float, tasks: TaskRule | None = None
 ) -> Interval:
     """The mean over the worlds of one subject, with the interval that its tasks give."""
-    return mean_over_worlds(_measured(trials, metric), metric, level, tasks)
+    return mean_over_worlds(measured_trials(trials, metric), metric, level, tasks)
 
 
 def mean_of_values(values: Sequence[float], metric: str, level: float) -> Interval:
@@ -255,28 +279,21 @@ def mean_of_values(values: Sequence[float], metric: str, level: float) -> Interv
 
 def world_means(trials: Sequence[TrialOutcome], metric: str) -> dict[str, float]:
     """The mean of each world by its name; one that nobody shares has that of its trial."""
-    measured = _measured(trials, metric)
-    worlds, alone = _worlds(measured, _several_tasks(measured))
-    return {name: world.mean for name, world in worlds.items()} | {
-        world.name: world.mean for world in alone
-    }
+    measured = measured_trials(trials, metric)
+    worlds = _worlds(measured, _several_tasks(*measured.trials))
+    return {key if isinstance(key, str) else key[1]: mean for key, mean in worlds.means.items()}
 
 
 def mean_over_worlds(
-    measured: Sequence[tuple[TrialOutcome, float]],
-    metric: str,
-    level: float,
-    tasks: TaskRule | None = None,
+    measured: Measured, metric: str, level: float, tasks: TaskRule | None = None
 ) -> Interval:
     """The same of trials that each come with their value."""
-    worlds, alone = _worlds(measured, _several_tasks(measured))
-    used = [*worlds.values(), *alone]
-    labels = [world.task for world in used]
-    scale = scale_of(metric, [value for _, value in measured])
-    replicates = max((len(world.trials) for world in used), default=1)
-    values = np.array([world.mean for world in used])
-    step = scale._replace(step=scale.step / replicates)
-    return _mean(values, labels, _rule(labels, tasks), level, step)
+    worlds = _worlds(measured, _several_tasks(*measured.trials))
+    labels = worlds.tasks()
+    scale = scale_of(metric, measured.values)
+    step = scale.step / max(worlds.replicates.values(), default=1)
+    values = np.array(list(worlds.means.values()))
+    return _mean(values, labels, _rule(labels, tasks), level, scale._replace(step=step))
 
 
 def _mean(
@@ -300,43 +317,46 @@ def _by_task(worlds: Floats, tasks: Sequence[str | None]) -> dict[str | None, fl
     return {task: math.fsum(values) / len(values) for task, values in by_task.items()}
 
 
-def _measured(trials: Sequence[TrialOutcome], metric: str) -> list[tuple[TrialOutcome, float]]:
-    """The trials that have the metric, each with its value."""
-    measured = []
+def measured_trials(trials: Sequence[TrialOutcome], metric: str) -> Measured:
+    """The trials that completed and have the metric, each with its value."""
+    having, values = [], []
     for trial in trials:
         value = trial.values.get(metric) if trial.state is TrialState.RESULT else None
         if value is not None and math.isfinite(value):
-            measured.append((trial, value))
-    return measured
+            having.append(trial)
+            values.append(value)
+    return Measured(having, values)
 
 
-def _several_tasks(measured: Sequence[tuple[TrialOutcome, float]]) -> bool:
-    return len({trial.task for trial, _ in measured} - {None}) > 1
+def _several_tasks(*trials: TrialOutcome) -> bool:
+    return len({trial.task for trial in trials} - {None}) > 1
 
 
-def _worlds(
-    measured: Sequence[tuple[TrialOutcome, float]], several: bool
-) -> tuple[dict[str, _World], list[_World]]:
-    """Worlds by their name, and those that nobody else can have played.
+def _worlds(measured: Measured, several: bool, whose: str = "") -> _Worlds:
+    """The worlds of trials; `whose` tells those apart that two subjects do not share."""
+    worlds = _Worlds({}, {}, {})
+    again: dict[_Key, list[float]] = {}
+    for trial, value in zip(*measured, strict=True):
+        key = _key(trial, several) or (whose, trial.trial_id)
+        if key in worlds.means:
+            again.setdefault(key, [worlds.means[key]]).append(value)
+        else:
+            worlds.first[key], worlds.means[key] = trial, value
+    for key, plays in again.items():
+        worlds.means[key] = math.fsum(plays) / len(plays)
+        worlds.replicates[key] = len(plays)
+    return worlds
 
-    In a single task a trial without a seed is one of these; among several tasks it is a
-    replicate of the task's only world.
+
+def _key(trial: TrialOutcome, several: bool) -> str | None:
+    """What a world is known by; None: nobody else can have played it.
+
+    In a single task that is the seed, because a file may not say what the task was. Among
+    several it is the task and the seed; a trial that has no seed, nor a partner by its place,
+    is a replicate of the task's only world.
     """
-    worlds: dict[str, _World] = {}
-    alone = []
-    for trial, value in measured:
-        name = _world_name(trial) if several else trial.pair
-        if name is None:
-            alone.append(_World(trial.trial_id, trial.task, [value]))
-            continue
-        # In a single task the seed is enough: a file may not say what the task was.
-        key = name if several or trial.seed is None else str(trial.seed)
-        worlds.setdefault(key, _World(name, trial.task, [])).trials.append(value)
-    return worlds, alone
-
-
-def _world_name(trial: TrialOutcome) -> str | None:
-    """Task and seed; a trial that has no seed, nor a partner by its place, has seed 0."""
+    if not several:
+        return trial.pair if trial.seed is None else str(trial.seed)
     if trial.task is None or (trial.seed is None and trial.pair is not None):
         return trial.pair
     return f"{trial.task} {trial.seed or 0}"
@@ -349,10 +369,10 @@ def _rule(tasks_of_worlds: Sequence[str | None], chosen: TaskRule | None) -> Tas
     return chosen or (TaskRule.SAMPLE if tasks >= MANY_TASKS else TaskRule.FIXED)
 
 
-def _left_out(trials: Sequence[TrialOutcome], measured: int, used: Sequence[_World]) -> LeftOut:
+def _left_out(trials: Sequence[TrialOutcome], measured: int, used: int) -> LeftOut:
     states = [trial.state for trial in trials]
     return LeftOut(
-        measured - sum(len(world.trials) for world in used),
+        measured - used,
         states.count(TrialState.FAILURE),
         states.count(TrialState.INFRASTRUCTURE),
         states.count(TrialState.RESULT) - measured,

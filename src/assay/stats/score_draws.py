@@ -128,7 +128,13 @@ def _expected_logarithms(n: int) -> tuple[Floats, Floats]:
     """E ln(1 + 100 K / n) at success rates on a grid that is dense near 0."""
     from scipy.special import gammaln, xlog1py, xlogy
 
-    rates_P, k = np.linspace(0, 1, 401) ** 2, np.arange(n + 1)
-    logs_P_K = gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)
-    logs_P_K = logs_P_K + xlogy(k, rates_P[:, None]) + xlog1py(n - k, -rates_P[:, None])
-    return rates_P, np.exp(logs_P_K) @ np.log1p(100 * k / n)
+    rates_P = np.linspace(0, 1, 401) ** 2
+    expected_P = np.empty_like(rates_P)
+    for place, rate in enumerate(rates_P):
+        # Further out nothing is left of the probability, and n may be very large.
+        reach = 50 + 10 * math.sqrt(n * rate * (1 - rate))
+        k = np.arange(max(0, int(n * rate - reach)), min(n, int(n * rate + reach)) + 1)
+        logs_K = gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)
+        logs_K += xlogy(k, rate) + xlog1py(n - k, -rate)
+        expected_P[place] = np.exp(logs_K) @ np.log1p(100 * k / n)
+    return rates_P, expected_P
