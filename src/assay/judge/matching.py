@@ -51,7 +51,7 @@ FEWEST_PAIRS = 2
 MANY_TASKS = 10
 """From so many tasks on they are a sample of tasks, unless somebody says otherwise."""
 
-_MOST_DRAWS = 50_000_000
+_MOST_DRAWS = 20_000_000
 """Values that a resampling test may draw."""
 
 Floats = NDArray[np.float64]
