@@ -9,7 +9,7 @@ from assay.judge.facts import Contrast, LeftOut, Setup, SubjectFacts
 from assay.judge.looks import looked_before
 from assay.types import TrialState
 
-__all__ = ["counted", "empty_reason", "left_out_words", "notes", "pair_notes"]
+__all__ = ["empty_reason", "left_out_words", "notes", "pair_notes"]
 
 _SHOWN = 3
 

@@ -6,9 +6,9 @@ sentences are untrusted: whoever prints them makes them safe.
 
 from collections.abc import Sequence
 
+from assay._util.text import counted
 from assay.judge import Comparison, Contrast, TaskRule, Verdict
 from assay.judge.facts import NEITHER_IS_BETTER, DesignDifference
-from assay.judge.notes import counted
 from assay.report.comparison.settling import fewest_exact, independent, settle_words
 from assay.report.document import Answer
 from assay.report.numbers import (
