@@ -85,7 +85,7 @@ PUBLIC = {
         *("plans", "subjects", "training", "versions"),
     },
     "judge": {
-        *("describing", "design", "facts", "looks", "matching", "notes", "over_time", "plan"),
+        *("describing", "design", "facts", "looks", "matching", "over_time", "plan"),
         "ranking",
     },
     "metrics": {"tally"},
