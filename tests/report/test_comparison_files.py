@@ -119,8 +119,8 @@ def test_markdown_shows_names_as_text(found: Document) -> None:
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     for line in rows:
         assert not re.search(r"(?<!\\)`|<script|(?<!\\)\$", line)
-    table = next(line for line in rows if "script" in line and "| 10 |" in line)
-    heads = next(line for line in rows if line.startswith("| Subject | Trials"))
+    table = next(line for line in rows if "script" in line and "| 10 | " in line)
+    heads = next(line for line in rows if line.startswith("| Name | Trials"))
     assert len(re.findall(r"(?<!\\)\|", table)) == len(re.findall(r"(?<!\\)\|", heads))
     assert text.startswith("# ")
     assert "1. **Is " in text

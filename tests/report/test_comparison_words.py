@@ -178,7 +178,7 @@ def test_a_finding_lost_to_the_number_of_candidates_says_so() -> None:
     assert "adjusted for 10 comparisons, which is why it stays undecided" in text
 
 
-def test_the_terminal_shows_the_answers_first_and_the_tables_below() -> None:
+def test_the_terminal_shows_answers_then_tables_then_leaderboard_and_verdict() -> None:
     comparison = compare([subject("a", BASE), subject("b", MORE), subject("c", MIXED)])
     text = as_text(TerminalReport(comparison_document(comparison)), 90)
     places = [
@@ -191,6 +191,8 @@ def test_the_terminal_shows_the_answers_first_and_the_tables_below() -> None:
                 "Median",
                 "Success and time",
                 "pair by pair",
+                "Leaderboard by achievements",
+                "b: better. Difference",
             ),
         )
     ]

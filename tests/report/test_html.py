@@ -173,3 +173,21 @@ def test_the_foot_says_where_the_numbers_come_from() -> None:
 
 def test_line_ends_stay_and_what_turns_the_writing_is_made_visible() -> None:
     assert shown("a\n\tb<\u2066\x00") == "a\n\tb&lt;\\u2066\\x00"
+
+
+def test_a_page_begins_with_verdict_and_contents_and_colours_verdicts() -> None:
+    table = ReportTable(
+        "T", ["Name", "Verdict"], [["a", "better"], ["b", "worse"], ["c", "odd"]]
+    )
+    sections = [
+        Section("Board", [table]),
+        Section("More of it", [], folded=True),
+        Section("x", []),
+    ]
+    found = as_html(Document(title="T", summary=["a: better. By 3."], sections=sections))
+    read = Reader(found)
+    assert {"class": "callout better"} in read.every("p")
+    assert read.every("a") == [{"href": "#more-of-it"}, {"href": "#x"}]
+    assert {"id": "more-of-it"} in read.every("h2")
+    assert [cell.get("class") for cell in read.every("td")] == ["better", "worse", None]
+    assert "prefers-color-scheme:dark" in found

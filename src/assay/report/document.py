@@ -122,6 +122,8 @@ class Section:
     """Whether a terminal shows it too, and not files alone."""
     folded: bool = False
     """Whether it is for those who want to know more: a page folds it."""
+    closing: bool = False
+    """Whether a terminal shows it last, where everybody looks; a page shows it first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

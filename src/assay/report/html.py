@@ -28,28 +28,35 @@ __all__ = ["as_html", "shown"]
 
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 _NUMERIC: Final = re.compile(r"\s*(?:[-+±<>≤≥~≈$(\[]\s*)*\d.*|-|∞|-∞|", re.DOTALL)
+_VERDICTS: Final = ("better", "worse", "undecided")
+_VERDICT: Final = re.compile(rf": ({'|'.join(_VERDICTS)})\b")
 _MARKED: Final = (Tone.CALLOUT, Tone.WARNING)
 _STYLE: Final = """
-:root{color-scheme:light}
+:root{color-scheme:light dark;--page:#fff;--ink:#1c1c1c;--soft:#3c3c3c;--line:#d0d0d0;
+--link:#005a8f;--mark:#0072b2;--box:#f2f6fa;--good:#00664a;--bad:#a33e00;--open:#555}
+@media (prefers-color-scheme:dark){:root{--page:#16181c;--ink:#e8e8e8;--soft:#c4c4c4;
+--line:#44484f;--link:#7cc4f5;--mark:#56b4e9;--box:#21262d;--good:#4fd1a5;--bad:#ff9d5c;--open:#b0b0b0}
+figure svg{background:#fff;border-radius:.3rem;padding:.3rem}}
 *{box-sizing:border-box}
-body{margin:0 auto;max-width:68rem;padding:1rem;background:#fff;color:#1c1c1c;
+body{margin:0 auto;max-width:68rem;padding:1rem;background:var(--page);color:var(--ink);
 font:1rem/1.5 system-ui,-apple-system,"Segoe UI",sans-serif;overflow-wrap:anywhere}
 h1{font-size:1.7rem;line-height:1.2;margin:.5rem 0 1rem}
 h2{font-size:1.3rem;line-height:1.25;margin:2.2rem 0 .6rem;padding-top:.6rem;
-border-top:1px solid #d0d0d0}
+border-top:1px solid var(--line)}
 h3{font-size:1.08rem;margin:1.5rem 0 .4rem}
 p,ul,dl,pre{margin:.6rem 0}
 p,ul,dl{max-width:46rem}
 .lead{font-size:1.08rem}
-.callout{margin:.8rem 0;padding:.6rem .9rem;border-left:.3rem solid #0072b2;background:#f2f6fa}
+.callout{margin:.8rem 0;padding:.6rem .9rem;border-left:.3rem solid var(--mark);
+background:var(--box)}
 code,pre{font-family:ui-monospace,"Cascadia Mono",Menlo,monospace;font-size:.9em}
-pre{padding:.6rem;background:#f5f5f5;overflow-x:auto;overflow-wrap:normal}
+pre{padding:.6rem;background:var(--box);overflow-x:auto;overflow-wrap:normal}
 .scroll{overflow-x:auto;margin:.6rem 0}
-.scroll:focus-visible,summary:focus-visible,a:focus-visible{outline:3px solid #0072b2}
+.scroll:focus-visible,summary:focus-visible,a:focus-visible{outline:3px solid var(--mark)}
 table{border-collapse:collapse;font-size:.92rem;overflow-wrap:normal}
 caption{text-align:left;font-weight:600;padding:.2rem 0}
 th,td{padding:.25rem .7rem .25rem 0;text-align:left;vertical-align:top;
-border-bottom:1px solid #e2e2e2}
+border-bottom:1px solid var(--line)}
 th[scope=row]{font-weight:500;max-width:18rem;overflow-wrap:break-word}
 .long th[scope=row]{min-width:min(14rem,45vw);overflow-wrap:anywhere}
 thead th{border-bottom:2px solid #767676;vertical-align:bottom}
@@ -57,18 +64,26 @@ thead th{border-bottom:2px solid #767676;vertical-align:bottom}
 thead .n{white-space:normal}
 figure{margin:1.2rem 0}
 figure svg{display:block;width:100%;max-width:44rem;height:auto}
-figcaption{font-size:.92rem;color:#3c3c3c}
-figcaption strong{display:block;color:#1c1c1c;font-size:1rem}
+figcaption{font-size:.92rem;color:var(--soft)}
+figcaption strong{display:block;color:var(--ink);font-size:1rem}
 details{margin:.4rem 0;font-size:.95rem}
-summary{cursor:pointer;color:#005a8f}
+summary{cursor:pointer;color:var(--link)}
+a{color:var(--link)}
+nav ul{columns:14rem;padding-left:1.2rem}
+.better{color:var(--good);font-weight:600}
+.worse{color:var(--bad);font-weight:600}.undecided{color:var(--open)}
+.callout.better{border-color:var(--good)}.callout.worse{border-color:var(--bad)}
+.callout.better,.callout.worse{color:inherit;font-weight:400}
 summary h2{display:inline;border:0;font-size:1.15rem}
 dl{display:grid;grid-template-columns:minmax(6rem,max-content) minmax(0,1fr);gap:.15rem 1rem}
-dt{color:#555}
+dt{color:var(--soft)}
 dd{margin:0}
 footer h2{margin-top:1rem;border:0}
-footer{margin-top:3rem;border-top:1px solid #d0d0d0;font-size:.88rem;color:#3c3c3c}
+footer{margin-top:3rem;border-top:1px solid var(--line);font-size:.88rem;color:var(--soft)}
 @media (max-width:30rem){dl{grid-template-columns:minmax(0,1fr)}dd{margin-bottom:.3rem}}
-@media print{body{max-width:none;padding:0;font-size:10pt}.scroll,pre{overflow:visible}
+@media print{:root{color-scheme:light;
+--page:#fff;--ink:#000;--soft:#333;--line:#bbb;--box:#fff}nav{display:none}
+body{max-width:none;padding:0;font-size:10pt}.scroll,pre{overflow:visible}
 pre{white-space:pre-wrap}table{font-size:8.5pt}.n{white-space:normal}
 figure,tr,.callout{break-inside:avoid}h2,h3,caption{break-after:avoid}
 details:not([open]){display:none}summary{color:inherit}}
@@ -89,14 +104,22 @@ def _parts(document: Document) -> Iterator[str]:
         f"<main>\n<h1>{shown(document.title)}</h1>\n"
     )
     for line in document.summary:
-        yield _paragraph(line, Tone.CALLOUT)
+        found = _VERDICT.search(line)
+        kind = f" {found[1]}" if found else ""
+        yield f'<p class="callout{kind}">{shown(line)}</p>\n'
+    named = [section.title for section in document.sections]
     for section in document.sections:
-        head = f"<h2>{shown(section.title)}</h2>"
+        head = f'<h2 id="{_anchor(section.title)}">{shown(section.title)}</h2>'
         opened, closed = ("<details><summary>", "</summary>") if section.folded else ("", "")
         yield f"<section>\n{opened}{head}{closed}\n"
         for block in section.blocks:
             yield from _block(block, section.title)
         yield "</details></section>\n" if section.folded else "</section>\n"
+        if section.title == named[0] and len(named) > 2:
+            links = "".join(
+                f'<li><a href="#{_anchor(name)}">{shown(name)}</a></li>\n' for name in named[1:]
+            )
+            yield f'<nav aria-label="Contents">\n<ul>\n{links}</ul>\n</nav>\n'
     yield "</main>\n"
     if document.origin:
         yield "<footer>\n<h2>Provenance</h2>\n<dl>\n"
@@ -104,6 +127,10 @@ def _parts(document: Document) -> Iterator[str]:
             yield f"<dt>{shown(name)}</dt><dd>{shown(text)}</dd>\n"
         yield "</dl>\n</footer>\n"
     yield "</body>\n</html>\n"
+
+
+def _anchor(title: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
 
 
 def shown(text: str) -> str:
@@ -167,7 +194,8 @@ def _table(table: ReportTable, section: str = "") -> str:
     )
     # Names may break anywhere, and would be squeezed to a letter beside many numbers.
     size = ' class="long"' if any(len(row[0]) > 24 for row in rows if row) else ""
-    lines = "".join(_row(row, kinds) for row in rows)
+    verdict = table.heads.index("Verdict") if "Verdict" in table.heads else 0
+    lines = "".join(_row(row, kinds, verdict) for row in rows)
     label, caption = shown(table.caption or section), ""
     if table.caption:
         caption = f"<caption>{label}</caption>\n"
@@ -178,11 +206,14 @@ def _table(table: ReportTable, section: str = "") -> str:
     )
 
 
-def _row(row: list[str], kinds: list[str]) -> str:
+def _row(row: list[str], kinds: list[str], verdict: int) -> str:
+    """One row; the cell at the place `verdict` has the colour of what it says."""
     cells = [f'<th scope="row">{shown(row[0])}</th>'] if row else []
-    cells += [
-        f"<td{kind}>{shown(cell)}</td>" for cell, kind in zip(row[1:], kinds[1:], strict=False)
-    ]
+    for place, (cell, kind) in enumerate(zip(row[1:], kinds[1:], strict=False), 1):
+        if verdict and place == verdict and cell in _VERDICTS:
+            kind = f' class="{cell}"'
+        said = f"<code>{shown(cell)}</code>" if cell.startswith("assay ") else shown(cell)
+        cells.append(f"<td{kind}>{said}</td>")
     return f"<tr>{''.join(cells)}</tr>\n"
 
 

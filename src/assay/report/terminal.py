@@ -8,7 +8,7 @@ first column takes what is left and folds names that are longer.
 import io
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich import box
 from rich.cells import cell_len
@@ -26,6 +26,7 @@ from assay.report.document import (
     Figures,
     Items,
     ReportTable,
+    Section,
     Tone,
     Words,
     joined,
@@ -61,12 +62,27 @@ class TerminalReport:
         document = self.document
         if self.title:
             yield _text(document.title, "bold", ascii_only)
-        for section in document.sections:
-            shown = section.in_terminal and (self.detail or not section.folded)
-            for block in section.blocks if shown else ():
-                yield from _block(block, ascii_only, cut=bool(document.more))
+        shown = [
+            section
+            for section in document.sections
+            if section.in_terminal and (self.detail or not section.folded)
+        ]
+        for section in shown:
+            if not section.closing:
+                yield from self._blocks(section, ascii_only)
         if document.more:
             yield _text(document.more, "dim", ascii_only)
+        for section in shown:
+            if section.closing:
+                yield from self._blocks(section, ascii_only)
+                lines = [_text(line, "bold", ascii_only) for line in document.summary]
+                yield Text("\n").join(lines)
+
+    def _blocks(self, section: Section, ascii_only: bool) -> Iterator[RenderableType]:
+        for block in section.blocks:
+            if isinstance(block, ReportTable) and not self.detail:
+                block = replace(block, note="")
+            yield from _block(block, ascii_only, cut=bool(self.document.more))
 
 
 def as_text(report: RenderableType, width: int = 100) -> str:

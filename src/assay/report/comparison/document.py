@@ -46,7 +46,7 @@ __all__ = ["comparison_document"]
 
 _LEFT_TO_FILES = ("Other metrics", "Versions")
 """Sections that say nothing about who is better."""
-_FIRST = ("Answers", "Everybody against everybody")
+_FIRST = ("Leaderboard", "Answers")
 """Sections that everybody reads; the others are folded."""
 
 
@@ -59,6 +59,7 @@ def comparison_document(comparison: Comparison) -> Document:
     first = list(dict.fromkeys(["achievements", setup.primary]))
     others = [metric for metric in setup.metrics if metric not in first]
     blocks: dict[str, Iterable[Block]] = {
+        "Leaderboard": _leaderboard(comparison),
         "Answers": _answers(comparison),
         "Differences": _differences(comparison),
         "Everybody against everybody": _standings(comparison),
@@ -82,6 +83,7 @@ def comparison_document(comparison: Comparison) -> Document:
                 [*shown, Figures(partial(_drawings, comparison, title))],
                 in_terminal=title not in _LEFT_TO_FILES,
                 folded=title not in _FIRST,
+                closing=title == "Leaderboard",
             )
             for title, made in blocks.items()
             if (shown := list(made))
@@ -105,7 +107,7 @@ def _title(comparison: Comparison) -> str:
     others = [comparison.of(contrast.candidate).name for contrast in comparison.decisive]
     if len(others) == 1:
         return f"{others[0]} compared with {first}"
-    return f"{len(others)} candidates compared with {first}"
+    return f"{first} compared with {len(others)} others"
 
 
 def _summary(comparison: Comparison, contrast: Contrast) -> str:
@@ -114,6 +116,44 @@ def _summary(comparison: Comparison, contrast: Contrast) -> str:
     return (
         f"{name}: {verdict_word(contrast)}{on_these_tasks(contrast)}. Difference in {metric}"
         f" {difference} {ends}, {sample_words(contrast)}."
+    )
+
+
+def _leaderboard(comparison: Comparison) -> Iterator[Block]:
+    """Everybody by the metric that decides, the best first; who is not judged, last."""
+    metric, first = comparison.setup.primary, comparison.baseline
+    sign = 1 if metric in comparison.setup.lower_is_better else -1
+    contrasts = {contrast.candidate: contrast for contrast in comparison.decisive}
+    places = (
+        {one.subject: one for one in comparison.standings.order} if comparison.standings else {}
+    )
+    rows: list[Row] = []
+    order = sorted(
+        comparison.subjects,
+        key=lambda facts: (not facts.judged, sign * facts.metrics[metric].mean.point),
+    )
+    for facts in order:
+        contrast, place = contrasts.get(facts.id), places.get(facts.id)
+        cells = [Cell(DASH), Cell("compared with" if facts is first else "baseline")]
+        if contrast is not None:
+            cells = _difference_cells(contrast)[:2]
+        rank = (
+            []
+            if not places
+            else [DASH if place is None else f"{place.rank}{'=' * place.shared}"]
+        )
+        numbers = facts.metrics[metric]
+        rows.append(
+            [facts.name, *cells, *rank, mean_cell(metric, numbers.mean), f"{numbers.n:,}"]
+        )
+    heads = ["Difference", "Verdict", *(["Place"] if places else []), f"Mean {metric}", "n"]
+    yield ReportTable(
+        f"Leaderboard by {metric}",
+        ["Name", *heads],
+        rows,
+        f"Differences are from {first.name}; in brackets:"
+        f" {level_text(comparison.setup.level)} intervals.",
+        [place for place, facts in enumerate(order) if not facts.judged],
     )
 
 
@@ -135,7 +175,7 @@ def _differences(comparison: Comparison) -> Iterator[Block]:
         own = [contrast for contrast in comparison.contrasts if contrast.candidate == candidate]
         yield ReportTable(
             f"{name} against {comparison.baseline.name}, metric by metric",
-            ["Metric", "Baseline", "Candidate", "Difference", "p", "Verdict", "n"],
+            ["Metric", "Difference", "Verdict", "Baseline", "Candidate", "p", "n"],
             [[contrast.metric, *_difference_cells(contrast)] for contrast in own],
             f"In brackets: {level} intervals. {adjusted}",
         )
@@ -179,11 +219,11 @@ def _difference_cells(contrast: Contrast) -> list[Cell]:
     if contrast.look is None and contrast.tests is not None:
         p = p_number(contrast.tests.p_adjusted)
     return [
+        mean_cell(metric, contrast.difference, signed=True),
+        Cell(verdict_word(contrast)),
         Cell(value(metric, contrast.mean_baseline.point, like)),
         Cell(value(metric, contrast.mean_candidate.point, like)),
-        mean_cell(metric, contrast.difference, signed=True),
         Cell(p),
-        Cell(verdict_word(contrast)),
         Cell(n if contrast.look is None else f"{contrast.look.pairs:,}, by looks"),
     ]
 
@@ -209,7 +249,7 @@ def _standings(comparison: Comparison) -> Iterator[Block]:
         return
     yield ReportTable(
         f"Order by {metric}",
-        ["Subject", "Place", "Mean", "Shrunken", "Group"],
+        ["Name", "Place", "Mean", "Shrunken", "Group"],
         [
             [
                 comparison.of(standing.subject).name,
@@ -230,10 +270,11 @@ def _standings(comparison: Comparison) -> Iterator[Block]:
     )
     yield ReportTable(
         f"All pairs in {metric}",
-        ["Pair", "Difference", "p", "Verdict", "n"],
+        ["Pair", "Difference", "Verdict", "p", "n"],
         [
-            [_versus(comparison, contrast), *_difference_cells(contrast)[2:]]
+            [_versus(comparison, contrast), *cells[:2], *cells[4:]]
             for contrast in standings.pairs
+            for cells in [_difference_cells(contrast)]
         ],
         f"p values are adjusted for all {len(standings.pairs)} pairs, here and in the answers.",
     )

@@ -138,10 +138,9 @@ def _cost(comparison: Comparison) -> Iterator[Drawing]:
         ("cost_usd", "cost per trial ($)"),
         ("duration_s", "time per trial (s)"),
     ):
-        if metric == priced or not any(
-            priced in facts.metrics for facts in comparison.subjects
-        ):
-            continue
+        known = [facts.metrics.get(priced) for facts in comparison.subjects]
+        if metric == priced or not any(one is not None and one.mean.point for one in known):
+            continue  # a picture of zeros says nothing
         yield cost_quality(
             [
                 CostPoint(
@@ -179,7 +178,7 @@ def _curves(comparison: Comparison) -> Iterator[Drawing]:
 
 
 _DRAWN: Mapping[str, Callable[[Comparison], Iterator[Drawing]]] = {
-    "Answers": _forest,
+    "Leaderboard": _forest,
     "Values": _values,
     "Instances": _instances,
     "Pair by pair": _pairs,

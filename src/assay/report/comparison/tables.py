@@ -5,7 +5,8 @@ Each function gives the tables of one section, and none where there is nothing t
 
 from collections.abc import Iterator, Sequence
 
-from assay.judge.facts import Comparison, InstanceRow, SubjectFacts
+from assay.experiments.subjects import Subject
+from assay.judge.facts import Comparison, Contrast, InstanceRow, SubjectFacts
 from assay.report.document import ReportTable, Row
 from assay.report.numbers import (
     DASH,
@@ -44,7 +45,7 @@ def values(comparison: Comparison, metrics: Sequence[str]) -> Iterator[ReportTab
             for facts in comparison.subjects
             if metric in facts.metrics
         ]
-        heads = ["Subject", "Trials", "Mean", "Median", "SD", "Lowest", "Highest"]
+        heads = ["Name", "Trials", "Mean", "Median", "SD", "Lowest", "Highest"]
         judged = sum(facts.judged for facts in comparison.subjects)
         if rows:
             note = "* played only to compare with." if judged < len(rows) else ""
@@ -73,7 +74,7 @@ def scores(comparison: Comparison) -> Iterator[ReportTable]:
     at = comparison.scores[0].at
     yield ReportTable(
         "Crafter score (%)",
-        ["Subject", "Episodes", "Score", f"At {at:,} episodes", "Corrected"],
+        ["Name", "Episodes", "Score", f"At {at:,} episodes", "Corrected"],
         [
             [
                 _marked(comparison.of(row.subject)),
@@ -91,7 +92,7 @@ def scores(comparison: Comparison) -> Iterator[ReportTable]:
     if comparison.score_gaps:
         yield ReportTable(
             f"Crafter score less that of {comparison.baseline.name}",
-            ["Subject", "At episodes", "Difference", "Of endless episodes"],
+            ["Name", "At episodes", "Difference", "Of endless episodes"],
             [
                 [
                     _marked(comparison.of(gap.subject)),
@@ -112,7 +113,7 @@ def instances(comparison: Comparison) -> Iterator[ReportTable]:
         return
     enough = plain(comparison.setup.success_achievements).removesuffix(".00")
     timed = any(row.times for row in comparison.instances)
-    heads = ["Task", "Subject", "Trials", "Successes", "Success rate"]
+    heads = ["Task", "Name", "Trials", "Successes", "Success rate"]
     note = (
         f"A success: {enough} achievements or more, unless the trial says itself whether it was"
         f" one. In brackets: {level_text(comparison.setup.level)} intervals, exact where each"
@@ -160,7 +161,7 @@ def whole(comparison: Comparison) -> Iterator[ReportTable]:
     if names:
         yield ReportTable(
             "Numbers of all trials together",
-            ["Subject", *names],
+            ["Name", *names],
             [
                 [facts.name, *(value(name, facts.whole.get(name)) for name in names)]
                 for facts in comparison.subjects
@@ -185,7 +186,7 @@ def versions(comparison: Comparison) -> Iterator[ReportTable]:
             subject.source,
         )
         rows.append([subject.name, *(text or DASH for text in texts)])
-    heads = ["Subject", "Series", "Version", "Model", "Commit", "Created", "Note", "Source"]
+    heads = ["Name", "Series", "Version", "Model", "Commit", "Created", "Note", "Source"]
     yield ReportTable("Who was compared", heads, rows)
 
 
@@ -196,20 +197,44 @@ def pairs(comparison: Comparison) -> Iterator[ReportTable]:
             continue
         name, metric = comparison.of(contrast.candidate).name, contrast.metric
         rest = len(contrast.pairs) - MOST_PAIRS
+        replays = _replays(comparison, contrast)
         yield ReportTable(
             f"{metric}, pair by pair: {name} against {comparison.baseline.name}",
-            ["Pair", "Baseline", "Candidate", "Difference"],
+            ["Pair", "Difference", "Baseline", "Candidate", *(_REPLAYS if replays else ())],
             [
                 [
                     row.pair,
+                    change(metric, row.difference),
                     value(metric, row.baseline),
                     value(metric, row.candidate),
-                    change(metric, row.difference),
+                    *(side.get(row.pair, DASH) for side in replays),
                 ]
                 for row in contrast.pairs[:MOST_PAIRS]
             ],
             f"{rest:,} more pairs are in the JSON output." if rest > 0 else "",
         )
+
+
+_REPLAYS = ("Watch the baseline", "Watch the candidate")
+
+
+def _replays(comparison: Comparison, contrast: Contrast) -> list[dict[str, str]]:
+    """The commands that show the episodes of each pair, where a store has them."""
+    both = [comparison.of(id).subject for id in (contrast.baseline, contrast.candidate)]
+    if any(subject.source != "store" or not _is_crafter(subject) for subject in both):
+        return []
+    return [
+        {
+            trial.pair: f"assay traces replay {trial.trial_id[:12]}"
+            for trial in reversed(subject.trials)
+            if trial.pair is not None
+        }
+        for subject in both
+    ]
+
+
+def _is_crafter(subject: Subject) -> bool:
+    return all((trial.task or "").startswith("crafter/") for trial in subject.trials)
 
 
 def cost(comparison: Comparison) -> Iterator[ReportTable]:
@@ -224,7 +249,7 @@ def cost(comparison: Comparison) -> Iterator[ReportTable]:
     if priced:
         yield ReportTable(
             f"{metric} and what it costs",
-            ["Subject", metric, *(heads[name] for name in priced)],
+            ["Name", metric, *(heads[name] for name in priced)],
             [
                 [
                     _marked(facts),
@@ -254,5 +279,5 @@ def curves(comparison: Comparison) -> Iterator[ReportTable]:
         for curve in facts.curves
     ]
     if rows:
-        heads = ["Subject", "Metric", "Points", "Last step", "First value", "Last value"]
+        heads = ["Name", "Metric", "Points", "Last step", "First value", "Last value"]
         yield ReportTable("Learning curves", heads, rows)
