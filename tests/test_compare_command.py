@@ -332,6 +332,6 @@ def test_a_plan_is_registered_and_said_to_be_kept_or_not(assay: Assay, store: Pa
 def test_a_page_folds_all_but_the_answers(assay: Assay) -> None:
     assay("compare --experiments experiments.json --output page.html")
     text = Path("page.html").read_text("utf-8")
-    assert "<section>\n<h2 id="answers">Answers</h2>" in text
-    assert "<section>\n<details><summary><h2>Values</h2></summary>" in text
+    assert '<section>\n<h2 id="answers">Answers</h2>' in text
+    assert '<section>\n<details><summary><h2 id="values">Values</h2></summary>' in text
     assert text.count("<details>") == text.count("</details>")
