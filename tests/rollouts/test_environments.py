@@ -13,7 +13,7 @@ from assay.api.running import OwnObjects
 from assay.cli import main
 from assay.errors import UsageError
 from assay.rollouts import RunConfig
-from assay.rollouts.environments import digest_of
+from assay.rollouts.own_world import digest_of
 from assay.runs.spending import spent_so_far
 from assay.trials import Event, Stop, TrialProgress
 from tests.runs.tables import rows

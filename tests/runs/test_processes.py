@@ -33,7 +33,7 @@ from .tables import contents, rows
 pytestmark = pytest.mark.usefixtures("compiled_engine")
 
 AGENTS = """
-import ctypes, os, time
+import ctypes, os, threading, time
 
 def act(view):
     return "move_left"
@@ -41,6 +41,7 @@ def act(view):
 class Twice:
     def __init__(self, model, seed):
         self.model, self.turn = model, 0
+        threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
 
     def act(self, view):
         self.turn += 1
@@ -184,6 +185,7 @@ def test_a_run_in_processes_that_are_killed_equals_one_in_this_process(
     assert killer.killed == workers
     assert any("was killed by SIGKILL" in line for line in said), said
     assert any("Twice prints: asked twice" in line for line in said), said
+    assert any("threads that user code has started are still running" in s for s in said), said
     tables = [
         without_places(tmp_path / folder / "traces.duckdb") for folder in ("here", "there")
     ]
@@ -191,7 +193,7 @@ def test_a_run_in_processes_that_are_killed_equals_one_in_this_process(
         assert found == tables[1][name], name
     for result in (first, second):
         broken = {row.error_message for row in result.episodes if row.state == "failure"}
-        line = f"{tmp_path / 'mine.py'}:25: RuntimeError: no third turn"
+        line = f"{tmp_path / 'mine.py'}:26: RuntimeError: no third turn"
         assert broken == {f"Broken: {line}"}
     assert workers_of(os.getpid()) == []
 

@@ -28,9 +28,10 @@ from assay.types import ChatModel
 
 from .arms import arm_options
 from .config import RunConfig
-from .environments import RANDOM, OwnEnvironment, OwnWorld, environment_metadata
+from .environments import RANDOM, OwnEnvironment, environment_metadata
 from .episode import Episode
 from .own import OwnPlayer
+from .own_world import OwnWorld
 from .players import EpisodePlayer, ReactPlayer
 from .progress import EpisodeEnd
 from .spec import EpisodeLimits, EpisodeSpec, difficulty_name, episode_metadata

@@ -19,7 +19,8 @@ from assay.traces.records import PlayedRecord
 from assay.types import ChatModel, ChatReply, ChatRequest, Encoded, Message
 
 from .asking import Asking
-from .environments import OwnEnvironment, Seen
+from .environments import OwnEnvironment
+from .own_world import Seen
 
 __all__ = ["OwnPlayer"]
 

@@ -10,7 +10,8 @@ from assay.errors import UsageError, UserCodeError
 from assay.metrics import Difference, Finding, Verification, verify_session
 from assay.traces.records import SessionRecord, StepRecord
 
-from .environments import OwnEnvironment, OwnWorld, load_environment
+from .environments import OwnEnvironment, load_environment
+from .own_world import OwnWorld
 
 __all__ = ["verify_episode"]
 

@@ -1,7 +1,7 @@
 """The world of one episode, as the episode sees it: it begins, steps, and is left.
 
-Crafter is one of them; `own` has those of users. What is recorded of a step is the world's to
-say, and so is what an episode in it earns.
+Crafter is one of them; `own_world` has those of users. What is recorded of a step is the
+world's to say, and so is what an episode in it earns.
 """
 
 from collections.abc import Mapping, Sequence

@@ -170,6 +170,9 @@ class _Worker:
             if self._tasks:
                 await asyncio.wait(self._tasks.values())
             await self._kind.close()
+        # What was noticed last is on its way to the loop.
+        await asyncio.sleep(0)
+        self._channel.close()
 
     def _hear(self, message: Any) -> None:
         match message:

@@ -30,7 +30,8 @@ from .intake import (
     store_journals,
 )
 from .journal import Journal, set_aside
-from .records import EndRecord, ErrorRecord
+from .recorder import Recorder
+from .records import ErrorRecord
 
 __all__ = ["TRACER_COMMAND", "ingest_leftovers", "take_in"]
 
@@ -184,14 +185,9 @@ _STATUS = """
 def _bury(path: Path) -> None:
     """Give an end to a session whose process died."""
     journal, session = Journal.reopen(path)
+    recorder = Recorder(journal, session)
     times = [session.header.created_at, *(each.at for each in session.messages)]
     times += [each.at for each in session.calls] + [each.at for each in session.played]
     last = max(times)
-    end = EndRecord(
-        at=last,
-        state=TrialState.INFRASTRUCTURE,
-        stop_reason=StopReason.PROCESS_DIED,
-        duration_s=last - session.header.created_at,
-        error=_DIED,
-    )
-    journal.append_end(end)
+    recorder.seconds = last - session.header.created_at
+    recorder.end(TrialState.INFRASTRUCTURE, StopReason.PROCESS_DIED, {}, _DIED, at=last)

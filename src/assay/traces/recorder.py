@@ -127,11 +127,13 @@ class Recorder:
         reason: str,
         outcomes: Mapping[str, float],
         error: ErrorRecord | None = None,
+        *,
+        at: float | None = None,
     ) -> None:
-        """Write down how the attempt ended."""
+        """Write down how the attempt ended: now, or at a time in seconds since 1970."""
         self.journal.append_end(
             EndRecord(
-                at=time.time(),
+                at=time.time() if at is None else at,
                 state=state,
                 stop_reason=reason,
                 duration_s=self.seconds,

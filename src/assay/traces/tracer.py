@@ -41,7 +41,6 @@ from assay.types import Encoded, Message, StopReason, TrialState, Usage
 
 from .codec import checked
 from .folder import RunFolder
-from .journal import Journal
 from .leftovers import TRACER_COMMAND, take_in
 from .recorder import Recorder
 from .records import (
@@ -186,7 +185,7 @@ class SessionTracer:
             self._folder = self._make_folder()
             opened.enter_context(self._folder.hold())
             path = self._folder.path(self.session_id)
-            self._recorder = Recorder(Journal.create(path, self._header))
+            self._recorder = Recorder.open(path, lambda: self._header)
             self._held = opened.pop_all()
         return self
 
