@@ -7,11 +7,8 @@ from multiprocessing import get_context
 from typing import NamedTuple
 
 from assay.crafter import ACHIEVEMENTS, World, warmup
+from assay.crafter.view import cause_of_death
 from assay.players import make_policy
-
-_BESIDE = ((1, 0), (-1, 0), (0, 1), (0, -1))
-_LAVA, _ZOMBIE = 7, 15
-"""Ids in the map of meaning."""
 
 
 class Played(NamedTuple):
@@ -44,7 +41,7 @@ def play_one(policy: str, seed: int, max_steps: int) -> Played:
     """Play an episode to its end, or until there is nothing left to unlock."""
     world, player = World(seed, length=max_steps), make_policy(policy, seed)
     unlocked: dict[str, int] = {}
-    seconds, lost = 0.0, 0
+    seconds, before = 0.0, world.inventory
     while not world.done and len(unlocked) < len(ACHIEVEMENTS):
         view = world.view()
         started = time.thread_time()
@@ -52,26 +49,9 @@ def play_one(policy: str, seed: int, max_steps: int) -> Played:
         seconds += time.thread_time() - started
         result = world.step(action)
         unlocked.update(dict.fromkeys(result.unlocked, world.steps))
-        lost = view.inventory["health"] - world.inventory["health"]
+        before = view.inventory
     if len(unlocked) == len(ACHIEVEMENTS):
         ended = "all unlocked"
     else:
-        ended = _cause(world, lost) if world.ended == "died" else "length"
+        ended = cause_of_death(world.view(), before) if world.ended == "died" else "length"
     return Played(seed, unlocked, world.steps, ended, seconds)
-
-
-def _cause(world: World, lost: int) -> str:
-    """What took the last health of a player who died."""
-    x, y = world.player_pos
-    whole, inventory = world.semantic(), world.inventory
-    if lost == 1:
-        for vital, cause in (("food", "hunger"), ("drink", "thirst"), ("energy", "fatigue")):
-            if inventory[vital] == 0:
-                return cause
-    size = len(whole)
-    beside = [
-        whole[x + dx, y + dy] for dx, dy in _BESIDE if 0 <= x + dx < size and 0 <= y + dy < size
-    ]
-    if _ZOMBIE in beside:
-        return "zombie"
-    return "lava" if _LAVA in beside and lost > 2 else "arrow"

@@ -62,12 +62,12 @@ class Verdict(StrEnum):
 class StopReason(StrEnum):
     """What ended a session that ran to its end.
 
-    What is stored is a text: one of these, `terminate: ` and the model's own reason, or the
-    name of an error. An imported log may say anything else.
+    What is stored is a text: one of these, `died: ` and what of, `terminate: ` and the
+    model's own reason, or the name of an error. An imported log may say anything else.
     """
 
     DIED = "died"
-    """The player died."""
+    """The player died; what of follows after a colon, where it is known."""
     LENGTH = "length"
     """The world came to the end of its length."""
     MAX_TURNS = "max_turns"

@@ -1,11 +1,21 @@
 """What a player can see of a world at one moment, and nothing more."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["View"]
+from .rules import MATERIALS, OBJECTS
+
+__all__ = ["View", "cause_of_death"]
+
+_HERE: Final = (4, 3)
+_BESIDE: Final = ((3, 3), (5, 3), (4, 2), (4, 4))
+_LAVA: Final = MATERIALS.index("lava")
+_ZOMBIE: Final = 13 + OBJECTS.index("zombie")
+_WANTS: Final = {"food": "hunger", "drink": "thirst", "energy": "fatigue"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,3 +39,21 @@ class View:
     """1 at noon, 0 in the deepest night."""
     step: int
     """How many steps the world has made."""
+
+
+def cause_of_death(view: View, before: Mapping[str, int]) -> str:
+    """What took the last health: lava, zombie, arrow, hunger, thirst or fatigue.
+
+    Want takes one health at a time, a zombie or an arrow takes more.
+
+    Args:
+        view: What is seen after the last step.
+        before: The inventory before that step.
+    """
+    if view.materials[_HERE] == _LAVA:
+        return "lava"
+    if before["health"] - view.inventory["health"] == 1:
+        for vital, cause in _WANTS.items():
+            if view.inventory[vital] == 0:
+                return cause
+    return "zombie" if any(view.objects[cell] == _ZOMBIE for cell in _BESIDE) else "arrow"

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 from assay.crafter import Difficulty
 from assay.crafter.rules import WORLD_LENGTH
+from assay.crafter.view import cause_of_death
 from assay.errors import AssayError
 from assay.metrics import EpisodeTotals
 from assay.service.client import WorldClient
@@ -26,7 +27,7 @@ class Stepped(NamedTuple):
     steps: tuple[StepRecord, ...]
     view: Any
     """What can be seen after the last of them."""
-    ended: StopReason | None
+    ended: str | None
     """Why the world is over, if it is."""
     inventories: Sequence[Mapping[str, int]] = ()
     """What the player has after each step, where the world knows of such."""
@@ -62,6 +63,7 @@ class CrafterWorld:
     def __init__(self, client: WorldClient, seed: int, difficulty: Difficulty) -> None:
         self._client, self._seed, self._difficulty = client, seed, difficulty
         self._id: str | None = None
+        self._inventory: Mapping[str, int] = {}
 
     async def begin(self) -> tuple[Any, Mapping[str, int]]:
         """Open it."""
@@ -69,17 +71,22 @@ class CrafterWorld:
             self._seed, self._difficulty, WORLD_LENGTH, include=("view", "inventories")
         )
         self._id = started.env_id
+        self._inventory = started.observation.inventory
         return started.observation.as_view(), started.observation.inventory
 
     async def step(self, actions: Sequence[str], made: int) -> Stepped:
         """Carry out actions."""
         assert self._id is not None, "begin() comes first"
         reply = await self._client.step(self._id, *actions)
-        ended = None
+        view, inventories = reply.observation.as_view(), reply.info.inventories or ()
+        ended: str | None = None
         if reply.done:
-            ended = StopReason.DIED if reply.info.terminated else StopReason.LENGTH
-        steps = _steps(actions, reply, made)
-        return Stepped(steps, reply.observation.as_view(), ended, reply.info.inventories or ())
+            ended = StopReason.LENGTH
+        if reply.info.terminated:
+            before = inventories[-2] if len(inventories) > 1 else self._inventory
+            ended = StopReason.DIED.with_words(cause_of_death(view, before))
+        self._inventory = inventories[-1] if inventories else self._inventory
+        return Stepped(_steps(actions, reply, made), view, ended, inventories)
 
     def outcomes(self, totals: EpisodeTotals, seconds: float) -> dict[str, float]:
         """What follows from the steps."""

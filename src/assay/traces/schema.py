@@ -212,7 +212,9 @@ TRIALS = Table(
         Column("seed", Type.BIGINT, "with which seed; NULL if there is none"),
         Column("replicate", Type.INTEGER, "0 unless a world is played again"),
         Column("state", Type.TEXT, "result, failure or infrastructure; NULL while it runs"),
-        Column("reason", Type.TEXT, "why it ended: died, length, … or the kind of error"),
+        Column(
+            "reason", Type.TEXT, "why it ended: died: zombie, length, … or the kind of error"
+        ),
         Column("error", Type.TEXT, "its type and what it said; NULL if nothing went wrong"),
         Column("parent", Type.TEXT, "the trial it was forked from; NULL for most"),
         Column("forked_at", Type.INTEGER, "steps it has in common with its parent"),
@@ -246,7 +248,7 @@ SESSION_TRACES = Table(
         Column(
             "stop_reason",
             Type.TEXT,
-            "died, length, max_turns, step_limit, … or the kind of error",
+            "died: zombie, length, max_turns, step_limit, … or the kind of error",
         ),
         Column("total_reward", Type.DOUBLE, "the sum over all steps"),
         Column("num_achievements", Type.INTEGER, "different ones"),

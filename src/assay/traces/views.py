@@ -68,7 +68,7 @@ EPISODES = StoreView(
         ("episode", "counted from 0 within the experiment"),
         ("replicate", "0 unless a world is played again"),
         ("state", "result, failure or infrastructure"),
-        ("stop_reason", "died, length, max_turns, step_limit, … or the kind of error"),
+        ("stop_reason", "died: zombie, length, max_turns, step_limit, … or the kind of error"),
         ("reward", "the sum over all steps"),
         ("num_achievements", "different ones"),
         ("steps", "of the environment"),

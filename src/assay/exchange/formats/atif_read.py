@@ -247,7 +247,9 @@ class AtifReading:
 
     def _finish_world(self) -> None:
         """Say of the last step how the world came to its end, if it did."""
-        field = _ENDS.get(as_text(self.extra.get("stop_reason"))) if self.ours else None
+        # What a player died of stands after a colon.
+        reason = as_text(self.extra.get("stop_reason")).partition(":")[0]
+        field = _ENDS.get(reason) if self.ours else None
         for index in reversed(range(len(self.played)) if field else ()):
             played = self.played[index]
             if played.steps:
