@@ -267,3 +267,29 @@ def test_delete_asks_before_it_deletes_and_says_what_it_deleted(assay: Assay) ->
     assert done == {**dry, "deleted": True}
     assert done["sessions"][0] not in assay("list", "--json").out
     assert "deleted: 4 sessions" in assay("delete", "run-1", "--yes").out
+
+
+def test_sessions_are_sorted_by_any_number_the_highest_first(assay: Assay) -> None:
+    listed = json.loads(assay("list", "--sort", "reward", "--top", "3", "--json").out)
+    rewards = [run["sessions"][0]["reward"] for run in listed["runs"]]
+    assert len(rewards) == 3
+    assert rewards == sorted(rewards, reverse=True)
+    heads = assay("list", "--sort", "tokens").out.splitlines()[0].split()
+    assert "tokens" in heads
+    wrong = assay("list", "--sort", "rewad")
+    assert (wrong.code, "did you mean 'reward'" in wrong.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("turns", "shown"),
+    [("3-", [3, 4]), ("-2", [3, 4]), ("last", [4]), ("2", [2]), ("2-3", [2, 3]), ("9-", [])],
+)
+def test_show_takes_a_part_of_the_turns(assay: Assay, turns: str, shown: list[int]) -> None:
+    out = assay("show", "best", "--turns", turns).out
+    assert [int(line.split()[1]) for line in out.splitlines() if line[:5] == "turn "] == shown
+
+
+@pytest.mark.parametrize("turns", ["", "-", "-0", "x", "9-3", "1-2-3"])
+def test_turns_that_cannot_be_meant_are_refused(assay: Assay, turns: str) -> None:
+    done = assay("show", "best", f"--turns={turns}")
+    assert (done.code, "--turns" in done.err) == (2, True)

@@ -61,16 +61,31 @@ def list_sessions(
     experiment: str | None = None,
     model: str | None = None,
     limit: int = 20,
+    sort: str | None = None,
     database: Where = None,
 ) -> SessionList:
-    """The last sessions of a store; `run`, `experiment` and `model` narrow them down."""
-    from assay.traces.listing import list_open, list_sessions
+    """The last sessions of a store; `run`, `experiment` and `model` narrow them down.
+
+    Args:
+        run: Only those of this run.
+        experiment: Only those of this experiment.
+        model: Only those that this model played.
+        limit: How many at most.
+        sort: By this outcome, or reward, steps, turns, cost_usd, duration_s or seed, the
+            highest first; the first `limit` are taken then, and not grouped by run.
+        database: The store to read.
+    """
+    from assay.traces.listing import list_open, list_sessions, list_sorted, sorted_sessions
     from assay.traces.select import select_sessions
 
     store = store_at(database)
     with store.reading() as connection:
         chosen = select_sessions(connection, run=run, experiment=experiment, model=model)
-        listed = list_sessions(connection, chosen[-limit:])
+        if sort is None:
+            listed = list_sessions(connection, chosen[-limit:])
+        else:
+            chosen = sorted_sessions(connection, chosen, sort)
+            listed = list_sorted(connection, chosen[:limit])
     narrowed = experiment is not None or model is not None or run is not None
     return SessionList(len(chosen), listed, [] if narrowed else list_open(store.path))
 

@@ -6,12 +6,13 @@ that importing twice adds nothing.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 import duckdb
 
+from assay._util.canonical import derived_id
 from assay.errors import UsageError
 from assay.exchange.adopt import adopt_experiment, adopt_run
 from assay.exchange.sources import (
@@ -26,6 +27,7 @@ from assay.traces.rows import session_rows
 from assay.traces.schema import ASSAY_SOURCE
 from assay.traces.store import Store
 from assay.traces.totals import unverifiable_reason
+from assay.traces.trace import Trace
 from assay.types import TrialState
 
 __all__ = [
@@ -107,7 +109,7 @@ def import_traces(
 def _store(store: Store, batch: Sequence[Found], counts: _Counts) -> None:
     with store.writing() as connection:
         new: dict[str, Found] = {}
-        for found in batch:
+        for found in _with_first_tries(connection, batch):
             new.setdefault(found.trace.session.header.session_id, found)
         left_out = _superseded(connection, new, counts)
         known = connection.execute(
@@ -137,6 +139,31 @@ def _store(store: Store, batch: Sequence[Found], counts: _Counts) -> None:
         reason = unverifiable_reason(found.trace.session.header.metadata)
         if reason is not None and found.trace.source != ASSAY_SOURCE:
             counts.reasons[reason] += 1
+
+
+def _with_first_tries(
+    connection: duckdb.DuckDBPyConnection, batch: Sequence[Found]
+) -> Iterator[Found]:
+    """The batch, with retried evaluations of Inspect in the runs of their first tries."""
+    firsts: dict[str, str] = {}
+    for found in batch:
+        trace = found.trace
+        task = trace.run.provenance.get("task_id")
+        if trace.source != "inspect" or not isinstance(task, str) or not task:
+            yield found
+            continue
+        if task not in firsts:
+            row = connection.execute(
+                "SELECT id FROM runs WHERE json_extract_string(provenance, '$.task_id') = ?"
+                " ORDER BY created_at, id",
+                [task],
+            ).fetchone()
+            firsts[task] = trace.run.id if row is None else row[0]
+        run = replace(trace.run, id=firsts[task])
+        experiment = replace(trace.experiment, id=derived_id(run.id, trace.experiment.model))
+        header = replace(trace.session.header, run_id=run.id, experiment_id=experiment.id)
+        session = replace(trace.session, header=header)
+        yield found._replace(trace=Trace(run, experiment, session, trace.source))
 
 
 def _superseded(

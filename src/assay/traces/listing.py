@@ -2,19 +2,32 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from duckdb import DuckDBPyConnection
 
-from assay.errors import JournalError
+from assay._util.names import unknown_name
+from assay.errors import JournalError, UsageError
 from assay.types import TrialState
 
 from .folder import RunFolder, unfinished_runs
 from .journal import read_session
 from .load import load_outcomes
 
-__all__ = ["ListedRun", "ListedSession", "OpenRun", "OpenSession", "list_open", "list_sessions"]
+__all__ = [
+    "ListedRun",
+    "ListedSession",
+    "OpenRun",
+    "OpenSession",
+    "list_open",
+    "list_sessions",
+    "list_sorted",
+    "sorted_sessions",
+]
+
+_SORTED_BY = ("reward", "num_achievements", "steps", "turns", "cost_usd", "duration_s", "seed")
+"""Columns of `episodes` that sessions can be sorted by, beside any outcome."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +97,7 @@ class ListedSession:
     steps: int
     turns: int
     outcomes: Mapping[str, float] = field(default_factory=dict)
-    """What it earned, where it played no world with achievements."""
+    """What it earned; left out where it played a world with achievements, unless asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,18 +118,56 @@ _FIELDS = (
 )
 
 
+def sorted_sessions(
+    connection: DuckDBPyConnection, session_ids: Sequence[str], metric: str
+) -> list[str]:
+    """Sessions by a number, the highest first; those that lack it are left out.
+
+    Raises:
+        UsageError: No session has such a number.
+    """
+    chosen = "IN (SELECT unnest(?::VARCHAR[]))"
+    if metric in _SORTED_BY:
+        asked = f"SELECT session_id, {metric} FROM episodes WHERE session_id {chosen}"
+        rows = connection.execute(asked, [list(session_ids)]).fetchall()
+    else:
+        asked = f"SELECT trial_id, value FROM outcomes WHERE metric = ? AND trial_id {chosen}"
+        rows = connection.execute(asked, [metric, list(session_ids)]).fetchall()
+    if not rows and session_ids:
+        names = connection.execute("SELECT DISTINCT metric FROM outcomes").fetchall()
+        raise UsageError(unknown_name("metric", metric, [*_SORTED_BY, *(n for (n,) in names)]))
+    values = {session_id: value for session_id, value in rows if value is not None}
+    return sorted(values, key=lambda session_id: (-values[session_id], session_id))
+
+
+def list_sorted(connection: DuckDBPyConnection, session_ids: Sequence[str]) -> list[ListedRun]:
+    """Sessions one by one in the order they are given in, each with all its outcomes."""
+    found = {
+        session.session_id: replace(run, sessions=(session,))
+        for run in list_sessions(connection, session_ids, outcomes=True)
+        for session in run.sessions
+    }
+    return [found[session_id] for session_id in session_ids]
+
+
 def list_sessions(
-    connection: DuckDBPyConnection, session_ids: Sequence[str]
+    connection: DuckDBPyConnection, session_ids: Sequence[str], *, outcomes: bool = False
 ) -> list[ListedRun]:
-    """Sessions by run, in the order of their ids."""
+    """Sessions by run, in the order they are given in.
+
+    Args:
+        connection: The store.
+        session_ids: The sessions.
+        outcomes: Whether to load those of all, and not only of worlds without achievements.
+    """
     rows = connection.execute(
         f"SELECT {', '.join(f'v.{name}' for name in _FIELDS)} FROM episodes v"
         " WHERE v.session_id IN (SELECT unnest(?::VARCHAR[]))",
         [list(session_ids)],
     ).fetchall()
     found = {row[0]: row for row in rows}
-    others = [row[0] for row in rows if row[13] is None and not row[8]]
-    outcomes = load_outcomes(connection, others)
+    others = [row[0] for row in rows if outcomes or (row[13] is None and not row[8])]
+    earned = load_outcomes(connection, others)
     by_run: dict[str, list[ListedSession]] = {}
     for session_id in session_ids:
         row = found[session_id]
@@ -133,7 +184,7 @@ def list_sessions(
             reward=row[9],
             steps=row[10],
             turns=row[11],
-            outcomes=dict(sorted(outcomes.get(session_id, {}).items())),
+            outcomes=dict(sorted(earned.get(session_id, {}).items())),
         )
         by_run.setdefault(row[12], []).append(session)
     return [_run(connection, run_id, sessions) for run_id, sessions in by_run.items()]

@@ -28,6 +28,8 @@ from assay._util.bounds import (
 from assay._util.canonical import canonical_json
 from assay.types import Encoded, Message, TrialState, Usage
 
+from .totals import imported_columns
+
 __all__ = [
     "CallRecord",
     "EndRecord",
@@ -275,3 +277,8 @@ class SessionRecord:
     calls: Sequence[CallRecord]
     played: Sequence[PlayedRecord]
     end: EndRecord | None
+
+    @property
+    def imported_totals(self) -> dict[str, Any]:
+        """What another program's log counted as a whole, by column of `session_traces`."""
+        return imported_columns(self.header.metadata)

@@ -57,6 +57,10 @@ def export(
     else:
         where = written.files[0] if len(written.files) == 1 else f"{output}/"
         say(f"{_count(written.sessions, 'session')} in {where}")
+        if form == "atif":
+            from assay.exchange.formats import ATIF_DROPS
+
+            say(f"ATIF has no place for {ATIF_DROPS}; --format json keeps all")
     return 0
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["list_"]
 
 _COUNTS = ("reward", "steps", "turns")
-_LEFT = ("session", "experiment", "ended by")
+_LEFT = ("session", "experiment", "task", "ended by")
 _MOST_OUTCOMES = 4
 _WIDEST = 40
 _SHORT_ID = 10
@@ -31,31 +31,39 @@ def list_(
     run: str | None = None,
     experiment: str | None = None,
     model: str | None = None,
+    sort: str | None = None,
+    top: Annotated[Whole | None, Parameter(validator=Number(gte=1))] = None,
     limit: Annotated[Whole, Parameter(validator=Number(gte=1))] = 20,
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
-    """List sessions run by run, the newest last.
+    """List sessions run by run, the newest last; or by a number, the highest first.
 
     For example:
 
-        assay traces list --model builtin/expert --limit 50
+        assay traces list --model builtin/expert --sort reward --top 5
 
     Args:
         run: Only those of this run: an id or the start of one, or latest.
         experiment: Only those of this experiment: an id, a name, or the start of one.
         model: Only those that this model played.
+        sort: By achievements, reward, steps, turns, cost_usd, duration_s, seed, or any
+            other outcome, the highest first.
+        top: How many of those to list; alone, by achievements.
         limit: How many sessions to list at most.
         database: The store to read.
         show: What to print.
     """
     from assay import api
 
+    if top is not None:
+        sort, limit = sort or "achievements", top
     total, runs, unfinished = api.list_sessions(
         run=run,
         experiment=experiment,
         model=model,
         limit=limit,
+        sort=sort,
         database=open_store(database, show),
     )
     if show.json:
@@ -67,14 +75,18 @@ def list_(
             }
         )
         return 0
-    for listed in runs:
-        _say_run(listed, show)
-    for left in () if show.quiet else unfinished:
+    if sort is None or show.quiet:
+        for listed in runs:
+            _say_run(listed, show)
+    elif runs:
+        for line in _table([session for listed in runs for session in listed.sessions], sort):
+            say(line)
+    for left in () if show.quiet or sort is not None else unfinished:
         _say_open(left)
     if not total:
         say("no sessions")
     elif total > limit and not show.quiet:
-        say(f"{limit} of {total} sessions; --limit shows more")
+        say(f"{limit} of {total} sessions; {'--limit' if top is None else '--top'} shows more")
     return 0
 
 
@@ -105,25 +117,28 @@ def _say_open(run: "OpenRun") -> None:
     say("")
 
 
-def _earned(sessions: Sequence["ListedSession"]) -> list[str]:
+def _earned(sessions: Sequence["ListedSession"], sort: str | None) -> list[str]:
     """What the sessions of a run earned: achievements, or the outcomes they declare."""
     from assay.metrics.tally import OUTCOMES
 
     if any(session.achievements or session.task.startswith("crafter/") for session in sessions):
-        return ["achievements"]
-    names = dict.fromkeys(name for session in sessions for name in session.outcomes)
-    own = [name for name in names if name not in _COUNTS and "/" not in name]
-    # What only these sessions have comes before what every episode has.
-    return sorted(own, key=lambda name: name in OUTCOMES)[:_MOST_OUTCOMES]
+        own = ["achievements"]
+    else:
+        names = dict.fromkeys(name for session in sessions for name in session.outcomes)
+        own = [name for name in names if name not in _COUNTS and "/" not in name]
+        # What only these sessions have comes before what every episode has.
+        own = sorted(own, key=lambda name: name in OUTCOMES)[:_MOST_OUTCOMES]
+    return own if sort is None or sort in (*own, *_COUNTS) else [sort, *own]
 
 
-def _cells(session: "ListedSession", earned: Sequence[str]) -> tuple[str, ...]:
+def _cells(session: "ListedSession", earned: Sequence[str], *, task: bool) -> tuple[str, ...]:
     ended = session.stop_reason
     if session.state != "result":
         ended = f"{session.state}: {ended}"
     return (
         session.session_id[:_SHORT_ID],
         cut(session.experiment, _WIDEST),
+        *([cut(session.task, _WIDEST)] if task else []),
         "" if session.seed is None else str(session.seed),
         cut(ended, _WIDEST),
         *(_number(session, name) for name in earned),
@@ -140,11 +155,15 @@ def _number(session: "ListedSession", name: str) -> str:
     return "-" if value is None else f"{value:.6g}"
 
 
-def _table(sessions: Sequence["ListedSession"]) -> list[str]:
-    earned = _earned(sessions)
+def _table(sessions: Sequence["ListedSession"], sort: str | None = None) -> list[str]:
+    earned = _earned(sessions, sort)
     shown = [cut(name, _WIDEST) for name in earned]
-    heads = ("session", "experiment", "seed", "ended by", *shown, *_COUNTS)
-    rows = [_cells(session, earned) for session in sessions]
+    task = len({session.task for session in sessions}) > 1
+    heads = (
+        *("session", "experiment", *(["task"] if task else [])),
+        *("seed", "ended by", *shown, *_COUNTS),
+    )
+    rows = [_cells(session, earned, task=task) for session in sessions]
     widths = [
         max(len(head), *(len(row[column]) for row in rows)) for column, head in enumerate(heads)
     ]

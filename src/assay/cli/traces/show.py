@@ -1,9 +1,14 @@
 """`assay traces show`: one session, turn by turn."""
 
 import json
+import pydoc
 import re
+import shutil
+import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from io import StringIO
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -30,28 +35,33 @@ __all__ = ["show_"]
 _BRIEF = 240
 _LABEL = 8
 _WIDTH = 88
+_VITALS = re.compile(
+    r"\b[Hh]ealth ?(\d)(?:/9,)? food ?(\d)(?:/9,)? drink ?(\d)(?:/9,)? energy ?(\d)"
+)
 
 
 def show_(
     session: str | None = None,
     /,
     *,
-    turns: str | None = None,
+    turns: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     full: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
-    """Show one session: for each turn what the model saw, asked for and got.
+    """Show one session: for each turn the vitals, what was played, said and seen.
 
     best and worst are sessions of the latest run; latest is the one that ended last.
+    In a terminal, what is longer than the screen opens in $PAGER [default: less].
 
     For example:
 
-        assay traces show best --turns 1-5
+        assay traces show best --turns -5
 
     Args:
         session: The id of a session or the start of one; or best, worst or latest.
-        turns: Only these turns: one such as 7, or from one to another such as 3-9.
+        turns: Only these turns: one such as 7, from one to another such as 3-9, from one
+            on such as 60-, the last five as -5, or last.
         full: Show what was seen and said in full.
         database: The store to read.
         show: What to print.
@@ -62,35 +72,68 @@ def show_(
         raise UsageError(
             "name a session: best, worst, latest, or an id; 'assay traces list' shows them"
         )
-    first, last = _range(turns)
+    wanted = _wanted(turns)
     trace = api.load_trace(session, database=open_store(database, show))
+    shown = wanted(_turns(trace.session))
     if show.json:
-        say_json(_as_json(trace, first, last))
+        say_json(_as_json(trace, shown))
         return 0
-    if not show.quiet:
-        _say_about(trace)
-    _say_turns(trace.session, first, last, full=full)
+    with _paged():
+        if not show.quiet:
+            _say_about(trace)
+        _say_turns(trace.session, shown, full=full)
     return 0
 
 
-def _range(turns: str | None) -> tuple[int, int]:
+def _wanted(turns: str | None) -> Callable[[Sequence[int]], Sequence[int]]:
+    """Which of the turns of a session are asked for."""
     if turns is None:
-        return 0, 2**31
-    found = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", turns.strip())
-    if found is None:
-        raise UsageError(f"--turns {turns!r} is not allowed; give one such as 7, or 3-9")
-    first, last = int(found[1]), int(found[2] or found[1])
-    if first > last:
+        return lambda there: there
+    said = turns.strip().replace("last", "-1")
+    found = re.fullmatch(r"(\d{0,9})(-?)(\d{0,9})", said)
+    if found is None or said in ("", "-", "-0"):
+        raise UsageError(
+            f"--turns {turns!r} is not allowed; give one such as 7, or 3-9, 60-, -5 or last"
+        )
+    start, dash, end = found.groups()
+    if not start:
+        return lambda there: there[-int(end) :]
+    first = int(start)
+    final = int(end) if end else 2**31 if dash else first
+    if first > final:
         raise UsageError(f"--turns {turns!r} is not allowed; the first turn comes first")
-    return first, last
+    return lambda there: [turn for turn in there if first <= turn <= final]
 
 
-def _as_json(trace: "Trace", first: int, last: int) -> dict[str, Any]:
+def _turns(session: "SessionRecord") -> list[int]:
+    return sorted(
+        {call.turn for call in session.calls} | {played.turn for played in session.played}
+    )
+
+
+@contextmanager
+def _paged() -> Iterator[None]:
+    """Page what is printed where somebody watches and it is longer than their screen."""
+    if not sys.stdout.isatty():
+        yield
+        return
+    held = StringIO()
+    with redirect_stdout(held):
+        yield
+    text = held.getvalue()
+    if text.count("\n") < shutil.get_terminal_size().lines:
+        print(text, end="")
+    else:
+        pydoc.pager(text)
+
+
+def _as_json(trace: "Trace", turns: Sequence[int]) -> dict[str, Any]:
     from assay.exchange.formats import dump_line
 
     value: dict[str, Any] = json.loads(dump_line(trace))
+    shown = set(turns)
     for name in ("calls", "played"):
-        value[name] = [item for item in value[name] if first <= item["turn"] <= last]
+        value[name] = [item for item in value[name] if item["turn"] in shown]
     return value
 
 
@@ -103,14 +146,24 @@ def _say_about(trace: "Trace") -> None:
     if end is not None:
         steps = [step for played in session.played for step in played.steps]
         names = [name for step in steps for name in step.unlocked]
-        reward = sum(step.reward for step in steps)
-        turns = {call.turn for call in session.calls} | {each.turn for each in session.played}
+        # Of an imported session the log may know more than its turns say.
+        totals = {
+            "num_turns": len(_turns(session)),
+            "num_timesteps": len(steps),
+            "num_achievements": len(names),
+            "total_reward": sum(step.reward for step in steps),
+            **session.imported_totals,
+        }
         # Worlds other than Crafter have none.
-        achieved = "" if "environment" in header.metadata else f"{len(names)} achievements, "
+        has_any = totals["num_achievements"] or header.task.startswith("crafter/")
+        achieved = f"{totals['num_achievements']} achievements, " if has_any else ""
         say(
-            f"{end.state}, ended by {end.stop_reason} after {len(turns)} turns and"
-            f" {len(steps)} steps: {achieved}reward {reward:.1f}"
+            f"{end.state}, ended by {end.stop_reason} after {totals['num_turns']} turns and"
+            f" {totals['num_timesteps']} steps: {achieved}reward {totals['total_reward']:.1f}"
         )
+        if end.outcomes and not has_any:
+            earned = ", ".join(f"{name} {value:.6g}" for name, value in end.outcomes.items())
+            say(f"outcomes: {earned}")
         if names:
             say(f"achievements: {', '.join(names)}")
         if end.error is not None:
@@ -118,26 +171,38 @@ def _say_about(trace: "Trace") -> None:
     say("")
 
 
-def _say_turns(session: "SessionRecord", first: int, last: int, *, full: bool) -> None:
+def _say_turns(session: "SessionRecord", turns: Sequence[int], *, full: bool) -> None:
     calls: dict[int, list[CallRecord]] = {}
     for call in session.calls:
         calls.setdefault(call.turn, []).append(call)
     played = {record.turn: record for record in session.played}
-    turns = [turn for turn in sorted({*calls, *played}) if first <= turn <= last]
     if not turns:
-        say(f"no turns to show; there are {len({*calls, *played})}")
+        say(f"no turns to show; there are {len(_turns(session))}")
     for turn in turns:
         first_call, *more = calls.get(turn, [None])
         say(f"turn {turn}{_cost(first_call)}")
-        for call in (first_call, *more):
-            if call is not first_call:
-                say(f"  asked again{_cost(call)}")
-            for label, text in _told(session.messages, call, full=full):
-                _say_part(label, text, full=full)
+        told = list(_told(session, turn, first_call, full=full))
+        for label, text in told:
+            if label == "saw" and (vitals := _vitals(text)):
+                _say_part("vitals", vitals, full=True)
         if turn in played:
             for label, text in _happened(played[turn]):
                 _say_part(label, text, full=True)
+        for label, text in sorted(told, key=lambda part: part[0] == "saw"):
+            _say_part(label, text, full=full)
+        for call in more:
+            say(f"  asked again{_cost(call)}")
+            for label, text in _told(session, turn, call, full=full):
+                _say_part(label, text, full=full)
         say("")
+
+
+def _vitals(seen: str) -> str:
+    """How the player is, as an observation of Crafter says."""
+    found = _VITALS.search(seen)
+    if found is None:
+        return ""
+    return "health {}, food {}, drink {}, energy {}".format(*found.groups())
 
 
 def _cost(call: "CallRecord | None") -> str:
@@ -152,23 +217,40 @@ def _cost(call: "CallRecord | None") -> str:
 
 
 def _told(
-    messages: "Sequence[MessageRecord]", call: "CallRecord | None", *, full: bool
+    session: "SessionRecord", turn: int, call: "CallRecord | None", *, full: bool
 ) -> Iterator[tuple[str, str]]:
     """What the model was told last, and what it answered."""
-    if call is None:
-        return
-    if call.request:
-        yield "saw", messages[call.request[-1]].message.text
-    reply = messages[call.reply].message
-    if reply.text.strip():
-        yield "said", reply.text
-    yield from (("thought", text) for text in _reasons(reply))
-    if full:
-        for tool in reply.value.get("tool_calls") or ():
-            yield "called", json.dumps(tool)
+    messages = session.messages
+    if call is not None:
+        seen = call.request[-1:] or _before(messages, call.reply)
+        replies = [messages[call.reply]]
+    else:
+        # A log of another program may hold answers and no calls.
+        replies = [
+            each for each in messages if each.turn == turn and each.message.role == "assistant"
+        ]
+        seen = _before(messages, replies[0].position) if replies else ()
+    for position in seen:
+        yield "saw", messages[position].message.text
+    for reply in replies:
+        if reply.message.text.strip():
+            yield "said", reply.message.text
+        yield from (("thought", text) for text in _reasons(reply.message))
+        if full:
+            for tool in reply.message.value.get("tool_calls") or ():
+                yield "called", json.dumps(tool)
+
+
+def _before(messages: "Sequence[MessageRecord]", position: int) -> tuple[int, ...]:
+    """The message before an answer, unless it is an answer itself."""
+    said = position > 0 and messages[position - 1].message.role != "assistant"
+    return (position - 1,) if said else ()
 
 
 def _reasons(reply: "Message") -> Iterator[str]:
+    said = reply.value.get("reasoning_content")
+    if isinstance(said, str) and said.strip():
+        yield said
     for tool in reply.value.get("tool_calls") or ():
         try:
             reasoning = json.loads(tool["function"]["arguments"])["reasoning"]

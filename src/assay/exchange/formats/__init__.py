@@ -1,7 +1,7 @@
 """The formats in which a session leaves and enters a store."""
 
 from assay.exchange.formats.archive import Archive, open_archive
-from assay.exchange.formats.atif import ATIF_VERSION, dump_atif
+from assay.exchange.formats.atif import ATIF_DROPS, ATIF_VERSION, dump_atif
 from assay.exchange.formats.atif_read import is_atif, read_atif
 from assay.exchange.formats.balrog import EPISODE_FILE, is_balrog, read_balrog
 from assay.exchange.formats.foreign import load_object
@@ -10,6 +10,7 @@ from assay.exchange.formats.trace_json import FORMAT, dump_line, dump_trace, par
 from assay.traces.trace import StoredExperiment, StoredRun, Trace
 
 __all__ = [
+    "ATIF_DROPS",
     "ATIF_VERSION",
     "EPISODE_FILE",
     "FORMAT",

@@ -4,6 +4,7 @@ A message of the system or the user is a step of its own; an answer of the model
 step, and what the tools said to it is the observation of that step. What was played stands
 with the last answer of its turn, or, if the model was not asked, in an agent step without a
 call. What ATIF has no field for stands in `extra`: actions, rewards, digests, hooks, outcomes.
+Of an imported session the totals are those that its log counted. `ATIF_DROPS` is left out.
 """
 
 import json
@@ -23,10 +24,16 @@ from assay.traces.records import (
 )
 from assay.traces.trace import Trace
 
-__all__ = ["ATIF_VERSION", "dump_atif"]
+__all__ = ["ATIF_DROPS", "ATIF_VERSION", "dump_atif"]
 
 ATIF_VERSION: Final = "ATIF-v1.7"
 """The version that every file names."""
+
+ATIF_DROPS: Final = (
+    "which messages each call was sent, its sampling parameters and waiting time, pictures in"
+    " messages, and codes and priorities of hooks"
+)
+"""What no field of ATIF holds, and `extra` neither."""
 
 _SOURCES: Final = {"system": "system", "developer": "system"}
 
@@ -42,6 +49,7 @@ def dump_atif(trace: Trace) -> bytes:
         "trajectory_id": header.session_id,
         "agent": _agent(trace),
         "steps": steps,
+        **_notes(session),
         "final_metrics": {"total_steps": len(steps), **_final_metrics(session)},
         "extra": _about(trace),
     }
@@ -52,7 +60,7 @@ def _agent(trace: Trace) -> dict[str, Any]:
     header = trace.session.header
     agent: dict[str, Any] = {
         "name": trace.source,
-        "version": str(trace.run.provenance.get("assay") or "unknown"),
+        "version": str(_version(trace.run.provenance) or "unknown"),
         "model_name": header.subject,
     }
     if header.tools is not None and header.tools.value:
@@ -60,10 +68,26 @@ def _agent(trace: Trace) -> dict[str, Any]:
     return agent
 
 
+def _notes(session: SessionRecord) -> dict[str, str]:
+    """How many pictures are left out, if any."""
+    contents = [record.message.value.get("content") for record in session.messages]
+    parts = [part for content in contents if isinstance(content, list) for part in content]
+    left_out = sum(not isinstance(part, dict) or "text" not in part for part in parts)
+    return {"notes": f"{left_out} pictures or other parts left out"} if left_out else {}
+
+
+def _version(provenance: Mapping[str, Any]) -> Any:
+    return provenance.get("assay") or provenance.get("version")
+
+
 def _steps(session: SessionRecord) -> list[dict[str, Any]]:
     calls = {call.reply: call for call in session.calls}
-    last = {call.turn: call for call in session.calls}
+    last = {call.turn: call.reply for call in session.calls}
     played = {record.turn: record for record in session.played}
+    for record in session.messages:
+        # A log may hold answers and no calls.
+        if record.message.role == "assistant" and not calls:
+            last[record.turn] = record.position
     silent = deque(record for record in session.played if record.turn not in last)
     steps: list[dict[str, Any]] = []
     for record in session.messages:
@@ -72,10 +96,11 @@ def _steps(session: SessionRecord) -> list[dict[str, Any]]:
             steps.append(_silent(silent.popleft()))
         if record.message.role == "assistant":
             step = _answer(record, call)
-            if call is not None and last[call.turn] is not call:
-                step["extra"] = {"turn": call.turn}
-            elif call is not None and call.turn in played:
-                step["extra"] = _played(played[call.turn])
+            turn = record.turn if call is None else call.turn
+            if last.get(turn) == record.position and turn in played:
+                step["extra"] = _played(played[turn])
+            elif call is not None and last[turn] != record.position:
+                step["extra"] = {"turn": turn}
             steps.append(step)
         elif record.message.role == "tool" and steps and steps[-1]["source"] == "agent":
             _observe(steps[-1], record)
@@ -207,15 +232,19 @@ def _hook(hook: HookRecord) -> dict[str, Any]:
 
 def _final_metrics(session: SessionRecord) -> dict[str, Any]:
     usages = [call.usage for call in session.calls]
-    metrics: dict[str, Any] = {
-        "total_prompt_tokens": sum(usage.prompt for usage in usages),
-        "total_completion_tokens": sum(usage.completion for usage in usages),
-        "total_cached_tokens": sum(usage.cached for usage in usages),
-    }
     costs = [call.cost_usd for call in session.calls]
-    known = [cost for cost in costs if cost is not None]
-    if len(known) == len(costs):
-        metrics["total_cost_usd"] = sum(known)
+    totals: dict[str, Any] = {
+        "prompt_tokens": sum(usage.prompt for usage in usages),
+        "completion_tokens": sum(usage.completion for usage in usages),
+        "cached_tokens": sum(usage.cached for usage in usages),
+        "cost_usd": None if None in costs else sum(filter(None, costs)),
+        **session.imported_totals,
+    }
+    metrics: dict[str, Any] = {
+        f"total_{name}": totals[name]
+        for name in ("prompt_tokens", "completion_tokens", "cached_tokens", "cost_usd")
+        if totals[name] is not None
+    }
     if session.end is not None and session.end.outcomes:
         metrics["extra"] = {"outcomes": session.end.outcomes}
     return metrics

@@ -63,8 +63,7 @@ class InspectLog:
         packages = as_mapping(about.get("packages"))
         self.run = ForeignRun(
             source="inspect",
-            # A retry has another run and evaluation, and is the same task.
-            key=(as_text(about.get("task_id"), 200) or self._key, self.task),
+            key=(as_text(about.get("run_id"), 200), self._key, self.task),
             series=f"inspect {self.task} {self.model}",
             model=self.model,
             created_at=as_seconds(about.get("created")) or 0.0,
@@ -79,6 +78,8 @@ class InspectLog:
                 "version": as_text(packages.get("inspect_ai"), 200),
                 "run": as_text(about.get("run_id"), 200),
                 "eval": self._key,
+                # A retry has another run and evaluation, and is the same task.
+                "task_id": as_text(about.get("task_id"), 200),
             },
             status="finished" if header.get("status") == "success" else "incomplete",
         )
