@@ -190,9 +190,9 @@ def _say_turns(session: "SessionRecord", turns: Sequence[int], *, full: bool) ->
                 _say_part(label, text, full=True)
         for label, text in sorted(told, key=lambda part: part[0] == "saw"):
             _say_part(label, text, full=full)
-        for call in more:
-            say(f"  asked again{_cost(call)}")
-            for label, text in _told(session, turn, call, full=full):
+        for another in more:
+            say(f"  asked again{_cost(another)}")
+            for label, text in _told(session, turn, another, full=full):
                 _say_part(label, text, full=full)
         say("")
 

@@ -43,7 +43,7 @@ def dump_atif(trace: Trace) -> bytes:
     session = trace.session
     header = session.header
     steps = _steps(session)
-    trajectory = {
+    trajectory: dict[str, Any] = {
         "schema_version": ATIF_VERSION,
         "session_id": header.session_id,
         "trajectory_id": header.session_id,
