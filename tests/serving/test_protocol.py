@@ -216,3 +216,65 @@ def test_a_wrong_path_or_method_is_told(address: str) -> None:
     wrong = ask(address, CHAT)
     assert (wrong.status, wrong.headers["allow"]) == (405, "POST")
     assert "error" in wrong.json
+
+
+PERSON = {
+    "type": "object",
+    "required": ["name", "age", "home", "tags"],
+    "properties": {
+        "name": {"type": "string", "minLength": 6},
+        "age": {"type": "integer", "exclusiveMinimum": 17},
+        "home": {"$ref": "#/$defs/Home"},
+        "tags": {"type": "array", "items": {"enum": ["a", "b"]}, "minItems": 2},
+        "note": {"type": "string"},
+    },
+    "$defs": {"Home": {"type": "object", "properties": {}, "required": []}},
+}
+FITS = {"name": "text..", "age": 18, "home": {}, "tags": ["a", "a"]}
+TOOLS = [{"type": "function", "function": {"name": "Person", "parameters": PERSON}}]
+
+
+@pytest.mark.parametrize(
+    "choice",
+    ["required", {"type": "function", "function": {"name": "Person"}}],
+    ids=["required", "named"],
+)
+def test_a_tool_that_must_be_called_is_called_with_what_fits_it(
+    choice: Any, address: str
+) -> None:
+    got = json.loads(post(address, {**HELLO, "tools": TOOLS, "tool_choice": choice}).body)
+    assert got["choices"][0]["finish_reason"] == "tool_calls"
+    [call] = got["choices"][0]["message"]["tool_calls"]
+    assert call["function"]["name"] == "Person"
+    assert json.loads(call["function"]["arguments"]) == FITS
+
+
+def test_the_own_tool_of_a_model_is_called_as_ever(address: str) -> None:
+    request = game("builtin/forager")[3]
+    plain = json.loads(post(address, body_of(request)).body)
+    demanded = json.loads(post(address, body_of(request, tool_choice="required")).body)
+    assert demanded["choices"] == plain["choices"]
+
+
+def test_an_answer_fits_the_schema_it_must(address: str) -> None:
+    form = {"type": "json_schema", "json_schema": {"name": "Person", "schema": PERSON}}
+    got = json.loads(post(address, {**HELLO, "response_format": form}).body)
+    assert json.loads(got["choices"][0]["message"]["content"]) == FITS
+
+
+@pytest.mark.parametrize(
+    "choice", ["required", {"type": "function", "function": {"name": "x"}}, {"type": 1}]
+)
+def test_a_tool_that_is_not_there_cannot_be_demanded(choice: Any, address: str) -> None:
+    got = post(address, {**HELLO, "tool_choice": choice})
+    assert got.status == 400
+    assert json.loads(got.body)["error"]["param"] == "tool_choice"
+
+
+def test_an_answer_is_cut_off_at_max_tokens(address: str) -> None:
+    whole = json.loads(post(address, {**HELLO, "max_tokens": 100}).body)["choices"][0]
+    got = json.loads(post(address, {**HELLO, "max_tokens": 2}).body)
+    cut = got["choices"][0]
+    assert (whole["finish_reason"], cut["finish_reason"]) == ("stop", "length")
+    assert cut["message"]["content"] == whole["message"]["content"][:8]
+    assert got["usage"]["completion_tokens"] == 2

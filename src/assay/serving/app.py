@@ -33,7 +33,7 @@ from .model_table import ModelTable
 from .pauses import Pauses
 from .stats import Outcome, Stats
 from .streaming import events
-from .wire import BadRequest, Question, completion, read_request
+from .wire import BadRequest, Question, as_asked, completion, read_request
 
 __all__ = ["MAX_BODY", "ModelApp", "guarded"]
 
@@ -186,7 +186,7 @@ class ModelApp:
             reason = TooMuch("rate_limit_exceeded", "too many requests, on request", 0.0)
             return too_much(reason, headers), Outcome.BUSY, Usage()
         try:
-            reply = await self._models.answer(question.request)
+            reply = as_asked(await self._models.answer(question.request), question)
         except Exception:
             # A model that fails must not take the server down, nor look like a fault.
             _log.exception("the model %r failed", question.request.model)

@@ -1,22 +1,34 @@
 """The wire protocol of chat completions: bytes in, `ChatRequest`; `ChatReply`, bytes out.
 
 Messages go through as they are: what a model is asked is what was sent, and the message of
-its reply stands in the answer byte for byte. Knows nothing of HTTP, models or faults. Another
+its reply stands in the answer byte for byte, unless the client demands another function, an
+answer by a schema, or fewer tokens. Knows nothing of HTTP, models or faults. Another
 protocol would be another such module.
 """
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, Literal, NotRequired
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, with_config
 from typing_extensions import TypedDict
 
-from assay._util.canonical import canonical_json
+from assay._util.canonical import canonical_json, derived_id
 from assay._util.text import printable
 from assay.types import ChatReply, ChatRequest, Encoded, Message, Usage
 
-__all__ = ["BadRequest", "Question", "completion", "error_body", "read_request", "usage_of"]
+from .examples import example
+
+__all__ = [
+    "BadRequest",
+    "Question",
+    "as_asked",
+    "completion",
+    "error_body",
+    "read_request",
+    "usage_of",
+]
 
 _MAX_NAME: Final = 512
 _MAX_TOKENS: Final = 10_000_000
@@ -94,6 +106,7 @@ class _Request(BaseModel):
     messages: Annotated[list[_Message], Field(min_length=1, fail_fast=True)]
     tools: Annotated[list[_Tool], Field(fail_fast=True)] | None = None
     tool_choice: Literal["none", "auto", "required"] | dict[str, Any] | None = None
+    response_format: dict[str, Any] | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     max_tokens: _Tokens | None = None
     max_completion_tokens: _Tokens | None = None
@@ -119,6 +132,12 @@ class Question:
     stream: bool
     include_usage: bool
     """Whether a stream ends with a count of tokens."""
+    demanded: Sequence[Mapping[str, Any]] = ()
+    """Functions of which one must be called; none need be where it is empty."""
+    schema: dict[str, Any] | None = None
+    """What the answer must fit, where no function is to be called."""
+    max_tokens: int | None = None
+    """Where the answer is cut off, if the client says so."""
 
 
 def read_request(body: bytes) -> Question:
@@ -141,7 +160,78 @@ def read_request(body: bytes) -> Question:
         # A number that JSON has no way to write again, somewhere among the unknown keys.
         raise BadRequest("a message or tool holds a number that is too large") from None
     usage = asked.stream_options is not None and bool(asked.stream_options.include_usage)
-    return Question(request, bool(asked.stream), usage)
+    return Question(
+        request,
+        bool(asked.stream),
+        usage,
+        demanded=_demanded(asked.tool_choice, tools),
+        schema=None if tools else _answer_schema(asked.response_format),
+        max_tokens=asked.max_completion_tokens or asked.max_tokens,
+    )
+
+
+def _demanded(choice: Any, tools: Sequence[Any]) -> list[Mapping[str, Any]]:
+    """The functions of which a client wants one called."""
+    functions = [tool["function"] for tool in tools]
+    if choice == "required" and not functions:
+        raise BadRequest("tool_choice: 'required' needs tools", "tool_choice")
+    if isinstance(choice, dict):
+        function = choice.get("function")
+        wanted = function.get("name") if isinstance(function, dict) else None
+        functions = [each for each in functions if each["name"] == wanted]
+        if not functions:
+            named = printable(str(wanted))[:100]
+            raise BadRequest(f"tool_choice: there is no tool {named!r} in tools", "tool_choice")
+        return functions
+    return functions if choice == "required" else []
+
+
+def _answer_schema(form: dict[str, Any] | None) -> dict[str, Any] | None:
+    asked = (form or {}).get("json_schema")
+    schema = asked.get("schema") if isinstance(asked, dict) else None
+    return schema if isinstance(schema, dict) else None
+
+
+def as_asked(reply: ChatReply, question: Question) -> ChatReply:
+    """A reply that calls the function it must, fits the schema it must, and is not too long."""
+    called = [call["function"]["name"] for call in reply.message.value.get("tool_calls") or ()]
+    names = [function["name"] for function in question.demanded]
+    if names and not set(called) & set(names):
+        name = names[0]
+        arguments = canonical_json(
+            example(question.demanded[0].get("parameters")) or {}
+        ).decode()
+        call_id = f"call_{derived_id(name, *(m.hash for m in question.request.messages[-1:]))}"
+        function = {"name": name, "arguments": arguments}
+        call = {"id": call_id, "type": "function", "function": function}
+        told: dict[str, Any] = {"role": "assistant", "content": None, "tool_calls": [call]}
+        reply = _with(reply, told, "tool_calls")
+    elif question.schema is not None:
+        content = canonical_json(example(question.schema)).decode()
+        reply = _with(reply, {"role": "assistant", "content": content}, "stop")
+    return reply if question.max_tokens is None else _cut(reply, question.max_tokens)
+
+
+def _cut(reply: ChatReply, most: int) -> ChatReply:
+    """A reply whose text, or the arguments of whose call, has at most so many tokens."""
+    value = dict(reply.message.value)
+    calls = value.get("tool_calls")
+    text = calls[0]["function"]["arguments"] if calls else str(value.get("content") or "")
+    if len(text) <= 4 * most:
+        return reply
+    if calls:
+        function = {**calls[0]["function"], "arguments": text[: 4 * most]}
+        value["tool_calls"] = [{**calls[0], "function": function}]
+    else:
+        value["content"] = text[: 4 * most]
+    short = _with(reply, value, "length")
+    return replace(short, usage=replace(short.usage, completion=most))
+
+
+def _with(reply: ChatReply, value: dict[str, Any], reason: str) -> ChatReply:
+    message = Message(value)
+    usage = replace(reply.usage, completion=-(-len(message.encoded) // 4))
+    return replace(reply, message=message, finish_reason=reason, usage=usage)
 
 
 def _explained(error: ValidationError) -> BadRequest:
