@@ -21,7 +21,7 @@ from .measure import Row, Topic
 from .rows_runs import inspect_log
 from .sides.sessions import Journals, make_journals
 
-__all__ = ["SIZE", "TOPIC"]
+__all__ = ["SIZE", "TOPIC", "insert"]
 
 _SESSIONS: Final = 64
 
@@ -86,15 +86,16 @@ def _rows() -> list[tuple[str, list[Any]]]:
     """One session, as statements and their values."""
     rows = session_rows(read_journal(_journals().paths[0]))
     found = [
-        (_insert(name, table.column_names), list(row.values()))
+        (insert(name, table.column_names), list(row.values()))
         for name, table in rows.tables.items()
         for row in table.to_pylist()
     ]
-    body = _insert("message_bodies", ["hash", "body"])
+    body = insert("message_bodies", ["hash", "body"])
     return found + [(body, [*item]) for item in rows.bodies.items()]
 
 
-def _insert(name: str, columns: list[str]) -> str:
+def insert(name: str, columns: list[str]) -> str:
+    """A statement that takes one row."""
     names = ", ".join(f'"{column}"' for column in columns)
     return f"INSERT INTO {name} ({names}) VALUES ({', '.join('?' * len(columns))})"
 

@@ -18,6 +18,7 @@ from . import (
     rows_steps,
     rows_store,
     rows_text,
+    rows_tracer,
 )
 from .measure import Row, Topic
 from .processes import INSPECT_PYTHON, ORACLES_PYTHON, PEERS_PYTHON
@@ -43,6 +44,7 @@ TOPICS: Final = (
     rows_runs.MANY,
     rows_store.TOPIC,
     rows_store.SIZE,
+    rows_tracer.TOPIC,
     rows_queries.TOPIC,
     rows_models.TOPIC,
     rows_models.AT_ONCE,

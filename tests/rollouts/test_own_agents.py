@@ -436,7 +436,7 @@ def test_the_budget_stops_an_agent_between_its_calls_and_more_of_it_lets_it_go_o
         )
         stopped = command(tmp_path, *chosen, "--budget", "0.0025", "--run-id", "capped")
         assert stopped.code == 130, stopped.errors
-        assert "larger --budget" in stopped.output
+        assert "assay run --resume capped --budget" in stopped.output
         calls = server.stats()["outcomes"]["answered"]
         done = command(tmp_path, *chosen, "--budget", "9", "--run-id", "capped")
         assert done.code == 0, done.errors

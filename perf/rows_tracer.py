@@ -1,0 +1,109 @@
+"""Recording loops of one's own: SessionTracer against a database opened for each session."""
+
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from assay.traces import SessionTracer
+from assay.traces.folder import journal_root
+from assay.traces.ingest import transaction
+from assay.traces.journal import read_journal
+from assay.traces.rows import session_rows
+from assay.traces.store import Store
+
+from .measure import Row, Topic
+from .rows_store import insert
+
+__all__ = ["TOPIC"]
+
+_SESSIONS: Final = 100
+"""As many as are stored together, so that storing them is in the time."""
+_BY_HAND: Final = 10
+_TURNS: Final = 10
+
+
+@contextmanager
+def _database() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="assay-perf-tracer-") as folder:
+        yield Path(folder) / "traces.duckdb"
+
+
+def _trace(database: Path, sessions: int) -> None:
+    for seed in range(sessions):
+        with SessionTracer(database, name="loop", task="maze", seed=seed) as tracer:
+            for turn in range(_TURNS):
+                tracer.message({"role": "user", "content": f"Turn {turn} of {seed}: where to?"})
+                tracer.call({"role": "assistant", "content": "north"})
+                tracer.step("north", reward=1.0)
+            tracer.outcome("score", 3.0)
+
+
+def _traced(turn: int) -> float:
+    """Seconds for each session."""
+    with _database() as database:
+        started = time.perf_counter()
+        _trace(database, _SESSIONS)
+        seconds = time.perf_counter() - started
+        if journal_root(database).exists():
+            raise AssertionError("sessions are not stored")
+    return seconds / _SESSIONS
+
+
+@cache
+def _rows() -> list[list[tuple[str, list[Any]]]]:
+    """Sessions of the same loop, as statements and their values."""
+    with _database() as database:
+        _trace(database, _BY_HAND)
+        paths = sorted(journal_root(database).glob("*/*.jsonl"))
+        sessions = [session_rows(read_journal(path)).tables for path in paths]
+        with Store(database).reading():
+            pass  # stores them, so that none waits when the folder is gone
+    return [
+        [
+            (insert(name, table.column_names), list(row.values()))
+            for name, table in tables.items()
+            for row in table.to_pylist()
+        ]
+        for tables in sessions
+    ]
+
+
+def _by_hand(turn: int) -> float:
+    """Seconds for each session."""
+    sessions = _rows()
+    with _database() as database:
+        with Store(database).writing():
+            pass
+        started = time.perf_counter()
+        for rows in sessions:
+            with Store(database).writing() as connection, transaction(connection):
+                for statement, values in rows:
+                    connection.execute(statement, values)
+        return (time.perf_counter() - started) / len(sessions)
+
+
+TOPIC: Final = Topic(
+    name="tracer",
+    unit="session",
+    sides={"tracer": _traced, "by hand": _by_hand},
+    rows=(
+        Row(
+            name="tracer",
+            what="a loop of one's own, recorded by SessionTracer",
+            ours="tracer",
+            peer="by hand",
+            against="DuckDB opened for each session, INSERT row by row",
+            target=4,
+        ),
+    ),
+    notes=(
+        f"Wall time for each session of {_TURNS} turns, one after the other. Ours journals "
+        f"each line and stores {_SESSIONS} sessions together; the peer gets rows that are made "
+        "already, into the same tables, and journals nothing.",
+    ),
+    rounds_at_most=3,
+)
