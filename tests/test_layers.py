@@ -116,7 +116,17 @@ PUBLIC = {
         *("significance", "spread", "survival", "two_samples", "windows"),
     },
     "traces": {
-        *("codec", "columns", "database", "folder", "ingest", "intake", "journal", "listing"),
+        *(
+            "codec",
+            "columns",
+            "database",
+            "file",
+            "folder",
+            "ingest",
+            "intake",
+            "journal",
+            "listing",
+        ),
         *("load", "location", "migrations", "names", "queries", "recorder", "records", "rows"),
         *("schema",),
         *("select", "store", "totals", "trace", "writer"),

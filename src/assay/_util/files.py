@@ -5,6 +5,7 @@ reader never sees half of it and a crash leaves the old content.
 """
 
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -13,7 +14,11 @@ from typing import IO
 
 from assay.errors import OutputError
 
-__all__ = ["atomic_file", "atomic_write", "free_path"]
+__all__ = ["atomic_file", "atomic_write", "free_path", "is_running", "remove_drafts"]
+
+
+_DRAFT = re.compile(r"\..+\.(\d+)-\w{8}")
+"""The name of a file that takes another name at the end."""
 
 
 @contextmanager
@@ -48,6 +53,26 @@ def atomic_write(path: Path, content: bytes) -> None:
         stream.write(content)
 
 
+def is_running(process: int) -> bool:
+    """Whether there is a process of this number on this machine."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
+
+
+def remove_drafts(folder: Path) -> None:
+    """Delete the files that processes which were killed had not finished in a folder."""
+    for path in folder.glob(".*.*-*"):
+        process = _DRAFT.fullmatch(path.name)
+        if process and not is_running(int(process[1])):
+            with suppress(OSError):
+                path.unlink()
+
+
 def free_path(path: Path, mark: str = "-") -> Path:
     """A path that is not taken: this one, else with a mark and a number at its end."""
     number, candidate = 1, path
@@ -60,7 +85,9 @@ def free_path(path: Path, mark: str = "-") -> Path:
 def _beside(path: Path) -> tuple[IO[bytes], Path]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
+        # Named by its process, so that others know when nobody finishes it any more.
+        prefix = f".{path.name[:40]}.{os.getpid()}-"
+        handle, name = tempfile.mkstemp(prefix=prefix, dir=path.parent)
         # A temporary file is for its owner only; the one it becomes is for whom it was for.
         os.fchmod(handle, _mode(path))
         os.close(handle)

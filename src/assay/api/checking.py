@@ -1,6 +1,7 @@
 """What a run depends on. Each check is a function that tells how one thing stands.
 
-A check repairs nothing, raises nothing for a sick system, and takes a few seconds at most.
+A check repairs nothing, raises nothing for a sick system, and takes a few seconds at most; only
+the database is read as a whole, which takes about a second for each gigabyte.
 """
 
 import os
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from assay._util.provenance import provenance
-from assay.errors import AccessDenied, AssayError, StoreBusy
+from assay.errors import AccessDenied, AssayError, StoreBusy, UsageError
 from assay.traces.location import default_database
 
 if TYPE_CHECKING:
@@ -190,18 +191,23 @@ def check_service(url: str | None, token: str | None = None) -> Check:
 def check_database(path: Path, patience: float = _TIMEOUT) -> Check:
     """Whether traces can be written and read, and who holds the file if not."""
     from assay.traces.migrations import stored_version
-    from assay.traces.queries import count_sessions
+    from assay.traces.queries import count_sessions, read_everything
     from assay.traces.store import Store
 
     step = "see who owns it and its folder, or name another place with --database"
+    try:
+        store = Store(path, patience=patience)
+    except UsageError as error:
+        return Check("database", CheckState.FAIL, str(error), step)
     if not path.exists():
         if not os.access(_existing(path.parent), os.W_OK | os.X_OK):
             return Check("database", CheckState.FAIL, f"{path} cannot be made there", step)
         return Check("database", CheckState.OK, f"{path} is not there yet; assay run makes it")
     try:
-        with Store(path, patience=patience).reading() as connection:
+        with store.reading() as connection:
             schema = stored_version(connection)
             episodes = count_sessions(connection)
+            read_everything(connection)
     except StoreBusy as error:
         waits = "a run waits for it meanwhile, and loses nothing"
         return Check("database", CheckState.WARN, str(error), waits)

@@ -6,13 +6,14 @@ that they mean the same in every store. A session that is there already stays as
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from duckdb import DuckDBPyConnection, IOException
+from duckdb import DuckDBPyConnection
 
-from assay.errors import StoreBusy, UsageError
+from assay._util.canonical import content_hash
+from assay.errors import StoreError, UsageError
 from assay.exchange.adopt import adopt_experiment, adopt_run
 from assay.exchange.formats import StoredExperiment, StoredRun
+from assay.traces.file import BESIDE
 from assay.traces.ingest import transaction
 from assay.traces.load import load_experiment, load_stored_run
 from assay.traces.schema import SESSION_TABLES, Table, table
@@ -20,7 +21,8 @@ from assay.traces.store import Store
 
 __all__ = ["Merged", "merge_stores"]
 
-_TRIES = 20
+_AT_ONCE = 10_000
+"""Messages that are checked at once."""
 _LOOKS = table("looks")
 _BY_KEY = (
     *(table("provider_limits"), _LOOKS, table("training_runs"), table("metric_points")),
@@ -69,30 +71,39 @@ def merge_stores(
 
 
 def _merge(into: Store, other: Store, renamed: dict[str, str]) -> tuple[int, int]:
-    for _ in range(_TRIES):
-        # Opened as a store first: that waits for its turn, and brings an older file to the
-        # schema of this program.
-        with other.reading() as connection:
-            runs = _runs(connection)
-            experiments = _experiments(connection)
-        with into.writing() as connection:
-            try:
-                connection.execute(f"ATTACH {_quoted(other.path)} AS other (READ_ONLY)")
-            except IOException as error:
-                if "Could not set lock" in str(error):
-                    continue
-                raise
-            with transaction(connection):
-                for run in runs:
-                    adopt_run(connection, run)
-                for run_id, experiment in experiments:
-                    name = adopt_experiment(connection, run_id, experiment)
-                    if name != experiment.name:
-                        renamed[experiment.name] = name
-                counts = _copy(connection)
-            connection.execute("DETACH other")
-            return counts
-    raise StoreBusy(f"{str(other.path)!r} is written to all the time; copy a snapshot of it")
+    # Opened as a store first: that waits for its turn, and brings an older file to the
+    # schema of this program.
+    with other.reading() as connection:
+        runs = _runs(connection)
+        experiments = _experiments(connection)
+    with into.writing(beside=other.path) as connection, transaction(connection):
+        for run in runs:
+            adopt_run(connection, run)
+        for run_id, experiment in experiments:
+            name = adopt_experiment(connection, run_id, experiment)
+            if name != experiment.name:
+                renamed[experiment.name] = name
+        _check_bodies(connection, other)
+        return _copy(connection)
+
+
+def _check_bodies(connection: DuckDBPyConnection, other: Store) -> None:
+    """Refuse a store with a message that is not the one its hash names.
+
+    Sessions that say the same share one message, so that it would also stand in others.
+    """
+    connection.execute(
+        f"SELECT hash, body FROM {BESIDE}.message_bodies"
+        " WHERE hash NOT IN (SELECT hash FROM message_bodies)"
+    )
+    wrong: list[str] = []
+    while rows := connection.fetchmany(_AT_ONCE):
+        wrong += [name.hex for name, body in rows if content_hash(body.encode()) != name.hex]
+    if wrong:
+        raise StoreError(
+            f"{str(other.path)!r} is not copied: {len(wrong)} of its messages are not what was "
+            f"recorded, the first has the hash {wrong[0]}; somebody has changed the file"
+        )
 
 
 def _runs(connection: DuckDBPyConnection) -> list[StoredRun]:
@@ -111,13 +122,13 @@ def _copy(connection: DuckDBPyConnection) -> tuple[int, int]:
     """Copy what is missing; how many sessions that is, and how many were there."""
     connection.execute(
         "CREATE OR REPLACE TEMP TABLE missing AS SELECT session_id"
-        " FROM other.session_traces o ANTI JOIN session_traces USING (session_id)"
+        f" FROM {BESIDE}.session_traces o ANTI JOIN session_traces USING (session_id)"
         # What was stored since the experiments were read is for the next merge.
         " WHERE o.experiment_id IN (SELECT id FROM experiments)"
     )
     row = connection.execute(
         "SELECT (SELECT count(*) FROM missing),"
-        " (SELECT count(*) FROM other.session_traces SEMI JOIN session_traces"
+        f" (SELECT count(*) FROM {BESIDE}.session_traces SEMI JOIN session_traces"
         " USING (session_id))"
     ).fetchone()
     added, present = row or (0, 0)
@@ -144,7 +155,7 @@ def _copy_rows(connection: DuckDBPyConnection, what: Table, which: str) -> None:
     columns = ", ".join(f'"{name}"' for name in what.names)
     connection.execute(
         f"INSERT INTO {what.name} ({columns})"
-        f" SELECT {columns} FROM other.{what.name} WHERE {which}"
+        f" SELECT {columns} FROM {BESIDE}.{what.name} WHERE {which}"
     )
 
 
@@ -155,10 +166,6 @@ def _copy_new(connection: DuckDBPyConnection, what: Table) -> None:
     known = "WHERE experiment_id IN (SELECT id FROM experiments)" if what is _LOOKS else ""
     connection.execute(
         f"INSERT INTO {what.name} ({columns})"
-        f" SELECT {columns} FROM other.{what.name} ANTI JOIN {what.name}"
+        f" SELECT {columns} FROM {BESIDE}.{what.name} ANTI JOIN {what.name}"
         f" USING ({', '.join(what.key)}) {known}"
     )
-
-
-def _quoted(path: Path) -> str:
-    return "'" + str(path).replace("'", "''") + "'"

@@ -17,6 +17,9 @@ from assay.traces.store import Store
 
 __all__ = ["Snapshot", "take_snapshot"]
 
+_PIECE = 1 << 20
+"""Bytes that are copied at once."""
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
@@ -57,8 +60,10 @@ def take_snapshot(store: Store, output: Path, *, replace: bool = False) -> Snaps
 
 
 def _copy(store: Store, copy: Path) -> None:
-    with store.reading():
-        shutil.copyfile(store.path, copy)
+    # To close the file would release the lock that DuckDB has on it, so that comes last.
+    with store.reading(), store.path.open("rb") as source:
+        with copy.open("wb") as target:
+            shutil.copyfileobj(source, target, _PIECE)
         # Left by a process that died; without it the copy would lack what it had committed.
         log = store.path.with_name(f"{store.path.name}.wal")
         with suppress(FileNotFoundError):

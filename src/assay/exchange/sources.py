@@ -133,14 +133,20 @@ def _sources(path: Path) -> Iterator[TraceSource]:
         yield TraceSource(path / INDEX, "is not an index of traces")
         index = None
     if index is not None:
-        yield from (TraceSource(path / item.file) for item in index.files)
+        yield from (_source(path / item.file) for item in index.files)
         return
     below = sorted(_below(path))
     here = {each for each in path.iterdir() if each.suffix in _SUFFIXES}
     names = sorted(each for each in here.difference(below) if _may_be_trace(each.name, below))
     if not names and not below:
         yield TraceSource(path, "holds no traces: there is no .json or .jsonl file in it")
-    yield from map(TraceSource, (*names, *below))
+    yield from map(_source, (*names, *below))
+
+
+def _source(path: Path) -> TraceSource:
+    """A file or a folder, unless to read it would wait for somebody, or never end."""
+    is_special = path.exists() and not (path.is_file() or path.is_dir())
+    return TraceSource(path, "is not a regular file" if is_special else None)
 
 
 def _below(folder: Path) -> Iterator[Path]:

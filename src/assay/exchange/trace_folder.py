@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from assay._util.files import atomic_write
+from assay._util.files import atomic_write, remove_drafts
 from assay.errors import OutputError, UsageError
 from assay.exchange.export import read_traces
 from assay.exchange.formats import dump_trace
@@ -134,6 +134,7 @@ def write_trace_folder(
     check_trace_folder(folder, run_id)
     own = folder / run_id
     _try_to_write(own)
+    remove_drafts(own)
     with store.reading() as connection:
         rows = episodes(connection, run_id=run_id) if traces else []
     index = TraceIndex(
@@ -290,8 +291,8 @@ def read_index(folder: Path) -> TraceIndex | None:
     """
     path = folder / INDEX
     try:
-        if path.stat().st_size > _MAX_INDEX:
-            raise UsageError(f"{str(path)!r} is too large for an index")
+        if path.stat().st_size > _MAX_INDEX or not path.is_file():
+            raise UsageError(f"{str(path)!r} is too large for an index, or no regular file")
         shape = _ShapeOfIndex.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         return None

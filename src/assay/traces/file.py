@@ -4,8 +4,15 @@ DuckDB lets one process write or several read. Whoever finds the file taken wait
 once for whom. Within this process only one piece of work has the file at a time, because
 DuckDB refuses to open it twice in different ways. Errors of DuckDB end here. A file of an
 older version is copied before it is brought to the newest.
+
+A file may come from anywhere: only a plain path is opened, what is in it cannot reach other
+files or the network, and no extension is installed or loaded for it. Whoever reads has views
+of this program, not those of the file.
 """
 
+import errno
+import fcntl
+import glob
 import logging
 import os
 import re
@@ -18,16 +25,30 @@ from pathlib import Path
 
 import duckdb
 
-from assay._util.files import free_path
+from assay._util.files import free_path, is_running
+from assay._util.syncing import sync_now
 from assay._util.text import printable
 from assay.errors import StoreBusy, StoreError, UsageError
 
+from .location import database_file
 from .migrations import migrate, stored_version
 from .schema import VERSION
+from .views import VIEWS
 
-__all__ = ["StoreFile"]
+__all__ = ["BESIDE", "StoreFile"]
+
+BESIDE = "other"
+"""The catalog of a second file."""
 
 _HOLDER = re.compile(r"held in (?P<program>.+?) \(PID (?P<pid>\d+)\)")
+_LOCKED = re.compile(r'Could not set lock on file "(?P<path>[^"]+)"')
+_ISOLATED: dict[str, str | bool | int | float | list[str]] = {
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+    "allow_community_extensions": False,
+}
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
+"""What a file system without hard links says."""
 _CATALOG = "traces"
 _ROW_GROUP = 16_384
 """Rows that are rewritten together. Whenever a file is closed, DuckDB reads and writes the
@@ -65,7 +86,7 @@ class StoreFile:
         self._patience = patience
         self._on_wait = on_wait
         self._given_up = given_up
-        key = self.path.resolve()
+        key = database_file(self.path)
         with _locks_guard:
             self._lock = _locks.setdefault(key, threading.RLock())
 
@@ -91,17 +112,22 @@ class StoreFile:
                     with self.writing():
                         pass
                     connection = self._open(read_only=True)
+                for view in VIEWS:
+                    connection.execute(view.temporary)
                 yield connection
             finally:
                 connection.close()
 
     @contextmanager
-    def writing(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A connection that may write; the file is made if it is missing."""
+    def writing(self, *, beside: Path | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A connection that may write; the file is made if it is missing.
+
+        `beside` is a second file to read from, in the catalog `BESIDE`.
+        """
         with self._lock, _translated(self.path), ExitStack() as afterwards:
             if not self.path.exists():
                 self._create()
-            connection = self._open(read_only=False)
+            connection = self._open(read_only=False, beside=beside)
             try:
                 version = stored_version(connection)
                 if version < VERSION:
@@ -162,6 +188,7 @@ class StoreFile:
     def _create(self) -> None:
         """Make the file under another name first, so that it is never there half made."""
         draft = self.path.with_name(f"{self.path.name}.part-{os.getpid()}")
+        self._remove_drafts()
         try:
             connection = _connect(draft, read_only=False)
             try:
@@ -170,7 +197,8 @@ class StoreFile:
                 connection.close()
             # Another process may have been faster, and then its file counts.
             with suppress(FileExistsError):
-                os.link(draft, self.path)
+                self._name(draft)
+            sync_now(self.path.absolute().parent)
         except OSError as error:
             raise StoreError(
                 f"{str(self.path)!r} cannot be made: {error.strerror}; name a file with "
@@ -180,13 +208,36 @@ class StoreFile:
             for suffix in ("", ".wal"):
                 draft.with_name(draft.name + suffix).unlink(missing_ok=True)
 
-    def _open(self, *, read_only: bool) -> duckdb.DuckDBPyConnection:
+    def _name(self, draft: Path) -> None:
+        try:
+            os.link(draft, self.path)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            guard = self.path.with_name(f"{self.path.name}.made")
+            with guard.open("ab") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                if not self.path.exists():
+                    draft.rename(self.path)
+                guard.unlink(missing_ok=True)
+
+    def _remove_drafts(self) -> None:
+        """Delete what processes that were killed have left of such work."""
+        for path in self.path.absolute().parent.glob(f"{glob.escape(self.path.name)}.part-*"):
+            number = path.name.removesuffix(".wal").rpartition("-")[2]
+            if number.isdecimal() and not is_running(int(number)):
+                with suppress(OSError):
+                    path.unlink()
+
+    def _open(
+        self, *, read_only: bool, beside: Path | None = None
+    ) -> duckdb.DuckDBPyConnection:
         started = time.monotonic()
         pause = _FIRST_PAUSE_S
         told: str | None = None
         while True:
             try:
-                return _connect(self.path, read_only=read_only)
+                return _connect(self.path, read_only=read_only, beside=beside)
             except duckdb.IOException as error:
                 if "Could not set lock" not in str(error):
                     raise
@@ -202,16 +253,20 @@ class StoreFile:
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
 
-def _connect(path: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
-    """Open a file as the only one of its connection."""
-    connection = duckdb.connect(":memory:")
-    name = str(path).replace("'", "''")
+def _connect(
+    path: Path, *, read_only: bool, beside: Path | None = None
+) -> duckdb.DuckDBPyConnection:
+    """Open a file, and another one to read from; nothing else can be reached then."""
+    connection = duckdb.connect(":memory:", config=_ISOLATED)
     mode = "READ_ONLY" if read_only else "READ_WRITE"
     try:
         # Only ATTACH can say how large row groups are.
         connection.execute(
-            f"ATTACH '{name}' AS {_CATALOG} ({mode}, ROW_GROUP_SIZE {_ROW_GROUP})"
+            f"ATTACH {_quoted(path)} AS {_CATALOG} ({mode}, ROW_GROUP_SIZE {_ROW_GROUP})"
         )
+        if beside is not None:
+            connection.execute(f"ATTACH {_quoted(beside)} AS {BESIDE} (READ_ONLY)")
+        connection.execute("SET enable_external_access = false")
         connection.execute(f"USE {_CATALOG}")
     except BaseException:
         connection.close()
@@ -219,8 +274,15 @@ def _connect(path: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
     return connection
 
 
+def _quoted(path: Path) -> str:
+    # An absolute path has no prefix that DuckDB might obey.
+    return "'" + str(path.absolute()).replace("'", "''") + "'"
+
+
 def _busy(path: Path, message: str) -> tuple[StoreBusy, str]:
-    found = _HOLDER.search(message)
+    found, locked = _HOLDER.search(message), _LOCKED.search(message)
+    if locked:
+        path = Path(locked["path"])
     who = "another process"
     if found:
         program = printable(Path(found["program"]).name)
@@ -241,10 +303,14 @@ def _translated(path: Path) -> Iterator[None]:
 
 def _advice(path: Path, error: duckdb.Error) -> str:
     name, text = repr(str(path)), printable(str(error).splitlines()[0] if str(error) else "")
-    if path.is_dir():
-        return f"{name} is a folder; name a file with --database"
     if "not a valid DuckDB database file" in text:
         return f"{name} is no DuckDB file; name another with --database, or move it away"
+    if "orrupt" in text or "checksum" in text:
+        return (
+            f"{name} is damaged: {text}; put a copy in its place, as 'assay traces snapshot' "
+            "and migrations leave them, or import what 'assay run' wrote to its folder of "
+            "traces into a new file"
+        )
     if "No space left" in text or "Could not write" in text or "out of space" in text.lower():
         return (
             f"{name} could not be written, the disk is full: {text}; free space, then run the "

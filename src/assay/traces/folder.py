@@ -23,6 +23,7 @@ from assay.errors import JournalError, UsageError
 
 from .codec import encode, fields_of
 from .journal import is_blank
+from .location import database_file
 from .records import ExperimentRecord, RunRecord
 
 __all__ = ["RunFolder", "RunHeld", "journal_root", "unfinished_runs", "unreadable_runs"]
@@ -47,7 +48,8 @@ class RunHeld(UsageError):
 
 
 def journal_root(database: Path) -> Path:
-    """Where the journals of a database are."""
+    """Where the journals of a database are; UsageError if it is no path of a file."""
+    database_file(database)
     return database.with_name(f"{database.name}.journal")
 
 

@@ -10,6 +10,7 @@ from contextlib import suppress
 
 import duckdb
 
+from assay._util.text import shown
 from assay.errors import StoreError
 
 from .schema import ASSAY_SOURCE, TABLES, VERSION, StoredKind, Table
@@ -56,14 +57,15 @@ def stored_version(connection: duckdb.DuckDBPyConnection) -> int:
     Raises:
         StoreError: the file is newer than this program, or somebody else's.
     """
-    names = {
-        row[0]
-        for row in connection.execute(
-            "SELECT table_name FROM duckdb_tables() WHERE schema_name = 'main' AND NOT internal"
-        ).fetchall()
-    }
+    ours = {table.name for table in TABLES} | {"schema_version"}
+    names = _names(connection, "table")
+    if views := sorted(_names(connection, "view") & ours):
+        raise StoreError(
+            f"the database has a view {views[0]!r} where assay has a table; "
+            "choose another --database"
+        )
     if "schema_version" not in names:
-        if taken := sorted(names & {table.name for table in TABLES}):
+        if taken := sorted(names & ours):
             raise StoreError(
                 f"the database has a table {taken[0]!r} that assay did not make; "
                 "choose another --database"
@@ -71,13 +73,27 @@ def stored_version(connection: duckdb.DuckDBPyConnection) -> int:
         return 0
     # All rows are fetched: a result with rows left would keep the connection from other work.
     rows = connection.execute("SELECT max(version) FROM schema_version").fetchall()
-    version = int(rows[0][0] or 0)
+    version = rows[0][0] or 0
+    if not isinstance(version, int):
+        raise StoreError(
+            f"the database says that its schema has version {shown(version)}, which is no "
+            "number; choose another --database"
+        )
     if version > VERSION:
         raise StoreError(
             f"the database has version {version} of the schema, this program knows up to "
             f"{VERSION}; install a newer assay"
         )
     return version
+
+
+def _names(connection: duckdb.DuckDBPyConnection, kind: str) -> set[str]:
+    """The names of what is in the file; views of a connection are elsewhere."""
+    rows = connection.execute(
+        f"SELECT {kind}_name FROM duckdb_{kind}s() WHERE schema_name = 'main'"
+        " AND NOT internal AND database_name = current_database()"
+    ).fetchall()
+    return {name for (name,) in rows}
 
 
 def migrate(

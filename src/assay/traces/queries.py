@@ -12,11 +12,14 @@ import duckdb
 
 from assay.types import TrialState
 
+from .schema import TABLES
+
 __all__ = [
     "EpisodeRow",
     "committed_sessions",
     "count_sessions",
     "episodes",
+    "read_everything",
     "stored_cost",
 ]
 
@@ -131,6 +134,12 @@ def committed_sessions(
         [run_id],
     ).fetchall()
     return {session: TrialState(state) for session, state in rows}
+
+
+def read_everything(connection: duckdb.DuckDBPyConnection) -> None:
+    """Read every value of every table; DuckDB raises where a block of the file is damaged."""
+    for table in TABLES:
+        connection.execute(f"SELECT bit_xor(hash(t)) FROM {table.name} t").fetchall()
 
 
 def count_sessions(connection: duckdb.DuckDBPyConnection) -> int:

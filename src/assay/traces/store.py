@@ -6,6 +6,7 @@ died, are moved into it. So nobody who asks a store has to know that they were w
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import duckdb
 
@@ -33,8 +34,8 @@ class Store(StoreFile):
             take_in(self.path)
 
     @contextmanager
-    def writing(self) -> Iterator[duckdb.DuckDBPyConnection]:
+    def writing(self, *, beside: Path | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
         """A connection that may write; the file is made if it is missing."""
         self._take_in()
-        with super().writing() as connection:
+        with super().writing(beside=beside) as connection:
             yield connection

@@ -21,8 +21,16 @@ class StoreView:
     @property
     def ddl(self) -> str:
         """CREATE VIEW, with the names of the columns checked by DuckDB."""
+        return self._ddl("OR REPLACE ")
+
+    @property
+    def temporary(self) -> str:
+        """The same for one connection, where it takes precedence over that of the file."""
+        return self._ddl("TEMP ")
+
+    def _ddl(self, kind: str) -> str:
         names = ", ".join(f'"{name}"' for name, _ in self.columns)
-        return f"CREATE OR REPLACE VIEW {self.name} ({names}) AS {self.sql}"
+        return f"CREATE {kind}VIEW {self.name} ({names}) AS {self.sql}"
 
 
 MESSAGES = StoreView(
