@@ -23,7 +23,7 @@ from .parts import markdown
 
 __all__ = ["PARTS", "main"]
 
-PARTS: Final = ("http",)
+PARTS: Final = ("http", "user_code")
 """Names of modules in `fault_parts`; each has a function `attack(folder, chance)`."""
 _SEED: Final = 15
 

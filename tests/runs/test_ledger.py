@@ -82,7 +82,7 @@ def test_a_ledger_that_is_gone_is_asked_about(tmp_path: Path, server: RunningMod
     assert server.stats()["calls"] == calls
     allowed = command(tmp_path, *arguments(server, "--allow-different", "ledger"))
     assert allowed.code == 130, allowed.errors
-    assert "of $0.06 are spent" in allowed.output
+    assert "of $0.06 are spent" in allowed.output + allowed.errors
 
 
 def test_a_run_without_a_budget_gets_a_ledger_with_it(

@@ -274,3 +274,39 @@ def test_two_processes_write_to_one_database_and_nothing_is_lost(tmp_path: Path)
         total, distinct = connection.execute(bodies).fetchall()[0]
         assert total == distinct
     assert not journal_root(database).exists()
+
+
+def test_storing_that_is_given_up_leaves_the_rest_in_journals(desk: Desk) -> None:
+    sessions = make_sessions(desk.run, 60)
+    paths = [desk.journal(session) for session in sessions]
+    writer = Writer(desk.store, on_event=desk.events.append, given_up=lambda: bool(desk.events))
+    writer.start()
+    for path in paths:
+        writer.submit(desk.run, path)
+    assert writer.drain() is False
+    writer.close()
+    stored, left = desk.stored(), desk.folder.journals()
+    assert stored
+    assert left
+    assert len(stored) + len(left) == len(sessions)
+    desk.writer.start()
+    for path in left:
+        desk.writer.submit(desk.run, path)
+    assert desk.writer.drain() is True
+    desk.writer.close()
+    assert len(desk.stored()) == len(sessions)
+
+
+def test_who_waits_for_storing_hears_how_much_is_left(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("assay.traces.writer._FIRST_WORD_S", 0.0)
+    sessions = make_sessions(desk.run, 40)
+    desk.writer.start()
+    for session in sessions:
+        desk.writer.submit(desk.run, desk.journal(session))
+    heard: list[int] = []
+    desk.writer.drain(heard.append)
+    desk.writer.close()
+    assert heard
+    assert all(0 < left <= len(sessions) for left in heard)

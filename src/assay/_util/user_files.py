@@ -4,6 +4,7 @@ Running a file is what an import would do. What is wrong with it is a UsageError
 the file, the line and what is expected.
 """
 
+import os
 import sys
 import traceback
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from types import CodeType, ModuleType
 from typing import NamedTuple
 
 from assay._util.canonical import content_hash
+from assay._util.user_threads import contained, no_exit
 from assay.errors import UsageError
 
 __all__ = ["UserCode", "line_in", "run_user_file"]
@@ -55,6 +57,10 @@ def line_in(error: BaseException, path: str) -> int | None:
     return next((line for line in reversed(lines) if line), None)
 
 
+def _print(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
 def _compiled(path: Path, source: bytes) -> CodeType:
     try:
         return compile(source, str(path), "exec", dont_inherit=True)
@@ -70,13 +76,19 @@ def _run(path: Path, code: CodeType, what: str, name: str) -> ModuleType:
     module.__file__ = str(path)
     # Dataclasses and pickle look up the module of a class by its name.
     sys.modules[name] = module
+    here = os.getcwd()
     try:
-        exec(code, module.__dict__)
-    except (Exception, SystemExit) as error:
+        with contained(_print), no_exit(path.name):
+            exec(code, module.__dict__)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         del sys.modules[name]
         where = f"{path}:{line_in(error, str(path)) or 1}"
         if isinstance(error, UsageError):
             raise UsageError(f"{where}: {error}") from error
         words = f"{type(error).__name__} while its {what} were loaded: {error}"
         raise UsageError(f"{where}: {words}") from error
+    finally:
+        os.chdir(here)
     return module

@@ -16,12 +16,12 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import IO, Any, Final
 
-from assay.errors import UserCodeError
+from assay.errors import HookError, UserCodeError
 
-__all__ = ["UserThread", "contained", "user_threads_left"]
+__all__ = ["UserThread", "contained", "no_exit", "user_threads_left"]
 
 _PRINTED: Final = 4_000
 """Characters of what user code prints that are handed on."""
@@ -30,6 +30,8 @@ _LIBRARIES: Final = tuple(
     | {f"{Path(__file__).parents[1]}{os.sep}"}
 )
 """Where code lies that is not the user's."""
+_SLOW_S: Final = 10.0
+"""Seconds after which a call that somebody waits for is told of."""
 _OURS: Final = "assay-"
 """How the names of our own threads begin."""
 _ours = threading.local()
@@ -40,9 +42,11 @@ _started: list[str] = []
 class UserThread:
     """Calls of one user object, one after the other, in a daemon thread."""
 
-    def __init__(self, name: str, limit_s: float) -> None:
-        """Say who is called, for messages, and how long one call may take."""
-        self._name, self._limit = name, limit_s
+    def __init__(
+        self, name: str, limit_s: float, *, hint: str = "--decision-limit allows more"
+    ) -> None:
+        """Say who is called, for messages, how long one call may take, and how to have more."""
+        self._name, self._limit, self._hint = name, limit_s, hint
         self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._waited = 0.0
@@ -52,14 +56,46 @@ class UserThread:
 
     async def call(self, function: Callable[[], Any]) -> Any:
         """Call it, await what it returns if that is a coroutine, and give back the result."""
-        if self._lost:
-            raise UserCodeError(f"{self._name} hangs in an earlier call")
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Any] = loop.create_future()
 
         def settle(value: Any, error: BaseException | None) -> None:
             if not done.done():
                 done.set_exception(error) if error else done.set_result(value)
+
+        def tell(value: Any, error: BaseException | None) -> None:
+            with suppress(RuntimeError):  # the run has left, and nobody waits
+                loop.call_soon_threadsafe(settle, value, error)
+
+        self._begin(function, tell)
+        await self._within_limit(done)
+        return done.result()
+
+    def wait(self, function: Callable[[], Any], *, slow: Callable[[str], None]) -> Any:
+        """The same where no event loop runs; `slow` hears of a call that takes long, once."""
+        done: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
+        self._begin(function, lambda value, error: done.put((value, error)))
+        started = time.monotonic()
+        told = False
+        while (taken := time.monotonic() - started) < self._limit:
+            with suppress(Empty):
+                value, error = done.get(timeout=min(0.5, self._limit - taken))
+                if error is not None:
+                    raise error
+                return value
+            if not told and taken >= _SLOW_S:
+                told = True
+                slow(f"{self._name} has been running for {taken:.0f} s{self._where()}")
+        raise self._too_long()
+
+    def _begin(
+        self,
+        function: Callable[[], Any],
+        tell: Callable[[Any, BaseException | None], None],
+    ) -> None:
+        """Have the thread call it, and tell what came of it."""
+        if self._lost:
+            raise UserCodeError(f"{self._name} hangs in an earlier call")
 
         def body() -> None:
             value, failure = None, None
@@ -69,14 +105,11 @@ class UserThread:
                     value = asyncio.run(value)
             except BaseException as error:  # it is the subject's, even SystemExit
                 failure = self._failed(error)
-            with suppress(RuntimeError):  # the run has left, and nobody waits
-                loop.call_soon_threadsafe(settle, value, failure)
+            tell(value, failure)
 
         self._waited = 0.0
         self._start()
         self._calls.put(body)
-        await self._within_limit(done)
-        return done.result()
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -104,10 +137,12 @@ class UserThread:
             if finished:
                 return
             left = started + self._limit + self._waited - time.monotonic()
+        raise self._too_long()
+
+    def _too_long(self) -> UserCodeError:
         self._lost = True
-        raise UserCodeError(
-            f"{self._name} took longer than {self._limit:g} s{self._where()}; "
-            "--decision-limit allows more"
+        return UserCodeError(
+            f"{self._name} took longer than {self._limit:g} s{self._where()}; {self._hint}"
         )
 
     def _where(self) -> str:
@@ -129,7 +164,7 @@ class UserThread:
             body()
 
     def _failed(self, error: BaseException) -> BaseException:
-        if isinstance(error, UserCodeError):
+        if isinstance(error, (UserCodeError, HookError)):
             return error
         line = _line_of(traceback.extract_tb(error.__traceback__))
         where = line and f"{line}: "
@@ -189,23 +224,43 @@ class _Printed:
 
 
 @contextmanager
-def contained(notice: Callable[[str], None]) -> Iterator[None]:
-    """Keep user threads from printing over a display and from ending the process."""
-    streams, leave = (sys.stdout, sys.stderr), os._exit
-    before = {*threading.enumerate()}
+def no_exit(who: str | None = None) -> Iterator[None]:
+    """Make `os._exit` an exception where code of users calls it: in their threads, or here.
+
+    Args:
+        who: Whose code the calling thread runs meanwhile; None if it runs none.
+    """
+    leave, before = os._exit, getattr(_ours, "name", None)
 
     def refuse(status: int) -> None:
         if getattr(_ours, "name", None) is None:
             leave(status)
         raise SystemExit(status)
 
-    sys.stdout, sys.stderr = (_Printed(stream, notice) for stream in streams)
+    if who is not None:
+        _started.append(who)
+        _ours.name = who
     os._exit = refuse  # type: ignore[assignment]
     try:
         yield
     finally:
+        os._exit, _ours.name = leave, before
+
+
+@contextmanager
+def contained(notice: Callable[[str], None]) -> Iterator[None]:
+    """Keep user threads from printing over a display and from ending the process."""
+    if isinstance(sys.stdout, _Printed):
+        yield  # they are already
+        return
+    streams = sys.stdout, sys.stderr
+    before = {*threading.enumerate()}
+    sys.stdout, sys.stderr = (_Printed(stream, notice) for stream in streams)
+    try:
+        with no_exit():
+            yield
+    finally:
         sys.stdout, sys.stderr = streams
-        os._exit = leave
         left = [thread for thread in threading.enumerate() if thread not in before]
         theirs = [thread.name for thread in left if not thread.name.startswith(_OURS)]
         if theirs and _started:

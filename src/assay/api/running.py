@@ -234,7 +234,7 @@ def run_prepared(
 
     def measure(store: Store, experiment_ids: Sequence[str]) -> None:
         if metrics is not None:
-            apply_metrics(store, experiment_ids, metrics, notice)
+            apply_metrics(store, experiment_ids, metrics, notice, limit_s=config.decision_limit)
 
     stop = stop or Stop()
     troubles = _Troubles(notice)

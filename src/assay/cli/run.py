@@ -1,7 +1,9 @@
 """`assay run`: let models and agents play, record everything, show what came of it."""
 
+import os
 import shlex
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,6 +36,9 @@ __all__ = ["run"]
 
 FAILED, BAD_USAGE, INFRASTRUCTURE, INTERRUPTED = 1, 2, 3, 130
 _WHICH = Group("Which run", sort_key=7)
+_LEAVE_S = 2.0
+"""Seconds after the second Ctrl-C in which a run may leave in order; code of users, a large
+transaction or many files may hold it up."""
 
 
 def run(
@@ -125,23 +130,35 @@ def _watched(prepared: "PreparedRun[Any]", show: Show, verbose: int) -> "RunResu
         display.notice(
             f"resuming run {prepared.record.id}, which is unfinished; --fresh starts anew"
         )
-    with _stopped_by_signals(stop, display.notice), display:
+    with _stopped_by_signals(stop, display.notice, prepared.record.id), display:
         return api.run_prepared(prepared, listen=display, notice=display.notice, stop=stop)
 
 
 @contextmanager
-def _stopped_by_signals(stop: "Stop", notice: Any) -> Iterator[None]:
+def _stopped_by_signals(stop: "Stop", notice: Any, run_id: str) -> Iterator[None]:
+    last_resort = threading.Timer(_LEAVE_S, _leave, [run_id])
+    last_resort.daemon = True
+
     def ask(number: int, frame: FrameType | None) -> None:
         stop.ask()
         if not stop.forced:
             notice("ending the turns in hand; once more to leave at once")
+        elif last_resort.ident is None:
+            last_resort.start()
 
     before = {name: signal.signal(name, ask) for name in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
+        last_resort.cancel()
         for name, handler in before.items():
             signal.signal(name, handler)
+
+
+def _leave(run_id: str) -> None:
+    """End the process as it is: what was answered is in journals, as after a kill."""
+    os.write(2, f"left at once. Resume:   assay run --resume {run_id}\n".encode())
+    os._exit(INTERRUPTED)
 
 
 def _report(

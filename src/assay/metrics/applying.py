@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from assay._util.user_threads import UserThread, contained
 from assay.crafter.rules import TASK
 from assay.experiments.metric_outcomes import (
     ExperimentOutcomes,
@@ -26,7 +27,7 @@ from assay.traces.store import Store
 
 from .custom import Metric, MetricInput
 from .evidence import Episode
-from .measuring import Measured, Problem, measure, measure_all
+from .measuring import Call, Measured, Problem, measure, measure_all
 from .metric_files import MetricSet, check_names
 from .shipped import SHIPPED
 from .tally import OUTCOMES
@@ -35,6 +36,7 @@ __all__ = ["Applied", "apply_metrics", "ensure_metrics"]
 
 _BATCH = 64
 """Sessions in memory with all their messages, at most."""
+_LIMIT_S = 600.0
 _TOLD = 3
 """Different problems of one line that are told."""
 
@@ -65,21 +67,33 @@ def apply_metrics(
     experiment_ids: Sequence[str],
     metrics: MetricSet,
     notice: Notice = _silent,
+    *,
+    limit_s: float | None = None,
 ) -> Applied:
     """Ask metrics about all results of experiments, and store what they say.
 
-    What the same metrics had said before is replaced.
+    What the same metrics had said before is replaced. Each runs in a thread of its own.
 
     Args:
         store: Where the sessions are.
         experiment_ids: Each counts once.
         metrics: What to ask.
         notice: Told of the first problem of each line, then how many there were in all.
+        limit_s: Seconds that a metric may take for one call, if a run says so.
 
     Raises:
         UsageError: There is no such experiment, or names of metrics clash.
     """
     check_names(metrics.metrics)
+    hint = "make it quicker" if limit_s is None else "--decision-limit allows more"
+    threads = {
+        each.name: UserThread(f"metric {each.name!r}", limit_s or _LIMIT_S, hint=hint)
+        for each in metrics.metrics
+    }
+
+    def call(metric: Metric, function: Callable[[], object]) -> object:
+        return threads[metric.name].wait(function, slow=notice)
+
     told = _Told(notice)
     owners = {each.name: each.name for each in metrics.metrics}
     done = Applied()
@@ -87,8 +101,11 @@ def apply_metrics(
         known = [
             experiment_outcomes(connection, name) for name in dict.fromkeys(experiment_ids)
         ]
-    for each in known:
-        done += _Work(store, each, metrics, owners, told).done()
+    with contained(notice):
+        for each in known:
+            done += _Work(store, each, metrics, owners, told, call).done()
+    for thread in threads.values():
+        thread.leave()
     told.sum_up()
     return done
 
@@ -175,8 +192,9 @@ class _Work:
         metrics: MetricSet,
         owners: dict[str, str],
         told: "_Told",
+        call: Call,
     ) -> None:
-        self._store = store
+        self._store, self._call = store, call
         self._known = known
         self._id = known.id
         self._set = metrics
@@ -195,11 +213,11 @@ class _Work:
             episode = Episode.of(session, source=one.source)
             for each in self._set.metrics:
                 if each.takes is MetricInput.EPISODE:
-                    self._keep(each, measure(each, episode), (episode,))
+                    self._keep(each, measure(each, episode, self._call), (episode,))
             if whole:
                 kept.append(self._without_messages(session, one))
         for each in whole if kept else ():
-            self._keep(each, measure_all(each, kept, self._id), kept)
+            self._keep(each, measure_all(each, kept, self._id, self._call), kept)
         self._write()
         return Applied(dict(Counter(e.metric for e in self._found)), tuple(self._problems))
 

@@ -6,7 +6,7 @@ metric does. Reads and writes no store.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, NamedTuple, cast
@@ -15,11 +15,12 @@ import numpy as np
 
 from assay._util.text import printable, shown
 from assay._util.user_files import line_in
+from assay.errors import UserCodeError
 
 from .custom import Metric, name_problem
 from .evidence import Episode
 
-__all__ = ["Measured", "Problem", "measure", "measure_all"]
+__all__ = ["Call", "Measured", "Problem", "measure", "measure_all"]
 
 
 class Problem(NamedTuple):
@@ -47,19 +48,29 @@ class Measured:
     problems: list[Problem] = field(default_factory=list)
 
 
-def measure(metric: Metric, episode: Episode) -> Measured:
+Call = Callable[[Metric, Callable[[], object]], object]
+"""Has a metric called, wherever that is; what it raises is the metric's."""
+
+
+def _here(_: Metric, function: Callable[[], object]) -> object:
+    return function()
+
+
+def measure(metric: Metric, episode: Episode, call: Call = _here) -> Measured:
     """Ask a metric about one episode."""
     found = Measured()
-    value = _called(metric, episode, _words(episode), found)
+    value = _called(metric, episode, _words(episode), found, call)
     if not found.problems:
         _take(metric, value, _words(episode), found.trials.setdefault(episode.id, {}), found)
     return found
 
 
-def measure_all(metric: Metric, episodes: Sequence[Episode], experiment: str) -> Measured:
+def measure_all(
+    metric: Metric, episodes: Sequence[Episode], experiment: str, call: Call = _here
+) -> Measured:
     """Ask a metric about all episodes of an experiment, which is named for messages."""
     found, about = Measured(), f"experiment {printable(experiment)!r}"
-    value = _called(metric, list(episodes), about, found)
+    value = _called(metric, list(episodes), about, found, call)
     if found.problems:
         return found
     value = _listed(value)
@@ -75,13 +86,18 @@ def measure_all(metric: Metric, episodes: Sequence[Episode], experiment: str) ->
     return found
 
 
-def _called(metric: Metric, argument: object, about: str, found: Measured) -> object:
+def _called(
+    metric: Metric, argument: object, about: str, found: Measured, call: Call
+) -> object:
     try:
-        return metric.function(argument)
+        return call(metric, lambda: metric.function(argument))
     except (Exception, SystemExit) as error:
-        line = line_in(error, metric.file)
+        # A thread says of an error where it was raised; what counts is the error itself.
+        cause = error.__cause__ if isinstance(error, UserCodeError) else None
+        raised = cause or error
+        line = line_in(raised, metric.file)
         where = metric.where if line is None else f"{metric.file}:{line}"
-        words = f"{type(error).__name__}: {shown(error, write=str)}"
+        words = f"{type(raised).__name__}: {shown(raised, write=str)}"
         found.problems.append(Problem(metric.name, about, where, words.removesuffix(": ")))
         return None
 

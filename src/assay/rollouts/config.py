@@ -242,7 +242,8 @@ class RunConfig(Configuration):
         "Seconds after which an episode ends; waiting for its turn does not count"
     )
     decision_limit: float = Setting(60.0, real(0.01, 86_400), at="limits", added=True).about(
-        "Seconds that an agent of your own may take to decide, without its calls"
+        "Seconds that code of your own may take: an agent to decide, without its calls, hooks "
+        "for a turn, a metric for a call"
     )
     budget: float | None = Setting(
         None, real(0.000001, 1e9), NOTHING, at="run", group="Providers and money"

@@ -5,13 +5,14 @@ anybody, and goes on where it stopped.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import repeat
-from typing import Any
+from typing import Any, TypeVar, cast
 
+from assay._util.user_threads import UserThread
 from assay.agents import Decision
-from assay.metrics import EpisodeTotals, Hook, StepSeen, Watch
+from assay.metrics import DEFAULT_HOOKS, EpisodeTotals, Hook, StepSeen, Watch
 from assay.traces.recorder import Recorder
 from assay.traces.records import HookRecord, PlayedRecord
 from assay.trials import Context
@@ -24,6 +25,8 @@ from .spec import EpisodeLimits
 from .worlds import EpisodeWorld, Stepped
 
 __all__ = ["Episode"]
+
+_T = TypeVar("_T")
 
 
 class Episode:
@@ -40,6 +43,7 @@ class Episode:
         limits: EpisodeLimits,
         *,
         hooks: Sequence[type[Hook]],
+        hook_limit_s: float,
         recorder: Recorder,
         context: Context,
     ) -> None:
@@ -47,18 +51,24 @@ class Episode:
         self._recorder, self._context = recorder, context
         self._totals = EpisodeTotals()
         self._asking = Asking(recorder, self._totals, context)
-        self._watch = Watch(hooks)
+        self._hooks, self._watch = hooks, Watch()
+        own = any(hook not in DEFAULT_HOOKS for hook in hooks)
+        # Ours neither hang nor raise; a thread would cost more than they do.
+        self._hook_thread = UserThread("a hook", hook_limit_s) if own else None
         self._inventory: Mapping[str, int] = {}
         self._view: Any = None
 
     async def play(self) -> EpisodeEnd:
         """Play to the end, or raise what stopped it."""
         try:
+            self._watch = await self._by_hooks(lambda: Watch(self._hooks))
             self._view, self._inventory = await self._world.begin()
             await self._player.begin(self._view)
             reason = await self._turns()
             return self._end(reason)
         finally:
+            if self._hook_thread is not None:
+                self._hook_thread.leave()
             self._player.leave()
             await self._world.leave()
 
@@ -113,10 +123,18 @@ class Episode:
             skipped=len(decision.actions) - len(steps),
             steps=steps,
         )
-        played = self._watched(played, stepped.inventories if stepped else ())
+        inventories = stepped.inventories if stepped else ()
+        unwatched = played
+        played = await self._by_hooks(lambda: self._watched(unwatched, inventories))
         played = self._recorder.add_played(played)
         await self._recorder.kept()
         return played, stepped
+
+    async def _by_hooks(self, function: Callable[[], _T]) -> _T:
+        """What hooks say; those of users in their thread, within their time."""
+        if self._hook_thread is None:
+            return function()
+        return cast("_T", await self._hook_thread.call(function))
 
     def _watched(
         self, played: PlayedRecord, inventories: Sequence[Mapping[str, int]]

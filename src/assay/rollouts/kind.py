@@ -150,6 +150,7 @@ class EpisodeKind:
             await self._world(spec),
             self._limits,
             hooks=self._made.hooks,
+            hook_limit_s=self._config.decision_limit,
             recorder=recorder,
             context=context,
         )

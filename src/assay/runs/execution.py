@@ -133,7 +133,8 @@ def execute(
             tallies = run_apart(
                 lambda: running.play(executor or InProcess(), retries or Retries(), on_stop)
             )
-            running.writer.drain()
+            if not running.writer.drain(running.tell_storing):
+                return running.left()
             return running.conclude(tallies, measure, analyse, limits_seen())
         except StoreBusy:
             if not running.stop.forced:
@@ -156,17 +157,20 @@ class _Running:
     ) -> None:
         self.run, self.config, self.kind = run, run.config, kind
         self.stop = stop
+        # Code of users may change the working directory.
+        database = run.config.database.absolute()
+        self._traces_dir = run.config.traces_dir.absolute()
         self._listen, self._notice = listen, notice
         self._out_of_budget: str | None = None
         self._done: set[str] = set()
         self._monitor: SequentialMonitor | None = None
         self._store = Store(
-            run.config.database,
+            database,
             on_wait=lambda busy: notice(f"waiting: {busy}"),
             given_up=lambda: stop.forced,
         )
-        self.folder = run.resumed or RunFolder.create(run.config.database, run.record)
-        self.writer = Writer(self._store, on_event=self._tell)
+        self.folder = run.resumed or RunFolder.create(database, run.record)
+        self.writer = Writer(self._store, on_event=self._tell, given_up=lambda: stop.forced)
 
     def _tell(self, event: WriterEvent) -> None:
         match event:
@@ -179,6 +183,13 @@ class _Running:
                 self._notice(
                     f"session {session} is not stored yet, its journal is kept: {reason}"
                 )
+
+    def tell_storing(self, left: int) -> None:
+        """Say how far storing has come, once nothing is played any longer."""
+        self._notice(
+            f"storing: {left:,} episodes left; two Ctrl-C leave them in their journals, from "
+            "which a resume stores them"
+        )
 
     def catch_up(self) -> None:
         """Hand on what earlier attempts have left, and look at it."""
@@ -291,19 +302,19 @@ class _Running:
         config, store, run_id = self.config, self._store, self.run.record.id
         results = config.traces_dir / run_id / results_name(now)
         write_trace_folder(
-            config.traces_dir, store, run_id, traces=config.save_traces, results=results.name
+            self._traces_dir, store, run_id, traces=config.save_traces, results=results.name
         )
         with store.reading() as connection:
             stored = load_stored_run(connection, run_id)
         write_results(
-            results,
+            self._traces_dir / run_id / results.name,
             stored,
             result.episodes,
             result.outcomes,
             analyse(result),
             detailed=config.save_detailed_results,
         )
-        for name in publish_traces(config.traces_dir, run_id):
+        for name in publish_traces(self._traces_dir, run_id):
             self._notice(
                 f"{config.traces_dir / name} is no copy of the file of a run, and stays as "
                 f"it is; that of this run is in {results.parent}"

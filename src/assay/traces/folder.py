@@ -79,7 +79,8 @@ class RunFolder:
     """The folder of one unfinished run."""
 
     def __init__(self, folder: Path, record: RunRecord, *, has_ledger: bool = False) -> None:
-        self.folder = folder
+        # Code of users may change the working directory.
+        self.folder = folder.absolute()
         self.record = record
         """The run, as it was asked for."""
         self.has_ledger = has_ledger

@@ -108,11 +108,13 @@ def store_journals(
     on_event: _Tell,
     *,
     then: Callable[[duckdb.DuckDBPyConnection], object] = lambda connection: None,
+    given_up: Callable[[], bool] = lambda: False,
 ) -> None:
     """Move sessions into a store, here and now.
 
     Journals whose sessions go on are left alone: whoever resumed them hands them over again.
-    `then` is called while the store is open, if anything could be stored.
+    `then` is called while the store is open, if anything could be stored. What is not stored
+    when `given_up` says so stays in its journals.
     """
     once = {ended.journal: ended for ended in batch}
     ready = [found for ended in once.values() if (found := _read(ended, on_event))]
@@ -126,6 +128,8 @@ def store_journals(
             ensure_run(connection, *_runs(ready))
             ingestion = Ingestion(connection, [each.rows for each in ready])
             for start in range(0, len(ready), _AT_ONCE):
+                if given_up():
+                    return
                 _store(ingestion, ready[start : start + _AT_ONCE], waiting, on_event)
             then(connection)
     except StoreError as error:

@@ -17,6 +17,8 @@ from .records import RunRecord
 __all__ = ["Writer"]
 
 _LINGER_S = 0.5
+_LOOK_S = 0.1
+_FIRST_WORD_S, _WORD_EVERY_S = 2.0, 5.0
 _BATCH = 64
 _BATCH_BYTES = 32_000_000
 
@@ -30,6 +32,7 @@ class Writer:
         *,
         on_event: Callable[[WriterEvent], None],
         linger: float = _LINGER_S,
+        given_up: Callable[[], bool] = lambda: False,
     ) -> None:
         """Make a writer that waits to be started.
 
@@ -37,7 +40,9 @@ class Writer:
             store: where sessions go.
             on_event: told what became of each session, in the thread of the writer.
             linger: seconds that a session may wait for others to be stored with.
+            given_up: whether nobody waits any longer; what is left stays in its journals.
         """
+        self._given_up = given_up
         self._store = store
         self._on_event = on_event
         self._linger = linger
@@ -60,16 +65,25 @@ class Writer:
             self._pending += 1
         self._queue.put(EndedJournal(run, journal))
 
-    def drain(self) -> None:
-        """Wait until all that was submitted is stored or reported."""
+    def drain(self, tell: Callable[[int], None] = lambda left: None) -> bool:
+        """Wait until all that was submitted is stored or reported; False if it was given up.
+
+        `tell` hears now and then how many sessions are left.
+        """
         self._queue.put(None)
+        due = time.monotonic() + _FIRST_WORD_S
         with self._changed:
-            self._changed.wait_for(lambda: self._pending == 0 or self._crash is not None)
+            while self._pending and self._crash is None and not self._given_up():
+                self._changed.wait(_LOOK_S)
+                if time.monotonic() >= due and self._pending:
+                    due = time.monotonic() + _WORD_EVERY_S
+                    tell(self._pending)
         if self._crash is not None:
             raise self._crash
+        return not self._pending
 
     def close(self) -> None:
-        """Store what is left, then end the thread."""
+        """Store what is left, unless that is given up, then end the thread."""
         if self._thread is None:
             return
         try:
@@ -84,7 +98,7 @@ class Writer:
         try:
             while not self._closing:
                 batch = self._collect()
-                store_journals(self._store, batch, self._on_event)
+                store_journals(self._store, batch, self._on_event, given_up=self._given_up)
                 with self._changed:
                     self._pending -= len(batch)
                     self._changed.notify_all()

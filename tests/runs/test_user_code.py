@@ -1,0 +1,153 @@
+"""Hooks, metrics and agents that end, hang, flood or move things: nothing ends silently."""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import chdir
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay import api
+from assay.errors import UsageError
+from assay.runs import RunResult
+from assay.traces.load import load_session
+from assay.traces.store import Store
+
+from .programs import Program
+
+pytestmark = pytest.mark.usefixtures("compiled_engine")
+
+HOOK = """
+import asyncio, os, sys, threading, time
+from assay.metrics import BaseHook, hook
+
+@hook
+class Mine(BaseHook):
+    def on_turn(self, played):
+        {body}
+        return ()
+"""
+METRIC = """
+import os, sys, time
+import assay
+
+@assay.metric
+def mine(episode):
+    {body}
+    return 1.0
+"""
+RUN = ("--models", "builtin/noop", "--no-baselines", "--episodes", "1", "--max-turns", "3")
+
+
+@pytest.fixture
+def in_folder(tmp_path: Path) -> Iterator[None]:
+    with chdir(tmp_path):
+        yield
+
+
+def play(body: str, said: list[str], **more: Any) -> RunResult:
+    """A run with relative paths, watched by a hook that does this."""
+    Path("mine.py").write_text(HOOK.format(body=body), "utf-8")
+    return api.run(
+        **{
+            "models": ["builtin/noop"],
+            "baselines": False,
+            "episodes": 1,
+            "max_turns": 3,
+            "hooks": ["mine.py"],
+            "database": "traces.duckdb",
+            "traces_dir": "files",
+            "notice": said.append,
+            **more,
+        }
+    )
+
+
+@pytest.mark.usefixtures("in_folder")
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        pytest.param("sys.exit(0)", "mine.py:8: SystemExit: 0", id="sys.exit"),
+        pytest.param("raise GeneratorExit", "mine.py:8: GeneratorExit", id="GeneratorExit"),
+        pytest.param("raise asyncio.CancelledError", "CancelledError", id="CancelledError"),
+        pytest.param("raise KeyboardInterrupt", "KeyboardInterrupt", id="KeyboardInterrupt"),
+        pytest.param("time.sleep(1000)", "longer than 0.3 s, at mine.py:8", id="sleep"),
+        pytest.param("while True: pass", "longer than 0.3 s, at mine.py:8", id="loop"),
+    ],
+)
+def test_a_hook_that_ends_or_hangs_fails_its_episode_by_name(body: str, reason: str) -> None:
+    result = play(body, [], decision_limit=0.3)
+    assert result.status == "finished"
+    (row,) = result.episodes
+    assert row.state == "failure"
+    with Store(Path("traces.duckdb")).reading() as connection:
+        end = load_session(connection, row.session_id).end
+    assert end is not None
+    assert end.error is not None
+    assert reason in end.error.message
+
+
+@pytest.mark.usefixtures("in_folder")
+def test_a_hook_that_moves_or_floods_changes_nothing(tmp_path: Path) -> None:
+    said: list[str] = []
+    result = play("os.chdir('/'); print('x' * 10_000_000)", said)
+    assert [row.state for row in result.episodes] == ["result"]
+    assert (tmp_path / "traces.duckdb").exists()
+    assert list((tmp_path / "files").glob("*/*.json"))
+    assert sum(map(len, said)) < 10_000
+    assert "a hook prints more, which is not shown" in said
+
+
+@pytest.mark.usefixtures("in_folder")
+def test_a_metric_that_hangs_is_named_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "metrics.py").write_text(METRIC.format(body="time.sleep(1000)"), "utf-8")
+    said: list[str] = []
+    result = play("pass", said, metrics_from="metrics.py", decision_limit=0.3)
+    assert result.status == "finished"
+    assert any(
+        "'mine' took longer than 0.3 s" in line and "metrics.py:7" in line for line in said
+    )
+
+
+@pytest.mark.usefixtures("in_folder")
+def test_files_of_users_cannot_end_the_program_while_they_are_loaded() -> None:
+    for code in ("import os; os._exit(0)", "raise GeneratorExit", "import sys; sys.exit(0)"):
+        Path("loaded.py").write_text(code, "utf-8")
+        with pytest.raises(UsageError, match=r"loaded.py:1: (SystemExit|GeneratorExit) while"):
+            api.prepare({"hooks": ["loaded.py"]})
+    Path("loaded.py").write_text(HOOK.format(body="pass") + "os.chdir('/')\n", "utf-8")
+    before = os.getcwd()
+    api.prepare({"hooks": ["loaded.py"]})
+    assert os.getcwd() == before
+
+
+def test_os_exit_in_a_hook_and_in_a_metric_is_never_a_success(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(HOOK.format(body="os._exit(0)"), "utf-8")
+    (tmp_path / "metrics.py").write_text(METRIC.format(body="os._exit(0)"), "utf-8")
+    program = Program(tmp_path, "run", *RUN, "--hooks", "mine.py")
+    assert program.wait() == 1
+    assert "mine.py:8: SystemExit: 0" in program.errors
+    program = Program(tmp_path, "run", *RUN, "--metrics-from", "metrics.py")
+    assert program.wait() == 0
+    assert "metrics.py:7: metric 'mine'" in program.errors
+    assert "Unfinished" not in program.output
+
+
+def test_two_ctrl_c_leave_whatever_code_of_users_does(tmp_path: Path) -> None:
+    body = "open('begun', 'w'); time.sleep(10**6)"
+    (tmp_path / "metrics.py").write_text(METRIC.format(body=body), "utf-8")
+    arguments = ("run", *RUN, "--metrics-from", "metrics.py", "--decision-limit", "1000")
+    program = Program(tmp_path, *arguments)
+    program.until((tmp_path / "begun").exists, "the metric")
+    for _ in range(2):
+        program.interrupt()
+        time.sleep(0.3)
+    assert program.wait() == 130
+    said = program.errors + program.output
+    assert "assay run --resume" in said
+    run_id = said.partition("--resume ")[2].split()[0]
+    again = Program(tmp_path, *arguments, "--dry-run")
+    assert again.wait() == 0
+    assert run_id in again.output, "nothing was lost"
