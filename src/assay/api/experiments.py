@@ -25,6 +25,8 @@ __all__ = [
 ]
 
 _METRIC = "achievements"
+_USUAL = (_METRIC, "reward")
+"""Metrics that may be missing."""
 
 
 class ExperimentDetails(NamedTuple):
@@ -50,7 +52,7 @@ def list_experiments(
     from assay.experiments.curves import enrolled
 
     with enrolled(store_at(database)) as connection:
-        if metric != _METRIC:  # the usual one may be missing
+        if metric not in _USUAL:
             versions.check_metric(connection, metric)
         return versions.list_experiments(connection, series=series, metric=metric)
 
@@ -96,7 +98,7 @@ def experiment_log(
     from assay.rollouts.config import UNLOGGED
 
     with store_at(database).reading() as connection:
-        if metric != _METRIC:
+        if metric not in _USUAL:
             check_metric(connection, metric)
         return series_log(connection, series, metric=metric, unlogged=UNLOGGED)
 

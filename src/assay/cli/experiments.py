@@ -1,8 +1,9 @@
 """`assay experiments`: versions of what was played, and what came of each."""
 
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
@@ -33,7 +34,9 @@ __all__ = [
     "tag_experiment",
 ]
 
-_METRIC = "achievements"
+_T = TypeVar("_T")
+_USUAL = ("achievements", "reward")
+"""What is shown unless another metric is named: the first that any of them has."""
 
 experiments = App(
     name="experiments",
@@ -48,11 +51,24 @@ For example:
 )
 
 
+def _first_earned(
+    metric: str | None, read: Callable[[str], list[_T]], has: Callable[[_T], bool]
+) -> tuple[str, list[_T]]:
+    """What is read for a metric, and its name: the one given, or the first that one has."""
+    if metric is None:
+        for name in _USUAL:
+            rows = read(name)
+            if any(map(has, rows)):
+                return name, rows
+    metric = metric or _USUAL[0]
+    return metric, read(metric)
+
+
 @experiments.command(name="list")
 def list_experiments(
     *,
     series: str | None = None,
-    metric: str = _METRIC,
+    metric: str | None = None,
     limit: Annotated[Whole, Parameter(validator=Number(gte=1))] = 50,
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
@@ -65,15 +81,19 @@ def list_experiments(
 
     Args:
         series: Only those of this series, or of the only one that starts so.
-        metric: The metric whose mean is shown.
+        metric: The metric whose mean is shown; without it achievements, or reward where there
+            are none.
         limit: How many to list at most.
         database: The store to read.
         show: What to print.
     """
     from assay import api
 
-    listed = api.list_experiments(
-        series=series, metric=metric, database=open_store(database, show)
+    store = open_store(database, show)
+    metric, listed = _first_earned(
+        metric,
+        lambda name: api.list_experiments(series=series, metric=name, database=store),
+        lambda experiment: experiment.mean is not None,
     )
     chosen = listed[-limit:]
     if show.json:
@@ -174,7 +194,7 @@ def log_series(
     series: str,
     /,
     *,
-    metric: str = _METRIC,
+    metric: str | None = None,
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
@@ -189,13 +209,19 @@ def log_series(
 
     Args:
         series: The series, or the start of its name.
-        metric: The metric of the result.
+        metric: The metric of the result; without it achievements, or reward where there are
+            none.
         database: The store to read.
         show: What to print.
     """
     from assay import api
 
-    entries = api.experiment_log(series, metric=metric, database=open_store(database, show))
+    store = open_store(database, show)
+    metric, entries = _first_earned(
+        metric,
+        lambda name: api.experiment_log(series, metric=name, database=store),
+        lambda entry: bool(entry.values),
+    )
     if show.json:
         rows = [logged(entry) for entry in entries]
         say_json({"metric": metric, "level": LEVEL, "experiments": rows})
