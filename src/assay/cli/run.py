@@ -22,6 +22,7 @@ from assay.cli.output import (
     compiling_shown,
     complain,
     note,
+    program,
     say,
     say_json,
     say_report,
@@ -205,6 +206,7 @@ def _decisions(result: "RunResult") -> dict[str, Any]:
 def _next_steps(prepared: "PreparedRun[Any]", result: "RunResult") -> Iterator[str]:
     database = shlex.quote(str(result.database))
     in_database = "" if "database" not in _chosen(prepared) else f" --database {database}"
+    assay = program()
     yield ""
     if result.open_spending:
         open_ones = sum(spent.trials for spent in result.open_spending.values())
@@ -217,15 +219,15 @@ def _next_steps(prepared: "PreparedRun[Any]", result: "RunResult") -> Iterator[s
     if result.status != "finished":
         # The same budget would stop it at once.
         more = f" --budget {2 * prepared.config.budget:g}" if result.stopped_by else ""
-        yield f"Unfinished. Resume:  assay run --resume {result.run_id}{more}{in_database}"
+        yield f"Unfinished. Resume:  {assay} run --resume {result.run_id}{more}{in_database}"
     if not result.episodes:
         return
     if len(result.tallies) > 1:
-        yield f"Compare in detail:   assay compare {result.run_id}{in_database}"
+        yield f"Compare in detail:   {assay} compare {result.run_id}{in_database}"
     if prepared.config.environment is None:
-        yield f"Watch the best:      assay traces replay best{in_database}"
-    yield f"Read it:             assay traces show best{in_database}"
-    yield f"Check every episode: assay traces verify {result.run_id}{in_database}"
+        yield f"Watch the best:      {assay} traces replay best{in_database}"
+    yield f"Read it:             {assay} traces show best{in_database}"
+    yield f"Check every episode: {assay} traces verify {result.run_id}{in_database}"
 
 
 def _reasons(result: "RunResult") -> Iterator[str]:
