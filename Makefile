@@ -5,6 +5,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 # More than cores, because many tests wait for a server or a process.
 WORKERS ?= 3
+# Where it is set, every program that a test starts would compile all of assay again.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help demo test check perf prove-expert prove-faults prove-statistics mutants test-extras warmup install \
 	install-peers install-oracles browser clean
