@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from assay.cli.film import Film
+from assay.cli.film import Caption, Film
 
 
 class Counter:
@@ -41,3 +41,19 @@ def test_a_long_episode_keeps_evenly_spaced_frames_and_the_last(length: int) -> 
 
 def test_frames_that_would_be_thrown_away_are_not_drawn() -> None:
     assert steps_kept(250)[1] < 50
+
+
+def test_a_frame_says_its_step_its_action_and_what_was_unlocked() -> None:
+    caption, world = Caption(), np.zeros((200, 200, 3), np.uint8)
+    before = caption.under(world)
+    caption.take(7, "place_table", ("place_table",))
+    unlocked = caption.under(world)
+    caption.take(8, "noop", ())
+    after = caption.under(world)
+    assert before.shape == unlocked.shape == after.shape
+    assert before.shape[0] > 200
+    assert np.array_equal(after[:200], world)
+    line = slice(200 + 15, None)
+    assert not np.array_equal(before[line], unlocked[line])
+    assert np.array_equal(unlocked[line], after[line])
+    assert caption.under(world[:, :64]).shape == (200, 64, 3)

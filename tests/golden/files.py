@@ -194,4 +194,11 @@ def _rows(path: Path) -> list[dict[str, Any]]:
     with duckdb.connect() as connection:
         found = connection.execute(f"FROM '{path}' ORDER BY ALL")
         names = [column[0] for column in found.description or ()]
-        return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+        # Hashes were UUIDs once, and are the same as text.
+        return [
+            {
+                name: str(value) if isinstance(value, UUID) else value
+                for name, value in zip(names, row, strict=True)
+            }
+            for row in found.fetchall()
+        ]

@@ -1,6 +1,6 @@
 """The frames of an episode of unknown length, never more than a few hundred."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +10,43 @@ from assay._util.provenance import provenance
 from assay.crafter.gif import save_gif
 from assay.errors import OutputError
 
-__all__ = ["Film"]
+__all__ = ["Caption", "Film"]
 
 MAX_FRAMES = 200
+_LINE = 14
+_NARROWEST = 200
+
+
+def captioned(picture: NDArray[np.uint8], *lines: str) -> NDArray[np.uint8]:
+    """A picture with lines of text below it; one too narrow for words stays as it is."""
+    from PIL import Image, ImageDraw
+
+    height, width, _ = picture.shape
+    if width < _NARROWEST:
+        return picture
+    framed = Image.new("RGB", (width, height + _LINE * len(lines) + 4), "black")
+    framed.paste(Image.fromarray(picture), (0, 0))
+    for number, line in enumerate(lines):
+        ImageDraw.Draw(framed).text((4, height + 1 + _LINE * number), line, fill="white")
+    return np.asarray(framed)
+
+
+class Caption:
+    """What stands below a frame: the step, the action, and what was unlocked last."""
+
+    def __init__(self) -> None:
+        self._lines = ("step 0", "")
+
+    def take(self, step: int, action: str, unlocked: Sequence[str]) -> None:
+        """Note a step."""
+        last = self._lines[1]
+        if unlocked:
+            last = f"unlocked {', '.join(unlocked)} in step {step}"
+        self._lines = (f"step {step}: {action}", last)
+
+    def under(self, picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """The picture with it."""
+        return captioned(picture, *self._lines)
 
 
 class Film:

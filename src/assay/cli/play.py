@@ -39,7 +39,7 @@ def play(
         assay play --policy random --seed 7 --output demo
 
     Args:
-        policy: Who plays: noop or random.
+        policy: Who plays: noop, random or expert.
         seed: Which world, and the dice of the policy.
         difficulty: The rules of the world.
         max_steps: Stop after this many steps; without it the world decides.
@@ -49,20 +49,23 @@ def play(
         live: Show the world while it is played, where the terminal can.
         show: What to print.
     """
-    from assay.cli.film import Film
+    from assay.cli.film import Caption, Film
     from assay.cli.screen import choose_screen
 
     with compiling_shown(show):
         from assay import api
+        from assay.crafter import ACTIONS
 
         episode = api.play(policy, seed=seed, difficulty=difficulty, max_steps=max_steps)
-        film = Film(lambda: episode.world.render(size))
+        caption = Caption()
+        film = Film(lambda: caption.under(episode.world.render(size)))
     _make_directory(output)
     title = f"{policy}, seed {seed}, {difficulty}"
     interrupted = False
     try:
         with choose_screen(title, fps, live=live, silent=show.json or show.quiet) as screen:
             for moment in episode:
+                caption.take(moment.step, ACTIONS[moment.action], moment.result.unlocked)
                 film.offer(moment.step)
                 screen.show(episode, moment)
     except KeyboardInterrupt:

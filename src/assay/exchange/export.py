@@ -17,7 +17,7 @@ from assay._util.files import atomic_file, atomic_write
 from assay.errors import OutputError, UsageError
 from assay.exchange.formats import Trace, dump_atif, dump_line, dump_trace
 from assay.traces.load import load_traces
-from assay.traces.schema import TABLES, Table
+from assay.traces.schema import TABLES, Table, Type
 from assay.traces.store import Store
 
 __all__ = ["ExportFormat", "Exported", "export_sessions", "read_traces"]
@@ -150,7 +150,13 @@ def _export_tables(
 
 
 def _export_table(connection: duckdb.DuckDBPyConnection, table: Table, path: Path) -> None:
-    columns = ", ".join(f't."{name}"' for name in table.names)
+    # Few readers of Parquet know UUID and JSON.
+    columns = ", ".join(
+        f't."{column.name}"::VARCHAR AS "{column.name}"'
+        if column.type in (Type.HASH, Type.JSON)
+        else f't."{column.name}"'
+        for column in table.columns
+    )
     order = ", ".join(f't."{name}"' for name in table.key)
     rows = f"SELECT {columns} FROM {table.name} t WHERE {_CHOSEN[table.name]} ORDER BY {order}"
     with atomic_file(path) as stream:

@@ -145,12 +145,15 @@ def _screen(episode: "Replay", moments: Iterator["Replayed"], shot: _Shot, show:
 def _film(
     episode: "Replay", moments: Iterator["Replayed"], shot: _Shot, path: Path, show: Show
 ) -> None:
-    from assay.cli.film import Film
+    from assay.cli.film import Caption, Film
 
-    film = Film(lambda: episode.world.render(shot.size))
+    caption = Caption()
+    film = Film(lambda: caption.under(episode.world.render(shot.size)))
     try:
         with counting(show, "drawing") as progress:
-            for number, _ in enumerate(moments, 1):
+            for number, moment in enumerate(moments, 1):
+                step = moment.recorded
+                caption.take(step.index, step.action, step.unlocked)
                 film.offer(number)
                 progress(number, shot.steps - shot.first)
     finally:
