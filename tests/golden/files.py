@@ -11,6 +11,7 @@ from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+from uuid import UUID
 
 import duckdb
 

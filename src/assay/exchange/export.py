@@ -11,10 +11,11 @@ from enum import StrEnum
 from pathlib import Path
 
 import duckdb
+import pyarrow.parquet
 
 from assay._util.canonical import content_hash
 from assay._util.files import atomic_file, atomic_write
-from assay.errors import OutputError, UsageError
+from assay.errors import UsageError
 from assay.exchange.formats import Trace, dump_atif, dump_line, dump_trace
 from assay.traces.load import load_traces
 from assay.traces.schema import TABLES, Table, Type
@@ -24,6 +25,7 @@ __all__ = ["ExportFormat", "Exported", "export_sessions", "read_traces"]
 
 _AT_ONCE = 256
 """How many sessions are read before the database is let go."""
+_ROWS_AT_ONCE = 100_000
 
 
 class ExportFormat(StrEnum):
@@ -159,14 +161,14 @@ def _export_table(connection: duckdb.DuckDBPyConnection, table: Table, path: Pat
     )
     order = ", ".join(f't."{name}"' for name in table.key)
     rows = f"SELECT {columns} FROM {table.name} t WHERE {_CHOSEN[table.name]} ORDER BY {order}"
-    with atomic_file(path) as stream:
-        target = str(stream.name).replace("'", "''")
-        try:
-            connection.execute(
-                f"COPY ({rows}) TO '{target}' (FORMAT parquet, USE_TMP_FILE false)"
-            )
-        except duckdb.IOException as error:
-            raise OutputError(f"cannot write {str(path)!r}: {error}") from error
+    # Written here, because a connection to a store reaches no other file.
+    found = connection.sql(rows).to_arrow_reader(_ROWS_AT_ONCE)
+    with (
+        atomic_file(path) as stream,
+        pyarrow.parquet.ParquetWriter(stream, found.schema) as writer,
+    ):
+        for batch in found:
+            writer.write_batch(batch)
 
 
 _OF_SESSIONS = "SELECT {} FROM session_traces WHERE session_id IN (FROM chosen)"
