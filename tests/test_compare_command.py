@@ -63,7 +63,7 @@ def test_the_command_of_the_seed_writes_a_page(assay: Assay) -> None:
         "improved-7b: better. Difference in achievements +1.13 [+0.99, +1.28], 3 pairs.\n"
         "report: comparison_report.html\n"
     )
-    assert "3 pairs, which is very few" in Path("comparison_report.html").read_text("utf-8")
+    assert "3 pairs are very few" in Path("comparison_report.html").read_text("utf-8")
 
 
 def test_what_several_tasks_are_can_be_said(assay: Assay) -> None:

@@ -71,6 +71,16 @@ def test_other_limits_forbid_a_verdict_unless_they_are_what_is_compared() -> Non
         compare(both, allow_different=["max_truns"])
 
 
+def test_settings_within_a_table_of_a_file_are_of_the_task_too() -> None:
+    own = [
+        subject(name, values, facts={"config": {"max_turns": turns}})
+        for name, values, turns in (("a", LOW, 20), ("b", HIGH, 60))
+    ]
+    assert said(compare(own))[0].startswith(
+        "Not comparable: max_turns is 20 for a and 60 for b"
+    )
+
+
 def test_what_differs_on_the_side_of_the_subject_is_listed_and_judged() -> None:
     warm = {**TWENTY, "agent": {"temperature": 0.7}}
     both = [
@@ -224,6 +234,28 @@ def test_counts_keep_within_their_bounds() -> None:
     assert found.difference.high <= 22
 
 
+def test_equal_values_have_no_interval_of_no_width() -> None:
+    both = [
+        subject(name, trials=[trial(name, at, speed=value) for at in range(8)])
+        for name, value in (("a", 2.5), ("b", 3.5))
+    ]
+    found = compare(both)
+    [contrast] = found.decisive
+    for interval in (contrast.mean_baseline, contrast.difference):
+        assert not interval.known
+    assert "All differences are equal, so their spread is not known" in said(found)[2]
+    assert "interval" not in said(found)[2]
+
+
+def test_what_is_too_large_to_add_up_is_refused_before_anything_overflows() -> None:
+    big = [
+        subject(name, trials=[trial(name, at, x=1e308 + at) for at in range(4)])
+        for name in "ab"
+    ]
+    with pytest.raises(UsageError, match=r"a value of size 1e\+308 is too large to compare"):
+        compare(big)
+
+
 # D5: a plan speaks of new worlds, and names them.
 
 
@@ -244,7 +276,7 @@ def test_a_plan_names_the_next_unplayed_seeds_and_they_are_judged_alone() -> Non
         f"'assay run --models builtin/noop builtin/random --seed 11 --episodes {count}"
         " --no-baselines --max-turns 60 --difficulty hard'" in settle
     )
-    assert f"--seeds 11-{10 + count} judges these alone" in settle
+    assert f"'assay compare latest --seeds 11-{10 + count}'" in settle
     later = [
         replace(own, trials=(*own.trials, *subject(own.name, HIGH, first_seed=11).trials))
         for own in both
@@ -280,8 +312,10 @@ def test_lost_trials_are_said_with_their_bounds_and_settle_nothing() -> None:
     assert lost.lowest.point < 0 < lost.highest.point
     assert not lost.holds
     first, *_, settle = said(found)
-    assert "35 of 60 and 0 of 60 were lost, and this does not hold" in first
-    assert "does not hold at the bounds of the lost trials" in settle
+    assert (
+        "But trials were lost, 35 of 60 of b and 0 of 60 of a; the answer depends on" in first
+    )
+    assert "It would not hold with the lost trials at their worst" in settle
     assert "the rest looks better than it is" in page(found)
 
 
@@ -293,6 +327,22 @@ def test_a_lost_trial_in_twenty_one_is_no_reason_to_doubt() -> None:
         subject("b", HIGH * 2 + [3], trials=[lost]),
     ]
     assert compare(both).decisive[0].losses is None
+
+
+def test_worlds_that_one_side_lacks_do_not_make_it_better() -> None:
+    """Whoever has only shared worlds is compared with its partners: it may have lost others."""
+    rng = np.random.default_rng(1)
+    ease = rng.normal(6, 3, 60).round().clip(0)
+    best = np.argsort(-ease)[:25].tolist()
+    a = subject("a", ease.tolist())
+    b = [trial("b", at + 1, achievements=ease[at] - at % 2) for at in best]
+    [contrast] = compare([a, subject("b", trials=b)]).decisive
+    assert (contrast.paired, contrast.n_baseline) == (True, 25)
+    assert contrast.verdict is Verdict.WORSE
+    own = [trial("b", 100 + at, achievements=6.0 + at % 3) for at in range(5)]
+    [hidden] = compare([a, subject("b", trials=[*b, *own])]).decisive
+    assert hidden.paired
+    assert hidden.verdict is Verdict.WORSE
 
 
 # D7: death is an end, and the time is that of the event.
@@ -508,9 +558,9 @@ def test_the_score_of_run_and_compare_is_one_and_two_have_a_difference() -> None
 def test_a_few_pairs_are_not_told_that_pairing_hurts() -> None:
     against = sorted(LOW, reverse=True)
     few = compare([subject("a", [1.0, 2, 3, 4, 5]), subject("b", [5.0, 3, 4, 1, 2.5])])
-    assert "Pairing hurts" not in said(few)[2]
+    assert "Pairing hurts" not in page(few)
     many = compare([subject("a", sorted(LOW)), subject("b", against)])
-    assert "Pairing hurts here (correlation -0.9" in said(many)[2]
+    assert "Pairing hurts here (correlation -0.9" in page(many)
 
 
 # D13: nothing is settled that was chosen by its result.
@@ -521,8 +571,9 @@ def test_a_plain_verdict_says_on_what_it_counts_and_settles_nothing() -> None:
     both = [subject(name, own, extra=metrics) for name, own in (("a", LOW), ("b", HIGH))]
     settle = said(compare(both, metrics=["achievements"]))[3]
     assert settle.startswith(
-        "It is decided at the 95 % level if achievements, one of 101 metrics here, and these"
-        " trials were chosen before anybody saw a result. One such finding in 20 is false"
+        "It is decided at the 95 % level, provided that achievements (one of 101 metrics here)"
+        " and these trials were chosen before anybody saw a result. Where there is no"
+        " difference, 1 in 20 such findings is false."
     )
     for text in (settle, page(compare(both, metrics=["achievements"]))):
         assert "ettled" not in text
@@ -539,7 +590,8 @@ def test_the_note_on_skewness_names_no_method_that_no_option_chooses() -> None:
     skewed = [value + gap for value, gap in zip(LOW, gaps, strict=True)]
     sure = said(compare([subject("a", LOW), subject("b", skewed)]))[2]
     assert "are skewed" in sure
-    assert "The about 95 % interval of the difference" in sure
+    assert "at a level of about 95 %" in sure
+    assert "held the truth in 82 to 93 % of cases" in sure
     assert "studentised" not in sure
 
 
@@ -571,6 +623,22 @@ def test_ten_copies_of_five_trials_are_five(tmp_path: Path) -> None:
     text = page(found)
     assert "The 50 trials of a are 10 copies of the same 5" in text
     assert "have no seeds: the first trial on an instance is paired with the first" in text
+
+
+def test_copies_under_seeds_of_their_own_are_named_and_what_a_task_always_gives_is_not() -> (
+    None
+):
+    own = [subject(name, values * 8) for name, values in (("a", LOW), ("b", HIGH))]
+    found = compare(own)
+    assert found.decisive[0].n_baseline == len(LOW)
+    assert "are 8 copies of the same 10, whatever their seeds" in found.notes[0]
+    sure = [
+        trial("c", seed, task=task, achievements=value)
+        for seed in range(9)
+        for task, value in (("x", 1.0), ("y", 4.0), ("z", 2.0))
+    ]
+    assert compare([subject("c", trials=sure), subject("b", HIGH)]).subjects[0].results == 27
+    assert compare(successes((2, 6), (3, 6)), metrics=["success"]).subjects[0].results == 6
 
 
 def test_a_file_beside_its_copy_is_the_same(tmp_path: Path) -> None:

@@ -60,11 +60,12 @@ def test_models_that_cannot_be_told_apart_share_a_place() -> None:
 
 def test_models_are_compared_on_all_worlds_and_shared_ones_cancel() -> None:
     others = [*rows("b", HIGH, FEW), episode("b", 50, reward=99.0)]
-    reward, _ = rank_models([*rows("a", LOW, FEW), *others])
+    reward, _ = rank_models([*rows("a", LOW, FEW), episode("a", 51, reward=3.0), *others])
     [contrast] = reward.contrasts
     assert contrast.units.partly_shared == len(LOW)
     assert contrast.n_candidate == len(LOW) + 1
-    assert contrast.difference.point == pytest.approx(np.mean([*HIGH, 99.0]) - np.mean(LOW))
+    gap = np.mean([*HIGH, 99.0]) - np.mean([*LOW, 3.0])
+    assert contrast.difference.point == pytest.approx(gap)
 
 
 def test_rows_of_reference_and_failures_are_not_ranked_beside_two_models() -> None:

@@ -346,7 +346,7 @@ def test_the_sentence_says_on_these_tasks_where_they_are_fixed() -> None:
     assert fixed.startswith(
         "Yes, it has more achievements on these tasks (24 pairs of 4 tasks)."
     )
-    assert "4 tasks, 24 worlds: the tasks are taken as they are" in fixed
+    assert "4 tasks, 24 worlds: the answer is about these tasks" in fixed
     assert "on these tasks" in comparison_document(compare(bench(4, 6, up=3))).summary[0]
     sample = said(bench(12, 6, up=3))
     assert sample.startswith("Yes, it has more achievements (72 pairs of 12 tasks).")

@@ -221,7 +221,7 @@ def test_endings_say_what_to_write(found: Document, tmp_path: Path) -> None:
 def versions() -> list:
     return [
         subject("s v1.0", BASE, series="s", version="v1.0"),
-        subject("s v1.0 #2", BASE, first_seed=30, series="s", version="v1.0"),
+        subject("s v1.0 #2", BASE[::-1], first_seed=30, series="s", version="v1.0"),
         subject("s v1.1", MORE, series="s", version="v1.1", note="=a | b", commit="c0ffee"),
         subject("s v1.2", series="s", version="v1.2"),
     ]
@@ -233,7 +233,7 @@ def test_over_time_takes_the_experiments_of_a_version_together() -> None:
     assert (first.version, first.trials, second.trials) == ("v1.0", 20, 10)
     assert first.change is None
     assert second.change is not None
-    assert second.change.units.partly_shared == 10
+    assert (second.change.paired, second.change.n_baseline) == (True, 10)
     assert second.change.verdict == "better"
     assert "'s v1.2' has no trials" in followed.notes[0]
     assert over_time_document(followed).summary == [

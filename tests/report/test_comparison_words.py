@@ -38,25 +38,30 @@ def test_a_better_one_is_called_better_with_its_numbers() -> None:
     assert better == "Yes, it has more achievements (10 pairs)."
     assert much.startswith("+2.20, or +76 %: 5.10 against 2.90 on average.")
     assert "The 95 % interval of the difference is +1.75 to +2.65." in sure
-    assert "Paired t test: p < 0.0001 (exact sign-flip test: p = 0.002" in sure
+    assert "Paired t test: p < 0.0001." in sure
     assert settle.startswith(
-        "It is decided at the 95 % level if achievements and these trials were chosen before"
-        " anybody saw a result. One such finding in 20 is false where there is no difference."
+        "It is decided at the 95 % level, provided that achievements and these trials were"
+        " chosen before anybody saw a result. Where there is no difference, 1 in 20 such"
+        " findings is false."
     )
     assert "settled" not in settle
 
 
 def test_a_worse_one_is_called_worse() -> None:
     worse, *_ = said(compare([subject("a", MORE), subject("b", BASE)]))
-    assert worse == "No, it is worse: it has less achievements (10 pairs)."
+    assert worse == "No, it is worse: it has fewer achievements (10 pairs)."
 
 
 def test_three_pairs_are_said_to_be_few() -> None:
     both = [subject("a", [2.1, 2.3, 2.0]), subject("b", [3.2, 3.5, 3.1])]
     better, _, sure, settle = said(compare(both))
     assert better == "Yes, it has more achievements (3 pairs)."
-    assert sure.startswith("3 pairs, which is very few")
-    assert "With 3 pairs the exact test cannot go below p = 0.25" in sure
+    assert sure.startswith(
+        "The interval of the difference is +0.99 to +1.28, at a level of about"
+    )
+    assert "3 pairs are very few: this counts on values close to normal." in sure
+    text = " ".join(as_text(TerminalReport(comparison_document(compare(both)))).split())
+    assert "With 3 pairs the exact test cannot go below p = 0.25" in text
     assert "from 6 pairs on" in settle
 
 
@@ -64,14 +69,19 @@ def test_an_undecided_one_says_what_would_settle_it_in_trials_dollars_and_hours(
     extra = {"cost_usd": 0.5, "duration_s": 36.0}
     both = [subject("a", BASE, extra=extra), subject("b", MIXED, extra=extra)]
     undecided, _, _, settle = said(compare(both, metrics=["achievements"]))
-    assert undecided == "Undecided: achievements can differ as much by chance (10 pairs)."
+    assert undecided == (
+        "Undecided: a difference in achievements like this one can be chance (10 pairs)."
+    )
     assert "new pairs (" in settle
-    assert "Take seeds from 11 on, which nobody has played" in settle
-    assert "would find 0.28, the difference seen less its luck, with a power of 80 %" in settle
+    assert "Play seeds from 11 on, which none of these has played" in settle
+    assert (
+        "would find a difference of 0.28 (the one seen, less luck) with a power of 80 %"
+        in settle
+    )
     assert "at the price of the trials so far $" in settle
     assert "one after the other for both" in settle
     asked = said(compare(both, metrics=["achievements"], min_effect=1))[3]
-    assert "would find 1.00, the difference asked for," in asked
+    assert "would find a difference of 1.00 (the one asked for)" in asked
 
 
 @pytest.mark.parametrize(
@@ -96,11 +106,11 @@ def test_an_undecided_one_says_what_would_settle_it_in_trials_dollars_and_hours(
         # Somebody else would play too, or no option can name who plays.
         (
             [{"model": "gpt-b"}, {"model": "A+gpt-a", "agent": "a.py:A", "asks": "gpt-a"}],
-            "Take seeds from 11 on, which nobody has played",
+            "Play seeds from 11 on, which none of these has played",
         ),
         (
             [{"model": "gpt-a"}, {"model": "left", "agent": "left@0123abcd"}],
-            "Take seeds from 11 on, which nobody has played",
+            "Play seeds from 11 on, which none of these has played",
         ),
     ],
     ids=["models", "agent", "agents", "with-its-model", "with-another-model", "of-a-program"],
@@ -159,9 +169,9 @@ def test_looks_are_told_and_the_plain_interval_is_warned_of() -> None:
     better, much, sure, _ = said(compare(both))
     assert better == "Yes, it has more achievements (7 pairs, looked at as they came)."
     assert much.startswith("+2.00 at the last look; over all 10 pairs +2.20, or +76 %: 5.10")
-    assert "went on until it was decided (obrien-fleming boundary)" in sure
+    assert "was looked at until it was decided (obrien-fleming boundary)" in sure
     assert "was +0.40 to +3.60; the verdict is the one of that look" in sure
-    assert "ignores the looks: do not go by it" in sure
+    assert "ignores the looks: do not use it" in sure
 
 
 def test_the_level_of_looks_is_the_one_they_were_made_with() -> None:
@@ -210,9 +220,9 @@ def test_a_name_reaches_the_terminal_as_text() -> None:
 
 
 def test_a_long_table_is_cut_and_says_so() -> None:
-    comparison = compare([subject("a", BASE * 5), subject("b", MORE * 5)])
+    comparison = compare([subject("a", [*BASE * 5, 1.0]), subject("b", [*MORE * 5, 2.0])])
     text = as_text(TerminalReport(comparison_document(comparison)))
-    assert "26 more rows; --output shows them." in text
+    assert "27 more rows; --output shows them." in text
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ READERS = ("judge/*.py", "report/**/*.py", "curves/*.py", "rollouts/*.py", "cli/
 """The files that make numbers for reports, within the package."""
 NO_NUMBER = {
     "denominator_note": "a sentence about `ratio_of_means`",
+    "check_size": "refuses what cannot be added up",
+    "deviation_of": "a standard deviation that does not overflow",
     "looks": "makes each look by `decide`",
     "pair_differences": "a subtraction",
     "summarize_curve": "picks one of the five summaries, which are in the table",

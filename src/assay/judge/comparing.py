@@ -141,7 +141,13 @@ def compare(
             *notes(facts, contrasts, setup, left_out, lacking),
         ),
         left_out=left_out,
+        next_seed=_next_seed(subjects),
     )
+
+
+def _next_seed(subjects: Sequence[Subject]) -> int | None:
+    seeds = [t.seed for subject in subjects for t in subject.trials if t.seed is not None]
+    return max(seeds) + 1 if seeds else None
 
 
 def _contrasts(

@@ -23,7 +23,7 @@ from assay.judge.copies import same_trials
 from assay.judge.design import design_differences
 from assay.judge.facts import Contrast, Effects, Setup, TaskRule, Tests
 from assay.judge.looks import last_look
-from assay.judge.matching import Matched, match, resamples
+from assay.judge.matching import Matched, bounded, match, resamples
 from assay.stats import Estimate
 from assay.stats.differences import paired_difference, relative_change, unpaired_difference
 from assay.stats.effects import (
@@ -195,7 +195,7 @@ def _difference(
 def _within(matched: Matched, estimate: Estimate, level: float) -> Interval:
     """The interval of a difference without what no two means can have."""
     most = matched.scale.high - matched.scale.low
-    return estimate.interval(level, low=-most, high=most)
+    return bounded(estimate, level, low=-most, high=most)
 
 
 def _relative(matched: Matched, mean_baseline: Interval, level: float) -> Interval | None:

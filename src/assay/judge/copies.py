@@ -4,6 +4,7 @@ A copy is no new evidence: it counts once, and is named. Trials of one world und
 are replicates, which `matching` averages, and no copies.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -16,6 +17,8 @@ __all__ = ["same_trials", "without_copies"]
 
 _SHORTEST = 3
 """Trials that a list must have before it repeats itself; shorter ones do so by chance."""
+_UNSEEDED, _SEEDED = 1e-2, 1e-6
+"""A list is one of copies if chance would repeat it less often than that."""
 _DIGITS = 4
 """A time that has more digits than these comes once."""
 
@@ -39,9 +42,10 @@ def without_copies(subject: Subject) -> _Kept:
             " another seed, its time included: they are copies, and each counts once."
         )
     if period := _period(trials):
+        seeds = "whatever their seeds" if trials[0].seed is not None else "without seeds"
         said.append(
             f"The {len(trials):,} trials of {subject.name} are {len(trials) // period:,} copies"
-            f" of the same {period:,}, without seeds: they are counted as {period:,}."
+            f" of the same {period:,}, {seeds}: they are counted as {period:,}."
         )
         trials = trials[:period]
     return _Kept(replace(subject, trials=trials) if said else subject, said)
@@ -101,15 +105,21 @@ def _fine_time(trial: TrialOutcome) -> float | None:
 
 
 def _period(trials: Sequence[TrialOutcome]) -> int | None:
-    """After how many trials a list without seeds begins again, whole times; None: it does not.
+    """After how many trials a list begins again, whole times; None: it does not.
 
-    A list of equal values does not tell.
+    Values that most trials of a task share come again by chance, and tell nothing; nor do
+    replicates of a world, which count once anyway.
     """
-    if any(trial.seed is not None for trial in trials):
+    seeds = {(trial.task, trial.seed) for trial in trials if trial.seed is not None}
+    if 0 < len(seeds) < len(trials):
         return None
-    rows = [(trial.task, *_contents(trial)) for trial in trials]
-    for period in range(_SHORTEST, len(rows) // 2 + 1):
-        again = len(rows) % period == 0 and rows == rows[:period] * (len(rows) // period)
-        if again and len({row[1:] for row in rows}) > 1:
-            return period
+    rows: list[tuple[object, ...]] = []
+    for period in range(_SHORTEST, len(trials) // 2 + 1):
+        if len(trials) % period or _contents(trials[0]) != _contents(trials[period]):
+            continue
+        rows = rows or [(trial.task, *_contents(trial)) for trial in trials]
+        if rows == rows[:period] * (len(rows) // period):
+            often, tasks = Counter(rows), Counter(row[0] for row in rows)
+            chance = math.prod(often[row] / tasks[row[0]] for row in rows[period:])
+            return period if chance < (_SEEDED if seeds else _UNSEEDED) else None
     return None

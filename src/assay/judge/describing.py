@@ -28,6 +28,7 @@ from assay.judge.facts import (
 from assay.judge.matching import Measured, mean_over_worlds, measured_trials, resamples
 from assay.metrics.tally import LOWER_IS_BETTER
 from assay.stats.intervals import Interval
+from assay.stats.samples import check_size
 from assay.stats.score import (
     ScoreEstimate,
     crafter_score_interval,
@@ -35,6 +36,7 @@ from assay.stats.score import (
     score_difference,
 )
 from assay.stats.survival import incidence_test, median_time, restricted_times
+from assay.stats.two_samples import deviation_of
 from assay.types import TrialState
 
 __all__ = [
@@ -181,12 +183,13 @@ def _description(
     values = measured.values
     if not values:
         return None
+    check_size(max(map(abs, values)))
     return Description(
         n=len(values),
         # The interval counts trials of one world once, the spread shows all.
         mean=mean_over_worlds(measured, metric, level, tasks),
         median=float(np.median(values)),
-        sd=float(np.std(values, ddof=1)) if len(values) > 1 else math.nan,
+        sd=deviation_of(np.array(values)) if len(values) > 1 else math.nan,
         least=min(values),
         most=max(values),
     )
@@ -311,12 +314,13 @@ def _restricted(timed: _TimedTrials, horizon: float, level: float) -> Interval |
 
 
 def _log_rank(first: _TimedTrials, second: _TimedTrials) -> float | None:
-    """The p value, by worlds in pairs where all of them are shared and played once."""
+    """The p value, by worlds in pairs where all are shared; None where one was played twice."""
     worlds = [{trial.pair: time for trial, time in own} for own in (first, second)]
-    if min(len(first), len(second)) < 2:
+    alone = [sum(trial.pair is None for trial, _ in own) for own in (first, second)]
+    plays = [len(own.keys() - {None}) + none for own, none in zip(worlds, alone, strict=True)]
+    if min(plays) < 2 or plays != [len(first), len(second)]:
         return None
     paired = worlds[0].keys() == worlds[1].keys() and None not in worlds[0]
-    paired = paired and len(worlds[0]) == len(first) == len(second)
     if paired:
         times = [[own[name] for name in worlds[0]] for own in worlds]
     else:

@@ -104,6 +104,8 @@ def settings_differences(
     for change in changes_between(before, after, aside):
         head, _, inner = change.what.partition(".")
         name = inner if head == "agent" else head
+        # A file may keep its settings in a table of any name.
+        name = next((part for part in change.what.split(".") if part in TASK_SIDE), name)
         if name != named:
             grouped.setdefault(name, []).append(change)
     changes = [*known, *(_together(name, own) for name, own in grouped.items())]
@@ -122,8 +124,10 @@ def settings_differences(
 
 def _together(name: str, changes: Sequence[Change]) -> Change:
     """One change for all numbers of a table."""
-    if len(changes) == 1 and changes[0].what.partition(".")[0] in (name, "agent"):
-        inner = changes[0].what.removeprefix("agent.").removeprefix(name).lstrip(".")
+    if len(changes) == 1 and (
+        name in changes[0].what.split(".") or "agent." in changes[0].what
+    ):
+        inner = changes[0].what.rpartition(name)[2].lstrip(".")
         label = f"{inner} " if inner else ""
         return Change(name, label + changes[0].before, label + changes[0].after)
     sides = (

@@ -48,6 +48,10 @@ NEITHER_IS_BETTER = frozenset({"steps", "turns"})
 """Metrics that are only described: a verdict calls them higher or lower."""
 
 
+_EXACT_TESTS = ("McNemar's exact test", "Fisher's exact test")
+"""Of shares."""
+
+
 class TaskRule(StrEnum):
     """What the tasks of a comparison are taken for, which decides how sure it is."""
 
@@ -330,6 +334,24 @@ class Contrast:
     """The difference in standard deviations of what is tested: of a pair's, or of a trial."""
 
     @property
+    def promised(self) -> bool:
+        """Whether intervals of such data hold their level, by what was measured of them.
+
+        docs/design/statistics.md lists the cells. Nothing tells that values are near normal;
+        that they look skewed does tell that they are not.
+        """
+        least, most = sorted((self.n_baseline, self.n_candidate))
+        if self.skewness is not None or least < 5:
+            return False
+        if self.tests is not None and self.tests.t.name in _EXACT_TESTS:
+            return self.paired or abs(self.difference.point) <= 0.75
+        if self.units.rule is TaskRule.FIXED and self.units.tasks > 4:
+            return False
+        if self.units.rule is TaskRule.SAMPLE and self.units.tasks < 10:
+            return False
+        return self.paired or most <= 3 * least
+
+    @property
     def confounds(self) -> tuple[DesignDifference, ...]:
         """What forbids a verdict: the task was not the same."""
         return tuple(one for one in self.design if one.confounds)
@@ -442,6 +464,8 @@ class Comparison:
     """What a reader has to know; sentences that hold untrusted names."""
     left_out: Mapping[str, str] = field(default_factory=dict)
     """Subjects that could not be compared, and why."""
+    next_seed: int | None = None
+    """The first seed beyond all that its subjects have played; None: they have no seeds."""
     planned: bool = False
     """Whether it is the comparison that a plan set down before its trials."""
 

@@ -10,7 +10,7 @@ the ones that are meant; the point estimate is the mean over worlds by any rule.
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +29,7 @@ from assay.stats.clusters import (
 from assay.stats.estimates import difference_estimate, mean_estimate
 from assay.stats.intervals import Interval
 from assay.stats.shares import exact_share
+from assay.stats.significance import welch_t_test
 from assay.types import TrialState
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "MANY_TASKS",
     "Matched",
     "Measured",
+    "bounded",
     "match",
     "mean_of",
     "mean_of_values",
@@ -50,6 +52,9 @@ FEWEST_PAIRS = 2
 """With fewer worlds or tasks in common, two subjects are compared as independent samples."""
 MANY_TASKS = 10
 """From so many tasks on they are a sample of tasks, unless somebody says otherwise."""
+
+_CHOSEN = 0.01
+"""Below this p value worlds that two subjects share are not like the others of one."""
 
 _MOST_DRAWS = 20_000_000
 """Values that a resampling test may draw."""
@@ -198,9 +203,15 @@ def match(
         # Worlds of a task are alike, but for those of which one side was lost.
         kept_a = _without_lost(a, candidate, b, several)
         kept_b = _without_lost(b, baseline, a, several)
-    every = len(common) == len(kept_a.means) == len(kept_b.means)
-    # Worlds of other tasks would make a difference of tasks one of the subjects.
-    partly = bool(common) and not every and _same_tasks(kept_a.tasks(), kept_b.tasks())
+    # A side that has only shared worlds may have lost the others, the harder ones maybe: then
+    # its partners alone are like it. Worlds of other tasks would make a difference of tasks
+    # one of the subjects.
+    partly = (
+        bool(common)
+        and len(common) < min(len(kept_a.means), len(kept_b.means))
+        and _same_tasks(kept_a.tasks(), kept_b.tasks())
+        and not any(_set_apart(side.means, common) for side in (kept_a, kept_b))
+    )
     if partly or not several:
         a, b = kept_a, kept_b
     paired = len(common) >= FEWEST_PAIRS and not partly
@@ -244,6 +255,15 @@ def _same_tasks(a: Sequence[str | None], b: Sequence[str | None]) -> bool:
     counts = [Counter(side) for side in (a, b)]
     tasks = counts[0].keys() | counts[1].keys()
     return all(counts[0][task] * len(b) == counts[1][task] * len(a) for task in tasks)
+
+
+def _set_apart(means: Mapping[_Key, float], common: Sequence[_Key]) -> bool:
+    """Whether shared worlds were easier or harder than a side's others, as if chosen."""
+    shared = set(common)
+    others = [mean for key, mean in means.items() if key not in shared]
+    if min(len(common), len(others)) <= FEWEST_PAIRS:
+        return False
+    return welch_t_test(others, [means[key] for key in common]).p_value < _CHOSEN
 
 
 def _without_lost(worlds: _Worlds, other: Subject, measured: _Worlds, several: bool) -> _Worlds:
@@ -307,7 +327,18 @@ def _mean(
         return exact_share(int(worlds.sum()), len(worlds), level)
     else:
         found = mean_estimate(worlds, step=scale.step)
-    return found.interval(level, low=scale.low, high=scale.high)
+    return bounded(found, level, low=scale.low, high=scale.high)
+
+
+def bounded(estimate: Estimate, level: float, *, low: float, high: float) -> Interval:
+    """The interval of an estimate; equal values tell nothing of their spread, so no bounds.
+
+    But for what was never there at all, such as a price.
+    """
+    free = estimate.point == low == 0 and math.isinf(high)
+    if estimate.error == 0 and not free:
+        return Interval(estimate.point, math.nan, math.nan)
+    return estimate.interval(level, low=low, high=high)
 
 
 def _by_task(worlds: Floats, tasks: Sequence[str | None]) -> dict[str | None, float]:

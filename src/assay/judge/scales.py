@@ -11,7 +11,7 @@ from typing import NamedTuple
 from assay.crafter.rules import ACHIEVEMENTS
 from assay.metrics.tally import OUTCOMES
 
-__all__ = ["Scale", "scale_of"]
+__all__ = ["COUNTS", "Scale", "scale_of"]
 
 _RATES = frozenset(
     {
@@ -19,8 +19,9 @@ _RATES = frozenset(
         *("time_efficiency", "time_management"),
     }
 )
-_COUNTS = frozenset({"achievements", "steps", "turns", "tokens"})
-_POSITIVE = frozenset({*_COUNTS, "cost_usd", "duration_s"})
+COUNTS = frozenset({"achievements", "steps", "turns", "tokens"})
+"""Metrics that are whole numbers of things."""
+_POSITIVE = frozenset({*COUNTS, "cost_usd", "duration_s"})
 _UNLOCKED = "unlocked/"
 
 
@@ -51,6 +52,6 @@ def scale_of(metric: str, values: Iterable[float]) -> Scale:
     if metric in _RATES and all(0 <= value <= 1 for value in found):
         return Scale(0.0, 1.0)
     low = 0.0 if metric in _POSITIVE and min(found, default=0.0) >= 0 else -math.inf
-    whole = metric in _COUNTS and all(value == round(value) for value in found)
+    whole = metric in COUNTS and all(value == round(value) for value in found)
     few = metric == "achievements" and max(found, default=0.0) <= len(ACHIEVEMENTS)
     return Scale(low, float(len(ACHIEVEMENTS)) if few else math.inf, float(whole))

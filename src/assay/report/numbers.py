@@ -108,7 +108,10 @@ def plain(number: float | None, like: float | None = None, sign: str = "") -> st
 
 def _rounded(number: float, digits: int, sign: str) -> str:
     """A number of so many digits; a zero has the sign of what was rounded to it."""
-    return f"{number if number else 0.0:{sign},.{digits}f}"
+    text = f"{number if number else 0.0:{sign},.{digits}f}"
+    if digits == _MOST_DIGITS and number and not float(text.replace(",", "")):
+        return f"{number:{sign}.2g}"
+    return text
 
 
 def p_text(p_value: float) -> str:

@@ -42,8 +42,8 @@ def over_time_document(series: OverTime) -> Document:
         f"{setup.primary} by version",
         ["Version", "Trials", "Mean", "Change", "p", "Verdict", "Commit", "Note"],
         [_row(version, setup.primary) for version in series.rows],
-        f"In brackets: {level_text(setup.level)} intervals. Change: beside the version before;"
-        " p is adjusted for all changes (Holm).",
+        f"In brackets: about {level_text(setup.level)} intervals. Change: beside the version"
+        " before; p is adjusted for all changes (Holm).",
     )
     notes = [
         Words(note, Tone.NOTE)

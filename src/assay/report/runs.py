@@ -327,7 +327,8 @@ def _sentence(contrast: Contrast) -> str:
 
 
 def _gap(contrast: Contrast, gap: Interval) -> str:
-    return f"{change(contrast.metric, gap.point)} ({bounds(contrast.metric, gap)})"
+    ends = f" ({bounds(contrast.metric, gap)})" if gap.known else ""
+    return f"{change(contrast.metric, gap.point)}{ends}"
 
 
 def _pair_json(contrast: Contrast) -> dict[str, Any]:

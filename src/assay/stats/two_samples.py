@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from assay._util.names import unknown_name
 from assay.errors import UsageError
 from assay.stats.means import Method, Side
-from assay.stats.samples import as_sample
+from assay.stats.samples import as_sample, check_size
 
 __all__ = [
     "Floats",
@@ -38,8 +38,6 @@ Floats = NDArray[np.float64]
 
 _ROUNDING = 1e-14
 """Differences below this part of the largest value are rounding."""
-_LARGEST = 1e305
-"""Beyond it sums and differences of a few values overflow."""
 _SAFE = (1e-60, 1e60)
 """Sizes whose fourth powers, and sums of many of them, are numbers."""
 
@@ -58,11 +56,7 @@ def as_two(a: Sample, b: Sample) -> tuple[Floats, Floats]:
     first = as_sample(a, "the values of the first sample")
     second = as_sample(b, "the values of the second sample")
     for sample in (first, second):
-        if (size := float(np.abs(sample).max())) > _LARGEST:
-            raise UsageError(
-                f"a value of size {size:.4g} is too large to compare; give values in a unit"
-                f" in which they are below {_LARGEST:g}"
-            )
+        check_size(float(np.abs(sample).max()))
     return first, second
 
 

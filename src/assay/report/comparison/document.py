@@ -10,6 +10,7 @@ from assay.report.comparison.values import comparison_rows, comparison_values
 from assay.report.comparison.words import (
     answers,
     compared_words,
+    detail_words,
     on_these_tasks,
     sample_words,
     sensitive_words,
@@ -177,8 +178,12 @@ def _differences(comparison: Comparison) -> Iterator[Block]:
             f"{name} against {comparison.baseline.name}, metric by metric",
             ["Metric", "Difference", "Verdict", "Baseline", "Candidate", "p", "n"],
             [[contrast.metric, *_difference_cells(contrast)] for contrast in own],
-            f"In brackets: {level} intervals. {adjusted}",
+            f"In brackets: {'' if all(one.promised for one in own) else 'about '}{level}"
+            f" intervals. {adjusted}",
         )
+        for contrast in own:
+            if contrast.metric == comparison.setup.primary:
+                yield Words(detail_words(comparison, contrast))
         sized: list[Row] = [
             [contrast.metric, *_effect_cells(contrast)] for contrast in own if contrast.effects
         ]

@@ -17,32 +17,26 @@ __all__ = ["play_new_worlds"]
 def play_new_worlds(comparison: Comparison, contrast: Contrast, trials: int) -> str:
     """What to type to play so many new worlds, and to judge them by themselves."""
     pair = [comparison.of(side).subject for side in (contrast.baseline, contrast.candidate)]
-    seeds = [
-        trial.seed
-        for facts in comparison.subjects
-        for trial in facts.subject.trials
-        if trial.seed is not None
-    ]
-    if not seeds:
+    first = comparison.next_seed
+    if first is None:
         return (
-            "Play new trials, and judge them by themselves: added to these they would be tested"
+            "Play new trials and compare those alone: added to these, they would test these"
             " twice."
         )
-    first = max(seeds) + 1
-    judged = f"--seeds {first}-{first + trials - 1} judges these alone"
+    alone = f"--seeds {first}-{first + trials - 1}"
     commands = _commands(pair, first, trials)
     if not commands:
         return (
-            f"Take seeds from {first} on, which nobody has played, and leave the old trials"
-            f" out: assay compare with {judged}."
+            f"Play seeds from {first} on, which none of these has played, and compare those"
+            f" alone, with {alone}."
         )
     what = " and ".join(f"'{command}'" for command in commands)
     again = (
-        "'assay compare latest'"
+        f"'assay compare latest {alone}'"
         if len(commands) == 1
-        else "compare the two new experiments with each other"
+        else f"compare the two new experiments with {alone}"
     )
-    return f"Play worlds nobody has seen: {what}, then {again}; {judged}."
+    return f"Play new worlds: {what}; then {again}."
 
 
 class _Player(NamedTuple):

@@ -28,22 +28,29 @@ def settle_words(comparison: Comparison, contrast: Contrast) -> str:
     if contrast.verdict is not Verdict.UNDECIDED:
         return _settled(comparison, contrast)
     if contrast.look is not None and contrast.look.decision is None:
-        return "Its run has not ended: go on with it."
+        return "Its run has not ended: resume it."
     if plan is None:
         if contrast.tests is None:
             return "Two trials of each at the least, better 5 or more: on the same seeds."
+        if contrast.naive.point and not contrast.tests.spread_known:
+            least = fewest_exact(comparison.setup.alpha)
+            return (
+                "All differences are equal, so nothing tells how many more it takes;"
+                f" {least} pairs at the least."
+            )
         return (
-            "There is no difference to plan for; say which one would matter with --min-effect."
+            "No difference was seen, so there is none to plan for; say which one would matter"
+            " with --min-effect."
         )
     what = "new pairs" if contrast.paired else "new trials of each"
     units = contrast.units
     if units.rule is TaskRule.SAMPLE:
         tasks = plan.trials // units.worlds_per_task
         what += f" on {tasks:,} new tasks, of {units.worlds_per_task} worlds each,"
-    size = "asked for" if plan.asked else "seen less its luck"
+    size = "the one asked for" if plan.asked else "the one seen, less luck"
     text = (
-        f"About {plan.trials:,} {what} ({_range(plan)}) would find"
-        f" {value(contrast.metric, plan.effect)}, the difference {size}, with a power of 80 %"
+        f"About {plan.trials:,} {what} ({_range(plan)}) would find a difference of"
+        f" {value(contrast.metric, plan.effect)} ({size}) with a power of 80 %"
     )
     price = _price(plan)
     text += f": {price}." if price else "."
@@ -59,20 +66,23 @@ def _settled(comparison: Comparison, contrast: Contrast) -> str:
         how = "the run was set up to stop here" if contrast.look else "it was planned before"
         return f"Settled at the {level} level: {how}, and nothing was chosen by its result."
     chosen = "" if before else _chosen(comparison)
-    text = f"It is decided at the {level} level{chosen}."
+    about = "" if contrast.promised or contrast.look else "about "
+    text = f"It is decided at {about}the {level} level{chosen}."
     if not before:
-        text += f" One such finding in {1 / alpha:.3g} is false where there is no difference."
+        share = f"{about}1 in {1 / alpha:.3g}"
+        text += f" Where there is no difference, {share} such findings is false."
     again = play_new_worlds(comparison, contrast, contrast.n_baseline)
-    return " ".join([text, *against, f"To be sure: {again[0].lower()}{again[1:]}"])
+    return " ".join([text, *against, f"To confirm it: {again[0].lower()}{again[1:]}"])
 
 
 def _chosen(comparison: Comparison) -> str:
     """On what a verdict counts that nobody set down before."""
     setup = comparison.setup
     many = len(setup.known_metrics)
-    one_of = f", one of {many} metrics here," if many > 1 else ""
+    one_of = f" (one of {many} metrics here)" if many > 1 else ""
     return (
-        f" if {setup.primary}{one_of} and these trials were chosen before anybody saw a result"
+        f", provided that {setup.primary}{one_of} and these trials were chosen before anybody"
+        " saw a result"
     )
 
 
@@ -81,29 +91,27 @@ def _reservations(comparison: Comparison, contrast: Contrast) -> Iterator[str]:
     lost, least = contrast.losses, fewest_exact(comparison.setup.alpha)
     n, unit = independent(contrast)
     if lost is not None and not lost.holds:
-        yield "It does not hold at the bounds of the lost trials."
+        yield "It would not hold with the lost trials at their worst."
     pair = [comparison.of(side).subject for side in (contrast.baseline, contrast.candidate)]
     if looked_before(contrast, *pair):
-        yield "A run stopped by looks at another comparison, which this one does not allow for."
+        yield "A run stopped by looks at another comparison, which nothing here corrects for."
     settings = ["max_turns" in subject.facts for subject in pair]
     if any(settings) and not all(settings):
         yield "Nothing says that both were given the same task."
     if contrast.look is None and n < least:
         what = "trials of each" if unit == "trial" else f"{unit}s"
         yield (
-            f"With so few it holds if values are near normal; from {least} {what} on a test"
-            " that needs no such condition can say so too."
+            f"With so few it counts on values close to normal; from {least} {what} on, a test"
+            " without that condition can confirm it."
         )
-    elif contrast.skewness is not None and contrast.look is None:
-        yield "The differences are skewed, so the level is about that and no more."
 
 
 def _range(plan: PowerPlan) -> str:
     if plan.low is None:
         return "a guess from too few trials"
     if plan.high is None:
-        return f"{plan.low:,} or more, as far as so few trials can tell"
-    return f"{plan.low:,} to {plan.high:,}, as the spread is known from few trials only"
+        return f"{plan.low:,} or more: so few trials tell little of the spread"
+    return f"{plan.low:,} to {plan.high:,}: so few trials tell little of the spread"
 
 
 def _price(plan: PowerPlan) -> str:

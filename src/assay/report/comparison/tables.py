@@ -102,9 +102,13 @@ def scores(comparison: Comparison) -> Iterator[ReportTable]:
                 ]
                 for gap in comparison.score_gaps
             ],
-            f"In brackets: {level_text(comparison.setup.level)} intervals, not adjusted for"
-            " their number.",
+            f"In brackets: {_about(comparison, at)}intervals, not adjusted for their number.",
         )
+
+
+def _about(comparison: Comparison, episodes: int) -> str:
+    """The level of scores; with fewer than five episodes nothing was measured of it."""
+    return f"{'about ' if episodes < 5 else ''}{level_text(comparison.setup.level)} "
 
 
 def instances(comparison: Comparison) -> Iterator[ReportTable]:
@@ -116,8 +120,8 @@ def instances(comparison: Comparison) -> Iterator[ReportTable]:
     heads = ["Task", "Name", "Trials", "Successes", "Success rate"]
     note = (
         f"A success: {enough} achievements or more, unless the trial says itself whether it was"
-        f" one. In brackets: {level_text(comparison.setup.level)} intervals, exact where each"
-        " world was played once; trials of a world count once."
+        f" one. In brackets: about {level_text(comparison.setup.level)} intervals, exact for"
+        " success where each world was played once; trials of a world count once."
     )
     if timed:
         heads += ["Half by", "Mean time", "No success", "p of times"]
@@ -125,7 +129,8 @@ def instances(comparison: Comparison) -> Iterator[ReportTable]:
             " Half by: when half of all trials had come to success; a dash: fewer than half"
             " did. A trial that ended without success does not come to it later. Mean time:"
             " with such trials at the longest time of the task. p: log-rank test against the"
-            f" first subject, not adjusted. Times are {_units(comparison)}."
+            " first subject, not adjusted; none where a world was played twice. Times are"
+            f" {_units(comparison)}."
         )
     rows = [_instance(comparison, row, timed=timed) for row in comparison.instances]
     yield ReportTable("Success and time by task", heads, rows, note)
@@ -262,7 +267,7 @@ def cost(comparison: Comparison) -> Iterator[ReportTable]:
                 ]
                 for facts in comparison.subjects
             ],
-            f"Means with {level_text(comparison.setup.level)} intervals.",
+            f"Means with about {level_text(comparison.setup.level)} intervals.",
         )
 
 

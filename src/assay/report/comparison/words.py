@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from assay._util.text import counted
 from assay.judge import Comparison, Contrast, TaskRule, Verdict
-from assay.judge.facts import NEITHER_IS_BETTER, DesignDifference
+from assay.judge.facts import NEITHER_IS_BETTER, DesignDifference, Tests
+from assay.judge.scales import COUNTS
 from assay.report.comparison.settling import fewest_exact, independent, settle_words
 from assay.report.document import Answer
 from assay.report.numbers import (
@@ -27,6 +28,7 @@ __all__ = [
     "VERDICTS",
     "answers",
     "compared_words",
+    "detail_words",
     "headline",
     "on_these_tasks",
     "sample_words",
@@ -78,23 +80,26 @@ def headline(comparison: Comparison, contrast: Contrast) -> str:
     metric, n, where = contrast.metric, sample_words(contrast), on_these_tasks(contrast)
     if contrast.confounds:
         return (
-            f"Not comparable: {_differing(comparison, contrast, contrast.confounds)}. A"
-            f" difference may be that of the task ({n})."
+            f"Not comparable: {_differing(comparison, contrast, contrast.confounds)}. The"
+            f" difference may come from that alone ({n})."
         )
     if contrast.same is not None:
         return f"The same: {contrast.same} ({n})."
     if contrast.verdict is not Verdict.UNDECIDED:
         yes = {
-            Verdict.BETTER: f"Yes, it has {_direction(contrast)} {metric}",
-            Verdict.WORSE: f"No, it is worse: it has {_direction(contrast)} {metric}",
+            Verdict.BETTER: f"Yes, it has {_direction(contrast)}",
+            Verdict.WORSE: f"No, it is worse: it has {_direction(contrast)}",
             Verdict.NO_DIFFERENCE: f"No, nor worse: no difference in {metric} that matters",
         }[contrast.verdict]
         allowed = [one for one in contrast.design if one.allowed]
         but = f", where {_differing(comparison, contrast, allowed)}" if allowed else ""
-        return f"{yes}{where} ({n}){but}{_lost(contrast)}."
+        return f"{yes}{where} ({n}){but}.{_lost(comparison, contrast)}"
     if contrast.tests is None:
         return f"Nobody can say: one value on a side tells nothing about the spread ({n})."
-    return f"Undecided: {metric} can differ as much by chance{where} ({n}){_lost(contrast)}."
+    return (
+        f"Undecided: a difference in {metric} like this one can be chance{where} ({n})."
+        f"{_lost(comparison, contrast)}"
+    )
 
 
 def _differing(
@@ -120,31 +125,35 @@ def sensitive_words(comparison: Comparison, contrasts: Sequence[Contrast]) -> st
     }
     first = comparison.setup.primary
     best = max(sizes, key=lambda metric: sizes[metric], default=first)
-    if best == first or not sizes.get(first):
+    if not sizes.get(first):
         return ""
     paired, pilot = contrasts[0].paired, min(contrasts[0].n_baseline, contrasts[0].n_candidate)
     needed = [
         trials_needed(sizes[metric], 1.0, pilot_n=max(2, pilot), paired=paired).trials
         for metric in (best, first)
     ]
+    if needed[0] >= needed[1]:
+        return ""
+    what = "pairs" if paired else "trials of each"
     return (
-        f" The most sensitive here is {best}: about {needed[0]:,} trials of each where {first}"
-        f" takes {needed[1]:,}. Choose it before the next trials, not for these."
+        f" The most sensitive here is {best}: about {needed[0]:,} {what} where {first} takes"
+        f" {needed[1]:,}. Choose it before the next trials, not for these."
     )
 
 
-def _lost(contrast: Contrast) -> str:
+def _lost(comparison: Comparison, contrast: Contrast) -> str:
     lost = contrast.losses
     if lost is None:
         return ""
+    a, b = (comparison.of(side).name for side in (contrast.baseline, contrast.candidate))
     counts = (
-        f", among the trials that completed: {lost.candidate:,} of {lost.of_candidate:,} and"
-        f" {lost.baseline:,} of {lost.of_baseline:,} were lost"
+        f" But trials were lost, {lost.candidate:,} of {lost.of_candidate:,} of {b} and"
+        f" {lost.baseline:,} of {lost.of_baseline:,} of {a}"
     )
     if contrast.verdict is Verdict.UNDECIDED:
-        return counts
-    how = "holds" if lost.holds else "does not hold"
-    return f"{counts}, and this {how} whatever these would have come to"
+        return f"{counts}."
+    how = "would hold whatever" if lost.holds else "depends on what"
+    return f"{counts}; the answer {how} these had come to."
 
 
 def sample_words(contrast: Contrast) -> str:
@@ -171,7 +180,10 @@ def on_these_tasks(contrast: Contrast) -> str:
 
 
 def _direction(contrast: Contrast) -> str:
-    return "more" if contrast.difference.point > 0 else "less"
+    more, metric = contrast.difference.point > 0, contrast.metric
+    if metric in COUNTS:
+        return f"{'more' if more else 'fewer'} {metric}"
+    return f"a {'higher' if more else 'lower'} {metric}"
 
 
 def _how_much(contrast: Contrast) -> str:
@@ -189,12 +201,12 @@ def _how_much(contrast: Contrast) -> str:
     if contrast.effects is not None:
         chance = share_text(contrast.effects.improvement.point)
         where = "pairs" if contrast.paired else "draws of one trial of each"
-        text += f". It has the higher value in {chance} % of {where}"
+        text += f". It is higher in {chance} % of {where}"
         if any(row.difference == 0 for row in contrast.pairs):
-            text += ", a tie counting half"
+            text += ", ties counting half"
     if contrast.shrunken is not None and contrast.look is None:
         less = change(metric, contrast.shrunken, like)
-        text += f". Without the luck that a clear verdict is chosen with: {less}"
+        text += f". Corrected for the luck in a clear verdict (winner's curse): {less}"
     return f"{text}."
 
 
@@ -205,15 +217,33 @@ def _how_sure(comparison: Comparison, contrast: Contrast) -> str:
     if contrast.tests is None:
         return "Not at all: an interval takes two values or more on either side."
     said = [
+        _interval(contrast, level) if contrast.difference.known else None,
+        _p_value(comparison, contrast),
+        _equivalence(comparison, contrast),
         _tasks(contrast),
         _few(contrast, comparison.setup.alpha),
-        f"The {'about ' if contrast.skewness else ''}{level} interval of the difference is"
-        f" {bounds(contrast.metric, contrast.difference)}.",
-        _p_values(comparison, contrast),
-        _equivalence(comparison, contrast),
+        _skewed(contrast),
+    ]
+    return " ".join(filter(None, said))
+
+
+def _interval(contrast: Contrast, level: str) -> str:
+    ends = bounds(contrast.metric, contrast.difference)
+    if contrast.promised:
+        return f"The {level} interval of the difference is {ends}."
+    return f"The interval of the difference is {ends}, at a level of about {level}."
+
+
+def detail_words(comparison: Comparison, contrast: Contrast) -> str:
+    """What else was tested, and what pairing was worth: for those who ask."""
+    tests = contrast.tests
+    if tests is None or contrast.look is not None:
+        return ""
+    said = [
+        f"Other tests of {contrast.metric}:",
+        f"{_resampling(tests)}; {tests.rank.name}: {p_text(tests.rank.p_value)}.",
         _exact_limit(contrast, comparison.setup.alpha),
         contrast.pairing.sentence if contrast.pairing is not None else None,
-        contrast.skewness,
     ]
     return " ".join(filter(None, said))
 
@@ -226,12 +256,12 @@ def _tasks(contrast: Contrast) -> str | None:
     said = f"{units.tasks:,} tasks, {counted(units.worlds, 'world')}{averaged}:"
     if units.rule is TaskRule.FIXED:
         return (
-            f"{said} the tasks are taken as they are, and nothing is said of others"
-            " (--tasks sample takes them as a sample)."
+            f"{said} the answer is about these tasks and no others (--tasks sample takes them"
+            " as a sample of many)."
         )
     return (
-        f"{said} the tasks are taken as a sample of many, and what trials of one task have in"
-        " common counts once (--tasks fixed takes the tasks as they are)."
+        f"{said} the tasks are taken as a sample of many, so that what trials of a task have in"
+        " common counts once (--tasks fixed judges these tasks alone)."
     )
 
 
@@ -240,7 +270,17 @@ def _few(contrast: Contrast, alpha: float) -> str | None:
     if n >= fewest_exact(alpha):
         return None
     return (
-        f"{counted(n, what)}, which is very few: the interval holds if values are near normal."
+        f"{counted(n, what).capitalize()} {'is' if n == 1 else 'are'} very few: this counts on"
+        " values close to normal."
+    )
+
+
+def _skewed(contrast: Contrast) -> str | None:
+    if contrast.skewness is None:
+        return None
+    return (
+        "The differences are skewed: in simulations with such data, intervals called 95 % held"
+        " the truth in 82 to 93 % of cases."
     )
 
 
@@ -252,28 +292,30 @@ def _looked(contrast: Contrast, level: str) -> str:
     if isinstance(alpha, float):
         level = level_text(1 - alpha)
     text = (
-        f"The run went on until it was decided ({kind} boundary). At look {look.look}, after"
-        f" {counted(look.pairs, 'pair')}, the interval that holds at every look ({level}) was"
-        f" {bounds(contrast.metric, contrast.difference)}; the verdict is the one of that look."
+        f"The run was looked at until it was decided ({kind} boundary). At look {look.look},"
+        f" after {counted(look.pairs, 'pair')}, the interval that holds at every look ({level})"
+        f" was {bounds(contrast.metric, contrast.difference)}; the verdict is of this look."
     )
     if contrast.naive.known:
         text += (
-            f" The plain interval over all of them,"
-            f" {bounds(contrast.metric, contrast.naive)}, ignores the looks: do not go by it."
+            f" The plain interval of all trials,"
+            f" {bounds(contrast.metric, contrast.naive)}, ignores the looks: do not use it."
         )
     return text
 
 
-def _p_values(comparison: Comparison, contrast: Contrast) -> str:
+def _resampling(tests: Tests) -> str:
+    name = f"{'exact ' if tests.resampling.exact else ''}{tests.resampling.name}"
+    return f"{name}: {p_text(tests.resampling.p_value)}"
+
+
+def _p_value(comparison: Comparison, contrast: Contrast) -> str:
     tests = contrast.tests
     assert tests is not None
-    rank = f"{tests.rank.name}: {p_text(tests.rank.p_value)}"
-    resampling = f"{'exact ' if tests.resampling.exact else ''}{tests.resampling.name}"
-    resampled = f"{resampling}: {p_text(tests.resampling.p_value)}"
     if not tests.spread_known:
         return (
-            f"All differences are equal, so nothing tells how they spread, and a t test would"
-            f" be sure of anything; the verdict goes by the {resampled}."
+            "All differences are equal, so their spread is not known and a t test cannot be"
+            f" used; the verdict is that of the {_resampling(tests)}."
         )
     others = comparison.family
     adjusted = ""
@@ -282,7 +324,7 @@ def _p_values(comparison: Comparison, contrast: Contrast) -> str:
         if tests.p_value < comparison.setup.alpha <= tests.p_adjusted:
             adjusted += ", which is why it stays undecided"
     name = tests.t.name[:1].upper() + tests.t.name[1:]
-    return f"{name}: {p_text(tests.t.p_value)}{adjusted} ({resampled}; {rank})."
+    return f"{name}: {p_text(tests.t.p_value)}{adjusted}."
 
 
 def _equivalence(comparison: Comparison, contrast: Contrast) -> str | None:
