@@ -294,7 +294,8 @@ def _looked(contrast: Contrast, level: str) -> str:
     text = (
         f"The run was looked at until it was decided ({kind} boundary). At look {look.look},"
         f" after {counted(look.pairs, 'pair')}, the interval that holds at every look ({level})"
-        f" was {bounds(contrast.metric, contrast.difference)}; the verdict is of this look."
+        f" was {bounds(contrast.metric, contrast.difference)}; the verdict is the one of that"
+        " look."
     )
     if contrast.naive.known:
         text += (
