@@ -28,7 +28,6 @@ from assay.judge.facts import (
 from assay.judge.matching import Measured, mean_over_worlds, measured_trials, resamples
 from assay.metrics.tally import LOWER_IS_BETTER
 from assay.stats.intervals import Interval
-from assay.stats.samples import check_size
 from assay.stats.score import (
     ScoreEstimate,
     crafter_score_interval,
@@ -36,7 +35,7 @@ from assay.stats.score import (
     score_difference,
 )
 from assay.stats.survival import incidence_test, median_time, restricted_times
-from assay.stats.two_samples import deviation_of
+from assay.stats.two_samples import check_size, deviation_of
 from assay.types import TrialState
 
 __all__ = [

@@ -19,6 +19,7 @@ from assay.stats.significance import TestResult
 from assay.types import Verdict
 
 __all__ = [
+    "COUNTS",
     "NEITHER_IS_BETTER",
     "SUCCESS_ACHIEVEMENTS",
     "Comparison",
@@ -44,6 +45,8 @@ __all__ = [
     "Units",
 ]
 
+COUNTS = frozenset({"achievements", "steps", "turns", "tokens"})
+"""Metrics that are whole numbers of things."""
 NEITHER_IS_BETTER = frozenset({"steps", "turns"})
 """Metrics that are only described: a verdict calls them higher or lower."""
 

@@ -9,9 +9,10 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from assay.crafter.rules import ACHIEVEMENTS
+from assay.judge.facts import COUNTS
 from assay.metrics.tally import OUTCOMES
 
-__all__ = ["COUNTS", "Scale", "scale_of"]
+__all__ = ["Scale", "scale_of"]
 
 _RATES = frozenset(
     {
@@ -19,8 +20,6 @@ _RATES = frozenset(
         *("time_efficiency", "time_management"),
     }
 )
-COUNTS = frozenset({"achievements", "steps", "turns", "tokens"})
-"""Metrics that are whole numbers of things."""
 _POSITIVE = frozenset({*COUNTS, "cost_usd", "duration_s"})
 _UNLOCKED = "unlocked/"
 

@@ -12,11 +12,9 @@ from numpy.typing import NDArray
 
 from assay.errors import UsageError
 
-__all__ = ["as_sample", "check_level", "check_resamples", "check_size"]
+__all__ = ["as_sample", "check_level", "check_resamples"]
 
 _FEWEST_RESAMPLES = 100
-_LARGEST = 1e305
-"""Beyond it sums and differences of a few values overflow."""
 
 
 def as_sample(
@@ -52,15 +50,6 @@ def as_sample(
         )
         raise UsageError(f"{got} given as {what}; give {least} or more")
     return sample
-
-
-def check_size(size: float) -> None:
-    """Refuse a size of values that cannot be added up."""
-    if size > _LARGEST:
-        raise UsageError(
-            f"a value of size {size:.4g} is too large to compare; give values in a unit"
-            f" in which they are below {_LARGEST:g}"
-        )
 
 
 def check_level(level: float) -> None:

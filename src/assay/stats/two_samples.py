@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from assay._util.names import unknown_name
 from assay.errors import UsageError
 from assay.stats.means import Method, Side
-from assay.stats.samples import as_sample, check_size
+from assay.stats.samples import as_sample
 
 __all__ = [
     "Floats",
@@ -24,6 +24,7 @@ __all__ = [
     "as_pairs",
     "as_side",
     "as_two",
+    "check_size",
     "deviation_of",
     "mean_of",
     "pair_differences",
@@ -38,6 +39,8 @@ Floats = NDArray[np.float64]
 
 _ROUNDING = 1e-14
 """Differences below this part of the largest value are rounding."""
+_LARGEST = 1e305
+"""Beyond it sums and differences of a few values overflow."""
 _SAFE = (1e-60, 1e60)
 """Sizes whose fourth powers, and sums of many of them, are numbers."""
 
@@ -58,6 +61,15 @@ def as_two(a: Sample, b: Sample) -> tuple[Floats, Floats]:
     for sample in (first, second):
         check_size(float(np.abs(sample).max()))
     return first, second
+
+
+def check_size(size: float) -> None:
+    """Refuse a size of values that cannot be added up."""
+    if size > _LARGEST:
+        raise UsageError(
+            f"a value of size {size:.4g} is too large to compare; give values in a unit"
+            f" in which they are below {_LARGEST:g}"
+        )
 
 
 def as_pairs(a: Sample, b: Sample) -> tuple[Floats, Floats]:
