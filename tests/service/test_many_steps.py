@@ -142,7 +142,9 @@ def test_a_message_that_is_too_large_closes_the_socket(socket: ClientConnection)
     ],
     ids=["unmasked", "reserved", "opcode", "utf-8", "close"],
 )
-def test_frames_that_break_the_protocol_do_no_harm(address: str, frame: bytes) -> None:
+def test_frames_that_break_the_protocol_do_no_harm_and_nothing_is_logged(
+    address: str, frame: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     head = (
         f"GET {ENV}/ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"
         "Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
@@ -154,6 +156,7 @@ def test_frames_that_break_the_protocol_do_no_harm(address: str, frame: bytes) -
         line.sendall(frame)
         assert line.recv(4096)[:1] == b"\x88"  # the service closes
     assert ask(address, "/health").status == 200
+    assert caplog.text == ""
 
 
 @pytest.mark.parametrize(

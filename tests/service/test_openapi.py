@@ -9,7 +9,7 @@ import pytest
 
 from assay.service.openapi import document
 
-from .calls import ENV, ask, start
+from .calls import ENV, ask, start, step_body
 
 
 def test_the_document_names_every_route_and_none_that_is_missing(address: str) -> None:
@@ -42,6 +42,46 @@ def test_the_page_shows_the_document_and_loads_nothing_from_elsewhere(address: s
     assert "/ws" in text
     assert re.findall(r"(?:src|href)=\"(?!#|/openapi)", text) == []
     assert "<script" not in text
+
+
+def test_bounds_of_the_document_are_those_that_are_checked(address: str) -> None:
+    schemas = document()["components"]["schemas"]
+    difficulty = schemas["Config"]["properties"]["difficulty"]["anyOf"][1]
+    for name, bounds in difficulty["properties"].items():
+        for value, status in (
+            (bounds["minimum"], 200),
+            (bounds["maximum"], 200),
+            (bounds["minimum"] - 0.01, 422),
+            (bounds["maximum"] + 0.01, 422),
+        ):
+            asked = {"config": {"difficulty": {name: value}}}
+            answer = ask(address, f"{ENV}/initialize", asked)
+            # That a world has room for its creatures is no bound of a single number.
+            if status == 422 or "room for" not in str(answer.json):
+                assert answer.status == status, (name, value)
+    assert schemas["InitializeRequest"]["properties"]["initial_state"]["maxProperties"] == 0
+    assert ask(address, f"{ENV}/initialize", {"initial_state": {"a": 1}}).status == 422
+    assert schemas["RestoreRequest"]["properties"]["snapshot"]["minLength"] == 1
+    assert ask(address, f"{ENV}/restore", {"snapshot": ""}).status == 422
+
+
+def test_lists_longer_than_the_document_allows_are_refused_as_it_says(address: str) -> None:
+    paths = document()["paths"]
+    batch = paths[f"{ENV}/batch"]["post"]
+    schema = batch["requestBody"]["content"]["application/json"]["schema"]
+    step = step_body("none", 0)
+    assert ask(address, f"{ENV}/batch", [step] * schema["maxItems"]).status == 200
+    assert ask(address, f"{ENV}/batch", [step] * (schema["maxItems"] + 1)).status == 413
+    # What is no step has a place in the list, and a status of its own.
+    assert {} in schema["items"]["anyOf"]
+    (answer,) = ask(address, f"{ENV}/batch", [None]).json
+    assert answer["status"] == 422
+    calls = document()["components"]["schemas"]["ToolCalls"]["properties"]["tool_calls"]
+    env_id = start(address, seed=1)["env_id"]
+    long = step_body(env_id, *[0] * (calls["maxItems"] + 1))
+    assert ask(address, f"{ENV}/step", long).status == 413
+    for name in ("batch", "step"):
+        assert "413" in paths[f"{ENV}/{name}"]["post"]["responses"]
 
 
 OPERATIONS = [

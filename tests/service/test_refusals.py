@@ -1,7 +1,10 @@
 """Everything a client can get wrong has a status, a reason, a field and what is allowed."""
 
+import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -206,3 +209,38 @@ def test_everything_that_can_be_included_is_listed() -> None:
     from assay.service.requests import Config
 
     assert list(Config(include=list(INCLUDES)).include or []) == list(INCLUDES)
+
+
+TRAILERS = (b"x: " + b"y" * 60 + b"\r\n") * 4_000
+
+
+@pytest.mark.parametrize("trailers", [TRAILERS, b"x" * len(TRAILERS)], ids=["many", "long"])
+@pytest.mark.parametrize("host", ["localhost", "elsewhere"], ids=["allowed", "refused"])
+def test_trailers_without_end_close_the_connection(
+    address: str, trailers: bytes, host: str
+) -> None:
+    head = (
+        f"POST {ENV}/initialize HTTP/1.1\r\nHost: {host}\r\n"
+        "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n"
+    ).encode()
+    parts = urlsplit(address)
+    sent = 0
+    with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=5) as line:
+        line.sendall(head)
+        with suppress(ConnectionError):
+            while sent < 40:
+                line.sendall(trailers)
+                sent += 1
+    assert sent * len(trailers) < 9_000_000, "the connection is closed long before"
+    assert ask(address, "/health").status == 200
+
+
+def test_a_body_in_many_small_pieces_is_no_trailer(address: str) -> None:
+    body = b'{"config": {"seed": 1}}' + b" " * 20_000
+    pieces = b"".join(b"1\r\n%c\r\n" % byte for byte in body)
+    head = (
+        f"POST {ENV}/initialize HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+        "Transfer-Encoding: chunked\r\n\r\n"
+    ).encode()
+    answer = raw(address, head + pieces + b"0\r\nx: y\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 200")

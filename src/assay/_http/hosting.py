@@ -15,7 +15,7 @@ from typing import Any, Final
 import uvicorn
 
 from assay._http.guard import is_loopback
-from assay._http.protocol import BoundedHttp
+from assay._http.protocol import BoundedHttp, QuietWebSocket
 from assay.errors import UsageError
 
 __all__ = ["HostSettings", "Server", "address_of", "in_thread", "listening", "make_server"]
@@ -88,7 +88,7 @@ def make_server(
     websockets: dict[str, Any] = {"ws": "none"}
     if websocket_bytes is not None:
         websockets = {
-            "ws": "websockets-sansio",
+            "ws": QuietWebSocket,
             "ws_max_size": websocket_bytes,
             "ws_per_message_deflate": False,
         }

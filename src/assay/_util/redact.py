@@ -1,32 +1,71 @@
-"""Secrets taken out of text that others wrote."""
+"""Secrets taken out of text that others wrote, or that somebody typed in the wrong place."""
 
 import json
 import re
 from collections.abc import Iterable
 from urllib.parse import quote
 
-__all__ = ["MARK", "redact"]
+__all__ = ["MARK", "mask", "redact"]
 
 MARK = "[redacted]"
 """What stands where a secret was."""
 
 _LONG = 8
+_PART = 12
+"""So many characters of a secret give too much of it away."""
+_SHAPES = re.compile(
+    # The name and password of an address, and what its query says.
+    r"(?P<scheme>\w://)[^\s/@'\"]+@"
+    r"|(?P<query>[?&][\w.~-]+=)[^\s&'\"#]+"
+    # Keys, as providers make them.
+    r"|\b(?:(?:sk|pk|rk|gsk|xai|hf|ghp|gho|glpat)[-_]|AIza|AKIA)[-_A-Za-z0-9]{12,}"
+    r"|(?P<bearer>\bBearer )[^\s'\"]{8,}",
+)
 
 
 def redact(text: str, secrets: Iterable[str | None]) -> str:
     """`text` without the secrets, as they are and as JSON and URLs write them.
 
-    One of fewer than eight characters is replaced only where it stands by itself, because it
-    may also be a part of ordinary words.
+    Of a secret, any twelve characters that stand together are taken out too. One of fewer
+    than eight is replaced only where it stands by itself, because it may also be a part of
+    ordinary words.
     """
     # The longest first: one secret may be the beginning of another.
     for secret in sorted({one for one in secrets if one}, key=lambda one: (-len(one), one)):
         written = (secret, json.dumps(secret)[1:-1], quote(secret, safe=""), quote(secret))
         for form in dict.fromkeys(written):
-            if form not in text:
-                continue
             if len(secret) >= _LONG:
-                text = text.replace(form, MARK)
-            else:
+                text = _without(text.replace(form, MARK), form)
+            elif form in text:
                 text = re.sub(rf"(?<!\w){re.escape(form)}(?!\w)", MARK, text)
     return text
+
+
+def _without(text: str, secret: str) -> str:
+    """A text without parts of a secret."""
+    half = _PART // 2
+    # Any part that is long enough has one of these in it, which is quickly looked up.
+    if not any(secret[at : at + half] in text for at in range(0, len(secret) - half + 1, half)):
+        return text
+    spans: list[tuple[int, int]] = []
+    for at in range(len(secret) - _PART + 1):
+        part, found = secret[at : at + _PART], -1
+        while (found := text.find(part, found + 1)) >= 0:
+            spans.append((found, found + _PART))
+    kept: list[str] = []
+    end = 0
+    for first, last in sorted(spans):
+        if first > end or not kept:
+            kept += [text[end:first], MARK]
+        end = max(end, last)
+    return "".join([*kept, text[end:]])
+
+
+def mask(text: str) -> str:
+    """`text` without what looks like a secret: passwords and queries of addresses, keys."""
+    return _SHAPES.sub(_masked, text)
+
+
+def _masked(found: re.Match[str]) -> str:
+    kept = found["scheme"] or found["query"] or found["bearer"] or ""
+    return f"{kept}{MARK}{'@' if found['scheme'] else ''}"

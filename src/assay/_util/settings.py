@@ -15,6 +15,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+from assay._util.redact import mask
 from assay._util.values import ValueType
 from assay.errors import UsageError
 
@@ -118,7 +119,7 @@ class Setting(NamedTuple):
         except UsageError as error:
             raise UsageError(f"{label}: {error}") from error
         except ValueError as error:
-            shown = "this value" if self.secret else _shown(value)
+            shown = "this value" if self.secret else mask(_shown(value))
             reason = f" ({error})" if str(error) else ""
             none = f", or {takes.none[0]!r} for none" if may_be_none else ""
             raise UsageError(

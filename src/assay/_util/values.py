@@ -186,7 +186,10 @@ def rates(value: Any) -> str:
     return str(value)
 
 
-@value_type("a URL such as http://localhost:8901, without a name or password in it")
+@value_type(
+    "a URL such as http://localhost:8901, without a name, a password or a query in it; keys "
+    "belong into variables"
+)
 def url(value: Any) -> str:
     """The address of a service, without a slash at its end."""
     if not isinstance(value, str) or not value.isprintable() or " " in value:
@@ -194,7 +197,7 @@ def url(value: Any) -> str:
     parts = urlsplit(value)
     if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
         raise ValueError
-    if parts.port == 0:
+    if parts.port == 0 or parts.query or parts.fragment:
         raise ValueError
     return value.rstrip("/")
 

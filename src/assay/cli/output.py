@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Group, Parameter
 
+from assay._util.redact import mask
 from assay._util.text import printable
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def complain(message: str) -> None:
     """Print one line about what went wrong."""
     from rich.console import Console
 
-    _print(Console(stderr=True), f"error: {printable(message)}", style="red")
+    _print(Console(stderr=True), f"error: {mask(printable(message))}", style="red")
 
 
 def note(line: str) -> None:
@@ -116,7 +117,7 @@ def warn(message: str) -> None:
     """Print one line about something that is allowed, and perhaps not meant."""
     from rich.console import Console
 
-    _print(Console(stderr=True), f"warning: {printable(message)}", style="yellow")
+    _print(Console(stderr=True), f"warning: {mask(printable(message))}", style="yellow")
 
 
 @contextmanager

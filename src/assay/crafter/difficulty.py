@@ -10,7 +10,7 @@ from typing import Final
 from assay._util.names import unknown_name
 from assay.errors import UsageError
 
-__all__ = ["DIFFICULTIES", "Difficulty", "resolve_difficulty"]
+__all__ = ["DIFFICULTIES", "Difficulty", "allowed_range", "resolve_difficulty"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Difficulty:
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            low, high = _allowed(field.name)
+            low, high = allowed_range(field.name)
             number = _number(value)
             if not low <= number <= high:
                 raise UsageError(
@@ -80,7 +80,8 @@ def _number(value: object) -> float:
         return math.inf
 
 
-def _allowed(name: str) -> tuple[float, float]:
+def allowed_range(name: str) -> tuple[float, float]:
+    """The least and the most that a field of a difficulty may be."""
     if name.endswith("_chance"):
         return 0.0, 1.0
     if name == "start_radius":  # with less, noise could put the player into a rock

@@ -153,7 +153,8 @@ def _entries(
             raise UsageError(f"{path}: {unknown_name('table', table, tables)}")
         if not is_table:
             raise UsageError(
-                f"{path}: {table} = {content!r} is not allowed; "
+                # It may be a key, so it is not repeated.
+                f"{path}: {table} is not a table; "
                 f"write it as a table: [{table}], and below it {', '.join(keys)}"
             )
         if "" in keys:

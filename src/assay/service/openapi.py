@@ -191,7 +191,8 @@ def _batch(names: Mapping[str, Any]) -> dict[str, Any]:
                 _JSON: {
                     "schema": {
                         "type": "array",
-                        "items": names["StepRequest"],
+                        # What is no step is answered in its place, with a status of its own.
+                        "items": {"anyOf": [names["StepRequest"], {}]},
                         "maxItems": MAX_BATCH,
                     }
                 }

@@ -15,7 +15,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from assay._util.text import printable, shown
-from assay.crafter.difficulty import DIFFICULTIES, Difficulty, resolve_difficulty
+from assay.crafter.difficulty import DIFFICULTIES, Difficulty, allowed_range, resolve_difficulty
 from assay.crafter.rules import ACTIONS
 from assay.errors import UsageError
 
@@ -105,6 +105,11 @@ def _difficulty(value: object) -> Difficulty:
     raise PydanticCustomError("difficulty", "{words}", {"words": words})
 
 
+def _bounds(name: str) -> dict[str, Any]:
+    low, high = allowed_range(name)
+    return {"type": "number", "minimum": low, "maximum": high}
+
+
 _Difficulty = Annotated[
     Difficulty,
     PlainValidator(_difficulty),
@@ -115,7 +120,7 @@ _Difficulty = Annotated[
                 {
                     "type": "object",
                     "properties": {
-                        field.name: {"type": "number"}
+                        field.name: _bounds(field.name)
                         for field in dataclasses.fields(Difficulty)
                     },
                     "additionalProperties": False,
@@ -177,7 +182,9 @@ class TaskInstance(_Lenient):
 class InitializeRequest(_Strict):
     """A new world."""
 
-    initial_state: dict[str, Any] | None = None
+    initial_state: Annotated[
+        dict[str, Any] | None, Field(json_schema_extra={"maxProperties": 0})
+    ] = None
     """Only an empty one is taken: worlds come from `config`, or from `restore`."""
     config: Config | None = None
     """Which world."""
@@ -228,7 +235,19 @@ class TerminateRequest(_Lenient):
 class RestoreRequest(_Strict):
     """A new instance from a saved world."""
 
-    snapshot: Annotated[str, Field(max_length=MAX_SNAPSHOT_TEXT)]
+    snapshot: Annotated[
+        str,
+        Field(max_length=MAX_SNAPSHOT_TEXT),
+        WithJsonSchema(
+            {
+                "type": "string",
+                "minLength": 1,
+                "maxLength": MAX_SNAPSHOT_TEXT,
+                "contentEncoding": "base64",
+                "description": "Only what `checkpoint` gave is a saved world.",
+            }
+        ),
+    ]
     """What `checkpoint` gave: a snapshot in base64."""
     total_reward_episode: FiniteFloat = 0.0
     """What the episode earned so far; a snapshot of a world does not hold it."""
