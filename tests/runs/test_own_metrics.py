@@ -88,3 +88,25 @@ def test_metrics_make_no_other_version(tmp_path: Path, own: Path) -> None:
     assay.run(**chosen, metrics_from=own)
     names = assay.open(tmp_path / "t.duckdb").experiments()["name"]
     assert list(names) == ["builtin/noop v1.0", "builtin/noop v1.0 #2"]
+
+
+def test_a_baseline_that_lacks_a_metric_is_left_out_and_named(tmp_path: Path) -> None:
+    path = tmp_path / "own.py"
+    path.write_text(
+        "import assay\n\n@assay.metric\ndef idle(episode):\n"
+        "    return {} if episode.model == 'builtin/noop' else {'idle': 1.0}\n"
+        "\n@assay.metric\ndef total(episodes):\n    return len(episodes)\n"
+    )
+    assay.run(
+        models=["builtin/forager", "builtin/expert"],
+        episodes=2,
+        max_turns=2,
+        metrics_from=path,
+        database=tmp_path / "t.duckdb",
+        traces_dir=tmp_path / "traces",
+    )
+    found = assay.compare("latest", database=tmp_path / "t.duckdb", metrics=["idle"])
+    assert "builtin/noop v1.0" not in [facts.name for facts in found.subjects]
+    assert any("builtin/noop v1.0 has no idle" in note for note in found.notes)
+    with pytest.raises(UsageError, match="each experiment as a whole"):
+        assay.compare("latest", database=tmp_path / "t.duckdb", metrics=["total"])

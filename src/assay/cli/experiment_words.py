@@ -79,6 +79,10 @@ def subject_lines(entry: "LogEntry", subject: "Subject") -> list[str]:
             for name, values in by_metric.items()
             if not name.startswith(_UNLOCKED)
         ),
+        *(
+            f"  {name} {value:.6g}, of the experiment as a whole"
+            for name, value in subject.facts.get("subject_metrics", {}).items()
+        ),
         *_unlocked(by_metric),
     ]
 

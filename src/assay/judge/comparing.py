@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from assay._util.names import unknown_name
 from assay.errors import UsageError
-from assay.experiments.subjects import Subject
+from assay.experiments.subjects import SUBJECT_METRICS, Subject
 from assay.judge.contrasts import contrast, decided
 from assay.judge.copies import without_copies
 from assay.judge.describing import (
@@ -98,6 +98,8 @@ def compare(
     check_choices(level, min_effect, success_achievements, seed)
     kept = [without_copies(subject) for subject in _of_seeds(subjects, seeds)]
     usable, left_out = _usable([subject for subject, _ in kept])
+    usable, without = _having(usable, metrics)
+    left_out |= without
     chosen, lacking = common_metrics(usable, metrics)
     first = _baseline(usable, baseline)
     setup = Setup(
@@ -212,6 +214,19 @@ def _usable(subjects: Sequence[Subject]) -> tuple[list[Subject], dict[str, str]]
     return usable, left_out
 
 
+def _having(
+    subjects: list[Subject], wanted: Sequence[str] | None
+) -> tuple[list[Subject], dict[str, str]]:
+    """The subjects but for baselines that lack a metric that is wanted; and why not those."""
+    lacking = {
+        subject.name: f"{subject.name} has no {', '.join(missing)}"
+        for subject in subjects
+        if subject.baseline and (missing := sorted({*(wanted or ())} - {*metrics_of(subject)}))
+    }
+    kept = [subject for subject in subjects if subject.name not in lacking]
+    return (kept, lacking) if len(kept) > 1 else (subjects, {})
+
+
 def _of_seeds(subjects: Sequence[Subject], seeds: tuple[int, int] | None) -> Sequence[Subject]:
     """The subjects with the trials of these seeds alone."""
     if seeds is None:
@@ -277,6 +292,14 @@ def common_metrics(
     having = {subject.name: metrics_of(subject) for subject in subjects}
     everything = list(dict.fromkeys(name for names in having.values() for name in names))
     if wanted is not None:
+        for metric in wanted:
+            if metric not in everything and any(
+                metric in subject.facts.get(SUBJECT_METRICS, {}) for subject in subjects
+            ):
+                raise UsageError(
+                    f"{metric!r} is one number for each experiment as a whole, and cannot be "
+                    "tested; 'assay experiments show' and 'assay compare --detail' print it"
+                )
         return _wanted(wanted, having), {}
     plain = [name for name in everything if not name.startswith(UNLOCKED)]
     plain.sort(key=lambda name: _FIRST.index(name) if name in _FIRST else len(_FIRST))
