@@ -135,8 +135,8 @@ def test_an_address_of_ones_own_answers_for_built_in_names_but_that_of_openai_do
 
 @pytest.mark.parametrize(
     ("model", "word"),
-    [("gpt-4o-mimi", "did you mean 'gpt-4o-mini'"), ("claude-3-sonnet", "retired")],
-    ids=["unknown", "retired"],
+    [("gpt-4o-mimi", "did you mean 'gpt-4o-mini'")],
+    ids=["unknown"],
 )
 def test_a_model_that_cannot_be_asked_is_refused(tmp_path: Path, model: str, word: str) -> None:
     code, _, err = dry(tmp_path, "--models", model)
@@ -189,3 +189,21 @@ def test_agents_of_ones_own_cost_what_they_ask_which_nobody_knows(tmp_path: Path
     assert found["act"]["calls"] == found["act"]["dollars"] == 0
     assert found["Asking+gpt-4o-mini"]["calls"] == found["gpt-4o-mini"]["calls"] == 8 * 6
     assert found["Asking+gpt-4o-mini"]["dollars_at_most"] is None
+
+
+def test_a_retired_model_is_told_and_another_takes_its_place(tmp_path: Path) -> None:
+    _, out, _ = dry(tmp_path, "--models", "gemini-1.5-flash")
+    assert "before it can start: model 'gemini-1.5-flash' was retired" in out
+    assert "--model-map gemini-1.5-flash=" in out
+    mapped = ("--model-map", "gemini-1.5-flash=Builtin/Forager")
+    _, out, _ = dry(tmp_path, "--models", "gemini-1.5-flash", "BUILTIN/expert", *mapped)
+    assert "Models:   builtin/forager, builtin/expert\n" in out
+    code, _, said = dry(tmp_path, "--models", "builtin/noop", *mapped)
+    assert code == 2
+    assert "unknown model in --model-map" in said
+
+
+def test_a_file_of_the_usual_name_that_is_not_used_is_mentioned(tmp_path: Path) -> None:
+    (tmp_path / "multi_model_config.toml").write_text("[experiment]\nepisodes = 2\n", "utf-8")
+    _, _, said = dry(tmp_path)
+    assert "multi_model_config.toml is here and not used" in said

@@ -217,3 +217,10 @@ def test_a_place_without_unicode_gets_ascii() -> None:
     text = raw.getvalue().decode("ascii")
     assert "+-?" in text
     assert "mod\\xe8le" in text
+
+
+def test_a_pipe_without_unicode_gets_ascii_tables() -> None:
+    report = TerminalReport(run_document(summarize([episode("a"), episode("b")], {})))
+    text = as_text(report, encoding="cp1252")
+    assert text.isascii()
+    assert "---" in text

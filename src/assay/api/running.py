@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from assay._util.loops import run_apart
+from assay._util.names import unknown_name
 from assay._util.user_threads import contained
 from assay.agents import BUILTIN_MODELS, make_builtin
 from assay.agents.own import OwnAgent, load_agent, own_agent
@@ -106,6 +107,7 @@ def prepare(
     fresh: bool = False,
     allow_different: Collection[str] = (),
     dry: bool = False,
+    model_map: Mapping[str, str] | None = None,
     source: str = "command line",
     own: OwnObjects = _NOTHING_OWN,
 ) -> PreparedRun[RunConfig]:
@@ -120,23 +122,30 @@ def prepare(
         fresh: Start anew, whatever is unfinished.
         allow_different: What a resumed run may have otherwise than before: address, ledger.
         dry: Leave out what only a run needs: keys, addresses and the file of replies.
+        model_map: Names of models to replace, each with the name that takes its place.
         source: Who gives the settings, for errors and the record.
         own: Agents and models of a program.
     """
-    prepared = prepare_run(
-        RunConfig,
-        lambda chosen: arms_of(
-            chosen, _agents(chosen, own.agents), _environment(chosen, own.environment)
-        ),
-        settings,
-        config,
-        command=command,
-        run_id=run_id,
-        resume=resume,
-        fresh=fresh,
-        allow_different=allow_different,
-        source=source,
-    )
+
+    def prepared_with(given: Mapping[str, Any]) -> PreparedRun[RunConfig]:
+        return prepare_run(
+            RunConfig,
+            lambda chosen: arms_of(
+                chosen, _agents(chosen, own.agents), _environment(chosen, own.environment)
+            ),
+            given,
+            config,
+            command=command,
+            run_id=run_id,
+            resume=resume,
+            fresh=fresh,
+            allow_different=allow_different,
+            source=source,
+        )
+
+    prepared = prepared_with(settings)
+    if resume is None and (renamed := _renamed(prepared.config, model_map or {}, own)):
+        prepared = prepared_with({**settings, "models": renamed})
     chosen = prepared.config
     # A file of the user that cannot be used is found out before anything is played.
     _hooks(chosen)
@@ -150,6 +159,23 @@ def prepare(
     finally:
         pool.close()
     return prepared
+
+
+def _renamed(
+    config: RunConfig, model_map: Mapping[str, str], own: OwnObjects
+) -> list[str] | None:
+    """The models as they are to be called; None if that is as they were named."""
+    unknown = next((name for name in model_map if name not in config.models), None)
+    if unknown is not None:
+        raise UsageError(unknown_name("model in --model-map", unknown, config.models))
+    names = [model_map.get(name, name) for name in config.models]
+    if config.openai_base_url is None:
+        registry = load_registry()
+        names = [
+            name if name in own.models else registry.spelled(name, also=BUILTIN_MODELS)
+            for name in names
+        ]
+    return names if names != [*config.models] else None
 
 
 def run(
@@ -465,7 +491,7 @@ def _quote(arm: Arm, config: RunConfig, pool: ModelPool) -> Quote:
         return Quote(
             model=arm.label, provider="builtin", in_process=True, price=free, asked_by=asked_by
         )
-    entry = pool.entry(name)
+    entry = pool.entry(name, retired=True)
     price = pool.price(entry)
     missing = pool.missing(entry)
     if price is None and config.budget is not None:

@@ -89,7 +89,7 @@ def say_report(report: "RenderableType") -> None:
     if console.is_terminal:
         console.print(report)
     else:
-        console.file.write(as_text(report))
+        console.file.write(as_text(report, encoding=console.encoding))
 
 
 def say_json(result: Mapping[str, object]) -> None:

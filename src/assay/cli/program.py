@@ -5,6 +5,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from inspect import cleandoc
+from io import TextIOWrapper
 
 from cyclopts import App, CycloptsError, Group
 
@@ -80,7 +81,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     if arguments is not None:
         return _done(list(arguments))
-    code = _done(sys.argv[1:])
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # never an error for a letter
+    try:
+        code = _done(sys.argv[1:])
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever reads has enough, as `head` does; nothing is to be said, here or at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
     if user_threads_left():
         sys.stdout.flush()
         sys.stderr.flush()
@@ -99,6 +109,8 @@ def _done(tokens: list[str]) -> int:
         return _failed(str(error), BAD_USAGE, tokens)
     except AssayError as error:
         return _failed(str(error), FAILED, tokens)
+    except BrokenPipeError:
+        raise
     except KeyboardInterrupt:
         return _failed("interrupted", INTERRUPTED, tokens)
     except Exception as error:

@@ -4,7 +4,7 @@ import os
 import shlex
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -28,6 +28,7 @@ from assay.cli.output import (
     say_report,
     warn,
 )
+from assay.errors import UsageError
 
 if TYPE_CHECKING:
     from assay.runs import PreparedRun, RunResult
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 FAILED, BAD_USAGE, INFRASTRUCTURE, INTERRUPTED = 1, 2, 3, 130
+_USUAL_FILE = "multi_model_config.toml"
 _WHICH = Group("Which run", sort_key=7)
 _LEAVE_S = 2.0
 """Seconds after the second Ctrl-C in which a run may leave in order; code of users, a large
@@ -47,6 +49,9 @@ def run(
     options: "run_options.RunOptions | None" = None,
     config: Annotated[Path | None, Parameter(group=_WHICH, show_default=False)] = None,
     resume: Annotated[str | None, Parameter(group=_WHICH, show_default=False)] = None,
+    model_map: Annotated[
+        list[str] | None, Parameter(group=_WHICH, negative="", show_default=False)
+    ] = None,
     fresh: Annotated[bool, Parameter(group=_WHICH, negative="", show_default=False)] = False,
     run_id: Annotated[str | None, Parameter(group=_WHICH, show_default=False)] = None,
     allow_different: Annotated[
@@ -76,6 +81,7 @@ def run(
         options: The settings of the run.
         config: A TOML file with settings; what is given here counts before it.
         resume: Go on with an unfinished run, by its id or the start of it.
+        model_map: OLD=NEW lets another model play in the place of one; may be repeated.
         fresh: Start anew, even if the same command has an unfinished run.
         run_id: The id of the run, for tests and schedulers.
         allow_different: What a resumed run may have otherwise than before: address (who
@@ -94,12 +100,15 @@ def run(
         run_id=run_id,
         resume=resume,
         fresh=fresh,
+        model_map=_model_map(model_map or ()),
         allow_different=allow_different or (),
         dry=dry_run,
     )
     if not show.quiet:
         for warning in prepared.warnings:
             warn(warning)
+        if config is None and resume is None and Path(_USUAL_FILE).is_file():
+            warn(f"{_USUAL_FILE} is here and not used; --config {_USUAL_FILE} uses it")
     if dry_run:
         with compiling_shown(show):
             estimate = api.estimate(prepared)
@@ -118,6 +127,16 @@ def run(
     for reason in _reasons(result):
         complain(reason)
     return _exit_code(result)
+
+
+def _model_map(pairs: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for pair in pairs:
+        old, _, new = pair.partition("=")
+        if not old or not new:
+            raise UsageError(f"--model-map {pair!r} is not allowed; give OLD=NEW")
+        found[old] = new
+    return found
 
 
 def _watched(prepared: "PreparedRun[Any]", show: Show, verbose: int) -> "RunResult":

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from assay._util.canonical import canonical_json, content_hash
+from assay._util.settings import written
 from assay._util.text import printable
+from assay.crafter.difficulty import DIFFICULTIES
 
 __all__ = ["Change", "changes_between", "short_value"]
 
@@ -42,11 +44,19 @@ def changes_between(
             continue
         old, new = before.get(key), after.get(key)
         label = f"{path}{key}"
-        if isinstance(old, Mapping) and isinstance(new, Mapping):
+        if label == "difficulty" and old != new:
+            found.append(Change(label, *(_difficulty(value) for value in (old, new))))
+        elif isinstance(old, Mapping) and isinstance(new, Mapping):
             found += changes_between(old, new, path=f"{label}.")
         elif old != new:
             found.append(Change(printable(label), short_value(old), short_value(new)))
     return found
+
+
+def _difficulty(value: Any) -> str:
+    """The name of a difficulty, whose numbers are too many for a line."""
+    names = (name for name, known in DIFFICULTIES.items() if value == written(known))
+    return next(names, None) or short_value(value)
 
 
 def short_value(value: Any) -> str:

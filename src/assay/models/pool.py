@@ -65,8 +65,12 @@ class ModelPool:
         self._connections = Connections()
         self._paces: dict[str, Pace] = {}
 
-    def entry(self, name: str) -> ModelEntry:
+    def entry(self, name: str, *, retired: bool = False) -> ModelEntry:
         """The row of a name; needs no key.
+
+        Args:
+            name: What the user wrote.
+            retired: Whether one that is gone will do; `missing` then says so.
 
         Raises:
             ModelRejected: There is no such model, or it is gone.
@@ -77,7 +81,8 @@ class ModelPool:
                 provider = known.provider if known else ELSEWHERE
                 return known or ModelEntry(name=name, provider=provider, remote_name=name)
         entry = self._registry.resolve(name, also=self._also)
-        entry.check_callable()
+        if not retired:
+            entry.check_callable()
         return entry
 
     def price(self, entry: ModelEntry) -> Price | None:
@@ -93,6 +98,11 @@ class ModelPool:
         if not own:
             needed.append(find_base_url)
         problems = []
+        if not own:
+            try:
+                entry.check_callable()
+            except ModelRejected as error:
+                problems.append(str(error))
         for find in needed:
             try:
                 find(entry.provider)

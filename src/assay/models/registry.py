@@ -107,7 +107,8 @@ class ModelEntry:
         after = f"; its successor is {self.successor!r}" if self.successor else ""
         raise ModelRejected(
             f"model {self.name!r} was retired on {self.retired} and is not answered any more"
-            f"{after}; see 'assay models'"
+            f"{after}; --model-map {self.name}={self.successor or 'NEW'} replaces it in a run;"
+            " see 'assay models'"
         )
 
 
@@ -136,6 +137,12 @@ class Registry:
         if found is None:
             raise ModelRejected(self._unknown(name, also))
         return found
+
+    def spelled(self, name: str, *, also: Iterable[str] = ()) -> str:
+        """A name as its row has it, if upper and lower case are all that differs."""
+        known = [*self.entries, *also]
+        same = [one for one in known if one.casefold() == name.casefold()]
+        return name if name in known or len(same) != 1 else same[0]
 
     def _of_provider(self, name: str) -> ModelEntry | None:
         prefix, _, remote = name.partition("/")

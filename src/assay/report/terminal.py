@@ -85,10 +85,18 @@ class TerminalReport:
             yield from _block(block, ascii_only, cut=bool(self.document.more))
 
 
-def as_text(report: RenderableType, width: int = 100) -> str:
+class _Pages(io.StringIO):
+    """Text that is to be written in some encoding."""
+
+    encoding = "utf-8"
+
+
+def as_text(report: RenderableType, width: int = 100, encoding: str = "utf-8") -> str:
     """A report for a file or a pipe: no colours, no codes, no line longer than `width`."""
+    pages = _Pages()
+    pages.encoding = encoding
     console = Console(
-        file=io.StringIO(), width=width, color_system=None, force_terminal=False, record=False
+        file=pages, width=width, color_system=None, force_terminal=False, record=False
     )
     with console.capture() as captured:
         console.print(report)

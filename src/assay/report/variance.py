@@ -37,6 +37,9 @@ _NEAREST: Final = 5
 """Where it ends at least, since two runs alone would draw a point."""
 
 
+_HEADS: Final = {"slope": "slope (Derivative)"}
+
+
 def variance_document(
     gathered: Gathered, summaries: Sequence[SummaryVariance], settings: VarianceSettings
 ) -> Document:
@@ -45,7 +48,9 @@ def variance_document(
     taken = "; ".join(describe_summary(summary.summary) for summary in summaries)
     blocks: list[Block] = [
         ReportTable(
-            "", ["", *(summary.name for summary in summaries)], _rows(summaries, settings, runs)
+            "",
+            ["", *(_HEADS.get(summary.name, summary.name) for summary in summaries)],
+            _rows(summaries, settings, runs),
         ),
         Words(WHY_THE_RULE_MISLEADS),
         Words(
