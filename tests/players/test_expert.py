@@ -1,7 +1,9 @@
 """The expert plays well, the same each time, from nothing but the views it is given."""
 
 import inspect
+import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -196,3 +198,13 @@ def test_it_never_walks_into_lava() -> None:
         for dx, dy in ((3, 3), (5, 3), (4, 2), (4, 4)):
             view.materials[dx, dy], view.objects[dx, dy] = 7, 0
         assert ACTIONS[ExpertPolicy(trial).act(view)][:5] != "move_"
+
+
+def test_the_page_shows_what_the_expert_does() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "expert.md").read_text("utf-8")
+    found = re.search(r"# (\d+) ([a-z ]+) -> (\d+)", page)
+    assert found is not None
+    world, expert = World(seed=10_022), ExpertPolicy(seed=0)
+    while world.steps < int(found[1]):
+        world.step(expert.act(world.view()))
+    assert (expert.act(world.view()), str(expert.goal)) == (int(found[3]), found[2])
