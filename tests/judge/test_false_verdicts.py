@@ -339,6 +339,8 @@ def test_worlds_that_one_side_lacks_do_not_make_it_better() -> None:
     [contrast] = compare([a, subject("b", trials=b)]).decisive
     assert (contrast.paired, contrast.n_baseline) == (True, 25)
     assert contrast.verdict is Verdict.WORSE
+    some = [trial("b", at + 1, achievements=ease[at] + 1) for at in range(25)]
+    assert compare([a, subject("b", trials=some)]).decisive[0].paired
     own = [trial("b", 100 + at, achievements=6.0 + at % 3) for at in range(5)]
     [hidden] = compare([a, subject("b", trials=[*b, *own])]).decisive
     assert hidden.paired

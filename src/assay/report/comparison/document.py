@@ -152,7 +152,7 @@ def _leaderboard(comparison: Comparison) -> Iterator[Block]:
         f"Leaderboard by {metric}",
         ["Name", *heads],
         rows,
-        f"Differences are from {first.name}; in brackets:"
+        f"Differences are from {first.name}; in brackets: about"
         f" {level_text(comparison.setup.level)} intervals.",
         [place for place, facts in enumerate(order) if not facts.judged],
     )
