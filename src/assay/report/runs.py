@@ -347,12 +347,12 @@ def _pair_json(contrast: Contrast) -> dict[str, Any]:
 
 
 def _notes(summaries: Sequence[ModelSummary], *, human: bool, tested: bool) -> Iterator[str]:
-    yield "± is how far the t interval of a mean over the completed episodes reaches, at about 95 %."
+    yield "± is how far the t interval of a mean over completed episodes reaches, at about 95 %."
     if tested:
         yield (
             "Models are compared world by world (paired t test, adjusted by Holm's method for"
             " all pairs of models); = marks a place that models share because they cannot be"
-            " told apart. In brackets: about 95 % intervals of differences, not adjusted."
+            " told apart. In brackets: about 95 % intervals, not adjusted."
         )
     if any(summary.results == 1 for summary in summaries):
         yield "±? one episode gives no interval."
