@@ -347,7 +347,7 @@ def _pair_json(contrast: Contrast) -> dict[str, Any]:
 
 
 def _notes(summaries: Sequence[ModelSummary], *, human: bool, tested: bool) -> Iterator[str]:
-    yield "± is how far the t interval of a mean over completed episodes reaches, at about 95 %."
+    yield "± is how far the t interval of a mean over episodes reaches, at about 95 %."
     if tested:
         yield (
             "Models are compared world by world (paired t test, adjusted by Holm's method for"
