@@ -23,7 +23,7 @@ from .parts import markdown
 
 __all__ = ["PARTS", "main"]
 
-PARTS: Final = ("http", "journals", "power", "stores", "user_code")
+PARTS: Final = ("kills", "http", "journals", "power", "stores", "user_code", "budget")
 """Names of modules in `fault_parts`; each has a function `attack(folder, chance)`."""
 _SEED: Final = 15
 

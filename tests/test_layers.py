@@ -50,7 +50,7 @@ HOMES = {
 PUBLIC = {
     "_http": {"guard", "hosting", "protocol", "refusal", "replies"},
     "_util": {
-        *("backoff", "bounds", "canonical", "files", "lazy", "loops", "names"),
+        *("backoff", "bounds", "canonical", "descriptors", "files", "lazy", "loops", "names"),
         *(
             "provenance",
             "redact",
@@ -98,7 +98,16 @@ PUBLIC = {
     "rollouts": {
         *("config", "environments", "estimate", "progress", "sample", "template", "verifying"),
     },
-    "runs": {"arms", "kind", "looks", "processes", "remaining", "spending", "template"},
+    "runs": {
+        "addresses",
+        "arms",
+        "kind",
+        "looks",
+        "processes",
+        "remaining",
+        "spending",
+        "template",
+    },
     "service": {"client", "client.http", "results", "worlds"},
     "stats": {
         *("clusters", "differences", "effects", "intervals", "learning", "many", "means"),

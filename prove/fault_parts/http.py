@@ -1,15 +1,12 @@
 """Bad HTTP: each kind once at some call of a run; all episodes complete, each kind is named."""
 
-import asyncio
 import json
 import random
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from assay.models.connections import MOST_BYTES
-from tests.models.bad_http import BAD, RawProvider, framed, nested_arguments
+from tests.models.bad_http import BAD, framed, nested_arguments, raw_serving
 from tests.models.server import completion
 from tests.runs.remote import play
 
@@ -47,7 +44,7 @@ def _late(seconds: bytes) -> bytes:
 def _disturbed(folder: Path, name: str, raw: bytes, at: int) -> str:
     """What a run lost, whose call with this number is answered so."""
     said: list[str] = []
-    with _serving([framed(json.dumps(completion()).encode())] * at + [raw]) as server:
+    with raw_serving([framed(json.dumps(completion()).encode())] * at + [raw]) as server:
         result = play(folder, server.url, models=("stub",), notice=said.append)
         asked = server.asked
     if result.status != "finished" or any(row.state != "result" for row in result.episodes):
@@ -60,7 +57,7 @@ def _disturbed(folder: Path, name: str, raw: bytes, at: int) -> str:
 def _absurd(folder: Path) -> str:
     usage = {"prompt_tokens": 10**12, "completion_tokens": 1}
     lie = framed(json.dumps(completion(usage=usage)).encode())
-    with _serving([lie]) as server:
+    with raw_serving([lie]) as server:
         result = play(
             folder, server.url, models=("liar", "stub"), price="1/2", budget=10.0, episodes=1
         )
@@ -69,19 +66,3 @@ def _absurd(folder: Path) -> str:
     if ended != {"stub": "result"} or stopped is None:
         return f"{ended}, stopped: {stopped}"
     return ""
-
-
-@contextmanager
-def _serving(script: list[bytes]) -> Iterator[RawProvider]:
-    """A provider in a thread of its own."""
-    provider, loop = RawProvider(script), asyncio.new_event_loop()
-    server = loop.run_until_complete(asyncio.start_server(provider.serve, "127.0.0.1", 0))
-    provider.port = server.sockets[0].getsockname()[1]
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
-    try:
-        yield provider
-    finally:
-        loop.call_soon_threadsafe(server.close)
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()

@@ -13,6 +13,9 @@ from .player import playing
 
 pytestmark = pytest.mark.usefixtures("compiled_engine")
 
+_LATER = ("address", "baseline")
+"""Tags that say where and beside whom, which experiments have since then."""
+
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_fingerprints_and_ids_of_a_configuration_stay(name: str, tmp_path: Path) -> None:
@@ -46,6 +49,6 @@ def test_the_same_command_finds_its_unfinished_run(name: str, tmp_path: Path) ->
 def unmarked(experiments: list[list[str]]) -> list[list[Any]]:
     """Without the mark of baselines, which those that somebody names no longer have."""
     return [
-        [*rest, {name: value for name, value in json.loads(tags).items() if name != "baseline"}]
+        [*rest, {name: value for name, value in json.loads(tags).items() if name not in _LATER}]
         for *rest, tags in experiments
     ]

@@ -2,14 +2,23 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+import threading
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from .server import completion
 
-__all__ = ["BAD", "GOOD", "RawProvider", "framed", "nested_arguments", "raw_providing"]
+__all__ = [
+    "BAD",
+    "GOOD",
+    "RawProvider",
+    "framed",
+    "nested_arguments",
+    "raw_providing",
+    "raw_serving",
+]
 
 _JSON: Final = b"content-type: application/json\r\n"
 
@@ -109,3 +118,19 @@ async def raw_providing(
         yield provider
     finally:
         server.close()
+
+
+@contextmanager
+def raw_serving(script: Sequence[bytes] = ()) -> Iterator[RawProvider]:
+    """The same in a thread of its own."""
+    provider, loop = RawProvider(list(script)), asyncio.new_event_loop()
+    server = loop.run_until_complete(asyncio.start_server(provider.serve, "127.0.0.1", 0))
+    provider.port = server.sockets[0].getsockname()[1]
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    try:
+        yield provider
+    finally:
+        loop.call_soon_threadsafe(server.close)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()

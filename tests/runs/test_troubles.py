@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from assay.serving import Faults, ModelServerSettings, running
 from assay.traces.folder import journal_root
 from assay.traces.store import Store
 
@@ -183,3 +184,25 @@ def test_a_service_that_stays_away_ends_the_run_with_3(tmp_path: Path) -> None:
     assert again.wait() == 0, again.errors
     service.kill()
     assert sessions(tmp_path / "traces.duckdb", "away") == 4
+
+
+def with_few_files(limit: str, *arguments: str) -> int:
+    """The command where few files and connections may be open."""
+    from assay.cli import main
+
+    resource.setrlimit(resource.RLIMIT_NOFILE, (int(limit), int(limit)))
+    return main(arguments)
+
+
+def test_few_descriptors_bound_how_many_calls_are_open(tmp_path: Path) -> None:
+    with running(ModelServerSettings(port=0, faults=Faults(latency=0.2))) as server:
+        program = Program(
+            tmp_path,
+            *("64", "run", "--models", "builtin/noop", "--no-baselines", "--max-turns", "1"),
+            *("--episodes", "120", "--no-save-traces", "--openai-base-url", server.base_url),
+            *("--database", "traces.duckdb", "--run-id", "few"),
+            main=with_few_files,
+        )
+        assert program.wait() == 0, program.errors[-2000:]
+        assert server.stats()["calls"] == 120, "none was tried in vain"
+    assert sessions(tmp_path / "traces.duckdb", "few") == 120

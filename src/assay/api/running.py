@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from assay._util.descriptors import connections_allowed
 from assay._util.loops import run_apart
 from assay._util.names import unknown_name
 from assay._util.user_threads import contained
@@ -49,6 +50,7 @@ from assay.runs import (
     execute,
     prepare_run,
 )
+from assay.runs.addresses import store_addresses, with_addresses, without_secrets
 from assay.runs.processes import pickled
 from assay.runs.remaining import remaining
 from assay.runs.spending import resume_budget, spent_so_far
@@ -75,6 +77,7 @@ __all__ = [
 ]
 
 _OPENAI = "https://api.openai.com/v1"
+_MOST_CONNECTIONS = 10_000
 _SAID_EVERY_S = 10.0
 _FOR_EVER = 1e9
 """Seconds."""
@@ -155,6 +158,7 @@ def prepare(
     pool = _pool(chosen, None if chosen.budget is None else Budget(chosen.budget))
     try:
         _models(prepared, pool, own)
+        prepared = with_addresses(prepared, _asked_at(prepared, pool))
         _check_reachable(pool, chosen)
     finally:
         pool.close()
@@ -176,6 +180,19 @@ def _renamed(
             for name in names
         ]
     return names if names != [*config.models] else None
+
+
+def _asked_at(prepared: PreparedRun[RunConfig], pool: ModelPool) -> dict[str, str]:
+    """Where the model of each arm is asked, by the arm's label, and under which name."""
+    found = {}
+    for arm in prepared.arms:
+        asked = pool.addresses.get(arm.model or "")
+        if arm.model is not None and asked is not None:
+            name = pool.entry(arm.model).remote_name
+            found[arm.label] = without_secrets(asked[0]) + (
+                "" if name == arm.model else f" as {name}"
+            )
+    return found
 
 
 def run(
@@ -289,6 +306,7 @@ def run_prepared(
                 notice=notice,
                 stop=stop,
             )
+        store_addresses(prepared)
         return replace(result, last_trouble=troubles.last)
     finally:
         pool.close()
@@ -519,6 +537,7 @@ def _pool(
         budget=budget,
         price=_price(config.price),
         max_connections=config.max_connections,
+        connections=min(_MOST_CONNECTIONS, connections_allowed()),
         cache=config.cache,
         retries=CallRetries(patience=config.call_patience),
         seed=config.seed,
@@ -532,7 +551,9 @@ def _begin(
     notice: Callable[[str], None],
     folder: RunFolder,
 ) -> None:
-    """Count what earlier attempts at the run have spent."""
+    """Keep who answers from now on, and count what earlier attempts have spent."""
+    if folder.record != prepared.record:
+        folder.rewrite(prepared.record, has_ledger=folder.has_ledger)
     if budget is None:
         return
     balance = resume_budget(prepared, folder, budget, prepared.allow_different)

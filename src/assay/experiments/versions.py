@@ -11,6 +11,7 @@ from datetime import datetime
 
 from duckdb import DuckDBPyConnection
 
+from assay._util.canonical import canonical_json
 from assay._util.names import unknown_name
 from assay._util.text import printable
 from assay.errors import UsageError
@@ -23,6 +24,7 @@ __all__ = [
     "Tagged",
     "check_metric",
     "list_experiments",
+    "set_tag",
     "tag_experiment",
 ]
 
@@ -132,6 +134,15 @@ _TOTALS = """
     LEFT JOIN (FROM outcomes WHERE metric = $metric) o USING (trial_id)
     GROUP BY t.experiment_id
 """
+
+
+def set_tag(connection: DuckDBPyConnection, experiment_id: str, name: str, value: str) -> None:
+    """Set one of the tags of an experiment, if it is stored."""
+    connection.execute(
+        "UPDATE experiments SET tags = json_merge_patch(coalesce(tags, '{}'), ?::JSON) "
+        "WHERE id = ?",
+        [canonical_json({name: value}).decode(), experiment_id],
+    )
 
 
 def tag_experiment(

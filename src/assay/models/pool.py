@@ -33,6 +33,7 @@ class ModelPool:
         budget: What all of them may spend together.
         price: What a model without a known price costs.
         max_connections: Calls open at once for each provider, at most.
+        connections: Connections open at once to all providers, at most.
         cache: A file with replies to requests that were asked before.
         retries: How patient calls are.
         seed: For the random part of waits.
@@ -49,6 +50,7 @@ class ModelPool:
         budget: Budget | None = None,
         price: Price | None = None,
         max_connections: int | None = None,
+        connections: int = 10_000,
         cache: Path | None = None,
         retries: CallRetries | None = None,
         seed: int = 0,
@@ -59,10 +61,10 @@ class ModelPool:
         self._registry, self._also = registry, also
         self._base_url, self._key = base_url, key
         self._budget, self._price = budget, price
-        self._max_connections = max_connections
+        self._max_connections = min(max_connections or connections, connections)
         self._cache = None if cache is None else ReplyCache(cache)
         self._retries, self._seed = retries, seed
-        self._connections = Connections()
+        self._connections = Connections(connections)
         self._paces: dict[str, Pace] = {}
 
     def entry(self, name: str, *, retired: bool = False) -> ModelEntry:
