@@ -87,7 +87,8 @@ def test_every_command_has_an_example_that_parses(command: str, assay: Assay) ->
 
 
 def test_list_shows_versions_episodes_and_means(assay: Assay) -> None:
-    head, *lines = assay("list").out.splitlines()
+    assert "1 baseline not listed; --baselines shows them" in assay("list").out
+    head, *lines = assay("list", "--baselines").out.splitlines()
     assert head.split() == [
         *("experiment", "series", "version", "model", "episodes", "mean", "created", "(UTC)"),
     ]
@@ -97,7 +98,7 @@ def test_list_shows_versions_episodes_and_means(assay: Assay) -> None:
     assert assay("list", "--series", "builtin/expert", "--quiet").out == "builtin/expert v1.0\n"
     found = json.loads(assay("list", "--limit", "1", "--json").out)
     assert (found["total"], len(found["experiments"])) == (4, 1)
-    assert "1 of 4 experiments" in assay("list", "--limit", "1").out
+    assert "1 of 4 experiments" in assay("list", "--limit", "1", "--baselines").out
 
 
 def test_text_of_others_is_shown_as_text(assay: Assay) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated, TypeVar
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
+from assay._util.text import counted
 from assay.cli.database import Database, open_store
 from assay.cli.deleting import DryRun, Yes, delete_when_agreed
 from assay.cli.experiment_words import (
@@ -70,6 +71,7 @@ def list_experiments(
     series: str | None = None,
     metric: str | None = None,
     limit: Annotated[Whole, Parameter(validator=Number(gte=1))] = 50,
+    baselines: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
@@ -84,6 +86,7 @@ def list_experiments(
         metric: The metric whose mean is shown; without it achievements, or reward where there
             are none.
         limit: How many to list at most.
+        baselines: List the baselines that played beside others, too; --json always does.
         database: The store to read.
         show: What to print.
     """
@@ -95,6 +98,11 @@ def list_experiments(
         lambda name: api.list_experiments(series=series, metric=name, database=store),
         lambda experiment: experiment.mean is not None,
     )
+    beside = 0
+    if series is None and not baselines and not show.json:
+        everybody = listed
+        listed = [one for one in everybody if not one.baseline] or everybody
+        beside = len(everybody) - len(listed)
     chosen = listed[-limit:]
     if show.json:
         rows = [plain(asdict(experiment)) for experiment in chosen]
@@ -110,6 +118,8 @@ def list_experiments(
     for line in experiment_table(chosen):
         say(line)
     say(f"mean: of {metric}, over episodes that completed")
+    if beside:
+        say(f"{counted(beside, 'baseline')} not listed; --baselines shows them")
     if len(listed) > limit:
         say(f"{limit} of {len(listed)} experiments; --limit shows more")
     return 0
