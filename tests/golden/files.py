@@ -29,7 +29,7 @@ REWORDED: Final[tuple[tuple[str, str], ...]] = ()
 ADDED: Final[frozenset[str]] = frozenset(
     {
         *("arm", "experiments.arm", "runs.sessions.outcomes", "session.trial_kind"),
-        *("trials.parquet", "unfinished"),
+        *("trials.parquet", "unfinished", "## Leaderboard"),
         *("differences", "score_differences", "scores.limit", "standings.order.shrunken"),
         *(
             f"{where}.{name}"
@@ -170,7 +170,8 @@ def _read(path: Path) -> Any:
             said, _, made = path.read_text("utf-8").partition("## What made this report")
             assert made
             # What it says is in the JSON beside it; a page has its parts.
-            return [line for line in said.splitlines() if line.startswith("#")]
+            parts = [line for line in said.splitlines() if line.startswith("#")]
+            return [part for part in parts if part not in ADDED]
         case ".parquet":
             return _rows(path)
     raise AssertionError(f"no way to read {path}")

@@ -103,7 +103,6 @@ def test_the_environment_names_the_database_unless_somebody_else_does(tmp_path: 
         ("name", "x" * 201),
         ("service_url", "localhost:8901"),
         ("service_url", "ftp://localhost"),
-        ("service_url", "http://me:secret@localhost"),
         ("service_url", "http://localhost:99999"),
         ("service_timeout", 0),
         ("service_timeout", float("nan")),
@@ -131,6 +130,12 @@ def test_a_value_that_is_not_allowed_is_named_with_what_is(name: str, value: Any
     assert message.startswith(f"{setting.option}: ")
     assert repr(value)[:40] in message
     assert f"give {setting.takes.allowed}" in message
+
+
+def test_a_password_in_an_address_is_refused_and_not_repeated() -> None:
+    message = error_of(service_url="http://me:secret@localhost")
+    assert "'http://[redacted]@localhost' is not allowed" in message
+    assert "secret" not in message
 
 
 def test_a_model_named_twice_is_pointed_out() -> None:
