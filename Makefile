@@ -4,7 +4,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 # More than cores, because many tests wait for a server or a process.
-WORKERS ?= 3
+WORKERS ?= 4
 # Where it is set, every program that a test starts would compile all of assay again.
 export PYTHONDONTWRITEBYTECODE :=
 

@@ -1,6 +1,7 @@
 """A random player does as well as the published baseline of the reference."""
 
 import numpy as np
+import pytest
 
 from assay.crafter import ACHIEVEMENTS, Batch
 
@@ -25,6 +26,7 @@ BASELINE_PERCENT = {
 """Success rates of the package's stored random runs; those not named are 0.00."""
 
 
+@pytest.mark.extras
 def test_a_random_policy_reproduces_the_published_rates() -> None:
     batch = Batch(range(1, EPISODES + 1))
     rng = np.random.default_rng(2021)

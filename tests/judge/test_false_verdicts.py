@@ -187,6 +187,7 @@ def test_five_equal_successes_do_not_show_that_nothing_matters() -> None:
     assert found.tests.equivalence_p > 0.05
 
 
+@pytest.mark.extras
 def test_equivalence_of_shares_keeps_its_level_where_the_difference_is_the_margin() -> None:
     rng = np.random.default_rng(5)
     wrong = 0

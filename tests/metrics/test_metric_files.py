@@ -146,7 +146,7 @@ def test_the_file_that_the_documentation_shows_can_be_loaded(tmp_path: Path) -> 
     episode = Episode.of(make_session(make_run()))
     table, habits, woodless = (each.function for each in found.metrics)
     assert table(episode) is ("place_table" in episode.achievements)
-    assert habits(episode)["careful"] == pytest.approx(0.64)
+    assert habits(episode)["careless"] == pytest.approx(0.36)
     assert woodless([episode]) == ("collect_wood" not in episode.achievements)
 
 

@@ -134,3 +134,7 @@ def raw_serving(script: Sequence[bytes] = ()) -> Iterator[RawProvider]:
         loop.call_soon_threadsafe(server.close)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
+        for task in asyncio.all_tasks(loop):
+            task.cancel()
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()

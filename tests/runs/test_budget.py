@@ -65,7 +65,6 @@ def test_a_run_stops_at_the_cap_and_goes_on_with_a_larger_one(tmp_path: Path) ->
 
         stopped = run(tmp_path / "paid", server, "--run-id", "same", "--budget", f"{whole / 2}")
         assert stopped.code == 130, stopped.errors
-        assert "larger --budget" in stopped.output
         resume_with = f"assay run --resume same --budget {whole:g} --database traces.duckdb"
         assert resume_with in stopped.output
         before = billed(server)

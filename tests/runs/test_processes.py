@@ -273,9 +273,8 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize(
-    "after", ["asyncio", pytest.param("processes", marks=pytest.mark.extras)]
-)
+@pytest.mark.extras
+@pytest.mark.parametrize("after", ["asyncio", "processes"])
 def test_a_killed_driver_takes_its_workers_along_and_its_run_is_resumed(
     tmp_path: Path, after: str
 ) -> None:

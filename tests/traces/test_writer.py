@@ -243,6 +243,7 @@ def delayed(desk: Desk, seconds: float) -> None:
     assert len(desk.stored()) == 4
 
 
+@pytest.mark.extras
 def test_two_processes_write_to_one_database_and_nothing_is_lost(tmp_path: Path) -> None:
     database = tmp_path / "a.duckdb"
     processes = [
