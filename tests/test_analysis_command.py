@@ -172,7 +172,7 @@ def test_runs_that_were_there_before_the_plan_and_plans_never_registered_are_tol
     monkeypatch.setenv("ASSAY_DATABASE", "copy.duckdb")
     done = analysis(*GROUPS, "--plan", "plan.toml")
     assert "never registered" in done.out
-    assert "10 runs with overview/reward" in analysis("--plan", "plan.toml", "--register").out
+    assert "10 runs with its metric" in analysis("--plan", "plan.toml", "--register").out
     done = analysis(*GROUPS, "--plan", "plan.toml")
     assert "6 of the runs were in the store when the plan was registered" in done.out
 
