@@ -76,7 +76,7 @@ def players() -> tuple[dict[str, Player], str]:
     return {name: _by_episodes(made) for name, made in stored.items()}, source
 
 
-class Measured(NamedTuple):
+class ScoreCell(NamedTuple):
     """What one player at one number of episodes gave; biases with their standard error."""
 
     mean_at: float
@@ -95,7 +95,7 @@ class Measured(NamedTuple):
     """The mean of scores brought down to n from more episodes, and its standard error."""
 
 
-def measure_player(player: Player, n: int, sets: int) -> Measured:
+def measure_player(player: Player, n: int, sets: int) -> ScoreCell:
     """Draw sets of n episodes, and what is said about each."""
     rng = np.random.default_rng([2026, n, round(1000 * player.limit)])
     drawn = [player.draw(rng, n) for _ in range(sets)]
@@ -107,7 +107,7 @@ def measure_player(player: Player, n: int, sets: int) -> Measured:
         for _ in range(sets)
     ]
     truth, corrected = player.mean_at(n), [one.corrected for one in found]
-    return Measured(
+    return ScoreCell(
         truth,
         player.limit,
         float(np.mean([one.plain for one in found])),
@@ -191,7 +191,7 @@ def _percentile_holds(
     return bool(low <= truth <= high)
 
 
-def _missed(found: Measured, sets: int) -> list[str]:
+def _missed(found: ScoreCell, sets: int) -> list[str]:
     plain, corrected = found.plain - found.limit, found.corrected - found.limit
     middle, error = found.matched
     checks = [
@@ -212,7 +212,7 @@ def _missed(found: Measured, sets: int) -> list[str]:
     return [sentence for holds, sentence in checks if not holds] + covered
 
 
-def _row(name: str, n: int, found: Measured) -> list[str]:
+def _row(name: str, n: int, found: ScoreCell) -> list[str]:
     return [
         name,
         str(n),

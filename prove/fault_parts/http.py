@@ -31,7 +31,7 @@ def attack(folder: Path, chance: random.Random) -> Iterator[Tried]:
     for number, (name, raw) in enumerate(kinds.items()):
         bad.count(_disturbed(folder / str(number), name, raw, chance.randrange(_CALLS)))
     yield bad
-    absurd = Tried("a count of 10^12 tokens", note="its model stops, the other goes on")
+    absurd = Tried("a count of 10^12 tokens", note="its model stops, the other continues")
     absurd.count(_absurd(folder / "absurd"))
     yield absurd
 

@@ -25,7 +25,7 @@ from assay.judge.facts import (
     TaskRule,
     Timed,
 )
-from assay.judge.matching import Measured, mean_over_worlds, measured_trials, resamples
+from assay.judge.matching import MeasuredTrials, mean_over_worlds, measured_trials, resamples
 from assay.metrics.tally import LOWER_IS_BETTER
 from assay.stats.intervals import Interval
 from assay.stats.score import (
@@ -269,7 +269,7 @@ def _instance_rows(
             subject=name,
             n=len(plays),
             successes=round(sum(done)),
-            success=mean_over_worlds(Measured(plays, done), "success", level),
+            success=mean_over_worlds(MeasuredTrials(plays, done), "success", level),
             times=tuple(time for _, time in own[name]),
             unit="steps" if steps else "s",
             median_time=None if math.isnan(middle) else middle,
@@ -309,7 +309,7 @@ def _restricted(timed: _TimedTrials, horizon: float, level: float) -> Interval |
     times, reached = zip(*(time for _, time in timed), strict=True)
     values = restricted_times(times, reached, horizon=horizon).tolist()
     trials = [trial for trial, _ in timed]
-    return mean_over_worlds(Measured(trials, values), "duration_s", level)
+    return mean_over_worlds(MeasuredTrials(trials, values), "duration_s", level)
 
 
 def _log_rank(first: _TimedTrials, second: _TimedTrials) -> float | None:

@@ -36,7 +36,7 @@ __all__ = [
     "FEWEST_PAIRS",
     "MANY_TASKS",
     "Matched",
-    "Measured",
+    "MeasuredTrials",
     "bounded",
     "match",
     "mean_of",
@@ -66,7 +66,7 @@ _Key = str | tuple[str, str]
 """What two subjects have in common of a world; a tuple is one that nobody shares."""
 
 
-class Measured(NamedTuple):
+class MeasuredTrials(NamedTuple):
     """Trials that have a metric, and the value of each."""
 
     trials: Sequence[TrialOutcome]
@@ -305,7 +305,7 @@ def world_means(trials: Sequence[TrialOutcome], metric: str) -> dict[str, float]
 
 
 def mean_over_worlds(
-    measured: Measured, metric: str, level: float, tasks: TaskRule | None = None
+    measured: MeasuredTrials, metric: str, level: float, tasks: TaskRule | None = None
 ) -> Interval:
     """The same of trials that each come with their value."""
     worlds = _worlds(measured, _several_tasks(*measured.trials))
@@ -348,7 +348,7 @@ def _by_task(worlds: Floats, tasks: Sequence[str | None]) -> dict[str | None, fl
     return {task: math.fsum(values) / len(values) for task, values in by_task.items()}
 
 
-def measured_trials(trials: Sequence[TrialOutcome], metric: str) -> Measured:
+def measured_trials(trials: Sequence[TrialOutcome], metric: str) -> MeasuredTrials:
     """The trials that completed and have the metric, each with its value."""
     having, values = [], []
     for trial in trials:
@@ -356,14 +356,14 @@ def measured_trials(trials: Sequence[TrialOutcome], metric: str) -> Measured:
         if value is not None and math.isfinite(value):
             having.append(trial)
             values.append(value)
-    return Measured(having, values)
+    return MeasuredTrials(having, values)
 
 
 def _several_tasks(*trials: TrialOutcome) -> bool:
     return len({trial.task for trial in trials} - {None}) > 1
 
 
-def _worlds(measured: Measured, several: bool, whose: str = "") -> _Worlds:
+def _worlds(measured: MeasuredTrials, several: bool, whose: str = "") -> _Worlds:
     """The worlds of trials; `whose` tells those apart that two subjects do not share."""
     worlds = _Worlds({}, {}, {})
     again: dict[_Key, list[float]] = {}

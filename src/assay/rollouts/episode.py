@@ -24,12 +24,12 @@ from .progress import EpisodeEnd, TurnProgress
 from .spec import EpisodeLimits
 from .worlds import EpisodeWorld, Stepped
 
-__all__ = ["Episode"]
+__all__ = ["EpisodeAttempt"]
 
 _T = TypeVar("_T")
 
 
-class Episode:
+class EpisodeAttempt:
     """One attempt at an episode; the recorder decides where it starts.
 
     The context is asked before every new call; when it says stop, the episode leaves with

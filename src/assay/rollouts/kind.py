@@ -29,7 +29,7 @@ from assay.types import ChatModel
 from .arms import arm_options
 from .config import RunConfig
 from .environments import RANDOM, OwnEnvironment, environment_metadata
-from .episode import Episode
+from .episode import EpisodeAttempt
 from .own import OwnPlayer
 from .own_world import OwnWorld
 from .players import EpisodePlayer, ReactPlayer
@@ -145,7 +145,7 @@ class EpisodeKind:
     ) -> EpisodeEnd:
         """Play an episode to its end."""
         spec = trial.payload
-        episode = Episode(
+        episode = EpisodeAttempt(
             self._player(self._arms[spec.arm], spec),
             await self._world(spec),
             self._limits,

@@ -23,7 +23,7 @@ from assay.trials import Context, Trial, TrialVerdict
 from .attempts import attempt
 from .executors import Start
 from .kind import TrialEnd, TrialKind
-from .worker import Setup
+from .worker import WorkerSetup
 from .worker_process import DEATHS, OTHERWISE, WorkerAttempt, WorkerDied, WorkerProcess
 
 __all__ = ["Processes", "pickled"]
@@ -88,7 +88,7 @@ class Processes:
             name: value for name, value in os.environ.items() if name not in self._withheld
         }
         providers = {name: model.provider for name, model in kind.models.items()}
-        setup = Setup(pickled(kind), providers, self._hang_s)
+        setup = WorkerSetup(pickled(kind), providers, self._hang_s)
 
         async def start_worker() -> WorkerProcess:
             return await WorkerProcess.start(kind, setup, environment, self._notice)

@@ -30,13 +30,13 @@ from assay.types import ChatModel, ChatReply, ChatRequest
 from .channel import Channel, PackedError, pack_error, unpack_error
 from .kind import TrialKind
 
-__all__ = ["Setup", "Task", "main"]
+__all__ = ["Task", "WorkerSetup", "main"]
 
 _BEATS = 4
 """How often a worker shows that it lives, within the time in which it has to."""
 
 
-class Setup(NamedTuple):
+class WorkerSetup(NamedTuple):
     """What a worker needs before its first trial."""
 
     kind: bytes
@@ -176,7 +176,7 @@ class _Worker:
 
     def _hear(self, message: Any) -> None:
         match message:
-            case ("begin", Setup() as setup):
+            case ("begin", WorkerSetup() as setup):
                 self._begin(setup)
             case ("try", Task() as task):
                 self._tasks[task.number] = asyncio.create_task(self._try(task))
@@ -197,7 +197,7 @@ class _Worker:
             case ("close",):
                 self._closing.set()
 
-    def _begin(self, setup: Setup) -> None:
+    def _begin(self, setup: WorkerSetup) -> None:
         try:
             kind = pickle.loads(setup.kind)
             kind.models = _Models(kind.models, setup.models, self._ask)

@@ -22,7 +22,7 @@ from assay.types import ChatModel, ChatReply, ChatRequest
 
 from .channel import Channel, PackedError, pack_error, unpack_error
 from .kind import TrialEnd, TrialKind
-from .worker import Setup, Task
+from .worker import Task, WorkerSetup
 
 __all__ = ["DEATHS", "OTHERWISE", "WorkerAttempt", "WorkerDied", "WorkerProcess"]
 
@@ -135,7 +135,7 @@ class WorkerProcess:
     async def start(
         cls,
         kind: TrialKind[Any],
-        setup: Setup,
+        setup: WorkerSetup,
         environment: dict[str, str],
         notice: Callable[[str], None],
     ) -> "WorkerProcess":
