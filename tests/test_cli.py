@@ -134,6 +134,24 @@ def test_a_bug_ends_with_one_line_too() -> None:
     assert done.stderr == "error: KeyError: 'key'; '--debug' shows where\n"
 
 
+def test_ctrl_c_while_it_starts_ends_it_without_a_word() -> None:
+    program = (
+        "import os, signal, sys\n"
+        "class Impatient:\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        "        if name == 'assay.cli.compare':\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Impatient())\n"
+        "from assay.cli import main\n"
+        "sys.argv = ['assay', '--version']\n"
+        "sys.exit(main())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 def test_a_reader_that_leaves_early_is_no_reason_to_complain() -> None:
     command = f"{shlex.quote(sys.executable)} -m assay --help | head -n 1"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)

@@ -105,6 +105,7 @@ PUBLIC = {
         "looks",
         "processes",
         "remaining",
+        "room",
         "spending",
         "template",
     },

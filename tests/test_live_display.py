@@ -14,6 +14,7 @@ from assay.errors import ModelRejected, ModelUnavailable
 from assay.rollouts.progress import EpisodeEnd, TurnProgress
 from assay.trials import (
     AsyncioExecutor,
+    CallRetried,
     Context,
     Event,
     Group,
@@ -364,3 +365,37 @@ def test_a_silent_display_says_nothing(capfd: pytest.CaptureFixture[str]) -> Non
         run(display, plan("a"))
         display.notice("x")
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_table_says_what_is_retried_how_often_and_how_long_it_waits(width: int) -> None:
+    now = 0.0
+    screen = terminal(width)
+    display = LiveDisplay(screen.console, clock=lambda: now)
+    display(RunStarted({"some-model": 3}))
+    reason = "mine (for 'some-model') answered 429: slow down, [bold]please\x1b[31m"
+    display(CallRetried("some-model", reason, 1, 2.0))
+    display(CallRetried("some-model", reason, 2, 30.0))
+    now = 10.5
+    drawn = display.drawn().plain
+    said = " ".join(drawn.split())
+    assert "some-model: 2 retries, next in 20s; last error: mine (for 'some-model')" in said
+    assert "answered 429: slow down" in said
+    assert "\x1b" not in drawn
+    assert max(map(len, drawn.splitlines())) <= width
+    now = 31.0
+    assert "next in" not in display.drawn().plain
+    assert "2 retries; last error" in display.drawn().plain
+
+
+def test_lines_say_now_and_then_what_is_retried() -> None:
+    times = iter([0.0, 1.0, 2.0, 12.0])
+    screen = Screen(width=200)
+    display = PlainDisplay(screen.console, clock=lambda: next(times))
+    display(RunStarted({"a": 1}))
+    for attempt in (1, 2, 3):
+        display(CallRetried("a", "it answered 503", attempt, 4.0))
+    assert screen.lines == [
+        "a: 1 retry, next in 4s; last error: it answered 503",
+        "a: 3 retries, next in 4s; last error: it answered 503",
+    ]

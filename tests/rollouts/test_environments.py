@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from assay import api
-from assay.api.running import OwnObjects
+from assay.api._run_parts import OwnObjects
 from assay.cli import main
 from assay.errors import UsageError
 from assay.rollouts import RunConfig

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from assay import api
-from assay.api import running
+from assay.api import _run_models, running
 from assay.cli import main
 from assay.models.retries import CallRetries
 from assay.runs import RunResult
@@ -66,10 +66,8 @@ def command(folder: Path, *arguments: str) -> Done:
 def hasty(*arguments: str) -> int:
     """The program with less patience; only for a process of its own."""
     patience = CallRetries(patience=0.4, first_wait=0.1)
-    vars(running).update(
-        CallRetries=lambda **_: patience,
-        Retries=partial(Retries, attempts=2, first_wait=0.1),
-    )
+    vars(_run_models).update(CallRetries=lambda **_: patience)
+    vars(running).update(Retries=partial(Retries, attempts=2, first_wait=0.1))
     return main(list(arguments))
 
 

@@ -37,7 +37,10 @@ def test_many_calls_at_once_never_spend_more_than_the_cap(
         ModelServerSettings(port=0, faults=Faults(latency=0.05, jitter=0.1))
     ) as server:
         result = play(
-            tmp_path, server.base_url, episodes=episodes, max_turns=20, budget=cap, price=PRICE
+            tmp_path,
+            server.base_url,
+            **{"episodes": episodes, "max_concurrent_episodes": episodes},
+            **{"max_turns": 20, "budget": cap, "price": PRICE},
         )
         assert billed(server) <= cap
         answered = server.stats()["outcomes"]["answered"]

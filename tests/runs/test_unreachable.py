@@ -1,6 +1,8 @@
 """A model server that is off, or that keeps failing: said at once, and left at once."""
 
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Timer
@@ -10,7 +12,7 @@ import pytest
 from assay import api
 from assay.errors import UsageError
 from assay.serving import Faults, ModelServerSettings, RunningModels, running
-from assay.trials import Stop
+from assay.trials import CallRetried, Event, Stop
 
 from .remote import command, play
 
@@ -42,6 +44,22 @@ def test_a_run_names_all_models_that_nobody_answers_for_before_it_starts(
     assert f"connection refused at {nobody} (for one, two); start the server" in done.errors
     assert not done.output
     assert not list(tmp_path.glob("*.journal/*")), "nothing has started"
+
+
+def test_nothing_heavy_is_loaded_before_a_server_that_is_off_is_told(nobody: str) -> None:
+    program = (
+        "import sys; from assay.cli import main\n"
+        "code = main(sys.argv[1:])\n"
+        "print(code, *(name for name in ('numba', 'scipy', 'openai') if name in sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, "run", "--models", "x", "--openai-base-url", nobody],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "2\n"
+    assert "connection refused" in done.stderr
 
 
 def test_a_question_to_a_server_that_is_off_is_answered_at_once(
@@ -86,7 +104,7 @@ def test_baselines_alone_need_nobody(tmp_path: Path, nobody: str) -> None:
 def test_a_stop_does_not_wait_until_a_call_may_be_asked_again(
     tmp_path: Path, failing: RunningModels
 ) -> None:
-    stop, said = Stop(), list[str]()
+    stop, heard = Stop(), list[Event]()
     prepared = api.prepare(
         {
             "models": ["builtin/noop"],
@@ -100,10 +118,12 @@ def test_a_stop_does_not_wait_until_a_call_may_be_asked_again(
     )
     timer = Timer(1.5, stop.ask)
     timer.start()
-    result = api.run_prepared(prepared, stop=stop, notice=said.append)
+    result = api.run_prepared(prepared, stop=stop, listen=heard.append)
     timer.join()
     assert result.interrupted
     assert not stop.forced
     assert result.last_trouble is not None
     assert "answered 50" in result.last_trouble
-    assert any("again in" in sentence for sentence in said)
+    retried = [event for event in heard if isinstance(event, CallRetried)]
+    assert {event.model for event in retried} == {"builtin/noop"}
+    assert all(event.wait > 0 and "answered 50" in event.reason for event in retried)

@@ -431,3 +431,36 @@ def test_a_group_of_ready_made_trials_is_as_good_as_any() -> None:
     assert plan.size == 2
     tallies, _ = run(plan, win)
     assert tallies["a"].results == 2
+
+
+def test_trials_start_as_far_as_there_is_room_for_their_group() -> None:
+    watched = Watched(win)
+    most = {"a": 2, "b": 1}
+    tallies, _ = run(
+        plan_of(6, 6),
+        watched,
+        limits=Limits(max_open=100, max_groups=2),
+        room=lambda group, begun: begun[group] < most[group],
+    )
+    assert watched.most_open == 3
+    assert {tally.results for tally in tallies.values()} == {6}
+
+
+def test_more_trials_start_as_soon_as_there_is_more_room() -> None:
+    room = 1
+
+    async def body(trial: Trial[int], context: Context) -> TrialVerdict:
+        nonlocal room
+        if trial.index:
+            await asyncio.sleep(0.01)
+            return WON
+        for room in range(1, 6):
+            context.progress(room)
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        assert watched.most_open == 5, "they did not wait for the first one to end"
+        return WON
+
+    watched = Watched(body)
+    tallies, _ = run(plan_of(9), watched, room=lambda group, begun: begun[group] < room)
+    assert tallies["a"].results == 9

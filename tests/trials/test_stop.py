@@ -44,6 +44,21 @@ def on_turn(stop: Stop, turn: int) -> object:
     return listen
 
 
+def test_who_has_waited_long_enough_has_open_trials_cancelled() -> None:
+    stop = Stop()
+
+    async def deaf(trial: Trial[int], context: Context) -> TrialVerdict:
+        stop.hurry()
+        assert not stop.hurried, "nobody has asked yet"
+        stop.ask()
+        await asyncio.Event().wait()
+        return WON
+
+    tallies, _ = run(plan_of(2), deaf, stop=stop, limits=Limits(max_open=1))
+    assert tallies == {"a": GroupCounts(planned=2, started=1, interrupted=1, not_started=1)}
+    assert not stop.forced
+
+
 def test_asked_once_trials_finish_their_turn_and_nothing_starts() -> None:
     stop = Stop()
     watched = Watched(endless)

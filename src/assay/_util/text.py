@@ -32,6 +32,6 @@ def shown(value: object, longest: int = 80, write: Callable[[object], str] = rep
     return cut(text, longest)
 
 
-def counted(number: int, thing: str) -> str:
-    """A number and what it counts."""
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+def counted(number: int, thing: str, things: str | None = None) -> str:
+    """A number and what it counts; `things` where an s does not make many of it."""
+    return f"{number:,} {thing if number == 1 else things or f'{thing}s'}"

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from assay.crafter import StepResult
 from assay.crafter.rules import ACHIEVEMENTS, ACTIONS, NoEffect
 from assay.crafter.text import full_text, observe, rules_text, short_text
 
@@ -63,6 +62,8 @@ class CrafterGame:
         write = short_text if short else full_text
         if last is None:
             return write(observe(view))
+        from assay.crafter import StepResult
+
         result = StepResult(
             reward=last.reward,
             done=last.terminated or last.truncated,

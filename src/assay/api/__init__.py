@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from assay._util.lazy import lazy_names as _lazy_names
 
 if TYPE_CHECKING:
+    from ._run_models import chat_model
     from .catalogue import BUILTIN_PROVIDER, ModelCatalogue, ask_once, list_models, try_model
     from .checking import Check, CheckState, doctor
     from .comparing import (
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
         register_comparison_plan,
         stored_subjects,
     )
+    from .estimating import config_template, estimate
     from .experiments import (
         ExperimentDetails,
         ExportedExperiments,
@@ -33,15 +35,9 @@ if TYPE_CHECKING:
         show_experiment,
         tag_experiment,
     )
-    from .running import (
-        chat_model,
-        config_template,
-        estimate,
-        prepare,
-        run,
-        run_prepared,
-        run_report,
-    )
+    from .preparing import prepare
+    from .run_reports import run_report
+    from .running import run, run_prepared
     from .sessions import (
         SessionList,
         delete_sessions,

@@ -50,7 +50,7 @@ def list_models(provider: str | None = None) -> ModelCatalogue:
 
 def try_model(name: str) -> "tuple[ChatModel, ChatReply]":
     """Ask a model one short question; it costs far less than a cent with most models."""
-    from assay.api.running import chat_model
+    from assay.api._run_models import chat_model
 
     model = chat_model(name)
     return model, run_apart(lambda: ask_once(model))

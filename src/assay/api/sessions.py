@@ -1,6 +1,7 @@
 """What was recorded: listed, loaded, played again, verified, and carried elsewhere."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -46,6 +47,8 @@ class SessionList(NamedTuple):
     runs: "list[ListedRun]"
     unfinished: "list[OpenRun]"
     """Runs that can be resumed, or are being played; left out where sessions are narrowed."""
+    baselines: int = 0
+    """How many sessions of baselines that nobody named are left out."""
 
 
 def open(database: Where = None) -> "Database":
@@ -62,6 +65,7 @@ def list_sessions(
     model: str | None = None,
     limit: int = 20,
     sort: str | None = None,
+    baselines: bool = True,
     database: Where = None,
 ) -> SessionList:
     """The last sessions of a store; `run`, `experiment` and `model` narrow them down.
@@ -73,6 +77,7 @@ def list_sessions(
         limit: How many at most.
         sort: By this outcome, or reward, steps, turns, cost_usd, duration_s or seed, the
             highest first; the first `limit` are taken then, and not grouped by run.
+        baselines: Whether those of baselines that nobody named are wanted beside others.
         database: The store to read.
     """
     from assay.traces.listing import list_open, list_sessions, list_sorted, sorted_sessions
@@ -80,14 +85,22 @@ def list_sessions(
 
     store = store_at(database)
     with store.reading() as connection:
-        chosen = select_sessions(connection, run=run, experiment=experiment, model=model)
+        select = partial(
+            select_sessions, connection, run=run, experiment=experiment, model=model
+        )
+        everybody = select()
+        chosen = everybody
+        if not (baselines or experiment or model):
+            chosen = select(baselines=False) or everybody
+        left_out = len(everybody) - len(chosen)
         if sort is None:
             listed = list_sessions(connection, chosen[-limit:])
         else:
             chosen = sorted_sessions(connection, chosen, sort)
             listed = list_sorted(connection, chosen[:limit])
-    narrowed = experiment is not None or model is not None or run is not None
-    return SessionList(len(chosen), listed, [] if narrowed else list_open(store.path))
+    narrowed = any(name is not None for name in (run, experiment, model))
+    unfinished = [] if narrowed else list_open(store.path)
+    return SessionList(len(chosen), listed, unfinished, left_out)
 
 
 def load_trace(session: str, *, database: Where = None) -> "Trace":

@@ -10,27 +10,24 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
-from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from assay._util.text import printable
+from assay.cli.live_table import live_table
 from assay.cli.live_words import (
-    big,
-    cost,
     duration,
     end_line,
-    middle,
-    number,
     short,
     standing_line,
+    trouble_line,
     turn_line,
     why,
 )
 from assay.cli.standings import LiveStanding, LiveStandings
 from assay.rollouts.progress import TurnProgress
 from assay.trials import (
+    CallRetried,
     Event,
     GroupEnded,
     GroupStarted,
@@ -51,10 +48,6 @@ _LINES_EVERY = 1 / 8
 """Seconds between two writings of lines above a live display."""
 _PLAIN_EVERY = 10.0
 """Seconds between two lines about a model where nobody watches."""
-_BAR, _ROOM_FOR_BAR = 12, 92
-_NARROWEST_NAME = 12
-_DISPENSABLE = ("Tokens", "Reward", "Cost")
-"""What a narrow terminal does without, the first of them first."""
 
 
 class RunDisplay:
@@ -96,6 +89,7 @@ class PlainDisplay(RunDisplay):
         self._clock = clock
         self._standings = LiveStandings()
         self._told: dict[str, float] = {}
+        self._complained: dict[str, float] = {}
         self._troubles: set[tuple[str, str]] = set()
 
     def __call__(self, event: Event) -> None:
@@ -104,6 +98,8 @@ class PlainDisplay(RunDisplay):
         standing = self._standings.take(event, now)
         for line in self._lines(event):
             self._print(line)
+        if isinstance(event, CallRetried):
+            self._tell_trouble(event.model, now)
         if isinstance(event, GroupStarted):
             self._print(f"{short(event.group)}: {event.planned} episodes")
         if standing is not None:
@@ -118,6 +114,11 @@ class PlainDisplay(RunDisplay):
         if ended or now >= due:
             self._told[standing.group] = now
             self._print(standing_line(standing, now))
+
+    def _tell_trouble(self, model: str, now: float) -> None:
+        if now >= self._complained.get(model, float("-inf")) + _PLAIN_EVERY:
+            self._complained[model] = now
+            self._print(trouble_line(model, self._standings.troubles[model], now))
 
     def _lines(self, event: Event) -> list[str]:
         """What an event is worth saying at once."""
@@ -200,8 +201,10 @@ class LiveDisplay(PlainDisplay):
     def drawn(self) -> Text:
         """The table as it is at this moment, for the terminal as large as it is."""
         size = self._console.size
-        groups = list(self._standings.groups.values())
-        return _table(groups, self._clock(), size.width, max(1, size.height - 4))
+        standings = self._standings
+        return live_table(
+            list(standings.groups.values()), standings.troubles, self._clock(), *size
+        )
 
 
 def choose_display(
@@ -218,80 +221,3 @@ def choose_display(
 
 def _who(trial: Trial[Any]) -> str:
     return f"{short(trial.group)} episode {trial.index + 1}"
-
-
-def _table(groups: list[LiveStanding], now: float, width: int, height: int) -> Text:
-    # One text, laid out by hand: a Rich table of the same size takes several times as long.
-    shown, rest = _fitting(groups, height)
-    columns = _columns(shown, now)
-    for head in _DISPENSABLE:
-        if _width(columns) + _NARROWEST_NAME > width:
-            del columns[head]
-    bar = 1 + _BAR if width >= _ROOM_FOR_BAR else 0
-    longest = max([len("Model"), *(cell_len(printable(one.group)) for one in shown)])
-    room = min(longest, max(_NARROWEST_NAME, width - _width(columns) - bar))
-    table = Text(no_wrap=True, overflow="crop")
-    table.append(f"{'Model':{room + bar}}{_line(columns, None)}", "dim")
-    for at, standing in enumerate(shown):
-        table.append(f"\n{set_cell_size(middle(standing.group, room), room)}")
-        if bar:
-            done = int(_BAR * standing.share)
-            table.append(f" {'━' * done}", "green").append("─" * (_BAR - done), "dim")
-        table.append(_line(columns, at))
-    return table.append(f"\n{rest}", "dim") if rest else table
-
-
-def _line(columns: dict[str, list[str]], at: int | None) -> str:
-    """The heads, or one row, each at the right end of its column."""
-    return "".join(
-        f"{head if at is None else texts[at]:>{1 + _widest(head, texts)}}"
-        for head, texts in columns.items()
-    )
-
-
-def _columns(shown: list[LiveStanding], now: float) -> dict[str, list[str]]:
-    return {
-        "Episodes": [f"{one.finished}/{one.planned}" for one in shown],
-        "Ach.": [number(one.achievements, 1) for one in shown],
-        "Reward": [number(one.reward, 1) for one in shown],
-        "Invalid%": [number(one.invalid_rate, 1, 100) for one in shown],
-        "Tokens": [big(one.tokens) for one in shown],
-        "Cost": [cost(one.cost_usd) for one in shown],
-        "Left": [_left(one, now) for one in shown],
-    }
-
-
-def _width(columns: dict[str, list[str]]) -> int:
-    return sum(1 + _widest(head, texts) for head, texts in columns.items())
-
-
-def _widest(head: str, texts: list[str]) -> int:
-    return max(map(len, [head, *texts]))
-
-
-def _fitting(groups: list[LiveStanding], height: int) -> tuple[list[LiveStanding], str]:
-    """As many models as there are lines for: those at work, then those that ended last."""
-    if len(groups) <= height:
-        return groups, ""
-
-    def urgency(standing: LiveStanding) -> tuple[int, float]:
-        if standing.started_at is not None and standing.ended_at is None:
-            return 0, standing.started_at
-        return (2, 0.0) if standing.ended_at is None else (1, -standing.ended_at)
-
-    kept = {id(standing) for standing in sorted(groups, key=urgency)[:height]}
-    left = [standing for standing in groups if id(standing) not in kept]
-    done = sum(standing.ended_at is not None for standing in left)
-    rest = f"and {len(left)} more models, {done} of them done"
-    return [standing for standing in groups if id(standing) in kept], rest
-
-
-def _left(standing: LiveStanding, now: float) -> str:
-    if standing.stopped is not None:
-        return "stopped"
-    if standing.ended_at is not None:
-        return "done" if standing.finished == standing.planned else "stopped"
-    if standing.started_at is None:
-        return "waiting"
-    left = standing.seconds_left(now)
-    return "…" if left is None else duration(left)

@@ -3,8 +3,10 @@
 Names, reasons and messages come from outside: each is made printable and cut short here.
 """
 
-from assay._util.text import cut, printable
-from assay.cli.standings import LiveStanding
+import math
+
+from assay._util.text import counted, cut, printable
+from assay.cli.standings import LiveStanding, LiveTrouble
 from assay.rollouts.progress import EpisodeEnd, TurnProgress
 from assay.trials import TrialVerdict
 from assay.types import TrialState
@@ -18,6 +20,7 @@ __all__ = [
     "number",
     "short",
     "standing_line",
+    "trouble_line",
     "turn_line",
     "why",
 ]
@@ -44,6 +47,16 @@ def standing_line(standing: LiveStanding, now: float) -> str:
     if left is not None:
         parts.append(f"{duration(left)} left")
     return f"{short(standing.group)}: {', '.join(parts)}"
+
+
+def trouble_line(name: str, trouble: LiveTrouble, now: float) -> str:
+    """What went wrong with a model: how often it was retried, and how long that waits."""
+    left = trouble.again_at - now
+    wait = f", next in {duration(math.ceil(left))}" if left > 0 else ""
+    return (
+        f"{short(name)}: {counted(trouble.retries, 'retry', 'retries')}{wait}; "
+        f"last error: {short(trouble.reason)}"
+    )
 
 
 def turn_line(at: TurnProgress) -> str:

@@ -39,6 +39,8 @@ __all__ = ["run"]
 FAILED, BAD_USAGE, INFRASTRUCTURE, INTERRUPTED = 1, 2, 3, 130
 _USUAL_FILE = "multi_model_config.toml"
 _WHICH = Group("Which run", sort_key=7)
+_IN_HAND_S = 2.5
+"""Seconds after the first Ctrl-C in which calls that are open may still be answered."""
 _LEAVE_S = 2.0
 """Seconds after the second Ctrl-C in which a run may leave in order; code of users, a large
 transaction or many files may hold it up."""
@@ -156,13 +158,15 @@ def _watched(prepared: "PreparedRun[Any]", show: Show, verbose: int) -> "RunResu
 
 @contextmanager
 def _stopped_by_signals(stop: "Stop", notice: Any, run_id: str) -> Iterator[None]:
+    enough = threading.Timer(_IN_HAND_S, stop.hurry)
     last_resort = threading.Timer(_LEAVE_S, _leave, [run_id])
-    last_resort.daemon = True
+    enough.daemon = last_resort.daemon = True
 
     def ask(number: int, frame: FrameType | None) -> None:
         stop.ask()
         if not stop.forced:
-            notice("ending the turns in hand; once more to leave at once")
+            notice("ending the turns in hand (a few seconds); once more to leave at once")
+            enough.start()
         elif last_resort.ident is None:
             last_resort.start()
 
@@ -170,6 +174,7 @@ def _stopped_by_signals(stop: "Stop", notice: Any, run_id: str) -> Iterator[None
     try:
         yield
     finally:
+        enough.cancel()
         last_resort.cancel()
         for name, handler in before.items():
             signal.signal(name, handler)
@@ -236,8 +241,10 @@ def _next_steps(prepared: "PreparedRun[Any]", result: "RunResult") -> Iterator[s
         yield f"Traces:  {result.database}"
         yield f"Results: {result.results_file}"
     if result.status != "finished":
-        # The same budget would stop it at once.
-        more = f" --budget {2 * prepared.config.budget:g}" if result.stopped_by else ""
+        more = ""
+        if prepared.config.budget is not None:
+            # The same budget would stop it at once.
+            more = f" --budget {(2 if result.stopped_by else 1) * prepared.config.budget:g}"
         yield f"Unfinished. Resume:  {assay} run --resume {result.run_id}{more}{in_database}"
     if not result.episodes:
         return

@@ -9,20 +9,23 @@ from dataclasses import dataclass, field
 
 from assay.rollouts.progress import EpisodeEnd, TurnProgress
 from assay.trials import (
+    CallRetried,
     Event,
     GroupEnded,
     GroupStarted,
     GroupStopped,
+    RunEnded,
     RunStarted,
     TrialEnded,
     TrialInterrupted,
     TrialProgress,
+    TrialRetried,
     TrialSkipped,
     TrialStarted,
 )
 from assay.types import TrialState
 
-__all__ = ["LiveStanding", "LiveStandings"]
+__all__ = ["LiveStanding", "LiveStandings", "LiveTrouble"]
 
 
 @dataclass(slots=True)
@@ -48,6 +51,22 @@ class _Sums:
         self.invalid_rate += sign * (at.invalid / at.asked if at.asked else 0.0)
         self.turns += sign * at.turn
         self.share += sign * at.turn / max(1, at.max_turns)
+
+
+@dataclass(slots=True)
+class LiveTrouble:
+    """What went wrong with the calls or episodes of one model, and was or will be retried."""
+
+    retries: int = 0
+    reason: str = ""
+    """The last one; untrusted text."""
+    again_at: float = 0.0
+    """When the last one may be tried again."""
+
+    def retried(self, reason: str, again_at: float) -> None:
+        """Count one more."""
+        self.retries += 1
+        self.reason, self.again_at = reason, again_at
 
 
 @dataclass(slots=True)
@@ -175,6 +194,8 @@ class LiveStandings:
 
     def __init__(self) -> None:
         self.groups: dict[str, LiveStanding] = {}
+        self.troubles: dict[str, LiveTrouble] = {}
+        """By the name of the model or of the arm."""
 
     def take(self, event: Event, now: float) -> LiveStanding | None:
         """Note an event; returns the standing that it changed, if it was one model's."""
@@ -197,10 +218,19 @@ class LiveStandings:
             case TrialSkipped(trial=trial):
                 self.groups[trial.group].skipped += 1
                 return self.groups[trial.group]
+            case TrialRetried(trial=trial, wait=wait, verdict=verdict):
+                reason = verdict.error.message if verdict.error else verdict.reason
+                self._trouble(trial.group).retried(reason, now + wait)
+                return self.groups[trial.group]
             case TrialInterrupted(trial=trial):
                 # It stays where it stands, so that one sees how far the model came.
                 return self.groups[trial.group]
+            case CallRetried(model=model, reason=reason, wait=wait):
+                self._trouble(model).retried(reason, now + wait)
         return self._of_groups(event, now)
+
+    def _trouble(self, name: str) -> LiveTrouble:
+        return self.troubles.setdefault(name, LiveTrouble())
 
     def _of_groups(self, event: Event, now: float) -> LiveStanding | None:
         match event:
@@ -210,6 +240,9 @@ class LiveStandings:
                 }
             case GroupStarted(group=group, planned=planned):
                 return self.groups.setdefault(group, LiveStanding(group, planned))
+            case RunEnded():
+                for trouble in self.troubles.values():
+                    trouble.again_at = now
             case GroupStopped(group=group, stop=stop):
                 self.groups[group].stopped = stop.reason
                 return self.groups[group]

@@ -1,6 +1,7 @@
 """The models of a run, which share what there is once: connections, turns and a budget."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from assay._util.secret import Secret
@@ -37,7 +38,8 @@ class ModelPool:
         cache: A file with replies to requests that were asked before.
         retries: How patient calls are.
         seed: For the random part of waits.
-        on_fault: Who hears that a call will be tried again; see `RemoteModel`.
+        on_fault: Who hears that a call will be tried again: the model, and what `RemoteModel`
+            says of it.
     """
 
     def __init__(
@@ -54,7 +56,7 @@ class ModelPool:
         cache: Path | None = None,
         retries: CallRetries | None = None,
         seed: int = 0,
-        on_fault: Callable[[str, int, float], None] = lambda *_: None,
+        on_fault: Callable[[str, str, int, float], None] = lambda *_: None,
     ) -> None:
         self._on_fault = on_fault
         self._addresses: dict[str, tuple[str, Secret | None]] = {}
@@ -66,6 +68,7 @@ class ModelPool:
         self._retries, self._seed = retries, seed
         self._connections = Connections(connections)
         self._paces: dict[str, Pace] = {}
+        self._pace_of: dict[str, Pace] = {}
 
     def entry(self, name: str, *, retired: bool = False) -> ModelEntry:
         """The row of a name; needs no key.
@@ -135,9 +138,10 @@ class ModelPool:
             retries=self._retries,
             http=self._connections,
             seed=self._seed,
-            on_fault=self._on_fault,
+            on_fault=partial(self._on_fault, name),
         )
         self._addresses[name] = model.address, key
+        self._pace_of[name] = pace
         return model if self._cache is None else CachedModel(model, self._cache)
 
     def _is_own(self, entry: ModelEntry) -> bool:
@@ -154,6 +158,10 @@ class ModelPool:
     def addresses(self) -> dict[str, tuple[str, Secret | None]]:
         """Where the models that were made are asked and with which key, by name."""
         return dict(self._addresses)
+
+    def calls_allowed(self, name: str) -> int:
+        """How many calls to the provider of a model that was made may be in flight now."""
+        return self._pace_of[name].limit
 
     def leave(self) -> None:
         """The run is to stop: whoever waits to be asked, or asked again, waits no longer."""

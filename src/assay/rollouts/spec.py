@@ -10,7 +10,7 @@ from typing import Any
 from assay._util.canonical import canonical_json, content_hash, derived_id
 from assay._util.settings import written
 from assay.agents import AgentOptions
-from assay.crafter import DIFFICULTIES, DIGEST_VERSION, Difficulty
+from assay.crafter.difficulty import DIFFICULTIES, Difficulty
 from assay.crafter.rules import WORLD_LENGTH
 
 __all__ = ["EpisodeLimits", "EpisodeSpec", "difficulty_name", "episode_metadata"]
@@ -66,6 +66,8 @@ def episode_metadata(
     difficulty: Difficulty, agent: AgentOptions, limits: EpisodeLimits
 ) -> dict[str, Any]:
     """All that a replay needs and no column holds."""
+    from assay.crafter import DIGEST_VERSION  # what it comes from loads a compiler
+
     return {
         "difficulty": asdict(difficulty),
         "length": WORLD_LENGTH,

@@ -49,9 +49,12 @@ from .catch_up import catch_up
 from .executors import InProcess, TrialExecutor
 from .kind import PreparedRun, RunChoices, TrialKind
 from .looks import CandidateResult, SequentialMonitor
+from .room import MOST_OPEN, Answerer, room_for
 from .spending import OpenSpending, lost_so_far, open_spending
 
 __all__ = ["RunResult", "execute"]
+
+_NOBODY: Mapping[str, Answerer] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +106,7 @@ def execute(
     limits_seen: Callable[[], Iterable[LimitRecord]] = tuple,
     begin: Callable[[RunFolder], None] = lambda _: None,
     on_stop: Callable[[], None] = lambda: None,
+    answerers: Mapping[str, Answerer] = _NOBODY,
     listen: Callable[[Event], None] = lambda _: None,
     notice: Callable[[str], None] = lambda _: None,
     stop: Stop | None = None,
@@ -119,6 +123,7 @@ def execute(
         limits_seen: What providers allowed, asked at the end.
         begin: Called once this process holds the run, before anything is asked.
         on_stop: Called in the loop of the trials whenever somebody asks to stop.
+        answerers: Who answers each arm, by its label, as far as that is known.
         listen: Who hears of progress.
         notice: Who hears of everything else, in sentences.
         stop: How to stop early.
@@ -131,7 +136,9 @@ def execute(
         try:
             running.catch_up()
             tallies = run_apart(
-                lambda: running.play(executor or InProcess(), retries or Retries(), on_stop)
+                lambda: running.play(
+                    executor or InProcess(), retries or Retries(), on_stop, answerers
+                )
             )
             if not running.writer.drain(running.tell_storing):
                 return running.left()
@@ -202,10 +209,15 @@ class _Running:
             )
 
     async def play(
-        self, executor: TrialExecutor, retries: Retries, on_stop: Callable[[], None]
+        self,
+        executor: TrialExecutor,
+        retries: Retries,
+        on_stop: Callable[[], None],
+        answerers: Mapping[str, Answerer],
     ) -> dict[str, GroupCounts]:
         """Try what is left of the plan."""
         plan, monitor = self.kind.plan(self.run.record), self._monitor
+        chosen = self.config.max_concurrent_episodes
         try:
             async with executor.open(self.kind) as start:
 
@@ -224,7 +236,7 @@ class _Running:
                         plan,
                         AsyncioExecutor(body),
                         limits=Limits(
-                            max_open=self.config.max_concurrent_episodes,
+                            max_open=chosen or MOST_OPEN,
                             # Side by side: who is ahead waits for the others.
                             max_groups=len(plan.groups)
                             if monitor
@@ -233,6 +245,7 @@ class _Running:
                         retries=retries,
                         done=self._done.__contains__,
                         admit=monitor.admit if monitor else lambda _: Admission.NOW,
+                        room=room_for(answerers if chosen is None else {}),
                         listen=self._hear,
                         stop=self.stop,
                     )

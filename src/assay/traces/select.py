@@ -25,11 +25,13 @@ def select_sessions(
     run: str | None = None,
     experiment: str | None = None,
     model: str | None = None,
+    baselines: bool = True,
 ) -> list[str]:
     """The ids of sessions, in the order of runs, experiments and episodes.
 
     Each of `names` is a session, an experiment or a run: an id, a name, or the start of one;
-    with no names, all sessions are meant. `run`, `experiment` and `model` narrow them down.
+    with no names, all sessions are meant. `run`, `experiment` and `model` narrow them down;
+    without `baselines`, those that nobody named are left out.
 
     Raises:
         UsageError: A name means nothing, or several things.
@@ -49,6 +51,8 @@ def select_sessions(
     if model is not None:
         parts.append("s.subject = ?")
         values.append(model)
+    if not baselines:
+        parts.append("coalesce(json_extract_string(e.tags, '$.baseline') != 'true', true)")
     where = f"WHERE {' AND '.join(parts)}" if parts else ""
     rows = connection.execute(
         "SELECT s.session_id FROM session_traces s LEFT JOIN runs r ON r.id = s.run_id"

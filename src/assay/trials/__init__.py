@@ -4,6 +4,7 @@ Knows nothing of what a trial does: an executor runs it, and says how it ended.
 """
 
 from .events import (
+    CallRetried,
     Event,
     GroupEnded,
     GroupStarted,
@@ -29,6 +30,7 @@ __all__ = [
     "Admission",
     "AsyncioExecutor",
     "Body",
+    "CallRetried",
     "Context",
     "Event",
     "Executor",

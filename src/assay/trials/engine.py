@@ -5,7 +5,7 @@ the listener, the plan or the classifier is a broken program, and ends the run.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -52,6 +52,7 @@ class Rules(Generic[P]):
     sleep: Sleep
     done: Callable[[str], bool]
     admit: Callable[[Trial[P]], Admission]
+    room: Callable[[str, Mapping[str, int]], bool]
 
 
 class Engine(Generic[P]):
@@ -72,7 +73,7 @@ class Engine(Generic[P]):
         self._stop = stop
         self._wake = asyncio.Event()
         self._crash: BaseException | None = None
-        self._forced = False
+        self._hurried = False
         self._over = False
         self._lines: list[Line[P]] = []
         self._queue = iter(plan.groups)
@@ -106,8 +107,8 @@ class Engine(Generic[P]):
         if self._stop.asked:
             for line in self._lines:
                 self._close(line)
-        if self._stop.forced and not self._forced:
-            self._forced = True
+        if self._stop.hurried and not self._hurried:
+            self._hurried = True
             self._cancel_all()
         self._fill()
         if not self._can_change():
@@ -128,13 +129,19 @@ class Engine(Generic[P]):
                 break
             self._lines.append(self._line(group))
             self._tell(GroupStarted(group.name, group.size))
-        while self._has_place():
-            ready = [line for line in self._lines if line.ready]
-            if not ready:
-                return
+        while ready := self._startable():
             # The one with the least share; among equals, the one that has waited longest.
             line = min(ready, key=lambda one: (one.open, one.started))
             self._start(line, line.take())
+
+    def _startable(self) -> list[Line[P]]:
+        """The groups of which another trial may start at this moment."""
+        if not self._has_place():
+            return []
+        begun = {line.name: line.begun for line in self._lines}
+        return [
+            line for line in self._lines if line.ready and self._rules.room(line.name, begun)
+        ]
 
     def _can_change(self) -> bool:
         """Whether anything is going on that could admit a trial that waits for it."""
@@ -173,6 +180,8 @@ class Engine(Generic[P]):
     def _progress(self, trial: Trial[P], payload: Any) -> None:
         try:
             self._tell(TrialProgress(trial, payload))
+            if self._startable():
+                self._wake.set()  # there is more room than there was
         except Exception as error:
             # The body is not to blame, and must not take it for an error of its own.
             self._wake.set()

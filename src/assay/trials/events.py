@@ -13,6 +13,7 @@ from .tally import GroupCounts
 from .verdict import GroupStop, TrialVerdict
 
 __all__ = [
+    "CallRetried",
     "Event",
     "GroupEnded",
     "GroupStarted",
@@ -67,6 +68,20 @@ class TrialProgress:
     trial: Trial[Any]
     payload: Any
     """Whatever the body passed on."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallRetried:
+    """A call that a trial waits for failed, and will be made again; told by who makes calls."""
+
+    model: str
+    """Who was asked."""
+    reason: str
+    """Untrusted text."""
+    attempt: int
+    """How often this call was made so far."""
+    wait: float
+    """Seconds until it may be made again, what a Retry-After asks for included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +142,7 @@ Event = (
     | TrialSkipped
     | TrialStarted
     | TrialProgress
+    | CallRetried
     | TrialRetried
     | TrialEnded
     | TrialInterrupted

@@ -70,6 +70,11 @@ class Line(Generic[P]):
         self._counts: Counter[str] = Counter()
 
     @property
+    def begun(self) -> int:
+        """Trials that are begun and have not ended, those that wait for another attempt too."""
+        return self.open + len(self.rests)
+
+    @property
     def ready(self) -> bool:
         """Whether there is something to start."""
         if self.due:

@@ -1,7 +1,7 @@
 """The door to the engine."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from .engine import Engine, Rules, Sleep
@@ -34,6 +34,7 @@ async def run_trials(
     classify: Callable[[Exception], TrialVerdict | GroupStop] = classify_error,
     sleep: Sleep = asyncio.sleep,
     admit: Callable[[Trial[P]], Admission] = lambda _: Admission.NOW,
+    room: Callable[[str, Mapping[str, int]], bool] = lambda _, __: True,
 ) -> dict[str, GroupCounts]:
     """Work off a plan and count, for each group, how its trials ended.
 
@@ -51,6 +52,9 @@ async def run_trials(
         admit: Whether a trial whose turn has come may start; asked again whenever a trial
             has ended. Those that wait for others while nothing goes on are not started. Who
             makes trials of one group wait for those of another opens both at once.
+        room: Whether another trial of a group may start, given how many trials of each open
+            group are begun and have not ended; asked again whenever one goes on or ends. There
+            is room where nothing is begun.
     """
-    rules = Rules(limits, retries, classify, sleep, done, admit)
+    rules = Rules(limits, retries, classify, sleep, done, admit, room)
     return await Engine(plan, executor, rules, listen, stop or Stop()).run()

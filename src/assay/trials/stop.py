@@ -1,5 +1,8 @@
 """The wish of a user to stop: once to leave in good order, twice to leave at once.
 
+Who asked once and has waited long enough says so: what is open is then cancelled, and all
+else still goes in good order.
+
 May be asked from a signal handler and from any thread. Starts and ends nothing itself.
 """
 
@@ -16,11 +19,20 @@ class Stop:
     def __init__(self) -> None:
         # Grown by one atomic call, which neither threads nor handlers can tear apart.
         self._asks: list[None] = []
+        self._hurried = False
         self._watchers: tuple[tuple[asyncio.AbstractEventLoop, Callable[[], None]], ...] = ()
 
     def ask(self) -> None:
         """Ask once more. From the second time on, open trials are cancelled."""
         self._asks.append(None)
+        self._wake()
+
+    def hurry(self) -> None:
+        """Have open trials cancelled, and nothing else cut short."""
+        self._hurried = True
+        self._wake()
+
+    def _wake(self) -> None:
         for loop, wake in self._watchers:
             # A loop that has closed has nothing left to stop.
             with suppress(RuntimeError):
@@ -32,8 +44,13 @@ class Stop:
         return len(self._asks) > 0
 
     @property
-    def forced(self) -> bool:
+    def hurried(self) -> bool:
         """Whether what is open is to be cancelled."""
+        return self.asked and (self._hurried or self.forced)
+
+    @property
+    def forced(self) -> bool:
+        """Whether nothing is worth waiting for any longer."""
         return len(self._asks) > 1
 
     @contextmanager

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from assay._util.text import cut
+from assay._util.text import counted, cut
 from assay.cli.database import Database, open_store
 from assay.cli.numbers import Whole
 from assay.cli.output import Show, say, say_json
@@ -34,6 +34,7 @@ def list_(
     sort: str | None = None,
     top: Annotated[Whole | None, Parameter(validator=Number(gte=1))] = None,
     limit: Annotated[Whole, Parameter(validator=Number(gte=1))] = 20,
+    baselines: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
@@ -51,6 +52,7 @@ def list_(
             other outcome, the highest first.
         top: How many of those to list; alone, by achievements.
         limit: How many sessions to list at most.
+        baselines: List those of baselines that played beside others, too; --json always does.
         database: The store to read.
         show: What to print.
     """
@@ -58,12 +60,13 @@ def list_(
 
     if top is not None:
         sort, limit = sort or "achievements", top
-    total, runs, unfinished = api.list_sessions(
+    total, runs, unfinished, beside = api.list_sessions(
         run=run,
         experiment=experiment,
         model=model,
         limit=limit,
         sort=sort,
+        baselines=baselines or show.json,
         database=open_store(database, show),
     )
     if show.json:
@@ -87,6 +90,8 @@ def list_(
         say("no sessions")
     elif total > limit and not show.quiet:
         say(f"{limit} of {total} sessions; {'--limit' if top is None else '--top'} shows more")
+    if beside and not show.quiet:
+        say(f"{counted(beside, 'session')} of baselines not listed; --baselines shows them")
     return 0
 
 

@@ -1,0 +1,174 @@
+"""The models of a run: made by name, with their providers' addresses, prices and pace."""
+
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from assay._util.descriptors import connections_allowed
+from assay._util.loops import run_apart
+from assay.agents import BUILTIN_MODELS, make_builtin
+from assay.api._run_parts import OwnObjects
+from assay.errors import UsageError
+from assay.models import (
+    Budget,
+    CallRetries,
+    ModelPool,
+    PaceChange,
+    Price,
+    load_registry,
+)
+from assay.models.reach import REFUSED_KEY, SILENT, why_unreachable
+from assay.rollouts import RunConfig
+from assay.rollouts.environments import RANDOM
+from assay.traces.records import LimitRecord
+from assay.trials import CallRetried, Event
+from assay.types import ChatModel
+
+if TYPE_CHECKING:
+    from assay.runs import PreparedRun
+    from assay.runs.room import Answerer
+
+__all__ = [
+    "Troubles",
+    "answerers_of",
+    "chat_model",
+    "check_reachable",
+    "is_played_here",
+    "limit_record",
+    "pool_of",
+    "run_models",
+]
+
+_OPENAI = "https://api.openai.com/v1"
+_MOST_CONNECTIONS = 10_000
+
+
+class Troubles:
+    """Tells of calls that are made again, and keeps the last reason."""
+
+    def __init__(self, listen: Callable[[Event], None]) -> None:
+        self.last: str | None = None
+        self._listen = listen
+
+    def __call__(self, model: str, reason: str, attempt: int, wait: float) -> None:
+        self.last = reason
+        self._listen(CallRetried(model, reason, attempt, wait))
+
+
+def check_reachable(pool: ModelPool, config: RunConfig) -> None:
+    """Find out before the first episode which models cannot be asked; no call is made."""
+    places = pool.addresses
+    if config.cache is not None or not places:
+        return  # what a file of replies has needs nobody
+    keys = dict(places.values())
+    reasons = run_apart(lambda: why_unreachable(keys, keys=keys))
+    dead: dict[str, list[str]] = {}
+    for name, (address, _) in places.items():
+        reason = reasons.get(address, SILENT)
+        if not reason.startswith(SILENT):
+            dead.setdefault(f"{reason[0].lower()}{reason[1:]} at {address}", []).append(name)
+    if dead:
+        steps = [
+            "check the key ('assay doctor' says which variable holds it)"
+            if any(reason.startswith(REFUSED_KEY) for reason in dead)
+            else "start the server",
+            "correct the address (--openai-base-url, or the row of its provider)",
+        ]
+        said = "; ".join(f"{reason} (for {', '.join(names)})" for reason, names in dead.items())
+        raise UsageError(f"{said}; {', or '.join(steps)}")
+
+
+def run_models(
+    prepared: "PreparedRun[RunConfig]", pool: ModelPool, own: OwnObjects
+) -> dict[str, ChatModel]:
+    names = dict.fromkeys(arm.model for arm in prepared.arms if arm.model is not None)
+    return {
+        name: own.models.get(name) or model_of(name, prepared.config, pool) for name in names
+    }
+
+
+def answerers_of(prepared: "PreparedRun[RunConfig]", pool: ModelPool) -> "dict[str, Answerer]":
+    """Who answers each arm, by its label; agents and models of users are left out."""
+    from assay.runs.room import Answerer
+
+    config = prepared.config
+    here = 1 if config.executor == "asyncio" else config.workers or os.cpu_count() or 1
+    found = {}
+    for arm in prepared.arms:
+        name = arm.model
+        if arm.agent == RANDOM or (
+            name is not None and arm.agent is None and is_played_here(name, config)
+        ):
+            found[arm.label] = Answerer("builtin", lambda: here)
+        elif name is not None and name in pool.addresses:
+            provider = pool.entry(name).provider.name
+            found[arm.label] = Answerer(provider, partial(pool.calls_allowed, name))
+    return found
+
+
+def model_of(name: str, config: RunConfig, pool: ModelPool) -> ChatModel:
+    return make_builtin(name) if is_played_here(name, config) else pool.make(name)
+
+
+def is_played_here(name: str, config: RunConfig) -> bool:
+    # An address of the user's own answers under any name; that of OpenAI is nobody's own.
+    elsewhere = config.openai_base_url not in (None, _OPENAI)
+    return name in BUILTIN_MODELS and (not elsewhere or name in config.baselines_beside)
+
+
+def pool_of(
+    config: RunConfig,
+    budget: Budget | None = None,
+    on_fault: Callable[[str, str, int, float], None] = lambda *_: None,
+) -> ModelPool:
+    return ModelPool(
+        load_registry(),
+        also=BUILTIN_MODELS,
+        base_url=config.openai_base_url,
+        key=config.openai_api_key,
+        budget=budget,
+        price=_price(config.price),
+        max_connections=config.max_connections,
+        connections=min(_MOST_CONNECTIONS, connections_allowed()),
+        cache=config.cache,
+        retries=CallRetries(patience=config.call_patience),
+        seed=config.seed,
+        on_fault=on_fault,
+    )
+
+
+def _price(text: str | None) -> Price | None:
+    if text is None:
+        return None
+    numbers = [float(part) for part in text.split("/")]
+    return Price(
+        input=numbers[0],
+        cached=numbers[1] if len(numbers) == 3 else None,
+        output=numbers[-1],
+    )
+
+
+def limit_record(line: tuple[str, PaceChange]) -> LimitRecord:
+    provider, change = line
+    return LimitRecord(
+        provider=provider,
+        at=change.at,
+        connections=change.limit,
+        per_second=change.rate,
+        pause_s=change.pause_s,
+        reason=change.reason,
+    )
+
+
+def chat_model(name: str) -> ChatModel:
+    """A model by its name, built in or of a provider; close it after use.
+
+    Raises:
+        UsageError: Nobody answers at its address.
+    """
+    config = RunConfig()
+    pool = pool_of(config)
+    model = model_of(name, config, pool)
+    check_reachable(pool, config)
+    return model

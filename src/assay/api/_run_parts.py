@@ -1,0 +1,119 @@
+"""What the episodes of a run are made of: agents, an environment, hooks, metrics and worlds."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from assay.agents.own import OwnAgent, load_agent
+from assay.errors import ServiceError, UsageError
+from assay.metrics import DEFAULT_HOOKS, Hook, MetricSet, gather_hooks, load_metrics
+from assay.rollouts import RunConfig
+from assay.rollouts.environments import OwnEnvironment, load_environment
+from assay.runs.room import MOST_OPEN
+from assay.types import ChatModel
+
+if TYPE_CHECKING:
+    from assay.rollouts import EpisodeParts
+    from assay.service.client import WorldClient
+
+__all__ = [
+    "NOTHING_OWN",
+    "OwnObjects",
+    "agents_of",
+    "check_service_answers",
+    "environment_of",
+    "episode_parts",
+    "hooks_of",
+    "metrics_of",
+]
+
+_FOR_EVER = 1e9
+"""Seconds."""
+
+
+class OwnObjects(NamedTuple):
+    """What a program hands over that has no name in a file: agents and models of its own."""
+
+    agents: Mapping[str, OwnAgent] = {}
+    """By the words that stand for them in the configuration."""
+    models: Mapping[str, ChatModel] = {}
+    """By their names."""
+    environment: OwnEnvironment | None = None
+
+
+NOTHING_OWN = OwnObjects()
+
+
+def episode_parts(config: RunConfig, *, own: OwnObjects) -> "EpisodeParts":
+    from assay.rollouts import EpisodeParts
+
+    # A worker may start hours after the run did.
+    now = replace(config)
+    if any(
+        getattr(now, name) != getattr(config, name)
+        for name in ("agent_hashes", "environment_hash", "hook_hashes")
+    ):
+        raise UsageError(
+            "a file with agents, hooks or the environment was changed after the run began; put "
+            "it back and resume, or start anew with --fresh"
+        )
+    return EpisodeParts(
+        open_worlds=partial(_worlds, config),
+        hooks=hooks_of(config),
+        agents=agents_of(config, own.agents),
+        environment=environment_of(config, own.environment),
+    )
+
+
+def environment_of(config: RunConfig, given: OwnEnvironment | None) -> OwnEnvironment | None:
+    if config.environment is None or given is not None:
+        return given
+    return load_environment(config.environment)
+
+
+def agents_of(config: RunConfig, given: Mapping[str, OwnAgent]) -> dict[str, OwnAgent]:
+    specs = (*config.agents, *(arm.agent for arm in config.arms if arm.agent))
+    return {spec: given.get(spec) or load_agent(spec) for spec in dict.fromkeys(specs)}
+
+
+def hooks_of(config: RunConfig) -> tuple[type[Hook], ...]:
+    found: dict[type[Hook], None] = {}
+    places: tuple[Path | None, ...] = config.hooks
+    if config.environment is None:
+        # Those that come with assay and with packages know Crafter.
+        found, places = dict.fromkeys(DEFAULT_HOOKS), (None, *config.hooks)
+    for path in places:
+        found |= dict.fromkeys(gather_hooks(path).classes)
+    return tuple(found)
+
+
+def metrics_of(config: RunConfig) -> MetricSet | None:
+    return None if config.metrics_from is None else load_metrics(config.metrics_from)
+
+
+def _worlds(config: RunConfig) -> "WorldClient":
+    from assay.service.client import HttpClient, LocalClient
+    from assay.service.worlds import Worlds
+
+    if config.service_url is not None:
+        return HttpClient(config.service_url, timeout=config.service_timeout)
+    # Ours alone: as many as may be open, and none is ever forgotten.
+    worlds = Worlds(
+        seed=config.seed,
+        max_instances=config.max_concurrent_episodes or MOST_OPEN,
+        idle_timeout=_FOR_EVER,
+    )
+    return LocalClient(worlds)
+
+
+async def check_service_answers(url: str, timeout: float) -> None:
+    """Find out before the first episode that nobody answers there."""
+    from assay.service.client import HttpClient
+
+    async with HttpClient(url, timeout=timeout) as client:
+        try:
+            await client.health()
+        except ServiceError as error:
+            raise UsageError(str(error)) from error

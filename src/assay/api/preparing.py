@@ -1,0 +1,119 @@
+"""What a command means, settled and checked before anything starts or anything heavy loads."""
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from assay._util.names import unknown_name
+from assay.agents import BUILTIN_MODELS
+from assay.api._run_models import check_reachable, pool_of, run_models
+from assay.api._run_parts import (
+    NOTHING_OWN,
+    OwnObjects,
+    agents_of,
+    environment_of,
+    hooks_of,
+    metrics_of,
+)
+from assay.errors import UsageError
+from assay.models import Budget, ModelPool, load_registry
+from assay.rollouts import RunConfig, arms_of
+from assay.runs import PreparedRun, prepare_run
+from assay.runs.addresses import with_addresses, without_secrets
+
+__all__ = ["prepare"]
+
+
+def prepare(
+    settings: Mapping[str, Any],
+    config: Path | None = None,
+    *,
+    command: str = "",
+    run_id: str | None = None,
+    resume: str | None = None,
+    fresh: bool = False,
+    allow_different: Collection[str] = (),
+    dry: bool = False,
+    model_map: Mapping[str, str] | None = None,
+    source: str = "command line",
+    own: OwnObjects = NOTHING_OWN,
+) -> PreparedRun[RunConfig]:
+    """Settle what a run would do, and check all that can be checked; starts nothing.
+
+    Args:
+        settings: What to choose, by the names of `RunConfig`.
+        config: A configuration file; the settings count before it.
+        command: The command line, for the record.
+        run_id: The id of the run.
+        resume: The id of an unfinished run to go on with.
+        fresh: Start anew, whatever is unfinished.
+        allow_different: What a resumed run may have otherwise than before: address, ledger.
+        dry: Leave out what only a run needs: keys, addresses and the file of replies.
+        model_map: Names of models to replace, each with the name that takes its place.
+        source: Who gives the settings, for errors and the record.
+        own: Agents and models of a program.
+    """
+
+    def prepared_with(given: Mapping[str, Any]) -> PreparedRun[RunConfig]:
+        return prepare_run(
+            RunConfig,
+            lambda chosen: arms_of(
+                chosen, agents_of(chosen, own.agents), environment_of(chosen, own.environment)
+            ),
+            given,
+            config,
+            command=command,
+            run_id=run_id,
+            resume=resume,
+            fresh=fresh,
+            allow_different=allow_different,
+            source=source,
+        )
+
+    prepared = prepared_with(settings)
+    if resume is None and (renamed := _renamed(prepared.config, model_map or {}, own)):
+        prepared = prepared_with({**settings, "models": renamed})
+    chosen = prepared.config
+    # A file of the user that cannot be used is found out before anything is played.
+    hooks_of(chosen)
+    metrics_of(chosen)
+    if dry:
+        return prepared
+    pool = pool_of(chosen, None if chosen.budget is None else Budget(chosen.budget))
+    try:
+        run_models(prepared, pool, own)
+        prepared = with_addresses(prepared, _asked_at(prepared, pool))
+        check_reachable(pool, chosen)
+    finally:
+        pool.close()
+    return prepared
+
+
+def _renamed(
+    config: RunConfig, model_map: Mapping[str, str], own: OwnObjects
+) -> list[str] | None:
+    """The models as they are to be called; None if that is as they were named."""
+    unknown = next((name for name in model_map if name not in config.models), None)
+    if unknown is not None:
+        raise UsageError(unknown_name("model in --model-map", unknown, config.models))
+    names = [model_map.get(name, name) for name in config.models]
+    if config.openai_base_url is None:
+        registry = load_registry()
+        names = [
+            name if name in own.models else registry.spelled(name, also=BUILTIN_MODELS)
+            for name in names
+        ]
+    return names if names != [*config.models] else None
+
+
+def _asked_at(prepared: PreparedRun[RunConfig], pool: ModelPool) -> dict[str, str]:
+    """Where the model of each arm is asked, by the arm's label, and under which name."""
+    found = {}
+    for arm in prepared.arms:
+        asked = pool.addresses.get(arm.model or "")
+        if arm.model is not None and asked is not None:
+            name = pool.entry(arm.model).remote_name
+            found[arm.label] = without_secrets(asked[0]) + (
+                "" if name == arm.model else f" as {name}"
+            )
+    return found

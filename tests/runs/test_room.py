@@ -1,0 +1,107 @@
+"""Episodes are finished before others are begun, so that whatever stops a run leaves some."""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay import api
+from assay.runs.room import Answerer, room_for
+from assay.serving import Faults, ModelServerSettings, running
+from assay.trials import Event, Stop, TrialEnded, TrialInterrupted, TrialStarted
+
+from .remote import play
+
+pytestmark = pytest.mark.usefixtures("compiled_engine")
+
+SLOW = ModelServerSettings(port=0, faults=Faults(latency=0.02))
+
+
+class Openness:
+    """How many episodes were ever open at once, and how many came to an end."""
+
+    def __init__(self) -> None:
+        self.open: set[str] = set()
+        self.most = self.ended = 0
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case TrialStarted(trial=trial):
+                self.open.add(trial.id)
+                self.most = max(self.most, len(self.open))
+            case TrialEnded(trial=trial):
+                self.open.discard(trial.id)
+                self.ended += 1
+            case TrialInterrupted(trial=trial):
+                self.open.discard(trial.id)
+
+
+@pytest.mark.parametrize(
+    ("calls", "begun", "has_room"),
+    [(1, 15, True), (1, 16, False), (64, 79, True), (64, 80, False)],
+)
+def test_a_quarter_more_are_open_than_calls_may_be_and_at_least_16(
+    calls: int, begun: int, has_room: bool
+) -> None:
+    room = room_for({name: Answerer("one", lambda: calls) for name in "ab"})
+    assert room("a", {"a": begun - 4, "b": 4, "theirs": 500}) is has_room
+    assert room("theirs", {"theirs": 500}), "nobody knows how many calls it may make"
+
+
+@pytest.mark.parametrize("chosen", [{}, {"max_concurrent_episodes": 3}], ids=str)
+def test_a_spent_budget_leaves_finished_episodes(
+    tmp_path: Path, chosen: dict[str, Any]
+) -> None:
+    seen = Openness()
+    with running(SLOW) as server:
+        result = play(
+            tmp_path,
+            server.base_url,
+            models=["builtin/noop"],
+            **{"episodes": 40, "max_turns": 4, "max_connections": 4, **chosen},
+            **{"price": "1/1", "budget": 0.2, "listen": seen},
+        )
+    assert result.stopped_by is not None
+    assert seen.most == chosen.get("max_concurrent_episodes", 16)
+    assert len(result.episodes) == seen.ended > 0
+    assert result.open_spending["builtin/noop"].trials <= seen.most
+
+
+def test_built_in_models_finish_their_episodes_one_after_the_other_too(tmp_path: Path) -> None:
+    seen, stop = Openness(), Stop()
+
+    def listen(event: Event) -> None:
+        seen(event)
+        if seen.ended == 20:
+            stop.ask()
+
+    settings = {"models": ["builtin/noop"], "episodes": 60, "max_turns": 3}
+    files = {"database": tmp_path / "traces.duckdb", "traces_dir": tmp_path / "files"}
+    prepared = api.prepare({**settings, **files, "baselines": False})
+    result = api.run_prepared(prepared, listen=listen, stop=stop)
+    assert result.interrupted
+    assert seen.most == 16
+    assert len(result.episodes) >= 20
+
+
+def test_a_run_that_is_asked_to_stop_does_not_wait_for_answers_for_ever(
+    tmp_path: Path,
+) -> None:
+    stop = Stop()
+    with running(ModelServerSettings(port=0, faults=Faults(latency=100.0))) as server:
+        timers = [threading.Timer(0.5, stop.ask), threading.Timer(0.7, stop.hurry)]
+        for timer in timers:
+            timer.start()
+        prepared = api.prepare(
+            {
+                **{"models": ["builtin/noop"], "episodes": 2, "baselines": False},
+                **{"openai_base_url": server.base_url, "price": "1/1", "budget": 1.0},
+                **{"database": tmp_path / "t.duckdb", "traces_dir": tmp_path / "files"},
+            }
+        )
+        result = api.run_prepared(prepared, stop=stop)
+    assert result.interrupted
+    assert not stop.forced
+    assert result.tallies["builtin/noop"].interrupted == 2
+    assert result.lost_usd > 0, "what was asked may have to be paid"
