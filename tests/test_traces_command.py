@@ -91,7 +91,7 @@ def test_every_command_has_an_example_that_parses(command: str, assay: Assay) ->
 
 
 def test_list_shows_runs_and_sessions(assay: Assay) -> None:
-    lines = assay("list").out.splitlines()
+    lines = assay("list", "--baselines").out.splitlines()
     assert lines[0].startswith("run run-1, finished, started 2025-10-09 08:53 UTC: assay run")
     assert [line[:10] for line in lines[2:7]] == [
         name[:10] for name in ids([*SESSIONS[:2], SESSIONS[4], *SESSIONS[2:4]])
@@ -99,11 +99,25 @@ def test_list_shows_runs_and_sessions(assay: Assay) -> None:
     assert "failure: ModelUnavailable" in lines[4]
 
 
+def test_list_leaves_out_baselines_that_nobody_named_unless_they_are_asked_for(
+    assay: Assay,
+) -> None:
+    listed = assay("list").out
+    assert "builtin/expert" not in listed.partition("\n")[2]
+    assert "2 sessions of baselines not listed; --baselines shows them" in listed
+    assert assay("list", "--quiet").out.split() == ids([*SESSIONS[:2], SESSIONS[4]])
+    for asked in (["--baselines"], ["--model", "builtin/expert"]):
+        shown = assay("list", *asked).out
+        assert "builtin/expert v1.0" in shown
+        assert "not listed" not in shown
+    assert json.loads(assay("list", "--json").out)["total"] == 5
+
+
 def test_list_can_be_narrowed_cut_and_read_by_programs(assay: Assay) -> None:
     found = json.loads(assay("list", "--model", "builtin/expert", "--limit", "1", "--json").out)
     assert found["total"] == 2
     assert [each["seed"] for each in found["runs"][0]["sessions"]] == [43]
-    assert "1 of 5 sessions; --limit" in assay("list", "--limit", "1").out
+    assert "1 of 3 sessions; --limit" in assay("list", "--limit", "1").out
     assert assay("list", "--quiet", "--experiment", "builtin/expert v1.0").out.split() == ids(
         SESSIONS[2:4]
     )

@@ -41,7 +41,7 @@ def test_the_defaults_are_those_of_the_command_line_users_know() -> None:
     assert config.database == Path("crafter_multi_model_traces.duckdb")
     assert config.service_url is None
     assert (config.concurrent_models, config.max_concurrent_models) == (False, 3)
-    assert config.max_concurrent_episodes is None
+    assert config.max_concurrent_episodes == 1000
     assert config.agent == AgentOptions()
 
 
@@ -109,7 +109,7 @@ def test_the_environment_names_the_database_unless_somebody_else_does(tmp_path: 
         ("service_timeout", float("inf")),
         ("concurrent_models", 1),
         ("max_concurrent_models", 0),
-        ("max_concurrent_episodes", -1),
+        ("max_concurrent_episodes", 0),
         ("database", ""),
         ("traces_dir", "a\0b"),
         ("history", 0),

@@ -20,6 +20,7 @@ from assay.models import (
 )
 from assay.models.reach import REFUSED_KEY, SILENT, why_unreachable
 from assay.rollouts import RunConfig
+from assay.rollouts.config import SETTINGS
 from assay.rollouts.environments import RANDOM
 from assay.traces.records import LimitRecord
 from assay.trials import CallRetried, Event
@@ -89,10 +90,16 @@ def run_models(
 
 
 def answerers_of(prepared: "PreparedRun[RunConfig]", pool: ModelPool) -> "dict[str, Answerer]":
-    """Who answers each arm, by its label; agents and models of users are left out."""
+    """Who answers each arm, by its label; agents and models of users are left out.
+
+    Nobody is named where the user says how many episodes are to be open.
+    """
     from assay.runs.room import Answerer
 
     config = prepared.config
+    usual = config.max_concurrent_episodes == SETTINGS["max_concurrent_episodes"].default
+    if not usual or prepared.sources["max_concurrent_episodes"] not in ("default", "the run"):
+        return {}
     here = 1 if config.executor == "asyncio" else config.workers or os.cpu_count() or 1
     found = {}
     for arm in prepared.arms:

@@ -11,7 +11,6 @@ from assay.errors import ServiceError, UsageError
 from assay.metrics import DEFAULT_HOOKS, Hook, MetricSet, gather_hooks, load_metrics
 from assay.rollouts import RunConfig
 from assay.rollouts.environments import OwnEnvironment, load_environment
-from assay.runs.room import MOST_OPEN
 from assay.types import ChatModel
 
 if TYPE_CHECKING:
@@ -102,7 +101,7 @@ def _worlds(config: RunConfig) -> "WorldClient":
     # Ours alone: as many as may be open, and none is ever forgotten.
     worlds = Worlds(
         seed=config.seed,
-        max_instances=config.max_concurrent_episodes or MOST_OPEN,
+        max_instances=config.max_concurrent_episodes,
         idle_timeout=_FOR_EVER,
     )
     return LocalClient(worlds)

@@ -220,11 +220,9 @@ class RunConfig(Configuration):
     max_concurrent_models: int = Setting(3, whole(1, 1000), NOTHING, at="run").about(
         "Models that then play at the same time, at most"
     )
-    max_concurrent_episodes: int | None = Setting(
-        None, whole(1, 100_000), NOTHING, at="run"
-    ).about(
-        "Episodes open at the same time, at most; without it, as many as calls may be open and "
-        "a quarter more, at least 16, at most 1000"
+    max_concurrent_episodes: int = Setting(1000, whole(1, 100_000), NOTHING, at="run").about(
+        "Episodes open at the same time, at most; where it is not given, also no more than "
+        "calls may be open and a quarter more, but at least 16"
     )
     executor: str = Setting(
         "asyncio", choice("asyncio", "processes"), NOTHING, at="run", added=True

@@ -15,7 +15,6 @@ from assay.models.cost import cost, upper_bound
 from assay.models.registry import Price
 from assay.runs.looks import AHEAD
 from assay.runs.remaining import Remaining
-from assay.runs.room import MOST_OPEN
 from assay.types import Usage
 
 from .config import RunConfig
@@ -262,7 +261,7 @@ def _at_once(config: RunConfig, quote: Quote, quotes: Sequence[Quote], episodes:
     groups = min(config.max_concurrent_models, len(quotes)) if config.concurrent_models else 1
     if config.until_decided is not None:
         groups, episodes = len(quotes), min(episodes, AHEAD)
-    most = min(episodes, (config.max_concurrent_episodes or MOST_OPEN) // groups)
+    most = min(episodes, config.max_concurrent_episodes // groups)
     if config.max_connections is not None:
         # Models of one provider share its connections while they play together.
         sharing = min(groups, sum(one.provider == quote.provider for one in quotes))

@@ -49,7 +49,7 @@ from .catch_up import catch_up
 from .executors import InProcess, TrialExecutor
 from .kind import PreparedRun, RunChoices, TrialKind
 from .looks import CandidateResult, SequentialMonitor
-from .room import MOST_OPEN, Answerer, room_for
+from .room import Answerer, room_for
 from .spending import OpenSpending, lost_so_far, open_spending
 
 __all__ = ["RunResult", "execute"]
@@ -123,7 +123,8 @@ def execute(
         limits_seen: What providers allowed, asked at the end.
         begin: Called once this process holds the run, before anything is asked.
         on_stop: Called in the loop of the trials whenever somebody asks to stop.
-        answerers: Who answers each arm, by its label, as far as that is known.
+        answerers: Who answers each arm, by its label; those who are in it have no more trials
+            open than calls can be of use for.
         listen: Who hears of progress.
         notice: Who hears of everything else, in sentences.
         stop: How to stop early.
@@ -217,7 +218,6 @@ class _Running:
     ) -> dict[str, GroupCounts]:
         """Try what is left of the plan."""
         plan, monitor = self.kind.plan(self.run.record), self._monitor
-        chosen = self.config.max_concurrent_episodes
         try:
             async with executor.open(self.kind) as start:
 
@@ -236,7 +236,7 @@ class _Running:
                         plan,
                         AsyncioExecutor(body),
                         limits=Limits(
-                            max_open=chosen or MOST_OPEN,
+                            max_open=self.config.max_concurrent_episodes,
                             # Side by side: who is ahead waits for the others.
                             max_groups=len(plan.groups)
                             if monitor
@@ -245,7 +245,7 @@ class _Running:
                         retries=retries,
                         done=self._done.__contains__,
                         admit=monitor.admit if monitor else lambda _: Admission.NOW,
-                        room=room_for(answerers if chosen is None else {}),
+                        room=room_for(answerers),
                         listen=self._hear,
                         stop=self.stop,
                     )

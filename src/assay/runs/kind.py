@@ -91,8 +91,8 @@ class RunChoices(Protocol):
         ...
 
     @property
-    def max_concurrent_episodes(self) -> int | None:
-        """Trials that are open at once, at most; None for as many as calls ask for."""
+    def max_concurrent_episodes(self) -> int:
+        """Trials that are open at once, at most."""
         ...
 
     @property

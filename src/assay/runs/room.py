@@ -7,10 +7,8 @@ least a few. Where nobody can say how many calls there may be, as many as the ru
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-__all__ = ["MOST_OPEN", "Answerer", "room_for"]
+__all__ = ["Answerer", "room_for"]
 
-MOST_OPEN: Final = 1000
-"""Trials open at once, unless the user says another number."""
 _FEWEST: Final = 16
 _MORE: Final = 1.25
 
