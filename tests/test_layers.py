@@ -63,6 +63,7 @@ PUBLIC = {
         ),
         *("values",),
     },
+    "analyses": {"achievements", "episodes", "last_steps", "quality"},
     "agents": {"builtin", "game", "options", "own"},
     "crafter": {
         *("difficulty", "engine.jit", "gif", "rules", "text", "text.observation", "view"),
@@ -92,7 +93,15 @@ PUBLIC = {
     "models": {"cost", "reach", "registry"},
     "players": {"expert", "expert.turns"},
     "report": {
-        *("analysis", "comparison", "data", "figures.drawing", "files", "over_time"),
+        *(
+            "analyses",
+            "analysis",
+            "comparison",
+            "data",
+            "figures.drawing",
+            "files",
+            "over_time",
+        ),
         *("terminal", "variance"),
     },
     "rollouts": {
@@ -139,7 +148,7 @@ PUBLIC = {
         ),
         *("load", "location", "migrations", "names", "queries", "recorder", "records", "rows"),
         *("schema",),
-        *("select", "store", "totals", "trace", "writer"),
+        *("select", "steps", "store", "totals", "trace", "writer"),
     },
 }
 """The modules of a package that others may name; everything else is its own business."""

@@ -10,6 +10,7 @@ from assay._util.lazy import lazy_names as _lazy_names
 
 if TYPE_CHECKING:
     from assay.api import analysis as analysis
+    from assay.api import analyze as analyze
     from assay.api import chat_model as chat_model
     from assay.api import compare as compare
     from assay.api import delete_experiments as delete_experiments
@@ -58,6 +59,7 @@ __all__ = [
     "World",
     "__version__",
     "analysis",
+    "analyze",
     "chat_model",
     "compare",
     "delete_experiments",

@@ -47,6 +47,8 @@ def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[st
         if name.startswith("__") or name not in homes():
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         module, its_name = homes()[name]
+        if module == package:  # `from . import part`
+            return import_module(f"{module}.{its_name}")
         return getattr(import_module(module), its_name)
 
     return load, lambda: list(sys.modules[package].__all__)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from assay._util.lazy import lazy_names as _lazy_names
 
 if TYPE_CHECKING:
+    from . import analyze
     from ._run_models import chat_model
     from .catalogue import BUILTIN_PROVIDER, ModelCatalogue, ask_once, list_models, try_model
     from .checking import Check, CheckState, doctor
@@ -78,6 +79,7 @@ __all__ = [
     "SessionList",
     "VarianceResult",
     "analysis",
+    "analyze",
     "ask_once",
     "chat_model",
     "compare",

@@ -12,6 +12,7 @@ from cyclopts import App, CycloptsError, Group
 from assay import __version__
 from assay._util.user_threads import user_threads_left
 from assay.cli.analysis import analysis
+from assay.cli.analyze import analyze
 from assay.cli.compare import compare
 from assay.cli.curves import curves
 from assay.cli.doctor import doctor
@@ -63,6 +64,7 @@ app.command(experiments)
 app.command(variance, group=JUDGE)
 app.command(analysis, group=JUDGE)
 app.command(curves)
+app.command(analyze)
 app.command(doctor, group=LOOK)
 app.command(traces)
 app.command(serve, group=SERVE)

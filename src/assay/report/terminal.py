@@ -50,6 +50,8 @@ class TerminalReport:
     """Whether to begin with the title."""
     detail: bool = True
     """Whether to print the sections that are folded in a page."""
+    answer_first: bool = False
+    """Whether the answers in short follow the title."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Everything in order, an empty line between the parts."""
@@ -62,6 +64,8 @@ class TerminalReport:
         document = self.document
         if self.title:
             yield _text(document.title, "bold", ascii_only)
+        if self.answer_first:
+            yield from (_text(line, "bold", ascii_only) for line in document.summary)
         shown = [
             section
             for section in document.sections

@@ -55,16 +55,18 @@ def load_session(connection: DuckDBPyConnection, session_id: str) -> SessionReco
 
 
 def load_sessions(
-    connection: DuckDBPyConnection, session_ids: Sequence[str]
+    connection: DuckDBPyConnection, session_ids: Sequence[str], *, messages: bool = True
 ) -> Iterator[SessionRecord]:
     """Read sessions in the order of their ids, a few at a time in memory.
+
+    Without `messages`, which are the bulk of a session, they are what can be played again.
 
     Raises:
         UsageError: There is no such session.
     """
     for start in range(0, len(session_ids), _BATCH):
         ids = list(session_ids[start : start + _BATCH])
-        batch = _Batch(connection, ids)
+        batch = _Batch(connection, ids, messages=messages)
         yield from (batch.session(session_id) for session_id in ids)
 
 
@@ -141,11 +143,13 @@ def load_outcomes(
 class _Batch:
     """The rows of some sessions, by session."""
 
-    def __init__(self, connection: DuckDBPyConnection, ids: list[str]) -> None:
+    def __init__(
+        self, connection: DuckDBPyConnection, ids: list[str], *, messages: bool
+    ) -> None:
         self._connection = connection
         self._ids = ids
         self._sessions = self._read(_SESSIONS)
-        self._messages = self._read(_MESSAGES)
+        self._messages = self._read(_MESSAGES) if messages else {}
         self._calls = self._read(_CALLS)
         self._turns = self._read(_TURNS)
         self._steps = self._read(_STEPS)

@@ -61,6 +61,16 @@ class EpisodeRow:
     error_message: str | None
     baseline: bool
     """Whether it was played only to compare with."""
+    task: str = ""
+    """For episodes `crafter/<difficulty>`."""
+    replicate: int = 0
+    """0 unless a world is played again."""
+    cached_tokens: int = 0
+    """Part of `prompt_tokens`."""
+    reasoning_tokens: int = 0
+    """Part of `completion_tokens`."""
+    source: str = "assay"
+    """The format it was imported from, or assay."""
 
     @property
     def invalid_rate(self) -> float:
@@ -79,9 +89,10 @@ def episodes(
     *,
     run_id: str | None = None,
     experiment_ids: Sequence[str] | None = None,
+    session_ids: Sequence[str] | None = None,
 ) -> list[EpisodeRow]:
     """Sessions in the order of runs, experiments and episodes; all of them by default."""
-    where, values = _where(run_id, experiment_ids)
+    where, values = _where(run_id, experiment_ids, session_ids)
     unlocked: dict[str, dict[str, int]] = {}
     for session, achievement, step in connection.execute(
         "SELECT a.session_id, a.achievement, a.step FROM achievements a "
@@ -113,7 +124,9 @@ def episodes(
     return found
 
 
-def _where(run_id: str | None, experiment_ids: Sequence[str] | None) -> tuple[str, list[Any]]:
+def _where(
+    run_id: str | None, experiment_ids: Sequence[str] | None, session_ids: Sequence[str] | None
+) -> tuple[str, list[Any]]:
     parts: list[str] = []
     values: list[Any] = []
     if run_id is not None:
@@ -122,6 +135,9 @@ def _where(run_id: str | None, experiment_ids: Sequence[str] | None) -> tuple[st
     if experiment_ids is not None:
         parts.append("list_contains(?::VARCHAR[], s.experiment_id)")
         values.append(list(experiment_ids))
+    if session_ids is not None:
+        parts.append("s.session_id IN (SELECT unnest(?::VARCHAR[]))")
+        values.append(list(session_ids))
     return (f"WHERE {' AND '.join(parts)}" if parts else ""), values
 
 

@@ -26,12 +26,14 @@ def select_sessions(
     experiment: str | None = None,
     model: str | None = None,
     baselines: bool = True,
+    difficulty: str | None = None,
+    seeds: Sequence[int] | None = None,
 ) -> list[str]:
     """The ids of sessions, in the order of runs, experiments and episodes.
 
     Each of `names` is a session, an experiment or a run: an id, a name, or the start of one;
-    with no names, all sessions are meant. `run`, `experiment` and `model` narrow them down;
-    without `baselines`, those that nobody named are left out.
+    with no names, all sessions are meant. `run`, `experiment`, `model`, `difficulty` and
+    `seeds` narrow them down; without `baselines`, those that nobody named are left out.
 
     Raises:
         UsageError: A name means nothing, or several things.
@@ -53,6 +55,12 @@ def select_sessions(
         values.append(model)
     if not baselines:
         parts.append("coalesce(json_extract_string(e.tags, '$.baseline') != 'true', true)")
+    if difficulty is not None:
+        parts.append("s.difficulty = ?")
+        values.append(difficulty)
+    if seeds is not None:
+        parts.append("s.seed IN (SELECT unnest(?::BIGINT[]))")
+        values.append(list(seeds))
     where = f"WHERE {' AND '.join(parts)}" if parts else ""
     rows = connection.execute(
         "SELECT s.session_id FROM session_traces s LEFT JOIN runs r ON r.id = s.run_id"

@@ -55,9 +55,20 @@ class Drawing:
         _render(self._copy(), stream, format="svg", metadata={"Date": None, "Creator": None})
         return _tidy(stream.getvalue(), self.alt)
 
+    def svg_file(self) -> str:
+        """The picture with its title above and its note below, as a file that stands alone."""
+        stream = io.StringIO()
+        _render(self._titled(), stream, format="svg", metadata={"Date": None, "Creator": None})
+        return _tidy(stream.getvalue(), self.alt)
+
     def png(self, dpi: int = 200) -> bytes:
         """The picture with its title above and its note below."""
-        figure, stream = self._copy(), io.BytesIO()
+        stream = io.BytesIO()
+        _render(self._titled(), stream, format="png", dpi=dpi, metadata={"Software": None})
+        return stream.getvalue()
+
+    def _titled(self) -> "Figure":
+        figure = self._copy()
         title = "\n".join(textwrap.wrap(self.title, _TITLE_LETTERS))
         note = "\n".join(textwrap.wrap(self.note, _NOTE_LETTERS))
         figure.suptitle(title, fontsize=12, fontweight="bold", parse_math=False)
@@ -65,8 +76,7 @@ class Drawing:
         width, height = figure.get_size_inches()
         extra = 0.25 * (title.count("\n") + 1) + 0.17 * (note.count("\n") + 1)
         figure.set_size_inches(width, height + extra)
-        _render(figure, stream, format="png", dpi=dpi, metadata={"Software": None})
-        return stream.getvalue()
+        return figure
 
     def _copy(self) -> "Figure":
         # Laying a figure out leaves traces in it that change the next layout a little.

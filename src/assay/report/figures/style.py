@@ -36,9 +36,11 @@ __all__ = [
     "interval_text",
     "isolated",
     "legend_above",
+    "legend_in",
     "listed",
     "look",
     "new_figure",
+    "new_grid",
     "number",
     "plain",
     "short_names",
@@ -138,8 +140,54 @@ def new_figure(height: float, rows: int = 1) -> tuple[Figure, list[Axes]]:
     return figure, list(axes[:, 0])
 
 
+def new_grid(
+    panels: int, height: float, *, head: float = 0.4, sharex: bool = True, sharey: bool = True
+) -> tuple[Figure, Axes, list[Axes]]:
+    """A figure with panels two by two, and a place above them for a legend of all.
+
+    Args:
+        panels: How many.
+        height: Of a row of panels, in inches.
+        head: Of the place above them; see `legend_in`.
+        sharex: Whether all have one x axis.
+        sharey: Whether all have one y axis.
+    """
+    rows = -(-panels // 2)
+    figure = Figure(figsize=(_WIDTH, head + height * rows))
+    figure.set_layout_engine("constrained", w_pad=0.06, h_pad=0.06)
+    grid = figure.add_gridspec(rows + 1, 2, height_ratios=[head, *[height] * rows])
+    top = figure.add_subplot(grid[0, :])
+    top.set_axis_off()
+    axes: list[Axes] = []
+    for place in range(panels):
+        shared = axes[0] if axes else None
+        axes.append(
+            figure.add_subplot(
+                grid[1 + place // 2, place % 2],
+                sharex=shared if sharex else None,
+                sharey=shared if sharey else None,
+            )
+        )
+    return figure, top, axes
+
+
+def legend_in(top: Axes, handles: Sequence[Any], columns: int = 2) -> None:
+    """Name what all panels of a grid draw, in the place above them."""
+    top.legend(
+        handles=handles,
+        loc="upper left",
+        borderaxespad=0,
+        borderpad=0,
+        columnspacing=1.4,
+        ncols=columns,
+    )
+
+
 def legend_above(
-    ax: Axes, columns: int | None = None, at: tuple[float, float] = (0, 1)
+    ax: Axes,
+    columns: int | None = None,
+    at: tuple[float, float] = (0, 1),
+    handles: Sequence[Any] | None = None,
 ) -> None:
     """Name what is drawn, above the panel, where it hides nothing.
 
@@ -148,12 +196,14 @@ def legend_above(
         columns: How many names beside each other; more than one for many short names if not
             given.
         at: Where its lower left corner is, with the panel from (0, 0) to (1, 1).
+        handles: What to name, in this order; all that has a label if not given.
     """
     _, names = ax.get_legend_handles_labels()
     if columns is None:
         fitting = _LEGEND_LETTERS // (8 + max(map(len, names), default=0))
         columns = max(1, min(4, fitting)) if len(names) > _LONGEST_LEGEND else 1
     ax.legend(
+        handles=handles,
         loc="lower left",
         bbox_to_anchor=at,
         borderaxespad=0.3,

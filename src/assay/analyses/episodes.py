@@ -1,0 +1,239 @@
+"""The facts of episodes that analyses take, and the one way to a mean over them.
+
+An analysis is a pure function from a list of `EpisodeFacts` to a frozen value. It sees episodes
+that completed; how many did not stands in its `Basis`. The unit is the world, a task with a
+seed: episodes of one world are averaged before anything is said about worlds.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from assay.crafter.rules import TASK
+from assay.errors import UsageError
+from assay.experiments.subjects import TrialOutcome
+from assay.judge.matching import MeasuredTrials, mean_over_worlds
+from assay.stats.intervals import Interval
+from assay.traces.queries import EpisodeRow, episodes
+from assay.traces.steps import (
+    HookFiring,
+    SessionCalls,
+    SessionSteps,
+    load_calls,
+    load_hooks,
+    load_steps,
+    unreadable_turns,
+)
+from assay.traces.store import Store
+from assay.types import StopReason, TrialState
+
+__all__ = [
+    "LEVEL",
+    "Basis",
+    "EpisodeFacts",
+    "World",
+    "basis_of",
+    "by_group",
+    "cause_of",
+    "completed",
+    "evenly",
+    "load_facts",
+    "mean_over",
+    "world_of",
+]
+
+LEVEL: Final = 0.95
+"""Of all intervals of analyses."""
+UNKNOWN_CAUSE: Final = "unknown"
+
+
+class World(NamedTuple):
+    """A task with a seed; an episode without a seed has a world of its own."""
+
+    task: str
+    seed: int | str
+
+    def __str__(self) -> str:
+        return f"{self.task} {self.seed}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeFacts:
+    """One episode: its row, and what else of it was asked for."""
+
+    row: EpisodeRow
+    group: str
+    """Whom it is counted for: the model, or the experiment."""
+    steps: SessionSteps = SessionSteps()
+    hooks: tuple[HookFiring, ...] = ()
+    calls: SessionCalls | None = None
+    cut_turns: int = 0
+    """Turns whose reply was cut at the token limit."""
+    unreadable_turns: int = 0
+    """Turns whose reply was cut or could not be read."""
+
+    @property
+    def id(self) -> str:
+        """The session."""
+        return self.row.session_id
+
+    @property
+    def has_achievements(self) -> bool:
+        """Whether its world is Crafter, or it reached achievements by the same names."""
+        return self.row.task.startswith(TASK) or bool(self.row.achievements)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Basis:
+    """What an analysis rests on."""
+
+    episodes: int
+    """That completed."""
+    worlds: int
+    groups: tuple[str, ...]
+    """Models, or experiments, in the order they first come."""
+    tasks: tuple[str, ...]
+    left_out: Mapping[str, int]
+    """Episodes that did not complete, by how they ended."""
+    source: str = ""
+    """The store or the folders they come from."""
+    notes: tuple[str, ...] = ()
+    """What to keep in mind."""
+
+
+def load_facts(
+    store: Store,
+    session_ids: Sequence[str],
+    *,
+    by: str = "model",
+    steps: bool = False,
+    calls: bool = False,
+    hooks: bool = False,
+    replies: bool = False,
+) -> list[EpisodeFacts]:
+    """Read the facts of sessions; no message is read.
+
+    Args:
+        store: Where they are.
+        session_ids: Which.
+        by: model or experiment.
+        steps: Whether to read actions.
+        calls: Whether to read the tokens and costs of each call.
+        hooks: Whether to read what hooks noticed.
+        replies: Whether to count replies that were cut or could not be read.
+    """
+    if by not in ("model", "experiment"):
+        raise UsageError(f"by {by!r} is not allowed; choose from: model, experiment")
+    with store.reading() as connection:
+        rows = episodes(connection, session_ids=session_ids)
+        played = load_steps(connection, session_ids) if steps else {}
+        asked = load_calls(connection, session_ids) if calls else {}
+        noticed = load_hooks(connection, session_ids) if hooks else {}
+        lost = unreadable_turns(connection, session_ids) if replies else {}
+    found = []
+    for row in rows:
+        cut, unreadable = lost.get(row.session_id, (0, 0))
+        found.append(
+            EpisodeFacts(
+                row=row,
+                group=row.model if by == "model" else row.experiment_name or row.model,
+                steps=played.get(row.session_id, SessionSteps()),
+                hooks=noticed.get(row.session_id, ()),
+                calls=asked.get(row.session_id),
+                cut_turns=cut,
+                unreadable_turns=unreadable,
+            )
+        )
+    return found
+
+
+def completed(facts: Sequence[EpisodeFacts]) -> list[EpisodeFacts]:
+    """The episodes that completed.
+
+    Raises:
+        UsageError: There is none.
+    """
+    found = [one for one in facts if one.row.state is TrialState.RESULT]
+    if not found:
+        reasons = Counter(one.row.error_type or one.row.stop_reason for one in facts)
+        told = f": {reasons.most_common(1)[0][0]} most often" if reasons else ""
+        raise UsageError(
+            f"none of the {len(facts)} episodes completed{told}; 'assay traces list' shows"
+            " them, and 'assay run --resume' tries those again that a server failed"
+        )
+    return found
+
+
+def basis_of(facts: Sequence[EpisodeFacts], *notes: str) -> Basis:
+    """What an analysis of episodes rests on; `facts` are all that were chosen."""
+    used = completed(facts)
+    tasks = tuple(dict.fromkeys(one.row.task for one in used))
+    left_out = Counter(
+        str(one.row.state) for one in facts if one.row.state is not TrialState.RESULT
+    )
+    said = list(notes)
+    if len(tasks) > 1:
+        said.insert(
+            0,
+            f"Episodes of {len(tasks)} tasks are taken together ({', '.join(tasks[:4])}"
+            f"{', …' if len(tasks) > 4 else ''}); --difficulty chooses one.",
+        )
+    return Basis(
+        episodes=len(used),
+        worlds=len({world_of(one) for one in used}),
+        groups=tuple(dict.fromkeys(one.group for one in used)),
+        tasks=tasks,
+        left_out=dict(left_out),
+        notes=tuple(said),
+    )
+
+
+def by_group(facts: Sequence[EpisodeFacts]) -> dict[str, list[EpisodeFacts]]:
+    """Episodes by model, or by experiment, in the order those first come."""
+    groups: dict[str, list[EpisodeFacts]] = {}
+    for one in facts:
+        groups.setdefault(one.group, []).append(one)
+    return groups
+
+
+def world_of(facts: EpisodeFacts) -> World:
+    """What episodes of several models have in common."""
+    seed = facts.row.seed
+    return World(facts.row.task, facts.id if seed is None else seed)
+
+
+def cause_of(facts: EpisodeFacts) -> str | None:
+    """What the player died of; None if it did not die, `unknown` where nobody says."""
+    reason, _, cause = facts.row.stop_reason.partition(":")
+    if reason.strip() != StopReason.DIED:
+        return None
+    return cause.strip() or UNKNOWN_CAUSE
+
+
+def mean_over(facts: Sequence[EpisodeFacts], values: Sequence[float], metric: str) -> Interval:
+    """The mean of a number over worlds, with the interval that a comparison gives it.
+
+    Args:
+        facts: One or more episodes.
+        values: A number of each.
+        metric: Its name, which says what values it can have; 0 and 1 alone are a share.
+    """
+    trials = [
+        TrialOutcome(
+            trial_id=one.id,
+            pair=None,
+            task=one.row.task,
+            seed=one.row.seed,
+            replicate=one.row.replicate,
+        )
+        for one in facts
+    ]
+    return mean_over_worlds(MeasuredTrials(trials, values), metric, LEVEL)
+
+
+def evenly(facts: Sequence[EpisodeFacts], most: int) -> list[EpisodeFacts]:
+    """At most so many of them, spread over all: a sample that needs no random numbers."""
+    if len(facts) <= most:
+        return list(facts)
+    return [facts[place * len(facts) // most] for place in range(most)]

@@ -1,0 +1,304 @@
+"""How good a trace is to learn from: a score from 0 to 1, and why it is not higher.
+
+The score is a product of shares, so that what spoils a trace lowers it and nothing makes up for
+it: achievements / 22 x (1 - waste) x (1 - loops) x (1 - replies without use). It judges the
+trace, not the model: `assay compare` does that. In other environments than Crafter nobody knows
+what was to be reached, nor what a loop is; the score then speaks of waste and replies alone.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from assay.analyses.episodes import (
+    Basis,
+    EpisodeFacts,
+    World,
+    basis_of,
+    by_group,
+    completed,
+    mean_over,
+    world_of,
+)
+from assay.crafter.rules import ACHIEVEMENTS
+from assay.stats.intervals import Interval
+
+__all__ = [
+    "ModelQuality",
+    "NearDuplicate",
+    "QualityAnalysis",
+    "Spoiled",
+    "TraceQuality",
+    "analyse_quality",
+    "looping_steps",
+    "near_duplicates",
+    "trace_quality",
+]
+
+_LONGEST_CYCLE: Final = 8
+_FEWEST_ROUNDS: Final = 3
+_GRAM: Final = 5
+_ALIKE: Final = 0.9
+"""From this on two traces of one world are near duplicates."""
+_MOST_OF_A_WORLD: Final = 200
+_WAITING: Final = frozenset({"noop", "sleep"})
+_MOVES: Final = {
+    "move_left": (-1, 0),
+    "move_right": (1, 0),
+    "move_up": (0, -1),
+    "move_down": (0, 1),
+}
+
+
+class Spoiled(NamedTuple):
+    """Something that lowers the score, as a share of what it can spoil."""
+
+    what: str
+    share: float
+    words: str
+    """Counted, as in `12 of 100 actions wasted`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceQuality:
+    """The quality of one trace."""
+
+    session_id: str
+    score: float
+    """From 0 to 1."""
+    progress: float | None
+    """Achievements / 22; None in other environments."""
+    waste: float
+    """Actions that do not exist, had no effect or were ignored asleep / asked for."""
+    loops: float
+    """Steps within loops / steps."""
+    unreadable: float
+    """Turns whose reply was malformed or cut at the token limit / turns."""
+    truncated: float
+    """Those that were cut / turns; part of `unreadable`."""
+    why: tuple[Spoiled, ...]
+    """What lowers the score, the worst first."""
+
+    @property
+    def reasons(self) -> str:
+        """Why the score is not higher, in words."""
+        return "; ".join(one.words for one in self.why) or "nothing spoils it"
+
+
+def trace_quality(facts: EpisodeFacts) -> TraceQuality:
+    """The quality of one trace; its facts need steps and replies."""
+    row, actions = facts.row, facts.steps.actions
+    crafter = facts.has_achievements
+    reached = sum(name in row.achievements for name in ACHIEVEMENTS)
+    progress = reached / len(ACHIEVEMENTS) if crafter else None
+    wasted = row.unknown_actions + row.no_effect_actions + row.asleep_actions
+    looping = len(looping_steps(actions, row.achievements)) if crafter else 0
+    turns = max(row.turns, 1)
+    shares = {
+        "waste": min(1.0, wasted / max(row.actions_asked, 1)),
+        "loops": looping / max(len(actions), 1),
+        "unreadable": min(1.0, facts.unreadable_turns / turns),
+    }
+    score = 1.0 if progress is None else progress
+    for share in shares.values():
+        score *= 1 - share
+    words = {
+        "waste": f"{wasted} of {row.actions_asked} actions wasted",
+        "loops": f"{looping} of {len(actions)} steps in loops",
+        "unreadable": f"{facts.unreadable_turns} of {row.turns} replies without use"
+        + (f", {facts.cut_turns} cut at the token limit" if facts.cut_turns else ""),
+    }
+    why = [Spoiled(name, share, words[name]) for name, share in shares.items() if share]
+    if progress is not None and progress < 1:
+        lacking = f"{reached} of {len(ACHIEVEMENTS)} achievements"
+        why.append(Spoiled("progress", 1 - progress, lacking))
+    return TraceQuality(
+        session_id=facts.id,
+        score=score,
+        progress=progress,
+        **shares,
+        truncated=min(1.0, facts.cut_turns / turns),
+        why=tuple(sorted(why, key=lambda one: -one.share)),
+    )
+
+
+def looping_steps(actions: Sequence[str], unlocked: Mapping[str, int] = {}) -> set[int]:
+    """The steps within loops, counted from 0.
+
+    A loop is the same 2 to 8 actions three times or more in a row, in which the moves cancel
+    out and nothing was unlocked. Walking on, digging a tunnel, hitting the same thing and
+    sleeping are none: their moves do not cancel out, or they repeat one action alone.
+    """
+    new = {step - 1 for step in unlocked.values()}
+    found: set[int] = set()
+    for period in range(2, _LONGEST_CYCLE + 1):
+        start = 0
+        while start + period * _FEWEST_ROUNDS <= len(actions):
+            end = start + period
+            while end < len(actions) and actions[end] == actions[end - period]:
+                end += 1
+            rounds = (end - start) // period
+            cycle = actions[start : start + period]
+            if rounds >= _FEWEST_ROUNDS and _is_idle(cycle):
+                inside = range(start, start + rounds * period)
+                found |= _without_news(inside, new, period)
+            # A shorter run cannot begin within this one, but for its last round.
+            start = max(start + 1, end - period + 1)
+    return found
+
+
+def _without_news(inside: range, new: set[int], period: int) -> set[int]:
+    """The loop, cut where something was unlocked, as far as what is left is long enough."""
+    found: set[int] = set()
+    first = inside.start
+    for news in [*sorted(new.intersection(inside)), inside.stop]:
+        if (news - first) // period >= _FEWEST_ROUNDS:
+            found.update(range(first, news))
+        first = news + 1
+    return found
+
+
+def _is_idle(cycle: Sequence[str]) -> bool:
+    """Whether actions differ, are no waiting, and lead back to where they began."""
+    if len(set(cycle)) < 2 or set(cycle) <= _WAITING:
+        return False
+    moves = [_MOVES.get(action, (0, 0)) for action in cycle]
+    return sum(x for x, _ in moves) == 0 == sum(y for _, y in moves)
+
+
+class NearDuplicate(NamedTuple):
+    """Two traces of one world that are nearly the same."""
+
+    world: World
+    first: str
+    """The session that is better, or came first."""
+    second: str
+    alike: float
+    """Runs of five actions that both have, over those that either has; counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelQuality:
+    """The traces of one model."""
+
+    group: str
+    n: int
+    score: Interval
+    progress: float | None
+    waste: float
+    loops: float
+    unreadable: float
+    truncated: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QualityAnalysis:
+    """The quality of all traces."""
+
+    basis: Basis
+    models: tuple[ModelQuality, ...]
+    traces: tuple[TraceQuality, ...]
+    """The best first."""
+    groups: Mapping[str, str]
+    """The model of each trace."""
+    worlds: Mapping[str, str]
+    """The world of each trace."""
+    duplicates: tuple[NearDuplicate, ...]
+
+
+def analyse_quality(facts: Sequence[EpisodeFacts]) -> QualityAnalysis:
+    """Score every trace that completed, and name those that are nearly the same."""
+    used = completed(facts)
+    quality = {one.id: trace_quality(one) for one in used}
+    notes = []
+    if not all(one.has_achievements for one in used):
+        notes.append(
+            "Some traces are of other environments than Crafter: their score has no progress"
+            " and no loops in it."
+        )
+    if not any(one.steps.actions for one in used):
+        notes.append("The traces have no steps, so that loops and duplicates are not known.")
+    if any(one.row.source != "assay" for one in used):
+        notes.append(
+            "Imported logs say little about waste: what they do not count is taken as none."
+        )
+    traces = tuple(sorted(quality.values(), key=lambda one: (-one.score, one.session_id)))
+    return QualityAnalysis(
+        basis=basis_of(facts, *notes),
+        models=tuple(
+            _model(name, episodes, [quality[one.id] for one in episodes])
+            for name, episodes in by_group(used).items()
+        ),
+        traces=traces,
+        groups={one.id: one.group for one in used},
+        worlds={one.id: str(world_of(one)) for one in used},
+        duplicates=near_duplicates(used, {one.session_id: one.score for one in traces}),
+    )
+
+
+def _model(
+    name: str, episodes: Sequence[EpisodeFacts], quality: Sequence[TraceQuality]
+) -> ModelQuality:
+    def mean(values: Sequence[float]) -> float:
+        return sum(values) / len(values)
+
+    progress = [one.progress for one in quality if one.progress is not None]
+    # A rate like this one: a number from 0 to 1 that is no share of trials.
+    score = mean_over(episodes, [one.score for one in quality], "efficiency_score")
+    return ModelQuality(
+        group=name,
+        n=len(quality),
+        score=score,
+        progress=mean(progress) if progress else None,
+        waste=mean([one.waste for one in quality]),
+        loops=mean([one.loops for one in quality]),
+        unreadable=mean([one.unreadable for one in quality]),
+        truncated=mean([one.truncated for one in quality]),
+    )
+
+
+def near_duplicates(
+    facts: Sequence[EpisodeFacts], scores: Mapping[str, float]
+) -> tuple[NearDuplicate, ...]:
+    """Pairs of traces of one world that share nine of ten runs of five actions, or more.
+
+    Of a world with very many traces the first 200 are looked at.
+    """
+    worlds: dict[World, list[EpisodeFacts]] = {}
+    for one in facts:
+        if one.steps.actions:
+            worlds.setdefault(world_of(one), []).append(one)
+    found = [
+        pair
+        for world, episodes in worlds.items()
+        if len(episodes) > 1
+        for pair in _alike(world, episodes[:_MOST_OF_A_WORLD], scores)
+    ]
+    return tuple(sorted(found, key=lambda pair: (-pair.alike, pair.first, pair.second)))
+
+
+def _alike(
+    world: World, episodes: Sequence[EpisodeFacts], scores: Mapping[str, float]
+) -> Iterator[NearDuplicate]:
+    grams = [_grams(one.steps.actions) for one in episodes]
+    sizes = [sum(counted.values()) for counted in grams]
+    for second in range(len(episodes)):
+        for first in range(second):
+            # Counts of very different size cannot be alike, whatever is in them.
+            if min(sizes[first], sizes[second]) < _ALIKE * max(sizes[first], sizes[second]):
+                continue
+            both = sum((grams[first] & grams[second]).values())
+            alike = both / (sizes[first] + sizes[second] - both)
+            if alike >= _ALIKE:
+                pair = (episodes[first].id, episodes[second].id)
+                better, worse = sorted(pair, key=lambda one: -scores.get(one, 0.0))
+                yield NearDuplicate(world, better, worse, alike)
+
+
+def _grams(actions: Sequence[str]) -> Counter[tuple[str, ...]]:
+    if len(actions) < _GRAM:
+        return Counter([tuple(actions)])
+    return Counter(
+        tuple(actions[start : start + _GRAM]) for start in range(len(actions) - _GRAM + 1)
+    )

@@ -1,0 +1,141 @@
+"""What happened in many episodes: every `assay analyze` command as a function.
+
+    import assay
+    assay.analyze.quality("traces_multi_model").models
+    assay.analyze.achievements(run="latest", database="traces.duckdb")
+
+The first argument is a folder of traces, or a file of them; without it the database is read.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
+
+from assay.api._stores import Where, store_at, traces_as_store
+from assay.errors import UsageError
+
+if TYPE_CHECKING:
+    from assay.analyses.achievements import AchievementsAnalysis
+    from assay.analyses.episodes import EpisodeFacts
+    from assay.analyses.quality import QualityAnalysis
+    from assay.traces.store import Store
+
+__all__ = ["Which", "achievements", "quality"]
+
+Source = Path | str | Sequence[Path | str] | None
+"""Folders or files of traces, or None for the database."""
+_T = TypeVar("_T")
+
+
+class Which(TypedDict, total=False):
+    """Which episodes an analysis is about; without any of these, all there are."""
+
+    database: Where
+    """The store to read, or a snapshot of one."""
+    run: str | None
+    """Only those of this run; `latest` is the one started last."""
+    experiment: str | None
+    """Only those of this experiment."""
+    model: str | None
+    """Only those that this model played."""
+    difficulty: str | None
+    """Only worlds of this difficulty."""
+    seeds: Sequence[int] | None
+    """Only worlds with these seeds."""
+    by: str
+    """model or experiment: whose episodes belong together."""
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """Episodes of a store that is open as long as they are asked about."""
+
+    store: "Store"
+    session_ids: Sequence[str]
+    by: str
+    source: str
+    notes: Sequence[str]
+
+    def facts(self, **parts: bool) -> "list[EpisodeFacts]":
+        from assay.analyses.episodes import load_facts
+
+        return load_facts(self.store, self.session_ids, by=self.by, **parts)
+
+    def said(self, value: _T) -> _T:
+        """The same value, which says where its episodes come from."""
+        given: Any = value
+        notes = (*self.notes, *given.basis.notes)
+        basis = replace(given.basis, source=self.source, notes=notes)
+        return replace(given, basis=basis)  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _chosen(source: Source, which: Which) -> Iterator[_Chosen]:
+    from assay.traces.select import select_sessions
+
+    narrowed = {
+        name: which.get(name)
+        for name in ("run", "experiment", "model", "difficulty", "seeds")
+        if which.get(name) is not None
+    }
+    with _store(source, which.get("database")) as (store, where, notes):
+        with store.reading() as connection:
+            found = select_sessions(connection, **narrowed)  # type: ignore[arg-type]
+            total = len(select_sessions(connection)) if narrowed and not found else 0
+        if not found:
+            raise UsageError(_nothing(where, narrowed, total))
+        yield _Chosen(store, found, which.get("by", "model"), where, notes)
+
+
+@contextmanager
+def _store(source: Source, database: Where) -> "Iterator[tuple[Store, str, list[str]]]":
+    paths = [source] if isinstance(source, Path | str) else list(source or ())
+    if not paths:
+        store = store_at(database)
+        yield store, str(store.path), []
+        return
+    if len(paths) == 1 and Path(paths[0]).suffix == ".duckdb":
+        yield store_at(paths[0]), str(paths[0]), []
+        return
+    with traces_as_store([Path(path) for path in paths]) as (store, damaged):
+        notes = []
+        if damaged:
+            where, reason = damaged[0]
+            notes.append(
+                f"{len(damaged)} of the files could not be read and are left out, the first:"
+                f" {where} {reason}."
+            )
+        yield store, ", ".join(map(str, paths)), notes
+
+
+def _nothing(where: str, narrowed: dict[str, Any], total: int) -> str:
+    if not narrowed or not total:
+        return (
+            f"there are no episodes in {where!r}; play some with 'assay run --episodes 5', or"
+            " name a folder of traces"
+        )
+    asked = ", ".join(f"{name} {value!r}" for name, value in narrowed.items())
+    return (
+        f"none of the {total} episodes in {where!r} has {asked}; 'assay traces list' shows"
+        " what there is"
+    )
+
+
+def achievements(source: Source = None, **which: Unpack[Which]) -> "AchievementsAnalysis":
+    """How often and how soon each achievement is reached, and what was missing at the end."""
+    from assay.analyses.achievements import analyse_achievements
+    from assay.analyses.last_steps import play_endings
+
+    with _chosen(source, which) as chosen:
+        facts = chosen.facts()
+        return chosen.said(analyse_achievements(facts, play_endings(chosen.store, facts)))
+
+
+def quality(source: Source = None, **which: Unpack[Which]) -> "QualityAnalysis":
+    """Score every trace from 0 to 1, say why, and name those that are nearly the same."""
+    from assay.analyses.quality import analyse_quality
+
+    with _chosen(source, which) as chosen:
+        return chosen.said(analyse_quality(chosen.facts(steps=True, replies=True)))

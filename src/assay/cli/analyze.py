@@ -1,0 +1,183 @@
+"""`assay analyze`: what happened in many episodes, in numbers and pictures."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import App, Group, Parameter
+
+from assay.cli.database import Database, open_store
+from assay.cli.output import Show, compiling_shown, say, say_json, say_report
+from assay.errors import UsageError
+from assay.traces.location import DEFAULT_DATABASE
+
+if TYPE_CHECKING:
+    from assay.api.analyze import Which
+
+__all__ = ["analyze"]
+
+Output = Annotated[list[Path] | None, Parameter(negative="")]
+_WHICH = Group("Which episodes", sort_key=2)
+
+
+@Parameter(name="*", group=_WHICH)
+@dataclass(frozen=True, kw_only=True)
+class Episodes:
+    """Which episodes an analysis is about."""
+
+    traces: Annotated[list[Path] | None, Parameter(negative="")] = None
+    """Folders or files of traces to read instead of the store."""
+    run: str | None = None
+    """Only those of this run: an id or the start of one, or latest."""
+    experiment: str | None = None
+    """Only those of this experiment: an id, a name, or the start of one."""
+    model: str | None = None
+    """Only those that this model played."""
+    difficulty: str | None = None
+    """Only worlds of this difficulty."""
+    seeds: str | None = None
+    """Only worlds with these seeds, such as 42,43 or 42-61."""
+    by: str = "model"
+    """Whose episodes belong together: model or experiment."""
+    database: Annotated[Database, Parameter(group=_WHICH)] = DEFAULT_DATABASE
+    """The store to read, or a snapshot of one."""
+
+
+_ALL = Episodes()
+
+analyze = App(
+    name="analyze",
+    help="""Say what happened in many episodes, in numbers and pictures.
+
+Each command reads the store, or a folder of traces that is named first, and writes
+what --output names: .html, .md, .json, .csv, or the figure as .png or .svg.
+
+For example:
+
+    assay analyze achievements --output achievements.html
+    assay analyze quality traces_multi_model
+""",
+    help_format="plaintext",
+    group="Look",
+)
+
+
+@analyze.command
+def achievements(
+    source: Path | None = None,
+    *,
+    output: Output = None,
+    which: Episodes = _ALL,
+    show: Show = Show(),
+) -> int:
+    """Show how often and how soon each achievement is reached.
+
+    Beside each model stand people and the random policy of the Crafter paper. Named
+    is also what was missing for the next achievement when episodes ended.
+
+    For example:
+
+        assay analyze achievements --output achievements.png
+
+    Args:
+        source: A folder or file of traces; without it the store is read.
+        output: Files to write; their endings say what.
+        which: Which episodes.
+        show: What to print.
+    """
+    from assay import api
+
+    return _tell(api.analyze.achievements, source, output, which, show)
+
+
+@analyze.command
+def quality(
+    source: Path | None = None,
+    *,
+    output: Output = None,
+    which: Episodes = _ALL,
+    show: Show = Show(),
+) -> int:
+    """Score every trace from 0 to 1, and say why.
+
+    The score is progress x (1 - waste) x (1 - loops) x (1 - replies without use).
+    Named are the best and the worst traces, and those that are nearly the same.
+
+    For example:
+
+        assay analyze quality --run latest --output quality.html
+
+    Args:
+        source: A folder or file of traces; without it the store is read.
+        output: Files to write; their endings say what.
+        which: Which episodes.
+        show: What to print.
+    """
+    from assay import api
+
+    return _tell(api.analyze.quality, source, output, which, show)
+
+
+def _tell(
+    function: Any,
+    source: Path | None,
+    output: list[Path] | None,
+    which: Episodes,
+    show: Show,
+    **more: Any,
+) -> int:
+    from assay.report.analyses import analysis_document
+    from assay.report.files import check_endings, write_document
+
+    paths = tuple(output or ())
+    check_endings(paths, pictures=True)
+    with compiling_shown(show):
+        found = function(_sources(source, which), **_which(which, show), **more)
+    document = analysis_document(found)
+    write_document(document, *paths)
+    if show.json:
+        say_json(document.values())
+    elif paths or show.quiet:
+        for line in document.summary:
+            say(line)
+        for path in () if show.quiet else paths:
+            say(f"written: {path}")
+    else:
+        from assay.report.terminal import TerminalReport
+
+        say_report(TerminalReport(document, detail=False, answer_first=True))
+    return 0
+
+
+def _sources(source: Path | None, which: Episodes) -> list[Path] | None:
+    paths = [*([] if source is None else [source]), *(which.traces or ())]
+    return paths or None
+
+
+def _which(which: Episodes, show: Show) -> "Which":
+    return {
+        "database": open_store(which.database, show),
+        "run": which.run,
+        "experiment": which.experiment,
+        "model": which.model,
+        "difficulty": which.difficulty,
+        "seeds": _seeds(which.seeds),
+        "by": which.by,
+    }
+
+
+def _seeds(text: str | None) -> list[int] | None:
+    """Seeds from `42,43` or `42-61`, or both."""
+    if text is None:
+        return None
+    seeds: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.strip().partition("-")
+        if not (first.isdecimal() and (last or first).isdecimal()):
+            raise UsageError(
+                f"--seeds {text!r} is not allowed; give whole numbers such as 42,43 or 42-61"
+            )
+        seeds += range(int(first), int(last or first) + 1)
+    if not seeds or len(seeds) > 1_000_000:
+        raise UsageError(f"--seeds {text!r} names no seeds, or too many")
+    return seeds

@@ -1,0 +1,22 @@
+"""The report of an analysis, by its type."""
+
+from collections.abc import Callable
+from typing import Any
+
+from assay.analyses.achievements import AchievementsAnalysis
+from assay.analyses.quality import QualityAnalysis
+from assay.report.analyses.achievements import achievements_document
+from assay.report.analyses.quality import quality_document
+from assay.report.document import Document
+
+__all__ = ["analysis_document"]
+
+_DOCUMENTS: dict[type, Callable[[Any], Document]] = {
+    AchievementsAnalysis: achievements_document,
+    QualityAnalysis: quality_document,
+}
+
+
+def analysis_document(found: Any) -> Document:
+    """The report of an analysis, whichever it is."""
+    return _DOCUMENTS[type(found)](found)

@@ -1,0 +1,232 @@
+"""Achievements: how often each is reached, and how soon."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from matplotlib.axes import Axes
+
+from assay.errors import UsageError
+from assay.report.document import ReportTable
+from assay.report.figures.drawing import Drawing
+from assay.report.figures.style import (
+    GREY,
+    INK,
+    compact,
+    in_style,
+    interval_text,
+    isolated,
+    legend_above,
+    legend_in,
+    listed,
+    look,
+    new_figure,
+    new_grid,
+    number,
+    plain,
+    short_names,
+    shortened,
+)
+from assay.stats.intervals import Interval
+
+__all__ = ["RateRow", "UnlockLine", "success_rates", "unlock_curves"]
+
+_MOST_BARS: Final = 5
+_PANELS: Final = 6
+
+
+class RateRow(NamedTuple):
+    """How often one model reached each achievement."""
+
+    name: str
+    rates: Mapping[str, Interval]
+    """Between 0 and 1."""
+    n: int
+
+
+@in_style()
+def success_rates(
+    rows: Sequence[RateRow],
+    order: Sequence[str],
+    references: Mapping[str, Mapping[str, float]],
+) -> Drawing:
+    """Success rates as bars, the models of an achievement beside each other.
+
+    Args:
+        rows: One per model; the first five are drawn.
+        order: The achievements from top to bottom.
+        references: Rates that others measured, by name; drawn as marks, two at most.
+
+    Raises:
+        UsageError: There is no row.
+    """
+    if not rows:
+        raise UsageError("there is nothing to draw: no model has a success rate")
+    some = [row for row in rows if any(rate.point for rate in row.rates.values())] or rows
+    drawn = some[:_MOST_BARS]
+    thick = 0.84 / len(drawn)
+    figure, [ax] = new_figure(1.0 + len(order) * (0.14 + 0.085 * len(drawn)))
+    handles: list[Any] = []
+    names = short_names((row.name for row in drawn), 40)
+    for index, (row, name) in enumerate(zip(drawn, names, strict=True)):
+        style = look(index)
+        places = [place + (index - (len(drawn) - 1) / 2) * thick for place in range(len(order))]
+        bars = ax.barh(
+            places,
+            [100 * row.rates[achievement].point for achievement in order],
+            thick * 0.92,
+            color=style.colour,
+            alpha=0.65,
+            hatch=style.hatch,
+            edgecolor=INK,
+            linewidth=0.4,
+            label=f"{isolated(name)}  (n = {row.n})",
+        )
+        handles.append(bars)
+        for place, achievement in zip(places, order, strict=True):
+            rate = row.rates[achievement]
+            if rate.known:
+                # What was never reached is told by the bar that is not there.
+                ink, thin = (INK, 1.0) if rate.point else (style.colour, 0.5)
+                ends = [100 * rate.low, 100 * rate.high]
+                ax.plot(ends, [place] * 2, "-", color=ink, lw=thin)
+    for mark, (name, rates) in zip(("D", "x"), references.items(), strict=False):
+        handles += ax.plot(
+            [100 * rates[achievement] for achievement in order],
+            range(len(order)),
+            mark,
+            color=INK if mark == "D" else GREY,
+            mfc="white",
+            ms=5,
+            mew=1.4,
+            linestyle="none",
+            zorder=5,
+            label=plain(name),
+        )
+    ax.set_yticks(range(len(order)), [name.replace("_", " ") for name in order])
+    ax.set_ylim(len(order) - 0.4, -0.6)
+    ax.set_xlim(-1.5, 101.5)
+    ax.grid(axis="y", visible=False)
+    ax.set_xlabel("episodes that reached it (%)")
+    legend_above(ax, 2, handles=handles)
+    title = "Success rate of each achievement"
+    more = f" The first {len(drawn)} of {len(some)} models." if len(drawn) < len(some) else ""
+    nothing = [row.name for row in rows if row not in some]
+    more += f" Without any: {listed(map(shortened, nothing))}." if nothing else ""
+    said = [_best(row) for row in rows]
+    return Drawing(
+        title,
+        f"{title}. {listed(said)}.",
+        f"Bars: shares of episodes; lines: 95 % intervals over worlds; n: episodes.{more}",
+        figure,
+        ReportTable(
+            "success rate in percent",
+            ("achievement", *(plain(row.name) for row in rows), *map(plain, references)),
+            [
+                (
+                    achievement,
+                    *(interval_text(row.rates[achievement], 100) for row in rows),
+                    *(number(100 * rates[achievement]) for rates in references.values()),
+                )
+                for achievement in order
+            ],
+        ),
+    )
+
+
+def _best(row: RateRow) -> str:
+    reached = sorted(row.rates, key=lambda name: -row.rates[name].point)[:4]
+    shares = ", ".join(f"{name} {100 * row.rates[name].point:.0f} percent" for name in reached)
+    return f"{shortened(row.name)}: {shares}"
+
+
+class UnlockLine(NamedTuple):
+    """The share of one model's episodes that had an achievement, by step."""
+
+    name: str
+    steps: Sequence[float]
+    shares: Sequence[float]
+    marks: Sequence[tuple[float, Interval]]
+    """Shares with intervals at some steps."""
+    last: float
+    """The last step of any episode."""
+    n: int
+
+
+@in_style()
+def unlock_curves(panels: Mapping[str, Sequence[UnlockLine]]) -> Drawing:
+    """The share of episodes that had reached an achievement, by step, a panel for each.
+
+    Args:
+        panels: By achievement; the first six are drawn.
+
+    Raises:
+        UsageError: There is no panel.
+    """
+    if not panels:
+        raise UsageError("there is nothing to draw: nobody reached an achievement")
+    drawn = dict(list(panels.items())[:_PANELS])
+    lines_of = {line.name: line for lines in panels.values() for line in lines}
+    places = {name: place for place, name in enumerate(lines_of)}
+    figure, top, axes = new_grid(len(drawn), 1.7, head=0.24 * -(-len(places) // 2))
+    for ax, (achievement, lines) in zip(axes, drawn.items(), strict=True):
+        for line in lines:
+            _line(ax, line, places[line.name])
+        ax.set_title(achievement.replace("_", " "))
+        ax.set_ylim(-3, 103)
+        ax.xaxis.set_major_formatter(compact)
+    for ax in axes[-2:]:
+        ax.set_xlabel("step")
+    for ax in axes[::2]:
+        ax.set_ylabel("episodes (%)")
+    handles = []
+    for name, place in places.items():
+        style, label = look(place), f"{isolated(shortened(name))}  (n = {lines_of[name].n})"
+        handles += top.plot([], [], color=style.colour, linestyle=style.line, label=label)
+    legend_in(top, handles)
+    title = "How soon achievements are reached"
+    said = [
+        f"{achievement}, {shortened(line.name)}: {100 * (line.shares or [0])[-1]:.0f} percent"
+        for achievement, lines in drawn.items()
+        for line in lines
+    ]
+    return Drawing(
+        title,
+        f"{title}. In the end: {listed(said)}.",
+        "Share of episodes that have it by a step; who died without it never will, who was cut"
+        " off is counted up to then (Aalen and Johansen). Bars: 95 % intervals over worlds.",
+        figure,
+        ReportTable(
+            "share of episodes in percent, by step",
+            ("achievement", "model", "n", "step", "share"),
+            [
+                (
+                    achievement,
+                    plain(line.name),
+                    str(line.n),
+                    number(step),
+                    interval_text(at, 100),
+                )
+                for achievement, lines in panels.items()
+                for line in lines
+                for step, at in line.marks
+            ],
+        ),
+    )
+
+
+def _line(ax: Axes, line: UnlockLine, place: int) -> None:
+    style = look(place)
+    last = line.shares[-1] if line.shares else 0.0
+    ax.step(
+        [0, *line.steps, line.last],
+        [0, *(100 * share for share in line.shares), 100 * last],
+        where="post",
+        color=style.colour,
+        linestyle=style.line,
+    )
+    for step, share in line.marks[3::4]:
+        if share.known:
+            ends = [100 * share.low, 100 * share.high]
+            # Side by side, so that bars of several models do not hide each other.
+            at = step + (place - 1) * 0.012 * line.last
+            ax.plot([at] * 2, ends, "-", color=style.colour, lw=1.2, alpha=0.7)

@@ -1,0 +1,138 @@
+"""Steps, calls and hook results of many sessions, by session, without a message.
+
+What analyses over thousands of sessions read: a session is a few tuples and arrays, and words
+that stand in very many rows are kept once.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from duckdb import DuckDBPyConnection
+from numpy.typing import NDArray
+
+__all__ = [
+    "HookFiring",
+    "SessionCalls",
+    "SessionSteps",
+    "load_calls",
+    "load_hooks",
+    "load_steps",
+    "unreadable_turns",
+]
+
+_ROWS_AT_ONCE = 500
+_CHOSEN = "session_id IN (SELECT unnest(?::VARCHAR[]))"
+
+
+class SessionSteps(NamedTuple):
+    """The steps of one session, in their order."""
+
+    actions: tuple[str, ...] = ()
+    no_effect: tuple[str | None, ...] = ()
+    """Why each changed nothing; None where it had an effect."""
+
+
+class SessionCalls(NamedTuple):
+    """The calls of one session, in their order; all arrays have the shape (calls,)."""
+
+    turns: NDArray[np.int64]
+    """Counted from 1."""
+    prompt_tokens: NDArray[np.int64]
+    completion_tokens: NDArray[np.int64]
+    cached_tokens: NDArray[np.int64]
+    """Part of the prompt tokens."""
+    reasoning_tokens: NDArray[np.int64]
+    """Part of the completion tokens."""
+    costs: NDArray[np.float64]
+    """In dollars; NaN where a price is not known."""
+
+
+class HookFiring(NamedTuple):
+    """Something a hook noticed."""
+
+    name: str
+    turn: int
+    step: int | None
+    """None for what concerns the turn as a whole."""
+
+
+def load_steps(
+    connection: DuckDBPyConnection, session_ids: Sequence[str]
+) -> dict[str, SessionSteps]:
+    """The steps of those sessions that have some."""
+    rows = connection.execute(
+        "SELECT session_id, list(action ORDER BY step_index),"
+        " list(no_effect ORDER BY step_index)"
+        f" FROM session_timesteps WHERE {_CHOSEN} GROUP BY session_id",
+        [list(session_ids)],
+    )
+    kept: dict[Any, Any] = {}
+    found: dict[str, SessionSteps] = {}
+    while some := rows.fetchmany(_ROWS_AT_ONCE):
+        for session_id, actions, no_effect in some:
+            found[session_id] = SessionSteps(
+                *(
+                    tuple([kept.setdefault(word, word) for word in words])
+                    for words in (actions, no_effect)
+                )
+            )
+    return found
+
+
+def load_calls(
+    connection: DuckDBPyConnection, session_ids: Sequence[str]
+) -> dict[str, SessionCalls]:
+    """The calls of those sessions that have some."""
+    columns = ("prompt_tokens", "completion_tokens", "cached_tokens", "reasoning_tokens")
+    lists = ", ".join(f"list(coalesce({name}, 0) ORDER BY turn, id)" for name in columns)
+    rows = connection.execute(
+        f"SELECT session_id, list(turn ORDER BY turn, id), {lists},"
+        " list(coalesce(cost, 'NaN'::DOUBLE) ORDER BY turn, id)"
+        f" FROM events WHERE event_type = 'cais' AND {_CHOSEN} GROUP BY session_id",
+        [list(session_ids)],
+    )
+    found: dict[str, SessionCalls] = {}
+    while some := rows.fetchmany(_ROWS_AT_ONCE):
+        for session_id, *counts, costs in some:
+            numbers = (np.array(one, np.int64) for one in counts)
+            found[session_id] = SessionCalls(*numbers, np.array(costs, np.float64))
+    return found
+
+
+def load_hooks(
+    connection: DuckDBPyConnection, session_ids: Sequence[str]
+) -> dict[str, tuple[HookFiring, ...]]:
+    """What hooks noticed in those sessions in which they noticed something, in its order."""
+    rows = connection.execute(
+        "SELECT session_id, hook_name, coalesce(turn, 0), step"
+        f" FROM hook_results WHERE {_CHOSEN} ORDER BY session_id, id",
+        [list(session_ids)],
+    )
+    kept: dict[str, str] = {}
+    found: dict[str, list[HookFiring]] = defaultdict(list)
+    while some := rows.fetchmany(_ROWS_AT_ONCE):
+        for session_id, name, turn, step in some:
+            found[session_id].append(HookFiring(kept.setdefault(name, name), turn, step))
+    return {session_id: tuple(firings) for session_id, firings in found.items()}
+
+
+def unreadable_turns(
+    connection: DuckDBPyConnection, session_ids: Sequence[str]
+) -> dict[str, tuple[int, int]]:
+    """Of each session, turns whose reply was cut at the token limit, and turns without use.
+
+    A turn is without use if its reply was cut or could not be read; sessions that have none
+    are left out.
+    """
+    rows = connection.execute(
+        "SELECT session_id, count(*) FILTER (cut), count(*) FROM ("
+        " SELECT session_id, turn, bool_or(coalesce(finish_reason = 'length', false)) AS cut,"
+        " bool_or(malformed IS NOT NULL) AS malformed"
+        f" FROM events WHERE event_type IN ('cais', 'runtime') AND {_CHOSEN}"
+        " GROUP BY session_id, turn"
+        ") WHERE cut OR malformed GROUP BY session_id",
+        [list(session_ids)],
+    ).fetchall()
+    return {session_id: (cut, unreadable) for session_id, cut, unreadable in rows}
