@@ -51,8 +51,9 @@ def traces_as_store(paths: Sequence[Path]) -> Iterator[TraceStore]:
         store = store_at(Path(folder, "traces.duckdb"))
         report = import_traces(store, files)
         if not report.added:
-            reasons = [*report.damaged, *report.skipped]
-            told = f": {reasons[0].where} {reasons[0].reason}" if reasons else ""
+            reasons = [f"{where} {reason}" for where, reason in report.damaged]
+            reasons += [f"{where} {reason}" for where, reason in report.skipped]
+            told = f": {reasons[0]}" if reasons else ""
             raise UsageError(
                 f"there are no traces in {', '.join(map(str, paths))}{told}; name a folder that"
                 " 'assay run' or 'assay traces export' wrote, or another program's logs"

@@ -96,8 +96,12 @@ def load_calls(
     found: dict[str, SessionCalls] = {}
     while some := rows.fetchmany(_ROWS_AT_ONCE):
         for session_id, *counts, costs in some:
-            numbers = (np.array(one, np.int64) for one in counts)
-            found[session_id] = SessionCalls(*numbers, np.array(costs, np.float64))
+            turns, prompt, completion, cached, reasoning = (
+                np.array(one, np.int64) for one in counts
+            )
+            found[session_id] = SessionCalls(
+                turns, prompt, completion, cached, reasoning, np.array(costs, np.float64)
+            )
     return found
 
 
