@@ -69,6 +69,7 @@ PUBLIC = {
         *("difficulty", "engine.jit", "gif", "rules", "text", "text.observation", "view"),
     },
     "curves": {"analysis", "design", "files", "gather", "plan", "settings", "variance"},
+    "datasets": {"building", "examples", "filters", "formats", "manifest", "split"},
     "exchange": {
         *("deletion", "export", "formats", "formats.layout", "imports", "merge", "parquet"),
         *("results", "snapshot", "sources", "trace_folder"),
@@ -138,7 +139,9 @@ PUBLIC = {
         *(
             "codec",
             "columns",
+            "conversations",
             "database",
+            "facts",
             "file",
             "folder",
             "ingest",

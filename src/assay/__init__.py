@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from assay.api import run as run
     from assay.api import serve as serve
     from assay.api import serve_models as serve_models
+    from assay.api import sft_filter as sft_filter
+    from assay.api import sft_trace as sft_trace
     from assay.api import show_experiment as show_experiment
     from assay.api import snapshot as snapshot
     from assay.api import stored_subjects as stored_subjects
@@ -90,6 +92,8 @@ __all__ = [
     "run",
     "serve",
     "serve_models",
+    "sft_filter",
+    "sft_trace",
     "show_experiment",
     "snapshot",
     "stored_subjects",

@@ -37,6 +37,8 @@ FUNCTIONS = {
     "run": "run estimate",
     "serve": "serve",
     "serve-models": "serve_models",
+    "sft filter": "sft_filter",
+    "sft trace": "sft_trace",
     "traces delete": "delete_sessions",
     "traces export": "export",
     "traces import": "import_traces",

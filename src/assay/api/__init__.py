@@ -64,6 +64,7 @@ if TYPE_CHECKING:
         register_plan,
         variance,
     )
+    from .training_data import TracedRow, peak_memory, sft_filter, sft_trace
     from .worlds import play, serve, serve_models
 
 __all__ = [
@@ -77,6 +78,7 @@ __all__ = [
     "ModelCatalogue",
     "RegisteredPlan",
     "SessionList",
+    "TracedRow",
     "VarianceResult",
     "analysis",
     "analyze",
@@ -102,6 +104,7 @@ __all__ = [
     "merge",
     "open",
     "over_time",
+    "peak_memory",
     "play",
     "prepare",
     "read_experiments",
@@ -114,6 +117,8 @@ __all__ = [
     "run_report",
     "serve",
     "serve_models",
+    "sft_filter",
+    "sft_trace",
     "show_experiment",
     "snapshot",
     "stored_subjects",

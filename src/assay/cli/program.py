@@ -24,6 +24,7 @@ from assay.cli.play import play
 from assay.cli.run import run
 from assay.cli.serve import serve
 from assay.cli.serve_models import serve_models
+from assay.cli.sft import sft
 from assay.cli.traces import traces
 from assay.cli.variance import variance
 from assay.cli.warmup import warmup
@@ -65,6 +66,7 @@ app.command(variance, group=JUDGE)
 app.command(analysis, group=JUDGE)
 app.command(curves)
 app.command(analyze)
+app.command(sft)
 app.command(doctor, group=LOOK)
 app.command(traces)
 app.command(serve, group=SERVE)

@@ -1,0 +1,344 @@
+"""Training data: rows made of recorded episodes, checked, looked at, and traced back."""
+
+import os
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from assay.api._stores import Where, store_at
+from assay.errors import UsageError
+
+if TYPE_CHECKING:
+    from assay.datasets.building import BuiltDataset
+    from assay.datasets.filters import EpisodeFilters
+    from assay.datasets.manifest import RowOrigin
+    from assay.traces.records import SessionRecord
+    from assay.traces.store import Store
+    from assay.traces.trace import Trace
+
+__all__ = ["TracedRow", "peak_memory", "sft_filter", "sft_trace"]
+
+Progress = Callable[[int, int], None]
+"""Told how much is done, and of how much."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracedRow:
+    """One row of a data set, and the moment it came from."""
+
+    row: int
+    """Counted from 1, as the lines of the file."""
+    origin: "RowOrigin"
+    trace: "Trace"
+    steps_before: int
+    """Steps of the world before the first turn of the row."""
+    actions: tuple[str, ...]
+    """What was played in its turns."""
+    replayed: bool | None
+    """Whether the world, played again up to there, is the one that was recorded; None where
+    it cannot be played again."""
+    why_not: str = ""
+    """Why it cannot be, or where it differs."""
+    unlocked: Mapping[str, int] = field(default_factory=dict)
+    """What was achieved up to there, in the world that was played again."""
+    inventory: Mapping[str, int] = field(default_factory=dict)
+    """What the player had."""
+    database: Path | None = None
+    """Where the session is stored; None if it was read from a folder."""
+
+
+def sft_filter(
+    output: Path | str | None = None,
+    *,
+    input_dir: Path | str | None = None,
+    database: Where = None,
+    experiment: Sequence[str] = (),
+    models: Sequence[str] = (),
+    seeds: str | Sequence[int] = (),
+    difficulty: Sequence[str] = (),
+    min_achievements: int | None = None,
+    min_reward: float | None = None,
+    max_turns: int | None = None,
+    require_termination: bool = False,
+    require_achievement: Sequence[str] = (),
+    max_invalid_rate: float | None = None,
+    max_cost: float | None = None,
+    hook: Sequence[str] = (),
+    sql: str | None = None,
+    top: str | float | None = None,
+    max_per_world: int | None = None,
+    holdout_seeds: str | Sequence[int] | None = None,
+    mode: str = "call",
+    turns: int = 8,
+    format: str = "openai",
+    drop_waste: bool = False,
+    mask_waste: bool = False,
+    balance_actions: bool = False,
+    dedupe: bool = False,
+    train_history: bool = False,
+    prompt_completion: bool = False,
+    command: str = "",
+    progress: Progress = lambda done, total: None,
+) -> "BuiltDataset":
+    """Choose episodes and write them as training data; without `output`, only count.
+
+    Args:
+        output: The file to write, such as data.jsonl; None for the funnel alone.
+        input_dir: A folder of traces to read in place of a store.
+        database: The store to read.
+        experiment: Only these experiments, or those of these runs.
+        models: Only episodes that these played.
+        seeds: Only these worlds: seeds, or a text such as "42,43,50-59".
+        difficulty: Only these difficulties.
+        min_achievements: At least so many different achievements.
+        min_reward: At least this reward.
+        max_turns: At most so many turns.
+        require_termination: Only episodes that ended by themselves, and by no limit.
+        require_achievement: Only episodes that unlocked all of these.
+        max_invalid_rate: At most this share of invalid actions.
+        max_cost: At most so many dollars.
+        hook: Only episodes in which all of these hooks noticed something.
+        sql: A condition over the columns of the view `episodes`.
+        top: The best share of each world, such as "20%".
+        max_per_world: At most so many episodes of each world, the best ones.
+        holdout_seeds: Worlds that go into a file of their own: seeds, or "20%" of them.
+        mode: call, window or episode.
+        turns: Turns of a window.
+        format: openai, messages, trl or sharegpt.
+        drop_waste: Leave out rows whose turn came to nothing.
+        mask_waste: Give the answers of such turns the weight 0.
+        balance_actions: Let no first action have more rows than the median one.
+        dedupe: Leave out rows that are the same as one before.
+        train_history: Train the answers in a prompt too.
+        prompt_completion: For trl, prompt and completion in place of messages.
+        command: What the user typed, for the manifest.
+        progress: Told of the turns that are done.
+
+    Raises:
+        UsageError: A value is not allowed, or nothing is left to write.
+    """
+    from assay._util.names import unknown_name
+    from assay.datasets.building import DatasetPlan, build_dataset, episodes_only
+    from assay.datasets.examples import Mode
+    from assay.datasets.filters import EpisodeFilters, choose_episodes
+    from assay.datasets.formats import RowFormat
+    from assay.datasets.split import Holdout, read_seeds, read_share
+    from assay.traces.facts import named_experiments, session_facts
+
+    for kind, name, allowed in (("mode", mode, Mode), ("format", format, RowFormat)):
+        if name not in list(allowed):
+            raise UsageError(unknown_name(kind, name, list(allowed)))
+    plan = DatasetPlan(
+        form=RowFormat(format),
+        mode=Mode(mode),
+        turns=turns,
+        drop_waste=drop_waste,
+        mask_waste=mask_waste,
+        balance_actions=balance_actions,
+        dedupe=dedupe,
+        train_history=train_history,
+        prompt_completion=prompt_completion,
+    )
+    filters = EpisodeFilters(
+        models=tuple(models),
+        seeds=read_seeds(seeds, "--seeds") if isinstance(seeds, str) else tuple(seeds),
+        difficulties=tuple(difficulty),
+        min_achievements=min_achievements,
+        min_reward=min_reward,
+        max_turns=max_turns,
+        require_termination=require_termination,
+        require_achievements=tuple(require_achievement),
+        max_invalid_rate=max_invalid_rate,
+        max_cost=max_cost,
+        hooks=tuple(hook),
+        sql=sql,
+        top=None if top is None else read_share(str(top), "--top"),
+        max_per_world=max_per_world,
+    )
+    held = Holdout()
+    if holdout_seeds is not None:
+        text = holdout_seeds
+        held = Holdout.read(text) if isinstance(text, str) else Holdout(tuple(text))
+    started = time.perf_counter()
+    with _opened(input_dir, database) as store:
+        with store.reading() as connection:
+            filters = replace(filters, experiments=named_experiments(connection, experiment))
+            _check_names(connection, filters)
+            found, steps, chosen = choose_episodes(session_facts(connection, sql), filters)
+        if output is None:
+            return episodes_only(found, steps, chosen, time.perf_counter() - started)
+        out = held.among({each.seed for each in chosen if each.seed is not None})
+        about = {
+            "command": command,
+            "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "provenance": _provenance(),
+            "source": _source(input_dir, store, Path(output)),
+            "filters": filters.given(),
+            "experiments": sorted({each.experiment_id for each in chosen}),
+            "holdout_seeds": sorted(out),
+        }
+        return build_dataset(
+            store,
+            chosen,
+            plan,
+            found=found,
+            steps=steps,
+            output=Path(output),
+            holdout=(lambda each: each.seed in out) if out else None,
+            about=about,
+            progress=progress,
+        )
+
+
+def sft_trace(data: Path | str, row: int, *, database: Where = None) -> TracedRow:
+    """The episode that a row came from, played again up to the row's first turn.
+
+    Args:
+        data: The data file; its manifest stands beside it.
+        row: The row, counted from 1.
+        database: The store to read; the one that the manifest names if there is none.
+
+    Raises:
+        UsageError: There is no such row, or no manifest, or no such session any more.
+    """
+    from assay.api.sessions import load_trace
+    from assay.datasets.manifest import read_lineage, row_origins
+
+    path = Path(data)
+    split = "holdout" if path.stem.endswith(".holdout") else "train"
+    origins = row_origins(path, split)
+    origin = next(islice(origins, row - 1, None), None) if row > 0 else None
+    if origin is None:
+        rows = (read_lineage(path) or {}).get("files", {}).get(split, {}).get("rows", 0)
+        raise UsageError(f"row {row} is not in {str(path)!r}; its rows are 1 to {rows}")
+    source = (read_lineage(path) or {}).get("source", {})
+    folder = None if database is not None else source.get("input_dir")
+    if database is None and "database" in source:
+        database = path.parent / source["database"]
+    with _opened(None if folder is None else path.parent / folder, database) as store:
+        trace = load_trace(origin.session_id, database=store)
+        where = None if folder is not None else store.path
+    session = trace.session
+    before = [played for played in session.played if played.turn < origin.first_turn]
+    within = [
+        step.action
+        for played in session.played
+        if origin.first_turn <= played.turn <= origin.last_turn
+        for step in played.steps
+    ]
+    steps = sum(len(played.steps) for played in before)
+    return TracedRow(
+        row=row,
+        origin=origin,
+        trace=trace,
+        steps_before=steps,
+        actions=tuple(within),
+        database=where,
+        **_replayed_to(session, steps),
+    )
+
+
+def _replayed_to(session: "SessionRecord", steps: int) -> dict[str, Any]:
+    """Play a session again for some steps, comparing each with what was recorded."""
+    from assay.metrics import Replay, verify_session
+
+    found = verify_session(session)
+    if found.reason is not None:
+        return {"replayed": None, "why_not": found.reason}
+    if found.steps < steps:
+        return {"replayed": False, "why_not": str(found.difference)}
+    episode = Replay(session)
+    for _ in islice(iter(episode), steps):
+        pass
+    inventory = {name: count for name, count in episode.world.view().inventory.items() if count}
+    return {"replayed": True, "unlocked": dict(episode.unlocked), "inventory": inventory}
+
+
+def peak_memory() -> int:
+    """The most bytes that this process has held in memory."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _provenance() -> dict[str, Any]:
+    from assay._util.provenance import provenance
+
+    return provenance().record()
+
+
+def _source(input_dir: Path | str | None, store: "Store", output: Path) -> dict[str, str]:
+    """Where the episodes are, seen from the data file."""
+    here = output.absolute().parent
+    if input_dir is not None:
+        return {"input_dir": os.path.relpath(Path(input_dir).absolute(), here)}
+    return {"database": os.path.relpath(store.path.absolute(), here)}
+
+
+def _check_names(connection: Any, filters: "EpisodeFilters") -> None:
+    """Refuse names that no episode can have.
+
+    Raises:
+        UsageError: An achievement or a hook is not known.
+    """
+    from assay._util.names import unknown
+    from assay.crafter.rules import ACHIEVEMENTS
+    from assay.traces.facts import known_achievements, known_hooks
+
+    if filters.require_achievements:
+        names = [*ACHIEVEMENTS, *known_achievements(connection)]
+        for name in filters.require_achievements:
+            if name not in names:
+                raise unknown("achievement", name, [*dict.fromkeys(names)])
+    if filters.hooks:
+        names = known_hooks(connection)
+        for name in filters.hooks:
+            if name not in names:
+                raise unknown("hook", name, names, empty="no hook noticed anything in it")
+
+
+@contextmanager
+def _opened(input_dir: Path | str | None, database: Where) -> "Iterator[Store]":
+    """The store that is meant, or one for as long as the block takes, made of a folder."""
+    if input_dir is None:
+        yield store_at(database)
+        return
+    from assay.api.sessions import import_traces
+    from assay.exchange.trace_folder import INDEX
+
+    folder = Path(input_dir)
+    if not folder.is_dir():
+        raise UsageError(_no_folder(folder))
+    paths = [folder, *sorted(each.parent for each in folder.glob(f"*/{INDEX}"))]
+    with tempfile.TemporaryDirectory(prefix="assay-traces-") as place:
+        store = store_at(Path(place) / "traces.duckdb")
+        read = import_traces(*paths, database=store)
+        if not read.added:
+            why = f": {read.damaged[0].where} {read.damaged[0].reason}" if read.damaged else ""
+            raise UsageError(f"{str(folder)!r} holds no traces that can be read{why}")
+        yield store
+
+
+def _no_folder(folder: Path) -> str:
+    from assay.exchange.trace_folder import INDEX
+
+    near = sorted(str(path.parent) for path in Path().glob(f"*/{INDEX}"))
+    stores = sorted(map(str, Path().glob("*.duckdb")))
+    there = " and ".join(
+        part
+        for part in (
+            f"folders of traces here: {', '.join(near)}" if near else "",
+            f"stores, for --database: {', '.join(stores)}" if stores else "",
+        )
+        if part
+    )
+    return f"there is no folder {str(folder)!r}; " + (
+        there or "here are neither folders of traces nor stores; 'assay run' makes both"
+    )

@@ -1,0 +1,22 @@
+"""`assay sft`: training data from what was recorded."""
+
+from cyclopts import App, Group
+
+from assay.cli.sft.filter import filter_
+from assay.cli.sft.trace import trace
+
+__all__ = ["filter_", "sft", "trace"]
+
+sft = App(
+    name="sft",
+    help="""Make training data of recorded episodes, and check it.
+
+For example:
+
+    assay sft filter --min-achievements 3 --output data.jsonl
+""",
+    help_format="plaintext",
+    group=Group("Improve", sort_key=3),
+)
+sft.command(filter_, name="filter")
+sft.command(trace, name="trace")

@@ -1,0 +1,3 @@
+"""Training data from what was recorded: filters, rows, formats, lineage and validation."""
+
+__all__: list[str] = []

@@ -1,0 +1,446 @@
+"""Builds a data set: episodes chosen, rows made of them, files written, all of it counted.
+
+Sessions are read a batch at a time, and every file takes its name when it is whole, so that
+a million turns need no more memory than a few thousand.
+"""
+
+import hashlib
+import json
+import time
+from array import array
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import IO, Any, Final
+
+import numpy as np
+
+from assay._util.files import atomic_file
+from assay.errors import UsageError
+from assay.traces.conversations import (
+    Conversation,
+    batches,
+    bound_memory,
+    conversations,
+    first_actions,
+)
+from assay.traces.store import Store
+
+from .examples import Example, Mode, examples_of
+from .filters import ChosenEpisode, FunnelStep, Tally
+from .formats import RowFormat, RowWriter
+from .manifest import FORMAT, Lineage, manifest_path
+
+__all__ = ["BuiltDataset", "DatasetPlan", "build_dataset", "episodes_only"]
+
+TRAIN: Final = "train"
+HOLDOUT: Final = "holdout"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetPlan:
+    """How rows are made of the episodes that were chosen."""
+
+    form: RowFormat = RowFormat.OPENAI
+    mode: Mode = Mode.CALL
+    turns: int = 8
+    """Turns of a window."""
+    drop_waste: bool = False
+    mask_waste: bool = False
+    balance_actions: bool = False
+    dedupe: bool = False
+    train_history: bool = False
+    prompt_completion: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what does not go together."""
+        weighted = self.form is RowFormat.OPENAI
+        if self.drop_waste and self.mode is not Mode.CALL:
+            raise UsageError(
+                f"--drop-waste would tear a hole into a row of --mode {self.mode}; use "
+                "--mask-waste there, or --mode call"
+            )
+        if self.mask_waste and (self.mode is Mode.CALL or not weighted):
+            raise UsageError(
+                "--mask-waste gives a wasted answer among others the weight 0, so it needs "
+                "--mode window or episode, and --format openai; use --drop-waste with "
+                "--mode call"
+            )
+        if self.balance_actions and self.mode is not Mode.CALL:
+            raise UsageError(
+                f"--balance-actions counts calls, and --mode {self.mode} has several in a row; "
+                "use --mode call"
+            )
+        if self.train_history and not weighted:
+            raise UsageError(
+                f"--train-history is about weights, which --format {self.form} has none of; "
+                "use --format openai"
+            )
+        if self.prompt_completion and self.form is not RowFormat.TRL:
+            raise UsageError(
+                f"--prompt-completion is a shape of --format trl, not of {self.form}"
+            )
+        if self.turns < 1:
+            raise UsageError(f"--turns {self.turns} is not allowed; give 1 or more")
+
+    def given(self) -> dict[str, Any]:
+        """The plan as JSON has it."""
+        return {name: value for name, value in asdict(self).items() if value is not False}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltDataset:
+    """What was built, and of what."""
+
+    path: Path | None
+    """None where nothing was to be written."""
+    holdout_path: Path | None
+    manifest: Path | None
+    found: Tally
+    funnel: Sequence[FunnelStep]
+    left: Tally
+    rows: int
+    holdout_rows: int
+    seconds: float
+    worlds: Mapping[str, Sequence[tuple[str, int | None]]]
+    """The worlds of each split: task and seed."""
+    actions: Mapping[str, int] = field(default_factory=dict)
+    """Rows by the first action they ask for."""
+
+
+def episodes_only(
+    found: Tally, steps: Sequence[FunnelStep], chosen: Sequence[ChosenEpisode], seconds: float
+) -> BuiltDataset:
+    """What the filters leave, where no rows are made."""
+    left = Tally()
+    for episode in chosen:
+        left.add(episode.turns, episode.tokens)
+    return BuiltDataset(
+        path=None,
+        holdout_path=None,
+        manifest=None,
+        found=found,
+        funnel=steps,
+        left=left,
+        rows=0,
+        holdout_rows=0,
+        seconds=seconds,
+        worlds={TRAIN: sorted_worlds(chosen)},
+    )
+
+
+def sorted_worlds(chosen: Sequence[ChosenEpisode]) -> list[tuple[str, int | None]]:
+    """The worlds of episodes, each once."""
+    worlds = {(episode.task, episode.seed) for episode in chosen}
+    return sorted(worlds, key=lambda world: (world[0], world[1] is None, world[1] or 0))
+
+
+def build_dataset(
+    store: Store,
+    chosen: Sequence[ChosenEpisode],
+    plan: DatasetPlan,
+    *,
+    found: Tally,
+    steps: Sequence[FunnelStep],
+    output: Path,
+    holdout: Callable[[ChosenEpisode], bool] | None = None,
+    about: Mapping[str, Any] = {},
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> BuiltDataset:
+    """Write the rows of episodes, and their manifest.
+
+    Args:
+        store: Where the episodes are.
+        chosen: Which ones.
+        plan: How rows are made of them.
+        found: What there was before the filters.
+        steps: What the filters took away.
+        output: The file to write, JSON Lines or Parquet.
+        holdout: Says of an episode whether it is held out, into a file of its own.
+        about: What else the manifest says.
+        progress: Told how many turns are done, and of how many.
+
+    Raises:
+        UsageError: Nothing is left to write.
+    """
+    started = time.perf_counter()
+    work = _Work(plan)
+    if plan.balance_actions:
+        work.limits = _limits(store, chosen)
+    held = {each.session_id for each in chosen if holdout is not None and holdout(each)}
+    holdout_path = output.with_name(f"{output.stem}.holdout{output.suffix}")
+    total = sum(episode.turns for episode in chosen)
+    with ExitStack() as stack:
+        lineage = stack.enter_context(Lineage.begun())
+        sinks = {TRAIN: _Sink(stack.enter_context(atomic_file(output)))}
+        if held:
+            sinks[HOLDOUT] = _Sink(stack.enter_context(atomic_file(holdout_path)))
+        done = 0
+        for group in batches([(each.session_id, each.turns) for each in chosen]):
+            with store.reading() as connection:
+                bound_memory(connection)
+                sessions = conversations(connection, group)
+            for session in sessions:
+                split = HOLDOUT if session.session_id in held else TRAIN
+                lineage.add(work.rows_of(session, split, sinks[split]))
+                done += len(session.calls)
+            progress(done, total)
+        if not work.left.turns:
+            raise nothing_left([*steps, *work.steps])
+        files = {
+            split: {"file": path.name, "rows": sinks[split].rows, "sha256": sinks[split].hash}
+            for split, path in ((TRAIN, output), (HOLDOUT, holdout_path))
+            if split in sinks
+        }
+        worlds = {
+            split: sorted_worlds(
+                [each for each in chosen if (each.session_id in held) == (split == HOLDOUT)]
+            )
+            for split in sinks
+        }
+        manifest = manifest_path(output)
+        funnel = [*steps, *work.steps]
+        lineage.write(
+            manifest,
+            {
+                "format": FORMAT,
+                **about,
+                "plan": plan.given(),
+                "files": files,
+                "found": asdict(found),
+                "funnel": [asdict(step) for step in funnel],
+                "left": asdict(work.left),
+                "worlds": worlds,
+                "actions": dict(work.actions.most_common()),
+            },
+        )
+    return BuiltDataset(
+        path=output,
+        holdout_path=holdout_path if held else None,
+        manifest=manifest,
+        found=found,
+        funnel=funnel,
+        left=work.left,
+        rows=sinks[TRAIN].rows,
+        holdout_rows=sinks[HOLDOUT].rows if held else 0,
+        seconds=time.perf_counter() - started,
+        worlds=worlds,
+        actions=dict(work.actions.most_common()),
+    )
+
+
+def nothing_left(steps: Sequence[FunnelStep]) -> UsageError:
+    """The error of filters that leave nothing: which of them took the last."""
+    most = max(steps, key=lambda step: step.removed.episodes, default=None)
+    if most is None or not most.removed.episodes:
+        return UsageError(
+            "there is nothing to make rows of: the store has no episodes; play some with "
+            "'assay run', or name another store with --database"
+        )
+    missing = ""
+    if most.missing:
+        missing = f", {most.missing:,} of them because the store does not say"
+    return UsageError(
+        f"nothing is left to write: {most.name!r} removed the most, "
+        f"{most.removed.episodes:,} episodes{missing}; ask for less, and see the whole funnel "
+        "with --stats-only"
+    )
+
+
+class _Sink:
+    """One file of rows."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self._hash = hashlib.sha256()
+        self.rows = 0
+
+    def write(self, lines: list[str]) -> None:
+        if lines:
+            content = ("\n".join(lines) + "\n").encode()
+            self._stream.write(content)
+            self._hash.update(content)
+            self.rows += len(lines)
+
+    @property
+    def hash(self) -> str:
+        return self._hash.hexdigest()
+
+
+class _Work:
+    """Rows of one session after the other, and what was left out on the way."""
+
+    def __init__(self, plan: DatasetPlan) -> None:
+        self.plan = plan
+        self.writer = RowWriter(plan.form, plan.train_history, plan.prompt_completion)
+        self.limits: Mapping[str, int] | None = None
+        self.left = Tally()
+        self.actions: Counter[str] = Counter()
+        self._seen = _SeenRows()
+        self._incomplete = FunnelStep("messages are stored")
+        self._waste = FunnelStep("--drop-waste")
+        self._untrained = FunnelStep("something to train")
+        self._balance = FunnelStep("--balance-actions")
+        self._dedupe = FunnelStep("--dedupe")
+
+    @property
+    def steps(self) -> list[FunnelStep]:
+        """What rows went through, in order; what nobody asked for only if it took something."""
+        plan = self.plan
+        asked = (
+            (self._incomplete, False),
+            (self._waste, plan.drop_waste),
+            (self._untrained, plan.mask_waste),
+            (self._balance, plan.balance_actions),
+            (self._dedupe, plan.dedupe),
+        )
+        return [step for step, wanted in asked if wanted or step.removed.turns]
+
+    def rows_of(self, session: Conversation, split: str, sink: _Sink) -> list[str]:
+        """Write the rows of a session; returns their origins, as JSON text."""
+        plan, written = self.plan, _Fragments(session, self.writer)
+        lines: list[str] = []
+        origins: list[str] = []
+        kept: list[Example] = []
+        last: FunnelStep | None = None
+        name = json.dumps(session.session_id)
+        for example in examples_of(session, plan.mode, plan.turns, mask_waste=plan.mask_waste):
+            step, line = self._tried(session, example, written)
+            if step is not None:
+                step.removed.add(example.calls, example.tokens, episodes=0)
+                last = step
+                continue
+            lines.append(line)
+            kept.append(example)
+            origins.append(
+                f"[{name},{example.first_turn},{example.last_turn},"
+                f'{round(example.reward, 6)!r},"{split}"]'
+            )
+        sink.write(lines)
+        if kept:
+            self.left.add(sum(each.calls for each in kept), sum(each.tokens for each in kept))
+            self.actions.update(each.action for each in kept)
+        elif last is not None:
+            last.removed.episodes += 1
+        return origins
+
+    def _tried(
+        self, session: Conversation, example: Example, written: "_Fragments"
+    ) -> tuple[FunnelStep | None, str]:
+        """The row of an example, or the step that leaves it out."""
+        plan = self.plan
+        if not written.has(example):
+            return self._incomplete, ""
+        if plan.drop_waste and example.wasted:
+            return self._waste, ""
+        if not example.trained:
+            return self._untrained, ""
+        if self.limits is not None:
+            mixed = _mixed(session.session_id, example.first_turn)
+            if mixed > self.limits.get(example.action, 0):
+                return self._balance, ""
+        line = written.row(example)
+        if plan.dedupe and not self._seen.add(line):
+            return self._dedupe, ""
+        return None, line
+
+
+class _Fragments:
+    """The messages of a session as a format writes them, each written once."""
+
+    def __init__(self, session: Conversation, writer: RowWriter) -> None:
+        self._session = session
+        self._writer = writer
+        self._plain: dict[int, str] = {}
+        self._trained: dict[int, str] = {}
+        self._first: dict[int, str] = {}
+
+    def has(self, example: Example) -> bool:
+        """Whether every message of an example is stored."""
+        bodies = self._session.bodies
+        size = len(bodies)
+        return all(
+            position < size and bodies[position]
+            for position in (*example.prompt, *example.rest)
+        )
+
+    def row(self, example: Example) -> str:
+        """One row."""
+        prompt = [self._fragment(position, example) for position in example.prompt]
+        if prompt and self._writer.form is RowFormat.MESSAGES:
+            prompt[0] = self._with_tools(example.prompt[0])
+        rest = [self._fragment(position, example) for position in example.rest]
+        return self._writer.row(prompt, rest, self._session.tools)
+
+    def _fragment(self, position: int, example: Example) -> str:
+        trained = position in example.trained
+        known = self._trained if trained else self._plain
+        text = known.get(position)
+        if text is None:
+            body, role = self._session.bodies[position], self._session.roles[position]
+            text = self._writer.fragment(body, role, trained=trained, tools=None)
+            known[position] = text
+        return text
+
+    def _with_tools(self, position: int) -> str:
+        text = self._first.get(position)
+        if text is None:
+            session = self._session
+            text = self._first[position] = self._writer.fragment(
+                session.bodies[position],
+                session.roles[position],
+                trained=False,
+                tools=session.tools,
+            )
+        return text
+
+
+class _SeenRows:
+    """Which rows were there before, by 64 bits of a hash, in 8 bytes each."""
+
+    def __init__(self) -> None:
+        self._old = np.empty(0, np.uint64)
+        self._new: set[int] = set()
+
+    def add(self, line: str) -> bool:
+        """Whether a row is new; it is not from now on."""
+        digest = hashlib.blake2b(line.encode(), digest_size=8).digest()
+        key = int.from_bytes(digest, "big")
+        if key in self._new:
+            return False
+        place = int(np.searchsorted(self._old, np.uint64(key)))
+        if place < len(self._old) and int(self._old[place]) == key:
+            return False
+        self._new.add(key)
+        if len(self._new) >= 50_000:
+            fresh = np.fromiter(self._new, np.uint64, len(self._new))
+            self._old = np.sort(np.concatenate((self._old, fresh)))
+            self._new.clear()
+        return True
+
+
+def _mixed(session_id: str, turn: int) -> int:
+    """A number that is the same every time, and has nothing to do with what was played."""
+    digest = hashlib.blake2b(f"{session_id} {turn}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big")
+
+
+def _limits(store: Store, chosen: Sequence[ChosenEpisode]) -> dict[str, int]:
+    """For each first action, the largest mixed number that stays.
+
+    No action has more rows than the median action.
+    """
+    by_action: dict[str, array[int]] = {}
+    for group in batches([(each.session_id, each.turns) for each in chosen]):
+        with store.reading() as connection:
+            bound_memory(connection)
+            for session_id, turn, action in first_actions(connection, group):
+                mixed = by_action.setdefault(action, array("Q"))
+                mixed.append(_mixed(session_id, turn))
+    most = int(median(len(mixed) for mixed in by_action.values())) if by_action else 0
+    return {
+        action: sorted(mixed)[min(most, len(mixed)) - 1] for action, mixed in by_action.items()
+    }

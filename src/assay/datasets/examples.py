@@ -1,0 +1,96 @@
+"""From a recorded session to the examples it gives: a call, a window of turns, the episode.
+
+An example is positions of messages, so that nothing is copied or encoded here.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from assay.traces.conversations import Conversation, ModelCall
+
+__all__ = ["Example", "Mode", "examples_of"]
+
+
+class Mode(StrEnum):
+    """What one row is."""
+
+    CALL = "call"
+    """One call: what the model was sent, and its answer."""
+    WINDOW = "window"
+    """Some turns that follow one another."""
+    EPISODE = "episode"
+    """All turns of an episode."""
+
+
+@dataclass(slots=True)
+class Example:
+    """One row before it has a format."""
+
+    prompt: list[int]
+    """The positions of the messages that the first of its calls was sent."""
+    rest: list[int]
+    """The positions of all that follows: its answers, and what stands between them."""
+    trained: set[int]
+    """The positions of the answers to learn from."""
+    first_turn: int
+    last_turn: int
+    reward: float
+    """What its turns earned."""
+    tokens: int
+    calls: int
+    """How many answers of the model it holds beside its prompt."""
+    action: str
+    """The first action that its first turn asked for; empty if there was none."""
+    wasted: bool
+    """Whether its last turn came to nothing."""
+
+
+def examples_of(
+    session: Conversation, mode: Mode, turns: int, *, mask_waste: bool = False
+) -> Iterator[Example]:
+    """The examples of a session; a window has `turns` turns, the last one perhaps fewer."""
+    calls = session.calls
+    if mode is Mode.CALL:
+        groups = [[call] for call in calls]
+    else:
+        numbers = list(dict.fromkeys(call.turn for call in calls))
+        width = len(numbers) if mode is Mode.EPISODE else turns
+        place = {number: index // max(1, width) for index, number in enumerate(numbers)}
+        groups = [[] for _ in range(len(set(place.values())))]
+        for call in calls:
+            groups[place[call.turn]].append(call)
+    for group in groups:
+        yield _example(session, group, mask_waste)
+
+
+def _example(session: Conversation, calls: list[ModelCall], mask_waste: bool) -> Example:
+    first, last = calls[0], calls[-1]
+    rest: list[int]
+    if len(calls) == 1:
+        rest = [first.reply]
+    else:
+        rest, seen = [], set(first.request)
+        for call in calls:
+            for position in (*call.request, call.reply):
+                if position not in seen:
+                    seen.add(position)
+                    rest.append(position)
+    turns = [session.turns.get(turn) for turn in dict.fromkeys(call.turn for call in calls)]
+    trained = {call.reply for call in calls}
+    if mask_waste:
+        wasted = {number for number, turn in session.turns.items() if turn.wasted}
+        trained = {call.reply for call in calls if call.turn not in wasted}
+    asked = turns[0].asked if turns[0] is not None else []
+    return Example(
+        prompt=first.request,
+        rest=rest,
+        trained=trained,
+        first_turn=first.turn,
+        last_turn=last.turn,
+        reward=sum(turn.reward for turn in turns if turn is not None),
+        tokens=sum(call.tokens for call in calls),
+        calls=len(calls),
+        action=asked[0] if asked else "",
+        wasted=turns[-1] is not None and turns[-1].wasted,
+    )
