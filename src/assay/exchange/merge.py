@@ -13,7 +13,7 @@ from assay._util.canonical import content_hash
 from assay.errors import StoreError, UsageError
 from assay.exchange.adopt import adopt_experiment, adopt_run
 from assay.exchange.formats import StoredExperiment, StoredRun
-from assay.traces.file import BESIDE
+from assay.traces.attaching import BESIDE
 from assay.traces.ingest import transaction
 from assay.traces.load import load_experiment, load_stored_run
 from assay.traces.schema import SESSION_TABLES, Table, table

@@ -5,9 +5,7 @@ once for whom. Within this process only one piece of work has the file at a time
 DuckDB refuses to open it twice in different ways. Errors of DuckDB end here. A file of an
 older version is copied before it is brought to the newest.
 
-A file may come from anywhere: only a plain path is opened, what is in it cannot reach other
-files or the network, and no extension is installed or loaded for it. Whoever reads has views
-of this program, not those of the file.
+Whoever reads has views of this program, not those of the file.
 """
 
 import errno
@@ -30,29 +28,18 @@ from assay._util.syncing import sync_now
 from assay._util.text import printable
 from assay.errors import StoreBusy, StoreError, UsageError
 
+from .attaching import attached
 from .location import database_file
 from .migrations import migrate, stored_version
 from .schema import VERSION
 from .views import VIEWS
 
-__all__ = ["BESIDE", "StoreFile"]
-
-BESIDE = "other"
-"""The catalog of a second file."""
+__all__ = ["StoreFile"]
 
 _HOLDER = re.compile(r"held in (?P<program>.+?) \(PID (?P<pid>\d+)\)")
 _LOCKED = re.compile(r'Could not set lock on file "(?P<path>[^"]+)"')
-_ISOLATED: dict[str, str | bool | int | float | list[str]] = {
-    "autoinstall_known_extensions": False,
-    "autoload_known_extensions": False,
-    "allow_community_extensions": False,
-}
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
 """What a file system without hard links says."""
-_CATALOG = "traces"
-_ROW_GROUP = 16_384
-"""Rows that are rewritten together. Whenever a file is closed, DuckDB reads and writes the
-last group of each table again, so that larger ones take more memory and time."""
 _PIECE = 1 << 20
 """Bytes that are copied at once."""
 _FIRST_PAUSE_S = 0.005
@@ -99,24 +86,20 @@ class StoreFile:
                 "another with --database"
             )
         with self._lock, _translated(self.path):
-            connection = self._open(read_only=True)
-            try:
+            with self._opened(read_only=True) as connection:
                 version = stored_version(connection)
                 if version == 0:
                     raise StoreError(
                         f"{str(self.path)!r} is a DuckDB file without traces; name another "
                         "with --database"
                     )
-                if version < VERSION:
-                    connection.close()
-                    with self.writing():
-                        pass
-                    connection = self._open(read_only=True)
-                for view in VIEWS:
-                    connection.execute(view.temporary)
-                yield connection
-            finally:
-                connection.close()
+                if version == VERSION:
+                    yield _with_views(connection)
+                    return
+            with self.writing():
+                pass
+            with self._opened(read_only=True) as connection:
+                yield _with_views(connection)
 
     @contextmanager
     def writing(self, *, beside: Path | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -127,14 +110,11 @@ class StoreFile:
         with self._lock, _translated(self.path), ExitStack() as afterwards:
             if not self.path.exists():
                 self._create()
-            connection = self._open(read_only=False, beside=beside)
-            try:
+            with self._opened(read_only=False, beside=beside) as connection:
                 version = stored_version(connection)
                 if version < VERSION:
                     self._bring_up(connection, version, afterwards)
                 yield connection
-            finally:
-                connection.close()
 
     def _bring_up(
         self, connection: duckdb.DuckDBPyConnection, version: int, afterwards: ExitStack
@@ -190,11 +170,8 @@ class StoreFile:
         draft = self.path.with_name(f"{self.path.name}.part-{os.getpid()}")
         self._remove_drafts()
         try:
-            connection = _connect(draft, read_only=False)
-            try:
+            with attached(draft, read_only=False) as connection:
                 migrate(connection, 0)
-            finally:
-                connection.close()
             # Another process may have been faster, and then its file counts.
             with suppress(FileExistsError):
                 self._name(draft)
@@ -229,54 +206,40 @@ class StoreFile:
                 with suppress(OSError):
                     path.unlink()
 
-    def _open(
+    @contextmanager
+    def _opened(
         self, *, read_only: bool, beside: Path | None = None
-    ) -> duckdb.DuckDBPyConnection:
+    ) -> Iterator[duckdb.DuckDBPyConnection]:
         started = time.monotonic()
         pause = _FIRST_PAUSE_S
         told: str | None = None
-        while True:
-            try:
-                return _connect(self.path, read_only=read_only, beside=beside)
-            except duckdb.IOException as error:
-                if "Could not set lock" not in str(error):
-                    raise
-                busy, holder = _busy(self.path, str(error))
-            if holder != told and self._on_wait is not None:
-                self._on_wait(busy)
-            told = holder
-            waited = time.monotonic() - started
-            tired = self._patience is not None and waited + pause > self._patience
-            if tired or self._given_up():
-                raise busy
-            time.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE_S)
+        with ExitStack() as work:
+            while True:
+                try:
+                    connection = work.enter_context(
+                        attached(self.path, read_only=read_only, beside=beside)
+                    )
+                    break
+                except duckdb.IOException as error:
+                    if "Could not set lock" not in str(error):
+                        raise
+                    busy, holder = _busy(self.path, str(error))
+                if holder != told and self._on_wait is not None:
+                    self._on_wait(busy)
+                told = holder
+                waited = time.monotonic() - started
+                tired = self._patience is not None and waited + pause > self._patience
+                if tired or self._given_up():
+                    raise busy
+                time.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE_S)
+            yield connection
 
 
-def _connect(
-    path: Path, *, read_only: bool, beside: Path | None = None
-) -> duckdb.DuckDBPyConnection:
-    """Open a file, and another one to read from; nothing else can be reached then."""
-    connection = duckdb.connect(":memory:", config=_ISOLATED)
-    mode = "READ_ONLY" if read_only else "READ_WRITE"
-    try:
-        # Only ATTACH can say how large row groups are.
-        connection.execute(
-            f"ATTACH {_quoted(path)} AS {_CATALOG} ({mode}, ROW_GROUP_SIZE {_ROW_GROUP})"
-        )
-        if beside is not None:
-            connection.execute(f"ATTACH {_quoted(beside)} AS {BESIDE} (READ_ONLY)")
-        connection.execute("SET enable_external_access = false")
-        connection.execute(f"USE {_CATALOG}")
-    except BaseException:
-        connection.close()
-        raise
+def _with_views(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+    for view in VIEWS:
+        connection.execute(view.temporary)
     return connection
-
-
-def _quoted(path: Path) -> str:
-    # An absolute path has no prefix that DuckDB might obey.
-    return "'" + str(path.absolute()).replace("'", "''") + "'"
 
 
 def _busy(path: Path, message: str) -> tuple[StoreBusy, str]:
