@@ -136,13 +136,13 @@ PUBLIC = {
         *("significance", "spread", "survival", "two_samples", "windows"),
     },
     "traces": {
+        "attaching",
         *(
             "codec",
             "columns",
             "conversations",
             "database",
             "facts",
-            "file",
             "folder",
             "ingest",
             "intake",
