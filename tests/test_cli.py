@@ -191,6 +191,7 @@ def test_play_writes_a_moving_picture_that_says_what_made_it(tmp_path: Path) -> 
         assert picture.info["comment"].decode().startswith(f"assay {__version__}")
 
 
+@pytest.mark.extras
 def test_play_prints_achievements_as_lines_where_nobody_watches(tmp_path: Path) -> None:
     done = assay("play", "--seed", "3", "--output", str(tmp_path), "--size", "32")
     result = json.loads(

@@ -37,6 +37,7 @@ def test_a_row_that_was_not_measured_fails() -> None:
     assert as_json("old", [comparison])["rows"][0]["ratios"] == []
 
 
+@pytest.mark.extras
 def test_a_commit_that_is_not_there_is_named() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "perf", "--against", "nowhere", "--only", "step"],

@@ -317,6 +317,7 @@ def protected(tmp_path: Path) -> Iterator[Callable[[Path], None]]:
             path.chmod(path.stat().st_mode | stat.S_IWUSR)
 
 
+@pytest.mark.extras
 def test_a_cache_that_is_read_only_is_read(
     small: Starter, protected: Callable[[Path], None]
 ) -> None:
@@ -394,6 +395,7 @@ def copy_of_the_real_cache(root: Path) -> Path:
     return shutil.copytree(warm, root / warm.name)
 
 
+@pytest.mark.extras
 def test_a_cache_can_be_moved_to_another_folder(real: Starter) -> None:
     home = copy_of_the_real_cache(real.root)
     assert real() == Start(False, str(home), digest(), [])

@@ -272,6 +272,7 @@ def test_a_batch_has_the_digests_of_its_worlds() -> None:
     batch.close()
 
 
+@pytest.mark.extras
 def test_auto_reset_makes_the_worlds_of_the_next_resets_of_the_reference() -> None:
     seeds, length = [0, 9, 31], 25
     batch = Batch(seeds, length=length, auto_reset=True)

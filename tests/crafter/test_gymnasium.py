@@ -24,6 +24,7 @@ def test_gymnasiums_own_checker_is_content(observation: Any) -> None:
     check_env(env.unwrapped)
 
 
+@pytest.mark.extras
 def test_a_new_process_finds_the_id_by_the_name_of_its_module() -> None:
     script = (
         f"import gymnasium; env = gymnasium.make({ID!r}); env.reset(seed=1);"

@@ -43,6 +43,7 @@ def test_merging_again_adds_nothing(tmp_path: Path) -> None:
     assert rows_of(merged) == before
 
 
+@pytest.mark.extras
 def test_looks_training_runs_and_plans_are_copied_once(tmp_path: Path) -> None:
     parts = [
         fill(tmp_path / f"{run.id}.duckdb", run, make_sessions(run)) for run in (FIRST, SECOND)

@@ -72,6 +72,7 @@ def test_a_key_in_a_reply_is_in_no_file_and_no_table(tmp_path: Path) -> None:
     assert "The key is [redacted]" in said
 
 
+@pytest.mark.extras
 @pytest.mark.usefixtures("planted")
 def test_a_key_is_taken_out_before_a_text_is_cut(tmp_path: Path) -> None:
     with answering(rambling) as url:

@@ -5,7 +5,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from threading import Timer
 
 import pytest
 
@@ -116,10 +115,13 @@ def test_a_stop_does_not_wait_until_a_call_may_be_asked_again(
             "call_patience": 3_600.0,
         }
     )
-    timer = Timer(1.5, stop.ask)
-    timer.start()
-    result = api.run_prepared(prepared, stop=stop, listen=heard.append)
-    timer.join()
+
+    def listen(event: Event) -> None:
+        heard.append(event)
+        if isinstance(event, CallRetried) and not stop.asked:
+            stop.ask()
+
+    result = api.run_prepared(prepared, stop=stop, listen=listen)
     assert result.interrupted
     assert not stop.forced
     assert result.last_trouble is not None

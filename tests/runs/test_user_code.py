@@ -89,6 +89,7 @@ def test_a_hook_that_ends_or_hangs_fails_its_episode_by_name(body: str, reason: 
     assert reason in end.error.message
 
 
+@pytest.mark.extras
 @pytest.mark.usefixtures("in_folder")
 def test_a_hook_that_moves_or_floods_changes_nothing(tmp_path: Path) -> None:
     said: list[str] = []
@@ -100,6 +101,7 @@ def test_a_hook_that_moves_or_floods_changes_nothing(tmp_path: Path) -> None:
     assert "a hook prints more, which is not shown" in said
 
 
+@pytest.mark.extras
 @pytest.mark.usefixtures("in_folder")
 def test_a_metric_that_hangs_is_named_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "metrics.py").write_text(METRIC.format(body="time.sleep(1000)"), "utf-8")
@@ -123,6 +125,7 @@ def test_files_of_users_cannot_end_the_program_while_they_are_loaded() -> None:
     assert os.getcwd() == before
 
 
+@pytest.mark.extras
 def test_os_exit_in_a_hook_and_in_a_metric_is_never_a_success(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(HOOK.format(body="os._exit(0)"), "utf-8")
     (tmp_path / "metrics.py").write_text(METRIC.format(body="os._exit(0)"), "utf-8")
@@ -135,6 +138,7 @@ def test_os_exit_in_a_hook_and_in_a_metric_is_never_a_success(tmp_path: Path) ->
     assert "Unfinished" not in program.output
 
 
+@pytest.mark.extras
 def test_two_ctrl_c_leave_whatever_code_of_users_does(tmp_path: Path) -> None:
     body = "open('begun', 'w'); time.sleep(10**6)"
     (tmp_path / "metrics.py").write_text(METRIC.format(body=body), "utf-8")

@@ -143,6 +143,7 @@ def test_a_token_that_no_header_can_carry_is_refused_and_not_shown(
     assert not token or token not in line
 
 
+@pytest.mark.extras
 def test_the_token_of_the_environment_is_asked_for_and_never_shown() -> None:
     with serving("--token-env", "MINE", MINE=TOKEN) as program:
         address = first_line(program).split()[3]
@@ -155,6 +156,7 @@ def test_the_token_of_the_environment_is_asked_for_and_never_shown() -> None:
     assert TOKEN not in output + errors
 
 
+@pytest.mark.extras
 def test_it_warns_when_other_machines_can_reach_it() -> None:
     with serving("--host", "0.0.0.0", "--quiet") as program:
         line = first_line(program)

@@ -95,6 +95,7 @@ line.getresponse().read()
 """
 
 
+@pytest.mark.extras
 def test_the_key_of_the_environment_is_asked_for_and_never_shown() -> None:
     with serving("--api-key-env", "MINE", MINE=KEY) as program:
         base_url = line_of(program).split()[3]
@@ -105,6 +106,7 @@ def test_the_key_of_the_environment_is_asked_for_and_never_shown() -> None:
     assert KEY not in output + errors
 
 
+@pytest.mark.extras
 def test_it_warns_when_other_machines_can_reach_it() -> None:
     with serving("--host", "0.0.0.0", "--quiet") as program:
         line = line_of(program)

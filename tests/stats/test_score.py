@@ -192,6 +192,7 @@ def test_the_expected_score_grows_with_the_episodes_to_the_score_of_the_rates() 
     assert expected_score_of_rates(RATES["human"], 5) == pytest.approx(40.5, abs=0.05)
 
 
+@pytest.mark.extras
 def test_less_bias_is_left_and_the_interval_covers_as_documented() -> None:
     player = players()[0]["human"]
     found = measure_player(player, 10, 150)
