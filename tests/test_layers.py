@@ -63,7 +63,15 @@ PUBLIC = {
         ),
         *("values",),
     },
-    "analyses": {"achievements", "episodes", "last_steps", "quality"},
+    "analyses": {
+        "actions",
+        "hooks",
+        "deaths",
+        "achievements",
+        "episodes",
+        "last_steps",
+        "quality",
+    },
     "agents": {"builtin", "game", "options", "own"},
     "crafter": {
         *("difficulty", "engine.jit", "gif", "rules", "text", "text.observation", "view"),

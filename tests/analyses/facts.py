@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from assay.analyses.episodes import EpisodeFacts
-from assay.traces.steps import HookFiring, SessionCalls, SessionSteps
+from assay.traces.steps import HookFiring, LostTurn, SessionCalls, SessionSteps
 
 from ..report.rows import episode
 
@@ -40,6 +40,8 @@ def facts(
         steps=SessionSteps(tuple(actions), tuple(no_effect) or (None,) * len(actions)),
         hooks=tuple(hooks),
         calls=calls,
-        cut_turns=cut,
-        unreadable_turns=unreadable,
+        lost_turns=tuple(
+            LostTurn(turn + 1, 0, malformed=turn >= cut, cut=turn < cut)
+            for turn in range(max(cut, unreadable))
+        ),
     )

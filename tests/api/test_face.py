@@ -18,6 +18,9 @@ from assay.metrics import Finding
 FUNCTIONS = {
     "analysis": "analysis register_plan",
     "analyze achievements": "analyze.achievements",
+    "analyze deaths": "analyze.deaths",
+    "analyze hooks": "analyze.hooks",
+    "analyze actions": "analyze.actions",
     "analyze quality": "analyze.quality",
     "compare": "compare over_time register_comparison_plan",
     "curves import": "import_curves",

@@ -18,18 +18,23 @@ from assay.stats.intervals import Interval
 from assay.traces.queries import EpisodeRow, episodes
 from assay.traces.steps import (
     HookFiring,
+    LostTurn,
     SessionCalls,
     SessionSteps,
     load_calls,
     load_hooks,
+    load_lost_turns,
     load_steps,
-    unreadable_turns,
 )
 from assay.traces.store import Store
 from assay.types import StopReason, TrialState
 
 __all__ = [
+    "AMOUNT",
+    "COUNT",
     "LEVEL",
+    "RATE",
+    "SHARE",
     "Basis",
     "EpisodeFacts",
     "World",
@@ -46,6 +51,16 @@ __all__ = [
 LEVEL: Final = 0.95
 """Of all intervals of analyses."""
 UNKNOWN_CAUSE: Final = "unknown"
+
+# Names of metrics whose values behave alike, for `mean_over`.
+SHARE: Final = "share"
+"""Each is 0 or 1."""
+COUNT: Final = "steps"
+"""A whole number, from 0 on."""
+RATE: Final = "efficiency_score"
+"""Between 0 and 1."""
+AMOUNT: Final = "duration_s"
+"""From 0 on."""
 
 
 class World(NamedTuple):
@@ -68,15 +83,23 @@ class EpisodeFacts:
     steps: SessionSteps = SessionSteps()
     hooks: tuple[HookFiring, ...] = ()
     calls: SessionCalls | None = None
-    cut_turns: int = 0
-    """Turns whose reply was cut at the token limit."""
-    unreadable_turns: int = 0
-    """Turns whose reply was cut or could not be read."""
+    lost_turns: tuple[LostTurn, ...] = ()
+    """Turns whose reply was not all of use."""
 
     @property
     def id(self) -> str:
         """The session."""
         return self.row.session_id
+
+    @property
+    def cut_turns(self) -> int:
+        """Turns whose reply was cut at the token limit."""
+        return sum(turn.cut for turn in self.lost_turns)
+
+    @property
+    def unreadable_turns(self) -> int:
+        """Turns whose reply was cut or could not be read."""
+        return sum(turn.cut or turn.malformed for turn in self.lost_turns)
 
     @property
     def has_achievements(self) -> bool:
@@ -121,7 +144,7 @@ def load_facts(
         steps: Whether to read actions.
         calls: Whether to read the tokens and costs of each call.
         hooks: Whether to read what hooks noticed.
-        replies: Whether to count replies that were cut or could not be read.
+        replies: Whether to read which replies were not all of use.
     """
     if by not in ("model", "experiment"):
         raise UsageError(f"by {by!r} is not allowed; choose from: model, experiment")
@@ -130,22 +153,18 @@ def load_facts(
         played = load_steps(connection, session_ids) if steps else {}
         asked = load_calls(connection, session_ids) if calls else {}
         noticed = load_hooks(connection, session_ids) if hooks else {}
-        lost = unreadable_turns(connection, session_ids) if replies else {}
-    found = []
-    for row in rows:
-        cut, unreadable = lost.get(row.session_id, (0, 0))
-        found.append(
-            EpisodeFacts(
-                row=row,
-                group=row.model if by == "model" else row.experiment_name or row.model,
-                steps=played.get(row.session_id, SessionSteps()),
-                hooks=noticed.get(row.session_id, ()),
-                calls=asked.get(row.session_id),
-                cut_turns=cut,
-                unreadable_turns=unreadable,
-            )
+        lost = load_lost_turns(connection, session_ids) if replies else {}
+    return [
+        EpisodeFacts(
+            row=row,
+            group=row.model if by == "model" else row.experiment_name or row.model,
+            steps=played.get(row.session_id, SessionSteps()),
+            hooks=noticed.get(row.session_id, ()),
+            calls=asked.get(row.session_id),
+            lost_turns=lost.get(row.session_id, ()),
         )
-    return found
+        for row in rows
+    ]
 
 
 def completed(facts: Sequence[EpisodeFacts]) -> list[EpisodeFacts]:

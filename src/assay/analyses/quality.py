@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from assay.analyses.episodes import (
+    RATE,
     Basis,
     EpisodeFacts,
     World,
@@ -244,8 +245,7 @@ def _model(
         return sum(values) / len(values)
 
     progress = [one.progress for one in quality if one.progress is not None]
-    # A rate like this one: a number from 0 to 1 that is no share of trials.
-    score = mean_over(episodes, [one.score for one in quality], "efficiency_score")
+    score = mean_over(episodes, [one.score for one in quality], RATE)
     return ModelQuality(
         group=name,
         n=len(quality),

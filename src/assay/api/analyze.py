@@ -18,11 +18,14 @@ from assay.errors import UsageError
 
 if TYPE_CHECKING:
     from assay.analyses.achievements import AchievementsAnalysis
+    from assay.analyses.actions import ActionsAnalysis
+    from assay.analyses.deaths import DeathsAnalysis
     from assay.analyses.episodes import EpisodeFacts
+    from assay.analyses.hooks import HooksAnalysis
     from assay.analyses.quality import QualityAnalysis
     from assay.traces.store import Store
 
-__all__ = ["Which", "achievements", "quality"]
+__all__ = ["Which", "achievements", "actions", "deaths", "hooks", "quality"]
 
 Source = Path | str | Sequence[Path | str] | None
 """Folders or files of traces, or None for the database."""
@@ -131,6 +134,32 @@ def achievements(source: Source = None, **which: Unpack[Which]) -> "Achievements
     with _chosen(source, which) as chosen:
         facts = chosen.facts()
         return chosen.said(analyse_achievements(facts, play_endings(chosen.store, facts)))
+
+
+def deaths(source: Source = None, **which: Unpack[Which]) -> "DeathsAnalysis":
+    """What episodes died of, how long they lived, and what the player did last."""
+    from assay.analyses.deaths import analyse_deaths
+    from assay.analyses.last_steps import play_endings
+
+    with _chosen(source, which) as chosen:
+        facts = chosen.facts()
+        return chosen.said(analyse_deaths(facts, play_endings(chosen.store, facts)))
+
+
+def hooks(source: Source = None, **which: Unpack[Which]) -> "HooksAnalysis":
+    """How often each hook fires: by model, by turn, together, and on what."""
+    from assay.analyses.hooks import analyse_hooks
+
+    with _chosen(source, which) as chosen:
+        return chosen.said(analyse_hooks(chosen.facts(hooks=True, steps=True)))
+
+
+def actions(source: Source = None, **which: Unpack[Which]) -> "ActionsAnalysis":
+    """What models do, what follows what, what leads somewhere, and what is wasted."""
+    from assay.analyses.actions import analyse_actions
+
+    with _chosen(source, which) as chosen:
+        return chosen.said(analyse_actions(chosen.facts(steps=True, replies=True)))
 
 
 def quality(source: Source = None, **which: Unpack[Which]) -> "QualityAnalysis":

@@ -91,6 +91,89 @@ def achievements(
 
 
 @analyze.command
+def deaths(
+    source: Path | None = None,
+    *,
+    output: Output = None,
+    which: Episodes = _ALL,
+    show: Show = Show(),
+) -> int:
+    """Show what episodes died of, when, and what the player was doing.
+
+    The engine knows what killed a player: a zombie, an arrow, lava, thirst, hunger
+    or fatigue. Episodes that died are played again to see their last steps.
+
+    For example:
+
+        assay analyze deaths --model builtin/forager --output deaths.html
+
+    Args:
+        source: A folder or file of traces; without it the store is read.
+        output: Files to write; their endings say what.
+        which: Which episodes.
+        show: What to print.
+    """
+    from assay import api
+
+    return _tell(api.analyze.deaths, source, output, which, show)
+
+
+@analyze.command
+def hooks(
+    source: Path | None = None,
+    *,
+    output: Output = None,
+    which: Episodes = _ALL,
+    show: Show = Show(),
+) -> int:
+    """Show how often each hook fires, by model and by turn.
+
+    Also which hooks fire in the same episodes, on which actions, and when first.
+
+    For example:
+
+        assay analyze hooks --traces traces_multi_model --output hooks.png
+
+    Args:
+        source: A folder or file of traces; without it the store is read.
+        output: Files to write; their endings say what.
+        which: Which episodes.
+        show: What to print.
+    """
+    from assay import api
+
+    return _tell(api.analyze.hooks, source, output, which, show)
+
+
+@analyze.command
+def actions(
+    source: Path | None = None,
+    *,
+    output: Output = None,
+    which: Episodes = _ALL,
+    show: Show = Show(),
+) -> int:
+    """Show what models do, what leads somewhere, and what is wasted.
+
+    Waste has four kinds: an action without effect, one ignored while asleep, one
+    that does not exist, and a reply that cannot be read.
+
+    For example:
+
+        assay analyze actions --output action_patterns.png
+
+    Args:
+        source: A folder or file of traces; without it the store is read.
+        output: Files to write; their endings say what.
+        which: Which episodes.
+        show: What to print.
+    """
+    from assay import api
+
+    return _tell(api.analyze.actions, source, output, which, show)
+
+
+@analyze.command
 def quality(
     source: Path | None = None,
     *,

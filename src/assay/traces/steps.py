@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 
 __all__ = [
     "HookFiring",
+    "LostTurn",
     "SessionCalls",
     "SessionSteps",
     "load_calls",
     "load_hooks",
+    "load_lost_turns",
     "load_steps",
-    "unreadable_turns",
 ]
 
 _ROWS_AT_ONCE = 500
@@ -56,6 +57,18 @@ class HookFiring(NamedTuple):
     turn: int
     step: int | None
     """None for what concerns the turn as a whole."""
+
+
+class LostTurn(NamedTuple):
+    """A turn whose reply was not all of use."""
+
+    turn: int
+    unknown: int
+    """Actions that do not exist."""
+    malformed: bool
+    """Whether it could not be read."""
+    cut: bool
+    """Whether it was cut at the token limit."""
 
 
 def load_steps(
@@ -122,21 +135,21 @@ def load_hooks(
     return {session_id: tuple(firings) for session_id, firings in found.items()}
 
 
-def unreadable_turns(
+def load_lost_turns(
     connection: DuckDBPyConnection, session_ids: Sequence[str]
-) -> dict[str, tuple[int, int]]:
-    """Of each session, turns whose reply was cut at the token limit, and turns without use.
-
-    A turn is without use if its reply was cut or could not be read; sessions that have none
-    are left out.
-    """
+) -> dict[str, tuple[LostTurn, ...]]:
+    """The turns of sessions that lost something, in their order."""
     rows = connection.execute(
-        "SELECT session_id, count(*) FILTER (cut), count(*) FROM ("
-        " SELECT session_id, turn, bool_or(coalesce(finish_reason = 'length', false)) AS cut,"
-        " bool_or(malformed IS NOT NULL) AS malformed"
+        'SELECT session_id, turn, coalesce(max(len("unknown")), 0),'
+        " bool_or(malformed IS NOT NULL), bool_or(coalesce(finish_reason = 'length', false))"
         f" FROM events WHERE event_type IN ('cais', 'runtime') AND {_CHOSEN}"
         " GROUP BY session_id, turn"
-        ") WHERE cut OR malformed GROUP BY session_id",
+        ' HAVING max(len("unknown")) > 0 OR bool_or(malformed IS NOT NULL)'
+        " OR bool_or(coalesce(finish_reason = 'length', false)) ORDER BY session_id, turn",
         [list(session_ids)],
-    ).fetchall()
-    return {session_id: (cut, unreadable) for session_id, cut, unreadable in rows}
+    )
+    found: dict[str, list[LostTurn]] = defaultdict(list)
+    while some := rows.fetchmany(_ROWS_AT_ONCE):
+        for session_id, *lost in some:
+            found[session_id].append(LostTurn(*lost))
+    return {session_id: tuple(turns) for session_id, turns in found.items()}

@@ -174,12 +174,12 @@ def achievement_drawings(found: AchievementsAnalysis) -> "Iterator[Drawing]":
     from assay.report.figures.achievements import (
         RateRow,
         UnlockLine,
-        success_rates,
+        rate_bars,
         unlock_curves,
     )
 
     models = sorted(found.models, key=lambda model: -model.count.point)
-    yield success_rates(
+    yield rate_bars(
         [RateRow(model.group, model.rates, model.n) for model in models],
         ORDER,
         {

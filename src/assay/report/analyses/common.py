@@ -38,7 +38,10 @@ def build(
     return Document(
         title=title,
         summary=finding,
-        sections=[*sections, Section("What this rests on", notes)],
+        sections=[
+            *(section for section in sections if section.blocks),
+            Section("What this rests on", notes),
+        ],
         origin=made_by({"analysis": name}, [("the episodes", basis.source)]),
         more="--output report.html writes all of it with figures; .png or .svg the first one.",
         values=lambda: {

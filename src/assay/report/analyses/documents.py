@@ -4,8 +4,14 @@ from collections.abc import Callable
 from typing import Any
 
 from assay.analyses.achievements import AchievementsAnalysis
+from assay.analyses.actions import ActionsAnalysis
+from assay.analyses.deaths import DeathsAnalysis
+from assay.analyses.hooks import HooksAnalysis
 from assay.analyses.quality import QualityAnalysis
 from assay.report.analyses.achievements import achievements_document
+from assay.report.analyses.actions import actions_document
+from assay.report.analyses.deaths import deaths_document
+from assay.report.analyses.hooks import hooks_document
 from assay.report.analyses.quality import quality_document
 from assay.report.document import Document
 
@@ -13,6 +19,9 @@ __all__ = ["analysis_document"]
 
 _DOCUMENTS: dict[type, Callable[[Any], Document]] = {
     AchievementsAnalysis: achievements_document,
+    DeathsAnalysis: deaths_document,
+    HooksAnalysis: hooks_document,
+    ActionsAnalysis: actions_document,
     QualityAnalysis: quality_document,
 }
 

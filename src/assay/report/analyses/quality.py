@@ -75,7 +75,7 @@ def quality_document(found: QualityAnalysis) -> Document:
         "quality",
         f"Quality of {len(found.traces):,} traces",
         [_finding(found)],
-        [section for section in sections if section.blocks],
+        sections,
         found,
         [_columns(found, trace) for trace in found.traces],
     )

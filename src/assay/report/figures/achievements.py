@@ -28,7 +28,7 @@ from assay.report.figures.style import (
 )
 from assay.stats.intervals import Interval
 
-__all__ = ["RateRow", "UnlockLine", "success_rates", "unlock_curves"]
+__all__ = ["RateRow", "UnlockLine", "rate_bars", "unlock_curves"]
 
 _MOST_BARS: Final = 5
 _PANELS: Final = 6
@@ -44,23 +44,30 @@ class RateRow(NamedTuple):
 
 
 @in_style()
-def success_rates(
+def rate_bars(
     rows: Sequence[RateRow],
     order: Sequence[str],
     references: Mapping[str, Mapping[str, float]],
+    *,
+    title: str = "Success rate of each achievement",
+    label: str = "episodes that reached it (%)",
+    what: str = "shares of episodes",
 ) -> Drawing:
-    """Success rates as bars, the models of an achievement beside each other.
+    """Shares as bars, the models of a line beside each other.
 
     Args:
         rows: One per model; the first five are drawn.
-        order: The achievements from top to bottom.
+        order: The lines from top to bottom, achievements or actions.
         references: Rates that others measured, by name; drawn as marks, two at most.
+        title: Of the figure.
+        label: Of the axis.
+        what: What bars are.
 
     Raises:
         UsageError: There is no row.
     """
     if not rows:
-        raise UsageError("there is nothing to draw: no model has a success rate")
+        raise UsageError(f"there is nothing to draw for {title!r}")
     some = [row for row in rows if any(rate.point for rate in row.rates.values())] or rows
     drawn = some[:_MOST_BARS]
     thick = 0.84 / len(drawn)
@@ -104,11 +111,11 @@ def success_rates(
         )
     ax.set_yticks(range(len(order)), [name.replace("_", " ") for name in order])
     ax.set_ylim(len(order) - 0.4, -0.6)
-    ax.set_xlim(-1.5, 101.5)
+    longest = max(100 * row.rates[name].point for row in drawn for name in order)
+    ax.set_xlim(-1.5 if references else 0, 101.5 if references else min(101.5, 1.3 * longest))
     ax.grid(axis="y", visible=False)
-    ax.set_xlabel("episodes that reached it (%)")
+    ax.set_xlabel(label)
     legend_above(ax, 2, handles=handles)
-    title = "Success rate of each achievement"
     more = f" The first {len(drawn)} of {len(some)} models." if len(drawn) < len(some) else ""
     nothing = [row.name for row in rows if row not in some]
     more += f" Without any: {listed(map(shortened, nothing))}." if nothing else ""
@@ -116,11 +123,11 @@ def success_rates(
     return Drawing(
         title,
         f"{title}. {listed(said)}.",
-        f"Bars: shares of episodes; lines: 95 % intervals over worlds; n: episodes.{more}",
+        f"Bars: {what}; lines: 95 % intervals over worlds; n: episodes.{more}",
         figure,
         ReportTable(
-            "success rate in percent",
-            ("achievement", *(plain(row.name) for row in rows), *map(plain, references)),
+            f"{title}, in percent",
+            ("", *(plain(row.name) for row in rows), *map(plain, references)),
             [
                 (
                     achievement,

@@ -1,0 +1,247 @@
+"""What models do: which actions, after which, which lead somewhere, and what is wasted."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from assay.analyses.episodes import (
+    AMOUNT,
+    RATE,
+    Basis,
+    EpisodeFacts,
+    basis_of,
+    by_group,
+    completed,
+    mean_over,
+)
+from assay.analyses.quality import looping_steps
+from assay.crafter.rules import NoEffect
+from assay.errors import UsageError
+from assay.stats.intervals import Interval
+
+__all__ = [
+    "WASTE",
+    "ActionRun",
+    "ActionsAnalysis",
+    "ModelActions",
+    "WasteRate",
+    "analyse_actions",
+]
+
+WASTE: Final = ("no effect", "asleep", "unknown action", "malformed reply")
+"""The four kinds."""
+_GRAM: Final = 3
+_PARTS: Final = 10
+_LISTED: Final = 10
+_FEWEST: Final = 3
+"""A run of actions that unlocked fewer than this says nothing."""
+
+
+class WasteRate(NamedTuple):
+    """How much is wasted in one tenth of an episode."""
+
+    part: int
+    """From 1 to 10."""
+    share: Interval
+    """Of the actions asked for and replies in this part."""
+
+
+class ActionRun(NamedTuple):
+    """Three actions in a row."""
+
+    actions: tuple[str, ...]
+    count: int
+    """How often they were played."""
+    unlocks: int
+    """How often the last of them unlocked something."""
+    wasted: int
+    """Steps in them that changed nothing."""
+    lift: float
+    """How many times more often they unlock something than any three do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelActions:
+    """The actions of one model."""
+
+    group: str
+    n: int
+    steps: int
+    shares: Mapping[str, Interval]
+    """Of each action among the steps of an episode, the most frequent first."""
+    following: Mapping[str, Mapping[str, float]]
+    """Of each action, what the next one is, as shares."""
+    waste: Mapping[str, Interval]
+    """Of each kind, its share of actions asked for and malformed replies."""
+    reasons: Mapping[str, float]
+    """Of actions without effect, why, as shares."""
+    over: Mapping[str, tuple[WasteRate, ...]]
+    """Of each kind, over the tenths of an episode."""
+    loops: Interval
+    """The share of steps within loops."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionsAnalysis:
+    """The actions of all models."""
+
+    basis: Basis
+    models: tuple[ModelActions, ...]
+    leading: tuple[ActionRun, ...]
+    """What unlocks something most often, beside how often it is played."""
+    wasting: tuple[ActionRun, ...]
+    """What wastes most steps."""
+
+
+def analyse_actions(facts: Sequence[EpisodeFacts]) -> ActionsAnalysis:
+    """What models do.
+
+    Args:
+        facts: The episodes, with steps and replies.
+
+    Raises:
+        UsageError: No episode has steps.
+    """
+    used = [one for one in completed(facts) if one.steps.actions]
+    if not used:
+        raise UsageError(
+            f"these {len(facts)} episodes have no steps: their program recorded none; 'assay"
+            " compare' reads what they came to"
+        )
+    notes = []
+    if not any(one.has_achievements for one in used):
+        notes.append(
+            "In this environment nobody knows what unlocks something, nor what has no effect:"
+            " waste is what does not exist, and loops are not looked for."
+        )
+    leading, wasting = _sequences(used)
+    return ActionsAnalysis(
+        basis=basis_of(facts, *notes),
+        models=tuple(_model(name, episodes) for name, episodes in by_group(used).items()),
+        leading=leading,
+        wasting=wasting,
+    )
+
+
+def _model(name: str, episodes: Sequence[EpisodeFacts]) -> ModelActions:
+    counts = [Counter(one.steps.actions) for one in episodes]
+    total: Counter[str] = Counter()
+    for counted in counts:
+        total.update(counted)
+    pairs: Counter[tuple[str, str]] = Counter()
+    for one in episodes:
+        pairs.update(zip(one.steps.actions, one.steps.actions[1:], strict=False))
+    reasons = Counter(
+        reason
+        for one in episodes
+        for reason in one.steps.no_effect
+        if reason is not None and reason != NoEffect.ASLEEP
+    )
+    looping = [
+        len(looping_steps(one.steps.actions, one.row.achievements))
+        / len(one.steps.actions)
+        * one.has_achievements
+        for one in episodes
+    ]
+    return ModelActions(
+        group=name,
+        n=len(episodes),
+        steps=total.total(),
+        shares={
+            action: mean_over(
+                episodes, [counted[action] / counted.total() for counted in counts], RATE
+            )
+            for action, _ in total.most_common()
+        },
+        following={
+            action: {
+                other: n / sum(m for (first, _), m in pairs.items() if first == action)
+                for (first, other), n in pairs.most_common()
+                if first == action
+            }
+            for action, _ in total.most_common()
+        },
+        waste={
+            kind: mean_over(episodes, [_wasted(one, kind) for one in episodes], RATE)
+            for kind in WASTE
+        },
+        reasons={reason: n / reasons.total() for reason, n in reasons.most_common()},
+        over={kind: tuple(_over(episodes, kind)) for kind in WASTE},
+        loops=mean_over(episodes, looping, RATE),
+    )
+
+
+def _wasted(facts: EpisodeFacts, kind: str) -> float:
+    row = facts.row
+    counted = {
+        "no effect": row.no_effect_actions,
+        "asleep": row.asleep_actions,
+        "unknown action": row.unknown_actions,
+        "malformed reply": row.malformed_replies,
+    }
+    return counted[kind] / max(row.actions_asked + row.malformed_replies, 1)
+
+
+def _over(episodes: Sequence[EpisodeFacts], kind: str) -> Iterator[WasteRate]:
+    """Waste by tenths of an episode: of its steps, or of its turns for what has no step."""
+    lost = [_places(one, kind) for one in episodes]
+    for part in range(1, _PARTS + 1):
+        values = [
+            sum(place == part for place in places)
+            * _PARTS
+            / max(one.row.actions_asked + one.row.malformed_replies, 1)
+            for one, places in zip(episodes, lost, strict=True)
+        ]
+        yield WasteRate(part, mean_over(episodes, values, AMOUNT))
+
+
+def _places(facts: EpisodeFacts, kind: str) -> list[int]:
+    """In which tenth each piece of waste fell."""
+    steps, turns = facts.steps.no_effect, max(facts.row.turns, 1)
+    if kind in ("no effect", "asleep"):
+        asleep = kind == "asleep"
+        return [
+            index * _PARTS // len(steps) + 1
+            for index, reason in enumerate(steps)
+            if reason is not None and (reason == NoEffect.ASLEEP) == asleep
+        ]
+    unknown = kind == "unknown action"
+    return [
+        min((turn.turn - 1) * _PARTS // turns, _PARTS - 1) + 1
+        for turn in facts.lost_turns
+        for _ in range(turn.unknown if unknown else int(turn.malformed))
+    ]
+
+
+def _sequences(
+    used: Sequence[EpisodeFacts],
+) -> tuple[tuple[ActionRun, ...], tuple[ActionRun, ...]]:
+    counts: Counter[tuple[str, ...]] = Counter()
+    unlocks: Counter[tuple[str, ...]] = Counter()
+    wasted: Counter[tuple[str, ...]] = Counter()
+    for one in used:
+        actions, reasons = one.steps.actions, one.steps.no_effect
+        new = {step - 1 for step in one.row.achievements.values()}
+        for start in range(len(actions) - _GRAM + 1):
+            gram = actions[start : start + _GRAM]
+            counts[gram] += 1
+            last = start + _GRAM - 1
+            if last in new:
+                unlocks[gram] += 1
+            lost = sum(reason is not None for reason in reasons[start : last + 1])
+            if lost == _GRAM:
+                wasted[gram] += lost
+    every = unlocks.total() / max(counts.total(), 1)
+
+    def made(gram: tuple[str, ...]) -> ActionRun:
+        rate = unlocks[gram] / counts[gram]
+        return ActionRun(
+            gram, counts[gram], unlocks[gram], wasted[gram], rate / every if every else 0.0
+        )
+
+    leading = [made(gram) for gram, n in unlocks.items() if n >= _FEWEST]
+    return (
+        tuple(sorted(leading, key=lambda one: (-one.lift, one.actions))[:_LISTED]),
+        tuple(made(gram) for gram, _ in wasted.most_common(_LISTED)),
+    )

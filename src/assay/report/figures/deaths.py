@@ -1,0 +1,226 @@
+"""Deaths: what of, when, and how health went before."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from matplotlib.axes import Axes
+
+from assay.errors import UsageError
+from assay.report.document import ReportTable
+from assay.report.figures.drawing import Drawing
+from assay.report.figures.style import (
+    INK,
+    compact,
+    in_style,
+    interval_text,
+    isolated,
+    legend_above,
+    listed,
+    look,
+    new_figure,
+    number,
+    plain,
+    short_names,
+    shortened,
+)
+from assay.stats.intervals import Interval
+
+__all__ = ["DeathRow", "HealthLine", "causes_of_death", "health_before_death", "survival"]
+
+_MOST: Final = 12
+
+
+class DeathRow(NamedTuple):
+    """What one model died of."""
+
+    name: str
+    n: int
+    died: Interval
+    causes: Mapping[str, float]
+    """Shares of all episodes."""
+    steps: Sequence[float]
+    """Where the share of the dead rises."""
+    shares: Sequence[float]
+    last: float
+
+
+@in_style()
+def causes_of_death(rows: Sequence[DeathRow], causes: Sequence[str]) -> Drawing:
+    """The share of episodes that died of each cause, stacked, one bar per model.
+
+    Args:
+        rows: One per model; the first twelve are drawn.
+        causes: In the order they are stacked.
+
+    Raises:
+        UsageError: Nobody died.
+    """
+    if not causes:
+        raise UsageError("there is nothing to draw: nobody died")
+    drawn = rows[:_MOST]
+    figure, [ax] = new_figure(1.35 + 0.45 * len(drawn))
+    left = [0.0] * len(drawn)
+    for index, cause in enumerate(causes):
+        style = look(index)
+        widths = [100 * row.causes.get(cause, 0.0) for row in drawn]
+        ax.barh(
+            range(len(drawn)),
+            widths,
+            0.62,
+            left=left,
+            color=style.colour,
+            alpha=0.7,
+            hatch=style.hatch,
+            edgecolor=INK,
+            linewidth=0.5,
+            label=plain(cause),
+        )
+        for place, width in enumerate(widths):
+            if width >= 9:
+                x = left[place] + width / 2
+                box = {"facecolor": "white", "edgecolor": "none", "pad": 1, "alpha": 0.8}
+                ax.text(
+                    x, place, f"{width:.0f}", ha="center", va="center", fontsize=9, bbox=box
+                )
+        left = [start + width for start, width in zip(left, widths, strict=True)]
+    for place, row in enumerate(drawn):
+        if row.died.known:
+            ends = [100 * row.died.low, 100 * row.died.high]
+            ax.plot(ends, [place + 0.38] * 2, "|-", color=INK, lw=1.1, ms=5)
+    names = short_names(row.name for row in drawn)
+    ax.set_yticks(
+        range(len(drawn)),
+        [f"{isolated(name)}\nn = {row.n}" for name, row in zip(names, drawn, strict=True)],
+    )
+    ax.set_ylim(len(drawn) - 0.4, -0.6)
+    ax.set_xlim(0, 101)
+    ax.grid(axis="y", visible=False)
+    ax.set_xlabel("episodes that died (%)")
+    legend_above(ax, min(4, len(causes)))
+    title = "What episodes died of"
+    said = [
+        f"{shortened(row.name)}: {interval_text(row.died, 100)} percent died"
+        + "".join(f", {cause} {100 * share:.0f}" for cause, share in row.causes.items())
+        for row in rows
+    ]
+    return Drawing(
+        title,
+        f"{title}. {listed(said)}.",
+        "Shares of all episodes, by cause; lines below the bars: 95 % intervals of all deaths"
+        " together, over worlds; n: episodes.",
+        figure,
+        ReportTable(
+            "share of episodes in percent",
+            ("model", "n", "died", *causes),
+            [
+                (
+                    plain(row.name),
+                    str(row.n),
+                    interval_text(row.died, 100),
+                    *(number(100 * row.causes.get(cause, 0.0)) for cause in causes),
+                )
+                for row in rows
+            ],
+        ),
+    )
+
+
+@in_style()
+def survival(rows: Sequence[DeathRow]) -> Drawing:
+    """The share of episodes still alive, by step.
+
+    Args:
+        rows: One per model.
+
+    Raises:
+        UsageError: There is no row.
+    """
+    if not rows:
+        raise UsageError("there is nothing to draw: there are no episodes")
+    figure, [ax] = new_figure(2.9)
+    for place, row in enumerate(rows[:_MOST]):
+        style = look(place)
+        last = row.shares[-1] if row.shares else 0.0
+        ax.step(
+            [0, *row.steps, row.last],
+            [100, *(100 - 100 * share for share in row.shares), 100 - 100 * last],
+            where="post",
+            color=style.colour,
+            linestyle=style.line,
+            label=f"{isolated(shortened(row.name))}  (n = {row.n})",
+        )
+    ax.set_ylim(-3, 103)
+    ax.set_xlim(left=0)
+    ax.xaxis.set_major_formatter(compact)
+    ax.set_xlabel("step")
+    ax.set_ylabel("still alive (%)")
+    legend_above(ax, 2)
+    title = "How long episodes live"
+    said = [
+        f"{shortened(row.name)}: {100 - 100 * (row.shares or [0.0])[-1]:.0f} percent alive at"
+        f" step {number(row.last)}"
+        for row in rows
+    ]
+    return Drawing(
+        title,
+        f"{title}. {listed(said)}.",
+        "Kaplan and Meier: an episode that was cut off alive is counted up to then; a line ends"
+        " with the longest episode.",
+        figure,
+    )
+
+
+class HealthLine(NamedTuple):
+    """The mean health before deaths of one cause."""
+
+    cause: str
+    n: int
+    health: Sequence[float]
+    """Of the last steps, the last one last."""
+
+
+@in_style()
+def health_before_death(lines: Sequence[HealthLine]) -> Drawing:
+    """The mean health in the last steps, by cause of death.
+
+    Args:
+        lines: One per cause.
+
+    Raises:
+        UsageError: No death was played again.
+    """
+    lines = [line for line in lines if line.health]
+    if not lines:
+        raise UsageError("there is nothing to draw: no death could be played again")
+    figure, [ax] = new_figure(2.9)
+    for place, line in enumerate(lines):
+        _health(ax, line, place)
+    ax.set_ylim(-0.3, 9.3)
+    ax.set_xlabel("steps before death")
+    ax.set_ylabel("mean health (of 9)")
+    legend_above(ax, 3)
+    title = "Health before death"
+    said = [
+        f"{line.cause}: {line.health[0]:.1f} at {len(line.health) - 1} steps before death"
+        for line in lines
+    ]
+    return Drawing(
+        title,
+        f"{title}. {listed(said)}.",
+        "Means over deaths of one cause, from episodes played again step by step; n: deaths.",
+        figure,
+    )
+
+
+def _health(ax: Axes, line: HealthLine, place: int) -> None:
+    style = look(place)
+    ax.plot(
+        range(-len(line.health) + 1, 1),
+        line.health,
+        style.line,
+        color=style.colour,
+        marker=style.marker,
+        markevery=6,
+        ms=5,
+        label=f"{plain(line.cause)}  (n = {line.n})",
+    )

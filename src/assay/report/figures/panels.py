@@ -1,0 +1,186 @@
+"""Lines over turns or steps, a panel for each thing and a line for each model."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from assay.errors import UsageError
+from assay.report.document import ReportTable
+from assay.report.figures.drawing import Drawing
+from assay.report.figures.heat import draw_cells, name_cells
+from assay.report.figures.style import (
+    compact,
+    in_style,
+    interval_text,
+    isolated,
+    legend_in,
+    listed,
+    look,
+    new_figure,
+    new_grid,
+    number,
+    plain,
+    shortened,
+)
+from assay.stats.intervals import Interval
+
+__all__ = ["PanelLine", "line_panels", "share_matrix"]
+
+_MOST_PANELS: Final = 8
+_MOST_LINES: Final = 6
+
+
+class PanelLine(NamedTuple):
+    """The line of one model in a panel."""
+
+    name: str
+    points: Sequence[tuple[float, Interval]]
+    """A place on the x axis, and the value there."""
+    n: int
+
+
+@in_style()
+def line_panels(
+    panels: Mapping[str, Sequence[PanelLine]],
+    *,
+    title: str,
+    xlabel: str,
+    ylabel: str,
+    note: str,
+    scale: float = 1.0,
+    sharey: bool = False,
+) -> Drawing:
+    """A panel for each thing, in it a line for each model with bars for intervals.
+
+    Args:
+        panels: By title, the first eight are drawn; lines in the order of models.
+        title: Of the figure.
+        xlabel: Below the panels.
+        ylabel: Beside them.
+        note: How to read it.
+        scale: What values are multiplied by, 100 for percent.
+        sharey: Whether all panels have one y axis.
+
+    Raises:
+        UsageError: There is no line.
+    """
+    if not any(panels.values()):
+        raise UsageError(f"there is nothing to draw for {title!r}")
+    drawn = dict(list(panels.items())[:_MOST_PANELS])
+    every = {line.name: line for lines in drawn.values() for line in lines}
+    names = list(every)[:_MOST_LINES]
+    head = 0.24 * -(-len(names) // 2)
+    figure, top, axes = new_grid(len(drawn), 1.75, head=head, sharey=sharey)
+    for ax, (what, lines) in zip(axes, drawn.items(), strict=True):
+        for line in lines:
+            if line.name not in names or not line.points:
+                continue
+            style = look(names.index(line.name))
+            xs = [x for x, _ in line.points]
+            ys = [scale * value.point for _, value in line.points]
+            ax.plot(xs, ys, style.line, color=style.colour, marker=style.marker, ms=3.5, lw=1.4)
+            for x, value in line.points:
+                if value.known:
+                    ends = [scale * value.low, scale * value.high]
+                    ax.plot([x, x], ends, "-", color=style.colour, lw=1, alpha=0.5)
+        ax.set_title(plain(what))
+        highest = max((scale * at.point for line in lines for _, at in line.points), default=0)
+        # A bar of few episodes may be very long, and would flatten the rest.
+        ax.set_ylim(0, max(2 * highest, 1e-9) if not sharey else None)
+        ax.xaxis.set_major_formatter(compact)
+        ax.yaxis.set_major_formatter(compact)
+    for ax in axes[-2:]:
+        ax.set_xlabel(xlabel)
+    for ax in axes[::2]:
+        ax.set_ylabel(ylabel)
+    handles = []
+    for place, name in enumerate(names):
+        style, label = look(place), f"{isolated(shortened(name))}  (n = {every[name].n})"
+        handles += top.plot(
+            [], [], style.line, color=style.colour, marker=style.marker, ms=4, label=label
+        )
+    legend_in(top, handles)
+    said = [
+        f"{what}, {shortened(line.name)}: {number(scale * line.points[0][1].point)} at the"
+        f" start, {number(scale * line.points[-1][1].point)} at the end"
+        for what, lines in drawn.items()
+        for line in lines
+        if line.points
+    ]
+    cut = f" The first {len(names)} of {len(every)} models." if len(every) > len(names) else ""
+    return Drawing(
+        plain(title),
+        f"{title}. {listed(said)}.",
+        f"{note}{cut}",
+        figure,
+        ReportTable(
+            f"{ylabel}, by {xlabel}",
+            ("panel", "model", "n", xlabel, ylabel),
+            [
+                (
+                    plain(what),
+                    plain(line.name),
+                    str(line.n),
+                    number(x),
+                    interval_text(at, scale),
+                )
+                for what, lines in panels.items()
+                for line in lines
+                for x, at in line.points
+            ],
+        ),
+    )
+
+
+@in_style()
+def share_matrix(
+    lines: Sequence[str],
+    columns: Sequence[str],
+    shares: Sequence[Sequence[float]],
+    *,
+    title: str,
+    note: str,
+    names: tuple[str, str],
+) -> Drawing:
+    """Shares as a table of lines and columns, darker where higher.
+
+    Args:
+        lines: The names of the lines.
+        columns: The names of the columns.
+        shares: Between 0 and 1, a row per line; NaN where there is none.
+        title: Of the figure.
+        note: How to read it.
+        names: What lines and columns are.
+
+    Raises:
+        UsageError: There is no line or no column.
+    """
+    if not lines or not columns:
+        raise UsageError(f"there is nothing to draw for {title!r}")
+    table = np.array(shares, np.float64)
+    figure, [ax] = new_figure(1.35 + 0.3 * len(lines))
+    draw_cells(ax, table)
+    name_cells(ax, lines, columns)
+    ax.set_ylabel(names[0])
+    ax.set_xlabel(names[1])
+    order = np.argsort(-np.nan_to_num(table, nan=-1.0), axis=None)[:6]
+    said = [
+        f"{lines[place // len(columns)]} and {columns[place % len(columns)]}:"
+        f" {100 * table.flat[place]:.0f} percent"
+        for place in order.tolist()
+    ]
+    return Drawing(
+        title,
+        f"{title}. The highest: {listed(said)}.",
+        note,
+        figure,
+        ReportTable(
+            title,
+            (names[0], *map(plain, columns)),
+            [
+                (plain(line), *("-" if np.isnan(x) else f"{100 * x:.0f} %" for x in row))
+                for line, row in zip(lines, table, strict=True)
+            ],
+        ),
+    )

@@ -1,0 +1,180 @@
+"""`assay analyze` on a store that was played: its words, its files, and what it refuses."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import assay
+from assay.cli import main
+from assay.errors import UsageError
+
+from .analyses.conftest import played as played
+
+COMMANDS = ["achievements", "actions", "deaths", "hooks", "quality"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_finding_comes_first_and_a_terminal_holds_the_rest(
+    command: str, played: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["analyze", command, "--database", str(played)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "episodes" in lines[0] or "traces" in lines[0] or "worlds" in lines[0]
+    assert lines[2].strip()
+    assert len(lines) <= 60
+    assert "6 episodes in 3 worlds" in "\n".join(lines)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_file_is_written_and_says_the_same(
+    command: str, played: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [tmp_path / f"report.{ending}" for ending in ("html", "json", "csv", "png", "svg")]
+    options = [part for file in files for part in ("--output", str(file))]
+    assert main(["analyze", command, str(played), *options]) == 0
+    capsys.readouterr()
+    page, data, rows, png, svg = (file.read_bytes() for file in files)
+    values = json.loads(data)
+    assert values["format"] == "assay-analysis/1"
+    assert values["basis"]["episodes"] == 6
+    assert b"aria-label" in page
+    assert rows.count(b"\n") > 2
+    assert png.startswith(b"\x89PNG")
+    assert svg.startswith(b"<svg")
+    assert main(["analyze", command, str(played), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["finding"] == values["finding"]
+
+
+def test_a_folder_of_traces_says_what_its_store_says(played: Path) -> None:
+    folder = next(path for path in (played.parent / "traces").iterdir() if path.is_dir())
+    from_store = assay.analyze.achievements(database=played)
+    from_folder = assay.analyze.achievements(folder)
+    assert from_folder.models == from_store.models
+    assert from_folder.basis.source == str(folder)
+
+
+def test_counts_are_those_of_sql(played: Path) -> None:
+    store = assay.open(played)
+    hooks = assay.analyze.hooks(database=played)
+    counted = store.sql("SELECT hook_name, count(*) AS n FROM hook_results GROUP BY ALL")
+    assert {hook.name: hook.firings for hook in hooks.hooks} == dict(
+        zip(counted["hook_name"], counted["n"], strict=True)
+    )
+    rates = store.sql(
+        "SELECT model, count(DISTINCT session_id) / 3 AS rate FROM achievements"
+        " WHERE achievement = 'collect_sapling' GROUP BY model"
+    )
+    found = assay.analyze.achievements(database=played)
+    assert {
+        model.group: model.rates["collect_sapling"].point
+        for model in found.models
+        if model.rates["collect_sapling"].point
+    } == pytest.approx(dict(zip(rates["model"], rates["rate"], strict=True)))
+    steps = store.sql(
+        "SELECT subject, count(*) AS n FROM session_timesteps JOIN session_traces"
+        " USING (session_id) GROUP BY subject"
+    )
+    actions = assay.analyze.actions(database=played)
+    assert {model.group: model.steps for model in actions.models} == dict(
+        zip(steps["subject"], steps["n"], strict=True)
+    )
+    died = store.sql(
+        "SELECT model, avg((stop_reason LIKE 'died%')::INT) AS share FROM episodes"
+        " GROUP BY model"
+    )
+    deaths = assay.analyze.deaths(database=played)
+    assert {model.group: model.died.point for model in deaths.models} == pytest.approx(
+        dict(zip(died["model"], died["share"], strict=True))
+    )
+    assert deaths.endings == deaths.deaths
+
+
+def test_filters_choose_episodes(played: Path) -> None:
+    one = assay.analyze.quality(database=played, seeds=[42], model="builtin/forager")
+    assert [trace.session_id for trace in one.traces] == list(
+        assay.open(played).sql(
+            "SELECT session_id FROM episodes WHERE seed = 42 AND model = 'builtin/forager'"
+        )["session_id"]
+    )
+    assert assay.analyze.quality(database=played, difficulty="easy").basis.episodes == 6
+    named = assay.analyze.quality(database=played, by="experiment").models
+    assert [model.group for model in named] == [
+        "builtin/random v1.0",
+        "builtin/forager v1.0",
+    ]
+
+
+def test_no_message_is_read(played: Path, tmp_path: Path) -> None:
+    import duckdb
+
+    bare = tmp_path / "bare.duckdb"
+    shutil.copy(played, bare)
+    with duckdb.connect(str(bare)) as connection:
+        connection.execute("DELETE FROM message_rows")
+        connection.execute("DELETE FROM message_bodies")
+    found = assay.analyze.achievements(database=bare)
+    assert found.models == assay.analyze.achievements(database=played).models
+    assert found.endings == 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        pytest.param(["--model", "nobody"], "none of the 6 episodes", id="a filter"),
+        pytest.param(["--seeds", "4x"], "--seeds '4x' is not allowed", id="seeds"),
+        pytest.param(["--by", "world"], "choose from: model, experiment", id="by"),
+        pytest.param(["--output", "x.pdf"], "choose from: .png, .svg, .html", id="ending"),
+        pytest.param(["--traces", "nowhere"], "there is no file or folder", id="folder"),
+    ],
+)
+def test_what_is_not_allowed_is_told(
+    arguments: list[str], said: str, played: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["analyze", "quality", "--database", str(played), *arguments]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_an_empty_folder_and_an_empty_store_say_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(
+        UsageError, match=r"no traces in .*empty.*name a folder that 'assay run'"
+    ):
+        assay.analyze.quality(tmp_path / "empty")
+    with assay.SessionTracer(tmp_path / "own.duckdb", name="mine", task="guess") as tracer:
+        tracer.step("up", reward=1.0)
+    assay.delete_sessions("latest", database=tmp_path / "own.duckdb")
+    with pytest.raises(
+        UsageError, match=r"there are no episodes in .*'assay run --episodes 5'"
+    ):
+        assay.analyze.quality(database=tmp_path / "own.duckdb")
+
+
+def test_another_environment_has_what_its_data_allow(tmp_path: Path) -> None:
+    database = tmp_path / "own.duckdb"
+    for _ in range(2):
+        with assay.SessionTracer(database, name="mine", task="guess") as tracer:
+            for action in ("up", "down", "up"):
+                tracer.step(action, reward=1.0)
+    actions = assay.analyze.actions(database=database)
+    assert actions.models[0].shares["up"].point == pytest.approx(2 / 3)
+    assert assay.analyze.quality(database=database).models[0].progress is None
+    with pytest.raises(UsageError, match="no achievements: their task is guess"):
+        assay.analyze.achievements(database=database)
+    with pytest.raises(UsageError, match="no hook fired"):
+        assay.analyze.hooks(database=database)
+
+
+def test_asking_for_help_loads_nothing_heavy() -> None:
+    program = (
+        "import sys; from assay.cli import main; main(['analyze', '--help']);"
+        "print([n for n in ('duckdb', 'matplotlib', 'numba', 'scipy') if n in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=os.environ
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
