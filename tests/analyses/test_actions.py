@@ -51,7 +51,7 @@ def test_runs_of_actions_are_held_against_chance() -> None:
     ]
     (run,) = analyse_actions(episodes).leading
     assert run.actions == ("move_up", "do", "place_table")
-    assert (run.count, run.unlocks) == (3, 3)
+    assert (run.played, run.unlocks) == (3, 3)
     assert run.lift == pytest.approx(98)
 
 

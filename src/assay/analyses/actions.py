@@ -51,7 +51,7 @@ class ActionRun(NamedTuple):
     """Three actions in a row."""
 
     actions: tuple[str, ...]
-    count: int
+    played: int
     """How often they were played."""
     unlocks: int
     """How often the last of them unlocked something."""

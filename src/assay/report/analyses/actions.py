@@ -60,7 +60,7 @@ def actions_document(found: ActionsAnalysis) -> Document:
     runs = [
         Items(
             [
-                f"{' > '.join(run.actions)}: unlocked something {run.unlocks} of {run.count}"
+                f"{' > '.join(run.actions)}: unlocked something {run.unlocks} of {run.played}"
                 f" times, {run.lift:.0f} times as often as any three actions"
                 for run in found.leading[:3]
             ],
@@ -146,7 +146,7 @@ def _runs_table(found: ActionsAnalysis) -> ReportTable:
     def row(run: ActionRun) -> list[str]:
         return [
             " > ".join(run.actions),
-            f"{run.count:,}",
+            f"{run.played:,}",
             f"{run.unlocks:,}",
             f"{run.lift:.1f}",
             f"{run.wasted // 3:,}",
