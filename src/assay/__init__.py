@@ -41,7 +41,10 @@ if TYPE_CHECKING:
     from assay.api import serve as serve
     from assay.api import serve_models as serve_models
     from assay.api import sft_filter as sft_filter
+    from assay.api import sft_show as sft_show
+    from assay.api import sft_stats as sft_stats
     from assay.api import sft_trace as sft_trace
+    from assay.api import sft_validate as sft_validate
     from assay.api import show_experiment as show_experiment
     from assay.api import snapshot as snapshot
     from assay.api import stored_subjects as stored_subjects
@@ -93,7 +96,10 @@ __all__ = [
     "serve",
     "serve_models",
     "sft_filter",
+    "sft_show",
+    "sft_stats",
     "sft_trace",
+    "sft_validate",
     "show_experiment",
     "snapshot",
     "stored_subjects",

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable
 from urllib.parse import quote
 
-__all__ = ["MARK", "mask", "redact"]
+__all__ = ["MARK", "has_secret", "mask", "redact"]
 
 MARK = "[redacted]"
 """What stands where a secret was."""
@@ -59,6 +59,27 @@ def _without(text: str, secret: str) -> str:
             kept += [text[end:first], MARK]
         end = max(end, last)
     return "".join([*kept, text[end:]])
+
+
+_HINTS = ("k-", "k_", "xai", "hf", "ghp", "gho", "glpat")
+_RARE = (("A", "AIza"), ("A", "AKIA"), ("B", "Bearer "), ("/", "://"))
+"""Without one of these no text has a key or a password. A single letter is found many times
+as fast as a word, so that of the second kind it is looked for first."""
+_KEYS = re.compile(
+    r"\b(?:(?:sk|pk|rk|gsk|xai|hf|ghp|gho|glpat)[-_]|AIza|AKIA)[-_A-Za-z0-9]{12,}"
+    r"|\bBearer [^\s'\"]{8,}|\w://[^\s/@:'\"]+:[^\s/@'\"]+@"
+)
+
+
+def has_secret(text: str) -> bool:
+    """Whether `text` has what looks like a key, a bearer token or a password in an address."""
+    for hint in _HINTS:
+        if hint in text:
+            return _KEYS.search(text) is not None
+    for letter, hint in _RARE:
+        if letter in text and hint in text:
+            return _KEYS.search(text) is not None
+    return False
 
 
 def mask(text: str) -> str:

@@ -64,7 +64,17 @@ if TYPE_CHECKING:
         register_plan,
         variance,
     )
-    from .training_data import TracedRow, peak_memory, sft_filter, sft_trace
+    from .training_data import (
+        DatasetStats,
+        ShownRow,
+        TracedRow,
+        peak_memory,
+        sft_filter,
+        sft_show,
+        sft_stats,
+        sft_trace,
+        sft_validate,
+    )
     from .worlds import play, serve, serve_models
 
 __all__ = [
@@ -72,12 +82,14 @@ __all__ = [
     "AnalysisResult",
     "Check",
     "CheckState",
+    "DatasetStats",
     "ExperimentDetails",
     "ExportedExperiments",
     "ImportedCurves",
     "ModelCatalogue",
     "RegisteredPlan",
     "SessionList",
+    "ShownRow",
     "TracedRow",
     "VarianceResult",
     "analysis",
@@ -118,7 +130,10 @@ __all__ = [
     "serve",
     "serve_models",
     "sft_filter",
+    "sft_show",
+    "sft_stats",
     "sft_trace",
+    "sft_validate",
     "show_experiment",
     "snapshot",
     "stored_subjects",

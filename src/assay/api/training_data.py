@@ -3,7 +3,6 @@
 import os
 import resource
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,20 +10,31 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from assay.api._stores import Where, store_at
+from assay.api._stores import Where, store_at, traces_as_store
 from assay.errors import UsageError
 
 if TYPE_CHECKING:
     from assay.datasets.building import BuiltDataset
     from assay.datasets.filters import EpisodeFilters
     from assay.datasets.manifest import RowOrigin
+    from assay.datasets.validation import RowMask, ValidationReport
     from assay.traces.records import SessionRecord
     from assay.traces.store import Store
     from assay.traces.trace import Trace
 
-__all__ = ["TracedRow", "peak_memory", "sft_filter", "sft_trace"]
+__all__ = [
+    "DatasetStats",
+    "ShownRow",
+    "TracedRow",
+    "peak_memory",
+    "sft_filter",
+    "sft_show",
+    "sft_stats",
+    "sft_trace",
+    "sft_validate",
+]
 
 Progress = Callable[[int, int], None]
 """Told how much is done, and of how much."""
@@ -53,6 +63,29 @@ class TracedRow:
     """What the player had."""
     database: Path | None = None
     """Where the session is stored; None if it was read from a folder."""
+
+
+class ShownRow(NamedTuple):
+    """One row of a data set, whatever its format."""
+
+    row: int
+    form: str
+    masks: "list[RowMask]"
+    """Its messages, and which of them are trained."""
+    tools: list[str]
+    """The names of the tools it offers."""
+    origin: "RowOrigin | None"
+    """Where it came from; None where no manifest says it."""
+
+
+class DatasetStats(NamedTuple):
+    """What is in a data file."""
+
+    report: "ValidationReport"
+    lineage: dict[str, Any] | None
+    """What its manifest says of all rows; None where there is none."""
+    rewards: tuple[float, float, float] | None
+    """The least, the mean and the most reward of a row's turns."""
 
 
 def sft_filter(
@@ -246,6 +279,93 @@ def sft_trace(data: Path | str, row: int, *, database: Where = None) -> TracedRo
     )
 
 
+def sft_validate(
+    data: Path | str,
+    *,
+    max_tokens: int | None = None,
+    holdout_seeds: str | Sequence[int] | None = None,
+    progress: Progress = lambda done, total: None,
+) -> "ValidationReport":
+    """Check a data file before it is trained on.
+
+    Args:
+        data: JSON Lines or Parquet, of any format that `sft_filter` writes.
+        max_tokens: A row that is longer is an error.
+        holdout_seeds: Worlds that must not be in it, beside those its manifest names.
+        progress: Told how many rows are done.
+
+    Raises:
+        UsageError: The file cannot be read, or has no rows.
+    """
+    from assay.datasets.split import read_seeds
+    from assay.datasets.validation import validate_file
+
+    seeds = holdout_seeds or ()
+    if isinstance(seeds, str):
+        seeds = read_seeds(seeds, "--holdout-seeds")
+    report = validate_file(
+        Path(data), most_tokens=max_tokens, holdout_seeds=seeds, progress=progress
+    )
+    if not report.rows:
+        raise UsageError(f"{str(data)!r} has no rows; 'assay sft filter' writes some")
+    return report
+
+
+def sft_show(data: Path | str, row: int) -> ShownRow:
+    """One row, message by message, with what is trained of it.
+
+    Raises:
+        UsageError: There is no such row, or it cannot be read.
+    """
+    from assay.datasets.formats import read_row
+    from assay.datasets.manifest import row_origins
+    from assay.datasets.schemas import tool_schemas
+    from assay.datasets.validation import mask_of, read_values
+
+    path, number = Path(data), 0
+    for number, value, wrong in read_values(path):
+        if number != row:
+            continue
+        if wrong is not None:
+            raise UsageError(f"row {row} of {str(path)!r} is not JSON: {wrong}")
+        try:
+            content = read_row(value)
+        except UsageError as error:
+            raise UsageError(f"row {row} of {str(path)!r} {error}") from error
+        split = "holdout" if path.stem.endswith(".holdout") else "train"
+        try:
+            origin = next(islice(row_origins(path, split), row - 1, None), None)
+        except UsageError:
+            origin = None
+        names = list(tool_schemas(content.tools or ()))
+        return ShownRow(row, content.form, mask_of(content), names, origin)
+    raise UsageError(f"row {row} is not in {str(path)!r}; its rows are 1 to {number}")
+
+
+def sft_stats(
+    data: Path | str, *, progress: Progress = lambda done, total: None
+) -> DatasetStats:
+    """What is in a data file: rows, tokens, actions, worlds, rewards.
+
+    Raises:
+        UsageError: The file cannot be read, or has no rows.
+    """
+    from assay.datasets.manifest import read_lineage, row_origins
+
+    path = Path(data)
+    report = sft_validate(path, progress=progress)
+    lineage = read_lineage(path)
+    rewards = None
+    if lineage is not None:
+        count, total, least, most = 0, 0.0, float("inf"), float("-inf")
+        split = "holdout" if path.stem.endswith(".holdout") else "train"
+        for origin in row_origins(path, split):
+            count, total = count + 1, total + origin.reward
+            least, most = min(least, origin.reward), max(most, origin.reward)
+        rewards = (least, total / count, most) if count else None
+    return DatasetStats(report, lineage, rewards)
+
+
 def _replayed_to(session: "SessionRecord", steps: int) -> dict[str, Any]:
     """Play a session again for some steps, comparing each with what was recorded."""
     from assay.metrics import Replay, verify_session
@@ -310,20 +430,14 @@ def _opened(input_dir: Path | str | None, database: Where) -> "Iterator[Store]":
     if input_dir is None:
         yield store_at(database)
         return
-    from assay.api.sessions import import_traces
     from assay.exchange.trace_folder import INDEX
 
     folder = Path(input_dir)
     if not folder.is_dir():
         raise UsageError(_no_folder(folder))
     paths = [folder, *sorted(each.parent for each in folder.glob(f"*/{INDEX}"))]
-    with tempfile.TemporaryDirectory(prefix="assay-traces-") as place:
-        store = store_at(Path(place) / "traces.duckdb")
-        read = import_traces(*paths, database=store)
-        if not read.added:
-            why = f": {read.damaged[0].where} {read.damaged[0].reason}" if read.damaged else ""
-            raise UsageError(f"{str(folder)!r} holds no traces that can be read{why}")
-        yield store
+    with traces_as_store(paths) as traces:
+        yield traces.store
 
 
 def _no_folder(folder: Path) -> str:

@@ -20,6 +20,7 @@ import numpy as np
 
 from assay._util.files import atomic_file
 from assay.errors import UsageError
+from assay.exchange.parquet import ChatParquet
 from assay.traces.conversations import (
     Conversation,
     batches,
@@ -36,6 +37,8 @@ from .manifest import FORMAT, Lineage, manifest_path
 
 __all__ = ["BuiltDataset", "DatasetPlan", "build_dataset", "episodes_only"]
 
+_GROUP: Final = 1_000
+"""Rows of Parquet that are written together."""
 TRAIN: Final = "train"
 HOLDOUT: Final = "holdout"
 
@@ -85,6 +88,21 @@ class DatasetPlan:
             )
         if self.turns < 1:
             raise UsageError(f"--turns {self.turns} is not allowed; give 1 or more")
+
+    def columns(self, output: Path) -> Sequence[str] | None:
+        """The columns of a Parquet file; None for JSON Lines.
+
+        Raises:
+            UsageError: The format has no such columns.
+        """
+        if output.suffix != ".parquet":
+            return None
+        if self.form is not RowFormat.TRL:
+            raise UsageError(
+                f"{str(output)!r} would be Parquet, which --format trl alone can be; "
+                "name a file that ends in .jsonl"
+            )
+        return ("prompt", "completion") if self.prompt_completion else ("messages",)
 
     def given(self) -> dict[str, Any]:
         """The plan as JSON has it."""
@@ -175,9 +193,10 @@ def build_dataset(
     total = sum(episode.turns for episode in chosen)
     with ExitStack() as stack:
         lineage = stack.enter_context(Lineage.begun())
-        sinks = {TRAIN: _Sink(stack.enter_context(atomic_file(output)))}
+        columns = plan.columns(output)
+        sinks = {TRAIN: _Sink(stack.enter_context(atomic_file(output)), columns)}
         if held:
-            sinks[HOLDOUT] = _Sink(stack.enter_context(atomic_file(holdout_path)))
+            sinks[HOLDOUT] = _Sink(stack.enter_context(atomic_file(holdout_path)), columns)
         done = 0
         for group in batches([(each.session_id, each.turns) for each in chosen]):
             with store.reading() as connection:
@@ -191,7 +210,11 @@ def build_dataset(
         if not work.left.turns:
             raise nothing_left([*steps, *work.steps])
         files = {
-            split: {"file": path.name, "rows": sinks[split].rows, "sha256": sinks[split].hash}
+            split: {
+                "file": path.name,
+                "rows": sinks[split].rows,
+                "sha256": sinks[split].close(),
+            }
             for split, path in ((TRAIN, output), (HOLDOUT, holdout_path))
             if split in sinks
         }
@@ -251,22 +274,35 @@ def nothing_left(steps: Sequence[FunnelStep]) -> UsageError:
 
 
 class _Sink:
-    """One file of rows."""
+    """One file of rows, JSON Lines or Parquet."""
 
-    def __init__(self, stream: IO[bytes]) -> None:
+    def __init__(self, stream: IO[bytes], columns: Sequence[str] | None) -> None:
         self._stream = stream
         self._hash = hashlib.sha256()
+        self._table = None if columns is None else ChatParquet(stream, columns)
+        self._waiting: list[str] = []
         self.rows = 0
 
     def write(self, lines: list[str]) -> None:
-        if lines:
+        self.rows += len(lines)
+        if self._table is not None:
+            self._waiting += lines
+            if len(self._waiting) >= _GROUP:
+                self._table.write(self._waiting)
+                self._waiting = []
+        elif lines:
             content = ("\n".join(lines) + "\n").encode()
             self._stream.write(content)
             self._hash.update(content)
-            self.rows += len(lines)
 
-    @property
-    def hash(self) -> str:
+    def close(self) -> str:
+        """Write what is left; returns the hash of the whole file."""
+        if self._table is not None:
+            if self._waiting:
+                self._table.write(self._waiting)
+            self._table.close()
+            self._stream.flush()
+            return hashlib.sha256(Path(self._stream.name).read_bytes()).hexdigest()
         return self._hash.hexdigest()
 
 

@@ -1,0 +1,272 @@
+"""What `assay sft validate` finds, and that it finds nothing where nothing is wrong."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import assay
+from assay.datasets.validation import Kind, ValidationReport
+from assay.errors import UsageError
+from assay.traces.store import Store
+from tests.datasets.known import known_store
+from tests.traces.sessions import make_run, make_session
+from tests.traces.stores import fill
+
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "interact",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "actions": {
+                    "type": "array",
+                    "items": {"type": "string", "enum": ["do", "noop"]},
+                    "minItems": 1,
+                    "maxItems": 2,
+                },
+                "depth": {"type": ["integer", "null"]},
+            },
+            "required": ["actions"],
+            "additionalProperties": False,
+        },
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return known_store(tmp_path_factory.mktemp("validation") / "known.duckdb")
+
+
+def call(arguments: Any = '{"actions":["do"]}', name: str = "interact") -> dict[str, Any]:
+    function = {"arguments": arguments, "name": name}
+    calls = [{"function": function, "id": "call_1", "type": "function"}]
+    return {"content": None, "role": "assistant", "tool_calls": calls}
+
+
+def row(*messages: dict[str, Any], **more: Any) -> dict[str, Any]:
+    first = [{"content": "You play.", "role": "system"}, {"content": "Go.", "role": "user"}]
+    return {"messages": [*first, *messages], "tools": [TOOL], **more}
+
+
+def said(role: str, content: Any, **more: Any) -> dict[str, Any]:
+    return {"content": content, "role": role, **more}
+
+
+def written(path: Path, *rows: Any, dump: Callable[[Any], str] = json.dumps) -> Path:
+    lines = [each if isinstance(each, str) else dump(each) for each in rows]
+    path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    return path
+
+
+def compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def kinds(report: ValidationReport) -> dict[Kind, list[int]]:
+    return {each.kind: [line for line, _ in each.first] for each in report.findings}
+
+
+GOOD = row(call())
+OTHER = row(call(), said("user", "x"), call())
+WRONG = {
+    "no JSON": ('{"messages": [', Kind.JSON),
+    "a number that is none": ('{"messages": [], "x": NaN}', Kind.JSON),
+    "a list": ([1], Kind.SHAPE),
+    "no messages": ({"messages": []}, Kind.SHAPE),
+    "another shape": ({"text": "x"}, Kind.SHAPE),
+    "messages that are none": ({"messages": ["x"]}, Kind.SHAPE),
+    "an unknown role": (row(said("narrator", "x"), call()), Kind.ROLE),
+    "no role": (row({"content": "x"}, call()), Kind.ROLE),
+    "system in the middle": (row(said("system", "x"), call()), Kind.ORDER),
+    "two answers": (row(said("assistant", "x"), call()), Kind.ORDER),
+    "a result that nobody asked for": (
+        row(said("tool", "x", tool_call_id="call_1"), call()),
+        Kind.ORDER,
+    ),
+    "a result of another call": (
+        row(call(), said("tool", "x", tool_call_id="call_7"), call()),
+        Kind.ORDER,
+    ),
+    "no answer at the end": (row(call(), said("user", "x")), Kind.ORDER),
+    "an empty answer": (row(said("assistant", "")), Kind.CONTENT),
+    "a user without content": (row(said("user", None), call()), Kind.CONTENT),
+    "arguments that are no JSON": (row(call('{"actions":')), Kind.CALL),
+    "arguments that are a list": (row(call("[1]")), Kind.CALL),
+    "a call without a function": (
+        row({"content": None, "role": "assistant", "tool_calls": [{"id": "a"}]}),
+        Kind.CALL,
+    ),
+    "a tool that is not there": (row(call("{}", "fly")), Kind.SCHEMA),
+    "a missing argument": (row(call("{}")), Kind.SCHEMA),
+    "a wrong type": (row(call('{"actions":"do"}')), Kind.SCHEMA),
+    "a value that is not allowed": (row(call('{"actions":["fly"]}')), Kind.SCHEMA),
+    "too many items": (row(call('{"actions":["do","do","do"]}')), Kind.SCHEMA),
+    "too few items": (row(call('{"actions":[]}')), Kind.SCHEMA),
+    "an argument nobody declared": (row(call('{"actions":["do"],"x":1}')), Kind.SCHEMA),
+    "a flag for a number": (row(call('{"actions":["do"],"depth":true}')), Kind.SCHEMA),
+    "nothing to train": (row(said("user", "x"), {**call(), "weight": 0}), Kind.NOTHING),
+    "a key": (row(said("user", "use sk-abcdefghijklmnop1234"), call()), Kind.SECRET),
+    "a password": (row(said("user", "http://me:secret@host/"), call()), Kind.SECRET),
+}
+
+
+@pytest.mark.parametrize("dump", [json.dumps, compact], ids=["spaced", "compact"])
+def test_each_kind_of_damage_is_found_in_its_line_and_nowhere_else(
+    tmp_path: Path, dump: Callable[[Any], str]
+) -> None:
+    for name, (damaged, kind) in WRONG.items():
+        path = written(tmp_path / "data.jsonl", GOOD, damaged, OTHER, dump=dump)
+        report = assay.sft_validate(path)
+        assert kinds(report) == {kind: [2]}, name
+        assert not report.ok
+        assert report.rows == 3
+
+
+@pytest.mark.parametrize("dump", [json.dumps, compact], ids=["spaced", "compact"])
+def test_a_good_row_has_nothing_wrong_and_its_mask_is_told(
+    tmp_path: Path, dump: Callable[[Any], str]
+) -> None:
+    answer = said("tool", "done", tool_call_id="call_1")
+    more = row({**call(), "weight": 0}, answer, call('{"actions":["noop"],"depth":null}'))
+    path = written(tmp_path / "data.jsonl", GOOD, more, dump=dump)
+    report = assay.sft_validate(path)
+    assert report.findings == ()
+    assert (report.answers, report.untrained_answers) == (2, 1)
+    assert report.actions == {"do": 1, "noop": 1}
+    shown = assay.sft_show(path, 2)
+    assert [mask.trained for mask in shown.masks] == [False, False, False, False, True]
+    assert shown.tools == ["interact"]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"format": "messages"},
+        {"format": "trl"},
+        {"format": "trl", "prompt_completion": True},
+        {"format": "sharegpt"},
+        {"mode": "window", "turns": 2},
+        {"mode": "episode"},
+    ],
+    ids=str,
+)
+def test_all_that_the_filter_writes_is_read_and_is_right(
+    store: Store, tmp_path: Path, given: dict[str, Any]
+) -> None:
+    path = tmp_path / "data.jsonl"
+    built = assay.sft_filter(path, database=store, **given)
+    report = assay.sft_validate(path)
+    assert [f.kind for f in report.findings if f.is_error] == []
+    assert report.rows == built.rows
+    assert report.lengths is not None
+    assert 0 < report.lengths.trained < report.lengths.total
+
+
+@pytest.mark.parametrize("completion", [False, True], ids=["messages", "prompt and completion"])
+def test_parquet_says_the_same_as_json_lines(
+    store: Store, tmp_path: Path, completion: bool
+) -> None:
+    lines, table = tmp_path / "data.jsonl", tmp_path / "table.parquet"
+    for path in (lines, table):
+        assay.sft_filter(path, database=store, format="trl", prompt_completion=completion)
+    of_lines, of_table = assay.sft_validate(lines), assay.sft_validate(table)
+    assert of_table.findings == of_lines.findings
+    assert of_table.lengths == of_lines.lengths
+    assert of_table.actions == of_lines.actions
+    for number in (1, 7):
+        assert assay.sft_show(table, number).masks == assay.sft_show(lines, number).masks
+    with pytest.raises(UsageError, match="--format trl alone"):
+        assay.sft_filter(tmp_path / "other.parquet", database=store)
+    (tmp_path / "no.parquet").write_text("x")
+    with pytest.raises(UsageError, match="no Parquet file"):
+        assay.sft_validate(tmp_path / "no.parquet")
+
+
+def test_a_file_that_was_not_written_to_its_end_says_so(tmp_path: Path) -> None:
+    path = written(tmp_path / "data.jsonl", GOOD, GOOD)
+    path.write_bytes(path.read_bytes()[:-40])
+    (json_error, *_) = assay.sft_validate(path).findings
+    assert json_error.kind is Kind.JSON
+    assert json_error.first[0][0] == 2
+    assert "not written to its end" in json_error.first[0][1]
+
+
+def test_duplicates_and_empty_lines_are_warnings(tmp_path: Path) -> None:
+    path = written(tmp_path / "data.jsonl", GOOD, "", OTHER, GOOD)
+    report = assay.sft_validate(path)
+    assert report.ok
+    assert kinds(report) == {Kind.DUPLICATE: [4], Kind.BLANK: [2]}
+
+
+def test_a_row_that_is_too_long_is_an_error_where_a_limit_is_given(tmp_path: Path) -> None:
+    path = written(tmp_path / "data.jsonl", GOOD, row(said("user", "x " * 4000), call()))
+    assert assay.sft_validate(path).ok
+    assert kinds(assay.sft_validate(path, max_tokens=1000)) == {Kind.LONG: [2]}
+
+
+def test_one_action_in_most_answers_is_told(tmp_path: Path) -> None:
+    rows = [row(said("user", f"turn {n}"), call()) for n in range(30)]
+    report = assay.sft_validate(written(tmp_path / "data.jsonl", *rows))
+    assert [each.kind for each in report.findings] == [Kind.ONE_SIDED]
+    assert report.ok
+
+
+def test_worlds_that_are_held_out_are_found_among_those_of_the_manifest(
+    store: Store, tmp_path: Path
+) -> None:
+    path = tmp_path / "data.jsonl"
+    assay.sft_filter(path, database=store, holdout_seeds="42")
+    report = assay.sft_validate(path)
+    assert report.ok
+    assert report.checked_against == (42,)
+    leaked = assay.sft_validate(path, holdout_seeds="43-44")
+    assert Kind.LEAK in kinds(leaked)
+    assert not leaked.ok
+    lines = path.read_text("utf-8").splitlines()
+    path.write_text("".join(f"{line}\n" for line in lines[:-1]), "utf-8")
+    assert Kind.CHANGED in kinds(assay.sft_validate(path))
+
+
+def test_a_damaged_file_of_many_lines_is_reported_with_the_first_of_each_kind(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    path = tmp_path / "data.jsonl"
+    written(path, *[each for each, _ in WRONG.values()] * 400)
+    started = time.perf_counter()
+    report = assay.sft_validate(path)
+    record_property(
+        "note", f"{report.rows:,} damaged rows in {time.perf_counter() - started:.1f} s"
+    )
+    assert report.rows == 400 * len(WRONG)
+    assert all(len(each.first) <= 3 for each in report.findings)
+    found = {each.kind for each in report.findings if each.is_error}
+    assert found == {kind for _, kind in WRONG.values()}
+
+
+def test_files_that_are_missing_or_empty_get_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="assay sft filter"):
+        assay.sft_validate(tmp_path / "none.jsonl")
+    (tmp_path / "empty.jsonl").touch()
+    with pytest.raises(UsageError, match="has no rows"):
+        assay.sft_validate(tmp_path / "empty.jsonl")
+    with pytest.raises(UsageError, match="its rows are 1 to 1"):
+        assay.sft_show(written(tmp_path / "one.jsonl", GOOD), 2)
+
+
+def test_one_episode_is_enough_and_an_empty_store_says_what_to_do(tmp_path: Path) -> None:
+    run = make_run(models=["gpt-a"])
+    one = fill(tmp_path / "one.duckdb", run, [make_session(run)])
+    assert assay.sft_filter(tmp_path / "one.jsonl", database=one).rows == 4
+    assert assay.sft_stats(tmp_path / "one.jsonl").report.rows == 4
+    empty = fill(tmp_path / "empty.duckdb", run, [])
+    with pytest.raises(UsageError, match="assay run"):
+        assay.sft_filter(tmp_path / "none.jsonl", database=empty)
+    with pytest.raises(UsageError, match="there is no database"):
+        assay.sft_filter(tmp_path / "none.jsonl", database=tmp_path / "no.duckdb")
