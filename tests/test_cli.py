@@ -1,17 +1,29 @@
 import io
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
+from itertools import pairwise
 from pathlib import Path
+from typing import get_args
 
 import pytest
+from cyclopts import App
 from PIL import Image
+from rich.console import Console
 
 from assay import __version__
+from assay.agents.options import ViewForm
 from assay.cli import app, main
+from assay.crafter import DIFFICULTIES
+from assay.experiments.training import TrainingStatus
+from assay.judge import TaskRule
+from assay.players import POLICIES
+from assay.runs.prepare import ALLOWED
 
 pytestmark = pytest.mark.usefixtures("compiled_engine")
 
@@ -79,6 +91,68 @@ def test_every_command_has_an_example_that_parses(command: str) -> None:
     program, *tokens = shlex.split(example)
     assert (program, tokens[0]) == ("assay", command)
     app.parse_args(tokens, exit_on_error=False, print_error=False)
+
+
+WITH_DEFAULTS = re.compile(r"unless given|without it\b|by default", re.IGNORECASE)
+VOCABULARIES = {
+    ("play", "--policy"): POLICIES,
+    ("play", "--difficulty"): DIFFICULTIES,
+    ("run", "--difficulty"): DIFFICULTIES,
+    ("run", "--view"): get_args(ViewForm),
+    ("run", "--executor"): ("asyncio", "processes"),
+    ("run", "--allow-different"): ALLOWED,
+    ("compare", "--tasks"): [rule for rule in TaskRule if rule is not TaskRule.WORLDS],
+    ("curves import", "--status"): TrainingStatus,
+}
+"""What an option takes that is checked elsewhere than on the command line."""
+
+
+def commands_of(program: App, chain: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """All commands that can be called, as the words to call them with."""
+    inner = [name for name in program if not name.startswith("-")]
+    if chain and (program.default_command is not None or not inner):
+        yield chain
+    for name in inner:
+        yield from commands_of(program[name], (*chain, name))
+
+
+def help_of(*command: str, width: int) -> str:
+    """The help of a command on a screen of that width."""
+    out = io.StringIO()
+    app.help_print(command, console=Console(file=out, width=width))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("command", list(commands_of(app)), ids=" ".join)
+def test_help_shows_the_default_and_the_choices_of_every_option(
+    command: tuple[str, ...],
+) -> None:
+    lines, place = help_of(*command, width=600).splitlines(), app
+    for name in command:
+        place = place[name]
+    for option in place.assemble_argument_collection(parse_docstring=True):
+        if not option.show or option.children:
+            continue
+        told = " ".join((option.parameter.help or "").split())
+        said = next(line for line in lines if told in line)
+        assert told.endswith((".", "?", "]")), f"{option.name}: {told}"
+        assert not WITH_DEFAULTS.search(told), f"{option.name}: say [default: ...]: {told}"
+        words = VOCABULARIES.get((" ".join(command), option.name), option.get_choices() or ())
+        if words:
+            assert f"[choices: {', '.join(words)}]" in said, f"{option.name}: {said}"
+        default = option.field_info.default
+        if default not in (None, False, "", (), option.field_info.empty):
+            assert "[default: " in said, f"{option.name}: {said}"
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_paragraphs_of_help_wrap_once(width: int) -> None:
+    text, _, _ = help_of("traces", "import", width=width).partition("For example")
+    for paragraph in text.split("\n\n"):
+        lines = paragraph.splitlines()
+        for line, following in pairwise(lines):
+            first = following.split()[0]
+            assert len(line.rstrip()) + 1 + len(first) > width, (line, following)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,11 +34,11 @@ class Block(NamedTuple):
     def __str__(self) -> str:
         return f"{self.page}:{self.line}"
 
-    def commands(self) -> list[str]:
-        """The command lines of the block that are ours, prompts and comments removed."""
+    def commands(self, *programs: str) -> list[str]:
+        """The command lines of programs, ours unless named, prompts and comments removed."""
         lines = self.text.replace("\\\n", " ").splitlines()
         lines = [line.strip().removeprefix("$ ") for line in lines]
-        return [line for line in lines if line.startswith("assay ")]
+        return [line for line in lines if line.split(" ")[0] in (programs or ("assay",))]
 
 
 def blocks_of(page: str, text: str) -> list[Block]:
@@ -66,10 +67,47 @@ def run_blocks(blocks: list[Block]) -> list[ParameterSet]:
     ]
 
 
+SAMPLES = {
+    before: after
+    for before, after in pairwise(BLOCKS)
+    if "printed" in after.marks.split() and before.page == after.page
+}
+"""What a block prints, or lines of it: the block after it, marked `printed`."""
+VARIES = {
+    "<date>": r"\d{4}-\d\d-\d\d(?: \d\d:\d\d(?::\d\d)?(?: UTC)?)?",
+    "<run>": r"\b\d{8}-\d{6}-[0-9a-f]{6}\b",
+    "<id>": r"\b[0-9a-f]{10,}\b\+?",
+    "<time>": r"±0\.\d{3}\b|\b\d+(?:\.\d+)? ?m?s\b|\b\d+m\d+s\b",
+    "─": "─+",
+    " ": r"\s+",
+}
+"""What may be different each time, and what stands in its place."""
 NAMED = [block for block in BLOCKS if "." in block.marks]
 """Files that a page tells to write, such as ```python mine.py; its commands find them."""
 RUN = run_blocks([block for block in SHELL if "run" in block.marks.split()])
 PYTHON = run_blocks([block for block in BLOCKS if block.language == "python"])
+
+
+def masked(text: str) -> list[str]:
+    """The lines of a text, without what varies."""
+    lines = text.splitlines()
+    for mask, pattern in VARIES.items():
+        lines = [re.sub(pattern, mask, line).strip() for line in lines]
+    return lines
+
+
+def assert_printed(sample: Block, output: str) -> None:
+    """The lines of a sample stand in an output in their order; … stands for any others."""
+    printed, at = masked(output), 0
+    for part in "\n".join(masked(sample.text)).split("\n…\n"):
+        lines = part.splitlines()
+        found = [
+            place
+            for place in range(at, len(printed))
+            if printed[place : place + len(lines)] == lines
+        ]
+        assert found, f"{sample}: not printed:\n{part}\n\nprinted was:\n{output}"
+        at = found[0] + len(lines)
 
 
 @pytest.mark.parametrize("block", SHELL, ids=str)
@@ -87,11 +125,15 @@ def test_commands_marked_run_do_what_the_page_says(block: Block, tmp_path: Path)
             (tmp_path / file.marks.strip()).write_text(file.text, "utf-8")
     tools = Path(sys.executable).parent
     environment = {**os.environ, "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"}
-    for command in block.commands():
+    printed = ""
+    for command in block.commands("assay", "python"):
         done = subprocess.run(
             command, shell=True, cwd=tmp_path, env=environment, capture_output=True, check=False
         )
         assert done.returncode == 0, done.stderr.decode()
+        printed += done.stdout.decode()
+    if block in SAMPLES:
+        assert_printed(SAMPLES[block], printed)
 
 
 @pytest.mark.parametrize("block", PYTHON)
@@ -103,6 +145,22 @@ def test_python_on_a_page_runs(block: Block, tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr.decode()
+    if block in SAMPLES:
+        assert_printed(SAMPLES[block], done.stdout.decode())
+
+
+def test_every_sample_belongs_to_a_block_that_runs() -> None:
+    ran = {parameters.values[0] for parameters in (*RUN, *PYTHON)}
+    samples = [block for block in BLOCKS if "printed" in block.marks.split()]
+    assert samples
+    assert [str(block) for block in samples if block not in SAMPLES.values()] == []
+    assert [str(block) for block in SAMPLES if block not in ran] == []
+
+
+def test_the_readme_shows_what_the_page_on_runs_shows() -> None:
+    first = next(block for block in BLOCKS if block.page == FIRST and block.language == "text")
+    page = next(block for block in SAMPLES.values() if block.page == "docs/evaluate.md")
+    assert first.text.strip() in page.text
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -131,3 +189,13 @@ def test_blocks_are_found_with_their_marks() -> None:
     assert (shell.line, shell.language, shell.marks.split()) == (2, "bash", ["run"])
     assert shell.commands() == ["assay play    --seed 3"]
     assert python.text == "1\n"
+
+
+def test_a_sample_is_compared_without_what_varies() -> None:
+    sample = Block(
+        "page.md", 1, "text", " printed", "first 0.1s\n…\nrun 20250101-120000-a1b2c3\n"
+    )
+    assert_printed(sample, "before\nfirst  2.5s\nbetween\nrun 20260303-110101-ffffff\nafter\n")
+    for output in ("first 2.5s\n", "run 20250101-120000-a1b2c3\nfirst 0.1s\n"):
+        with pytest.raises(AssertionError, match="not printed"):
+            assert_printed(sample, output)

@@ -149,7 +149,7 @@ PUBLIC = {
             "selection",
             "sequential",
         ),
-        *("estimates", "losses", "shares"),
+        *("estimates", "losses", "passes", "shares"),
         *("significance", "spread", "survival", "two_samples", "windows"),
     },
     "traces": {

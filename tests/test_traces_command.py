@@ -104,7 +104,7 @@ def test_list_leaves_out_baselines_that_nobody_named_unless_they_are_asked_for(
 ) -> None:
     listed = assay("list").out
     assert "builtin/expert" not in listed.partition("\n")[2]
-    assert "2 sessions of baselines not listed; --baselines shows them" in listed
+    assert "2 episodes of baselines not listed; --baselines shows them" in listed
     assert assay("list", "--quiet").out.split() == ids([*SESSIONS[:2], SESSIONS[4]])
     for asked in (["--baselines"], ["--model", "builtin/expert"]):
         shown = assay("list", *asked).out
@@ -117,11 +117,11 @@ def test_list_can_be_narrowed_cut_and_read_by_programs(assay: Assay) -> None:
     found = json.loads(assay("list", "--model", "builtin/expert", "--limit", "1", "--json").out)
     assert found["total"] == 2
     assert [each["seed"] for each in found["runs"][0]["sessions"]] == [43]
-    assert "1 of 3 sessions; --limit" in assay("list", "--limit", "1").out
+    assert "1 of 3 episodes; --limit" in assay("list", "--limit", "1").out
     assert assay("list", "--quiet", "--experiment", "builtin/expert v1.0").out.split() == ids(
         SESSIONS[2:4]
     )
-    assert assay("list", "--model", "nobody").out == "no sessions\n"
+    assert assay("list", "--model", "nobody").out == "no episodes\n"
 
 
 def test_list_shows_what_other_worlds_earn_in_the_place_of_achievements(assay: Assay) -> None:
@@ -142,7 +142,7 @@ def test_list_shows_what_other_worlds_earn_in_the_place_of_achievements(assay: A
 def test_show_tells_what_happened_turn_by_turn(assay: Assay) -> None:
     session = SESSIONS[0]
     out = assay("show", session.header.session_id[:8]).out
-    assert f"session {session.header.session_id}: builtin/forager on crafter/easy" in out
+    assert f"episode {session.header.session_id}: builtin/forager on crafter/easy" in out
     assert "ended by max_turns after 4 turns and 9 steps" in out
     for words in ("saw      Step 3.", "unknown  fly", "wrong    the reply calls no tool"):
         assert words in out
@@ -188,7 +188,7 @@ def test_a_reply_of_megabytes_is_shown_in_part_or_in_full(assay: Assay) -> None:
 
 def test_export_and_import_go_round(assay: Assay) -> None:
     done = assay("export", "--format", "json", "--output", "out")
-    assert done.out == "5 sessions in out/\n"
+    assert done.out == "5 episodes in out/\n"
     done = assay("import", "out", "--database", "new.duckdb")
     assert done == Done(0, "5 added to new.duckdb, 0 there already, 0 damaged\n", "")
     done = assay("import", "out", "--database", "new.duckdb", "--json")
@@ -222,7 +222,7 @@ def test_merge_and_snapshot(assay: Assay) -> None:
     done = assay("merge", "other.duckdb")
     assert done.out.splitlines()[0] == "2 added to t.duckdb, 0 there already"
     assert "builtin/expert v1.0 is builtin/expert v1.0 #2 here" in done.out
-    assert assay("snapshot", "copy.duckdb").out == "7 sessions in copy.duckdb\n"
+    assert assay("snapshot", "copy.duckdb").out == "7 episodes in copy.duckdb\n"
     assert json.loads(assay("snapshot", "copy.duckdb", "--force", "--json").out) == {
         "snapshot": "copy.duckdb",
         "sessions": 7,
@@ -275,12 +275,12 @@ def test_delete_asks_before_it_deletes_and_says_what_it_deleted(assay: Assay) ->
     refused = assay("delete", "worst")
     assert refused.code == 2
     assert "--yes" in refused.err
-    assert "would be deleted: 1 session, 0 experiments" in refused.out
+    assert "would be deleted: 1 episode, 0 experiments" in refused.out
     dry = json.loads(assay("delete", "worst", "--dry-run", "--json").out)
     done = json.loads(assay("delete", "worst", "--yes", "--json").out)
     assert done == {**dry, "deleted": True}
     assert done["sessions"][0] not in assay("list", "--json").out
-    assert "deleted: 4 sessions" in assay("delete", "run-1", "--yes").out
+    assert "deleted: 4 episodes" in assay("delete", "run-1", "--yes").out
 
 
 def test_sessions_are_sorted_by_any_number_the_highest_first(assay: Assay) -> None:

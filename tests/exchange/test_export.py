@@ -34,7 +34,7 @@ def test_one_session_can_go_into_one_file(tmp_path: Path) -> None:
         done = export_sessions(store, ids(SESSIONS[:1]), form, tmp_path / name)
         assert done.files == (tmp_path / name,)
         assert json.loads((tmp_path / name).read_bytes())
-    with pytest.raises(UsageError, match="one session, not 4"):
+    with pytest.raises(UsageError, match="one episode, not 4"):
         export_sessions(store, ids(SESSIONS), ExportFormat.JSON, tmp_path / "x.json")
     assert not (tmp_path / "x.json").exists()
 

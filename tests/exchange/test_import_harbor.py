@@ -10,6 +10,8 @@ START, END = "2026-01-02T03:04:05.250000Z", "2026-01-02T03:05:05.250000Z"
 SPENT = {"n_input_tokens": 120, "n_cache_tokens": 20, "n_output_tokens": 30, "cost_usd": 0.0125}
 PASSED = {"rewards": {"reward": 1.0}}
 TIMEOUT = {"exception_type": "AgentTimeoutError", "exception_message": "too slow"}
+ID_AT_557B711 = "daaabf08dc161f02720d"
+"""What that commit called the trajectory of these tests."""
 SPAN = {"started_at": START, "finished_at": "2026-01-02T03:04:15.250000Z"}
 
 
@@ -219,3 +221,20 @@ def test_what_is_damaged_is_named_and_what_it_earned_is_kept(tmp_path: Path) -> 
         str(odd / "result.json"),
     ]
     assert ask(store, "SELECT turns, reward FROM episodes ORDER BY 1") == [(0, 1.0), (2, 1.0)]
+
+
+def test_a_trial_that_an_earlier_assay_imported_is_found_again(tmp_path: Path) -> None:
+    # It made a session of every trajectory, named by its content alone.
+    alone = tmp_path / "trajectory.json"
+    alone.write_text(json.dumps(trajectory()))
+    store, _ = imported(tmp_path / "store.duckdb", alone)
+    assert ask(store, "SELECT session_id FROM session_traces") == [(ID_AT_557B711,)]
+    trial(tmp_path, "a", result("a"), agent__trajectory=trajectory())
+    trial(tmp_path, "b", result("b"), agent__trajectory=trajectory())
+    for added, present in ((1, 1), (0, 2)):
+        _, report = imported(tmp_path / "store.duckdb", tmp_path / "job")
+        assert (report.added, report.present, report.damaged) == (added, present, ())
+        assert [
+            (Path(each.where).name, ID_AT_557B711 in each.reason) for each in report.skipped
+        ] == [("a", True)]
+    assert ask(store, "SELECT count(*) FROM session_traces") == [(2,)]

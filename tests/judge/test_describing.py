@@ -11,7 +11,7 @@ from assay.crafter.rules import ACHIEVEMENTS
 from assay.errors import UsageError
 from assay.judge import compare, over_time
 from assay.judge.comparing import check_choices
-from assay.judge.describing import describe, instances, metrics_of, scores
+from assay.judge.describing import describe, instances, metrics_of, passes, scores
 from assay.judge.facts import LearningCurve, Timed
 from assay.stats.score import crafter_score_interval, expected_score_at
 from assay.types import TrialState
@@ -130,6 +130,26 @@ def test_a_task_has_a_row_for_each_subject_that_did_it() -> None:
     assert rows[1].success.point == 0.5
     assert rows[2].times == ()
     assert rows[2].median_time is None
+
+
+def test_attempts_at_a_world_are_summed_up_as_pass_at_k_and_pass_hat_k() -> None:
+    done = {1: (5, 0, 0, 5), 2: (0, 0, 0, 0), 3: (5, 5, 5, 5)}
+    plays = [
+        trial("a", seed, replicate=place, achievements=value)
+        for seed, values in done.items()
+        for place, value in enumerate(values)
+    ]
+    rows = passes([subject("a", trials=plays), subject("once", [5.0, 5.0])], 3, 0.95)
+    assert [(row.subject, row.k, row.worlds, row.attempts) for row in rows] == [
+        ("a", k, 3, 4) for k in (1, 2, 3)
+    ]
+    # Of two attempts at the first world both fail in 1 of 6 choices, and both succeed in 1.
+    assert rows[1].pass_any.point == pytest.approx((5 / 6 + 0 + 1) / 3)
+    assert rows[1].pass_all.point == pytest.approx((1 / 6 + 0 + 1) / 3)
+    assert rows[0].pass_any == rows[0].pass_all
+    # Without seeds nothing tells that two episodes were in the same world.
+    unseeded = [trial("a", None, replicate=place, achievements=5) for place in range(4)]
+    assert passes([subject("a", trials=unseeded)], 3, 0.95) == ()
 
 
 def test_scores_take_episodes_that_say_what_they_unlocked() -> None:

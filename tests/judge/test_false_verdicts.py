@@ -576,7 +576,7 @@ def test_a_plain_verdict_says_on_what_it_counts_and_settles_nothing() -> None:
     assert settle.startswith(
         "It is decided at the 95 % level, provided that achievements (one of 101 metrics here)"
         " and these trials were chosen before anybody saw a result. Where there is no"
-        " difference, 1 in 20 such findings is false."
+        " real difference, 1 in 20 comparisons still finds one."
     )
     for text in (settle, page(compare(both, metrics=["achievements"]))):
         assert "ettled" not in text

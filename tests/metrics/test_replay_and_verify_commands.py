@@ -149,7 +149,7 @@ def test_a_replay_without_a_terminal_prints_a_line_for_each_achievement(
     assert run("replay", "s2", "--database", database) == 0
     *lines, last = capsys.readouterr().out.splitlines()
     assert lines == [f"step {index:5}  {name}" for index, name in unlocked]
-    assert last.startswith("replayed 40 of 40 steps of session s2: ")
+    assert last.startswith("replayed 40 of 40 steps of episode s2: ")
 
 
 def test_the_best_episode_is_replayed_by_that_word(

@@ -46,8 +46,17 @@ def test_a_report_is_quiet_asks_for_nothing_and_fits(tmp_path: Path, width: int)
             "[...document.querySelectorAll('svg')].filter(one =>"
             " !(one.getAttribute('aria-label') || one.getAttribute('aria-labelledby'))).length"
         )
+        scrolling = page.evaluate(
+            "[...document.querySelectorAll('.scroll:has(.stack)')].filter(one =>"
+            " one.scrollWidth > one.clientWidth + 1).length"
+        )
+        page.click("summary:has(#pair-by-pair)")
+        page.click("th a[href^='#pair-']")
+        seen = page.evaluate("document.querySelector(':target').getBoundingClientRect().top")
         browser.close()
     assert said == []
     assert asked == [path.as_uri()]
     assert wide <= room
     assert unnamed == 0
+    assert width > 400 or scrolling == 0  # tables are lists on a phone
+    assert 0 <= seen < 900  # the link opens the folded section that it leads to

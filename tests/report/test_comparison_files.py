@@ -1,6 +1,7 @@
 """Comparisons as files: HTML, Markdown, JSON, CSV. Whatever a name holds is shown as text."""
 
 import csv
+import html
 import io
 import json
 import re
@@ -261,3 +262,35 @@ def test_over_time_is_written_in_every_format(tmp_path: Path) -> None:
 def test_over_time_with_nothing_played_says_what_to_do() -> None:
     with pytest.raises(UsageError, match="nothing to follow over time: 's' has no trials"):
         over_time([subject("s")])
+
+
+def test_each_pair_leads_to_its_episodes_and_the_commands_that_show_them() -> None:
+    both = [
+        subject(name, own, database="my store.duckdb")
+        for name, own in (("a", BASE), ("b", MORE))
+    ]
+    text = as_html(without_figures(comparison_document(compare(both))))
+    links = re.findall(r'<th scope="row"><a href="#(pair-[0-9a-f]+)">', text)
+    assert len(set(links)) == len(BASE)
+    assert [text.count(f'<tr id="{link}">') for link in links] == [1] * len(BASE)
+    _, _, first = text.partition(f'<tr id="{links[0]}">')
+    for name in ("a", "b"):
+        assert f"'{name} crafter/ea' --database 'my store.duckdb'" in html.unescape(first)
+    files = [replace(one, source="runs.json", database=None) for one in both]
+    assert '<th scope="row"><a href' not in as_html(
+        without_figures(comparison_document(compare(files)))
+    )
+
+
+def test_pass_at_k_is_shown_where_worlds_were_attempted_again() -> None:
+    again = [
+        replace(play, replicate=place, trial_id=f"{play.trial_id} again {place}")
+        for place in (1, 2)
+        for play in subject("a", BASE).trials
+    ]
+    both = [subject("a", BASE, trials=again), subject("b", MORE)]
+    found = comparison_document(compare(both))
+    text = as_markdown(without_figures(found))
+    assert "| a | 3 | 60% \\[" in text
+    assert "about 95 % intervals over worlds" in text
+    assert [row["k"] for row in found.values()["passes"]] == [1, 2, 3]

@@ -41,8 +41,8 @@ def test_a_better_one_is_called_better_with_its_numbers() -> None:
     assert "Paired t test: p < 0.0001." in sure
     assert settle.startswith(
         "It is decided at the 95 % level, provided that achievements and these trials were"
-        " chosen before anybody saw a result. Where there is no difference, 1 in 20 such"
-        " findings is false."
+        " chosen before anybody saw a result. Where there is no real difference, 1 in 20"
+        " comparisons still finds one."
     )
     assert "settled" not in settle
 

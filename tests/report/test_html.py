@@ -144,7 +144,7 @@ def test_a_table_without_a_caption_is_named_by_its_section() -> None:
 )
 def test_a_column_of_numbers_is_set_to_the_right(cells: list[str], right: bool) -> None:
     text = page(ReportTable("t", ("name", "value"), [("a", cell) for cell in cells]))
-    assert ('<td class="n">' in text) is right
+    assert ('<td class="n" ' in text) is right
 
 
 def test_rows_that_are_too_short_or_too_long_do_no_harm() -> None:

@@ -28,33 +28,37 @@ def store(tmp_path: Path) -> Store:
     return fill(tmp_path / "a.duckdb", run, make_sessions(run))
 
 
+COMMANDS = ("traces list", "run --dry-run", "doctor")
+NO_FILES = [
+    (":memory:", "not the path of a file"),
+    ("md:x", "not the path of a file"),
+    ("http://host/x.duckdb", "not the path of a file"),
+    ("s3://bucket/x.duckdb", "not the path of a file"),
+    (".", "it is a folder"),
+    ("..", "it is a folder"),
+    ("loop", "its links lead in a circle"),
+    (os.fsdecode(b"\xff.duckdb"), "no text in UTF-8"),
+]
+
+
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("command", "name", "said"),
     [
-        (":memory:", "not the path of a file"),
-        ("md:x", "not the path of a file"),
-        ("http://host/x.duckdb", "not the path of a file"),
-        ("s3://bucket/x.duckdb", "not the path of a file"),
-        (".", "it is a folder"),
-        ("..", "it is a folder"),
-        ("", "it is a folder"),
-        ("loop", "its links lead in a circle"),
-        (os.fsdecode(b"\xff.duckdb"), "no text in UTF-8"),
+        *((command, *case) for command in COMMANDS for case in NO_FILES),
+        # To the others an empty name stands for none.
+        ("traces list", "", "it is a folder"),
     ],
 )
-@pytest.mark.parametrize("command", ["traces list", "run --dry-run", "doctor"])
 def test_what_is_no_path_of_a_file_is_no_database(
+    command: str,
     name: str,
     said: str,
-    command: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("loop").symlink_to("loop")
-    if not name and command != "traces list":
-        pytest.skip("an empty name stands for none there")
     with pytest.raises(UsageError, match=said):
         Store(name)
     code = main([*command.split(), "--database", name])

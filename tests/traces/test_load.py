@@ -92,7 +92,7 @@ def test_outcomes_are_those_of_the_results(tmp_path: Path) -> None:
 
 def test_what_is_not_there_is_named(tmp_path: Path) -> None:
     with fill(tmp_path / "t.duckdb", RUN, []).reading() as connection:
-        with pytest.raises(UsageError, match="session 'nope'"):
+        with pytest.raises(UsageError, match="episode 'nope'"):
             load_session(connection, "nope")
         with pytest.raises(UsageError, match="run 'nope'"):
             load_stored_run(connection, "nope")

@@ -69,6 +69,8 @@ class Setting(NamedTuple):
     """Other names of its option."""
     example: Any = None
     """What a new file shows, if the default shows nothing."""
+    without: str = ""
+    """What holds where it is not given, for the help, if the default does not say."""
     variable: str | None = None
     """An environment variable that gives it. Such a setting says where things are on this
     machine, and is not taken from a stored run."""

@@ -36,6 +36,8 @@ class ValueType(NamedTuple):
     """How many words an option takes, as argparse writes it: one, none or one, one or more."""
     none: tuple[Any, ...] = ("",)
     """What stands for none in files and options, if a setting may be none."""
+    choices: tuple[str, ...] = ()
+    """All words that an option takes, if they are few."""
 
     def is_none(self, value: Any) -> bool:
         """Whether a value stands for none; to Python alone, False is 0."""
@@ -73,7 +75,7 @@ def choice(*words: str) -> ValueType:
     """One of a few words."""
     in_a_file = " or ".join(f'"{word}"' for word in words)
 
-    @value_type(" or ".join(map(repr, words)), hint=in_a_file)
+    @value_type(" or ".join(map(repr, words)), hint=in_a_file, choices=words)
     def read(value: Any) -> str:
         if value not in words:
             raise ValueError

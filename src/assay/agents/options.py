@@ -24,15 +24,13 @@ def _prompt_file(value: Any) -> str:
 class AgentOptions(Configuration):
     """How the agent talks to a model; a value that is not allowed is a UsageError."""
 
-    history: int = Setting(8, whole(1, 100)).about("How many of its last turns a model sees")
-    temperature: float = Setting(0.0, real(0, 2)).about(
-        "The sampling temperature, at most 2; 0 asks for the likeliest reply"
-    )
-    max_tokens: int = Setting(1024, whole(1, 10**9)).about("The most tokens of one reply")
-    actions_per_turn: int = Setting(5, whole(1, 50)).about("The most actions of one turn")
+    history: int = Setting(8, whole(1, 100)).about("How many of its last turns the model sees")
+    temperature: float = Setting(0.0, real(0, 2)).about("The sampling temperature, from 0 to 2")
+    max_tokens: int = Setting(1024, whole(1, 10**9)).about("The most tokens in one reply")
+    actions_per_turn: int = Setting(5, whole(1, 50)).about("The most actions in one turn")
     view: ViewForm = Setting("full", choice(*get_args(ViewForm))).about(
-        "How the world is told: full, or short for small models"
+        "The length of observations; short is for small models"
     )
     prompt: str | None = Setting(None, _prompt, given=_prompt_file).about(
-        "A text file with instructions of your own; rules and tools are always told"
+        "A text file with your own instructions; rules and tools are always added"
     )

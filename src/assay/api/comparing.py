@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from assay.api._stores import Where, store_at
 from assay.errors import UsageError
+from assay.traces.location import DEFAULT_DATABASE
 
 if TYPE_CHECKING:
     from assay.api.training import RegisteredPlan
@@ -190,9 +191,14 @@ def stored_subjects(
     ensure_metrics(store, ids, metrics, extra=own, notice=notice)
     with store.reading() as connection:
         subjects = load_subjects(connection, ids)
+    usual = store.path.absolute() == DEFAULT_DATABASE.absolute()
     # A baseline that somebody names is as good as any other.
     return [
-        replace(subject, baseline=subject.baseline and subject.id not in named)
+        replace(
+            subject,
+            baseline=subject.baseline and subject.id not in named,
+            database=None if usual else str(store.path),
+        )
         for subject in subjects
     ]
 

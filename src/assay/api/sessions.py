@@ -184,7 +184,7 @@ def export(
     with store.reading() as connection:
         chosen = select_sessions(connection, names)
     if not chosen:
-        raise UsageError(f"there are no sessions to export in {str(store.path)!r}")
+        raise UsageError(f"there are no episodes to export in {str(store.path)!r}")
     return export_sessions(
         store,
         chosen,
@@ -248,7 +248,7 @@ def delete_sessions(*names: str, dry_run: bool = False, database: Where = None) 
     from assay.traces.select import select_sessions
 
     if not names:
-        raise UsageError("name the sessions to delete; 'assay traces list' shows them")
+        raise UsageError("name the episodes to delete; 'assay traces list' shows them")
     store = store_at(database)
     with store.reading() as connection:
         chosen = select_sessions(connection, names)

@@ -47,7 +47,7 @@ def analysis(
     pairs: _Names = None,
     control_run_ids: _Names = None,
     candidate_run_ids: _Names = None,
-    metric: Annotated[str | None, Parameter(group=_WHO, show_default=False)] = None,
+    metric: Annotated[str | None, Parameter(group=_WHO, show_default="overview/reward")] = None,
     allow_different: _Names = None,
     plan: Annotated[Path | None, Parameter(group=_WHICH, show_default=False)] = None,
     register: Annotated[bool, Parameter(group=_WHICH, negative="", show_default=False)] = False,
@@ -59,33 +59,36 @@ def analysis(
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
-    """Compare training runs of a candidate with those of a control.
+    """Compare the training runs of a candidate with those of a control.
 
-    Each run becomes one number (--summary.type). Reported are the difference of
-    the means with its interval, an exact test, effect sizes, and for pairs what
-    sharing seeds was worth; the seeds of a pair are checked. A run is an id in the
-    store or a file with a column 'step'; 'run1 ... run15' names those between, too.
-    Runs that are missing, crashed or still running are named and left out, and the
-    exit code is then 3.
+    Each run is summarised by one number (--summary.type). The report has the difference of
+    the means with its interval, an exact test, effect sizes, and for pairs how much sharing
+    seeds helped; the seeds of a pair are checked.
+
+    A run is an id in the store (see 'assay curves import') or a file with a column 'step'.
+    'run1 ... run15' includes the runs between. Runs that are missing, crashed or still
+    running are listed and left out; the exit code is then 3.
 
     For example:
 
         assay analysis --control-run-ids run1 ... run5 --candidate-run-ids run6 ...
 
     Args:
-        pairs: JSON as in {"control": "run1", "candidate": "run2", "seed": 7}, or a list of it.
-        control_run_ids: Runs of the control, compared as a group.
-        candidate_run_ids: Runs of the candidate.
-        metric: Which curve; overview/reward unless given.
-        allow_different: Settings of the task that may differ, such as curriculum.
-        plan: A TOML or JSON file that was written before the runs; deviations are told.
-        register: Store the plan and do nothing else, before the runs are there.
+        pairs: Pairs of runs as JSON, such as {"control": "run1", "candidate": "run2",
+            "seed": 7}, or a list of them.
+        control_run_ids: The runs of the control.
+        candidate_run_ids: The runs of the candidate.
+        metric: The metric whose curves are read.
+        allow_different: Give a verdict although these settings of the task differ, such as
+            curriculum.
+        plan: A TOML or JSON file written before the runs; deviations from it are reported.
+        register: Only store --plan, before the runs are trained.
         summary: What is taken of a curve.
         bootstrap: How intervals are made.
         ttest: Tests.
         power: Planning.
         output: Files.
-        database: The store.
+        database: The store to read.
         show: What to print.
     """
     from assay import api

@@ -80,7 +80,7 @@ def achievements(
         assay analyze achievements --output achievements.png
 
     Args:
-        source: A folder or file of traces; without it the store is read.
+        source: A folder or file of traces to read in place of the store.
         output: Files to write; their endings say what.
         which: Which episodes.
         show: What to print.
@@ -108,7 +108,7 @@ def deaths(
         assay analyze deaths --model builtin/forager --output deaths.html
 
     Args:
-        source: A folder or file of traces; without it the store is read.
+        source: A folder or file of traces to read in place of the store.
         output: Files to write; their endings say what.
         which: Which episodes.
         show: What to print.
@@ -135,7 +135,7 @@ def hooks(
         assay analyze hooks --traces traces_multi_model --output hooks.png
 
     Args:
-        source: A folder or file of traces; without it the store is read.
+        source: A folder or file of traces to read in place of the store.
         output: Files to write; their endings say what.
         which: Which episodes.
         show: What to print.
@@ -163,7 +163,7 @@ def actions(
         assay analyze actions --output action_patterns.png
 
     Args:
-        source: A folder or file of traces; without it the store is read.
+        source: A folder or file of traces to read in place of the store.
         output: Files to write; their endings say what.
         which: Which episodes.
         show: What to print.
@@ -191,7 +191,7 @@ def quality(
         assay analyze quality --run latest --output quality.html
 
     Args:
-        source: A folder or file of traces; without it the store is read.
+        source: A folder or file of traces to read in place of the store.
         output: Files to write; their endings say what.
         which: Which episodes.
         show: What to print.

@@ -33,14 +33,21 @@ def compare(
     experiments: Path | None = None,
     baseline: str | None = None,
     improved: Annotated[list[str] | None, Parameter(negative="")] = None,
-    metrics: Annotated[str | None, Parameter(name=["--metrics", "--metric"])] = None,
+    metrics: Annotated[
+        str | None,
+        Parameter(
+            name=["--metrics", "--metric"], show_default="all they share, achievements first"
+        ),
+    ] = None,
     metrics_from: Path | None = None,
     output: Annotated[list[Path] | None, Parameter(negative="")] = None,
     success_achievements: float = 3,
     min_effect: float | None = None,
-    level: float | None = None,
+    level: Annotated[float | None, Parameter(show_default="0.95")] = None,
     seed: Whole = 0,
-    tasks: str | None = None,
+    tasks: Annotated[
+        str | None, Parameter(show_default="fixed below 10 tasks, else sample")
+    ] = None,
     seeds: str | None = None,
     allow_different: Annotated[list[str] | None, Parameter(negative="")] = None,
     plan: Path | None = None,
@@ -53,11 +60,10 @@ def compare(
 ) -> int:
     """Say which of several is better, by how much, and how sure that is.
 
-    The first is the baseline, and the first metric decides. Trials on the same
-    task and seed are compared with each other. Ten tasks or more are taken as a
-    sample of tasks, fewer as the ones that are meant. Where the task was not the
-    same, say in its limits, there is no verdict. The report also says what would
-    settle a comparison that is undecided.
+    The first name is the baseline; the first metric decides. Episodes with the same task
+    and seed are compared pair by pair. If the task differs between them, such as in its
+    limits, there is no verdict. The report answers four questions: is it better, by how
+    much, how sure is that, and what would settle it.
 
     For example:
 
@@ -68,25 +74,30 @@ def compare(
         assay compare gpt-4o-mini --over-time --output history.html
 
     Args:
-        names: Experiments by id or name; a run, or latest, means all in it.
-        experiments: A file of experiments to compare.
-        baseline: A results file, or FILE#MODEL; else who to compare with.
-        improved: A results file to compare with it; may be repeated.
-        metrics: What to compare, separated by commas; the first decides.
-        metrics_from: A Python file with metrics of your own.
-        output: Where to write .html, .md, .json or .csv; may be repeated.
-        success_achievements: So many achievements are a success.
-        min_effect: The smallest difference of the first metric that matters.
-        level: Of the intervals; 0.95 unless given.
-        seed: Of the random numbers that resampling draws.
-        tasks: What several tasks are: fixed, or a sample of many.
-        seeds: Compare these alone, such as 54-93: new worlds by themselves.
-        allow_different: A setting of the task that may differ; may be repeated.
-        plan: A TOML or JSON file with metric and n, registered before the trials.
-        register: Store the plan and do nothing else, before the trials are there.
-        detail: Print all tables, and not the answers alone.
-        fail_if_worse: Exit with 1 if one is worse in the first metric.
-        over_time: Follow one metric over the versions of a series.
+        names: Experiments: ids, names, or the start of one. A run, or 'latest', stands for
+            all its experiments.
+        experiments: A JSON file of experiments to compare; 'assay experiments export' writes
+            one.
+        baseline: With --improved: a results file, or FILE#MODEL for one model of it. With
+            names: which of them is the baseline.
+        improved: A results file to compare with the baseline. May be repeated.
+        metrics: The metrics to compare, separated by commas; the first decides.
+        metrics_from: A Python file with your own metrics.
+        output: Write the report to this file: .html, .md, .json or .csv. May be repeated.
+        success_achievements: An episode with this many achievements is a success.
+        min_effect: The smallest difference in the first metric that matters to you.
+        level: The confidence level of the intervals.
+        seed: The seed for resampling.
+        tasks: With several tasks: is the verdict about these tasks (fixed), or about all tasks
+            like them (sample)? [choices: fixed, sample]
+        seeds: Compare only the worlds with these seeds, such as 54-93.
+        allow_different: Give a verdict although this setting of the task differs. May be
+            repeated.
+        plan: A TOML or JSON file with the planned metric and n; deviations are reported.
+        register: Only store --plan, before the episodes are played.
+        detail: Also print all tables, and how to read them.
+        fail_if_worse: Exit with code 1 if one is worse than the baseline in the first metric.
+        over_time: Follow one metric over all versions of a series.
         database: The store to read.
         show: What to print.
     """

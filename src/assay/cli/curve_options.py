@@ -29,15 +29,15 @@ __all__ = [
     "no_ttest",
 ]
 
-_SUMMARY = Group("What is taken of a curve", sort_key=3)
+_SUMMARY = Group("How a curve is summarised", sort_key=3)
 _BOOTSTRAP = Group("Intervals", sort_key=4)
 _TESTS = Group("Tests and planning", sort_key=5)
 _FILES = Group("Files", sort_key=6)
 
 
-def _named(name: str, **more: Any) -> Parameter:
-    """The name as it is written, underscores included."""
-    return Parameter(name=name, show_default=False, **more)
+def _named(name: str, default: str | bool = False, **more: Any) -> Parameter:
+    """The name as it is written, underscores included, and the default as help shows it."""
+    return Parameter(name=name, show_default=default, **more)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,25 +45,28 @@ class SummaryOptions:
     """How a curve becomes a number."""
 
     type: Annotated[
-        Literal["auc", "last_n", "final", "slope", "time_to_threshold"] | None, _named("type")
+        Literal["auc", "last_n", "final", "slope", "time_to_threshold"] | None,
+        _named("type", "auc"),
     ] = None
-    """The area below the curve unless given."""
-    percent: Annotated[float | None, _named("percent")] = None
-    """The share of a curve's steps that counts; 0.25 for the area, else all."""
-    percent_window: Annotated[Literal["last", "first"] | None, _named("percent_window")] = None
-    """From which end that share is taken; last unless given."""
+    """The summary: auc is the area under the curve, last_n the mean of the last points."""
+    percent: Annotated[float | None, _named("percent", "0.25 for auc, else 1")] = None
+    """The share of a curve's steps that counts."""
+    percent_window: Annotated[
+        Literal["last", "first"] | None, _named("percent_window", "last")
+    ] = None
+    """The end of the curve that share is taken from."""
     step_min: Annotated[float | None, _named("step_min")] = None
-    """The first step that counts, instead of a share."""
+    """The first step that counts; replaces the share."""
     step_max: Annotated[float | None, _named("step_max")] = None
-    """The last step that counts, instead of a share."""
-    normalize_steps: Annotated[bool | None, _named("normalize_steps")] = None
-    """Divide the area by its length, which gives a mean; on unless turned off."""
-    n: Annotated[Whole | None, _named("n")] = None
-    """How many points last_n averages; 5 unless given."""
+    """The last step that counts; replaces the share."""
+    normalize_steps: Annotated[bool | None, _named("normalize_steps", "on")] = None
+    """Divide the area by the number of steps, which gives a mean value."""
+    n: Annotated[Whole | None, _named("n", "5")] = None
+    """The number of points that last_n averages."""
     threshold: Annotated[float | None, _named("threshold")] = None
-    """The value that time_to_threshold waits for."""
+    """The value that time_to_threshold waits for; it needs one."""
     falling: Annotated[bool | None, _named("falling", negative="")] = None
-    """The threshold is reached from above, as a loss does."""
+    """The threshold is reached from above, as with a loss."""
 
     def given(self) -> dict[str, Any]:
         """What was given, by name."""
@@ -74,18 +77,21 @@ class SummaryOptions:
 class BootstrapOptions:
     """How intervals are made."""
 
-    n_resamples: Annotated[Whole | None, _named("n_resamples")] = None
-    """Resamples of a bootstrap or a permutation test; 10000 unless given."""
-    alpha: Annotated[float | None, _named("alpha")] = None
-    """One minus the level; 0.05 unless given."""
-    side: Annotated[Literal["two-sided", "greater", "less"] | None, _named("side")] = None
-    """Both sides unless given."""
-    method: Annotated[
-        Literal["auto", "t", "studentised", "bca", "percentile"] | None, _named("method")
+    n_resamples: Annotated[Whole | None, _named("n_resamples", "10000")] = None
+    """The number of resamples of a bootstrap or a permutation test."""
+    alpha: Annotated[float | None, _named("alpha", "0.05")] = None
+    """One minus the confidence level."""
+    side: Annotated[
+        Literal["two-sided", "greater", "less"] | None, _named("side", "two-sided")
     ] = None
-    """auto unless given, which is Student's t whatever the data look like."""
-    seed: Annotated[Whole | None, _named("seed")] = None
-    """Of the generator; 0 unless given. The same seed gives the same numbers."""
+    """Whether tests and intervals have two sides or one."""
+    method: Annotated[
+        Literal["auto", "t", "studentised", "bca", "percentile"] | None,
+        _named("method", "auto"),
+    ] = None
+    """The kind of interval; auto is Student's t, whatever the data look like."""
+    seed: Annotated[Whole | None, _named("seed", "0")] = None
+    """The seed for resampling; the same seed gives the same numbers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +99,7 @@ class TTestOptions:
     """Whether to report t tests."""
 
     enabled: Annotated[bool | None, _named("enabled", negative="")] = None
-    """Report Student's or Welch's t test beside the exact one."""
+    """Also report Student's or Welch's t test."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,11 +107,11 @@ class PowerOptions:
     """Whether to plan for more runs."""
 
     enabled: Annotated[bool | None, _named("enabled", negative="")] = None
-    """Report how many runs are needed, and what these can find."""
-    target_effect_size: Annotated[float | None, _named("target_effect_size")] = None
-    """The difference worth finding, in the unit of the summary; 0.2 unless given."""
-    power: Annotated[float | None, _named("power")] = None
-    """The chance to find it; 0.8 unless given."""
+    """Also report how many runs are needed, and what these can detect."""
+    target_effect_size: Annotated[float | None, _named("target_effect_size", "0.2")] = None
+    """The difference worth detecting, in the unit of the summary."""
+    power: Annotated[float | None, _named("power", "0.8")] = None
+    """The chance of detecting it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,11 +121,11 @@ class OutputOptions:
     print_table: Annotated[bool, Parameter(name="print_table")] = True
     """Print the tables."""
     csv_path: Annotated[Path | None, _named("csv_path")] = None
-    """A CSV file with every number and what made it."""
+    """Write a CSV file with every number and what made it."""
     dir: Annotated[Path | None, _named("dir")] = None
-    """A folder for figures, analysis.csv and analysis.json."""
+    """Write figures, analysis.csv and analysis.json into this folder."""
     report: Annotated[Path | None, _named("report")] = None
-    """The whole report as .html with figures, .md, .json or .csv."""
+    """Write the report to this file: .html (with figures), .md, .json or .csv."""
 
 
 Summarise: TypeAlias = Annotated[SummaryOptions, Parameter(group=_SUMMARY)]

@@ -37,7 +37,7 @@ _MOST_SERIES = 12
 
 curves = App(
     name="curves",
-    help="""Keep the metrics of training runs, step by step.
+    help="""Import and list the learning curves of training runs.
 
 For example:
 
@@ -66,24 +66,25 @@ def import_curves(
 ) -> int:
     """Read training runs from files, one run per file.
 
-    A file has a column 'step' (or '_step') and one column per metric: .csv, .tsv,
-    .jsonl, .json or .parquet. Its run is called by its field 'id', else by the
-    name of the file; its seed is its field 'seed', else the digits after 'seed' in
-    the name. All files are stored, or none. A run that is there with the same
-    content stays as it is, so that importing twice adds nothing.
+    A file (.csv, .tsv, .jsonl, .json or .parquet) has a column 'step' or '_step' and a
+    column per metric. The id of the run is its field 'id', else the name of the file; the
+    seed is its field 'seed', else the digits after 'seed' in the name. Either all files are
+    stored or none. Importing the same file twice adds nothing.
 
     For example:
 
         assay curves import runs/vit.seed1072.csv --series vit --prefix vit/
 
     Args:
-        files: The files.
-        series: What the runs belong to, whatever the files say.
-        subject: What was trained, such as an architecture.
-        task: What it was trained on.
-        status: finished, running or crashed.
-        prefix: Put before the id of every run, where files of two folders are called alike.
-        replace_: Put a run in the place of one that has its id and another content.
+        files: The files to read.
+        series: The series of the runs; overrides what the files say.
+        subject: What was trained, such as an architecture; overrides the files.
+        task: What it was trained on; overrides the files.
+        status: The status of the runs; overrides the files. [choices: finished, running,
+            crashed]
+        prefix: Text put before the id of every run, for folders whose files have the same
+            names.
+        replace_: Replace stored runs that have the same id and other content.
         database: The store to write, made if missing.
         show: What to print.
     """
@@ -116,14 +117,14 @@ def list_curves(
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
-    """List the training runs of the store, the oldest first.
+    """List the training runs in the store, the oldest first.
 
     For example:
 
         assay curves list --series baseline
 
     Args:
-        series: Only those of this series.
+        series: Only runs of this series.
         database: The store to read.
         show: What to print.
     """
@@ -157,16 +158,16 @@ def list_curves(
 def show_curves(
     run: str, /, *, database: Database = DEFAULT_DATABASE, show: Show = Show()
 ) -> int:
-    """Show one training run: what is known of it, and each of its metrics.
+    """Show one training run: its facts, and each of its metrics.
 
-    With --json it prints all points, in a form that 'assay curves import' reads.
+    --json prints all points, in a form that 'assay curves import' reads.
 
     For example:
 
         assay curves show run1
 
     Args:
-        run: Its id, the start of it, or the path of a file.
+        run: The id of a run, the start of it, or the path of a file.
         database: The store to read.
         show: What to print.
     """

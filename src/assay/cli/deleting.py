@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from assay._util.text import counted
 from assay.cli.output import Show, say, say_json
 from assay.errors import UsageError
 
@@ -56,12 +57,8 @@ def _tell(done: "Deletion", what: str, show: Show) -> None:
         for name in names:
             say(f"{kind} {name}")
     say(
-        f"{what}: {_count(len(done.sessions), 'session')},"
-        f" {_count(len(done.experiments), 'experiment')}, {_count(len(done.runs), 'run')},"
-        f" {_count(done.outcomes, 'outcome')}, {_count(done.messages, 'message')} that no other"
-        f" session has, {_count(len(done.files), 'file')}"
+        f"{what}: {counted(len(done.sessions), 'episode')},"
+        f" {counted(len(done.experiments), 'experiment')}, {counted(len(done.runs), 'run')},"
+        f" {counted(done.outcomes, 'result')}, {counted(done.messages, 'message')} that no"
+        f" other episode uses, {counted(len(done.files), 'file')}"
     )
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")

@@ -1,6 +1,8 @@
 """`assay doctor`: what is in order and what is not, with the next step for each."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
 
 from assay.cli.database import Database
 from assay.cli.output import Show, say, say_json
@@ -14,22 +16,24 @@ __all__ = ["doctor"]
 
 def doctor(
     *,
-    service_url: str | None = None,
+    service_url: Annotated[
+        str | None, Parameter(show_default="port 8901, which may be off")
+    ] = None,
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
-    """Look at everything a run depends on, and say what to do about it.
+    """Check everything a run depends on, and say how to fix it.
 
-    Each line says how one thing stands: ok, warn or fail. Nothing is repaired.
-    The exit code is 1 if anything fails.
+    Each line is one check: ok, warn or fail. Nothing is changed. The exit code is 1 if any
+    check fails.
 
     For example:
 
         assay doctor --database my_experiments.duckdb
 
     Args:
-        service_url: A service that has to answer; without it, one on port 8901 may.
-        database: The database that runs write to.
+        service_url: The Crafter service to check; it must answer.
+        database: The store that runs write to.
         show: What to print.
     """
     from assay import api

@@ -38,10 +38,13 @@ __all__ = [
 _T = TypeVar("_T")
 _USUAL = ("achievements", "reward")
 """What is shown unless another metric is named: the first that any of them has."""
+_Metric = Annotated[
+    str | None, Parameter(show_default="achievements, or reward where there are none")
+]
 
 experiments = App(
     name="experiments",
-    help="""See versions of what was played, what changed between them, and what came of it.
+    help="""See versions of models and agents, what changed between them, and their results.
 
 For example:
 
@@ -69,7 +72,7 @@ def _first_earned(
 def list_experiments(
     *,
     series: str | None = None,
-    metric: str | None = None,
+    metric: _Metric = None,
     limit: Annotated[Whole, Parameter(validator=Number(gte=1))] = 50,
     baselines: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     database: Database = DEFAULT_DATABASE,
@@ -82,11 +85,10 @@ def list_experiments(
         assay experiments list --series builtin/expert
 
     Args:
-        series: Only those of this series, or of the only one that starts so.
-        metric: The metric whose mean is shown; without it achievements, or reward where there
-            are none.
-        limit: How many to list at most.
-        baselines: List the baselines that played beside others, too; --json always does.
+        series: Only experiments of this series; the start of its name is enough.
+        metric: The metric whose mean is shown.
+        limit: List at most this many.
+        baselines: Also list the baselines that were added to runs; --json always does.
         database: The store to read.
         show: What to print.
     """
@@ -133,7 +135,7 @@ def show_experiment(
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
-    """Show one experiment: where it came from, what changed before it, and all its means.
+    """Show one experiment: its origin, what changed in it, and the mean of every metric.
 
     For example:
 
@@ -169,8 +171,8 @@ def tag_experiment(
 ) -> int:
     """Give an experiment a version or a note of your own.
 
-    Its name follows the version. The next version of the series goes on from the highest
-    there is: after v2.0 comes v2.1.
+    The name of the experiment changes with its version. New versions of the series count up
+    from the highest one: after v2.0 comes v2.1.
 
     For example:
 
@@ -178,8 +180,8 @@ def tag_experiment(
 
     Args:
         experiment: An id, a name, or the start of one.
-        version: Such as v2.0.
-        note: What to remember of this version; '' takes the old note away.
+        version: The version, such as v2.0.
+        note: A note about this version; '' removes the note.
         database: The store to change.
         show: What to print.
     """
@@ -204,14 +206,14 @@ def log_series(
     series: str,
     /,
     *,
-    metric: str | None = None,
+    metric: _Metric = None,
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
-    """Tell the story of a series: version, commit, change, note and result of each experiment.
+    """Show the history of a series: version, commit, changes, note and result.
 
-    A change is told against the experiment before it. The result is a mean with Student's
-    interval at 95 %. A commit with + had changes that were not committed.
+    Changes are those since the experiment before. The result is a mean with an interval at
+    about 95 % (Student's t). A + after a commit marks uncommitted changes.
 
     For example:
 
@@ -219,8 +221,7 @@ def log_series(
 
     Args:
         series: The series, or the start of its name.
-        metric: The metric of the result; without it achievements, or reward where there are
-            none.
+        metric: The metric of the result.
         database: The store to read.
         show: What to print.
     """
@@ -251,18 +252,18 @@ def export_experiments(
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
-    """Write experiments into a file that `assay compare --experiments` reads.
+    """Write experiments to a file that 'assay compare --experiments' reads.
 
-    It has the achievements, instances, seeds and durations of every trial with a result.
+    The file has the achievements, instances, seeds and durations of all completed episodes.
 
     For example:
 
         assay experiments export latest --output experiments.json
 
     Args:
-        names: Experiments or runs: ids, names, or the start of one; latest is the last run.
+        names: Experiments or runs: ids, names, or the start of one. 'latest' is the last run.
         output: The file to write.
-        force: Replace the file if it is there.
+        force: Replace an existing file.
         database: The store to read.
         show: What to print.
     """
@@ -288,18 +289,18 @@ def delete_experiments(
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
-    """Delete experiments with all their trials, outcomes and files.
+    """Delete experiments with all their episodes, results and files.
 
-    With the last experiment of a run the run goes too. A run that is being played is
-    refused.
+    When the last experiment of a run is deleted, so is the run. A run that is still being
+    played cannot be deleted.
 
     For example:
 
         assay experiments delete latest --dry-run
 
     Args:
-        names: Experiments or runs: ids, names, or the start of one; latest is the last run.
-        dry_run: Only say what would be deleted.
+        names: Experiments or runs: ids, names, or the start of one. 'latest' is the last run.
+        dry_run: Only print what would be deleted.
         yes: Delete without asking.
         database: The store to change.
         show: What to print.

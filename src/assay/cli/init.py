@@ -20,9 +20,9 @@ def init(
     force: Annotated[bool, Parameter(negative="")] = False,
     show: Show = Show(),
 ) -> int:
-    """Write a configuration file with every key, its default and what it may be.
+    """Write a configuration file with every setting, its default and allowed values.
 
-    The file changes nothing until you remove the '#' in front of a key.
+    Every line is commented out: remove the '#' in front of a setting to change it.
 
     For example:
 

@@ -26,7 +26,7 @@ _LONGEST_REPLY = 500
 
 models = App(
     name="models",
-    help="""List the models that are known, or try one.
+    help="""List the known models, or test one.
 
 For example:
 
@@ -40,16 +40,16 @@ For example:
 
 @models.default
 def list_models(*, provider: str | None = None, show: Show = Show()) -> int:
-    """List the models that are known, what they cost, and whether there is a key for them.
+    """List the known models, their prices, and whether there is a key for them.
 
-    Prices are dollars per million tokens, on the day they were seen. Keys are never shown.
+    Prices are in dollars per million tokens, on the date shown. Keys are never shown.
 
     For example:
 
         assay models --provider openai
 
     Args:
-        provider: Only the models of this provider.
+        provider: Only models of this provider.
         show: What to print.
     """
     from assay import api
@@ -69,16 +69,16 @@ def list_models(*, provider: str | None = None, show: Show = Show()) -> int:
 
 @models.command(name="test")
 def try_model(name: str, /, *, show: Show = Show()) -> int:
-    """Ask a model one short question, and print its reply and what that took.
+    """Ask a model one short question; print its reply, latency, tokens and cost.
 
-    It costs what one short question costs: far less than a cent with most models.
+    With most models this costs far less than a cent.
 
     For example:
 
         assay models test builtin/noop
 
     Args:
-        name: The model, as for `assay run --models`.
+        name: The name of the model, as in 'assay run --models'.
         show: What to print.
     """
     from assay import api

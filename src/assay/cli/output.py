@@ -65,9 +65,9 @@ class Show:
     """What every command lets the user choose about its output."""
 
     json: Annotated[bool, Parameter(negative="", show_default=False)] = False
-    """Print the result as one JSON object, and nothing else."""
+    """Print the result as one JSON object and nothing else."""
     quiet: Annotated[bool, Parameter(negative="", show_default=False)] = False
-    """Print the result and errors only."""
+    """Print only the result and errors."""
     debug: Annotated[bool, Parameter(negative="", show_default=False)] = False
     """Print the traceback of an error."""
 

@@ -22,31 +22,34 @@ def play(
     policy: str = "random",
     seed: Whole = 0,
     difficulty: str = "classic",
-    max_steps: Annotated[Whole | None, Parameter(validator=Number(gte=1))] = None,
+    max_steps: Annotated[
+        Whole | None,
+        Parameter(validator=Number(gte=1), show_default="until the episode ends"),
+    ] = None,
     output: Path = Path("play"),
     fps: Annotated[Whole, Parameter(validator=Number(gte=1, lte=50))] = 12,
     size: Whole = 288,
     live: bool = True,
     show: Show = Show(),
 ) -> int:
-    """Play one episode, and write an animation of it.
+    """Play one episode with a scripted policy, and write an animation of it.
 
-    In a terminal you watch it live; elsewhere each achievement is a line. Ctrl-C
-    ends the episode and keeps the picture of what was played.
+    In a terminal you watch it live; elsewhere each achievement prints a line. Ctrl-C
+    ends the episode and keeps the animation so far.
 
     For example:
 
         assay play --policy random --seed 7 --output demo
 
     Args:
-        policy: Who plays: noop, random or expert.
-        seed: Which world, and the dice of the policy.
-        difficulty: The rules of the world.
-        max_steps: Stop after this many steps; without it the world decides.
-        output: The directory for the picture, made if missing.
-        fps: Steps a second, live and in the picture.
-        size: Width and height of the picture in pixels.
-        live: Show the world while it is played, where the terminal can.
+        policy: Who plays. [choices: noop, random, expert]
+        seed: The seed of the world and of the policy.
+        difficulty: The rules of the world. [choices: classic, easy, medium, hard]
+        max_steps: Stop after this many steps.
+        output: The folder for the GIF, made if missing.
+        fps: Steps per second, live and in the GIF; at most 50.
+        size: Width and height of the GIF in pixels.
+        live: Show the world in the terminal while it is played.
         show: What to print.
     """
     from assay.cli.film import Caption, Film

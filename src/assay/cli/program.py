@@ -17,6 +17,7 @@ from assay.cli.compare import compare
 from assay.cli.curves import curves
 from assay.cli.doctor import doctor
 from assay.cli.experiments import experiments
+from assay.cli.help import HelpFormatter
 from assay.cli.init import init
 from assay.cli.models import models
 from assay.cli.output import command_line, complain
@@ -43,11 +44,12 @@ OPTIONS = Group("Options", sort_key=9)
 app = App(
     name="assay",
     help=(
-        "Evaluate agents in worlds that can be replayed bit for bit.\n\n"
+        "Evaluate language models and agents: play, record, compare, replay.\n\n"
         "Try this first; it needs no key and no network:\n\n    assay run --episodes 3"
     ),
     version=f"assay {__version__}",
     help_format="plaintext",
+    help_formatter=HelpFormatter(),
     result_action="return_value",
     exit_on_error=False,
     print_error=False,

@@ -71,8 +71,8 @@ def run(
 ) -> int:
     """Let models and agents play, record every turn, and compare them.
 
-    Without any option the built-in models play, which need no key and no network.
-    Ctrl-C ends the turn in hand and loses nothing: the same command resumes.
+    With no options the built-in models play; they need no key and no network. Ctrl-C
+    finishes the current turns and loses nothing; the same command resumes the run.
 
     For example:
 
@@ -81,16 +81,17 @@ def run(
 
     Args:
         options: The settings of the run.
-        config: A TOML file with settings; what is given here counts before it.
-        resume: Go on with an unfinished run, by its id or the start of it.
-        model_map: OLD=NEW lets another model play in the place of one; may be repeated.
-        fresh: Start anew, even if the same command has an unfinished run.
+        config: A TOML file with settings ('assay init' writes one). Options given here win.
+        resume: Resume an unfinished run: its id, or the start of it.
+        model_map: Replace a model by another, as OLD=NEW. May be repeated.
+        fresh: Start a new run, even if the same command left an unfinished one.
         run_id: The id of the run, for tests and schedulers.
-        allow_different: What a resumed run may have otherwise than before: address (who
-            answers its models) or ledger (a record of its spending that is gone).
-        dry_run: Say what would be done, and what it would cost; start nothing.
-        detail: Say at the end how to read the tables, too.
-        verbose: A line per episode; twice, a line per turn.
+        allow_different: What may differ from before in a resumed run: address (the server
+            that answers its models) or ledger (the record of its spending is lost).
+            [choices: address, ledger]
+        dry_run: Print the plan and its estimated cost; start nothing.
+        detail: Also print all tables, and how to read them.
+        verbose: Print a line per episode; given twice, a line per turn.
         show: What to print.
     """
     from assay import api

@@ -26,27 +26,30 @@ def serve(
     idle_timeout: Annotated[float, Parameter(validator=Number(gt=0, lte=1e9))] = 3600.0,
     token_env: str = _TOKEN_VARIABLE,
     allow_host: Annotated[list[str] | None, Parameter(negative="")] = None,
-    seed: Annotated[Whole | None, Parameter(validator=Number(gte=0))] = None,
+    seed: Annotated[
+        Whole | None, Parameter(validator=Number(gte=0), show_default="random")
+    ] = None,
     show: Show = Show(),
 ) -> int:
     """Serve Crafter worlds over HTTP until Ctrl-C.
 
-    Programs make worlds and play them with POST /env/CrafterClassic/initialize and
-    /step; /docs describes every route. Worlds live in memory and end with the service.
+    Clients create worlds with POST /env/CrafterClassic/initialize and play them with
+    /step; /docs describes every route. Worlds are kept in memory until the service ends.
 
     For example:
 
         assay serve --port 8901 --max-instances 64
 
     Args:
-        host: The address to listen on; anything but loopback lets other machines in.
-        port: The port to listen on; 0 picks a free one.
-        max_instances: How many worlds may be played at once.
-        idle_timeout: Seconds after which a world that nobody asks for is forgotten.
-        token_env: The environment variable that holds the token clients must send; where
-            it is not set, no token is asked for.
-        allow_host: Names that clients may call the service by, besides its own.
-        seed: Where worlds come from that nobody gave a seed; without it, from anywhere.
+        host: The address to listen on; any address but loopback can be reached from other
+            machines.
+        port: The port to listen on; 0 picks a free port.
+        max_instances: The most worlds that may be open at once.
+        idle_timeout: Seconds without a request after which a world is closed.
+        token_env: The environment variable with the token that clients must send. If it is
+            not set, no token is needed.
+        allow_host: Another host name that clients may use for this service. May be repeated.
+        seed: The seed for worlds that are created without one.
         show: What to print.
     """
     token = secret_of(token_env, default=_TOKEN_VARIABLE, option="--token-env", what="token")
@@ -98,7 +101,7 @@ def _announce(service: "RunningService", show: Show, variable: str) -> None:
         header = f' -H "Authorization: Bearer ${variable}"' if settings.token else ""
         say(f"serving CrafterClassic on {service.address} (Ctrl-C ends it)")
         say(f"routes: {service.address}/docs")
-        say(f"worlds that nobody gave a seed are drawn from --seed {settings.seed}")
+        say(f"worlds created without a seed get one from --seed {settings.seed}")
         say(
             f"try: curl{header} {service.address}/env/CrafterClassic/initialize"
             """ -d '{"config": {"seed": 7}}'"""

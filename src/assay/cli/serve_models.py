@@ -32,29 +32,29 @@ class FaultOptions:
     """What goes wrong on purpose."""
 
     latency: _Seconds = 0.0
-    """Seconds every answer takes."""
+    """Seconds that every reply takes."""
     jitter: _Seconds = 0.0
-    """Up to so many seconds more, drawn for each call."""
+    """Up to this many seconds more, drawn at random for each call."""
     rate_limit: str | None = None
-    """Calls a minute, for example 300 or 300/min; what is more gets 429 with Retry-After."""
-    rate_burst: _Count = None
-    """Calls that may come at once after a pause; without it a second's worth."""
+    """Calls per minute, such as 300 or 300/min; more get 429 with Retry-After."""
+    rate_burst: Annotated[_Count, Parameter(show_default="one second's worth")] = None
+    """Calls allowed at once after a pause."""
     max_concurrency: _Count = None
-    """Calls that may be open; one more gets 429."""
+    """Calls that may be open at once; more get 429."""
     error_rate: _Share = 0.0
-    """The share of calls that get 500, 502 or 503."""
+    """The share of calls answered with 500, 502 or 503."""
     busy_rate: _Share = 0.0
-    """The share of calls that get 429, whatever the limits say."""
+    """The share of calls answered with 429, whatever the limits are."""
     cut_rate: _Share = 0.0
-    """The share of calls whose connection is lost, mostly in the middle of the answer."""
+    """The share of calls whose connection breaks, mostly in the middle of the reply."""
     malformed_rate: _Share = 0.0
-    """The share of calls that get 200 and no completion."""
+    """The share of calls answered with 200 but without a valid completion."""
     late_rate: _Share = 0.0
-    """The share of calls whose answer comes late."""
+    """The share of calls whose reply comes late."""
     late_seconds: _Seconds = 30.0
-    """How late."""
+    """Seconds that a late reply takes longer."""
     seed: Annotated[Whole, Parameter(validator=Number(gte=0))] = 0
-    """Decides, with the bytes of a request, what happens to it."""
+    """The seed of the faults: with the same seed, a request always gets the same fault."""
 
 
 _NONE: Final = FaultOptions()
@@ -72,21 +72,22 @@ def serve_models(
 ) -> int:
     """Serve the built-in models to clients of OpenAI's chat API until Ctrl-C.
 
-    Real HTTP without a key or a network: for trying things out, as a load, and to see what
-    a client does when answers are slow, refused, cut off or nonsense. GET /stats counts
-    what was asked.
+    A real HTTP server that needs no key and no network: to try things out, to test under
+    load, and to see how a client handles slow, refused, broken or malformed replies. GET
+    /stats counts the requests.
 
     For example:
 
         assay serve-models --latency 0.5 --rate-limit 300 --error-rate 0.05
 
     Args:
-        host: The address to listen on; anything but loopback lets other machines in.
-        port: The port to listen on; 0 picks a free one.
-        alias: A further name of a model, as NAME=builtin/noop; may be given many times.
-        api_key_env: The environment variable that holds the key clients must send; where
-            it is not set, no key is asked for.
-        allow_host: Names that clients may call the server by, besides its own.
+        host: The address to listen on; any address but loopback can be reached from other
+            machines.
+        port: The port to listen on; 0 picks a free port.
+        alias: Another name for a model, as NAME=builtin/noop. May be repeated.
+        api_key_env: The environment variable with the key that clients must send. If it is not
+            set, no key is needed.
+        allow_host: Another host name that clients may use for this server. May be repeated.
         faults: What goes wrong on purpose.
         show: What to print.
     """

@@ -36,10 +36,14 @@ def _annotated(setting: Setting, group: Group) -> Any:
         parsed = tuple[parsed, ...]
         more |= {"negative": "", "consume_multiple": True if takes.words == "+" else (0, 1)}
         more["allow_repeating"] = takes.words == "+"
+        if takes.words == "?":
+            more["metavar"] = "[STR]"
     elif setting.default is False:
         more["negative"] = ""
-    more["show_default"] = _shown_default(setting) or False
-    return Annotated[parsed | None, Parameter(group=group, help=f"{setting.text}.", **more)]
+    more["show_default"] = setting.without or _shown_default(setting) or False
+    choices = f" [choices: {', '.join(takes.choices)}]" if takes.choices else ""
+    told = f"{setting.text}.{choices}"
+    return Annotated[parsed | None, Parameter(group=group, help=told, **more)]
 
 
 def _shown_default(setting: Setting) -> str:

@@ -29,32 +29,31 @@ def variance(
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
-    """Tell from a pilot how many training runs are enough.
+    """Estimate from a pilot how many training runs are enough.
 
-    Two numbers are taken of every run: the area under its curve and its slope.
-    Printed are the plain rule (the first N at which sd / mean of the first N runs
-    is below the threshold), and what answers the question: the relative standard
-    error, and the N for that precision and for finding a difference of that size,
-    with their ranges.
+    Each run is summarised by the area under its curve and by its slope. The report has the
+    simple rule (the first N at which sd / mean of the first N runs falls below the
+    threshold) and what answers the question: the relative standard error, the N for that
+    precision, and the N to detect a difference of that size, with their ranges.
 
-    A run is an id in the store ('assay curves import' puts it there) or a file with
-    a column 'step'. 'run1 ... run15' names those between, too. Runs that are
-    missing, crashed or still running are named and left out, and the exit code is
-    then 3.
+    A run is an id in the store (see 'assay curves import') or a file with a column 'step'.
+    'run1 ... run15' includes the runs between. Runs that are missing, crashed or still
+    running are listed and left out; the exit code is then 3.
 
     For example:
 
         assay variance run1 ... run15 --metric overview/reward --threshold 0.05
 
     Args:
-        runs: Two or more, in the order in which the plain rule is to see them.
-        metric: Which curve.
-        threshold: As a share of the mean: 0.05 is 5 %.
-        output: The figure as .png, or a report as .html, .md, .json or .csv.
+        runs: Two or more runs; the simple rule takes them in this order.
+        metric: The metric whose curves are read.
+        threshold: The precision wanted, as a share of the mean: 0.05 is 5 %.
+        output: The file to write: a figure (.png) or a report (.html, .md, .json, .csv).
         summary: Which part of a curve counts.
-        power: The chance to find a difference of the threshold.
-        alpha: The chance to find one that is not there.
-        correlation: Supposed of two arms with the same seeds; 'assay analysis' measures it.
+        power: The chance of detecting a difference as large as the threshold.
+        alpha: The chance of a false alarm.
+        correlation: The assumed correlation of two arms trained with the same seeds; 'assay
+            analysis' measures it.
         database: The store to read.
         show: What to print.
     """

@@ -6,9 +6,9 @@ __all__ = ["warmup"]
 
 
 def warmup(*, show: Show = Show()) -> int:
-    """Compile the world engine now, so that no later command has to.
+    """Compile the world engine now, so that no later command has to wait for it.
 
-    The result is kept in your cache directory, for this version on this kind of
+    The result is kept in your cache folder, for this version of assay and this kind of
     processor.
 
     For example:

@@ -198,7 +198,7 @@ def _sentence(
             f"{runs} give no interval with method {settings.method}; add runs, or choose "
             "--bootstrap.method t"
         )
-    bounds = f"{100 * settings.level:.4g} % interval {_bounds(difference)}, {runs}"
+    bounds = f"about {100 * settings.level:.4g} % interval {_bounds(difference)}, {runs}"
     change = f"{difference.point:+.4g} ({bounds})"
     if verdict is Verdict.HIGHER:
         return f"The candidate is higher than the control by {change}."

@@ -111,7 +111,7 @@ def _is_folder(form: ExportFormat, session_ids: Sequence[str], output: Path) -> 
         return True
     if len(session_ids) != 1:
         raise UsageError(
-            f"{str(output)!r} can hold one session, not {len(session_ids)}; "
+            f"{str(output)!r} can hold one episode, not {len(session_ids)}; "
             "name a folder with --output, or choose --format jsonl"
         )
     return False

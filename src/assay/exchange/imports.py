@@ -38,6 +38,10 @@ __all__ = [
 
 _CHOSEN: Final = "IN (SELECT unnest(?::VARCHAR[]))"
 _RETRIED: Final = "ended with an error, and was tried again"
+_EARLIER: Final = (
+    "is there already as {0}, imported by an earlier assay, which read less of a trial; for "
+    "all of it, run 'assay traces delete {0}' and import again"
+)
 _BATCH: Final = 64
 _BATCH_BYTES: Final = 32 << 20
 
@@ -69,6 +73,8 @@ class _Counts:
         self.damaged: list[DamagedSource] = []
         self.skipped: list[SkippedSource] = []
         self.reasons: Counter[str] = Counter()
+        self.earlier: set[str] = set()
+        """Sessions of an earlier assay, each of which one trial was found to be."""
 
     def report(self) -> ImportReport:
         reasons = tuple(Unverifiable(n, reason) for reason, n in sorted(self.reasons.items()))
@@ -117,6 +123,7 @@ def _store(store: Store, batch: Sequence[Found], counts: _Counts) -> None:
         ).fetchall()
         for (session_id,) in known:
             del new[session_id]
+        _drop_earlier(connection, new, counts)
         refused = 0
         for session_id, found in list(new.items()):
             try:
@@ -139,6 +146,23 @@ def _store(store: Store, batch: Sequence[Found], counts: _Counts) -> None:
         reason = unverifiable_reason(found.trace.session.header.metadata)
         if reason is not None and found.trace.source != ASSAY_SOURCE:
             counts.reasons[reason] += 1
+
+
+def _drop_earlier(
+    connection: duckdb.DuckDBPyConnection, new: dict[str, Found], counts: _Counts
+) -> None:
+    """Leave out of `new` what an earlier assay stored under the id of a part of it."""
+    ids = [earlier for found in new.values() for earlier in found.earlier]
+    rows = connection.execute(
+        f"SELECT session_id FROM session_traces WHERE session_id {_CHOSEN}", [ids]
+    ).fetchall()
+    stored = {session_id for (session_id,) in rows}
+    for session_id, found in list(new.items()):
+        free = (each for each in found.earlier if each in stored - counts.earlier)
+        if (earlier := next(free, None)) is not None:
+            counts.earlier.add(earlier)
+            counts.skipped.append(SkippedSource(found.where, _EARLIER.format(earlier)))
+            del new[session_id]
 
 
 def _with_first_tries(

@@ -26,6 +26,7 @@ from assay.exchange.formats import (
     read_atif,
     read_balrog,
 )
+from assay.exchange.formats.atif_read import trajectory_id
 from assay.exchange.formats.foreign import as_mapping
 from assay.exchange.formats.harbor import HarborTrial
 from assay.exchange.formats.harbor_files import TRIAL_FILES, TrialFiles, is_trial, trial_of
@@ -81,6 +82,8 @@ class Found(NamedTuple):
     trace: Trace
     size: int
     """Of what it was read from, in bytes."""
+    earlier: Sequence[str] = ()
+    """The ids that an earlier assay gave to parts of it, if it did not know the whole."""
 
 
 Read = Found | DamagedSource | SkippedSource
@@ -301,6 +304,9 @@ def _read_trial(folder: Path) -> Iterator[Read]:
         )
         return
     trajectories = files.trajectories()
-    yield _tried(str(folder), files.size, lambda: HarborTrial(result, trajectories).session())
+    found = _tried(str(folder), files.size, lambda: HarborTrial(result, trajectories).session())
+    if isinstance(found, Found):
+        found = found._replace(earlier=[*map(trajectory_id, trajectories)])
+    yield found
     yield from (DamagedSource(str(path), reason) for path, reason in files.damaged)
     yield from (SkippedSource(str(path), reason) for path, reason in files.skipped)

@@ -85,6 +85,8 @@ class Subject:
     """Played only to compare with."""
     source: str = "store"
     """The store, or the file it was read from."""
+    database: str | None = None
+    """The file of its store, where that is not the one that commands use by themselves."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """What else its file says of it, or the configuration it was played with."""
     lower_is_better: frozenset[str] = frozenset()

@@ -20,6 +20,7 @@ from assay.judge.describing import (
     instances,
     lower_is_better_metrics,
     metrics_of,
+    passes,
     score_gaps,
     scores,
 )
@@ -136,6 +137,7 @@ def compare(
         standings=ranked
         and replace(ranked, pairs=tuple(replace(pair, pairs=()) for pair in ranked.pairs)),
         instances=instances(usable, success_achievements, level),
+        passes=passes(usable, success_achievements, level),
         scores=scores(usable, level),
         score_gaps=score_gaps(first.id, usable, level),
         notes=(

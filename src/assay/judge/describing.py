@@ -19,6 +19,7 @@ from assay.judge.facts import (
     Description,
     InstanceRow,
     LearningCurve,
+    PassRow,
     ScoreGap,
     ScoreRow,
     SubjectFacts,
@@ -28,6 +29,7 @@ from assay.judge.facts import (
 from assay.judge.matching import MeasuredTrials, mean_over_worlds, measured_trials, resamples
 from assay.metrics.tally import LOWER_IS_BETTER
 from assay.stats.intervals import Interval
+from assay.stats.passes import pass_all, pass_any
 from assay.stats.score import (
     ScoreEstimate,
     crafter_score_interval,
@@ -44,6 +46,7 @@ __all__ = [
     "instances",
     "lower_is_better_metrics",
     "metrics_of",
+    "passes",
     "score_gaps",
     "score_of",
     "scores",
@@ -244,6 +247,39 @@ def _succeeded(trial: TrialOutcome, enough: float) -> bool | None:
     if reached is not None and math.isfinite(reached):
         return reached >= enough
     return None
+
+
+_ATTEMPTS = (1, 2, 3, 5, 10, 20, 50, 100)
+
+
+def passes(subjects: Sequence[Subject], enough: float, level: float) -> tuple[PassRow, ...]:
+    """pass@k and pass^k of every subject that attempted each of its worlds more than once."""
+    rows = []
+    for subject in subjects:
+        worlds: dict[Hashable, list[bool]] = {}
+        for trial in subject.trials:
+            success, world = _succeeded(trial, enough), (trial.task, trial.seed)
+            # Without a seed nothing tells that a world of Crafter was the same.
+            known = trial.seed is not None or not (trial.task or "crafter/").startswith(
+                "crafter/"
+            )
+            if success is not None and known:
+                worlds.setdefault(world, []).append(success)
+        counts = [sum(done) for done in worlds.values()], [*map(len, worlds.values())]
+        fewest = min(counts[1], default=0)
+        rows += [
+            PassRow(
+                subject.id,
+                k,
+                pass_any(*counts, k, level=level),
+                pass_all(*counts, k, level=level),
+                len(worlds),
+                fewest,
+            )
+            for k in _ATTEMPTS
+            if k <= fewest > 1
+        ]
+    return tuple(rows)
 
 
 def _instance_rows(

@@ -32,6 +32,7 @@ __all__ = [
     "LeftOut",
     "Losses",
     "PairRow",
+    "PassRow",
     "PowerPlan",
     "ScoreGap",
     "ScoreRow",
@@ -438,6 +439,20 @@ class ScoreRow:
     """The score that so many of its episodes have on average."""
 
 
+class PassRow(NamedTuple):
+    """What k attempts at a world are worth to one subject."""
+
+    subject: str
+    k: int
+    pass_any: Interval
+    """pass@k: the chance that at least one of k attempts succeeds."""
+    pass_all: Interval
+    """pass^k: the chance that all k attempts succeed."""
+    worlds: int
+    attempts: int
+    """At the world with the fewest."""
+
+
 class ScoreGap(NamedTuple):
     """The Crafter score of one subject less that of the baseline."""
 
@@ -461,6 +476,8 @@ class Comparison:
     standings: Standings | None
     """With three subjects or more."""
     instances: tuple[InstanceRow, ...] = ()
+    passes: tuple[PassRow, ...] = ()
+    """Of subjects that played every world more than once."""
     scores: tuple[ScoreRow, ...] = ()
     score_gaps: tuple[ScoreGap, ...] = ()
     notes: tuple[str, ...] = ()

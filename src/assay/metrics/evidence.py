@@ -110,7 +110,7 @@ class Episode:
         header, end, tally = session.header, session.end, EpisodeTotals.of(session)
         if end is None:
             raise UsageError(
-                f"session {header.session_id!r} has not ended; metrics are for those that have"
+                f"episode {header.session_id!r} has not ended; metrics are for those that have"
             )
         turns = _turns(session.calls, session.played)
         messages = session.messages

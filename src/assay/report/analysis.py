@@ -68,7 +68,7 @@ def analysis_document(analysis: Analysis, deviations: Sequence[str] | None = Non
     settings, design = analysis.settings, analysis.design
     results = ReportTable(
         "",
-        ["result", "value", f"{100 * settings.level:.4g} % interval"],
+        ["result", "value", f"about {100 * settings.level:.4g} % interval"],
         [row for row, _ in _results(analysis)],
     )
     sentences = [Items(lines)] if (lines := [*_sentences(analysis)]) else []

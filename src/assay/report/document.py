@@ -6,7 +6,7 @@ neither matplotlib nor Rich.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -99,6 +99,10 @@ class ReportTable:
     note: str = ""
     dim: Collection[int] = ()
     """The places of rows that are there to compare with."""
+    anchors: Mapping[int, str] = field(default_factory=dict)
+    """What links call rows by, by their places."""
+    links: Mapping[int, str] = field(default_factory=dict)
+    """The anchors of rows elsewhere that say more of a row, by its place."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ into it. The only exception is the SVG of a `Drawing`, which is ours.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Final
 
@@ -74,13 +74,21 @@ nav ul{columns:14rem;padding-left:1.2rem}
 .worse{color:var(--bad);font-weight:600}.undecided{color:var(--open)}
 .callout.better{border-color:var(--good)}.callout.worse{border-color:var(--bad)}
 .callout.better,.callout.worse{color:inherit;font-weight:400}
+tr:target{scroll-margin-top:3rem;background:var(--box);outline:2px solid var(--mark)}
 summary h2{display:inline;border:0;font-size:1.15rem}
 dl{display:grid;grid-template-columns:minmax(6rem,max-content) minmax(0,1fr);gap:.15rem 1rem}
 dt{color:var(--soft)}
 dd{margin:0}
 footer h2{margin-top:1rem;border:0}
 footer{margin-top:3rem;border-top:1px solid var(--line);font-size:.88rem;color:var(--soft)}
-@media (max-width:30rem){dl{grid-template-columns:minmax(0,1fr)}dd{margin-bottom:.3rem}}
+@media (max-width:30rem){dl{grid-template-columns:minmax(0,1fr)}dd{margin-bottom:.3rem}
+.stack,.stack tbody,.stack tr,.stack td,.stack th,.stack caption{display:block}
+.stack thead{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}
+.stack tr{border-bottom:1px solid var(--line);padding:.3rem 0}
+.stack td,.stack tbody th{border:0;padding:.05rem 0;text-align:left;white-space:normal;
+max-width:none;min-width:0;overflow-wrap:anywhere}
+.stack td{display:grid;grid-template-columns:8rem minmax(0,1fr);gap:.6rem}
+.stack td::before{content:attr(data-head);color:var(--soft)}}
 @media print{:root{color-scheme:light;
 --page:#fff;--ink:#000;--soft:#333;--line:#bbb;--box:#fff}nav{display:none}
 body{max-width:none;padding:0;font-size:10pt}.scroll,pre{overflow:visible}
@@ -164,7 +172,7 @@ def _block(block: Block, section: str) -> Iterator[str]:
                 yield f"<p><strong>{shown(question)}</strong> {shown(answer)}</p>\n"
             yield "</section>\n"
         case ReportTable():
-            yield _table(block, section)
+            yield _table(block, section, stacks=True)
             if block.note:
                 yield _paragraph(block.note)
         case Figures(draw):
@@ -179,7 +187,8 @@ def _mark(tone: Tone) -> str:
     return ' class="callout"' if tone in _MARKED else ""
 
 
-def _table(table: ReportTable, section: str = "") -> str:
+def _table(table: ReportTable, section: str = "", *, stacks: bool = False) -> str:
+    """A table that scrolls where it is too wide; one that stacks is a list on a phone."""
     rows = [list(map(joined, row)) for row in table.rows]
     # The first column names the rows, whatever it looks like.
     kinds = [
@@ -193,9 +202,21 @@ def _table(table: ReportTable, section: str = "") -> str:
         for name, kind in zip(table.heads, kinds, strict=True)
     )
     # Names may break anywhere, and would be squeezed to a letter beside many numbers.
-    size = ' class="long"' if any(len(row[0]) > 24 for row in rows if row) else ""
+    long = any(len(row[0]) > 24 for row in rows if row)
+    names = " ".join(["stack"] * stacks + ["long"] * long)
+    size = f' class="{names}"' if names else ""
     verdict = table.heads.index("Verdict") if "Verdict" in table.heads else 0
-    lines = "".join(_row(row, kinds, verdict) for row in rows)
+    lines = "".join(
+        _row(
+            row,
+            table.heads,
+            kinds,
+            verdict,
+            anchor=table.anchors.get(place, ""),
+            link=table.links.get(place, ""),
+        )
+        for place, row in enumerate(rows)
+    )
     label, caption = shown(table.caption or section), ""
     if table.caption:
         caption = f"<caption>{label}</caption>\n"
@@ -206,15 +227,29 @@ def _table(table: ReportTable, section: str = "") -> str:
     )
 
 
-def _row(row: list[str], kinds: list[str], verdict: int) -> str:
+def _row(
+    row: Sequence[str],
+    heads: Sequence[str],
+    kinds: Sequence[str],
+    verdict: int,
+    *,
+    anchor: str,
+    link: str,
+) -> str:
     """One row; the cell at the place `verdict` has the colour of what it says."""
-    cells = [f'<th scope="row">{shown(row[0])}</th>'] if row else []
-    for place, (cell, kind) in enumerate(zip(row[1:], kinds[1:], strict=False), 1):
-        if verdict and place == verdict and cell in _VERDICTS:
-            kind = f' class="{cell}"'
-        said = f"<code>{shown(cell)}</code>" if cell.startswith("assay ") else shown(cell)
-        cells.append(f"<td{kind}>{said}</td>")
-    return f"<tr>{''.join(cells)}</tr>\n"
+    cells = []
+    for place, (text, head, kind) in enumerate(zip(row, heads, kinds, strict=False)):
+        if verdict and place == verdict and text in _VERDICTS:
+            kind = f' class="{text}"'
+        said = f"<code>{shown(text)}</code>" if text.startswith("assay ") else shown(text)
+        if link and not place:
+            said = f'<a href="#{shown(link)}">{said}</a>'
+        named = f' data-head="{shown(head)}"'
+        cells.append(
+            f"<td{kind}{named}>{said}</td>" if place else f'<th scope="row">{said}</th>'
+        )
+    name = f' id="{shown(anchor)}"' if anchor else ""
+    return f"<tr{name}>{''.join(cells)}</tr>\n"
 
 
 def _drawing(drawing: "Drawing") -> str:

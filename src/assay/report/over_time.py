@@ -117,7 +117,7 @@ def _figures(series: OverTime) -> "Iterator[Drawing]":
             for row in series.rows
         ],
         unit_name(series.setup.primary),
-        meaning=f"{level_text(series.setup.level)} interval of the mean",
+        meaning=f"about {level_text(series.setup.level)} interval of the mean",
     )
 
 

@@ -360,8 +360,8 @@ def _notes(summaries: Sequence[ModelSummary], *, human: bool, tested: bool) -> I
         yield "Invalid = unknown; malformed are counted apart."
     else:
         yield (
-            "The Crafter score with its 95 % interval grows with the number of episodes n:"
-            " compare scores of equal n only."
+            "The Crafter score, with its interval at about 95 %, grows with the number of"
+            " episodes n: compare scores of equal n only."
         )
         yield "Invalid = unknown + no effect; asleep and malformed are counted apart."
     if any(summary.baseline for summary in summaries):

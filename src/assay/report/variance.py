@@ -54,7 +54,7 @@ def variance_document(
         ),
         Words(WHY_THE_RULE_MISLEADS),
         Words(
-            f"In brackets: 95 % ranges, from how little {runs} runs say about the spread."
+            f"In brackets: about 95 % ranges, from how little {runs} runs say about the spread."
             f" {taken}."
         ),
     ]

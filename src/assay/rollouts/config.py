@@ -69,6 +69,7 @@ def _outcome(value: Any) -> str:
     f"one or more of {', '.join(DIFFICULTIES)}, each once, or a table of numbers",
     hint="or several in a list, or numbers of your own, see [difficulty]",
     words="+",
+    choices=tuple(DIFFICULTIES),
 )
 def _difficulty(value: Any) -> Difficulty | tuple[Difficulty, ...]:
     """One alone stays as it is: a run with one was always stored so."""
@@ -169,100 +170,111 @@ class RunConfig(Configuration):
         at="run experiment eval.model_name",
         group="Who plays, and what",
         aliases=("--model",),
-    ).about("Who plays: names of models, each once")
+    ).about("The models that play")
     agents: tuple[str, ...] = Setting((), _agents, RUN, at="run", added=True).about(
-        "Agents of your own: a Python file and a function or class in it"
+        "Your own agents: a Python file and a function or class in it, as mine.py:act"
     )
     agent_hashes: tuple[str, ...] = derived((), RUN, added=True)
     """What the files of those agents held when the configuration was made."""
     arms: tuple[ArmTable, ...] = Setting(
         (), _arms, RUN, at="[arms]", added=True, given=_given_arms, in_files=True
-    ).about("Who plays with settings of its own, such as a second prompt of one model")
+    ).about("Models or agents with settings of their own, such as a second prompt")
     episodes: int = Setting(10, whole(1, 1_000_000), SAMPLE, at="experiment eval").about(
-        "Episodes of each model; with --until-decided, at most"
+        "Episodes per model; with --until-decided, at most"
     )
     until_decided: str | None = Setting(None, _outcome, SAMPLE, at="experiment eval").about(
-        "Play until an outcome, such as reward, tells each model from the first; achievements "
-        "if none is named"
+        "Stop as soon as this outcome shows how each model differs from the first; without a "
+        "value, achievements"
     )
     min_effect: float | None = Setting(
-        None, real(1e-9, 1e9), SAMPLE, at="experiment eval"
-    ).about("With --until-decided: the smallest difference that matters; without it, any does")
+        None, real(1e-9, 1e9), SAMPLE, at="experiment eval", without="any difference"
+    ).about("With --until-decided: the smallest difference that matters")
     max_turns: int = Setting(100, whole(1, 1_000_000), at="experiment eval.max_steps").about(
-        "Model calls in an episode, at most"
+        "The most turns (model calls) in an episode"
     )
     difficulty: Difficulty | tuple[Difficulty, ...] = Setting(
         "easy", _difficulty, at="experiment eval [difficulty]"
-    ).about("The rules of the worlds: classic, easy, medium or hard, or several of them")
+    ).about("The rules of the worlds; several may be given")
     environment: str | None = Setting(
-        None, label, at="experiment eval", added=True, example="gymnasium:CartPole-v1"
+        None,
+        label,
+        at="experiment eval",
+        added=True,
+        example="gymnasium:CartPole-v1",
+        without="Crafter",
     ).about(
-        "Where to play instead of Crafter: a class of your own, or an id of gymnasium such as "
+        "Another world: your own class, as mine.py:World, or an id of Gymnasium, as "
         "gymnasium:CartPole-v1"
     )
     environment_hash: str | None = derived(None, VERSION, added=True)
     """What the file of that class held when the configuration was made."""
     replicates: int = Setting(
         1, whole(1, 1000), SAMPLE, at="experiment eval", added=True
-    ).about("How often each model plays the same world")
+    ).about("How many times each model plays each world")
     seed: int = Setting(42, whole(0, _LAST_SEED), SAMPLE, at="experiment eval").about(
-        "The world of the first episode; the next ones count up, and all models play the same"
+        "The seed of the first world; the next ones count up. All models play the same worlds"
     )
     baselines: bool = Setting(True, flag, RUN, at="run").about(
-        "Let builtin/noop and builtin/random play too, for comparison"
+        "Also let builtin/noop and builtin/random play, for comparison"
     )
-    name: str | None = Setting(None, label, RUN, at="run", example="my series").about(
-        "The series to follow over time; without it, each model is a series of its own"
-    )
-    concurrent_models: bool = Setting(False, flag, NOTHING, at="run", group="At once").about(
-        "Let models play at the same time, not one after the other"
-    )
+    name: str | None = Setting(
+        None, label, RUN, at="run", example="my series", without="the model's name"
+    ).about("The series that the results belong to over time")
+    concurrent_models: bool = Setting(
+        False, flag, NOTHING, at="run", group="At the same time"
+    ).about("Let models play at the same time, not one after another")
     max_concurrent_models: int = Setting(3, whole(1, 1000), NOTHING, at="run").about(
-        "Models that then play at the same time, at most"
+        "With --concurrent-models: the most models at the same time"
     )
     max_concurrent_episodes: int = Setting(1000, whole(1, 100_000), NOTHING, at="run").about(
-        "Episodes open at the same time, at most; where it is not given, also no more than "
-        "calls may be open and a quarter more, but at least 16"
+        "The most episodes at the same time; if not given, also at most a quarter more than "
+        "open calls, and at least 16"
     )
     executor: str = Setting(
         "asyncio", choice("asyncio", "processes"), NOTHING, at="run", added=True
     ).about(
-        "Where episodes are played: asyncio is this process, processes is some of their own"
+        "Where episodes are played: asyncio is this process, processes are worker processes"
     )
-    workers: int | None = Setting(None, whole(1, 1024), NOTHING, at="run", added=True).about(
-        "With --executor processes: how many, at most; without it, one per CPU"
-    )
-    agent: AgentOptions = section(AgentOptions, VERSION, group="How models are asked")
+    workers: int | None = Setting(
+        None, whole(1, 1024), NOTHING, at="run", added=True, without="one per CPU"
+    ).about("With --executor processes: the most workers")
+    agent: AgentOptions = section(AgentOptions, VERSION, group="How models are called")
     step_limit: int | None = Setting(
-        None, whole(1, 10**9), at="limits", group="Limits of an episode"
-    ).about("Environment steps of an episode, at most")
-    token_limit: int | None = Setting(None, whole(1, 10**15), at="limits").about(
-        "Tokens after which an episode ends"
-    )
-    time_limit: float | None = Setting(None, real(0.001, 1e9), at="limits").about(
-        "Seconds after which an episode ends; waiting for its turn does not count"
-    )
+        None, whole(1, 10**9), at="limits", group="Limits of an episode", without="none"
+    ).about("The most environment steps in an episode")
+    token_limit: int | None = Setting(
+        None, whole(1, 10**15), at="limits", without="none"
+    ).about("End an episode after this many tokens")
+    time_limit: float | None = Setting(
+        None, real(0.001, 1e9), at="limits", without="none"
+    ).about("End an episode after this many seconds, without the time it waits in the queue")
     decision_limit: float = Setting(60.0, real(0.01, 86_400), at="limits", added=True).about(
-        "Seconds that code of your own may take: an agent to decide, without its calls, hooks "
-        "for a turn, a metric for a call"
+        "Seconds that your own code may take: an agent per decision (without its model calls), "
+        "hooks per turn, a metric per call"
     )
     budget: float | None = Setting(
-        None, real(0.000001, 1e9), NOTHING, at="run", group="Providers and money"
-    ).about("Dollars that the whole run may spend; it stops there and can be resumed with more")
+        None,
+        real(0.000001, 1e9),
+        NOTHING,
+        at="run",
+        group="Providers and money",
+        without="none",
+    ).about("The most dollars the run may spend; then it stops and can be resumed with more")
     price: str | None = Setting(None, rates, NOTHING, at="run").about(
-        "IN/OUT in dollars per million tokens, for models whose price is not known"
+        "The price of models without a known one: IN/OUT in dollars per million tokens"
     )
-    max_connections: int | None = Setting(None, whole(1, 100_000), NOTHING, at="run").about(
-        "Calls open at once for each provider, at most; without it, as many as it takes"
-    )
+    max_connections: int | None = Setting(
+        None, whole(1, 100_000), NOTHING, at="run", without="as many as it accepts"
+    ).about("The most calls at the same time per provider")
     call_patience: float = Setting(
         120.0, real(0.1, 86_400), NOTHING, at="run", added=True
-    ).about("Seconds of waiting after which a call that keeps failing is given up")
+    ).about("Give up a call that keeps failing after this many seconds")
     cache: Path | None = Setting(None, path, NOTHING, at="run").about(
-        "A file that keeps replies, for reruns of the same requests that cost nothing"
+        "A file that keeps replies, so that repeated requests cost nothing"
     )
     openai_base_url: str | None = Setting(None, url, at="openai.base_url").about(
-        "Where models are asked that are OpenAI's or in no list, such as those of vLLM"
+        "The server for OpenAI's models and for models in no list, such as that of vLLM at "
+        "http://localhost:8000/v1"
     )
     openai_api_key: Secret | None = Setting(
         None, key, NOTHING, at="openai.api_key", secret="OPENAI_API_KEY"
@@ -274,28 +286,32 @@ class RunConfig(Configuration):
         at="services.database_path",
         group="Files and services",
         variable=DATABASE_VARIABLE,
-    ).about("The DuckDB file that traces go to")
+    ).about("The DuckDB file for traces")
     service_url: str | None = Setting(
-        None, url, NOTHING, at="services.crafter_service_url service.base_url"
-    ).about("Where the worlds are, such as http://localhost:8901; without it, in this process")
+        None,
+        url,
+        NOTHING,
+        at="services.crafter_service_url service.base_url",
+        without="in this process",
+    ).about("A Crafter service that runs the worlds, such as http://localhost:8901")
     service_timeout: float = Setting(
         30.0, real(0.1, 86_400), NOTHING, at="service.timeout"
-    ).about("Seconds that one request to the service may take")
+    ).about("Seconds that a request to that service may take")
     hooks: tuple[Path, ...] = Setting((), text_files, NOTHING, at="run").about(
-        "Python files with hooks of your own"
+        "Python files with your own hooks"
     )
     hook_hashes: tuple[str, ...] = derived((), RUN)
     """What those files held when the configuration was made."""
     metrics_from: Path | None = Setting(None, text_file, NOTHING, at="run").about(
-        "A Python file with metrics of your own, stored as outcomes of every episode"
+        "A Python file with your own metrics; each episode gets them"
     )
     metrics_hash: str | None = derived(None, NOTHING)
     """What that file held when the configuration was made."""
     traces_dir: Path = Setting("traces_multi_model", path, NOTHING, at="output").about(
-        "The folder for the results file and the files of episodes"
+        "The folder for the results file and for the files of episodes"
     )
     save_traces: bool = Setting(True, flag, NOTHING, at="output").about(
-        "Write a file for each episode too"
+        "Also write a file per episode"
     )
     save_detailed_results: bool = Setting(True, flag, NOTHING, at="output").about(
         "List every episode in the results file"

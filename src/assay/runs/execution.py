@@ -184,12 +184,12 @@ class _Running:
         match event:
             case JournalDamaged(session_id=session, path=path, reason=reason):
                 self._notice(
-                    f"session {session} could not be read, {path} is kept: {reason}; move it "
+                    f"episode {session} could not be read, {path} is kept: {reason}; move it "
                     "away to have its episode played anew"
                 )
             case StoringFailed(session_id=session, reason=reason):
                 self._notice(
-                    f"session {session} is not stored yet, its journal is kept: {reason}"
+                    f"episode {session} is not stored yet, its journal is kept: {reason}"
                 )
 
     def tell_storing(self, left: int) -> None:

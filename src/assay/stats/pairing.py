@@ -117,7 +117,7 @@ def _sentence(
             " all equal."
         )
     bounds = (
-        f", {100 * level:.4g} % interval {correlation.low:.2f} to {correlation.high:.2f}"
+        f", about {100 * level:.4g} % interval {correlation.low:.2f} to {correlation.high:.2f}"
         if correlation.known
         else ""
     )

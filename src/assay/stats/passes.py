@@ -3,8 +3,6 @@
 From n attempts of a task, of which c succeeded, both are estimated without bias for every
 k up to n; to put c / n to the power of k would be biased. Tasks weigh the same. The attempts of
 a task are taken to be independent of each other.
-
-Library only: no command calls it.
 """
 
 import math

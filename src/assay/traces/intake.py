@@ -47,7 +47,7 @@ class SessionStored:
     state: TrialState
 
     def __str__(self) -> str:
-        return f"session {self.session_id} is stored ({self.state})"
+        return f"episode {self.session_id} is stored ({self.state})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class JournalDamaged:
     reason: str
 
     def __str__(self) -> str:
-        return f"session {self.session_id} is not stored, {self.path} is kept: {self.reason}"
+        return f"episode {self.session_id} is not stored, {self.path} is kept: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class StoringFailed:
     reason: str
 
     def __str__(self) -> str:
-        return f"session {self.session_id} is not stored, its journal is kept: {self.reason}"
+        return f"episode {self.session_id} is not stored, its journal is kept: {self.reason}"
 
 
 WriterEvent: TypeAlias = SessionStored | JournalDamaged | StoringFailed

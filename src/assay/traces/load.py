@@ -166,7 +166,7 @@ class _Batch:
         """Put one session together."""
         rows = self._sessions.get(session_id)
         if not rows:
-            raise _missing("session", session_id)
+            raise _missing("episode", session_id)
         (row,) = rows
         end = record_of(
             EndRecord,

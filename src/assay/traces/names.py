@@ -76,7 +76,7 @@ def resolve_session(connection: DuckDBPyConnection, name: str) -> str:
     meant = _meaning(connection, "session", name)
     if meant is None:
         raise UsageError(
-            f"unknown session {name!r}; give its id, the start of one, or one of the words "
+            f"unknown episode {name!r}; give its id, the start of one, or one of the words "
             "latest, best, worst; see 'assay traces list'"
         )
     return meant.id

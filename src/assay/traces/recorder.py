@@ -145,7 +145,7 @@ class Recorder:
 
     def _differs(self, what: str) -> ReplayDiffers:
         return ReplayDiffers(
-            f"session {self.journal.path.stem} cannot go on: {what} came out differently than "
+            f"episode {self.journal.path.stem} cannot be resumed: {what} differs from what is "
             "in its journal; resume with the version of assay that started it, or start anew "
             "with --fresh"
         )

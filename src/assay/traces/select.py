@@ -81,6 +81,6 @@ def _meant(connection: DuckDBPyConnection, name: str) -> tuple[str, str]:
     meaning = resolve(connection, name, "session", "experiment", "run")
     if meaning is None:
         raise UsageError(
-            f"no session, experiment or run is called {name!r}; 'assay traces list' shows them"
+            f"no episode, experiment or run is called {name!r}; 'assay traces list' shows them"
         )
     return f"{meaning.kind}_id", meaning.id

@@ -95,7 +95,7 @@ def filter_(
         require_termination: Only episodes that ended by themselves: died, length or
             terminate, and not a limit of turns, steps, tokens or time.
         experiment: Only these experiments, or those of these runs, by id or name.
-        models: Only episodes that these played; without it all but baselines.
+        models: Only episodes that these models played; if none is named, all but baselines.
         seeds: Only these worlds, such as 42,43,50-59.
         difficulty: Only these difficulties.
         require_achievement: Only episodes that unlocked all of these.
@@ -113,7 +113,7 @@ def filter_(
         mask_waste: Keep their answers in a window or an episode, with weight 0.
         balance_actions: Let no first action have more rows than the median one.
         dedupe: Leave out rows that are the same as one before.
-        train_history: Train the answers in a prompt too; without it they have weight 0.
+        train_history: Also train on earlier answers in the prompt, which else have weight 0.
         prompt_completion: For trl: prompt and completion in place of messages.
         show: What to print.
     """

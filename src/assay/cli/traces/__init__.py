@@ -27,7 +27,7 @@ __all__ = [
 
 traces = App(
     name="traces",
-    help="""Look at what was recorded, check it, and carry it elsewhere.
+    help="""List, show, replay, verify, export and import recorded episodes.
 
 For example:
 

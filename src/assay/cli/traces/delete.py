@@ -15,20 +15,20 @@ def delete(
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
-    """Delete sessions with their steps, outcomes, files, and messages nobody else uses.
+    """Delete episodes with their steps, results, files and unshared messages.
 
-    With the last session of an experiment the experiment goes too, and with the last
-    experiment of a run the run. A run that is being played is refused. The space in
-    the file is used again by what comes next.
+    When the last episode of an experiment is deleted, so is the experiment, and with the
+    last experiment the run. A run that is still being played cannot be deleted. The freed
+    space in the file is used by later runs.
 
     For example:
 
         assay traces delete worst --dry-run
 
     Args:
-        names: Sessions, experiments or runs: ids, names, or the start of one; or best,
-            worst or latest.
-        dry_run: Only say what would be deleted.
+        names: Episodes, experiments or runs: ids, names, or the start of one; or 'best',
+            'worst' or 'latest', which name one episode.
+        dry_run: Only print what would be deleted.
         yes: Delete without asking.
         database: The store to change.
         show: What to print.

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from assay._util.text import counted
 from assay.cli.database import Database, open_store
 from assay.cli.output import Show, say, say_json
 from assay.cli.traces.counting import counting
@@ -22,21 +23,22 @@ def export(
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
-    """Write sessions into files that need no database.
+    """Write recorded episodes to files that other programs can read.
 
-    json has one file per session and jsonl one line; both are complete, and 'assay
-    traces import' gives back the same rows. parquet has one file per table. atif is
-    Harbor's format of trajectories, one file per session. best, worst and latest are
-    words for sessions.
+    json writes one file per episode, jsonl one line per episode; both are complete, and
+    'assay traces import' reads them back. parquet writes one file per table. atif is
+    Harbor's trajectory format, one file per episode.
 
     For example:
 
         assay traces export best --format json --output best.json
 
     Args:
-        names: Sessions, experiments or runs, by id or name; all if there is none.
+        names: Episodes, experiments or runs: ids, names, or the start of one; or 'best',
+            'worst' or 'latest', which name one episode. Without names: all episodes.
         form: The format of the files.
-        output: A folder, made if missing; for jsonl, or for one session, also a file.
+        output: The folder to write to, made if missing. For jsonl, or for one episode, it may
+            be a file.
         database: The store to read.
         show: What to print.
     """
@@ -56,13 +58,9 @@ def export(
         say(str(output))
     else:
         where = written.files[0] if len(written.files) == 1 else f"{output}/"
-        say(f"{_count(written.sessions, 'session')} in {where}")
+        say(f"{counted(written.sessions, 'episode')} in {where}")
         if form == "atif":
             from assay.exchange.formats import ATIF_DROPS
 
             say(f"ATIF has no place for {ATIF_DROPS}; --format json keeps all")
     return 0
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}{'' if number == 1 else 's'}"

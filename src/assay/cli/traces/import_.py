@@ -20,21 +20,21 @@ def import_(
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
-    """Read sessions from files: those of assay, and the logs of other programs.
+    """Import episodes from files of assay and from the logs of other programs.
 
-    Read are what 'assay traces export' or a run wrote, folders of Harbor and of
-    BALROG, ATIF trajectories and logs of Inspect (.eval, .json); the content tells
-    the format. Sessions of other programs cannot be played again: they are counted.
+    It reads what 'assay traces export' or a run wrote, folders of Harbor and BALROG, ATIF
+    trajectories and Inspect logs (.eval, .json); it detects the format by itself. Episodes
+    of other programs can be shown and compared, but not replayed.
 
-    A session that is in the store stays as it is, so that importing twice adds
-    nothing. A damaged file is named, the rest is imported, and the exit code is 1.
+    Importing twice adds nothing. A damaged file is reported and the rest is imported; the
+    exit code is then 1.
 
     For example:
 
         assay traces import traces_multi_model --database all.duckdb
 
     Args:
-        paths: Files (.json, .jsonl, .eval) or folders of them.
+        paths: Files (.json, .jsonl, .eval), or folders with such files.
         database: The store to write, made if missing.
         show: What to print.
     """

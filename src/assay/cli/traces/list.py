@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["list_"]
 
 _COUNTS = ("reward", "steps", "turns")
-_LEFT = ("session", "experiment", "task", "ended by")
+_LEFT = ("episode", "experiment", "task", "ended by")
 _MOST_OUTCOMES = 4
 _WIDEST = 40
 _SHORT_ID = 10
@@ -38,21 +38,22 @@ def list_(
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
-    """List sessions run by run, the newest last; or by a number, the highest first.
+    """List recorded episodes: run by run, the newest last, or sorted by a number.
 
     For example:
 
         assay traces list --model builtin/expert --sort reward --top 5
 
     Args:
-        run: Only those of this run: an id or the start of one, or latest.
-        experiment: Only those of this experiment: an id, a name, or the start of one.
-        model: Only those that this model played.
-        sort: By achievements, reward, steps, turns, cost_usd, duration_s, seed, or any
-            other outcome, the highest first.
-        top: How many of those to list; alone, by achievements.
-        limit: How many sessions to list at most.
-        baselines: List those of baselines that played beside others, too; --json always does.
+        run: Only episodes of this run: its id, the start of it, or 'latest'.
+        experiment: Only episodes of this experiment: its id, its name, or the start of one.
+        model: Only episodes that this model played.
+        sort: Sort by this number, the highest first: achievements, reward, steps, turns,
+            cost_usd, duration_s, seed, or any metric.
+        top: List only the best ones: this many, by --sort, else by achievements.
+        limit: List at most this many episodes.
+        baselines: Also list episodes of the baselines that were added to runs; --json always
+            does.
         database: The store to read.
         show: What to print.
     """
@@ -87,11 +88,11 @@ def list_(
     for left in () if show.quiet or sort is not None else unfinished:
         _say_open(left)
     if not total:
-        say("no sessions")
+        say("no episodes")
     elif total > limit and not show.quiet:
-        say(f"{limit} of {total} sessions; {'--limit' if top is None else '--top'} shows more")
+        say(f"{limit} of {total} episodes; {'--limit' if top is None else '--top'} shows more")
     if beside and not show.quiet:
-        say(f"{counted(beside, 'session')} of baselines not listed; --baselines shows them")
+        say(f"{counted(beside, 'episode')} of baselines not listed; --baselines shows them")
     return 0
 
 
@@ -107,10 +108,10 @@ def _say_run(run: "ListedRun", show: Show) -> None:
 
 
 def _say_open(run: "OpenRun") -> None:
-    how = f"'assay run --resume {run.run_id}' goes on with it"
+    how = f"'assay run --resume {run.run_id}' resumes it"
     if run.process is not None:
-        how = f"process {run.process} plays it"
-    say(f"run {run.run_id} is unfinished; {how}. Without an end so far: {len(run.sessions)}")
+        how = f"process {run.process} is playing it"
+    say(f"run {run.run_id} is unfinished; {how}. Open episodes: {len(run.sessions)}")
     for session in run.sessions[:_MOST_OPEN]:
         seed = "" if session.seed is None else f", seed {session.seed}"
         say(
@@ -165,7 +166,7 @@ def _table(sessions: Sequence["ListedSession"], sort: str | None = None) -> list
     shown = [cut(name, _WIDEST) for name in earned]
     task = len({session.task for session in sessions}) > 1
     heads = (
-        *("session", "experiment", *(["task"] if task else [])),
+        *("episode", "experiment", *(["task"] if task else [])),
         *("seed", "ended by", *shown, *_COUNTS),
     )
     rows = [_cells(session, earned, task=task) for session in sessions]

@@ -15,10 +15,10 @@ def merge(
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
-    """Copy all sessions of other stores into one.
+    """Copy all episodes of other stores into one store.
 
-    The others stay as they are. A session that is in the store stays as it is, so that
-    merging twice adds nothing; an experiment whose name is taken gets another number.
+    The other stores are not changed. Merging twice adds nothing. An experiment whose name is
+    already taken gets the next number.
 
     For example:
 

@@ -38,7 +38,7 @@ class _Shot(NamedTuple):
 
 
 def replay(
-    session: str,
+    episode: str,
     /,
     *,
     gif: Path | None = None,
@@ -49,11 +49,11 @@ def replay(
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
-    """Play a stored episode again, as an animation.
+    """Replay a recorded episode as an animation.
 
     In a terminal you watch it, with what the model said beside it; elsewhere each
-    achievement is a line. The world is made again from its seed and compared with
-    the trace: the replay ends where the two differ.
+    achievement prints a line. The world is computed again from its seed and compared with
+    the recording; if they differ, the replay stops there.
 
     For example:
 
@@ -61,13 +61,13 @@ def replay(
         assay traces replay best --gif best.gif
 
     Args:
-        session: The id of a session or its start; or best or worst, of the latest
-            run; or latest.
-        gif: Write a GIF here and show nothing.
-        frames: Write a PNG for each step into this directory and show nothing.
-        fps: Steps a second.
+        episode: The id of an episode or the start of it; or 'best' or 'worst' of the latest
+            run; or 'latest'.
+        gif: Write a GIF to this file; show nothing.
+        frames: Write a PNG per step into this folder; show nothing.
+        fps: Steps per second; at most 50.
         from_step: Start showing after this step.
-        size: Width and height of the pictures in pixels.
+        size: Width and height of the images in pixels.
         database: The store to read.
         show: What to print.
     """
@@ -79,15 +79,15 @@ def replay(
     with compiling_shown(show):
         from assay.metrics import verify_session
 
-        episode = api.replay(session, database=store)
-        found = verify_session(episode.session)
-    shot = _Shot(from_step, fps, size, _playable(episode, found))
+        replayed = api.replay(episode, database=store)
+        found = verify_session(replayed.session)
+    shot = _Shot(from_step, fps, size, _playable(replayed, found))
     if shot.first > shot.steps:
         raise UsageError(
             f"--from-step {from_step} is beyond the {shot.steps} steps of this episode"
         )
-    interrupted = _show(episode, shot, gif, frames, show)
-    return _report(episode, found, gif or frames, show, interrupted=interrupted)
+    interrupted = _show(replayed, shot, gif, frames, show)
+    return _report(replayed, found, gif or frames, show, interrupted=interrupted)
 
 
 def _playable(episode: "Replay", found: "Verification") -> int:
@@ -233,7 +233,7 @@ def _report(
     elif not show.quiet:
         how = "interrupted after" if interrupted else "replayed"
         say(
-            f"{how} {steps} of {episode.steps} steps of session {header.session_id}: "
+            f"{how} {steps} of {episode.steps} steps of episode {header.session_id}: "
             f"{len(unlocked)} achievements, reward {episode.reward:.1f}"
         )
         if picture is not None:

@@ -41,39 +41,40 @@ _VITALS = re.compile(
 
 
 def show_(
-    session: str | None = None,
+    episode: str | None = None,
     /,
     *,
-    turns: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
+    turns: Annotated[
+        str | None, Parameter(allow_leading_hyphen=True, show_default="all")
+    ] = None,
     full: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
-    """Show one session: for each turn the vitals, what was played, said and seen.
+    """Show one episode, turn by turn: vitals, actions, what the model said and saw.
 
-    best and worst are sessions of the latest run; latest is the one that ended last.
-    In a terminal, what is longer than the screen opens in $PAGER [default: less].
+    'best' and 'worst' are taken from the latest run; 'latest' is the episode that ended last.
+    In a terminal, long output opens in $PAGER [default: less].
 
     For example:
 
         assay traces show best --turns -5
 
     Args:
-        session: The id of a session or the start of one; or best, worst or latest.
-        turns: Only these turns: one such as 7, from one to another such as 3-9, from one
-            on such as 60-, the last five as -5, or last.
-        full: Show what was seen and said in full.
+        episode: The id of an episode or the start of it; or 'best', 'worst' or 'latest'.
+        turns: Only these turns: 7, 3-9, 60- (from turn 60), -5 (the last five) or 'last'.
+        full: Show observations and replies in full.
         database: The store to read.
         show: What to print.
     """
     from assay import api
 
-    if session is None:
+    if episode is None:
         raise UsageError(
-            "name a session: best, worst, latest, or an id; 'assay traces list' shows them"
+            "name an episode: best, worst, latest, or an id; 'assay traces list' shows them"
         )
     wanted = _wanted(turns)
-    trace = api.load_trace(session, database=open_store(database, show))
+    trace = api.load_trace(episode, database=open_store(database, show))
     shown = wanted(_turns(trace.session))
     if show.json:
         say_json(_as_json(trace, shown))
@@ -141,7 +142,7 @@ def _say_about(trace: "Trace") -> None:
     session = trace.session
     header, end = session.header, session.end
     seed = "" if header.seed is None else f", seed {header.seed}"
-    say(f"session {header.session_id}: {header.subject} on {header.task}{seed}")
+    say(f"episode {header.session_id}: {header.subject} on {header.task}{seed}")
     say(f"experiment {trace.experiment.name}, run {header.run_id}")
     if end is not None:
         steps = [step for played in session.played for step in played.steps]

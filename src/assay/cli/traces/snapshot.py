@@ -5,6 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from assay._util.text import counted
 from assay.cli.database import Database, open_store
 from assay.cli.output import Show, say, say_json
 from assay.traces.location import DEFAULT_DATABASE
@@ -19,9 +20,9 @@ def snapshot(
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
-    """Copy the store as it is between two writes, for reading while a run goes on.
+    """Copy the store, for reading while a run is writing to it.
 
-    Episodes that are still played are in their journals, not in the copy.
+    Unfinished episodes are not in the copy.
 
     For example:
 
@@ -29,7 +30,7 @@ def snapshot(
 
     Args:
         output: The file to write.
-        force: Replace a file that is there.
+        force: Replace an existing file.
         database: The store to copy.
         show: What to print.
     """
@@ -47,7 +48,7 @@ def snapshot(
     elif show.quiet:
         say(str(output))
     else:
-        say(f"{taken.sessions} sessions in {output}")
+        say(f"{counted(taken.sessions, 'episode')} in {output}")
         if taken.open_journals:
             say(f"{taken.open_journals} are still in their journals and not part of it")
     return 0

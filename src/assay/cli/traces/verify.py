@@ -22,9 +22,9 @@ def verify(
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
-    """Play stored episodes again and compare every step with the trace.
+    """Replay recorded episodes and compare every step with the recording.
 
-    No model is asked. Exit code 1 if any episode comes out differently.
+    No model is called. The exit code is 1 if any episode differs.
 
     For example:
 
@@ -32,8 +32,8 @@ def verify(
         assay traces verify best
 
     Args:
-        names: Sessions, experiments or runs: ids, names, or the start of one; all
-            episodes if there is none. best, worst and latest are words for sessions.
+        names: Episodes, experiments or runs: ids, names, or the start of one; or 'best',
+            'worst' or 'latest', which name one episode. Without names: all episodes.
         database: The store to read.
         show: What to print.
     """

@@ -36,7 +36,7 @@ from assay.traces.totals import Imported
 from assay.traces.trace import Trace
 from assay.types import StopReason, TrialState, Usage
 
-__all__ = ["AtifReading", "is_atif", "read_atif"]
+__all__ = ["AtifReading", "is_atif", "read_atif", "trajectory_id"]
 
 _REASON: Final = "ATIF records what was said, not the state of a world that could be replayed"
 _TOTALS: Final = {
@@ -53,6 +53,11 @@ _ENDS: Final[Mapping[str, str]] = {
 def is_atif(value: Mapping[str, Any]) -> bool:
     """Whether an object says that it is a trajectory."""
     return as_text(value.get("schema_version")).startswith("ATIF")
+
+
+def trajectory_id(value: Mapping[str, Any]) -> str:
+    """The id of a session that is this trajectory of another program."""
+    return derived_id("atif", content_hash(canonical_json(value)))
 
 
 def read_atif(value: Mapping[str, Any]) -> Trace:
@@ -277,11 +282,10 @@ class _Trajectory(AtifReading):
         self.read()
         session = self.value.get("session_id")
         named = self.ours and isinstance(session, str) and session
-        digest = content_hash(canonical_json(self.value))
         seed = self.extra.get("seed")
         return self._run().trace(
             # The same session in a store of its own must be known again.
-            session_id=str(session) if named else derived_id("atif", digest),
+            session_id=str(session) if named else trajectory_id(self.value),
             task=self._task(),
             imported=self._imported(),
             conversation=self.conversation,

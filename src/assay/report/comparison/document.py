@@ -27,6 +27,7 @@ from assay.report.document import (
     Section,
     Tone,
     Words,
+    joined,
 )
 from assay.report.numbers import (
     DASH,
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
 __all__ = ["comparison_document"]
 
-_LEFT_TO_FILES = ("Other metrics", "Versions")
+_LEFT_TO_FILES = ("Other metrics", "Versions", "Episodes")
 """Sections that say nothing about who is better."""
 _FIRST = ("Leaderboard", "Answers")
 """Sections that everybody reads; the others are folded."""
@@ -69,6 +70,7 @@ def comparison_document(comparison: Comparison) -> Document:
         "Instances": tables.instances(comparison),
         "Versions": tables.versions(comparison),
         "Pair by pair": tables.pairs(comparison),
+        "Episodes": tables.episodes(comparison),
         "Cost beside quality": tables.cost(comparison),
         "Learning curves": tables.curves(comparison),
         "Other metrics": tables.values(comparison, others),
@@ -113,10 +115,10 @@ def _title(comparison: Comparison) -> str:
 
 def _summary(comparison: Comparison, contrast: Contrast) -> str:
     name, metric = comparison.of(contrast.candidate).name, contrast.metric
-    difference, ends = mean_cell(metric, contrast.difference, signed=True)
+    difference = joined(mean_cell(metric, contrast.difference, signed=True))
     return (
         f"{name}: {verdict_word(contrast)}{on_these_tasks(contrast)}. Difference in {metric}"
-        f" {difference} {ends}, {sample_words(contrast)}."
+        f" {difference}, {sample_words(contrast)}."
     )
 
 

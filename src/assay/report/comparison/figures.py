@@ -36,6 +36,10 @@ def drawings(comparison: Comparison, section: str) -> Iterator[Drawing]:
         yield from _DRAWN[section](comparison)
 
 
+def _about(contrasts: Sequence[Contrast]) -> str:
+    return "" if all(contrast.promised for contrast in contrasts) else "about "
+
+
 def _forest(comparison: Comparison) -> Iterator[Drawing]:
     metric, level = comparison.setup.primary, level_text(comparison.setup.level)
     yield forest(
@@ -48,7 +52,7 @@ def _forest(comparison: Comparison) -> Iterator[Drawing]:
             for contrast in comparison.decisive
         ],
         f"difference in {unit_name(metric)}",
-        meaning=f"{level} interval of the difference",
+        meaning=f"{_about(comparison.decisive)}{level} interval of the difference",
         title=f"Difference in {metric} from {comparison.baseline.name}",
     )
 
@@ -83,7 +87,7 @@ def _instances(comparison: Comparison) -> Iterator[Drawing]:
     name = {facts.id: facts.name for facts in comparison.subjects}
     yield success_bars(
         [SuccessRow(row.task, name[row.subject], row.success, row.n) for row in rows],
-        meaning=f"{level_text(comparison.setup.level)} interval",
+        meaning=f"about {level_text(comparison.setup.level)} interval",
     )
     tasks = list(dict.fromkeys(row.task for row in rows))
     if len(tasks) > 1:
@@ -128,7 +132,8 @@ def _pair_drawings(comparison: Comparison, contrast: Contrast) -> Iterator[Drawi
         candidate,
         label,
         interval=contrast.difference,
-        meaning=f"{level_text(comparison.setup.level)} interval of the mean difference",
+        meaning=f"{_about([contrast])}{level_text(comparison.setup.level)} interval of the mean"
+        " difference",
     )
 
 
@@ -154,7 +159,7 @@ def _cost(comparison: Comparison) -> Iterator[Drawing]:
             unit_name(metric),
             cost_label=label,
             higher_is_better=metric not in comparison.setup.lower_is_better,
-            meaning=f"{level_text(comparison.setup.level)} intervals",
+            meaning=f"about {level_text(comparison.setup.level)} intervals",
             title=f"{metric} and {label}",
         )
         return

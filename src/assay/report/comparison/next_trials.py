@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from assay.experiments.subjects import Subject
 from assay.judge import Comparison, Contrast
 
-__all__ = ["play_new_worlds"]
+__all__ = ["in_database", "play_new_worlds"]
 
 
 def play_new_worlds(comparison: Comparison, contrast: Contrast, trials: int) -> str:
@@ -32,11 +32,16 @@ def play_new_worlds(comparison: Comparison, contrast: Contrast, trials: int) -> 
         )
     what = " and ".join(f"'{command}'" for command in commands)
     again = (
-        f"'assay compare latest {alone}'"
+        f"'{shlex.join(['assay', 'compare', 'latest', *alone.split(), *in_database(pair[0])])}'"
         if len(commands) == 1
         else f"compare the two new experiments with {alone}"
     )
     return f"Play new worlds: {what}; then {again}."
+
+
+def in_database(subject: Subject) -> list[str]:
+    """The option with which a command finds the store of a subject."""
+    return [] if subject.database is None else ["--database", subject.database]
 
 
 class _Player(NamedTuple):
@@ -55,6 +60,7 @@ def _commands(pair: list[Subject], first: int, trials: int) -> list[str]:
     else:
         groups = [([player], own) for player, own in zip(players, options, strict=True)]
     where = ["--seed", str(first), "--episodes", str(trials), "--no-baselines"]
+    where += in_database(pair[0])
     commands = []
     for together, own in groups:
         who = _who(together)

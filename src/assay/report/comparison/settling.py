@@ -70,7 +70,7 @@ def _settled(comparison: Comparison, contrast: Contrast) -> str:
     text = f"It is decided at {about}the {level} level{chosen}."
     if not before:
         share = f"{about}1 in {1 / alpha:.3g}"
-        text += f" Where there is no difference, {share} such findings is false."
+        text += f" Where there is no real difference, {share} comparisons still finds one."
     again = play_new_worlds(comparison, contrast, contrast.n_baseline)
     return " ".join([text, *against, f"To confirm it: {again[0].lower()}{again[1:]}"])
 

@@ -3,10 +3,14 @@
 Each function gives the tables of one section, and none where there is nothing to describe.
 """
 
+import shlex
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 
-from assay.experiments.subjects import Subject
+from assay._util.canonical import derived_id
+from assay.experiments.subjects import Subject, TrialOutcome
 from assay.judge.facts import Comparison, Contrast, InstanceRow, SubjectFacts
+from assay.report.comparison.next_trials import in_database
 from assay.report.document import ReportTable, Row
 from assay.report.numbers import (
     DASH,
@@ -25,6 +29,7 @@ __all__ = [
     "MOST_PAIRS",
     "cost",
     "curves",
+    "episodes",
     "instances",
     "pairs",
     "scores",
@@ -134,6 +139,30 @@ def instances(comparison: Comparison) -> Iterator[ReportTable]:
         )
     rows = [_instance(comparison, row, timed=timed) for row in comparison.instances]
     yield ReportTable("Success and time by task", heads, rows, note)
+    if comparison.passes:
+        about = "" if min(row.worlds for row in comparison.passes) >= _MANY_WORLDS else "about "
+        yield ReportTable(
+            "Success in k attempts at a world",
+            ["Name", "k", "pass@k", "pass^k", "Worlds", "Attempts"],
+            [
+                [
+                    _marked(comparison.of(row.subject)),
+                    count(row.k),
+                    share_cell(row.pass_any),
+                    share_cell(row.pass_all),
+                    count(row.worlds),
+                    count(row.attempts),
+                ]
+                for row in comparison.passes
+            ],
+            "pass@k: the chance that at least one of k attempts succeeds; pass^k: that all k"
+            f" do. In brackets: {about}{level_text(comparison.setup.level)} intervals over"
+            " worlds.",
+        )
+
+
+_MANY_WORLDS = 20
+"""From so many on it was measured that intervals of pass@k hold their level."""
 
 
 def _units(comparison: Comparison) -> str:
@@ -202,40 +231,91 @@ def pairs(comparison: Comparison) -> Iterator[ReportTable]:
             continue
         name, metric = comparison.of(contrast.candidate).name, contrast.metric
         rest = len(contrast.pairs) - MOST_PAIRS
-        replays = _replays(comparison, contrast)
+        stored = _stored(comparison, contrast)
         yield ReportTable(
             f"{metric}, pair by pair: {name} against {comparison.baseline.name}",
-            ["Pair", "Difference", "Baseline", "Candidate", *(_REPLAYS if replays else ())],
+            ["Pair", "Difference", comparison.baseline.name, name],
             [
                 [
                     row.pair,
                     change(metric, row.difference),
                     value(metric, row.baseline),
                     value(metric, row.candidate),
-                    *(side.get(row.pair, DASH) for side in replays),
                 ]
                 for row in contrast.pairs[:MOST_PAIRS]
             ],
             f"{rest:,} more pairs are in the JSON output." if rest > 0 else "",
+            links={
+                place: _anchor(contrast, row.pair)
+                for place, row in enumerate(contrast.pairs[:MOST_PAIRS])
+                if stored
+            },
         )
 
 
-_REPLAYS = ("Watch the baseline", "Watch the candidate")
+def _stored(comparison: Comparison, contrast: Contrast) -> bool:
+    """Whether a store has the trials of both."""
+    both = (comparison.of(id).subject for id in (contrast.baseline, contrast.candidate))
+    return all(subject.source == "store" for subject in both)
 
 
-def _replays(comparison: Comparison, contrast: Contrast) -> list[dict[str, str]]:
-    """The commands that show the episodes of each pair, where a store has them."""
-    both = [comparison.of(id).subject for id in (contrast.baseline, contrast.candidate)]
-    if any(subject.source != "store" or not _is_crafter(subject) for subject in both):
-        return []
-    return [
-        {
-            trial.pair: f"assay traces replay {trial.trial_id[:12]}"
-            for trial in reversed(subject.trials)
-            if trial.pair is not None
+def _anchor(contrast: Contrast, pair: str) -> str:
+    return f"pair-{derived_id(contrast.candidate, pair)}"
+
+
+def episodes(comparison: Comparison) -> Iterator[ReportTable]:
+    """The episodes that each pair is made of, and the command that shows one."""
+    for contrast in comparison.decisive:
+        if not contrast.pairs or not _stored(comparison, contrast):
+            continue
+        both = [comparison.of(id).subject for id in (contrast.baseline, contrast.candidate)]
+        trials: dict[str, list[tuple[Subject, TrialOutcome]]] = {
+            row.pair: [] for row in contrast.pairs[:MOST_PAIRS]
         }
-        for subject in both
-    ]
+        for subject in both:
+            for trial in subject.trials:
+                if trial.pair in trials:
+                    trials[trial.pair].append((subject, trial))
+        found = [trial for plays in trials.values() for _, trial in plays]
+        firsts = accumulate([0, *map(len, [*trials.values()][:-1])])
+        heads = [name for name in _FACTS if any(trial.values.get(name) for trial in found)]
+        heads = list(dict.fromkeys([comparison.setup.primary, *heads]))
+        yield ReportTable(
+            f"The episodes of each pair: {both[1].name} against {both[0].name}",
+            ["Pair", "Player", *heads, "Command to see it"],
+            [
+                [
+                    pair,
+                    subject.name,
+                    *(_exact(head, trial.values.get(head)) for head in heads),
+                    _look(subject, trial),
+                ]
+                for pair, plays in trials.items()
+                for subject, trial in plays
+            ],
+            anchors=dict(
+                zip(firsts, (_anchor(contrast, pair) for pair in trials), strict=True)
+            ),
+        )
+
+
+def _exact(metric: str, number: float | None) -> str:
+    """A number of one trial: counts are whole."""
+    if number is not None and number == int(number) and metric not in _NOT_COUNTED:
+        return f"{number:,.0f}"
+    return value(metric, number)
+
+
+_NOT_COUNTED = ("cost_usd", "duration_s")
+_FACTS = ("achievements", "reward", "steps", "turns", "tokens", "cost_usd", "duration_s")
+_SHORT_ID = 12
+
+
+def _look(subject: Subject, trial: TrialOutcome) -> str:
+    """The command that shows a trial: a world that can be replayed is."""
+    how = "replay" if _is_crafter(subject) else "show"
+    words = ["assay", "traces", how, trial.trial_id[:_SHORT_ID], *in_database(subject)]
+    return shlex.join(words)
 
 
 def _is_crafter(subject: Subject) -> bool:

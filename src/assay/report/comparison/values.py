@@ -28,6 +28,7 @@ def comparison_values(comparison: Comparison) -> dict[str, Any]:
             "order": jsonable(comparison.standings.order),
         },
         "instances": jsonable(comparison.instances),
+        "passes": jsonable(comparison.passes),
         "scores": jsonable(comparison.scores),
         "score_differences": jsonable(comparison.score_gaps),
         "notes": list(comparison.notes),

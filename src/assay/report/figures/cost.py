@@ -49,7 +49,7 @@ def cost_quality(
     *,
     cost_label: str = "cost per trial ($)",
     higher_is_better: bool = True,
-    meaning: str = "95 % confidence intervals",
+    meaning: str = "about 95 % confidence intervals",
     title: str | None = None,
 ) -> Drawing:
     """Quality against cost, with a line through those that nobody beats in both.

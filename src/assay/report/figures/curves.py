@@ -113,8 +113,8 @@ def learning_curves(
     return Drawing(
         title,
         f"{title}. {listed(said)}.",
-        f"Thick lines: means, with the {100 * level:.4g} % t interval of the mean at each"
-        f" step; thin lines: single runs.{_ended(kept)}",
+        f"Thick lines: means, with the t interval at about {100 * level:.4g} % at each step;"
+        f" thin lines: single runs.{_ended(kept)}",
         figure,
         _table(curves, label),
     )

@@ -63,7 +63,9 @@ class CompletionRow(NamedTuple):
 
 
 @in_style()
-def success_bars(rows: Sequence[SuccessRow], *, meaning: str = "95 % interval") -> Drawing:
+def success_bars(
+    rows: Sequence[SuccessRow], *, meaning: str = "about 95 % interval"
+) -> Drawing:
     """Shares of success as bars, the subjects of a task beside each other.
 
     Args:

@@ -44,7 +44,7 @@ def forest(
     label: str,
     *,
     zero_line: float | None = 0.0,
-    meaning: str = "95 % confidence interval",
+    meaning: str = "about 95 % confidence interval",
     title: str | None = None,
 ) -> Drawing:
     """Estimates with their intervals, and the line they are measured against.
@@ -78,7 +78,7 @@ def forest(
     line = "" if zero_line is None else f" Dashed line: {number(zero_line)}."
     return Drawing(
         title,
-        f"{title}, with the {meaning}. {listed(said)}.",
+        f"{title}; bars: {meaning}. {listed(said)}.",
         f"Points: estimates; bars: {meaning}. An open point has no interval.{line}",
         figure,
         _table(rows, label),

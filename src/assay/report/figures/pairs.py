@@ -106,7 +106,7 @@ def pair_differences(
     label: str,
     *,
     interval: Interval | None = None,
-    meaning: str = "95 % interval of the mean difference",
+    meaning: str = "about 95 % interval of the mean difference",
 ) -> Drawing:
     """The difference of each pair, from the lowest to the highest.
 

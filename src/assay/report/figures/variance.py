@@ -97,7 +97,7 @@ def variance_panels(
         f"{title}, from {runs} runs, threshold {_percent(threshold)}."
         f" {listed(_said(panel, runs) for panel in panels)}.",
         f"Solid line: standard error of the mean in percent of the mean, from the spread of all"
-        f" {runs} runs; band: its 95 % interval, as the spread itself is"
+        f" {runs} runs; band: its interval at about 95 %, as the spread itself is"
         " uncertain. Squares: coefficient of variation of the first n runs, which does not"
         " shrink with n.",
         figure,

@@ -47,7 +47,7 @@ def versions_over_time(
     rows: Sequence[VersionRow],
     label: str,
     *,
-    meaning: str = "95 % confidence interval",
+    meaning: str = "about 95 % confidence interval",
 ) -> Drawing:
     """The metric of each version with its interval, oldest first.
 
@@ -85,7 +85,7 @@ def versions_over_time(
     ]
     return Drawing(
         title,
-        f"{title}, with the {meaning}. {listed(said)}.",
+        f"{title}; bars: {meaning}. {listed(said)}.",
         f"Points: estimates; bars: {meaning}; n: trials. An open point has no interval.",
         figure,
         ReportTable(
