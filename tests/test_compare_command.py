@@ -3,6 +3,7 @@
 import json
 import shlex
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import NamedTuple
 
@@ -64,6 +65,26 @@ def test_the_command_of_the_seed_writes_a_page(assay: Assay) -> None:
         "report: comparison_report.html\n"
     )
     assert "3 pairs are very few" in Path("comparison_report.html").read_text("utf-8")
+
+
+@pytest.mark.parametrize("kind", ["terminal", "html", "md", "csv", "json"])
+def test_keys_of_the_author_of_an_experiments_file_stand_in_every_report(
+    assay: Assay, kind: str
+) -> None:
+    file = deepcopy(SEED_FILE)
+    first, second = file["experiments"]
+    first["seed_model"] = second["seed_model"] = "alike"
+    second["rank"] = {"lora": 16}
+    Path("experiments.json").write_text(json.dumps(file))
+    line = "compare --experiments experiments.json"
+    if kind == "terminal":
+        text = assay(line).out
+    else:
+        assay(f"{line} --output report.{kind}")
+        text = Path(f"report.{kind}").read_text("utf-8").replace("\\", "")
+    for said in ("training_data", "crafter_improved.jsonl", "epochs", "seed_model", "alike"):
+        assert said in text
+    assert "lora" in text, "what only one of them has"
 
 
 def test_what_several_tasks_are_can_be_said(assay: Assay) -> None:

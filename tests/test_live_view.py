@@ -52,6 +52,10 @@ class Terminal:
                 assert wanted in self.text
                 return
 
+    def type(self, keys: str) -> None:
+        """Press keys."""
+        os.write(self._master, keys.encode())
+
     def end(self) -> int:
         """Read the rest and return the exit code."""
         while self._read_some():

@@ -6,8 +6,10 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import chdir, redirect_stderr, redirect_stdout
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -547,6 +549,49 @@ def test_a_service_that_is_not_there_is_found_out_before_anything_starts(
     assert address in done.err
     assert "assay serve" in done.err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("text/html", b"<html>" + 3_000 * b"<p>hello</p>"),
+        ("application/json", b'{"status": "ok", "of": "another"}'),
+    ],
+    ids=["a page", "another service"],
+)
+def test_an_address_of_somebody_else_gets_one_sentence(
+    tmp_path: Path, kind: str, body: bytes
+) -> None:
+    class Other(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", kind)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Not to be seen."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Other) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        done = run(tmp_path, "--model", "builtin/noop", "--service-url", address)
+        server.shutdown()
+    assert done.code == 2
+    assert done.err == (
+        f"error: {address} is not a service of worlds: it answers GET /health with status 200 "
+        f"and {kind}; start one with 'assay serve', or correct the address\n"
+    )
+
+
+def test_a_service_with_a_token_gets_that_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = "a-token-of-thirty-two-letters-or-so"
+    with running(ServiceSettings(port=0, token=token)) as server:
+        monkeypatch.setenv("ASSAY_SERVICE_TOKEN", token)
+        done = run(tmp_path, "--model", "builtin/noop", *SMALL, "--service-url", server.address)
+    assert done.code == 0, done.err
 
 
 def wait_for(process: subprocess.Popen[str], words: str) -> None:

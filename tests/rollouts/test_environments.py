@@ -369,6 +369,11 @@ def test_tables_of_other_worlds_have_no_columns_of_crafter(
     assert "world    bandit.py:Bandit, file " in shown.out
     stored = rows(tmp_path / DATABASE, "outcomes")
     assert not {row["metric"] for row in stored} & {"achievements", "time_management"}
+    (results,) = (tmp_path / "traces_multi_model").glob("multi_model_results_*.json")
+    text = results.read_text("utf-8")
+    for key in ("difficulty", "achievements", "asleep", "no_effect", "unlocked", "human"):
+        assert key not in text
+    assert api.read_results(f"{results}#left")[0].trials[0].task is None
 
 
 def test_digests_tell_observations_apart_and_know_what_they_cannot() -> None:

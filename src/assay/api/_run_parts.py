@@ -1,11 +1,13 @@
 """What the episodes of a run are made of: agents, an environment, hooks, metrics and worlds."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from assay._util.loops import run_apart
 from assay.agents.own import OwnAgent, load_agent
 from assay.errors import ServiceError, UsageError
 from assay.metrics import DEFAULT_HOOKS, Hook, MetricSet, gather_hooks, load_metrics
@@ -15,7 +17,7 @@ from assay.types import ChatModel
 
 if TYPE_CHECKING:
     from assay.rollouts import EpisodeParts
-    from assay.service.client import WorldClient
+    from assay.service.client import HttpClient, WorldClient
 
 __all__ = [
     "NOTHING_OWN",
@@ -30,6 +32,9 @@ __all__ = [
 
 _FOR_EVER = 1e9
 """Seconds."""
+_PROBE_S = 3.0
+"""Seconds in which a service has to say that it is one."""
+_TOKEN_VARIABLE = "ASSAY_SERVICE_TOKEN"
 
 
 class OwnObjects(NamedTuple):
@@ -93,11 +98,11 @@ def metrics_of(config: RunConfig) -> MetricSet | None:
 
 
 def _worlds(config: RunConfig) -> "WorldClient":
-    from assay.service.client import HttpClient, LocalClient
+    from assay.service.client import LocalClient
     from assay.service.worlds import Worlds
 
     if config.service_url is not None:
-        return HttpClient(config.service_url, timeout=config.service_timeout)
+        return _service(config, timeout=config.service_timeout)
     # Ours alone: as many as may be open, and none is ever forgotten.
     worlds = Worlds(
         seed=config.seed,
@@ -107,12 +112,27 @@ def _worlds(config: RunConfig) -> "WorldClient":
     return LocalClient(worlds)
 
 
-async def check_service_answers(url: str, timeout: float) -> None:
-    """Find out before the first episode that nobody answers there."""
+def check_service_answers(config: RunConfig) -> None:
+    """Find out before anything is loaded that nobody has worlds there, or somebody else is."""
+    if config.service_url is None:
+        return
+    from assay.service.client.http import RequestRetries
+
+    once = RequestRetries(attempts=1)
+    seconds = min(config.service_timeout, _PROBE_S)
+
+    async def ask() -> None:
+        async with _service(config, timeout=seconds, retries=once) as client:
+            await client.health()
+
+    try:
+        run_apart(ask)
+    except ServiceError as error:
+        raise UsageError(str(error)) from error
+
+
+def _service(config: RunConfig, **choices: Any) -> "HttpClient":
     from assay.service.client import HttpClient
 
-    async with HttpClient(url, timeout=timeout) as client:
-        try:
-            await client.health()
-        except ServiceError as error:
-            raise UsageError(str(error)) from error
+    token = os.environ.get(_TOKEN_VARIABLE) or None
+    return HttpClient(config.service_url or "", token=token, **choices)

@@ -11,6 +11,7 @@ from assay.api._run_parts import (
     NOTHING_OWN,
     OwnObjects,
     agents_of,
+    check_service_answers,
     environment_of,
     hooks_of,
     metrics_of,
@@ -79,6 +80,7 @@ def prepare(
     metrics_of(chosen)
     if dry:
         return prepared
+    check_service_answers(chosen)
     pool = pool_of(chosen, None if chosen.budget is None else Budget(chosen.budget))
     try:
         run_models(prepared, pool, own)

@@ -6,14 +6,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from assay._util.loops import run_apart
 from assay._util.user_threads import contained
 from assay.agents.own import own_agent
 from assay.api._run_models import Troubles, answerers_of, limit_record, pool_of, run_models
 from assay.api._run_parts import (
     NOTHING_OWN,
     OwnObjects,
-    check_service_answers,
     episode_parts,
     metrics_of,
 )
@@ -121,10 +119,6 @@ def run_prepared(
 ) -> RunResult:
     """Do what `prepare` settled."""
     config = prepared.config
-    if config.service_url is not None:
-        run_apart(
-            lambda: check_service_answers(config.service_url or "", config.service_timeout)
-        )
     metrics = metrics_of(config)
 
     def measure(store: Store, experiment_ids: Sequence[str]) -> None:

@@ -14,7 +14,8 @@ __all__ = ["View", "cause_of_death"]
 _HERE: Final = (4, 3)
 _BESIDE: Final = ((3, 3), (5, 3), (4, 2), (4, 4))
 _LAVA: Final = MATERIALS.index("lava")
-_ZOMBIE: Final = 13 + OBJECTS.index("zombie")
+_PATH: Final = MATERIALS.index("path")
+_ZOMBIE, _SKELETON, _ARROW = (13 + OBJECTS.index(it) for it in ("zombie", "skeleton", "arrow"))
 _WANTS: Final = {"food": "hunger", "drink": "thirst", "energy": "fatigue"}
 
 
@@ -42,9 +43,11 @@ class View:
 
 
 def cause_of_death(view: View, before: Mapping[str, int]) -> str:
-    """What took the last health: lava, zombie, arrow, hunger, thirst or fatigue.
+    """What took the last health: lava, zombie, arrow, or wants (hunger, thirst, fatigue).
 
-    Want takes one health at a time, a zombie or an arrow takes more.
+    As far as a view can tell: want takes one health at a time, a zombie or an arrow takes two
+    or more. A zombie may vanish in the step it bites in; an arrow that struck is gone, and was
+    shot where there is a tunnel.
 
     Args:
         view: What is seen after the last step.
@@ -52,8 +55,11 @@ def cause_of_death(view: View, before: Mapping[str, int]) -> str:
     """
     if view.materials[_HERE] == _LAVA:
         return "lava"
-    if before["health"] - view.inventory["health"] == 1:
-        for vital, cause in _WANTS.items():
-            if view.inventory[vital] == 0:
-                return cause
-    return "zombie" if any(view.objects[cell] == _ZOMBIE for cell in _BESIDE) else "arrow"
+    bitten = any(view.objects[cell] == _ZOMBIE for cell in _BESIDE)
+    wants = [cause for vital, cause in _WANTS.items() if view.inventory[vital] == 0]
+    lost = before["health"] - view.inventory["health"]
+    # Who had one health left cannot lose more, whatever took it.
+    if wants and lost == 1 and not (bitten and before["health"] == 1):
+        return ", ".join(wants)
+    shot = np.isin(view.objects, (_SKELETON, _ARROW)).any() or view.materials[_HERE] == _PATH
+    return "arrow" if shot and not bitten else "zombie"

@@ -1,6 +1,7 @@
 """`assay-results/1`: the numbers of a run in one file, one value per episode and metric.
 
-An episode that did not end as a result has null in every metric, and is listed by name.
+An episode that did not end as a result has null in every metric, and is listed by name. What
+is about Crafter is left out where another environment was played.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,6 +21,8 @@ __all__ = ["RESULTS_FORMAT", "results_name", "write_results"]
 
 RESULTS_FORMAT: Final = "assay-results/1"
 """What the field `format` of every results file says."""
+_OF_CRAFTER: Final = ("difficulty", "no_effect_actions", "asleep_actions", "achievements")
+"""What means nothing of an episode in another world."""
 
 
 def results_name(at: float) -> str:
@@ -50,10 +53,13 @@ def write_results(
         OutputError: The file cannot be written.
     """
     about = {name: value for name, value in asdict(run).items() if name != "configuration"}
+    config = dict(run.configuration)
+    if config.get("environment") is not None:
+        del config["difficulty"]
     results = {
         "format": RESULTS_FORMAT,
         "run": about,
-        "config": run.configuration,
+        "config": config,
         "models": {
             model: _model(group, outcomes, detailed=detailed)
             for model, group in _by_model(rows).items()
@@ -96,8 +102,17 @@ def _model(
         "without_result": list(_without_result(rows)),
     }
     if detailed:
-        model["episodes"] = map(asdict, rows)
+        model["episodes"] = map(_episode, rows)
     return model
+
+
+def _episode(row: EpisodeRow) -> dict[str, Any]:
+    elsewhere = row.difficulty is None and not row.achievements
+    return {
+        name: value
+        for name, value in asdict(row).items()
+        if not (elsewhere and name in _OF_CRAFTER)
+    }
 
 
 def _without_result(rows: Sequence[EpisodeRow]) -> Iterator[dict[str, Any]]:

@@ -3,11 +3,12 @@
 Whatever is wrong with an entry is a UsageError that names the experiment. Opens no file.
 """
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from assay._util.text import printable
+from assay._util.text import printable, shown
 from assay.crafter.rules import TASK
 from assay.errors import UsageError
 from assay.experiments.checked import (
@@ -61,6 +62,7 @@ def subject_of_entry(entry: dict[str, Any], where: str, source: str) -> Subject:
     }
     known = {"name", "configuration", *_TEXTS, *_LISTS}
     configuration = entry.get("configuration")
+    others = {key: value for key, value in entry.items() if key not in known}
     return Subject(
         id=name,
         name=name,
@@ -73,7 +75,14 @@ def subject_of_entry(entry: dict[str, Any], where: str, source: str) -> Subject:
         source=source,
         facts={
             **(configuration if isinstance(configuration, dict) else {}),
-            **{key: value for key, value in entry.items() if key not in known},
+            **others,
+        },
+        remarks={
+            key: value
+            if isinstance(value, str | int | float)
+            else shown(value, write=json.dumps)
+            for key, value in others.items()
+            if value is not None and key not in ("without_result", SUBJECT_METRICS)
         },
         trials=tuple(_trials_of_lists(name, lists, where)),
     )

@@ -153,17 +153,18 @@ _EXPERIMENTS = """
 """
 
 _TRIALS = """
-    SELECT trial_id, experiment_id, task, seed, replicate, state, row_number() OVER (
+    SELECT trial_id, experiment_id, task, seed, replicate, state, ended, row_number() OVER (
         ORDER BY experiment_id, episode NULLS LAST, task, seed, replicate, trial_id
     ) - 1 AS place
     FROM (
         SELECT t.id AS trial_id, t.experiment_id, t.task, t.seed,
-               coalesce(t.replicate, 0) AS replicate, t.state, s.episode
+               coalesce(t.replicate, 0) AS replicate, t.state, s.episode,
+               s.stop_reason AS ended
         FROM trials t LEFT JOIN session_traces s ON s.session_id = t.id
         WHERE t.experiment_id IN (SELECT unnest($ids::VARCHAR[])) AND t.state IS NOT NULL
         UNION ALL
         SELECT trial_id, any_value(experiment_id), any_value(task), any_value(seed),
-               coalesce(any_value(replicate), 0), 'result', NULL
+               coalesce(any_value(replicate), 0), 'result', NULL, NULL
         FROM outcomes o
         WHERE experiment_id IN (SELECT unnest($ids::VARCHAR[])) AND trial_id <> experiment_id
               AND NOT EXISTS (FROM trials t WHERE t.id = o.trial_id)
@@ -196,7 +197,7 @@ def _trials(
     found: dict[str, list[TrialOutcome]] = {}
     # A world is played by all subjects, so its text is kept once.
     pairs: dict[str, str] = {}
-    for (trial_id, experiment_id, task, seed, replicate, state, _), earned in zip(
+    for (trial_id, experiment_id, task, seed, replicate, state, ended, _), earned in zip(
         rows, values, strict=True
     ):
         pair = None if seed is None else f"{task or 'seed'} {seed}"
@@ -209,6 +210,7 @@ def _trials(
                 replicate=replicate,
                 state=TrialState(state),
                 values=earned,
+                ended=ended,
                 unlock_steps=tuple(unlocks.get(trial_id, ())),
             )
         )

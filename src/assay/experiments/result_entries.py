@@ -128,6 +128,7 @@ def _trials_of_results(
             replicate=0 if seed is None else met[seed] - 1,
             state=TrialState.RESULT if earned else _state(about.get("state")),
             values=earned,
+            ended=said if isinstance(said := about.get("stop_reason"), str) else None,
             unlock_steps=_steps(about.get("achievements")),
         )
 

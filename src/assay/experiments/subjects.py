@@ -4,14 +4,15 @@ Comparisons see these values and nothing else, wherever they come from: the stor
 file, or a file that somebody wrote by hand. Nothing here opens a file.
 """
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from assay.types import TrialState
 
-__all__ = ["SUBJECT_METRICS", "Look", "Subject", "TrialOutcome"]
+__all__ = ["SUBJECT_METRICS", "Look", "Subject", "TrialOutcome", "endings"]
 
 SUBJECT_METRICS = "subject_metrics"
 """The key in the facts of a subject for numbers that it earned as a whole, by metric."""
@@ -31,8 +32,16 @@ class TrialOutcome:
     state: TrialState = TrialState.RESULT
     values: Mapping[str, float] = field(default_factory=dict)
     """Numbers by metric; empty unless it completed."""
+    ended: str | None = None
+    """What it ended by, such as `died: zombie`; None if that is not known."""
     unlock_steps: tuple[int, ...] = ()
     """The steps at which it unlocked achievements, in order; empty if that is not known."""
+
+
+def endings(trials: Iterable[TrialOutcome]) -> dict[str, int]:
+    """How often trials that completed ended by what, the most frequent first."""
+    known = Counter(trial.ended for trial in trials if trial.state is TrialState.RESULT)
+    return {reason: count for reason, count in known.most_common() if reason is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +98,8 @@ class Subject:
     """The file of its store, where that is not the one that commands use by themselves."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """What else its file says of it, or the configuration it was played with."""
+    remarks: Mapping[str, str | int | float] = field(default_factory=dict)
+    """The keys of an experiments file that are its author's own; untrusted text."""
     lower_is_better: frozenset[str] = frozenset()
     """Metrics of somebody's own of which less is better."""
     trials: tuple[TrialOutcome, ...] = ()

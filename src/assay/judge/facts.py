@@ -509,6 +509,12 @@ class Comparison:
         """Candidates that are worse in the metric that decides."""
         return tuple(c for c in self.decisive if c.verdict is Verdict.WORSE)
 
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Keys of experiments files that are their authors' own."""
+        subjects = (facts.subject for facts in self.subjects)
+        return tuple(dict.fromkeys(name for subject in subjects for name in subject.remarks))
+
     def of(self, subject_id: str) -> SubjectFacts:
         """The facts of one subject."""
         return next(facts for facts in self.subjects if facts.id == subject_id)

@@ -30,6 +30,7 @@ from assay.report.summary import (
     ModelSummary,
     beside_humans,
     interval_json,
+    is_elsewhere,
     summaries_json,
     summary_rows,
 )
@@ -68,7 +69,11 @@ def run_document(
     """
     ordered = sorted(summaries, key=_by_result)
     human = beside_humans(ordered)
-    tables = [*_tables(ordered, human=human), *_own_table(ordered, own or {})]
+    tables = [
+        *_tables(ordered, human=human),
+        *_endings(ordered),
+        *_own_table(ordered, own or {}),
+    ]
     ids = [
         f"experiment {short_name(id)}  {short_name(name)}"
         for summary in ordered
@@ -142,7 +147,7 @@ def ranking_json(rankings: Sequence[Ranking]) -> list[dict[str, Any]]:
 def _tables(summaries: Sequence[ModelSummary], *, human: bool) -> Iterator[ReportTable]:
     names = [summary.model + ("*" if summary.baseline else "") for summary in summaries]
     dim = {place for place, summary in enumerate(summaries) if summary.baseline}
-    elsewhere = _is_elsewhere(summaries)
+    elsewhere = is_elsewhere(summaries)
     played = any(summary.results for summary in summaries)
     spent = any(summary.tokens_spent for summary in summaries)
     for title, columns in _COLUMNS.items():
@@ -168,11 +173,19 @@ def _tables(summaries: Sequence[ModelSummary], *, human: bool) -> Iterator[Repor
         )
 
 
-def _is_elsewhere(summaries: Sequence[ModelSummary]) -> bool:
-    """Whether the run was in another environment than Crafter."""
-    return any(summary.results for summary in summaries) and all(
-        summary.score is None for summary in summaries
-    )
+def _endings(summaries: Sequence[ModelSummary]) -> Iterator[ReportTable]:
+    """How many episodes ended by what, death by its cause."""
+    reasons = list(dict.fromkeys(reason for one in summaries for reason in one.endings))
+    if reasons:
+        rows: list[Row] = [
+            [
+                summary.model + ("*" if summary.baseline else ""),
+                *(f"{summary.endings.get(reason, 0):,}" for reason in reasons),
+            ]
+            for summary in summaries
+        ]
+        dim = {place for place, summary in enumerate(summaries) if summary.baseline}
+        yield ReportTable("HOW EPISODES ENDED", ["Model", *reasons], rows, "", dim)
 
 
 def _own_table(
@@ -356,7 +369,7 @@ def _notes(summaries: Sequence[ModelSummary], *, human: bool, tested: bool) -> I
         )
     if any(summary.results == 1 for summary in summaries):
         yield "±? one episode gives no interval."
-    if _is_elsewhere(summaries):
+    if is_elsewhere(summaries):
         yield "Invalid = unknown; malformed are counted apart."
     else:
         yield (

@@ -8,7 +8,7 @@ spent. Pure: rows in, summaries out; nothing is read or drawn here.
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,6 +32,7 @@ __all__ = [
     "ModelSummary",
     "beside_humans",
     "interval_json",
+    "is_elsewhere",
     "summaries_json",
     "summarize",
     "summary_rows",
@@ -39,6 +40,11 @@ __all__ = [
 
 _EARLY, _MID = 25, 50
 """The last environment step that counts as early, and as mid."""
+_OF_CRAFTER = (
+    *("difficulty", "success", "achievements", "score", "score_interval", "no_effect"),
+    *("asleep", "unlocked", "unique", "early", "mid", "late"),
+)
+"""What means nothing in other worlds."""
 _HUMAN_DIFFICULTY = "classic"
 """The difficulty under which the people played; beside any other their row means nothing."""
 
@@ -146,6 +152,8 @@ class ModelSummary:
     cost_spent: float | None
     """Over all episodes; missing where a price is not known."""
     troubles: tuple[ErrorGroup, ...]
+    endings: Mapping[str, int] = field(default_factory=dict)
+    """What results ended by, such as `died: zombie`, the most frequent first."""
 
     @property
     def invalid(self) -> int:
@@ -185,15 +193,22 @@ def summarize(
 
 def summaries_json(summaries: Sequence[ModelSummary]) -> dict[str, Any]:
     """The summaries for a program to read; what is not known is null."""
+    left_out = _OF_CRAFTER if is_elsewhere(summaries) else ()
     models = [
         {
-            **{name: _plain(value) for name, value in asdict(summary).items()},
+            **{
+                name: _plain(value)
+                for name, value in asdict(summary).items()
+                if name not in left_out
+            },
             "experiments": [{"id": id, "name": name} for id, name in summary.experiments],
             "invalid": summary.invalid,
             "unended": summary.unended,
         }
         for summary in summaries
     ]
+    if left_out:
+        return {"models": models}
     return {"models": models, "human": asdict(HUMAN) if beside_humans(summaries) else None}
 
 
@@ -211,6 +226,13 @@ def summary_rows(summaries: Sequence[ModelSummary]) -> list[dict[str, Any]]:
     return [_row(summary) for summary in summaries]
 
 
+def is_elsewhere(summaries: Sequence[ModelSummary]) -> bool:
+    """Whether the run was in another environment than Crafter."""
+    return any(summary.results for summary in summaries) and all(
+        summary.score is None for summary in summaries
+    )
+
+
 def beside_humans(summaries: Sequence[ModelSummary]) -> bool:
     """Whether all that was played was the difficulty that people played too."""
     played = {summary.difficulty for summary in summaries if summary.started}
@@ -219,12 +241,12 @@ def beside_humans(summaries: Sequence[ModelSummary]) -> bool:
 
 def _row(summary: ModelSummary) -> dict[str, Any]:
     row: dict[str, Any] = {}
-    for field in fields(summary):
-        value = getattr(summary, field.name)
-        if field.type == Interval | None:
-            row |= interval_columns(field.name, value)
-        elif not isinstance(value, tuple):
-            row[field.name] = value
+    for column in fields(summary):
+        value = getattr(summary, column.name)
+        if column.type == Interval | None:
+            row |= interval_columns(column.name, value)
+        elif not isinstance(value, tuple | dict):
+            row[column.name] = value
     return {**row, "invalid": summary.invalid, "unended": summary.unended}
 
 
@@ -277,6 +299,7 @@ def _summary(
         tokens_spent=sum(_tokens(row) for row in rows),
         cost_spent=_sum([row.cost_usd for row in rows]),
         troubles=_troubles(rows),
+        endings=dict(Counter(row.stop_reason for row in results).most_common()),
     )
 
 

@@ -68,6 +68,7 @@ def comparison_document(comparison: Comparison) -> Document:
         "Values": tables.values(comparison, first),
         "Crafter score": tables.scores(comparison),
         "Instances": tables.instances(comparison),
+        "Endings": tables.ends(comparison),
         "Versions": tables.versions(comparison),
         "Pair by pair": tables.pairs(comparison),
         "Episodes": tables.episodes(comparison),
@@ -165,8 +166,21 @@ def _answers(comparison: Comparison) -> Iterator[Block]:
         yield Answers(answers(comparison, contrast))
         if differing := [one for one in contrast.design if not one.task]:
             yield Words(f"What is compared: {compared_words(differing)}.", Tone.NOTE)
+        if remarks := "; ".join(_other_remarks(comparison, contrast)):
+            yield Words(f"The file also says: {remarks}.", Tone.NOTE)
     for note in comparison.notes:
         yield Words(note, Tone.NOTE)
+
+
+def _other_remarks(comparison: Comparison, contrast: Contrast) -> Iterator[str]:
+    """What the file says of both alike, or of one alone; `compared_words` has the rest."""
+    both = [comparison.of(id) for id in (contrast.baseline, contrast.candidate)]
+    for name in comparison.remarks:
+        said = {facts.name: facts.subject.remarks.get(name) for facts in both}
+        known = {who: value for who, value in said.items() if value is not None}
+        if len(set(known.values())) == 1:
+            whose = "" if len(known) == 2 else f" ({', '.join(known)})"
+            yield f"{name} {next(iter(known.values()))}{whose}"
 
 
 def _differences(comparison: Comparison) -> Iterator[Block]:

@@ -7,8 +7,12 @@ import shlex
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
+<<<<<<< HEAD
 from assay._util.canonical import derived_id
 from assay.experiments.subjects import Subject, TrialOutcome
+=======
+from assay.experiments.subjects import Subject, endings
+>>>>>>> 7db92d2 (Endings with their cause everywhere; keys of experiments files in every report; one sentence for a foreign service)
 from assay.judge.facts import Comparison, Contrast, InstanceRow, SubjectFacts
 from assay.report.comparison.next_trials import in_database
 from assay.report.document import ReportTable, Row
@@ -205,8 +209,20 @@ def whole(comparison: Comparison) -> Iterator[ReportTable]:
         )
 
 
+def ends(comparison: Comparison) -> Iterator[ReportTable]:
+    """What the trials of each ended by, as far as that is known."""
+    counts = {facts.name: endings(facts.subject.trials) for facts in comparison.subjects}
+    reasons = list(dict.fromkeys(reason for own in counts.values() for reason in own))
+    if reasons:
+        rows: list[Row] = [
+            [name, *(f"{own.get(reason, 0):,}" for reason in reasons)]
+            for name, own in counts.items()
+        ]
+        yield ReportTable("How many trials ended by what", ["Name", *reasons], rows)
+
+
 def versions(comparison: Comparison) -> Iterator[ReportTable]:
-    """Who was compared: series, version, commit, note and source."""
+    """Who was compared: series, version, commit, note, source, and what else a file says."""
     rows = []
     for subject in (facts.subject for facts in comparison.subjects):
         commit, created = subject.commit, subject.created_at
@@ -219,9 +235,10 @@ def versions(comparison: Comparison) -> Iterator[ReportTable]:
             subject.note,
             subject.source,
         )
-        rows.append([subject.name, *(text or DASH for text in texts)])
+        own = [str(subject.remarks.get(name, DASH)) for name in comparison.remarks]
+        rows.append([subject.name, *(text or DASH for text in texts), *own])
     heads = ["Name", "Series", "Version", "Model", "Commit", "Created", "Note", "Source"]
-    yield ReportTable("Who was compared", heads, rows)
+    yield ReportTable("Who was compared", [*heads, *comparison.remarks], rows)
 
 
 def pairs(comparison: Comparison) -> Iterator[ReportTable]:

@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from assay.experiments.subjects import endings
 from assay.judge.facts import Comparison, Contrast, SubjectFacts
 from assay.report.comparison.words import answers
 from assay.report.data import interval_columns, jsonable
@@ -55,11 +56,13 @@ def _subject(facts: SubjectFacts) -> dict[str, Any]:
     return {
         **{name: jsonable(getattr(subject, name)) for name in kept},
         "note": subject.note,
+        **({"remarks": jsonable(subject.remarks)} if subject.remarks else {}),
         "source": subject.source,
         "judged": facts.judged,
         "results": facts.results,
         "failures": facts.failures,
         "infrastructure": facts.infrastructure,
+        "endings": endings(subject.trials),
         "metrics": jsonable(facts.metrics),
         "whole": jsonable(facts.whole),
     }
@@ -79,7 +82,7 @@ def _row(comparison: Comparison, contrast: Contrast) -> dict[str, Any]:
         comparison.of(id).subject for id in (contrast.baseline, contrast.candidate)
     )
     tests, effects, pairing = contrast.tests, contrast.effects, contrast.pairing
-    return {
+    columns = {
         "metric": contrast.metric,
         "decides": contrast.metric == comparison.setup.primary,
         "baseline": baseline.name,
@@ -116,3 +119,7 @@ def _row(comparison: Comparison, contrast: Contrast) -> dict[str, Any]:
         "candidate_source": candidate.source,
         **made_columns(comparison.setup),
     }
+    for role, subject in (("baseline", baseline), ("candidate", candidate)):
+        for name in comparison.remarks:
+            columns.setdefault(f"{role}_{name}", subject.remarks.get(name))
+    return columns

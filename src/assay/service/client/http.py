@@ -1,6 +1,7 @@
 """Worlds behind a service: connections are kept, and what is safe to repeat is repeated."""
 
 import asyncio
+import os
 import random
 import uuid
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,7 @@ from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
 from assay._util.backoff import backoff
+from assay._util.text import counted, cut
 from assay.crafter.difficulty import Difficulty
 from assay.crafter.rules import WORLD_LENGTH
 from assay.errors import AssayError, ServiceError
@@ -82,8 +84,21 @@ class HttpClient:
         self._numbers = count()
 
     async def health(self) -> Health:
-        """Whether the service runs."""
-        return await self._get(Health, "/health", {})
+        """Whether the service runs.
+
+        Raises:
+            ServiceError: Nobody answers, or it is another service.
+        """
+        answer = await self._exchange("GET", "/health")
+        try:
+            return _read(Health, answer)
+        except ServiceError as error:
+            kind = answer.headers.get("content-type", "no content type").partition(";")[0]
+            raise ServiceError(
+                f"{self._address} is not a service of worlds: it answers GET /health with "
+                f"status {answer.status} and {cut(kind, 40)}; start one with 'assay serve', or "
+                "correct the address"
+            ) from error
 
     async def initialize(
         self,
@@ -172,7 +187,8 @@ class HttpClient:
         async with session.request(
             method, self._address + path, data=body, params=query, allow_redirects=False
         ) as response:
-            return _Answer(response.status, await response.read(), dict(response.headers))
+            headers = {name.lower(): value for name, value in response.headers.items()}
+            return _Answer(response.status, await response.read(), headers)
 
     def _open(self) -> aiohttp.ClientSession:
         headers = {"content-type": "application/json"}
@@ -189,8 +205,10 @@ class HttpClient:
 
     def _words(self, error: Exception, attempts: int) -> str:
         reason = str(error) or type(error).__name__
+        if isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno:
+            reason = os.strerror(error.os_error.errno).lower()
         return (
-            f"no answer from {self._address} ({attempts} attempts): {reason}; "
+            f"no answer from {self._address} ({counted(attempts, 'attempt')}): {reason}; "
             "is 'assay serve' running there?"
         )
 
@@ -213,7 +231,12 @@ def _read(kind: type[_T], answer: _Answer) -> _T:
     try:
         return adapter(kind).validate_json(answer.body)
     except ValidationError as error:
-        raise ServiceError(f"the answer is no {kind.__name__}: {error}") from error
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        where = f" at {cut(place, 40)}" if place else ""
+        raise ServiceError(
+            f"the service sent no {kind.__name__}{where}: {cut(first['msg'], 100)}"
+        ) from error
 
 
 def _refused(answer: _Answer) -> AssayError:
@@ -222,6 +245,6 @@ def _refused(answer: _Answer) -> AssayError:
     except ValueError:
         body = None
     if not isinstance(body, dict):
-        body = {"detail": answer.body[:200].decode("utf-8", "replace")}
-    lowered = {name.lower(): value for name, value in answer.headers.items()}
-    return exception_of(answer.status, body, lowered)
+        said = answer.body[:200].decode("utf-8", "replace").strip()
+        body = {"detail": said.partition("\n")[0] or "nothing"}
+    return exception_of(answer.status, body, answer.headers)
