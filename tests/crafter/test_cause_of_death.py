@@ -44,7 +44,7 @@ def seen(ground: str = "grass", **objects: tuple[int, int]) -> View:
         (seen("sand", arrow=(7, 3)), 2, {}, "arrow"),
         (seen("path"), 1, {"drink": 0}, "thirst"),
         (seen(), 1, {"energy": 0}, "fatigue"),
-        (seen(), 1, {"food": 0, "drink": 0}, "hunger, thirst"),
+        (seen(), 1, {"food": 0, "drink": 0}, "thirst"),
     ],
 )
 def test_what_was_seen_last_tells_the_cause(
@@ -64,7 +64,6 @@ def death(world: World, *actions: str) -> str:
 
 def test_real_worlds_kill_in_their_ways() -> None:
     assert death(World(43, "hard"), "noop") == "zombie"
-    assert death(World(1, PEACE), "noop") == "hunger, thirst, fatigue"
-    assert death(World(1, PEACE), "sleep") == "hunger, thirst"
+    assert death(World(1, PEACE), "noop") == "thirst"
     moves = ("move_left", "move_right", "move_up", "move_down", "do")
     assert death(World(2, replace(PEACE, lava_level=0.0)), *moves) == "lava"

@@ -16,7 +16,8 @@ _BESIDE: Final = ((3, 3), (5, 3), (4, 2), (4, 4))
 _LAVA: Final = MATERIALS.index("lava")
 _PATH: Final = MATERIALS.index("path")
 _ZOMBIE, _SKELETON, _ARROW = (13 + OBJECTS.index(it) for it in ("zombie", "skeleton", "arrow"))
-_WANTS: Final = {"food": "hunger", "drink": "thirst", "energy": "fatigue"}
+_WANTS: Final = {"drink": "thirst", "food": "hunger", "energy": "fatigue"}
+"""In the order in which they run out; the first of those at zero is the cause."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,7 +44,7 @@ class View:
 
 
 def cause_of_death(view: View, before: Mapping[str, int]) -> str:
-    """What took the last health: lava, zombie, arrow, or wants (hunger, thirst, fatigue).
+    """What took the last health: lava, zombie, arrow, thirst, hunger or fatigue.
 
     As far as a view can tell: want takes one health at a time, a zombie or an arrow takes two
     or more. A zombie may vanish in the step it bites in; an arrow that struck is gone, and was
@@ -60,6 +61,6 @@ def cause_of_death(view: View, before: Mapping[str, int]) -> str:
     lost = before["health"] - view.inventory["health"]
     # Who had one health left cannot lose more, whatever took it.
     if wants and lost == 1 and not (bitten and before["health"] == 1):
-        return ", ".join(wants)
+        return wants[0]
     shot = np.isin(view.objects, (_SKELETON, _ARROW)).any() or view.materials[_HERE] == _PATH
     return "arrow" if shot and not bitten else "zombie"
