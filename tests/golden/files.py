@@ -32,11 +32,8 @@ REWORDED: Final[tuple[tuple[str, str], ...]] = (
 ADDED: Final[frozenset[str]] = frozenset(
     {
         *("arm", "experiments.arm", "runs.sessions.outcomes", "session.trial_kind"),
-<<<<<<< HEAD
         *("trials.parquet", "unfinished", "passes", "## Leaderboard", "## Episodes"),
-=======
-        *("trials.parquet", "unfinished", "## Leaderboard", "## Endings", "subjects.endings"),
->>>>>>> 7db92d2 (Endings with their cause everywhere; keys of experiments files in every report; one sentence for a foreign service)
+        *("## Endings", "subjects.endings"),
         *("differences", "score_differences", "scores.limit", "standings.order.shrunken"),
         *(
             f"{where}.{name}"

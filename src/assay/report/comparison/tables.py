@@ -7,12 +7,8 @@ import shlex
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
-<<<<<<< HEAD
 from assay._util.canonical import derived_id
-from assay.experiments.subjects import Subject, TrialOutcome
-=======
-from assay.experiments.subjects import Subject, endings
->>>>>>> 7db92d2 (Endings with their cause everywhere; keys of experiments files in every report; one sentence for a foreign service)
+from assay.experiments.subjects import Subject, TrialOutcome, endings
 from assay.judge.facts import Comparison, Contrast, InstanceRow, SubjectFacts
 from assay.report.comparison.next_trials import in_database
 from assay.report.document import ReportTable, Row
