@@ -10,6 +10,7 @@ from cyclopts import App, Parameter
 from assay._util.names import unknown_name
 from assay._util.text import cut
 from assay.cli.database import Database, open_store
+from assay.cli.lists import say_prose, say_table
 from assay.cli.output import Show, say, say_json, warn
 from assay.errors import UsageError
 from assay.traces.location import DEFAULT_DATABASE
@@ -149,8 +150,8 @@ def list_curves(
     elif not runs:
         say("no training runs; 'assay curves import' adds some")
     else:
-        for line in _table([_listed_cells(run) for run in runs]):
-            say(line)
+        words = [head for head in _HEADS if head not in _RIGHT]
+        say_table(_HEADS, [_listed_cells(run) for run in runs], words)
     return 0
 
 
@@ -180,20 +181,19 @@ def show_curves(
     facts = ("id", "series", "subject", "task", "seed", "status", "source")
     for name in facts:
         if (value := getattr(found, name)) is not None and not show.quiet:
-            say(f"{name}: {value}")
+            say_prose(f"{name}: {value}")
     for name in ("configuration", "provenance"):
         if (mapping := getattr(found, name)) and not show.quiet:
-            say(f"{name}: {json.dumps(mapping, sort_keys=True)}")
+            say_prose(f"{name}: {json.dumps(mapping, sort_keys=True)}")
     heads = ("metric", "points", "first step", "last step", "first", "last", "least", "most")
-    rows: list[tuple[str, ...]] = [heads]
+    rows: list[tuple[str, ...]] = []
     for metric, curve in sorted(found.curves.items()):
         steps, values = curve.steps_P, curve.values_P
         ends = (values[0], values[-1], values.min(), values.max()) if len(curve) else ()
         span = (f"{steps[0]:,}", f"{steps[-1]:,}") if len(curve) else ("-", "-")
         numbers = [f"{value:.6g}" for value in ends] or ["-"] * 4
         rows.append((cut(metric, _WIDEST), f"{len(curve):,}", *span, *numbers))
-    for line in _aligned(rows, left=(0,)):
-        say(line)
+    say_table(heads, rows, ("metric",))
     return 0
 
 
@@ -267,19 +267,3 @@ def _listed_cells(run: "ListedTrainingRun") -> tuple[str, ...]:
         "-" if run.last_step is None else f"{run.last_step:,}",
         cut(", ".join(run.metrics), _WIDEST) or "-",
     )
-
-
-def _table(rows: Sequence[Sequence[str]]) -> list[str]:
-    left = [at for at, head in enumerate(_HEADS) if head not in _RIGHT]
-    return _aligned([_HEADS, *rows], left)
-
-
-def _aligned(rows: Sequence[Sequence[str]], left: Sequence[int]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            cell.ljust(width) if at in left else cell.rjust(width)
-            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]

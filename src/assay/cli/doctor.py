@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from assay.cli.database import Database
+from assay.cli.lists import say_prose
 from assay.cli.output import Show, say, say_json
 from assay.traces.location import DEFAULT_DATABASE
 
@@ -57,9 +58,9 @@ def doctor(
 
 
 def _print(check: "Check") -> None:
-    say(f"{check.state:5} {check.name:9} {check.detail}")
+    say_prose(f"{check.state:5} {check.name:9} {check.detail}", indent=16)
     if check.next_step is not None:
-        say(f"{'':15} next: {check.next_step}")
+        say_prose(f"{'':15} next: {check.next_step}", indent=18)
 
 
 def _plain(check: "Check") -> dict[str, str | None]:

@@ -1,11 +1,12 @@
 """What `assay run --dry-run` prints: the plan, and what it would take."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from assay._util.text import counted, printable
-from assay.cli.output import Show, say, say_json
+from assay._util.text import counted
+from assay.cli.lists import say_prose, say_table
+from assay.cli.output import Show, say_json
 
 if TYPE_CHECKING:
     from assay.rollouts.estimate import ModelEstimate, RunEstimate
@@ -21,18 +22,17 @@ def describe(prepared: "PreparedRun[Any]", estimate: "RunEstimate", show: Show) 
     if show.json:
         say_json(_plain(prepared, estimate))
         return
-    lines = [
-        *_plan(prepared, estimate),
-        "",
-        *_table(estimate),
+    for line in (*_plan(prepared, estimate), ""):
+        say_prose(line, indent=12)
+    _say_table(estimate)
+    for line in (
         "",
         *_explained(prepared, estimate),
         *_budget(estimate),
         *_missing(estimate),
         *_chosen(prepared),
-    ]
-    for line in lines:
-        say(line)
+    ):
+        say_prose(line)
 
 
 def opening(prepared: "PreparedRun[Any]") -> Iterator[str]:
@@ -71,12 +71,12 @@ def _plan(prepared: "PreparedRun[Any]", estimate: "RunEstimate") -> Iterator[str
         )
 
 
-def _table(estimate: "RunEstimate") -> Iterator[str]:
+def _say_table(estimate: "RunEstimate") -> None:
     from assay.cli.live_words import big, cost, duration
 
     def cells(name: str, one: "ModelEstimate | RunEstimate") -> tuple[str, ...]:
         return (
-            printable(name),
+            name,
             f"{one.calls:,}",
             big(one.prompt_tokens),
             big(one.completion_tokens),
@@ -85,17 +85,8 @@ def _table(estimate: "RunEstimate") -> Iterator[str]:
             duration(one.seconds),
         )
 
-    rows = [_HEADS, *(cells(one.model, one) for one in estimate.models)]
-    rows.append(cells("in all", estimate))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADS))]
-    for row in rows:
-        yield _aligned(row, widths)
-
-
-def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
-    name, *numbers = row
-    parts = [cell.rjust(width) for cell, width in zip(numbers, widths[1:], strict=True)]
-    return "  ".join([name.ljust(widths[0]), *parts])
+    rows = [cells(one.model, one) for one in estimate.models]
+    say_table(_HEADS, [*rows, cells("in all", estimate)], ("model",))
 
 
 def _explained(prepared: "PreparedRun[Any]", estimate: "RunEstimate") -> Iterator[str]:

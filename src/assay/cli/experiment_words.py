@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from assay.experiments.versions import ListedExperiment, Tagged
 
 __all__ = [
+    "HEADS",
     "LEVEL",
+    "WORDS",
     "described",
-    "experiment_table",
+    "experiment_cells",
     "log_lines",
     "logged",
     "plain",
@@ -29,24 +31,12 @@ __all__ = [
 LEVEL = 0.95
 """Of every interval shown."""
 
-_HEADS = ("experiment", "series", "version", "model", "episodes", "mean", "created (UTC)")
-_RIGHT = ("episodes", "mean")
+HEADS = ("experiment", "series", "version", "model", "episodes", "mean", "created (UTC)")
+WORDS = ("experiment", "series", "version", "model", "created (UTC)")
+"""The columns of `HEADS` that hold words."""
 _WIDEST = 40
 _SHORT_COMMIT = 12
 _UNLOCKED = "unlocked/"
-
-
-def experiment_table(experiments: Sequence["ListedExperiment"]) -> list[str]:
-    """A head, and a line for each experiment."""
-    rows = [_cells(each) for each in experiments]
-    widths = [max(map(len, column)) for column in zip(_HEADS, *rows, strict=True)]
-    return [
-        "  ".join(
-            cell.rjust(width) if head in _RIGHT else cell.ljust(width)
-            for cell, width, head in zip(row, widths, _HEADS, strict=True)
-        ).rstrip()
-        for row in (_HEADS, *rows)
-    ]
 
 
 def log_lines(entry: "LogEntry", metric: str) -> list[str]:
@@ -142,7 +132,8 @@ def _unlocked(by_metric: Mapping[str, Sequence[float]]) -> list[str]:
     return [f"  unlocked, in how many trials: {shown}"]
 
 
-def _cells(each: "ListedExperiment") -> tuple[str, ...]:
+def experiment_cells(each: "ListedExperiment") -> tuple[str, ...]:
+    """One experiment of a list, below `HEADS`."""
     return (
         cut(each.name, _WIDEST),
         cut(each.series, _WIDEST),

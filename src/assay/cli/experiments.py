@@ -12,15 +12,18 @@ from assay._util.text import counted
 from assay.cli.database import Database, open_store
 from assay.cli.deleting import DryRun, Yes, delete_when_agreed
 from assay.cli.experiment_words import (
+    HEADS,
     LEVEL,
+    WORDS,
     described,
-    experiment_table,
+    experiment_cells,
     log_lines,
     logged,
     plain,
     subject_lines,
     tagged_lines,
 )
+from assay.cli.lists import say_prose, say_table
 from assay.cli.numbers import Whole
 from assay.cli.output import Show, say, say_json, warn
 from assay.traces.location import DEFAULT_DATABASE
@@ -117,13 +120,12 @@ def list_experiments(
     if not listed:
         say("no experiments")
         return 0
-    for line in experiment_table(chosen):
-        say(line)
-    say(f"mean: of {metric}, over episodes that completed")
+    say_table(HEADS, [experiment_cells(experiment) for experiment in chosen], WORDS)
+    say_prose(f"mean: of {metric}, over episodes that completed")
     if beside:
-        say(f"{counted(beside, 'baseline')} not listed; --baselines shows them")
+        say_prose(f"{counted(beside, 'baseline')} not listed; --baselines shows them")
     if len(listed) > limit:
-        say(f"{limit} of {len(listed)} experiments; --limit shows more")
+        say_prose(f"{limit} of {len(listed)} experiments; --limit shows more")
     return 0
 
 
@@ -155,7 +157,7 @@ def show_experiment(
         say(subject.name)
     else:
         for line in subject_lines(entry, subject):
-            say(line)
+            say_prose(line, indent=11)
     return 0
 
 
@@ -240,7 +242,7 @@ def log_series(
     for entry in entries:
         quiet = [f"{entry.version} {entry.name}"]
         for line in quiet if show.quiet else log_lines(entry, metric):
-            say(line)
+            say_prose(line, indent=10)
     return 0
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from cyclopts import App
 
 from assay._util.text import printable
+from assay.cli.lists import say_prose, say_table
 from assay.cli.output import Show, say, say_json, warn
 from assay.errors import ModelRejected
 
@@ -136,17 +137,19 @@ def _say_table(
     provider: str | None,
 ) -> None:
     free = [(name, _BUILTIN, "not needed", "0", "0", "0", "", "", "") for name in builtin]
-    for line in _table([*free, *(_cells(entry) for entry in entries)]):
-        say(line)
+    say_table(_HEADS, [*free, *(_cells(entry) for entry in entries)], _LEFT)
     say("")
-    say("prices in dollars per million tokens, on the day they were seen; context in tokens")
+    say_prose(
+        "prices in dollars per million tokens, on the day they were seen; context in tokens"
+    )
     if provider is None:
-        say(f"also any model of a provider, as PROVIDER/NAME: {', '.join(registry.providers)}")
+        others = ", ".join(registry.providers)
+        say_prose(f"also any model of a provider, as PROVIDER/NAME: {others}")
     elif provider != _BUILTIN:
-        say(f"also any other model of this provider, as {provider}/NAME")
+        say_prose(f"also any other model of this provider, as {provider}/NAME")
         one = registry.providers[provider]
         if one.note:
-            say(f"{provider}: {one.note}")
+            say_prose(f"{provider}: {one.note}")
 
 
 def _cells(entry: "ModelEntry") -> tuple[str, ...]:
@@ -186,20 +189,6 @@ def _has_key(provider: "Provider") -> bool:
         return find_key(provider) is not None
     except ModelRejected:
         return False
-
-
-def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    widths = [
-        max(len(head), *(len(row[column]) for row in rows)) if rows else len(head)
-        for column, head in enumerate(_HEADS)
-    ]
-    return [
-        "  ".join(
-            cell.ljust(width) if head in _LEFT else cell.rjust(width)
-            for cell, width, head in zip(row, widths, _HEADS, strict=True)
-        ).rstrip()
-        for row in (_HEADS, *rows)
-    ]
 
 
 def _plain(

@@ -35,6 +35,7 @@ __all__ = [
     "say_json",
     "say_report",
     "warn",
+    "width_there_is",
 ]
 
 
@@ -56,6 +57,7 @@ def program() -> str:
 command_line: ContextVar[tuple[str, ...]] = ContextVar("command_line", default=())
 """What the program was called with, for records."""
 
+_PLAIN_WIDTH = 100
 OUTPUT = Group("Output", sort_key=8)
 
 
@@ -79,6 +81,14 @@ def say(line: str) -> None:
     _print(Console(), printable(line))
 
 
+def width_there_is() -> int | None:
+    """Letters in a line of the terminal, or as COLUMNS says; None for a pipe or a file."""
+    from rich.console import Console
+
+    console = Console()
+    return console.width if console.is_terminal or "COLUMNS" in os.environ else None
+
+
 def say_report(report: "RenderableType") -> None:
     """Print tables; where nobody watches, as plain text of a fixed width."""
     from rich.console import Console
@@ -89,7 +99,8 @@ def say_report(report: "RenderableType") -> None:
     if console.is_terminal:
         console.print(report)
     else:
-        console.file.write(as_text(report, encoding=console.encoding))
+        width = width_there_is() or _PLAIN_WIDTH
+        console.file.write(as_text(report, width, encoding=console.encoding))
 
 
 def say_json(result: Mapping[str, object]) -> None:

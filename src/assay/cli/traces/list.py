@@ -9,6 +9,7 @@ from cyclopts.validators import Number
 
 from assay._util.text import counted, cut
 from assay.cli.database import Database, open_store
+from assay.cli.lists import say_prose, say_table
 from assay.cli.numbers import Whole
 from assay.cli.output import Show, say, say_json
 from assay.traces.location import DEFAULT_DATABASE
@@ -83,16 +84,19 @@ def list_(
         for listed in runs:
             _say_run(listed, show)
     elif runs:
-        for line in _table([session for listed in runs for session in listed.sessions], sort):
-            say(line)
+        _say_table([session for listed in runs for session in listed.sessions], sort)
     for left in () if show.quiet or sort is not None else unfinished:
         _say_open(left)
     if not total:
         say("no episodes")
     elif total > limit and not show.quiet:
-        say(f"{limit} of {total} episodes; {'--limit' if top is None else '--top'} shows more")
+        say_prose(
+            f"{limit} of {total} episodes; {'--limit' if top is None else '--top'} shows more"
+        )
     if beside and not show.quiet:
-        say(f"{counted(beside, 'episode')} of baselines not listed; --baselines shows them")
+        say_prose(
+            f"{counted(beside, 'episode')} of baselines not listed; --baselines shows them"
+        )
     return 0
 
 
@@ -101,9 +105,8 @@ def _say_run(run: "ListedRun", show: Show) -> None:
         for session in run.sessions:
             say(session.session_id)
         return
-    say(f"run {run.run_id}, {run.status}, started {run.created_at} UTC: {run.command}")
-    for line in _table(run.sessions):
-        say(line)
+    say_prose(f"run {run.run_id}, {run.status}, started {run.created_at} UTC: {run.command}")
+    _say_table(run.sessions)
     say("")
 
 
@@ -111,10 +114,10 @@ def _say_open(run: "OpenRun") -> None:
     how = f"'assay run --resume {run.run_id}' resumes it"
     if run.process is not None:
         how = f"process {run.process} is playing it"
-    say(f"run {run.run_id} is unfinished; {how}. Open episodes: {len(run.sessions)}")
+    say_prose(f"run {run.run_id} is unfinished; {how}. Open episodes: {len(run.sessions)}")
     for session in run.sessions[:_MOST_OPEN]:
         seed = "" if session.seed is None else f", seed {session.seed}"
-        say(
+        say_prose(
             f"  {session.session_id[:_SHORT_ID]}  {cut(session.model, _WIDEST)}{seed}: "
             f"{session.turns} turns, {session.steps} steps"
         )
@@ -161,7 +164,7 @@ def _number(session: "ListedSession", name: str) -> str:
     return "-" if value is None else f"{value:.6g}"
 
 
-def _table(sessions: Sequence["ListedSession"], sort: str | None = None) -> list[str]:
+def _say_table(sessions: Sequence["ListedSession"], sort: str | None = None) -> None:
     earned = _earned(sessions, sort)
     shown = [cut(name, _WIDEST) for name in earned]
     task = len({session.task for session in sessions}) > 1
@@ -169,14 +172,4 @@ def _table(sessions: Sequence["ListedSession"], sort: str | None = None) -> list
         *("episode", "experiment", *(["task"] if task else [])),
         *("seed", "ended by", *shown, *_COUNTS),
     )
-    rows = [_cells(session, earned, task=task) for session in sessions]
-    widths = [
-        max(len(head), *(len(row[column]) for row in rows)) for column, head in enumerate(heads)
-    ]
-    return [
-        "  ".join(
-            cell.ljust(width) if head in _LEFT else cell.rjust(width)
-            for cell, width, head in zip(row, widths, heads, strict=True)
-        ).rstrip()
-        for row in (heads, *rows)
-    ]
+    say_table(heads, [_cells(session, earned, task=task) for session in sessions], _LEFT)
