@@ -140,12 +140,12 @@ def mutants(package: str) -> Iterator[tuple[Path, str, int]]:
     names = sorted(name for name in operator_names() if not get_operator(name).arguments())
     for path in sorted((SOURCE / package).rglob("*.py")):
         text = path.read_text("utf-8")
-        mute = list(_mute(text))
+        mute, nodes = list(_mute(text)), list(ast_nodes(get_ast(text)))
         for name in names:
             operator = get_operator(name)()
             places = (
                 place
-                for node in ast_nodes(get_ast(text))
+                for node in nodes
                 for place in operator.mutation_positions(node)
             )
             for occurrence, (start, stop) in enumerate(places):
