@@ -143,11 +143,7 @@ def mutants(package: str) -> Iterator[tuple[Path, str, int]]:
         mute, nodes = list(_mute(text)), list(ast_nodes(get_ast(text)))
         for name in names:
             operator = get_operator(name)()
-            places = (
-                place
-                for node in nodes
-                for place in operator.mutation_positions(node)
-            )
+            places = (place for node in nodes for place in operator.mutation_positions(node))
             for occurrence, (start, stop) in enumerate(places):
                 if not any(first <= start and stop <= last for first, last in mute):
                     yield path, name, occurrence

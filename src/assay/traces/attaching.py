@@ -13,12 +13,16 @@ from pathlib import Path
 
 import duckdb
 
-__all__ = ["BESIDE", "attached"]
+__all__ = ["BESIDE", "CATALOG", "OURS", "attached"]
+
+CATALOG = "traces"
+"""The catalog of the file."""
 
 BESIDE = "other"
 """The catalog of a second file."""
+OURS = "memory.main"
+"""The schema of the instance itself; what is made there is kept with it."""
 
-_CATALOG = "traces"
 _ISOLATED: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
@@ -52,14 +56,14 @@ def attached(
         mode = "READ_ONLY" if read_only else "READ_WRITE"
         # Only ATTACH can say how large row groups are.
         instance.execute(
-            f"ATTACH {_quoted(path)} AS {_CATALOG} ({mode}, ROW_GROUP_SIZE {_ROW_GROUP})"
+            f"ATTACH {_quoted(path)} AS {CATALOG} ({mode}, ROW_GROUP_SIZE {_ROW_GROUP})"
         )
         if beside is not None:
             instance.execute(f"ATTACH {_quoted(beside.absolute())} AS {BESIDE} (READ_ONLY)")
         if not known:
             instance.execute("SET enable_external_access = false")
         with instance.cursor() as connection:
-            connection.execute(f"USE {_CATALOG}")
+            connection.execute(f"USE {CATALOG}")
             yield connection
         keep = beside is None and _detach(instance)
     finally:
@@ -73,7 +77,7 @@ def attached(
 def _detach(instance: duckdb.DuckDBPyConnection) -> bool:
     """Let go of the file; what is committed is in it, or in its log, if that fails."""
     try:
-        instance.execute(f"DETACH {_CATALOG}")
+        instance.execute(f"DETACH {CATALOG}")
     except duckdb.Error:
         return False
     return True

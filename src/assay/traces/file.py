@@ -28,7 +28,7 @@ from assay._util.syncing import sync_now
 from assay._util.text import printable
 from assay.errors import StoreBusy, StoreError, UsageError
 
-from .attaching import attached
+from .attaching import CATALOG, OURS, attached
 from .location import database_file
 from .migrations import migrate, stored_version
 from .schema import VERSION
@@ -237,8 +237,16 @@ class StoreFile:
 
 
 def _with_views(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
-    for view in VIEWS:
-        connection.execute(view.temporary)
+    """Let our views come before those of the file; who opens it again finds them there."""
+    connection.execute(f"SET search_path = '{OURS},{CATALOG}.main'")
+    there = connection.execute(
+        "SELECT count(*) FROM duckdb_views() WHERE database_name || '.' || schema_name = ?"
+        " AND NOT internal",
+        [OURS],
+    ).fetchall()
+    if there != [(len(VIEWS),)]:
+        for view in VIEWS:
+            connection.execute(view.ddl(OURS))
     return connection
 
 

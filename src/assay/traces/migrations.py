@@ -13,6 +13,7 @@ import duckdb
 from assay._util.text import shown
 from assay.errors import StoreError
 
+from .attaching import CATALOG
 from .schema import ASSAY_SOURCE, TABLES, VERSION, StoredKind, Table
 from .views import VIEWS
 
@@ -90,8 +91,9 @@ def stored_version(connection: duckdb.DuckDBPyConnection) -> int:
 def _names(connection: duckdb.DuckDBPyConnection, kind: str) -> set[str]:
     """The names of what is in the file; views of a connection are elsewhere."""
     rows = connection.execute(
-        f"SELECT {kind}_name FROM duckdb_{kind}s() WHERE schema_name = 'main'"
-        " AND NOT internal AND database_name = current_database()"
+        f"SELECT {kind}_name FROM duckdb_{kind}s() WHERE schema_name = 'main' AND NOT internal"
+        " AND database_name = coalesce((SELECT min(database_name) FROM duckdb_databases()"
+        f" WHERE database_name = '{CATALOG}'), current_database())"
     ).fetchall()
     return {name for (name,) in rows}
 
@@ -114,7 +116,7 @@ def migrate(
                 "INSERT INTO schema_version VALUES (?, now() AT TIME ZONE 'UTC')", [step]
             )
         for view in VIEWS:
-            connection.execute(view.ddl)
+            connection.execute(view.ddl())
         connection.execute("COMMIT")
     except BaseException:
         # A COMMIT that failed has ended it already, and its own error is the one to tell.

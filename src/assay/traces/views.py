@@ -18,19 +18,10 @@ class StoreView:
     """The name and the meaning of each column, in their order."""
     sql: str
 
-    @property
-    def ddl(self) -> str:
+    def ddl(self, schema: str = "main") -> str:
         """CREATE VIEW, with the names of the columns checked by DuckDB."""
-        return self._ddl("OR REPLACE ")
-
-    @property
-    def temporary(self) -> str:
-        """The same for one connection, where it takes precedence over that of the file."""
-        return self._ddl("TEMP ")
-
-    def _ddl(self, kind: str) -> str:
         names = ", ".join(f'"{name}"' for name, _ in self.columns)
-        return f"CREATE {kind}VIEW {self.name} ({names}) AS {self.sql}"
+        return f"CREATE OR REPLACE VIEW {schema}.{self.name} ({names}) AS {self.sql}"
 
 
 MESSAGES = StoreView(
