@@ -64,13 +64,8 @@ PUBLIC = {
         *("values",),
     },
     "analyses": {
-        "actions",
-        "hooks",
-        "deaths",
-        "achievements",
-        "episodes",
-        "last_steps",
-        "quality",
+        *("achievements", "actions", "costs", "deaths", "episodes", "hooks", "last_steps"),
+        *("quality", "terrain", "worlds"),
     },
     "agents": {"builtin", "game", "options", "own"},
     "crafter": {
@@ -149,7 +144,7 @@ PUBLIC = {
             "selection",
             "sequential",
         ),
-        *("estimates", "losses", "passes", "shares"),
+        *("components", "estimates", "losses", "passes", "shares"),
         *("significance", "spread", "survival", "two_samples", "windows"),
     },
     "traces": {

@@ -21,6 +21,8 @@ FUNCTIONS = {
     "analyze deaths": "analyze.deaths",
     "analyze hooks": "analyze.hooks",
     "analyze actions": "analyze.actions",
+    "analyze costs": "analyze.costs",
+    "analyze seeds": "analyze.seeds",
     "analyze quality": "analyze.quality",
     "compare": "compare over_time register_comparison_plan",
     "curves import": "import_curves",

@@ -19,13 +19,15 @@ from assay.errors import UsageError
 if TYPE_CHECKING:
     from assay.analyses.achievements import AchievementsAnalysis
     from assay.analyses.actions import ActionsAnalysis
+    from assay.analyses.costs import CostsAnalysis
     from assay.analyses.deaths import DeathsAnalysis
     from assay.analyses.episodes import EpisodeFacts
     from assay.analyses.hooks import HooksAnalysis
     from assay.analyses.quality import QualityAnalysis
+    from assay.analyses.worlds import WorldsAnalysis
     from assay.traces.store import Store
 
-__all__ = ["Which", "achievements", "actions", "deaths", "hooks", "quality"]
+__all__ = ["Which", "achievements", "actions", "costs", "deaths", "hooks", "quality", "seeds"]
 
 Source = Path | str | Sequence[Path | str] | None
 """Folders or files of traces, or None for the database."""
@@ -160,6 +162,35 @@ def actions(source: Source = None, **which: Unpack[Which]) -> "ActionsAnalysis":
 
     with _chosen(source, which) as chosen:
         return chosen.said(analyse_actions(chosen.facts(steps=True, replies=True)))
+
+
+def costs(source: Source = None, **which: Unpack[Which]) -> "CostsAnalysis":
+    """What results cost: dollars and tokens by model, by result and by turn."""
+    from assay.analyses.costs import analyse_costs
+
+    with _chosen(source, which) as chosen:
+        return chosen.said(analyse_costs(chosen.facts(calls=True)))
+
+
+def seeds(
+    source: Source = None, *, metric: str | None = None, **which: Unpack[Which]
+) -> "WorldsAnalysis":
+    """How much the world decides: results by world, shares of variance, outliers.
+
+    Args:
+        source: A folder or file of traces; without it the database is read.
+        metric: achievements, reward, steps or invalid_rate.
+        **which: Which episodes; `seeds` takes some worlds.
+    """
+    from assay.analyses.terrain import make_worlds
+    from assay.analyses.worlds import analyse_worlds
+
+    with _chosen(source, which) as chosen:
+        facts = chosen.facts()
+        found = analyse_worlds(
+            facts, lambda worlds: make_worlds(chosen.store, facts, worlds), metric=metric
+        )
+        return chosen.said(found)
 
 
 def quality(source: Source = None, **which: Unpack[Which]) -> "QualityAnalysis":

@@ -174,6 +174,65 @@ def actions(
 
 
 @analyze.command
+def costs(
+    source: Path | None = None,
+    *,
+    output: Output = None,
+    which: Episodes = _ALL,
+    show: Show = Show(),
+) -> int:
+    """Show what results cost, in dollars and tokens.
+
+    By model, by achievement and by turn, with cached and reasoning tokens apart, and
+    who is on the frontier: nobody is both cheaper and better.
+
+    For example:
+
+        assay analyze costs --run latest --output costs.html
+
+    Args:
+        source: A folder or file of traces to read in place of the store.
+        output: Files to write; their endings say what.
+        which: Which episodes.
+        show: What to print.
+    """
+    from assay import api
+
+    return _tell(api.analyze.costs, source, output, which, show)
+
+
+@analyze.command
+def seeds(
+    source: Path | None = None,
+    *,
+    metric: str | None = None,
+    output: Output = None,
+    which: Episodes = _ALL,
+    show: Show = Show(),
+) -> int:
+    """Show how much the world decides, and which worlds tell models apart.
+
+    The variance of results is shared among the world, the model, both together and
+    the rest. Outliers are shown from above, with the way to what a player needs.
+    --seeds takes some worlds alone.
+
+    For example:
+
+        assay analyze seeds --seeds 42,43,44,45 --output seed_report.json
+
+    Args:
+        source: A folder or file of traces to read in place of the store.
+        metric: achievements, reward, steps or invalid_rate; achievements where there are any.
+        output: Files to write; their endings say what.
+        which: Which episodes.
+        show: What to print.
+    """
+    from assay import api
+
+    return _tell(api.analyze.seeds, source, output, which, show, metric=metric)
+
+
+@analyze.command
 def quality(
     source: Path | None = None,
     *,

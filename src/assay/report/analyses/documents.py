@@ -5,14 +5,18 @@ from typing import Any
 
 from assay.analyses.achievements import AchievementsAnalysis
 from assay.analyses.actions import ActionsAnalysis
+from assay.analyses.costs import CostsAnalysis
 from assay.analyses.deaths import DeathsAnalysis
 from assay.analyses.hooks import HooksAnalysis
 from assay.analyses.quality import QualityAnalysis
+from assay.analyses.worlds import WorldsAnalysis
 from assay.report.analyses.achievements import achievements_document
 from assay.report.analyses.actions import actions_document
+from assay.report.analyses.costs import costs_document
 from assay.report.analyses.deaths import deaths_document
 from assay.report.analyses.hooks import hooks_document
 from assay.report.analyses.quality import quality_document
+from assay.report.analyses.worlds import seeds_document
 from assay.report.document import Document
 
 __all__ = ["analysis_document"]
@@ -22,6 +26,8 @@ _DOCUMENTS: dict[type, Callable[[Any], Document]] = {
     DeathsAnalysis: deaths_document,
     HooksAnalysis: hooks_document,
     ActionsAnalysis: actions_document,
+    CostsAnalysis: costs_document,
+    WorldsAnalysis: seeds_document,
     QualityAnalysis: quality_document,
 }
 

@@ -49,7 +49,6 @@ def line_panels(
     ylabel: str,
     note: str,
     scale: float = 1.0,
-    sharey: bool = False,
 ) -> Drawing:
     """A panel for each thing, in it a line for each model with bars for intervals.
 
@@ -60,7 +59,6 @@ def line_panels(
         ylabel: Beside them.
         note: How to read it.
         scale: What values are multiplied by, 100 for percent.
-        sharey: Whether all panels have one y axis.
 
     Raises:
         UsageError: There is no line.
@@ -71,7 +69,7 @@ def line_panels(
     every = {line.name: line for lines in drawn.values() for line in lines}
     names = list(every)[:_MOST_LINES]
     head = 0.24 * -(-len(names) // 2)
-    figure, top, axes = new_grid(len(drawn), 1.75, head=head, sharey=sharey)
+    figure, top, axes = new_grid(len(drawn), 1.75, head=head, sharey=False)
     for ax, (what, lines) in zip(axes, drawn.items(), strict=True):
         for line in lines:
             if line.name not in names or not line.points:
@@ -85,9 +83,11 @@ def line_panels(
                     ends = [scale * value.low, scale * value.high]
                     ax.plot([x, x], ends, "-", color=style.colour, lw=1, alpha=0.5)
         ax.set_title(plain(what))
-        highest = max((scale * at.point for line in lines for _, at in line.points), default=0)
+        values = [at for line in lines for _, at in line.points]
+        highest = max((at.point for at in values), default=0.0)
+        longest = max((at.high for at in values if at.known), default=highest)
         # A bar of few episodes may be very long, and would flatten the rest.
-        ax.set_ylim(0, max(2 * highest, 1e-9) if not sharey else None)
+        ax.set_ylim(0, max(1.06 * scale * min(2 * highest, max(highest, longest)), 1e-9))
         ax.xaxis.set_major_formatter(compact)
         ax.yaxis.set_major_formatter(compact)
     for ax in axes[-2:]:

@@ -1,0 +1,257 @@
+"""What results cost: tokens and dollars by model, by achievement and by turn."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from assay.analyses.episodes import (
+    AMOUNT,
+    LEVEL,
+    Basis,
+    EpisodeFacts,
+    World,
+    basis_of,
+    by_group,
+    completed,
+    mean_over,
+    world_of,
+)
+from assay.errors import UsageError
+from assay.stats import ratio_of_means
+from assay.stats.intervals import Interval
+
+__all__ = [
+    "TOKENS",
+    "CostsAnalysis",
+    "ModelCosts",
+    "TurnTokens",
+    "analyse_costs",
+    "price_of",
+]
+
+TOKENS: Final = ("fresh prompt", "cached prompt", "reasoning", "answer")
+"""Kinds of tokens; together all that was sent and received."""
+_BINS: Final = 12
+
+
+class TurnTokens(NamedTuple):
+    """The tokens of a turn."""
+
+    first: int
+    """The first of these turns, counted from 1."""
+    last: int
+    prompt: Interval
+    """Sent in a turn, over episodes that came to these turns."""
+    completion: Interval
+    """Received."""
+    cached: float
+    """The share of what was sent that was cached."""
+    episodes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCosts:
+    """What one model costs."""
+
+    group: str
+    n: int
+    result: Interval
+    """Achievements of an episode, or its reward."""
+    cost_usd: Interval | None
+    """Of an episode, in dollars; None if a price is not known."""
+    unpriced: int
+    """Episodes with a call whose price is not known."""
+    tokens: Mapping[str, Interval]
+    """Of an episode, by kind; see `TOKENS`."""
+    all_tokens: Interval
+    duration_s: Interval
+    calls: float
+    """Of an episode, on average."""
+    cost_per_result: Interval | None
+    """Dollars per achievement, or per reward; bounds are NaN where nothing was reached."""
+    tokens_per_result: Interval
+    by_turn: tuple[TurnTokens, ...]
+    on_frontier: bool
+    """Whether nobody is both cheaper and better."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostsAnalysis:
+    """What all models cost."""
+
+    basis: Basis
+    result: str
+    """achievements or reward."""
+    priced: str
+    """What results are held against: cost_usd, tokens or duration_s."""
+    models: tuple[ModelCosts, ...]
+
+
+def analyse_costs(facts: Sequence[EpisodeFacts]) -> CostsAnalysis:
+    """What results cost.
+
+    Args:
+        facts: The episodes, with calls.
+
+    Raises:
+        UsageError: No episode says what it cost, nor how long it took.
+    """
+    used = completed(facts)
+    if not any(_tokens(one) or one.row.cost_usd or one.row.duration_s for one in used):
+        raise UsageError(
+            f"these {len(used)} episodes say neither tokens, nor cost, nor time; episodes that"
+            " 'assay run' played say all three"
+        )
+    result = "achievements" if all(one.has_achievements for one in used) else "reward"
+    longest = max(one.row.turns for one in used)
+    found = [
+        _model(name, episodes, result, longest) for name, episodes in by_group(used).items()
+    ]
+    notes = [
+        f"{model.group}: {model.unpriced} of {model.n} episodes have calls whose price is not"
+        " known, so that it has no cost; 'assay models' shows prices, and a config sets them."
+        for model in found
+        if model.unpriced
+    ]
+    if any(model.cost_usd is not None and model.cost_usd.point for model in found):
+        priced = "cost_usd"
+    else:
+        priced = "tokens" if any(model.all_tokens.point for model in found) else "duration_s"
+        notes.append(
+            f"Nobody has a cost in dollars, so that results are held against"
+            f" {'tokens' if priced == 'tokens' else 'time'}."
+        )
+    return CostsAnalysis(
+        basis=basis_of(facts, *notes),
+        result=result,
+        priced=priced,
+        models=_with_frontier(found, priced),
+    )
+
+
+def _tokens(facts: EpisodeFacts) -> int:
+    return facts.row.prompt_tokens + facts.row.completion_tokens
+
+
+def _of_kind(facts: EpisodeFacts) -> Mapping[str, float]:
+    row = facts.row
+    return {
+        "fresh prompt": float(row.prompt_tokens - row.cached_tokens),
+        "cached prompt": float(row.cached_tokens),
+        "reasoning": float(row.reasoning_tokens),
+        "answer": float(row.completion_tokens - row.reasoning_tokens),
+    }
+
+
+def _model(
+    name: str, episodes: Sequence[EpisodeFacts], result: str, longest: int
+) -> ModelCosts:
+    earned = [
+        float(len(one.row.achievements)) if result == "achievements" else one.row.reward
+        for one in episodes
+    ]
+    costs = [one.row.cost_usd for one in episodes]
+    unpriced = sum(cost is None for cost in costs)
+    kinds = [_of_kind(one) for one in episodes]
+    tokens = [float(_tokens(one)) for one in episodes]
+    calls = [0 if one.calls is None else len(one.calls.turns) for one in episodes]
+    known = [cost or 0.0 for cost in costs]
+    return ModelCosts(
+        group=name,
+        n=len(episodes),
+        result=mean_over(episodes, earned, result),
+        cost_usd=None if unpriced else mean_over(episodes, known, "cost_usd"),
+        unpriced=unpriced,
+        tokens={
+            kind: mean_over(episodes, [one[kind] for one in kinds], AMOUNT) for kind in TOKENS
+        },
+        all_tokens=mean_over(episodes, tokens, "tokens"),
+        duration_s=mean_over(episodes, [one.row.duration_s for one in episodes], AMOUNT),
+        calls=sum(calls) / len(calls),
+        cost_per_result=None if unpriced else _ratio(episodes, earned, known),
+        tokens_per_result=_ratio(episodes, earned, tokens),
+        by_turn=tuple(_by_turn(episodes, longest)),
+        on_frontier=False,
+    )
+
+
+def _ratio(
+    episodes: Sequence[EpisodeFacts], below: Sequence[float], above: Sequence[float]
+) -> Interval:
+    """The mean of one number over the mean of another, worlds being the pairs (Fieller)."""
+    worlds: dict[World, list[int]] = {}
+    for place, one in enumerate(episodes):
+        worlds.setdefault(world_of(one), []).append(place)
+    a, b = (
+        [sum(values[place] for place in mine) / len(mine) for mine in worlds.values()]
+        for values in (below, above)
+    )
+    return ratio_of_means(a, b, paired=True, level=LEVEL)
+
+
+def _by_turn(episodes: Sequence[EpisodeFacts], longest: int) -> list[TurnTokens]:
+    ends = sorted({round(longest * part / _BINS) for part in range(1, _BINS + 1)} - {0})
+    asking = [one for one in episodes if one.calls is not None]
+    found: list[TurnTokens] = []
+    for first, last in zip([1, *(end + 1 for end in ends[:-1])], ends, strict=True):
+        there, sent, received, cached = [], [], [], 0
+        for one in asking:
+            calls = one.calls
+            if calls is None or one.row.turns < first:
+                continue
+            inside = (calls.turns >= first) & (calls.turns <= last)
+            turns = min(last, one.row.turns) - first + 1
+            there.append(one)
+            sent.append(_sum(calls.prompt_tokens, inside) / turns)
+            received.append(_sum(calls.completion_tokens, inside) / turns)
+            cached += _sum(calls.cached_tokens, inside) / turns
+        if there and (sum(sent) or sum(received)):
+            found.append(
+                TurnTokens(
+                    first,
+                    last,
+                    mean_over(there, sent, AMOUNT),
+                    mean_over(there, received, AMOUNT),
+                    cached / sum(sent) if sum(sent) else 0.0,
+                    len(there),
+                )
+            )
+    return found
+
+
+def _sum(values: NDArray[np.int64], inside: NDArray[np.bool_]) -> float:
+    return float(values[inside].sum())
+
+
+def price_of(model: ModelCosts, priced: str) -> Interval | None:
+    """What an episode of a model costs, in what results are held against."""
+    if priced == "cost_usd":
+        return model.cost_usd
+    return model.all_tokens if priced == "tokens" else model.duration_s
+
+
+def _with_frontier(models: Sequence[ModelCosts], priced: str) -> tuple[ModelCosts, ...]:
+    def beaten(model: ModelCosts) -> bool:
+        own = price_of(model, priced)
+        if own is None:
+            return True
+        for other in models:
+            price = price_of(other, priced)
+            if other is model or price is None:
+                continue
+            no_worse = price.point <= own.point and other.result.point >= model.result.point
+            if no_worse and (price.point, other.result.point) != (
+                own.point,
+                model.result.point,
+            ):
+                return True
+        return False
+
+    return tuple(
+        replace(model, on_frontier=not beaten(model) and not math.isnan(model.result.point))
+        for model in models
+    )

@@ -1,0 +1,179 @@
+"""Worlds: results in each, and what some of them look like from above."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+from matplotlib.colors import ListedColormap
+
+from assay.errors import UsageError
+from assay.report.document import ReportTable
+from assay.report.figures.drawing import Drawing
+from assay.report.figures.style import (
+    GREY,
+    in_style,
+    isolated,
+    legend_above,
+    legend_in,
+    listed,
+    look,
+    new_figure,
+    new_grid,
+    number,
+    plain,
+    short_names,
+    shortened,
+)
+
+__all__ = ["WorldMap", "results_by_world", "world_maps"]
+
+_NAMED: Final = 30
+"""With more worlds their names do not fit."""
+_MOST: Final = 200
+_GROUND: Final = {
+    "outside": "#000000",
+    "water": "#56B4E9",
+    "grass": "#9BC53D",
+    "stone": "#8C8C8C",
+    "path": "#C8B79A",
+    "sand": "#F0E2A8",
+    "tree": "#1B6B2F",
+    "lava": "#D55E00",
+    "coal": "#222222",
+    "iron": "#CC79A7",
+    "diamond": "#FFFFFF",
+    "table": "#8A6D00",
+    "furnace": "#5A3E2B",
+}
+"""The colours of a map, by material."""
+_NAMED_GROUND: Final = (
+    *("grass", "tree", "water", "sand", "stone", "path", "coal", "iron", "diamond", "lava"),
+)
+
+
+@in_style()
+def results_by_world(
+    worlds: Sequence[str], by_model: Mapping[str, Sequence[float]], label: str
+) -> Drawing:
+    """The result of each model in each world, the easiest world first.
+
+    Args:
+        worlds: Names, from left to right; the first 200 are drawn.
+        by_model: The results of each model, NaN where it did not play.
+        label: What results are.
+
+    Raises:
+        UsageError: There is no world.
+    """
+    if not worlds:
+        raise UsageError("there is nothing to draw: there are no worlds")
+    n = min(len(worlds), _MOST)
+    figure, [ax] = new_figure(3.4)
+    names = short_names(by_model, 40)
+    table = np.array([list(values)[:n] for values in by_model.values()], float)
+    for place in range(n):
+        column = table[:, place][~np.isnan(table[:, place])]
+        if len(column) > 1:
+            ends = [float(column.min()), float(column.max())]
+            ax.plot([place] * 2, ends, "-", color="#c8c8c8", lw=1.2, zorder=1)
+    for index, (name, values) in enumerate(zip(names, table, strict=True)):
+        style = look(index)
+        ax.plot(
+            range(n),
+            values,
+            style.marker,
+            color=style.colour,
+            ms=5 if n <= _NAMED else 3,
+            label=f"{isolated(name)}  (n = {int((~np.isnan(values)).sum())})",
+        )
+        mean = float(np.nanmean(values)) if not np.isnan(values).all() else float("nan")
+        ax.axhline(mean, color=style.colour, linestyle=style.line, lw=0.9, alpha=0.7)
+    if n <= _NAMED:
+        ax.set_xticks(range(n), [plain(world) for world in worlds[:n]])
+        if n > 8:
+            for tick in ax.get_xticklabels():
+                tick.set(rotation=60, ha="right", rotation_mode="anchor", fontsize=8.5)
+    else:
+        ax.set_xticks([])
+    ax.set_xlabel("world, by seed: easiest left" if n <= _NAMED else "worlds, easiest left")
+    ax.set_ylabel(plain(label))
+    legend_above(ax, 2)
+    title = f"{plain(label).capitalize()} in each world"
+    cut = f" The first {n} of {len(worlds)} worlds." if n < len(worlds) else ""
+    said = [
+        f"{shortened(name)}: from {number(float(np.nanmin(values)))} to"
+        f" {number(float(np.nanmax(values)))}"
+        for name, values in zip(by_model, table, strict=True)
+        if not np.isnan(values).all()
+    ]
+    return Drawing(
+        title,
+        f"{title}. {listed(said)}.",
+        f"Points: means of a model's episodes in a world; lines: its mean over worlds; n:"
+        f" worlds.{cut}",
+        figure,
+        ReportTable(
+            f"{label} by world",
+            ("world", *map(plain, by_model)),
+            [
+                (plain(world), *(number(float(values[place])) for values in table))
+                for place, world in enumerate(worlds[:n])
+            ],
+        ),
+    )
+
+
+class WorldMap(NamedTuple):
+    """A world from above."""
+
+    name: str
+    about: str
+    """Below its name."""
+    map: Sequence[Sequence[int]]
+    """Ids of materials, indexed [x][y]."""
+    start: tuple[int, int]
+
+
+@in_style()
+def world_maps(maps: Sequence[WorldMap], materials: Sequence[str]) -> Drawing:
+    """Worlds from above, with the place where the player starts.
+
+    Args:
+        maps: Four at most are drawn.
+        materials: The names of the ids.
+
+    Raises:
+        UsageError: There is no map.
+    """
+    if not maps:
+        raise UsageError("there is nothing to draw: no world could be made")
+    drawn = maps[:4]
+    colours = ListedColormap([_GROUND.get(name, GREY) for name in materials])
+    figure, top, axes = new_grid(len(drawn), 3.1, head=0.5, sharex=False, sharey=False)
+    for ax, world in zip(axes, drawn, strict=True):
+        ax.imshow(
+            np.array(world.map).T,
+            cmap=colours,
+            vmin=0,
+            vmax=len(materials) - 1,
+            interpolation="nearest",
+        )
+        ax.plot(*world.start, "*", color="white", mec="black", ms=13, mew=1.2)
+        ax.set_title(f"{plain(world.name)}\n{plain(world.about)}", fontsize=9)
+        ax.set_xticks([])
+        ax.set_yticks([])
+        ax.grid(visible=False)
+    handles = [
+        top.scatter([], [], marker="s", s=60, c=_GROUND[name], edgecolors=GREY, label=name)
+        for name in _NAMED_GROUND
+        if name in materials
+    ]
+    legend_in(top, handles, 5)
+    title = "The easiest and the hardest worlds, from above"
+    return Drawing(
+        title,
+        f"{title}. {listed(f'{world.name}: {world.about}' for world in drawn)}.",
+        "Star: where the player starts. Steps to the nearest of each, for who knows the way;"
+        " a cell of stone counts two.",
+        figure,
+    )

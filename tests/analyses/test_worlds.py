@@ -1,0 +1,140 @@
+"""What the world decides, on results whose shares are known; and the way to things on a map."""
+
+import math
+
+import numpy as np
+import pytest
+
+from assay.analyses.terrain import look_at
+from assay.analyses.worlds import analyse_worlds
+from assay.crafter.rules import AREA, MATERIALS
+from assay.errors import UsageError
+from assay.stats.components import variance_shares
+
+from .facts import facts
+
+GRASS, WATER, STONE, TREE, COAL = map(
+    MATERIALS.index, ("grass", "water", "stone", "tree", "coal")
+)
+
+
+def test_shares_follow_the_analysis_of_variance_worked_by_hand() -> None:
+    # Two subjects, two worlds, two replicates. Cell means 1, 3 and 5, 11; within cells each
+    # value is one off its mean, so that the mean square within is 2. Means: worlds 3 and 7,
+    # subjects 2 and 8, all 5. Mean squares of cell means: worlds 2 * 8 = 16, subjects spread
+    # 18, remainders +-1, so 4 over 1 degree of freedom.
+    cells = [[[0.0, 2.0], [2.0, 4.0]], [[4.0, 6.0], [10.0, 12.0]]]
+    found = variance_shares(cells, rng=np.random.default_rng(0))
+    assert found is not None
+    parts = {"world": (16 - 4) / 2, "subject": 18 - 4 / 2, "both": 4 - 2 / 2, "rest": 2.0}
+    total = sum(parts.values())
+    assert found.total == pytest.approx(total)
+    assert found.world.point == pytest.approx(parts["world"] / total)
+    assert found.subject.point == pytest.approx(parts["subject"] / total)
+    assert found.interaction is not None
+    assert found.interaction.point == pytest.approx(parts["both"] / total)
+    assert found.rest.point == pytest.approx(parts["rest"] / total)
+
+
+@pytest.mark.parametrize("replicates", [1, 2])
+def test_intervals_of_shares_hold_the_truth_about_as_often_as_they_say(replicates: int) -> None:
+    rng = np.random.default_rng(5)
+    held, rounds = np.zeros(3), 40
+    means = np.array([-1.0, 0.0, 1.0])[:, None, None]  # a variance of 1
+    truth = (2 / 5, 1 / 5, 1 / 5 if replicates > 1 else 2 / 5)
+    for _ in range(rounds):
+        world = rng.normal(0, math.sqrt(2), (1, 20, 1))
+        both = rng.normal(0, 1, (3, 20, 1))
+        values = means + world + both + rng.normal(0, 1, (3, 20, replicates))
+        found = variance_shares(values.tolist(), rng=rng)
+        assert found is not None
+        shares = (found.world, found.subject, found.rest)
+        held += [one.low <= true <= one.high for one, true in zip(shares, truth, strict=True)]
+    # 95 % of 40 are 38; below 33 is beyond 3.5 standard deviations.
+    assert (held >= 33).all(), held
+
+
+def test_one_subject_without_replicates_cannot_tell() -> None:
+    assert variance_shares([[[1.0], [2.0]]], rng=np.random.default_rng(0)) is None
+    with pytest.raises(UsageError, match="two worlds or more"):
+        variance_shares([[[1.0]]], rng=np.random.default_rng(0))
+    found = variance_shares(
+        [[[1.0, 1.1], [5.0, 5.1], [9.0, 8.9]]], rng=np.random.default_rng(0)
+    )
+    assert found is not None
+    assert found.world.point > 0.99
+    assert (found.subject.point, found.interaction) == (0, None)
+
+
+def test_easy_hard_surprising_and_telling_worlds_are_found() -> None:
+    # Four worlds; model b is 4 above a everywhere but in world 3, where it is 8 above.
+    a = {1: 4, 2: 2, 3: 3, 4: 1}
+    b = {1: 8, 2: 6, 3: 11, 4: 5}
+    episodes = [
+        facts(model, seed, unlocked=unlocked)
+        for model, results in (("a", a), ("b", b))
+        for seed, unlocked in results.items()
+    ]
+    asked: list[int | str] = []
+
+    def terrain(worlds: object) -> dict[object, object]:
+        asked.extend(world.seed for world in worlds)  # type: ignore[attr-defined]
+        return {}
+
+    found = analyse_worlds(episodes, terrain)  # type: ignore[arg-type]
+    assert found.metric == "achievements"
+    # Effects by hand: means 6, 4, 7, 3 beside 5.
+    assert {one.world.seed: one.effect for one in found.worlds} == {3: 2, 1: 1, 2: -1, 4: -2}
+    assert asked == [3, 1, 2, 4]
+    # b is 4 apart in the others: 8 / 4.
+    assert [one.world.seed for one in found.telling] == [3]
+    assert found.telling[0].discrimination == pytest.approx(2)
+    surprising = max(found.worlds, key=lambda one: abs(one.surprise))
+    assert surprising.world.seed == 3
+    assert abs(surprising.surprise) > 1
+    assert found.models[0].sd.point == pytest.approx(np.std([4, 2, 3, 1], ddof=1))
+    assert any("--replicates 3" in note for note in found.basis.notes)
+
+
+def test_worlds_that_not_all_played_are_left_out_of_the_shares() -> None:
+    episodes = [facts("a", seed, unlocked=seed) for seed in range(4)]
+    episodes += [facts("b", seed, unlocked=seed + 2) for seed in range(3)]
+    found = analyse_worlds(episodes, lambda worlds: {})
+    assert (found.common, len(found.worlds)) == (3, 4)
+    assert "3 of 4 worlds were played by all 2 models" in found.basis.notes[0]
+    assert math.isnan(found.worlds[-1].effect)
+
+
+def test_one_world_is_told_to_play_more() -> None:
+    with pytest.raises(UsageError, match=r"fewer than two worlds.*assay run --episodes 20"):
+        analyse_worlds([facts("a", 1)], lambda worlds: {})
+    with pytest.raises(UsageError, match="metric 'fame' is not allowed; choose from"):
+        analyse_worlds([facts("a", 1), facts("a", 2)], lambda worlds: {}, metric="fame")
+
+
+class Island:
+    """A world of water but for a strip: the player, three cells of grass, stone, coal."""
+
+    player_pos = (10, 10)
+
+    def materials(self) -> object:
+        cells = np.full((AREA, AREA), WATER, np.uint8)
+        cells[10:14, 10] = GRASS
+        cells[14, 10] = STONE
+        cells[15, 10] = COAL
+        cells[11, 11] = TREE
+        return cells
+
+    semantic = materials
+
+
+def test_steps_lead_around_water_and_through_stone() -> None:
+    steps = look_at(Island()).steps  # type: ignore[arg-type]
+    # The tree is beside the second cell; water is beside the first; stone after three steps;
+    # coal after three steps and the two that the stone takes.
+    assert steps["tree"] == 1
+    assert steps["water"] == 0
+    assert steps["stone"] == 3
+    assert steps["coal"] == 5
+    assert steps["iron"] is None
+    assert steps["cow"] is None
