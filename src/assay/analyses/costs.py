@@ -198,7 +198,7 @@ def _by_turn(episodes: Sequence[EpisodeFacts], longest: int) -> list[TurnTokens]
     asking = [one for one in episodes if one.calls is not None]
     found: list[TurnTokens] = []
     for first, last in zip([1, *(end + 1 for end in ends[:-1])], ends, strict=True):
-        there, sent, received, cached = [], [], [], 0
+        there, sent, received, cached = [], [], [], 0.0
         for one in asking:
             calls = one.calls
             if calls is None or one.row.turns < first:
