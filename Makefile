@@ -104,7 +104,7 @@ clean:
 
 .venv-oracles/installed: tests/oracles-requirements.txt
 	$(make-environment)
-	@echo "installing rliable, adastop and statsmodels into $(@D) (about a minute the first time)"
+	@echo "installing rliable, adastop, statsmodels and datasets into $(@D) (about a minute the first time)"
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
 

@@ -265,6 +265,16 @@ def test_experiments_of_the_store_are_compared_by_name_or_run(
     assert len(json.loads(done.out)["standings"]["pairs"]) == 3
 
 
+def test_a_series_of_one_is_followed_without_the_baselines_of_its_run(assay: Assay) -> None:
+    run = make_run(baselines=["builtin/expert"])
+    fill(Path("t.duckdb"), run, make_sessions(run))
+    done = assay(
+        "compare builtin/forager --over-time --metric steps --database t.duckdb --json"
+    )
+    [version] = json.loads(done.out)["versions"]
+    assert version["trials"] == len(make_sessions(run)) / 2
+
+
 def test_names_of_others_are_shown_as_text(assay: Assay, store: Path) -> None:
     done = assay(f"compare run-1 --database {store} --output r.md")
     assert "\x1b" not in done.out

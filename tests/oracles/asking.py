@@ -1,4 +1,4 @@
-"""Asking the programs that statistics are checked against, in an environment of their own."""
+"""Asking programs that we are checked against, in an environment of their own."""
 
 import json
 import os
@@ -18,7 +18,7 @@ PYTHON = Path(
 
 needs_oracles = pytest.mark.skipif(
     not PYTHON.exists(),
-    reason="rliable, AdaStop and statsmodels are not there: make install-oracles",
+    reason="rliable, AdaStop, statsmodels and datasets are not there: make install-oracles",
 )
 
 

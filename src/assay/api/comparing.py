@@ -148,8 +148,9 @@ def over_time(
         metrics_from=metrics_from,
         notice=notice,
     )
+    own = {*names}  # one alone comes with the baselines of its run
     return over_time(
-        subjects,
+        [subject for subject in subjects if subject.id in own],
         metric=metric,
         level=level,
         seed=seed,

@@ -41,7 +41,7 @@ def init(
     elif show.quiet:
         say(str(path))
     else:
-        say(f"wrote {path}: every key, commented out")
+        say(f"wrote {path}: every setting with its default, commented out")
         say(f"next: edit it, then assay run --config {shlex.quote(str(path))}")
     return 0
 

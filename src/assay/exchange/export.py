@@ -81,10 +81,12 @@ def export_sessions(
             for trace in traces:
                 stream.write(dump_line(trace))
         return Exported(len(session_ids), (path,))
-    dump, ending = (
-        (dump_trace, ".json") if form is ExportFormat.JSON else (dump_atif, ".atif.json")
-    )
     folder = _is_folder(form, session_ids, output)
+    if form is ExportFormat.JSON:
+        # Loaders of many files, such as `datasets`, take a file for lines of JSON.
+        dump, ending = dump_line if folder else dump_trace, ".json"
+    else:
+        dump, ending = dump_atif, ".atif.json"
     files: list[Path] = []
     for trace in traces:
         name = _file_name(trace.session.header.session_id)

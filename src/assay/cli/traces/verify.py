@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from assay._util.text import counted
 from assay.cli.database import Database, open_store
 from assay.cli.output import Show, compiling_shown, say, say_json
 from assay.cli.traces.counting import counting
@@ -71,7 +72,8 @@ def _report(found: Sequence["Verification"], show: Show) -> int:
     if not show.quiet:
         _list([f"unverifiable  {each.session_id}  {each.reason}" for each in unverifiable])
     say(
-        f"{len(found)} episodes, {steps} steps: {counts[Finding.SAME]} the same, "
+        f"{counted(len(found), 'episode')}, {counted(steps, 'step')}:"
+        f" {counts[Finding.SAME]} the same, "
         f"{len(different)} different, {len(unverifiable)} unverifiable"
     )
     return 1 if different else 0
