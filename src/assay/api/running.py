@@ -15,6 +15,7 @@ from assay.api._run_parts import (
     episode_parts,
     metrics_of,
 )
+from assay.api.notebook import NotebookProgress, in_notebook
 from assay.api.preparing import prepare
 from assay.api.run_reports import analysis_values
 from assay.metrics import apply_metrics
@@ -53,15 +54,15 @@ def run(
     resume: str | None = None,
     fresh: bool = False,
     allow_different: Collection[str] = (),
-    listen: Callable[[Event], None] = lambda _: None,
-    notice: Callable[[str], None] = lambda _: None,
+    listen: Callable[[Event], None] | None = None,
+    notice: Callable[[str], None] | None = None,
     **settings: Any,
 ) -> RunResult:
     """Let models and agents play, record everything, and return what came of it.
 
     Settings have the names of `RunConfig`: episodes, max_turns, difficulty, seed, database
     and so on. Like the command, it resumes the latest unfinished run that has the same
-    settings, unless `fresh` is given.
+    settings, unless `fresh` is given. In a notebook a line says how far it is.
 
     Args:
         models: Names of models, or objects that answer like `assay.types.ChatModel`.
@@ -74,10 +75,15 @@ def run(
         resume: The id of an unfinished run to go on with.
         fresh: Start anew, whatever is unfinished.
         allow_different: What a resumed run may have otherwise than before: address, ledger.
-        listen: Who hears of progress, as events of `assay.trials`.
-        notice: Who hears of everything else, in sentences.
+        listen: Who hears of progress, as events of `assay.trials`; in a notebook, without
+            it, a line on standard error.
+        notice: Who hears of everything else, in sentences; the same.
         **settings: What to choose; the rest has its default.
     """
+    if in_notebook():
+        progress = NotebookProgress()
+        listen, notice = listen or progress, notice or progress.notice
+    listen, notice = listen or _nobody, notice or _nobody
     named = [models] if isinstance(models, str) else models
     objects = {model.name: model for model in named or () if not isinstance(model, str)}
     given = {}
@@ -107,6 +113,10 @@ def run(
     for warning in prepared.warnings:
         notice(warning)
     return run_prepared(prepared, listen=listen, notice=notice, own=own)
+
+
+def _nobody(_: object) -> None:
+    """Who does not listen."""
 
 
 def run_prepared(

@@ -21,7 +21,7 @@ from assay.cli.curve_options import (
     no_ttest,
 )
 from assay.cli.database import Database, open_store
-from assay.cli.output import Show, say, say_json, say_report, warn
+from assay.cli.output import Show, say, say_json, say_report, warn, working
 from assay.cli.plans import say_registered
 from assay.errors import UsageError
 from assay.traces.location import DEFAULT_DATABASE
@@ -99,23 +99,24 @@ def analysis(
     if register:
         _check_alone(metric, summary, bootstrap, ttest, power)
         return _register(plan, store, pairs or control_run_ids or candidate_run_ids, show)
-    found, deviations = api.analysis(
-        pairs=pairs,
-        control=control_run_ids,
-        candidate=candidate_run_ids,
-        plan=plan,
-        summary=summary.given(),
-        allow_different=allow_different or (),
-        database=store,
-        metric=metric,
-        **vars(bootstrap),
-        ttest=ttest.enabled,
-        power=power.enabled,
-        target_effect_size=power.target_effect_size,
-        target_power=power.power,
-    )
-    document = analysis_document(found, deviations)
-    files = _write(document, found, output)
+    with working(show, "comparing"):
+        found, deviations = api.analysis(
+            pairs=pairs,
+            control=control_run_ids,
+            candidate=candidate_run_ids,
+            plan=plan,
+            summary=summary.given(),
+            allow_different=allow_different or (),
+            database=store,
+            metric=metric,
+            **vars(bootstrap),
+            ttest=ttest.enabled,
+            power=power.enabled,
+            target_effect_size=power.target_effect_size,
+            target_power=power.power,
+        )
+        document = analysis_document(found, deviations)
+        files = _write(document, found, output)
     exit_code = INCOMPLETE if found.design.unusable else 0
     if show.json:
         _warn(found, deviations)

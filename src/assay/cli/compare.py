@@ -1,7 +1,6 @@
 """`assay compare`: which of several is better, by how much, and how sure that is."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,7 +8,7 @@ from cyclopts import Parameter
 
 from assay.cli.database import Database, open_store
 from assay.cli.numbers import Whole
-from assay.cli.output import Show, complain, say, say_json, say_report, warn
+from assay.cli.output import Show, complain, say, say_json, say_report, warn, working
 from assay.cli.plans import say_registered
 from assay.errors import UsageError
 from assay.traces.location import DEFAULT_DATABASE
@@ -131,7 +130,7 @@ def compare(
         )
     if names:
         _check_alone(experiments, improved)
-        with _working(show, "reading"):
+        with working(show, "reading"):
             subjects = api.stored_subjects(
                 names,
                 wanted or (),
@@ -141,7 +140,7 @@ def compare(
             )
     else:
         subjects = _read(experiments, baseline, improved or [], metrics_from)
-    with _working(show, "comparing"):
+    with working(show, "comparing"):
         comparison = api.compare(
             *subjects,
             metrics=wanted,
@@ -160,19 +159,6 @@ def compare(
         write_document(document, *paths)
     _tell(document, paths, show, detail=detail)
     return _judgement(comparison) if fail_if_worse else 0
-
-
-@contextmanager
-def _working(show: Show, what: str) -> Iterator[None]:
-    """Let the user see that something goes on, where somebody watches."""
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    if show.quiet or show.json or not console.is_terminal:
-        yield
-        return
-    with console.status(what):
-        yield
 
 
 def _metrics(text: str | None) -> list[str] | None:
@@ -286,7 +272,7 @@ def _over_time(
         )
     if metrics is not None and len(metrics) > 1:
         raise UsageError(f"--over-time follows one metric, not {len(metrics)}; name one")
-    with _working(show, "comparing"):
+    with working(show, "comparing"):
         series = api.over_time(
             names[0],
             database=open_store(database, show),

@@ -36,6 +36,7 @@ __all__ = [
     "say_report",
     "warn",
     "width_there_is",
+    "working",
 ]
 
 
@@ -129,6 +130,19 @@ def warn(message: str) -> None:
     from rich.console import Console
 
     _print(Console(stderr=True), f"warning: {mask(printable(message))}", style="yellow")
+
+
+@contextmanager
+def working(show: Show, what: str) -> Iterator[None]:
+    """Let the user see that something goes on, where somebody watches."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if show.quiet or show.json or not console.is_terminal:
+        yield
+        return
+    with console.status(what):
+        yield
 
 
 @contextmanager

@@ -27,6 +27,7 @@ from assay.cli.output import (
     say_json,
     say_report,
     warn,
+    working,
 )
 from assay.errors import UsageError
 
@@ -113,23 +114,29 @@ def run(
         if config is None and resume is None and Path(_USUAL_FILE).is_file():
             warn(f"{_USUAL_FILE} is here and not used; --config {_USUAL_FILE} uses it")
     if dry_run:
-        with compiling_shown(show):
+        _warm_up(prepared, show)
+        with working(show, "estimating"):
             estimate = api.estimate(prepared)
         describe(prepared, estimate, show)
         return 0
     if not (show.quiet or show.json):
         for line in opening(prepared):
             note(line)
-    if prepared.config.environment is None:
-        with compiling_shown(show):
-            from assay.crafter import warmup
-
-            warmup()
+    _warm_up(prepared, show)
     result = _watched(prepared, show, verbose)
     _report(prepared, result, show, detail=detail)
     for reason in _reasons(result):
         complain(reason)
     return _exit_code(result)
+
+
+def _warm_up(prepared: "PreparedRun[Any]", show: Show) -> None:
+    """Have the world compiled before anything is timed, and say so where that takes long."""
+    if prepared.config.environment is None:
+        with compiling_shown(show):
+            from assay.crafter import warmup
+
+            warmup()
 
 
 def _model_map(pairs: Sequence[str]) -> dict[str, str]:

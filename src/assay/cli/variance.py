@@ -7,7 +7,7 @@ from cyclopts import Group, Parameter
 
 from assay.cli.curve_options import Summarise, no_summary
 from assay.cli.database import Database, open_store
-from assay.cli.output import Show, say, say_json, say_report, warn
+from assay.cli.output import Show, say, say_json, say_report, warn, working
 from assay.errors import UsageError
 from assay.traces.location import DEFAULT_DATABASE
 
@@ -75,23 +75,24 @@ def variance(
             f"--summary.type {chosen['type']} is not for variance, which takes the area and "
             "the slope; 'assay analysis' takes it"
         )
-    gathered, summaries, settings = api.variance(
-        *runs,
-        metric=metric,
-        threshold=threshold,
-        summary=chosen,
-        power=power,
-        alpha=alpha,
-        correlation=correlation,
-        database=open_store(database, show),
-    )
-    document = variance_document(gathered, summaries, settings)
-    if figure:
-        from assay.report.figures.drawing import save_png
+    with working(show, "reading the curves"):
+        gathered, summaries, settings = api.variance(
+            *runs,
+            metric=metric,
+            threshold=threshold,
+            summary=chosen,
+            power=power,
+            alpha=alpha,
+            correlation=correlation,
+            database=open_store(database, show),
+        )
+        document = variance_document(gathered, summaries, settings)
+        if figure:
+            from assay.report.figures.drawing import save_png
 
-        save_png(variance_drawing(gathered, summaries, settings), output)
-    else:
-        write_document(document, output)
+            save_png(variance_drawing(gathered, summaries, settings), output)
+        else:
+            write_document(document, output)
     if show.json:
         for run in gathered.unusable:
             warn(f"{run.name} is left out: {run.reason}")

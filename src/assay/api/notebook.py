@@ -1,0 +1,85 @@
+"""How a run goes, where a notebook watches: one line on standard error that is written over."""
+
+import sys
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+from assay._util.text import cut
+from assay.trials import (
+    CallRetried,
+    Event,
+    RunEnded,
+    RunStarted,
+    TrialEnded,
+    TrialProgress,
+    TrialSkipped,
+    TrialStarted,
+)
+
+__all__ = ["NotebookProgress", "in_notebook"]
+
+_FIRST_S, _EVERY_S = 1.0, 0.5
+_LONGEST = 100
+
+
+def in_notebook() -> bool:
+    """Whether IPython runs this: in a notebook, or as a shell."""
+    shell = sys.modules.get("IPython")
+    return shell is not None and getattr(shell, "get_ipython", lambda: None)() is not None
+
+
+class NotebookProgress:
+    """Hears the events and the notices of one run."""
+
+    def __init__(
+        self, stream: TextIO | None = None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._stream, self._clock = stream or sys.stderr, clock
+        self._planned: dict[str, int] = {}
+        self._ended: dict[str, int] = {}
+        self._now_playing, self._trouble = "", ""
+        self._turns = self._width = 0
+        self._started = self._next = clock()
+
+    def __call__(self, event: Event) -> None:
+        """Count, and write the line anew where it is time."""
+        now = self._clock()
+        match event:
+            case RunStarted(planned=planned):
+                self._planned = dict(planned)
+                self._started, self._next = now, now + _FIRST_S
+            case TrialStarted(trial=trial):
+                self._now_playing = trial.group
+            case TrialProgress():
+                self._turns += 1
+                self._trouble = ""
+            case TrialEnded(trial=trial) | TrialSkipped(trial=trial):
+                self._ended[trial.group] = self._ended.get(trial.group, 0) + 1
+            case CallRetried(reason=reason, wait=wait):
+                self._trouble = f"; asking again in {wait:.0f} s: {reason}"
+        if isinstance(event, RunEnded) and self._width:
+            self._write(now)
+            self._stream.write("\n")
+            self._width = 0
+        elif now >= self._next and self._now_playing:
+            self._next = now + _EVERY_S
+            self._write(now)
+
+    def notice(self, message: str) -> None:
+        """Write a sentence of its own."""
+        start = "\n" if self._width else ""
+        self._width = 0
+        self._stream.write(f"{start}{cut(message, 2 * _LONGEST)}\n")
+
+    def _write(self, now: float) -> None:
+        name = self._now_playing
+        line = cut(
+            f"{name}: {self._ended.get(name, 0)} of {self._planned.get(name, 0)} episodes, "
+            f"{self._turns:,} turns in all, {now - self._started:.0f} s{self._trouble}",
+            _LONGEST,
+        )
+        # What was longer before is covered.
+        self._stream.write(f"\r{line.ljust(self._width)}")
+        self._stream.flush()
+        self._width = len(line)

@@ -1,0 +1,80 @@
+"""A run in a notebook says how far it is; elsewhere a program that imports assay is silent."""
+
+import subprocess
+import sys
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from assay.api.notebook import NotebookProgress
+from assay.trials import (
+    CallRetried,
+    RunEnded,
+    RunStarted,
+    Trial,
+    TrialEnded,
+    TrialProgress,
+    TrialStarted,
+    TrialVerdict,
+)
+from assay.types import TrialState
+
+PROGRAM = """
+import sys
+if "notebook" in sys.argv:
+    import IPython
+import assay.api.notebook
+assay.api.notebook._FIRST_S = 0.0
+import assay
+assay.run(models=["builtin/noop"], episodes=2, max_turns=3, baselines=False, save_traces=False)
+"""
+SHELL = "def get_ipython():\n    return object()\n"
+
+
+@pytest.mark.usefixtures("compiled_engine")
+@pytest.mark.parametrize("where", ["notebook", "program"])
+def test_a_run_tells_of_itself_in_a_notebook_alone(tmp_path: Path, where: str) -> None:
+    # What a notebook has: the package is loaded, there is a shell, and no terminal.
+    (tmp_path / "IPython.py").write_text(SHELL, "utf-8")
+    (tmp_path / "program.py").write_text(PROGRAM, "utf-8")
+    done = subprocess.run(
+        [sys.executable, "program.py", where],
+        cwd=tmp_path,
+        capture_output=True,
+        check=True,
+    )
+    assert done.stdout == b""
+    # DuckDB may list objects at the end of any program.
+    said = done.stderr.decode().partition("nanobind: ")[0]
+    last = said.rpartition("\r")[2]
+    if where == "notebook":
+        assert last.startswith("builtin/noop: 2 of 2 episodes, 6 turns in all, ")
+        assert last.endswith(" s\n")
+    else:
+        assert said == ""
+
+
+def test_one_line_is_written_over_and_says_what_is_retried() -> None:
+    now, out = 0.0, StringIO()
+    tell = NotebookProgress(out, clock=lambda: now)
+    trial = Trial("t", "a", 0, None)
+    tell(RunStarted({"a": 2}))
+    tell(TrialStarted(trial, 1))
+    assert out.getvalue() == "", "nothing is said of what takes a moment"
+    now = 3.0
+    tell(CallRetried("a", "it is busy\x1b[31m", 1, 20.0))
+    now = 4.0
+    tell(TrialProgress(trial, None))
+    tell.notice("something else")
+    now = 9.0
+    tell(TrialEnded(trial, 1, TrialVerdict(TrialState.RESULT, "died")))
+    tell(RunEnded({}))
+    long = r"a: 0 of 2 episodes, 0 turns in all, 3 s; asking again in 20 s: it is busy\x1b[31m"
+    assert out.getvalue().split("\r") == [
+        "",
+        long,
+        f"{'a: 0 of 2 episodes, 1 turns in all, 4 s':{len(long)}}\nsomething else\n",
+        "a: 1 of 2 episodes, 1 turns in all, 9 s",
+        "a: 1 of 2 episodes, 1 turns in all, 9 s\n",
+    ]
