@@ -1,6 +1,7 @@
 """The documents tell the truth: their commands parse or run, their links lead somewhere."""
 
 import os
+import pkgutil
 import re
 import shlex
 import subprocess
@@ -54,6 +55,8 @@ BLOCKS = [
     for block in blocks_of(str(page.relative_to(ROOT)), page.read_text("utf-8"))
 ]
 SHELL = [block for block in BLOCKS if block.language in ("bash", "console", "sh", "shell")]
+ENTRY_POINTS = {"assay.hooks"}
+"""Names that are no names of Python."""
 FIRST = "README.md"
 """Its blocks run with the quick tests; those of the other pages take longer."""
 
@@ -167,6 +170,13 @@ def test_the_readme_shows_what_the_page_on_runs_shows() -> None:
 def test_links_lead_to_files_that_exist(page: Path) -> None:
     targets = [link for link in LINK.findall(page.read_text("utf-8")) if ":" not in link]
     assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_names_of_python_on_a_page_exist(page: Path) -> None:
+    names = set(re.findall(r"`(assay(?:\.\w+)+)`", page.read_text("utf-8"))) - ENTRY_POINTS
+    for name in names:
+        pkgutil.resolve_name(name)
 
 
 def test_the_readme_names_its_two_commands_on_the_first_screen() -> None:

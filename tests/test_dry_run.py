@@ -50,7 +50,7 @@ def test_calls_tokens_dollars_and_time_are_told_for_each_model_and_in_all(
     rows = {line[0]: line for line in lines if line}
     assert rows["gpt-4o-mini"][1] == rows["gemini-2.5-flash-lite"][1] == "12"
     assert ["in", "all", "24"] in [line[:3] for line in lines]
-    assert "2 s for a call over the network, which is assumed" in out
+    assert "assumed are 2 s per call over the network" in out
 
 
 def test_no_key_and_no_network_are_needed_and_no_file_is_made(
@@ -183,8 +183,8 @@ def test_agents_of_ones_own_cost_what_they_ask_which_nobody_knows(tmp_path: Path
     assert "Models:   gpt-4o-mini, act, Asking+gpt-4o-mini\n" in out
     assert "Episodes: 8 per model, at most 6 turns each\n" in out
     assert "Worlds:   Crafter (easy, hard), seeds 42 to 43, each world 2 times\n" in out
-    assert "asking no model: act;" in out
-    assert "asking as they like: Asking+gpt-4o-mini;" in out
+    assert "no model is called by: act;" in out
+    assert "calls of your own agents: Asking+gpt-4o-mini;" in out
     found = {one["model"]: one for one in estimate(tmp_path, *chosen)["models"]}
     assert found["act"]["calls"] == found["act"]["dollars"] == 0
     assert found["Asking+gpt-4o-mini"]["calls"] == found["gpt-4o-mini"]["calls"] == 8 * 6

@@ -379,7 +379,7 @@ def test_numbers_of_whole_subjects_are_shown_and_not_judged() -> None:
     sections = {
         one.title: one.blocks for one in comparison_document(compare(subjects)).sections
     }
-    table = sections["Whole subjects"][0]
+    table = sections["All episodes together"][0]
     assert isinstance(table, ReportTable)
     assert [cells for _, *cells in table.rows] == [["0.50"], ["1.50"]]
     assert "spread" not in {one.metric for one in compare(subjects).contrasts}

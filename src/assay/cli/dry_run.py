@@ -96,36 +96,36 @@ def _explained(prepared: "PreparedRun[Any]", estimate: "RunEstimate") -> Iterato
     alone = [one.model for one in estimate.models if one.asked_by == "nobody"]
     asking = [one.model for one in estimate.models if one.asked_by == "own"]
     if alone:
-        yield f"asking no model: {', '.join(alone)}; the time they take themselves is not known"
+        yield f"no model is called by: {', '.join(alone)}; the time they take is not known"
     if not estimate.calls:
         return
     yield "An estimate for episodes that take all their turns; those that end early cost less."
     if asking:
         yield (
-            f"asking as they like: {', '.join(asking)}; taken to ask once a turn, as much as "
-            "our agent would, which may be far from the truth; --budget is a limit that holds"
+            f"calls of your own agents: {', '.join(asking)}; assumed is one call per turn, as "
+            "our agent makes, which may be far off; --budget is a firm limit"
         )
     yield (
-        f"tokens: one for {BYTES_PER_TOKEN} bytes, measured on {estimate.sample_turns} turns "
-        f"of {estimate.sampled}; models that say or think more cost more"
+        f"tokens: 1 per {BYTES_PER_TOKEN} bytes, measured on {estimate.sample_turns} turns of "
+        f"{estimate.sampled}; models that write or think more cost more"
     )
     yield (
-        "at most: one token for each byte, and every reply as long as --max-tokens allows "
-        f"({config.agent.max_tokens:,}); calls that fail and are asked again come on top"
+        "at most: 1 token per byte, and every reply as long as --max-tokens "
+        f"({config.agent.max_tokens:,}) allows; retries come on top"
     )
     remote = [one.at_once for one in estimate.models if one.provider != "builtin"]
     if remote:
         yield (
-            f"time: {estimate.latency_s:g} s for a call over the network, which is assumed, "
-            f"and {max(remote):,} calls at once, if the provider takes so many"
+            f"time: assumed are {estimate.latency_s:g} s per call over the network, and "
+            f"{max(remote):,} calls at the same time"
         )
     if estimate.unpriced:
         yield (
-            f"no known price: {', '.join(estimate.unpriced)}; not in the dollars. "
-            "Give --price IN/OUT, in dollars per million tokens"
+            f"no known price: {', '.join(estimate.unpriced)}, not in the dollars; give --price "
+            "IN/OUT in dollars per million tokens"
         )
     if config.cache is not None:
-        yield f"replies that {config.cache} has cost nothing, and are not taken off"
+        yield f"replies in {config.cache} cost nothing; they are not subtracted here"
 
 
 def _budget(estimate: "RunEstimate") -> Iterator[str]:
@@ -137,8 +137,8 @@ def _budget(estimate: "RunEstimate") -> Iterator[str]:
     spent = f", of which {cost(estimate.spent)} are spent" if estimate.spent else ""
     words = {
         BudgetFit.SURELY: "enough in any case",
-        BudgetFit.LIKELY: "enough by the estimate; if not, the run stops there and can go on",
-        BudgetFit.NO: "not enough by the estimate; the run would stop there, to be resumed",
+        BudgetFit.LIKELY: "enough by the estimate; if not, the run stops and can be resumed",
+        BudgetFit.NO: "not enough by the estimate: the run would stop, and can be resumed",
         BudgetFit.UNKNOWN: "cannot tell, because a price is not known",
     }
     if estimate.fit is not None:

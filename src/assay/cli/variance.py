@@ -32,7 +32,7 @@ def variance(
     """Estimate from a pilot how many training runs are enough.
 
     Each run is summarised by the area under its curve and by its slope. The report has the
-    simple rule (the first N at which sd / mean of the first N runs falls below the
+    plain rule (the first N at which sd / mean of the first N runs falls below the
     threshold) and what answers the question: the relative standard error, the N for that
     precision, and the N to detect a difference of that size, with their ranges.
 
@@ -45,7 +45,7 @@ def variance(
         assay variance run1 ... run15 --metric overview/reward --threshold 0.05
 
     Args:
-        runs: Two or more runs; the simple rule takes them in this order.
+        runs: Two or more runs; the plain rule takes them in this order.
         metric: The metric whose curves are read.
         threshold: The precision wanted, as a share of the mean: 0.05 is 5 %.
         output: The file to write: a figure (.png) or a report (.html, .md, .json, .csv).

@@ -75,7 +75,7 @@ def comparison_document(comparison: Comparison) -> Document:
         "Cost beside quality": tables.cost(comparison),
         "Learning curves": tables.curves(comparison),
         "Other metrics": tables.values(comparison, others),
-        "Whole subjects": tables.whole(comparison),
+        "All episodes together": tables.whole(comparison),
     }
     subjects = [facts.subject for facts in comparison.subjects]
     return Document(
@@ -192,7 +192,7 @@ def _differences(comparison: Comparison) -> Iterator[Block]:
         own = [contrast for contrast in comparison.contrasts if contrast.candidate == candidate]
         yield ReportTable(
             f"{name} against {comparison.baseline.name}, metric by metric",
-            ["Metric", "Difference", "Verdict", "Baseline", "Candidate", "p", "n"],
+            ["Metric", "Difference", "Verdict", comparison.baseline.name, name, "p", "n"],
             [[contrast.metric, *_difference_cells(contrast)] for contrast in own],
             f"In brackets: {'' if all(one.promised for one in own) else 'about '}{level}"
             f" intervals. {adjusted}",
@@ -210,8 +210,8 @@ def _differences(comparison: Comparison) -> Iterator[Block]:
                 sized,
                 "Tested: the difference in standard deviations of what the test sees, of a"
                 " pair's difference or of a trial; the larger, the fewer trials it takes."
-                " P(higher): how often a trial of the candidate has the higher value, ties"
-                " counting half."
+                f" P(higher): how often a trial of {name} has the higher value, ties counting"
+                " half."
                 " Relative: the difference over the mean of the baseline."
                 f"{sensitive_words(comparison, own)}",
             )
@@ -285,9 +285,9 @@ def _standings(comparison: Comparison) -> Iterator[Block]:
             ]
             for standing in standings.order
         ],
-        "A place is 1 and the number of subjects that are shown to be better; = marks one that"
-        " is shared. Subjects that have a letter in common cannot be told apart. Shrunken: the"
-        " mean without the luck that the best of several is chosen with.",
+        "A place is 1 plus the number of others that are shown to be better; = marks a shared"
+        " place. Those with a letter in common cannot be told apart. Shrunken: the mean without"
+        " the luck with which the best of several is chosen.",
     )
     yield ReportTable(
         f"All pairs in {metric}",

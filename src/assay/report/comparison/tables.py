@@ -134,7 +134,7 @@ def instances(comparison: Comparison) -> Iterator[ReportTable]:
             " Half by: when half of all trials had come to success; a dash: fewer than half"
             " did. A trial that ended without success does not come to it later. Mean time:"
             " with such trials at the longest time of the task. p: log-rank test against the"
-            " first subject, not adjusted; none where a world was played twice. Times are"
+            " first name, not adjusted; none where a world was played twice. Times are"
             f" {_units(comparison)}."
         )
     rows = [_instance(comparison, row, timed=timed) for row in comparison.instances]
@@ -200,7 +200,7 @@ def whole(comparison: Comparison) -> Iterator[ReportTable]:
                 [facts.name, *(value(name, facts.whole.get(name)) for name in names)]
                 for facts in comparison.subjects
             ],
-            "Made by metrics that take all trials at once: one number a subject, which has no"
+            "Made by metrics that take all trials at once: one number each, which has no"
             " interval and is not judged.",
         )
 

@@ -76,9 +76,7 @@ def cost_quality(
         and math.isfinite(point.quality.point)
     ]
     if not drawn:
-        raise UsageError(
-            f"there is nothing to draw: no subject has a cost and a {quality_label}"
-        )
+        raise UsageError(f"there is nothing to draw: nobody has a cost and a {quality_label}")
     figure, [ax] = new_figure(3.4 + 0.2 * len(drawn))
     logarithmic = _cost_axis(ax, [cost.point for _, cost in drawn])
     best = _front(

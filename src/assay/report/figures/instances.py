@@ -136,7 +136,7 @@ def success_heat_map(
         None if counts_T_S is None else counts_T_S[:lines, :columns],
     )
     name_cells(ax, tasks[:lines], subjects[:columns])
-    title = "Success rate by task and subject"
+    title = "Success rate by task and name"
     said = [
         f"{shortened(task)}, {shortened(subject)}: {_percent(share)}"
         for task, shares in zip(tasks, shares_T_S.tolist(), strict=True)
@@ -184,7 +184,7 @@ def completion_times(rows: Sequence[CompletionRow], *, unit: str = "s") -> Drawi
     ax.plot([], [], ">", color=INK, mfc="white", ms=6, label="ended without success")
     legend_above(ax, 2)
     title = "Time to success"
-    head = ("task", "subject", "trials", "successes", f"shortest ({unit})", f"longest ({unit})")
+    head = ("task", "name", "trials", "successes", f"shortest ({unit})", f"longest ({unit})")
     return Drawing(
         title,
         f"{title}. {listed(_line_text(mine, unit) for mine in lines.values())}.",
@@ -258,7 +258,7 @@ def _share_table(rows: Sequence[SuccessRow]) -> ReportTable:
         for row in rows
     ]
     return ReportTable(
-        "success rate by task", ("task", "subject", "rate", "low", "high", "n"), cells
+        "success rate by task", ("task", "name", "rate", "low", "high", "n"), cells
     )
 
 
