@@ -96,7 +96,7 @@ PUBLIC = {
             "outcome_files",
             "outcomes",
         ),
-        *("plans", "subjects", "training", "versions"),
+        *("plans", "subjects", "trained_worlds", "training", "versions"),
     },
     "judge": {
         *("describing", "design", "facts", "looks", "matching", "over_time", "plan"),

@@ -129,6 +129,17 @@ def test_a_filter_keeps_what_sql_by_hand_keeps(
     assert left(built) == counted(store, where)
 
 
+def test_a_least_quality_is_that_of_the_analysis(store: Store) -> None:
+    analysis = assay.analyze.quality(database=store)
+    scores = {each.session_id: each.score for each in analysis.traces}
+    least = sorted(scores.values())[len(scores) // 2]
+    good = [name for name, score in scores.items() if score >= least]
+    built = assay.sft_filter(None, database=store, min_quality=least)
+    chosen = ", ".join(map(repr, good))
+    assert left(built) == counted(store, f"{USUAL} AND session_id IN ({chosen})")
+    assert 0 < built.left.episodes < len(scores)
+
+
 def test_the_funnel_adds_up_and_counts_what_is_missing_apart(store: Store) -> None:
     built = assay.sft_filter(None, database=store, max_cost=1e9, min_reward=-1000)
     assert (built.found.episodes, built.found.turns, built.found.tokens) == counted(

@@ -74,6 +74,8 @@ class Setting(NamedTuple):
     variable: str | None = None
     """An environment variable that gives it. Such a setting says where things are on this
     machine, and is not taken from a stored run."""
+    beside: tuple[str, Any] | None = None
+    """A table, and the value that a file which has it means if it does not say another."""
     secret: str | None = None
     """The variable that this secret belongs into. It is then neither shown nor stored, has no
     option, and is warned about in a file."""

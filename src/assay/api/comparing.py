@@ -77,7 +77,24 @@ def compare(
             notice=notice,
         )
     found = compare(own, metrics=metrics, **choices)
+    if names and (known := _known_worlds(own, database)):
+        found = replace(found, notes=(*known, *found.notes))
     return found if planned is None else _beside_plan(found, planned, database)
+
+
+def _known_worlds(subjects: Sequence["Subject"], database: Where) -> list[str]:
+    """What the store knows of training data that was made of the worlds of these trials."""
+    from assay.experiments.trained_worlds import trained_worlds
+
+    worlds = {
+        (trial.task, trial.seed)
+        for subject in subjects
+        for trial in subject.trials
+        if trial.task is not None and trial.seed is not None
+    }
+    with store_at(database).reading() as connection:
+        found = trained_worlds(connection, sorted(worlds))
+    return [f"They played {each}: a model trained on it knows them." for each in found]
 
 
 def _beside_plan(

@@ -1,6 +1,7 @@
 """What a command means, settled and checked before anything starts or anything heavy loads."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from assay.api._run_parts import (
     hooks_of,
     metrics_of,
 )
-from assay.errors import UsageError
+from assay.crafter.rules import TASK
+from assay.errors import StoreError, UsageError
 from assay.models import Budget, ModelPool, load_registry
 from assay.rollouts import RunConfig, arms_of
 from assay.runs import PreparedRun, prepare_run
@@ -88,7 +90,31 @@ def prepare(
         check_reachable(pool, chosen)
     finally:
         pool.close()
-    return prepared
+    known = _known_worlds(chosen, own)
+    return replace(prepared, warnings=(*prepared.warnings, *known)) if known else prepared
+
+
+def _known_worlds(config: RunConfig, own: OwnObjects) -> list[str]:
+    """What the store knows of training data that was made of the worlds of a run."""
+    from assay.experiments.trained_worlds import trained_worlds
+    from assay.traces.store import Store
+
+    if not config.database.exists():
+        return []
+    place = environment_of(config, own.environment)
+    tasks = [f"{TASK}{name}" for name in config.difficulty_names]
+    worlds = [
+        (task, config.seed + number)
+        for task in ([place.name] if place is not None else tasks)
+        for number in range(config.episodes)
+    ]
+    try:
+        # Somebody who writes to the store is not waited for: this is only a word of warning.
+        with Store(config.database, patience=0.5).reading() as connection:
+            found = trained_worlds(connection, worlds)
+    except (StoreError, UsageError):
+        return []
+    return [f"this run plays {each}: a model trained on it knows them" for each in found]
 
 
 def _renamed(

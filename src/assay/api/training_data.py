@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from assay.api._stores import Where, store_at, traces_as_store
 from assay.errors import UsageError
+from assay.types import TrialState
 
 if TYPE_CHECKING:
     from assay.datasets.building import BuiltDataset
@@ -35,6 +36,8 @@ __all__ = [
     "sft_trace",
     "sft_validate",
 ]
+
+_SCORED_AT_ONCE = 500
 
 Progress = Callable[[int, int], None]
 """Told how much is done, and of how much."""
@@ -105,6 +108,7 @@ def sft_filter(
     max_invalid_rate: float | None = None,
     max_cost: float | None = None,
     hook: Sequence[str] = (),
+    min_quality: float | None = None,
     sql: str | None = None,
     top: str | float | None = None,
     max_per_world: int | None = None,
@@ -139,6 +143,7 @@ def sft_filter(
         max_invalid_rate: At most this share of invalid actions.
         max_cost: At most so many dollars.
         hook: Only episodes in which all of these hooks noticed something.
+        min_quality: At least this score of `assay.analyze.quality`, from 0 to 1.
         sql: A condition over the columns of the view `episodes`.
         top: The best share of each world, such as "20%".
         max_per_world: At most so many episodes of each world, the best ones.
@@ -192,6 +197,7 @@ def sft_filter(
         max_invalid_rate=max_invalid_rate,
         max_cost=max_cost,
         hooks=tuple(hook),
+        min_quality=min_quality,
         sql=sql,
         top=None if top is None else read_share(str(top), "--top"),
         max_per_world=max_per_world,
@@ -202,10 +208,13 @@ def sft_filter(
         held = Holdout.read(text) if isinstance(text, str) else Holdout(tuple(text))
     started = time.perf_counter()
     with _opened(input_dir, database) as store:
+        quality = {} if min_quality is None else _qualities(store)
         with store.reading() as connection:
             filters = replace(filters, experiments=named_experiments(connection, experiment))
             _check_names(connection, filters)
-            found, steps, chosen = choose_episodes(session_facts(connection, sql), filters)
+            found, steps, chosen = choose_episodes(
+                session_facts(connection, sql), filters, quality
+            )
         if output is None:
             return episodes_only(found, steps, chosen, time.perf_counter() - started)
         out = held.among({each.seed for each in chosen if each.seed is not None})
@@ -218,7 +227,7 @@ def sft_filter(
             "experiments": sorted({each.experiment_id for each in chosen}),
             "holdout_seeds": sorted(out),
         }
-        return build_dataset(
+        built = build_dataset(
             store,
             chosen,
             plan,
@@ -229,6 +238,52 @@ def sft_filter(
             about=about,
             progress=progress,
         )
+    kept = store if input_dir is None else _store_of(Path(input_dir))
+    return replace(built, noted_in=_note_worlds(built, kept))
+
+
+def _qualities(store: "Store") -> dict[str, float]:
+    """The score of each completed trace."""
+    from assay.analyses.episodes import completed, load_facts
+    from assay.analyses.quality import trace_quality
+    from assay.traces.select import select_sessions
+
+    with store.reading() as connection:
+        ids = select_sessions(connection)
+    scores: dict[str, float] = {}
+    for start in range(0, len(ids), _SCORED_AT_ONCE):
+        some = ids[start : start + _SCORED_AT_ONCE]
+        facts = load_facts(store, some, steps=True, replies=True)
+        if any(each.row.state == TrialState.RESULT for each in facts):
+            scores |= {each.id: trace_quality(each).score for each in completed(facts)}
+    return scores
+
+
+def _store_of(folder: Path) -> "Store | None":
+    """The store whose traces a folder holds, if it is there."""
+    from assay.exchange.trace_folder import read_index
+
+    try:
+        index = read_index(folder)
+    except UsageError:
+        return None
+    path = None if index is None else folder / index.database
+    return store_at(path) if path is not None and path.is_file() else None
+
+
+def _note_worlds(built: "BuiltDataset", store: "Store | None") -> Path | None:
+    """Let a store know which worlds were trained on; None where it cannot."""
+    from assay.errors import StoreError
+    from assay.experiments.trained_worlds import register_dataset
+
+    if store is None or built.path is None:
+        return None
+    try:
+        with store.writing() as connection:
+            register_dataset(connection, built.dataset, built.path.name, built.worlds)
+    except StoreError:
+        return None
+    return store.path
 
 
 def sft_trace(data: Path | str, row: int, *, database: Where = None) -> TracedRow:

@@ -127,6 +127,10 @@ class BuiltDataset:
     """The worlds of each split: task and seed."""
     actions: Mapping[str, int] = field(default_factory=dict)
     """Rows by the first action they ask for."""
+    dataset: str = ""
+    """What the store knows the data by: the start of the SHA-256 of the training file."""
+    noted_in: Path | None = None
+    """The store that knows now which worlds were trained on."""
 
 
 def episodes_only(
@@ -252,6 +256,7 @@ def build_dataset(
         seconds=time.perf_counter() - started,
         worlds=worlds,
         actions=dict(work.actions.most_common()),
+        dataset=str(files[TRAIN]["sha256"])[:20],
     )
 
 

@@ -199,4 +199,5 @@ _CHOSEN = {
     "training_runs": _EVERYTHING,
     "metric_points": _EVERYTHING,
     "analysis_plans": _EVERYTHING,
+    "dataset_worlds": _EVERYTHING,
 }

@@ -307,9 +307,9 @@ class RunConfig(Configuration):
     )
     metrics_hash: str | None = derived(None, NOTHING)
     """What that file held when the configuration was made."""
-    traces_dir: Path = Setting("traces_multi_model", path, NOTHING, at="output").about(
-        "The folder for the results file and for the files of episodes"
-    )
+    traces_dir: Path = Setting(
+        "traces_multi_model", path, NOTHING, at="output", beside=("eval", "traces_v2_synth")
+    ).about("The folder for the results file and for the files of episodes")
     save_traces: bool = Setting(True, flag, NOTHING, at="output").about(
         "Also write a file per episode"
     )

@@ -134,6 +134,12 @@ def _read_file(configuration: type[Configuration], path: Path) -> dict[str, Sour
                 f"{path}: {old.source.removeprefix(f'{path} ')} and {place} set the same "
                 "thing to different values; remove one of them"
             )
+    tables = _document(path)
+    for name, setting in settings_of(configuration).items():
+        if setting.beside is not None and setting.beside[0] in tables and name not in values:
+            table, raw = setting.beside
+            place = f"[{table}]"
+            values[name] = SourcedValue(setting.read(raw, place), f"{path} {place}")
     return values
 
 

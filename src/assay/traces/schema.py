@@ -28,7 +28,7 @@ __all__ = [
     "table",
 ]
 
-VERSION = 3
+VERSION = 4
 """The version of the schema that this program writes."""
 
 ASSAY_SOURCE = "assay"
@@ -489,6 +489,21 @@ ANALYSIS_PLANS = Table(
     since=2,
 )
 
+DATASET_WORLDS = Table(
+    "dataset_worlds",
+    "A world that training data was made of, or that was held out of it.",
+    (
+        Column("dataset", Type.TEXT, "the start of the SHA-256 of the data", required=True),
+        Column("name", Type.TEXT, "what the data file is called"),
+        Column("task", Type.TEXT, "for episodes crafter/<difficulty>", required=True),
+        Column("seed", Type.BIGINT, "of the world", required=True),
+        Column("split", Type.TEXT, "train or holdout", required=True),
+        Column("created_at", Type.TIME, "when the data was made", required=True),
+    ),
+    key=("dataset", "task", "seed"),
+    since=4,
+)
+
 SESSION_TABLES = (SESSION_TIMESTEPS, EVENTS, MESSAGE_ROWS, HOOK_RESULTS)
 """The tables whose rows belong to one session and carry its `session_id`."""
 
@@ -505,6 +520,7 @@ TABLES = (
     TRAINING_RUNS,
     METRIC_POINTS,
     ANALYSIS_PLANS,
+    DATASET_WORLDS,
 )
 """All tables, each after those it refers to."""
 

@@ -55,6 +55,7 @@ def filter_(
     max_invalid_rate: _Real = None,
     max_cost: _Real = None,
     hook: _Names = (),
+    min_quality: _Real = None,
     sql: _Text = None,
     top: _Text = None,
     max_per_world: _Count = None,
@@ -102,6 +103,7 @@ def filter_(
         max_invalid_rate: At most this share of actions that were unknown or had no effect.
         max_cost: At most so many dollars.
         hook: Only episodes in which all of these hooks noticed something.
+        min_quality: At least this score of 'assay analyze quality', from 0 to 1.
         sql: A condition of your own over the columns of the view episodes.
         top: The best share of the episodes of each world, such as 20%.
         max_per_world: At most so many episodes of each world, the best ones.
@@ -136,6 +138,7 @@ def filter_(
             max_invalid_rate=max_invalid_rate,
             max_cost=max_cost,
             hook=hook,
+            min_quality=min_quality,
             sql=sql,
             top=top,
             max_per_world=max_per_world,
@@ -170,6 +173,11 @@ def _say(built: "BuiltDataset") -> None:
                 f"{counted(built.holdout_rows, 'row')} of {counted(held, 'held-out world')} "
                 f"in {built.holdout_path}"
             )
+        say(
+            f"its worlds are noted in {built.noted_in}: 'run' and 'compare' tell of them"
+            if built.noted_in
+            else "its worlds could not be noted in a store; the manifest names them"
+        )
         say(f"where each row came from: {built.manifest}; 'assay sft trace FILE ROW' shows it")
     else:
         say(f"{_episodes(built)} would be left")
@@ -222,6 +230,6 @@ def funnel_lines(built: "BuiltDataset") -> list[str]:
 
 def _as_json(built: "BuiltDataset") -> dict[str, object]:
     values = asdict(built)
-    for name in ("path", "holdout_path", "manifest"):
+    for name in ("path", "holdout_path", "manifest", "noted_in"):
         values[name] = None if values[name] is None else str(values[name])
     return values
