@@ -18,7 +18,7 @@ from assay.traces.store import Store
 from .measure import Row, Topic
 from .processes import ROOT
 
-__all__ = ["TOPIC"]
+__all__ = ["TOPIC", "fill_store"]
 
 _PAGE: Final = ROOT / "docs" / "traces.md"
 _QUERY: Final = re.compile(r"^([^\n]+)\n\n```sql\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -65,13 +65,13 @@ def _stores() -> dict[int, duckdb.DuckDBPyConnection]:
     copied, connections = 0, {}
     for turns in (_FEW, _MANY):
         with Store(path).writing() as connection:
-            copied = _fill(connection, turns, copied)
+            copied = fill_store(connection, turns, copied)
         kept = shutil.copy(path, folder / f"{turns}.duckdb")
         connections[turns] = duckdb.connect(kept, read_only=True)
     return connections
 
 
-def _fill(connection: duckdb.DuckDBPyConnection, turns: int, copied: int) -> int:
+def fill_store(connection: duckdb.DuckDBPyConnection, turns: int, copied: int) -> int:
     """Copy the first sessions until there are so many turns; how often they were copied."""
     if copied == 0:
         for name in _copied_tables():

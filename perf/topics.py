@@ -19,6 +19,7 @@ from . import (
     rows_store,
     rows_text,
     rows_tracer,
+    rows_training_data,
 )
 from .measure import Row, Topic
 from .processes import INSPECT_PYTHON, ORACLES_PYTHON, PEERS_PYTHON
@@ -46,6 +47,8 @@ TOPICS: Final = (
     rows_store.SIZE,
     rows_tracer.TOPIC,
     rows_queries.TOPIC,
+    rows_training_data.TOPIC,
+    rows_training_data.MEMORY,
     rows_models.TOPIC,
     rows_models.AT_ONCE,
     rows_models.PACE,
@@ -78,6 +81,7 @@ def unavailable(no_peers: bool) -> dict[str, str]:
             (*rows_runs.INSPECT_SIDES, *rows_models.INSPECT_SIDES),
         ),
         ("rliable", "oracles", ORACLES_PYTHON, rows_statistics.RLIABLE_SIDES),
+        ("datasets", "oracles", ORACLES_PYTHON, rows_training_data.DATASETS_SIDES),
     )
     missing: dict[str, str] = {}
     for name, environment, python, sides in groups:

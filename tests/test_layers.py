@@ -111,6 +111,7 @@ PUBLIC = {
             "analysis",
             "comparison",
             "data",
+            "dataset_card",
             "figures.drawing",
             "files",
             "over_time",

@@ -1,5 +1,6 @@
 """Rows are what models were really sent and really answered."""
 
+import base64
 import hashlib
 import json
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 import assay
+from assay import World
 from assay._util.canonical import canonical_json
 from assay.datasets.formats import read_row
 from assay.datasets.manifest import read_lineage, row_origins
@@ -261,6 +263,18 @@ def test_the_manifest_says_what_was_done_and_hashes_what_was_written(
             assert reward == pytest.approx(row[0])
 
 
+def test_the_card_has_the_funnel_and_its_figures(store: Store, tmp_path: Path) -> None:
+    data = tmp_path / "data.jsonl"
+    built = assay.sft_filter(data, database=store, min_achievements=1, card=True)
+    assert built.card == tmp_path / "data.card.md"
+    text = built.card.read_text("utf-8")
+    assert f"{built.rows} rows to train on" in text
+    assert "| \\-\\-min" in text or "| --min-achievements |" in text
+    for name in ("data.funnel.png", "data.actions.png"):
+        assert f"](<{name}>)" in text
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+
+
 def test_a_message_that_is_not_stored_leaves_its_rows_out_and_says_so(tmp_path: Path) -> None:
     run = make_run(models=["gpt-a"])
     store = fill(tmp_path / "store.duckdb", run, [make_session(run)])
@@ -274,6 +288,10 @@ def test_a_message_that_is_not_stored_leaves_its_rows_out_and_says_so(tmp_path: 
         connection.execute("DELETE FROM message_rows")
     with pytest.raises(UsageError, match="messages are stored"):
         assay.sft_filter(tmp_path / "other.jsonl", database=store)
+
+
+def without_weights(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{name: m[name] for name in m if name != "weight"} for m in messages]
 
 
 def test_a_row_leads_back_to_its_episode_and_the_world_is_played_again_up_to_there(
@@ -297,6 +315,17 @@ def test_a_row_leads_back_to_its_episode_and_the_world_is_played_again_up_to_the
     assert traced.inventory["health"] > 0
     with pytest.raises(UsageError, match="its rows are 1 to 4"):
         assay.sft_trace(data, 5)
+    prompts = tmp_path / "prompts.jsonl"
+    assert assay.sft_filter(prompts, database=database, format="prompts").rows == built.rows
+    returned = 0.0
+    for number, row in enumerate(rows(prompts), start=1):
+        world = World.restore(base64.b64decode(row["snapshot"]))
+        assert (world.steps, f"{world.digest():016x}") == (row["step"], row["digest"])
+        assert row["messages"] == without_weights(rows(data)[number - 1]["messages"][:-1])
+        assert (row["seed"], row["task"]) == (42, "crafter/easy")
+        returned = returned or row["reward"]
+    assert returned == pytest.approx(sum(origin.reward for origin in row_origins(data)))
+    assert assay.sft_validate(prompts).ok
     folder = tmp_path / "folder.jsonl"
     assay.sft_filter(folder, input_dir=tmp_path / "traces_v2_synth")
     assert folder.read_bytes() == data.read_bytes()

@@ -9,6 +9,7 @@ import pytest
 
 import assay
 from assay import api
+from assay.traces.location import DATABASE_VARIABLE
 from assay.traces.store import Store
 from tests.datasets.known import known_store
 
@@ -110,7 +111,9 @@ def test_the_quick_start_from_a_run_to_data_that_is_right(tmp_path: Path) -> Non
         done = subprocess.run(
             [tool, *line.split()],
             cwd=tmp_path,
-            env={**os.environ, "ASSAY_DATABASE": ""},
+            env={
+                name: value for name, value in os.environ.items() if name != DATABASE_VARIABLE
+            },
             capture_output=True,
             text=True,
             check=False,

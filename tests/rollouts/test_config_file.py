@@ -76,6 +76,7 @@ def test_the_file_for_one_model_is_read(tmp_path: Path) -> None:
         save_traces=True,
         save_detailed_results=True,
         openai_base_url="https://api.openai.com/v1",
+        traces_dir=Path("traces_v2_synth"),
     )
     assert done.sources["max_turns"].endswith("[eval] max_steps")
     assert done.sources["openai_api_key"] == "default"

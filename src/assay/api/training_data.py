@@ -4,6 +4,7 @@ import os
 import resource
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -122,6 +123,7 @@ def sft_filter(
     dedupe: bool = False,
     train_history: bool = False,
     prompt_completion: bool = False,
+    card: bool = False,
     command: str = "",
     progress: Progress = lambda done, total: None,
 ) -> "BuiltDataset":
@@ -150,13 +152,14 @@ def sft_filter(
         holdout_seeds: Worlds that go into a file of their own: seeds, or "20%" of them.
         mode: call, window or episode.
         turns: Turns of a window.
-        format: openai, messages, trl or sharegpt.
+        format: openai, messages, trl, sharegpt or prompts.
         drop_waste: Leave out rows whose turn came to nothing.
         mask_waste: Give the answers of such turns the weight 0.
         balance_actions: Let no first action have more rows than the median one.
         dedupe: Leave out rows that are the same as one before.
         train_history: Train the answers in a prompt too.
         prompt_completion: For trl, prompt and completion in place of messages.
+        card: Also write a card in Markdown with figures.
         command: What the user typed, for the manifest.
         progress: Told of the turns that are done.
 
@@ -225,6 +228,7 @@ def sft_filter(
             "source": _source(input_dir, store, Path(output)),
             "filters": filters.given(),
             "experiments": sorted({each.experiment_id for each in chosen}),
+            "models": dict(Counter(each.model for each in chosen).most_common()),
             "holdout_seeds": sorted(out),
         }
         built = build_dataset(
@@ -239,7 +243,14 @@ def sft_filter(
             progress=progress,
         )
     kept = store if input_dir is None else _store_of(Path(input_dir))
-    return replace(built, noted_in=_note_worlds(built, kept))
+    built = replace(built, noted_in=_note_worlds(built, kept))
+    if card:
+        from assay.datasets.manifest import read_lineage
+        from assay.report.dataset_card import write_card
+
+        files = write_card(built, read_lineage(Path(output)) or {})
+        built = replace(built, card=files[-1])
+    return built
 
 
 def _qualities(store: "Store") -> dict[str, float]:

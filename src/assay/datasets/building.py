@@ -10,6 +10,7 @@ import time
 from array import array
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import IO, Any, Final
 
 import numpy as np
 
+from assay._util.canonical import canonical_json
 from assay._util.files import atomic_file
 from assay.errors import UsageError
 from assay.exchange.parquet import ChatParquet
@@ -28,17 +30,20 @@ from assay.traces.conversations import (
     conversations,
     first_actions,
 )
+from assay.traces.load import load_sessions
+from assay.traces.records import SessionRecord
 from assay.traces.store import Store
 
 from .examples import Example, Mode, examples_of
 from .filters import ChosenEpisode, FunnelStep, Tally
 from .formats import RowFormat, RowWriter
 from .manifest import FORMAT, Lineage, manifest_path
+from .states import call_states, returns_of
 
 __all__ = ["BuiltDataset", "DatasetPlan", "build_dataset", "episodes_only"]
 
-_GROUP: Final = 1_000
-"""Rows of Parquet that are written together."""
+_GROUP: Final = 500
+"""Rows that are written together."""
 TRAIN: Final = "train"
 HOLDOUT: Final = "holdout"
 
@@ -86,6 +91,10 @@ class DatasetPlan:
             raise UsageError(
                 f"--prompt-completion is a shape of --format trl, not of {self.form}"
             )
+        if self.form is RowFormat.PROMPTS and self.mode is not Mode.CALL:
+            raise UsageError(
+                f"--format prompts has a row per call; leave out --mode {self.mode}"
+            )
         if self.turns < 1:
             raise UsageError(f"--turns {self.turns} is not allowed; give 1 or more")
 
@@ -129,6 +138,8 @@ class BuiltDataset:
     """Rows by the first action they ask for."""
     dataset: str = ""
     """What the store knows the data by: the start of the SHA-256 of the training file."""
+    card: Path | None = None
+    """Its card in Markdown, if there is one."""
     noted_in: Path | None = None
     """The store that knows now which worlds were trained on."""
 
@@ -206,6 +217,11 @@ def build_dataset(
             with store.reading() as connection:
                 bound_memory(connection)
                 sessions = conversations(connection, group)
+                if plan.form is RowFormat.PROMPTS:
+                    work.starts = {
+                        record.header.session_id: starting_points(record)
+                        for record in load_sessions(connection, group)
+                    }
             for session in sessions:
                 split = HOLDOUT if session.session_id in held else TRAIN
                 lineage.add(work.rows_of(session, split, sinks[split]))
@@ -279,36 +295,54 @@ def nothing_left(steps: Sequence[FunnelStep]) -> UsageError:
 
 
 class _Sink:
-    """One file of rows, JSON Lines or Parquet."""
+    """One file of rows, JSON Lines or Parquet, written and hashed by a thread of its own."""
 
     def __init__(self, stream: IO[bytes], columns: Sequence[str] | None) -> None:
         self._stream = stream
         self._hash = hashlib.sha256()
         self._table = None if columns is None else ChatParquet(stream, columns)
-        self._waiting: list[str] = []
+        self._waiting: list[bytes] = []
+        self._thread = ThreadPoolExecutor(1)
+        self._last: Future[None] | None = None
         self.rows = 0
 
-    def write(self, lines: list[str]) -> None:
+    def write(self, lines: list[bytes]) -> None:
+        """Add rows; waits for those before, so that no more than two groups are in memory."""
         self.rows += len(lines)
+        self._waiting += lines
+        if len(self._waiting) >= _GROUP:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._settle()
+        self._last = self._thread.submit(self._put, self._waiting)
+        self._waiting = []
+
+    def _settle(self) -> None:
+        if self._last is not None:
+            self._last.result()
+
+    def _put(self, lines: list[bytes]) -> None:
         if self._table is not None:
-            self._waiting += lines
-            if len(self._waiting) >= _GROUP:
-                self._table.write(self._waiting)
-                self._waiting = []
-        elif lines:
-            content = ("\n".join(lines) + "\n").encode()
-            self._stream.write(content)
-            self._hash.update(content)
+            self._table.write(lines)
+            return
+        for line in lines:
+            self._stream.write(line)
+            self._hash.update(line)
 
     def close(self) -> str:
         """Write what is left; returns the hash of the whole file."""
-        if self._table is not None:
+        try:
             if self._waiting:
-                self._table.write(self._waiting)
-            self._table.close()
-            self._stream.flush()
-            return hashlib.sha256(Path(self._stream.name).read_bytes()).hexdigest()
-        return self._hash.hexdigest()
+                self._flush()
+            self._settle()
+        finally:
+            self._thread.shutdown()
+        if self._table is None:
+            return self._hash.hexdigest()
+        self._table.close()
+        self._stream.flush()
+        return hashlib.sha256(Path(self._stream.name).read_bytes()).hexdigest()
 
 
 class _Work:
@@ -325,7 +359,9 @@ class _Work:
         self._waste = FunnelStep("--drop-waste")
         self._untrained = FunnelStep("something to train")
         self._balance = FunnelStep("--balance-actions")
+        self._stateless = FunnelStep("can be played again")
         self._dedupe = FunnelStep("--dedupe")
+        self.starts: Mapping[str, Mapping[int, bytes]] = {}
 
     @property
     def steps(self) -> list[FunnelStep]:
@@ -336,6 +372,7 @@ class _Work:
             (self._waste, plan.drop_waste),
             (self._untrained, plan.mask_waste),
             (self._balance, plan.balance_actions),
+            (self._stateless, plan.form is RowFormat.PROMPTS),
             (self._dedupe, plan.dedupe),
         )
         return [step for step, wanted in asked if wanted or step.removed.turns]
@@ -343,7 +380,7 @@ class _Work:
     def rows_of(self, session: Conversation, split: str, sink: _Sink) -> list[str]:
         """Write the rows of a session; returns their origins, as JSON text."""
         plan, written = self.plan, _Fragments(session, self.writer)
-        lines: list[str] = []
+        lines: list[bytes] = []
         origins: list[str] = []
         kept: list[Example] = []
         last: FunnelStep | None = None
@@ -370,22 +407,28 @@ class _Work:
 
     def _tried(
         self, session: Conversation, example: Example, written: "_Fragments"
-    ) -> tuple[FunnelStep | None, str]:
+    ) -> tuple[FunnelStep | None, bytes]:
         """The row of an example, or the step that leaves it out."""
         plan = self.plan
         if not written.has(example):
-            return self._incomplete, ""
+            return self._incomplete, b""
         if plan.drop_waste and example.wasted:
-            return self._waste, ""
+            return self._waste, b""
         if not example.trained:
-            return self._untrained, ""
+            return self._untrained, b""
         if self.limits is not None:
             mixed = _mixed(session.session_id, example.first_turn)
             if mixed > self.limits.get(example.action, 0):
-                return self._balance, ""
-        line = written.row(example)
+                return self._balance, b""
+        if plan.form is RowFormat.PROMPTS:
+            about = self.starts.get(session.session_id, {}).get(example.first_turn)
+            if about is None:
+                return self._stateless, b""
+            line = written.prompt(example, about)
+        else:
+            line = written.row(example)
         if plan.dedupe and not self._seen.add(line):
-            return self._dedupe, ""
+            return self._dedupe, b""
         return None, line
 
 
@@ -395,48 +438,80 @@ class _Fragments:
     def __init__(self, session: Conversation, writer: RowWriter) -> None:
         self._session = session
         self._writer = writer
-        self._plain: dict[int, str] = {}
-        self._trained: dict[int, str] = {}
-        self._first: dict[int, str] = {}
+        self._context = [self._written(place) for place in range(len(session.bodies))]
+        self._answers: dict[int, bytes] = {}
+        self._first: dict[int, bytes] = {}
+        self._tail = writer.tail(session.tools) + b"\n"
+        self._whole = all(session.bodies)
 
     def has(self, example: Example) -> bool:
         """Whether every message of an example is stored."""
-        bodies = self._session.bodies
-        size = len(bodies)
-        return all(
-            position < size and bodies[position]
-            for position in (*example.prompt, *example.rest)
-        )
+        bodies, size = self._session.bodies, len(self._session.bodies)
+        positions = (*example.prompt, *example.rest)
+        if self._whole:
+            return max(positions) < size
+        return all(position < size and bodies[position] for position in positions)
 
-    def row(self, example: Example) -> str:
+    def row(self, example: Example) -> bytes:
         """One row."""
-        prompt = [self._fragment(position, example) for position in example.prompt]
-        if prompt and self._writer.form is RowFormat.MESSAGES:
-            prompt[0] = self._with_tools(example.prompt[0])
-        rest = [self._fragment(position, example) for position in example.rest]
-        return self._writer.row(prompt, rest, self._session.tools)
+        context, trained = self._context, example.trained
+        prompt = [context[position] for position in example.prompt]
+        if prompt:
+            prompt[0] = self._begun(example.prompt[0])
+        rest = [
+            self._answer(position) if position in trained else context[position]
+            for position in example.rest
+        ]
+        if not prompt:
+            rest[0] = self._writer.head + rest[0]
+        rest[-1] += self._tail
+        return self._writer.row(prompt, rest)
 
-    def _fragment(self, position: int, example: Example) -> str:
-        trained = position in example.trained
-        known = self._trained if trained else self._plain
-        text = known.get(position)
+    def prompt(self, example: Example, about: bytes) -> bytes:
+        """One row without an answer, with what is known of its state."""
+        pieces = [self._context[position] for position in example.prompt]
+        tail = self._tail.removesuffix(b"}\n")
+        return b"%b%b%b,%b}\n" % (self._writer.head, b",".join(pieces), tail, about)
+
+    def _written(
+        self, position: int, *, trained: bool = False, tools: str | None = None
+    ) -> bytes:
+        body, role = self._session.bodies[position], self._session.roles[position]
+        if not body:
+            return b""
+        return self._writer.fragment(body, role, trained=trained, tools=tools).encode()
+
+    def _answer(self, position: int) -> bytes:
+        text = self._answers.get(position)
         if text is None:
-            body, role = self._session.bodies[position], self._session.roles[position]
-            text = self._writer.fragment(body, role, trained=trained, tools=None)
-            known[position] = text
+            text = self._answers[position] = self._written(position, trained=True)
         return text
 
-    def _with_tools(self, position: int) -> str:
+    def _begun(self, position: int) -> bytes:
+        """The first message of a row, with what stands before it."""
         text = self._first.get(position)
         if text is None:
-            session = self._session
-            text = self._first[position] = self._writer.fragment(
-                session.bodies[position],
-                session.roles[position],
-                trained=False,
-                tools=session.tools,
-            )
+            message = self._written(position, tools=self._session.tools)
+            text = self._first[position] = self._writer.head + message
         return text
+
+
+def starting_points(session: SessionRecord) -> dict[int, bytes]:
+    """For each turn what a row of `prompts` says of it, as the inside of a JSON object."""
+    returns, header = returns_of(session), session.header
+    about = {}
+    for turn, state in call_states(session).items():
+        values = {
+            "difficulty": header.metadata.get("difficulty", header.difficulty),
+            "digest": state.digest,
+            "reward": returns[turn],
+            "seed": header.seed,
+            "snapshot": state.snapshot,
+            "step": state.step,
+            "task": header.task,
+        }
+        about[turn] = canonical_json(values)[1:-1]
+    return about
 
 
 class _SeenRows:
@@ -446,9 +521,9 @@ class _SeenRows:
         self._old = np.empty(0, np.uint64)
         self._new: set[int] = set()
 
-    def add(self, line: str) -> bool:
+    def add(self, line: bytes) -> bool:
         """Whether a row is new; it is not from now on."""
-        digest = hashlib.blake2b(line.encode(), digest_size=8).digest()
+        digest = hashlib.blake2b(line, digest_size=8).digest()
         key = int.from_bytes(digest, "big")
         if key in self._new:
             return False

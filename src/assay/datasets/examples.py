@@ -81,7 +81,6 @@ def _example(session: Conversation, calls: list[ModelCall], mask_waste: bool) ->
     if mask_waste:
         wasted = {number for number, turn in session.turns.items() if turn.wasted}
         trained = {call.reply for call in calls if call.turn not in wasted}
-    asked = turns[0].asked if turns[0] is not None else []
     return Example(
         prompt=first.request,
         rest=rest,
@@ -91,6 +90,6 @@ def _example(session: Conversation, calls: list[ModelCall], mask_waste: bool) ->
         reward=sum(turn.reward for turn in turns if turn is not None),
         tokens=sum(call.tokens for call in calls),
         calls=len(calls),
-        action=asked[0] if asked else "",
+        action="" if turns[0] is None else turns[0].action,
         wasted=turns[-1] is not None and turns[-1].wasted,
     )

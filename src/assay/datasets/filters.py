@@ -64,6 +64,7 @@ class ChosenEpisode(NamedTuple):
     task: str
     seed: int | None
     experiment_id: str
+    model: str
     score: tuple[float, float]
     """Achievements, then reward: by this the best of a world are told."""
 
@@ -188,6 +189,7 @@ def choose_episodes(
                     task,
                     facts.seed,
                     experiment,
+                    kept.setdefault(facts.model, facts.model),
                     score,
                 )
             )

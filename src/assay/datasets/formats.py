@@ -29,6 +29,8 @@ class RowFormat(StrEnum):
     """messages, and tools as a JSON text, for TRL and `datasets`."""
     SHAREGPT = "sharegpt"
     """conversations of from and value, for LLaMA-Factory and axolotl."""
+    PROMPTS = "prompts"
+    """messages without an answer, the state of the world, and what was earned from there on."""
 
 
 _TOOLS: Final = "\n\n# Tools\n\n<tools>\n"
@@ -57,28 +59,34 @@ class RowWriter:
             if role == "assistant" and not trained and not self.train_history:
                 return f'{body[:-1]},"weight":0}}'
             return body
-        if self.form is RowFormat.TRL:
+        if self.form in (RowFormat.TRL, RowFormat.PROMPTS):
             return body
         message = json.loads(body)
         if self.form is RowFormat.MESSAGES:
             return ",".join(map(_dumps, _in_words(message, tools)))
         return ",".join(map(_dumps, _in_turns(message)))
 
-    def row(self, prompt: Sequence[str], rest: Sequence[str], tools: str | None) -> str:
-        """One row of fragments, without the end of its line."""
-        if self.form is RowFormat.MESSAGES:
-            return f'{{"messages":[{",".join((*prompt, *rest))}]}}'
-        if self.form is RowFormat.SHAREGPT:
-            offered = "" if tools is None else f',"tools":{_dumps(tools)}'
-            return f'{{"conversations":[{",".join((*prompt, *rest))}]{offered}}}'
-        if self.form is RowFormat.TRL:
-            offered = "" if tools is None else f',"tools":{_dumps(tools)}'
-            if self.prompt_completion:
-                said, answered = ",".join(prompt), ",".join(rest)
-                return f'{{"prompt":[{said}],"completion":[{answered}]{offered}}}'
-        else:
-            offered = "" if tools is None else f',"tools":{tools}'
-        return f'{{"messages":[{",".join((*prompt, *rest))}]{offered}}}'
+    @property
+    def head(self) -> bytes:
+        """What a row begins with, before its first message."""
+        if self.prompt_completion:
+            return b'{"prompt":['
+        name = b"conversations" if self.form is RowFormat.SHAREGPT else b"messages"
+        return b'{"%b":[' % name
+
+    def tail(self, tools: str | None) -> bytes:
+        """What stands behind its last message."""
+        if tools is None or self.form is RowFormat.MESSAGES:
+            return b"]}"
+        plain = self.form in (RowFormat.OPENAI, RowFormat.PROMPTS)
+        offered = tools if plain else _dumps(tools)
+        return b'],"tools":%b}' % offered.encode()
+
+    def row(self, prompt: list[bytes], rest: list[bytes]) -> bytes:
+        """One row of fragments; the first has the head before it, the last the tail behind."""
+        if self.prompt_completion:
+            return b'%b],"completion":[%b' % (b",".join(prompt), b",".join(rest))
+        return b",".join(prompt + rest)
 
 
 def _text(message: Mapping[str, Any]) -> str:
@@ -161,6 +169,9 @@ def read_row(row: Any) -> RowContent:
             raise UsageError("tools is a text that is no JSON") from error
     if tools is not None and not isinstance(tools, list):
         raise UsageError("tools is no list")
+    if "messages" in row and "snapshot" in row:
+        messages = _listed(row, "messages")
+        return RowContent("prompts", messages, tools, len(messages))
     if "messages" in row:
         form = "trl" if isinstance(row.get("tools"), str) else "openai"
         messages = _listed(row, "messages")

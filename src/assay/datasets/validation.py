@@ -330,7 +330,7 @@ class _Checks:
         key = str(row.tools).encode("utf-8", "replace")
         known = self._known.get(key) or self._remember(key, row.tools)
         said = [self._message(message, known.schemas) for message in row.messages]
-        self._sequence(line, said, known.tokens, row.prompt)
+        self._sequence(line, said, known.tokens, row.prompt, asks=row.form == "prompts")
 
     def _message(
         self, message: Mapping[str, Any], schemas: Mapping[str, Mapping[str, Any]]
@@ -370,8 +370,18 @@ class _Checks:
             key,
         )
 
-    def _sequence(self, line: int, row: Sequence[_Said], tools: int, prompt: int) -> None:
-        """Check the messages of a row as they follow one another."""
+    def _sequence(
+        self, line: int, row: Sequence[_Said], tools: int, prompt: int, *, asks: bool = False
+    ) -> None:
+        """Check the messages of a row as they follow one another.
+
+        Args:
+            line: Where it stands.
+            row: Its messages.
+            tools: The tokens of its tools.
+            prompt: How many of the messages are never trained.
+            asks: Whether it asks for an answer, and has none to learn from.
+        """
         tokens = tools + sum([said.tokens for said in row])
         key = hash(tuple([said.key for said in row]))
         before = row[-1].role if row else ""
@@ -402,9 +412,11 @@ class _Checks:
             self.found(Kind.LONG, line, f"about {tokens:,} tokens, and {self._most:,} may be")
         if problem is None and not row:
             problem = (Kind.SHAPE, "has no messages")
-        if problem is None and before != "assistant":
+        if problem is None and asks and before == "assistant":
+            problem = (Kind.ORDER, "ends with an answer, and should ask for one")
+        if problem is None and before != "assistant" and not asks:
             problem = (Kind.ORDER, f"ends with {before}, not with an answer")
-        if problem is None and not trained:
+        if problem is None and not trained and not asks:
             problem = (Kind.NOTHING, "every answer has weight 0")
         if problem is not None:
             self.found(problem[0], line, problem[1])

@@ -56,7 +56,7 @@ class ChatParquet:
         self._schema = pa.schema([*fields, ("tools", pa.string())])
         self._writer = pq.ParquetWriter(stream, self._schema, compression="zstd")
 
-    def write(self, lines: Sequence[str]) -> None:
+    def write(self, lines: Sequence[bytes]) -> None:
         """Add rows, each as JSON text."""
         rows = [json.loads(line) for line in lines]
         self._writer.write_table(pa.Table.from_pylist(rows, self._schema))

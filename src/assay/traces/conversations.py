@@ -5,7 +5,7 @@ never encoded again. Sessions are read in batches of a bounded number of turns.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import duckdb
@@ -44,9 +44,8 @@ class PlayedTurn:
     """What came of one turn."""
 
     reward: float = 0.0
-    steps: int = 0
-    asked: list[str] = field(default_factory=list)
-    """The actions the answer asked for."""
+    action: str = ""
+    """The first action that the answer asked for; empty if there was none."""
     wasted: bool = False
     """Whether the reply was malformed, or every action asked for was waste."""
 
@@ -138,32 +137,29 @@ def _without_messages(
         found[session_id].calls.append(
             ModelCall(turn, request or [], reply, tokens, reason or "")
         )
-    for session_id, turn, reward, steps, asked, wasted in connection.execute(
+    for session_id, turn, reward, action, wasted in connection.execute(
         f"""
         WITH played AS (
-            SELECT session_id, turn, asked, coalesce(len("unknown"), 0) AS unknown_actions,
-                   malformed IS NOT NULL AS malformed
-            FROM events WHERE event_type = 'runtime' AND {_CHOSEN}
-        ), made AS (
-            SELECT session_id, turn, count(*) AS steps,
-                   count(*) FILTER (no_effect IS NOT NULL) AS without_effect
-            FROM session_timesteps WHERE {_CHOSEN} GROUP BY session_id, turn
-        ), earned AS (
-            SELECT session_id, turn, sum(reward) AS reward
-            FROM events WHERE event_type = 'environment' AND {_CHOSEN}
+            SELECT session_id, turn, any_value(asked[1]) AS action,
+                   coalesce(any_value(len(asked)), 0) AS asked,
+                   coalesce(any_value(len("unknown")), 0) AS unknown_actions,
+                   count(malformed) > 0 AS malformed, coalesce(sum(reward), 0) AS reward
+            FROM events WHERE event_type IN ('runtime', 'environment') AND {_CHOSEN}
+            GROUP BY session_id, turn
+        ), idle AS (
+            SELECT session_id, turn, count(*) AS steps
+            FROM session_timesteps WHERE no_effect IS NOT NULL AND {_CHOSEN}
             GROUP BY session_id, turn
         )
-        SELECT p.session_id, p.turn, coalesce(e.reward, 0), coalesce(m.steps, 0), p.asked,
+        SELECT p.session_id, p.turn, p.reward, coalesce(p.action, ''),
                p.malformed OR (
-                   coalesce(len(p.asked), 0) > 0
-                   AND p.unknown_actions + coalesce(m.without_effect, 0) >= len(p.asked)
+                   p.asked > 0 AND p.unknown_actions + coalesce(i.steps, 0) >= p.asked
                )
-        FROM played p LEFT JOIN made m ON m.session_id = p.session_id AND m.turn = p.turn
-        LEFT JOIN earned e ON e.session_id = p.session_id AND e.turn = p.turn
+        FROM played p LEFT JOIN idle i ON i.session_id = p.session_id AND i.turn = p.turn
         """,
-        [ids, ids, ids],
+        [ids, ids],
     ).fetchall():
-        found[session_id].turns[turn] = PlayedTurn(reward, steps, asked or [], wasted)
+        found[session_id].turns[turn] = PlayedTurn(reward, action, wasted)
     return found
 
 

@@ -63,7 +63,7 @@ def filter_(
     mode: Annotated[Literal["call", "window", "episode"], Parameter(group=_ROWS)] = "call",
     turns: Annotated[Whole, Parameter(validator=Number(gte=1), group=_ROWS)] = 8,
     form: Annotated[
-        Literal["openai", "messages", "trl", "sharegpt"],
+        Literal["openai", "messages", "trl", "sharegpt", "prompts"],
         Parameter(name="--format", group=_ROWS),
     ] = "openai",
     drop_waste: _Flag = False,
@@ -72,6 +72,7 @@ def filter_(
     dedupe: _Flag = False,
     train_history: _Flag = False,
     prompt_completion: _Flag = False,
+    card: Annotated[bool, Parameter(negative="--no-card", show_default=False)] = True,
     show: Show = Show(),
 ) -> int:
     """Choose episodes and write what their models were sent and answered, as training data.
@@ -117,6 +118,7 @@ def filter_(
         dedupe: Leave out rows that are the same as one before.
         train_history: Also train on earlier answers in the prompt, which else have weight 0.
         prompt_completion: For trl: prompt and completion in place of messages.
+        card: Write a card in Markdown with figures beside the data, or not.
         show: What to print.
     """
     from assay import api
@@ -152,6 +154,7 @@ def filter_(
             dedupe=dedupe,
             train_history=train_history,
             prompt_completion=prompt_completion,
+            card=card,
             command=shlex.join(("assay", *command_line.get())),
             progress=progress,
         )
@@ -173,6 +176,8 @@ def _say(built: "BuiltDataset") -> None:
                 f"{counted(built.holdout_rows, 'row')} of {counted(held, 'held-out world')} "
                 f"in {built.holdout_path}"
             )
+        if built.card is not None:
+            say(f"what is in it: {built.card}")
         say(
             f"its worlds are noted in {built.noted_in}: 'run' and 'compare' tell of them"
             if built.noted_in
@@ -230,6 +235,6 @@ def funnel_lines(built: "BuiltDataset") -> list[str]:
 
 def _as_json(built: "BuiltDataset") -> dict[str, object]:
     values = asdict(built)
-    for name in ("path", "holdout_path", "manifest", "noted_in"):
+    for name in ("path", "holdout_path", "manifest", "card", "noted_in"):
         values[name] = None if values[name] is None else str(values[name])
     return values
