@@ -95,6 +95,7 @@ def test_a_file_in_the_layout_of_eval_leaves_its_traces_where_the_filter_looks(
     assert api.prepare({}, dry=True).config.traces_dir == Path("traces_multi_model")
 
 
+@pytest.mark.extras
 @pytest.mark.usefixtures("compiled_engine")
 def test_the_quick_start_from_a_run_to_data_that_is_right(tmp_path: Path) -> None:
     (tmp_path / "crafter_config.toml").write_text(CONFIG)
