@@ -65,7 +65,7 @@ PUBLIC = {
     },
     "analyses": {
         *("achievements", "actions", "costs", "deaths", "episodes", "hooks", "last_steps"),
-        *("quality", "terrain", "worlds"),
+        *("declared_hooks", "enhanced_hooks", "quality", "terrain", "worlds"),
     },
     "agents": {"builtin", "game", "options", "own"},
     "crafter": {
@@ -146,7 +146,7 @@ PUBLIC = {
             "sequential",
         ),
         *("components", "estimates", "losses", "passes", "shares"),
-        *("significance", "spread", "survival", "two_samples", "windows"),
+        *("significance", "spread", "survival", "two_samples", "windows", "within"),
     },
     "traces": {
         "attaching",

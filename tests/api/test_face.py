@@ -23,6 +23,7 @@ FUNCTIONS = {
     "analyze actions": "analyze.actions",
     "analyze costs": "analyze.costs",
     "analyze seeds": "analyze.seeds",
+    "analyze enhanced-hooks": "analyze.enhanced_hooks analyze.hook_schema",
     "analyze quality": "analyze.quality",
     "compare": "compare over_time register_comparison_plan",
     "curves import": "import_curves",

@@ -21,13 +21,25 @@ if TYPE_CHECKING:
     from assay.analyses.actions import ActionsAnalysis
     from assay.analyses.costs import CostsAnalysis
     from assay.analyses.deaths import DeathsAnalysis
+    from assay.analyses.enhanced_hooks import EnhancedHooksAnalysis
     from assay.analyses.episodes import EpisodeFacts
     from assay.analyses.hooks import HooksAnalysis
     from assay.analyses.quality import QualityAnalysis
     from assay.analyses.worlds import WorldsAnalysis
     from assay.traces.store import Store
 
-__all__ = ["Which", "achievements", "actions", "costs", "deaths", "hooks", "quality", "seeds"]
+__all__ = [
+    "Which",
+    "achievements",
+    "actions",
+    "costs",
+    "deaths",
+    "enhanced_hooks",
+    "hook_schema",
+    "hooks",
+    "quality",
+    "seeds",
+]
 
 Source = Path | str | Sequence[Path | str] | None
 """Folders or files of traces, or None for the database."""
@@ -191,6 +203,38 @@ def seeds(
             facts, lambda worlds: make_worlds(chosen.store, facts, worlds), metric=metric
         )
         return chosen.said(found)
+
+
+def enhanced_hooks(
+    source: Source = None,
+    *,
+    enhancements: Path | str,
+    landmark: int | None = None,
+    **which: Unpack[Which],
+) -> "EnhancedHooksAnalysis":
+    """Try hooks of a file on stored episodes, and say what goes with their firing.
+
+    Args:
+        source: A folder or file of traces; without it the database is read.
+        enhancements: A JSON file of hooks; `assay.analyze.hook_schema()` is its format.
+        landmark: The step at which episodes are parted; that of the file if not given.
+        **which: Which episodes.
+    """
+    from assay.analyses.declared_hooks import read_hooks
+    from assay.analyses.enhanced_hooks import analyse_enhanced_hooks, fire_all
+
+    declared = read_hooks(Path(enhancements))
+    with _chosen(source, which) as chosen:
+        facts = chosen.facts()
+        firings = fire_all(chosen.store, facts, declared)
+        return chosen.said(analyse_enhanced_hooks(facts, declared, firings, landmark=landmark))
+
+
+def hook_schema() -> dict[str, Any]:
+    """The JSON schema of a file of hooks."""
+    from assay.analyses.declared_hooks import SCHEMA
+
+    return dict(SCHEMA)
 
 
 def quality(source: Source = None, **which: Unpack[Which]) -> "QualityAnalysis":

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Group, Parameter
 
 from assay.cli.database import Database, open_store
+from assay.cli.numbers import Whole
 from assay.cli.output import Show, compiling_shown, say, say_json, say_report
 from assay.errors import UsageError
 from assay.traces.location import DEFAULT_DATABASE
@@ -230,6 +231,58 @@ def seeds(
     from assay import api
 
     return _tell(api.analyze.seeds, source, output, which, show, metric=metric)
+
+
+@analyze.command
+def enhanced_hooks(
+    source: Path | None = None,
+    *,
+    enhancements: Path | None = None,
+    landmark: Whole | None = None,
+    schema: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    output: Output = None,
+    which: Episodes = _ALL,
+    show: Show = Show(),
+) -> int:
+    """Try hooks of a file on stored episodes, and show what goes with them.
+
+    Episodes are played again, so that a hook can ask for inventory, what is near,
+    day and night. Those still going on at the landmark, a step fixed beforehand, are
+    parted by whether a hook had fired, and what they reach after it is compared: an
+    association, not an effect. --schema prints the format of the file.
+
+    For example:
+
+        assay analyze enhanced-hooks --enhancements enhanced_hooks.json --landmark 100
+
+    Args:
+        source: A folder or file of traces to read in place of the store.
+        enhancements: A JSON file of hooks.
+        landmark: The step at which episodes are parted; fix it before you look at results.
+        schema: Print the JSON schema of such a file.
+        output: Files to write; their endings say what.
+        which: Which episodes.
+        show: What to print.
+    """
+    from assay import api
+
+    if schema:
+        say_json(api.analyze.hook_schema())
+        return 0
+    if enhancements is None:
+        raise UsageError(
+            "--enhancements FILE is missing; --schema prints what such a file holds, and"
+            ' {"hooks": [{"name": "thirsty", "when": {"item": "drink", "at_most": 3}}]} is one'
+        )
+    return _tell(
+        api.analyze.enhanced_hooks,
+        source,
+        output,
+        which,
+        show,
+        enhancements=enhancements,
+        landmark=landmark,
+    )
 
 
 @analyze.command

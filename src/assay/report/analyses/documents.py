@@ -7,6 +7,7 @@ from assay.analyses.achievements import AchievementsAnalysis
 from assay.analyses.actions import ActionsAnalysis
 from assay.analyses.costs import CostsAnalysis
 from assay.analyses.deaths import DeathsAnalysis
+from assay.analyses.enhanced_hooks import EnhancedHooksAnalysis
 from assay.analyses.hooks import HooksAnalysis
 from assay.analyses.quality import QualityAnalysis
 from assay.analyses.worlds import WorldsAnalysis
@@ -14,6 +15,7 @@ from assay.report.analyses.achievements import achievements_document
 from assay.report.analyses.actions import actions_document
 from assay.report.analyses.costs import costs_document
 from assay.report.analyses.deaths import deaths_document
+from assay.report.analyses.enhanced_hooks import enhanced_hooks_document
 from assay.report.analyses.hooks import hooks_document
 from assay.report.analyses.quality import quality_document
 from assay.report.analyses.worlds import seeds_document
@@ -28,6 +30,7 @@ _DOCUMENTS: dict[type, Callable[[Any], Document]] = {
     ActionsAnalysis: actions_document,
     CostsAnalysis: costs_document,
     WorldsAnalysis: seeds_document,
+    EnhancedHooksAnalysis: enhanced_hooks_document,
     QualityAnalysis: quality_document,
 }
 

@@ -1,0 +1,371 @@
+"""Declared hooks on stored episodes: how often they fire, and what goes with their firing.
+
+Whether firing goes with a better result is asked as a landmark analysis (Anderson, Cain and
+Gelber, "Analysis of survival by tumor response", 1983): at one step, fixed beforehand, episodes
+that are still going on are parted into those in which a hook has fired and those in which it
+has not, and what they reach after that step is compared, within models. Nothing that came
+before the step is counted, so that a hook does not look good because long episodes fire it.
+It is an association: whoever fires a hook may differ in other ways.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+import numpy as np
+
+from assay.analyses.declared_hooks import DeclaredHook, DeclaredHooks, StepState
+from assay.analyses.episodes import (
+    LEVEL,
+    SHARE,
+    Basis,
+    EpisodeFacts,
+    basis_of,
+    by_group,
+    completed,
+    mean_over,
+    world_of,
+)
+from assay.crafter import View
+from assay.crafter.rules import MATERIALS, OBJECTS
+from assay.errors import EpisodeOver, ReplayError, UsageError, WorldFull
+from assay.metrics import Replay
+from assay.stats import holm
+from assay.stats.intervals import Interval
+from assay.stats.within import difference_within
+from assay.traces.load import load_sessions
+from assay.traces.records import SessionRecord
+from assay.traces.store import Store
+
+__all__ = [
+    "EnhancedHooksAnalysis",
+    "HookEffect",
+    "Sign",
+    "analyse_enhanced_hooks",
+    "fire",
+    "fire_all",
+]
+
+_BATCH: Final = 64
+_DARK: Final = 0.3
+_FEW: Final = 3
+"""With fewer episodes on one side nothing is compared."""
+
+Firings = Mapping[str, tuple[int, ...]]
+"""The steps in which each hook fired in an episode; one that could not see it is missing."""
+
+
+class Sign(StrEnum):
+    """What the landmark analysis shows of a hook."""
+
+    MORE = "more"
+    """Episodes in which it has fired go on to reach more."""
+    FEWER = "fewer"
+    """They go on to reach fewer."""
+    UNCLEAR = "unclear"
+    """The data do not tell."""
+    TOO_FEW = "too few"
+    """Almost all episodes, or almost none, have fired by then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookEffect:
+    """One declared hook."""
+
+    name: str
+    description: str
+    firings: int
+    episodes: int
+    """In which it could be evaluated."""
+    fired: Mapping[str, Interval]
+    """By model, the share of episodes in which it fired."""
+    typical_step: float | None
+    """The median of the first firings."""
+    alive: int
+    """Episodes that were still going on at the landmark."""
+    fired_by: int
+    """Those among them in which it had fired by then."""
+    difference: Interval
+    """Results after the landmark, fired less not fired, within models; NaN: not known."""
+    p_value: float
+    """Adjusted for all hooks of the file by Holm; NaN: not tested."""
+    sign: Sign
+    recommendation: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnhancedHooksAnalysis:
+    """All hooks of a file."""
+
+    basis: Basis
+    landmark: int
+    result: str
+    """What is counted after the landmark: achievements, or steps in other environments."""
+    hooks: tuple[HookEffect, ...]
+
+
+def fire_all(
+    store: Store, facts: Sequence[EpisodeFacts], declared: DeclaredHooks
+) -> dict[str, Firings]:
+    """The firings of all hooks in all episodes that completed, by session."""
+    needs = frozenset[str]().union(*(hook.needs for hook in declared.hooks))
+    ids = [one.id for one in completed(facts)]
+    found: dict[str, Firings] = {}
+    for start in range(0, len(ids), _BATCH):
+        with store.reading() as connection:
+            some = ids[start : start + _BATCH]
+            batch = list(load_sessions(connection, some, messages="text" in needs))
+        for session in batch:
+            found[session.header.session_id] = fire(session, declared.hooks)
+    return found
+
+
+def fire(session: SessionRecord, hooks: Sequence[DeclaredHook]) -> Firings:
+    """The firings of hooks in one episode, played again where one needs to see the world."""
+    needs = frozenset[str]().union(*(hook.needs for hook in hooks))
+    states = _states(session, needs)
+    able = list(hooks)
+    if states is None:
+        able = [hook for hook in hooks if "world" not in hook.needs]
+        states = _states(session, needs - {"world", "view"}) or []
+    if not session.messages:
+        able = [hook for hook in able if "text" not in hook.needs]
+    return {hook.name: hook.firings(states) for hook in able}
+
+
+def _states(session: SessionRecord, needs: frozenset[str]) -> list[StepState] | None:
+    """The steps of an episode; None if the world is needed and cannot be made."""
+    said: dict[int, str] = {}
+    for message in session.messages if "text" in needs else ():
+        if message.message.role == "assistant":
+            said[message.turn] = f"{said.get(message.turn, '')} {message.message.text}"
+    try:
+        replay = Replay(session) if "world" in needs else None
+    except ReplayError:
+        return None
+    states: list[StepState] = []
+    reached: frozenset[str] = frozenset()
+    playing = None if replay is None else iter(replay)
+    for played in session.played:
+        for step in played.steps:
+            unlocked = frozenset(step.unlocked)
+            reached |= unlocked
+            inventory: Mapping[str, int] = {}
+            near: Mapping[str, int] = {}
+            sleeping = night = False
+            if replay is not None and playing is not None:
+                try:
+                    next(playing)
+                except (EpisodeOver, WorldFull):
+                    return None
+                world = replay.world
+                inventory, sleeping = world.inventory, world.sleeping
+                night = world.daylight < _DARK
+                near = _in_sight(world.view()) if "view" in needs else {}
+            states.append(
+                StepState(
+                    step.index,
+                    played.turn,
+                    step.action,
+                    step.no_effect,
+                    step.reward,
+                    unlocked,
+                    reached,
+                    inventory,
+                    sleeping,
+                    night,
+                    near,
+                    said.get(played.turn, ""),
+                )
+            )
+    return states
+
+
+_X, _Y = np.meshgrid(np.arange(9) - 4, np.arange(7) - 3, indexing="ij")
+_AWAY: Final = np.abs(_X) + np.abs(_Y)
+"""The steps to each cell in sight, as the crow walks."""
+
+
+def _in_sight(view: View) -> dict[str, int]:
+    near: dict[str, int] = {}
+    for ids, names, first in (
+        (view.materials, MATERIALS, 0),
+        (view.objects, OBJECTS, len(MATERIALS)),
+    ):
+        for number in np.unique(ids).tolist():
+            if first <= number < first + len(names):
+                near[names[number - first]] = int(_AWAY[ids == number].min())
+    return near
+
+
+def analyse_enhanced_hooks(
+    facts: Sequence[EpisodeFacts],
+    declared: DeclaredHooks,
+    firings: Mapping[str, Firings],
+    *,
+    landmark: int | None = None,
+) -> EnhancedHooksAnalysis:
+    """How often declared hooks fire, and what goes with it.
+
+    Args:
+        facts: The episodes; no steps are needed.
+        declared: The hooks.
+        firings: What `fire_all` found.
+        landmark: The step at which episodes are parted; that of the file if not given.
+
+    Raises:
+        UsageError: No hook could be evaluated in any episode, or the landmark is no step.
+    """
+    used = completed(facts)
+    at = declared.landmark if landmark is None else landmark
+    if at < 1:
+        raise UsageError(f"landmark {at} is not allowed; give a step from 1 on")
+    if not any(firings.get(one.id) for one in used):
+        raise UsageError(
+            "no hook of the file can be evaluated here: what it asks of the world needs"
+            " episodes of Crafter that assay played, and text needs messages"
+        )
+    crafter = all(one.has_achievements for one in used)
+    result = "achievements" if crafter else "steps"
+    later: Callable[[EpisodeFacts], float] = (
+        (lambda one: float(sum(step > at for step in one.row.achievements.values())))
+        if crafter
+        else (lambda one: float(max(one.row.steps - at, 0)))
+    )
+    rows = [
+        (hook, [one for one in used if hook.name in firings.get(one.id, {})])
+        for hook in declared.hooks
+    ]
+    estimates = [_landmark(hook, seen, firings, at, later) for hook, seen in rows]
+    p_values = [estimate[2] for estimate in estimates]
+    known = [place for place, p in enumerate(p_values) if not math.isnan(p)]
+    adjusted = dict(
+        zip(known, holm([p_values[place] for place in known]).tolist(), strict=True)
+    )
+    notes = [
+        f"{hook.name} could be evaluated in {len(seen)} of {len(used)} episodes: the others"
+        " cannot be played again, or have no messages."
+        for hook, seen in rows
+        if len(seen) < len(used)
+    ]
+    alive = sum(one.row.steps > at for one in used)
+    if alive < 2 * _FEW:
+        longest = sorted(one.row.steps for one in used)[len(used) // 2]
+        notes.append(
+            f"Only {alive} episodes went on beyond step {at}, so that nothing is compared; the"
+            f" median episode has {longest} steps. Choose an earlier --landmark before you look"
+            " at results."
+        )
+    return EnhancedHooksAnalysis(
+        basis=basis_of(facts, *notes),
+        landmark=at,
+        result=result,
+        hooks=tuple(
+            _effect(
+                hook, seen, firings, estimates[place], adjusted.get(place, math.nan), at, result
+            )
+            for place, (hook, seen) in enumerate(rows)
+        ),
+    )
+
+
+_Landmark = tuple[tuple[int, int], Interval, float]
+"""Episodes alive, those that had fired; the difference; the p-value before correction."""
+
+
+def _landmark(
+    hook: DeclaredHook,
+    seen: Sequence[EpisodeFacts],
+    firings: Mapping[str, Firings],
+    at: int,
+    later: Callable[[EpisodeFacts], float],
+) -> _Landmark:
+    alive = [one for one in seen if one.row.steps > at]
+    fired = [any(step <= at for step in firings[one.id][hook.name]) for one in alive]
+    unknown = Interval(math.nan, math.nan, math.nan)
+    counts = (len(alive), sum(fired))
+    if min(sum(fired), len(alive) - sum(fired)) < _FEW:
+        return counts, unknown, math.nan
+    estimate = difference_within(
+        [later(one) for one in alive],
+        fired,
+        [one.group for one in alive],
+        [world_of(one) for one in alive],
+    )
+    if math.isnan(estimate.error):
+        return counts, unknown, math.nan
+    return counts, estimate.interval(LEVEL), estimate.p_value()
+
+
+def _effect(
+    hook: DeclaredHook,
+    seen: Sequence[EpisodeFacts],
+    firings: Mapping[str, Firings],
+    landmark: _Landmark,
+    p_value: float,
+    at: int,
+    result: str,
+) -> HookEffect:
+    (alive, fired_by), difference, _ = landmark
+    mine = {one.id: firings[one.id][hook.name] for one in seen}
+    firsts = [steps[0] for steps in mine.values() if steps]
+    sign = Sign.UNCLEAR
+    if math.isnan(p_value):
+        sign = Sign.TOO_FEW
+    elif p_value < 1 - LEVEL:
+        sign = Sign.MORE if difference.point > 0 else Sign.FEWER
+    return HookEffect(
+        name=hook.name,
+        description=hook.description,
+        firings=sum(map(len, mine.values())),
+        episodes=len(seen),
+        fired={
+            name: mean_over(episodes, [float(bool(mine[one.id])) for one in episodes], SHARE)
+            for name, episodes in by_group(seen).items()
+        },
+        typical_step=float(np.median(firsts)) if firsts else None,
+        alive=alive,
+        fired_by=fired_by,
+        difference=difference,
+        p_value=p_value,
+        sign=sign,
+        recommendation=_recommend(hook.name, sign, difference, alive, fired_by, at, result),
+    )
+
+
+def _recommend(
+    name: str,
+    sign: Sign,
+    difference: Interval,
+    alive: int,
+    fired_by: int,
+    at: int,
+    result: str,
+) -> str:
+    """What follows from the numbers, with the numbers it follows from."""
+    parted = f"{fired_by} of {alive} episodes that were going on at step {at}"
+    if sign is Sign.TOO_FEW:
+        if not alive:
+            return f"No episode went on beyond step {at}: choose an earlier landmark."
+        usual = "hardly any" if fired_by < alive / 2 else "almost all"
+        return (
+            f"It had fired in {parted}, {usual}: it cannot part episodes. Change its threshold,"
+            " or choose another landmark before you look at results."
+        )
+    size = f"{difference.point:+.1f} [{difference.low:+.1f}, {difference.high:+.1f}] {result}"
+    if sign is Sign.MORE:
+        return (
+            f"Where it had fired ({parted}), episodes of a model went on to reach {size}."
+            f" Try what makes {name} happen earlier, and test that with 'assay compare'."
+        )
+    if sign is Sign.FEWER:
+        return (
+            f"Where it had fired ({parted}), episodes of a model went on to reach {size}."
+            f" Look at some of them, and try to prevent {name}; 'assay compare' tells whether"
+            " that helps."
+        )
+    return (
+        f"It goes with {size} ({parted}): the data do not tell. Play more worlds, or drop it."
+    )
