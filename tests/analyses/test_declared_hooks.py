@@ -201,7 +201,7 @@ def test_its_interval_holds_where_clusters_matter() -> None:
     for _ in range(200):
         worlds = np.repeat(np.arange(20), 3)
         values = rng.normal(size=20)[worlds] + rng.normal(size=60) + np.tile([0, 5, 9], 20)
-        marked = (rng.random(20) < 0.5)[worlds]
+        marked = (rng.random(20) < 0.5)[worlds].tolist()
         interval = difference_within(values, marked, np.tile([0, 1, 2], 20), worlds).interval()
         held += interval.low <= 0 <= interval.high
     # 95 % of 200 are 190; 178 is beyond 3.5 standard deviations.
