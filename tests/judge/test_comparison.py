@@ -564,7 +564,10 @@ def test_failures_on_both_sides_are_said_too() -> None:
 
 def test_several_metrics_are_said_to_be_shown_and_not_adjusted() -> None:
     both = [subject(name, BASE, extra={"zeal": 1.0}) for name in "ab"]
-    assert any(note.startswith("Only achievements decides") for note in compare(both).notes)
+    assert any(
+        note.startswith("The verdict rests on achievements alone")
+        for note in compare(both).notes
+    )
     alone = compare(both, metrics=["zeal"]).notes
     assert not any("decides" in note for note in alone)
 

@@ -90,7 +90,7 @@ def test_what_differs_on_the_side_of_the_subject_is_listed_and_judged() -> None:
     found = compare(both)
     assert found.decisive[0].verdict is Verdict.BETTER
     text = page(found)
-    assert "model small and large; commit c0ffee and beef; temperature 0.0 and 0.7" in text
+    assert "model: small -> large; commit: c0ffee -> beef; temperature: 0.0 -> 0.7" in text
 
 
 def test_versions_of_other_difficulty_are_not_called_worse_over_time() -> None:

@@ -34,8 +34,8 @@ def notes(
     ]
     if len(setup.metrics) > 1:
         sentences.append(
-            f"Only {setup.primary} decides. The other metrics are shown without adjusting for"
-            " their number: among many of them some differ by chance."
+            f"The verdict rests on {setup.primary} alone. The other metrics are shown without"
+            " adjusting for their number: among many of them some differ by chance."
         )
     return tuple(dict.fromkeys(sentences))
 

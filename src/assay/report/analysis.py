@@ -287,7 +287,7 @@ def _sentences(analysis: Analysis) -> Iterator[str]:
 def _compared(analysis: Analysis) -> Iterator[Words]:
     """What the arms do not share besides their curves."""
     if differing := [one for one in analysis.design.differences if not one.confounds]:
-        yield Words(f"What is compared: {compared_words(differing)}.", Tone.NOTE)
+        yield Words(f"What differs: {compared_words(differing)}.", Tone.NOTE)
 
 
 def _plan(deviations: Sequence[str] | None) -> Iterator[Section]:

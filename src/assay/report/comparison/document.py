@@ -165,7 +165,7 @@ def _answers(comparison: Comparison) -> Iterator[Block]:
     for contrast in comparison.decisive:
         yield Answers(answers(comparison, contrast))
         if differing := [one for one in contrast.design if not one.task]:
-            yield Words(f"What is compared: {compared_words(differing)}.", Tone.NOTE)
+            yield Words(f"What differs: {compared_words(differing)}.", Tone.NOTE)
         if remarks := "; ".join(_other_remarks(comparison, contrast)):
             yield Words(f"The file also says: {remarks}.", Tone.NOTE)
     for note in comparison.notes:

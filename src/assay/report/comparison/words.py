@@ -111,8 +111,8 @@ def _differing(
 
 
 def compared_words(differing: Sequence[DesignDifference]) -> str:
-    """What differs between two subjects, the baseline's first."""
-    return "; ".join(f"{one.name} {one.baseline} and {one.candidate}" for one in differing)
+    """What differs between two, the baseline's first."""
+    return "; ".join(f"{one.name}: {one.baseline} -> {one.candidate}" for one in differing)
 
 
 def sensitive_words(comparison: Comparison, contrasts: Sequence[Contrast]) -> str:
