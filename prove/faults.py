@@ -23,7 +23,10 @@ from .parts import markdown
 
 __all__ = ["PARTS", "main"]
 
-PARTS: Final = ("kills", "http", "journals", "power", "stores", "user_code", "budget")
+PARTS: Final = (
+    *("kills", "http", "journals", "power", "full_disk"),
+    *("stores", "user_code", "budget", "secrets"),
+)
 """Names of modules in `fault_parts`; each has a function `attack(folder, chance)`."""
 _SEED: Final = 15
 
@@ -39,8 +42,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     lines: list[tuple[str, Tried]] = []
     started = time.perf_counter()
     for name in asked.part or PARTS:
-        print(f"{name} …", file=sys.stderr)
+        print(f"{name} …", file=sys.stderr, flush=True)
+        began = time.perf_counter()
         lines += [(name, tried) for tried in _part(name, asked.seed)]
+        print(f"{name}: {time.perf_counter() - began:,.0f} s", file=sys.stderr, flush=True)
     table = [
         [name, each.attack, f"{each.tries:,}", f"{each.losses:,}", each.note]
         for name, each in lines

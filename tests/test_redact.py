@@ -1,11 +1,16 @@
 """Secrets are taken out of text: by what they are, in part too, and by how they look."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from assay._util.redact import MARK, mask, redact
+from assay._util.secret import Secret
 from assay.cli import main
+from assay.trials import trial_error
 
 KEY = "sk-planted-0a1b2c3d4e5f6a7b8c9d"
 
@@ -49,6 +54,42 @@ def test_what_looks_like_a_secret_is_masked(text: str, left: str) -> None:
 )
 def test_what_is_no_secret_is_not_masked(text: str) -> None:
     assert mask(text) == text
+
+
+def test_a_key_that_was_given_is_hidden_everywhere_from_then_on() -> None:
+    text = "it is given-5316-given, yes"
+    assert redact(text) == text
+    assert Secret("given-5316-given").reveal() in text
+    assert redact(text) == mask(text) == trial_error(ValueError(text)).message == HIDDEN
+    assert "given-5316" not in trial_error(ValueError(text)).traceback
+
+
+HIDDEN = f"it is {MARK}, yes"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "is_hidden"),
+    [
+        ("SOME_API_KEY", "variable-2718", True),
+        ("HF_TOKEN", " variable-2718\n", True),
+        ("TOKENIZER", "variable-2718", False),
+        ("SOME_API_KEY", "/path/to/a/key", False),
+        ("PASSWORD", "short", False),
+    ],
+)
+def test_variables_named_after_secrets_hold_secrets(
+    variable: str, value: str, is_hidden: bool
+) -> None:
+    code = "import sys; from assay._util.redact import redact; print(redact(sys.argv[1]))"
+    text = f"it is {value.strip()}, yes"
+    said = subprocess.run(
+        [sys.executable, "-c", code, text],
+        env={**os.environ, variable: value},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert said.stdout.strip() == (HIDDEN if is_hidden else text)
 
 
 SECRET = "hidden-4711-hidden"

@@ -8,78 +8,83 @@ call for the n-th time.
 import random
 import shutil
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from assay.traces.folder import journal_root
 from tests.runs.programs import run_arguments
 from tests.runs.tables import contents
 from tests.runs.test_kills import RUN, journaled
 
+from .processes import code_of, start_assay
 from .tried import Tried
 
-__all__ = ["attack"]
+__all__ = ["attack", "lost_after", "start_run"]
 
 _RANDOM = 12
-_AT_CALLS = {"pwrite64": 8, "fdatasync": 6, "fsync": 4, "rename": 4, "unlink": 4, "write": 8}
-_PATIENCE_S = 120
+_AT_CALLS = {"pwrite64": 6, "fdatasync": 4, "fsync": 4, "rename": 3, "unlink": 4, "write": 6}
+"""How often a kill is tried at each."""
 
 
 def attack(folder: Path, chance: random.Random) -> Iterator[Tried]:
     """Random moments, then system calls."""
     plain = folder / "plain"
     began = time.monotonic()
-    _started(plain).wait(_PATIENCE_S)
+    code_of(start_run(plain))
     seconds = time.monotonic() - began
     undisturbed = contents(plain / "traces.duckdb")
-    tried = Tried("kill -9 at a random moment", note="tables equal, no answer asked again")
+    tried = Tried("kill -9 at a random moment")
+    met = 0
     for number in range(_RANDOM):
-        process = _started(where := folder / f"random-{number}")
+        process = start_run(where := folder / f"random-{number}")
         time.sleep(seconds * chance.uniform(0.2, 1.0))
+        met += process.poll() is None
         process.kill()
         process.wait()
-        tried.count(_lost(where, undisturbed))
+        tried.count(lost_after(where, undisturbed))
+    tried.note = f"{met} met it alive; tables equal, no answer asked for again"
     yield tried
     if shutil.which("strace") is None:
         return
     for call, times in _AT_CALLS.items():
-        tried = Tried(f"kill -9 at {call}", note="the same")
-        landed = 0
+        tried = Tried(f"kill -9 at {call}")
+        met = 0
         for number in range(times):
+            where = folder / f"{call}-{number}"
             at = chance.randrange(1, 12 * (number + 1))
-            inject = f"inject={call}:signal=SIGKILL:when={at}"
-            strace = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={call}"]
-            process = _started(where := folder / f"{call}-{number}", [*strace, "-e", inject])
-            process.wait(_PATIENCE_S)
-            landed += process.returncode != 0
-            tried.count(_lost(where, undisturbed))
-        tried.note = f"the same; {landed} were killed there"
+            process = start_run(where, _killed_at(call, at))
+            code = code_of(process)
+            met += bool(code)
+            tried.count("it hangs" if code is None else lost_after(where, undisturbed))
+        tried.note = f"{met} came so far; the same"
         yield tried
 
 
-def _started(folder: Path, before: list[str] | None = None) -> "subprocess.Popen[bytes]":
+def _killed_at(call: str, at: int) -> list[str]:
+    """What starts a process that dies when it makes a system call for the n-th time."""
+    return [
+        *("strace", "-f", "-qq", "--seccomp-bpf", "-o", "/dev/null"),
+        *("-e", f"trace={call}", "-e", f"inject={call}:signal=SIGKILL:when={at}"),
+    ]
+
+
+def start_run(folder: Path, before: Sequence[str] = ()) -> "subprocess.Popen[bytes]":
+    """Start the run that is disturbed, or go on with it."""
     folder.mkdir(exist_ok=True)
     more = ("--models", "builtin/random", "builtin/forager", "--run-id", RUN)
     arguments = run_arguments(folder, *more, episodes=8, pause=0.005)
-    with (folder / "printed").open("ab") as printed:
-        return subprocess.Popen(
-            [*(before or ()), sys.executable, "-m", "assay", *arguments],
-            cwd=folder,
-            stdout=printed,
-            stderr=subprocess.STDOUT,
-        )
+    return start_assay(folder, *arguments, before=before)
 
 
-def _lost(folder: Path, undisturbed: object) -> str:
+def lost_after(folder: Path, undisturbed: object) -> str:
     """What is not as it should be after the same command was given again."""
     database = folder / "traces.duckdb"
-    if database.exists() and not (folder / "traces.duckdb.journal" / RUN).exists():
+    if database.exists() and not (journal_root(database) / RUN).exists():
         # It had come to its end.
         return "" if contents(database) == undisturbed else "other tables, without a kill"
     before = journaled(folder)
-    again = _started(folder)
-    code = again.wait(_PATIENCE_S)
+    code = code_of(start_run(folder))
     if code != 0:
         return f"exit code {code} on resume"
     after = journaled(folder)

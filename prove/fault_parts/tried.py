@@ -1,8 +1,13 @@
 """What one attack came to."""
 
-from dataclasses import dataclass
+import sys
+import time
+from dataclasses import dataclass, field
 
 __all__ = ["Tried"]
+
+_EVERY_S = 5.0
+"""Seconds between two lines that say how far it is."""
 
 
 @dataclass(slots=True)
@@ -16,6 +21,7 @@ class Tried:
     note: str = ""
     """What was seen, in a few words."""
     first_loss: str = ""
+    _told: float = field(default_factory=time.monotonic)
 
     def count(self, lost: str = "") -> None:
         """One more try; `lost` says what it lost, if it did."""
@@ -23,3 +29,7 @@ class Tried:
         if lost:
             self.losses += 1
             self.first_loss = self.first_loss or lost
+        if lost or time.monotonic() - self._told > _EVERY_S:
+            self._told = time.monotonic()
+            said = f"  {self.attack}: {self.tries} tries, {self.losses} losses"
+            print(f"{said}; {lost}" if lost else said, file=sys.stderr, flush=True)

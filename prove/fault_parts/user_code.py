@@ -9,7 +9,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from pathlib import Path
 from assay.traces.queries import episodes
 from assay.traces.store import Store
 
+from .processes import PATIENCE_S, code_of, printed, start_assay
 from .tried import Tried
 
 __all__ = ["attack"]
@@ -58,7 +58,6 @@ _PLACES = {
         "    def on_turn(self, played):\n        return ()\n",
     ),
 }
-_PATIENCE_S = 60
 _MOST_OUTPUT = 64_000
 _HANGING = {
     "an endless loop": "[@MARK.close() for _ in iter(int, 1)]",
@@ -87,34 +86,27 @@ def attack(folder: Path, chance: random.Random) -> Iterator[Tried]:
     yield leaving
 
 
-def _command(folder: Path, option: str, text: str, *more: str) -> list[str]:
+def _started(folder: Path, option: str, text: str, *more: str) -> "subprocess.Popen[bytes]":
     folder.mkdir()
     (folder / "mine.py").write_text(text, "utf-8")
     who = ["mine.py:act"] if option == "--agents" else ["mine.py", "--models", "builtin/noop"]
-    return [
-        *(sys.executable, "-m", "assay", "run", option, *who, "--no-baselines"),
-        *("--episodes", "2", "--max-turns", "3", "--database", "traces.duckdb", *more),
-    ]
-
-
-def _started(folder: Path, command: list[str]) -> "subprocess.Popen[bytes]":
-    with (folder / "printed").open("wb") as printed:
-        return subprocess.Popen(command, cwd=folder, stdout=printed, stderr=subprocess.STDOUT)
+    return start_assay(
+        folder,
+        *("run", option, *who, "--no-baselines", "--episodes", "2", "--max-turns", "3"),
+        *("--database", "traces.duckdb", *more),
+    )
 
 
 def _lost(folder: Path, option: str, text: str) -> str:
-    process = _started(folder, _command(folder, option, text, "--decision-limit", "2"))
-    try:
-        code = process.wait(_PATIENCE_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
+    code = code_of(_started(folder, option, text, "--decision-limit", "2"))
+    if code is None:
         return "it hangs"
-    printed = (folder / "printed").read_bytes()
-    if len(printed) > _MOST_OUTPUT:
-        return f"{len(printed):,} bytes printed"
-    if b"Traceback" in printed:
+    said = printed(folder)
+    if len(said) > _MOST_OUTPUT:
+        return f"{len(said):,} characters printed"
+    if "Traceback" in said:
         return f"a traceback, exit code {code}"
-    if not printed.strip():
+    if not said.strip():
         return f"not a word, exit code {code}"
     stored = _stored(folder / "traces.duckdb")
     return f"exit code 0 with {stored} of 2 episodes" if code == 0 and stored != 2 else ""
@@ -129,21 +121,17 @@ def _stored(database: Path) -> int:
 
 def _leaves(folder: Path, option: str, text: str, chance: random.Random) -> str:
     started = folder / "started"
-    command = _command(folder, option, text.replace("@MARK", f"open({str(started)!r}, 'w')"))
-    process = _started(folder, command)
-    end = time.monotonic() + _PATIENCE_S
+    process = _started(folder, option, text.replace("@MARK", f"open({str(started)!r}, 'w')"))
+    end = time.monotonic() + PATIENCE_S
     while not started.exists() and process.poll() is None and time.monotonic() < end:
         time.sleep(0.05)
     for _ in range(2):
         time.sleep(0.3 + chance.random())
         if process.poll() is None:
             os.kill(process.pid, signal.SIGINT)
-    try:
-        code = process.wait(15)
-    except subprocess.TimeoutExpired:
-        process.kill()
+    code = code_of(process, 15)
+    if code is None:
         return "two Ctrl-C did not end it within 15 s"
-    printed = (folder / "printed").read_text("utf-8")
-    if "Traceback" in printed:
+    if "Traceback" in printed(folder):
         return "a traceback"
     return "" if code == 130 else f"exit code {code}"

@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -219,3 +221,24 @@ def test_a_folder_left_half_way_is_completed(store: Store, tmp_path: Path) -> No
     assert names(folder / "first") == ["index.json", "trace_episode_0.json"]
     written(folder, store, "first")
     assert len(names(folder / "first")) == 5
+
+
+def test_drafts_of_killed_processes_go_and_those_of_living_ones_stay(
+    store: Store, tmp_path: Path
+) -> None:
+    folder = tmp_path / "traces"
+    written(folder, store, "first")
+    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
+        pass
+    for place in (folder, folder / "first"):
+        for pid in (gone.pid, os.getppid()):
+            draft = place / f".trace_episode_0.json.{pid}-abcdefgh"
+            draft.touch()
+            os.utime(draft, (0, 0))
+        (place / ".trace_of_mine-1").touch()
+    written(folder, store, "first")
+    for place in (folder, folder / "first"):
+        assert [name for name in names(place) if name.startswith(".")] == [
+            f".trace_episode_0.json.{os.getppid()}-abcdefgh",
+            ".trace_of_mine-1",
+        ]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from assay._util.secret import Secret
 from assay.traces.schema import TABLES
 from assay.traces.views import VIEWS
 
@@ -73,6 +74,35 @@ def test_a_key_in_a_reply_is_in_no_file_and_no_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.extras
+@pytest.mark.usefixtures("planted")
+def test_a_reply_hides_every_known_key_and_keeps_what_only_looks_like_one(
+    tmp_path: Path,
+) -> None:
+    other = Secret("planted-key-of-another-provider").reveal()
+    made_up = "sk-made-up-0123456789abcdef"
+
+    def answer(key: str) -> tuple[int, bytes]:
+        return talking(f"{other[:-5]} {made_up}")
+
+    with answering(answer) as url:
+        assert run(tmp_path, url).code == 0
+    assert_clean(tmp_path)
+    said = str(rows(tmp_path / "traces.duckdb", "messages"))
+    assert f"The key is [redacted] {made_up}, and again" in said
+    assert "planted-key-of" not in said
+    verified = command(tmp_path, "traces", "verify", "--database", "traces.duckdb")
+    assert verified.code == 0, verified.errors
+
+
+@pytest.mark.usefixtures("planted")
+def test_what_looks_like_a_key_in_an_error_is_hidden(tmp_path: Path) -> None:
+    with answering(lambda _: failing(400)("sk-of-somebody-0123456789abcdef")) as url:
+        done = run(tmp_path, url, "-vv")
+    assert done.code in (1, 2), done
+    assert "Incorrect API key provided: [redacted]." in done.output + done.errors
+    assert "of-somebody" not in done.output + done.errors
+
+
 @pytest.mark.usefixtures("planted")
 def test_a_key_is_taken_out_before_a_text_is_cut(tmp_path: Path) -> None:
     with answering(rambling) as url:

@@ -3,10 +3,13 @@
 import http.client
 import json
 import socket
+from contextlib import suppress
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 ENV = "/env/CrafterClassic"
+TRAILERS = {"many": (b"x: " + b"y" * 60 + b"\r\n") * 4_000, "long": b"x" * 260_000}
+"""What may follow a body in pieces, again and again."""
 
 
 class Answer(NamedTuple):
@@ -72,3 +75,17 @@ def raw(address: str, data: bytes, *, wait: float = 5.0) -> bytes:
         except (TimeoutError, ConnectionError):
             pass
     return received
+
+
+def send_trailers(address: str, path: str, trailers: bytes, *head: str, times: int = 40) -> int:
+    """Post a body in pieces, and after it trailers; how many bytes of them were taken."""
+    lines = (f"POST {path} HTTP/1.1", *head, "Transfer-Encoding: chunked", "", "2", "{}", "0")
+    parts = urlsplit(address)
+    sent = 0
+    with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=5) as line:
+        line.sendall("".join(f"{text}\r\n" for text in lines).encode())
+        with suppress(ConnectionError):
+            while sent < times * len(trailers):
+                line.sendall(trailers)
+                sent += len(trailers)
+    return sent

@@ -15,7 +15,7 @@ from assay.serving import Faults, ModelServerSettings, ModelTable, RunningModels
 from assay.serving.app import MAX_BODY
 from assay.serving.stats import Outcome
 
-from ..service.calls import ask, raw
+from ..service.calls import TRAILERS, ask, raw, send_trailers
 from ..service.test_fuzz import BODIES, HEADS, mutated
 from .calls import CHAT, HELLO, body_of, game, post
 
@@ -64,6 +64,24 @@ def test_without_the_key_nothing_is_answered(locked: RunningModels, given: str |
     for path in ("/v1/models", "/stats"):
         assert ask(locked.address, path, headers=headers).status == 401
     assert ask(locked.address, "/health", headers=headers).status == 200
+
+
+@pytest.mark.parametrize("trailers", TRAILERS)
+@pytest.mark.parametrize(
+    "head",
+    [
+        ("Host: localhost", f"Authorization: Bearer {KEY}"),
+        ("Host: localhost",),
+        ("Host: elsewhere",),
+    ],
+    ids=["allowed", "401", "403"],
+)
+def test_trailers_without_end_close_the_connection(
+    locked: RunningModels, trailers: str, head: tuple[str, ...]
+) -> None:
+    sent = send_trailers(locked.address, CHAT, TRAILERS[trailers], *head)
+    assert sent < 9_000_000, "the connection is closed long before"
+    assert ask(locked.address, "/health").status == 200
 
 
 def test_with_the_key_all_is_open(locked: RunningModels) -> None:

@@ -136,6 +136,24 @@ def test_wilcoxon_is_exact_with_ties() -> None:
     assert wilcoxon_test(np.zeros(7), d).p_value == pytest.approx(expected.pvalue)
 
 
+@pytest.mark.parametrize("side", ["two-sided", "less", "greater"])
+@pytest.mark.parametrize("digits", [0, 1, 9])
+def test_the_normal_limits_equal_scipys_to_the_last_digit(side: str, digits: int) -> None:
+    from scipy import stats
+
+    rng = np.random.default_rng(7)
+    a, b = (np.round(rng.normal(0, 3, 900), digits) for _ in range(2))
+    more = np.round(rng.normal(0.2, 3, 700), digits)
+    ranks, sums = wilcoxon_test(a, b, side=side), mann_whitney_test(a, more, side=side)
+    assert not ranks.exact
+    assert not sums.exact
+    signed = (b - a)[b != a]
+    expected = stats.wilcoxon(signed, method="asymptotic", alternative=side).pvalue
+    assert ranks.p_value == expected
+    expected = stats.mannwhitneyu(more, a, method="asymptotic", alternative=side).pvalue
+    assert sums.p_value == expected
+
+
 def test_wilcoxon_of_very_many_pairs_is_the_normal_limit() -> None:
     a, b = np.random.default_rng(6).normal(size=(2, 2_000))
     assert not wilcoxon_test(a, b).exact

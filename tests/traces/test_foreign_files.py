@@ -182,18 +182,32 @@ def test_a_file_system_without_hard_links_can_hold_a_store(
         assert connection.execute("SELECT id FROM mine").fetchall() == [("r",)]
 
 
-def test_what_killed_processes_left_of_a_new_store_goes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_there", [False, True], ids=["made", "opened"])
+def test_what_killed_processes_left_beside_a_store_goes_when_it_is_written(
+    tmp_path: Path, is_there: bool
+) -> None:
+    if is_there:
+        with Store(tmp_path / "a.duckdb").writing():
+            pass
     with subprocess.Popen([sys.executable, "-c", ""]) as gone:
         pass
     for pid in (gone.pid, os.getppid()):
         for suffix in ("", ".wal"):
-            (tmp_path / f"a.duckdb.part-{pid}{suffix}").touch()
+            draft = tmp_path / f"a.duckdb.part-{pid}{suffix}"
+            draft.touch()
+            os.utime(draft, (0, 0))
     (tmp_path / "a.duckdb.part-of-mine").touch()
+    # Of a process in another container, which has no number here.
+    (tmp_path / f"a.duckdb.part-{gone.pid}0").touch()
     with Store(tmp_path / "a.duckdb").writing():
         pass
     kept = f"a.duckdb.part-{os.getppid()}"
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
-        ["a.duckdb", kept, f"{kept}.wal", "a.duckdb.part-of-mine"]
+        [
+            "a.duckdb",
+            *(kept, f"{kept}.wal"),
+            *("a.duckdb.part-of-mine", f"a.duckdb.part-{gone.pid}0"),
+        ]
     )
 
 

@@ -7,6 +7,7 @@ reader never sees half of it and a crash leaves the old content.
 import os
 import re
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,11 +15,19 @@ from typing import IO
 
 from assay.errors import OutputError
 
-__all__ = ["atomic_file", "atomic_write", "free_path", "is_running", "remove_drafts"]
+__all__ = [
+    "atomic_file",
+    "atomic_write",
+    "free_path",
+    "remove_abandoned",
+    "remove_drafts",
+]
 
 
 _DRAFT = re.compile(r"\..+\.(\d+)-\w{8}")
 """The name of a file that takes another name at the end."""
+_ABANDONED_S = 60
+"""A process of another machine or container has no number here, and writes now and then."""
 
 
 @contextmanager
@@ -53,7 +62,7 @@ def atomic_write(path: Path, content: bytes) -> None:
         stream.write(content)
 
 
-def is_running(process: int) -> bool:
+def _is_running(process: int) -> bool:
     """Whether there is a process of this number on this machine."""
     try:
         os.kill(process, 0)
@@ -67,10 +76,15 @@ def is_running(process: int) -> bool:
 def remove_drafts(folder: Path) -> None:
     """Delete the files that processes which were killed had not finished in a folder."""
     for path in folder.glob(".*.*-*"):
-        process = _DRAFT.fullmatch(path.name)
-        if process and not is_running(int(process[1])):
-            with suppress(OSError):
-                path.unlink()
+        if process := _DRAFT.fullmatch(path.name):
+            remove_abandoned(path, int(process[1]))
+
+
+def remove_abandoned(path: Path, process: int) -> None:
+    """Delete a file that a process has not finished, if that does not live any more."""
+    with suppress(OSError):
+        if not _is_running(process) and time.time() - path.stat().st_mtime > _ABANDONED_S:
+            path.unlink()
 
 
 def free_path(path: Path, mark: str = "-") -> Path:

@@ -3,7 +3,10 @@
 import json
 import re
 from collections.abc import Iterable
+from functools import cache
 from urllib.parse import quote
+
+from assay._util.secret import known_secrets
 
 __all__ = ["MARK", "has_secret", "mask", "redact"]
 
@@ -23,22 +26,29 @@ _SHAPES = re.compile(
 )
 
 
-def redact(text: str, secrets: Iterable[str | None]) -> str:
-    """`text` without the secrets, as they are and as JSON and URLs write them.
+def redact(text: str, secrets: Iterable[str | None] = ()) -> str:
+    """`text` without these and all known secrets, as they are and as JSON and URLs write them.
 
     Of a secret, any twelve characters that stand together are taken out too. One of fewer
     than eight is replaced only where it stands by itself, because it may also be a part of
     ordinary words.
     """
     # The longest first: one secret may be the beginning of another.
-    for secret in sorted({one for one in secrets if one}, key=lambda one: (-len(one), one)):
-        written = (secret, json.dumps(secret)[1:-1], quote(secret, safe=""), quote(secret))
-        for form in dict.fromkeys(written):
+    hidden = {secret for secret in (*secrets, *known_secrets()) if secret}
+    for secret in sorted(hidden, key=lambda secret: (-len(secret), secret)):
+        for form in _forms(secret):
             if len(secret) >= _LONG:
                 text = _without(text.replace(form, MARK), form)
             elif form in text:
                 text = re.sub(rf"(?<!\w){re.escape(form)}(?!\w)", MARK, text)
     return text
+
+
+@cache
+def _forms(secret: str) -> tuple[str, ...]:
+    """How a text may have it: as it is, and as JSON and URLs write it."""
+    written = (secret, json.dumps(secret)[1:-1], quote(secret, safe=""), quote(secret))
+    return tuple(dict.fromkeys(written))
 
 
 def _without(text: str, secret: str) -> str:
@@ -83,8 +93,11 @@ def has_secret(text: str) -> bool:
 
 
 def mask(text: str) -> str:
-    """`text` without what looks like a secret: passwords and queries of addresses, keys."""
-    return _SHAPES.sub(_masked, text)
+    """`text` without known secrets and what looks like one: passwords, queries, keys.
+
+    For errors and what is printed beside results: a reply, which is data, may look like this.
+    """
+    return _SHAPES.sub(_masked, redact(text))
 
 
 def _masked(found: re.Match[str]) -> str:

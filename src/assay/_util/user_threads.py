@@ -19,6 +19,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import IO, Any, Final
 
+from assay._util.redact import mask
 from assay.errors import HookError, UserCodeError
 
 __all__ = ["UserThread", "contained", "no_exit", "user_threads_left"]
@@ -210,6 +211,7 @@ class _Printed:
         left = self._left.setdefault(name, _PRINTED)
         if left <= 0:
             return
+        line = mask(line)
         self._left[name] = left - len(line)
         _ours.name = None  # whoever is told may print it
         try:

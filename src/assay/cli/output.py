@@ -1,22 +1,24 @@
 """Where the commands print: results on standard output, all else on standard error.
 
 Whatever is printed here is shown as it is: nothing in it is read as markup, and
-nothing in it reaches the terminal as a command.
+nothing in it reaches the terminal as a command. No known secret is in it, and beside results
+nothing that looks like one.
 """
 
+import gc
 import json
 import logging
 import os
 import shlex
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Group, Parameter
 
-from assay._util.redact import mask
+from assay._util.redact import mask, redact
 from assay._util.text import printable
 
 if TYPE_CHECKING:
@@ -79,7 +81,7 @@ def say(line: str) -> None:
     """Print one line of a result."""
     from rich.console import Console
 
-    _print(Console(), printable(line))
+    _print(Console(), redact(printable(line)))
 
 
 def width_there_is() -> int | None:
@@ -98,17 +100,20 @@ def say_report(report: "RenderableType") -> None:
 
     console = Console()
     if console.is_terminal:
-        console.print(report)
+        with console.capture() as printed:
+            console.print(report)
+        text = printed.get()
     else:
         width = width_there_is() or _PLAIN_WIDTH
-        console.file.write(as_text(report, width, encoding=console.encoding))
+        text = as_text(report, width, encoding=console.encoding)
+    console.file.write(redact(text))
 
 
 def say_json(result: Mapping[str, object]) -> None:
     """Print a result for a program to read."""
     from rich.console import Console
 
-    _print(Console(), json.dumps(result))
+    _print(Console(), redact(json.dumps(result)))
 
 
 def complain(message: str) -> None:
@@ -122,7 +127,7 @@ def note(line: str) -> None:
     """Print one line that is no result and no trouble."""
     from rich.console import Console
 
-    _print(Console(stderr=True), printable(line))
+    _print(Console(stderr=True), mask(printable(line)))
 
 
 def warn(message: str) -> None:
@@ -138,11 +143,16 @@ def working(show: Show, what: str) -> Iterator[None]:
     from rich.console import Console
 
     console = Console(stderr=True)
-    if show.quiet or show.json or not console.is_terminal:
-        yield
-        return
-    with console.status(what):
-        yield
+    watched = console.is_terminal and not show.quiet and not show.json
+    collects = gc.isenabled()
+    # Much is made here that stays: the collector would look through all of it again and again.
+    gc.disable()
+    try:
+        with console.status(what) if watched else nullcontext():
+            yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 @contextmanager

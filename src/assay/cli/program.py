@@ -10,6 +10,7 @@ from io import TextIOWrapper
 from cyclopts import App, CycloptsError, Group
 
 from assay import __version__
+from assay._util.redact import mask
 from assay._util.user_threads import user_threads_left
 from assay.cli.analysis import analysis
 from assay.cli.analyze import analyze
@@ -127,6 +128,6 @@ def _done(tokens: list[str]) -> int:
 
 def _failed(message: str, code: int, tokens: Sequence[str]) -> int:
     if "--debug" in tokens:
-        traceback.print_exc()
+        sys.stderr.write(mask(traceback.format_exc()))
     complain(message)
     return code

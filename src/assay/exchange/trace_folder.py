@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from assay._util.files import atomic_write, remove_drafts
+from assay._util.files import atomic_file, atomic_write, remove_drafts
 from assay.errors import OutputError, UsageError
 from assay.exchange.export import read_traces
 from assay.exchange.formats import dump_trace
@@ -173,6 +173,7 @@ def _publish(folder: Path, run_id: str) -> list[str]:
         return [INDEX]  # somebody else's
     index = read_index(folder / run_id)
     assert index is not None, "the folder of a run has an index"
+    remove_drafts(folder)
     if before is not None:
         _take_away(folder, before)
     database = os.path.relpath((folder / run_id / index.database).absolute(), folder.absolute())
@@ -205,13 +206,12 @@ def _take_away(folder: Path, index: TraceIndex) -> None:
 
 def _copy(source: Path, target: Path) -> None:
     """One file under a second name; a copy where the file system has no such thing."""
-    draft = target.with_name(f".{target.name}.part")
-    draft.unlink(missing_ok=True)
     try:
-        os.link(source, draft)
+        # Nobody else makes this name meanwhile, see `_locked`; no draft of it can be left.
+        os.link(source, target)
     except OSError:
-        shutil.copyfile(source, draft)
-    draft.replace(target)
+        with source.open("rb") as content, atomic_file(target) as draft:
+            shutil.copyfileobj(content, draft)
 
 
 @contextmanager

@@ -5,8 +5,8 @@ columns and a table is read once, however many trials there are. Takes an open c
 leaves it as it was.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from math import isfinite, isnan
+from collections.abc import Mapping, Sequence
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from assay._util.text import printable
 from assay.errors import UsageError
 from assay.experiments.looks import load_looks
 from assay.experiments.metric_outcomes import lower_is_better
-from assay.experiments.subjects import SUBJECT_METRICS, Look, Subject, TrialOutcome
+from assay.experiments.subjects import SUBJECT_METRICS, Earned, Look, Subject, TrialOutcome
 from assay.traces.columns import json_object, moment
 from assay.traces.names import resolve, resolve_run, resolve_series
 from assay.types import TrialState
@@ -233,46 +233,7 @@ def _values(
     table_T_M: NDArray[np.float64] = np.full((count, len(metrics)), np.nan)
     table_T_M[columns["place"], columns["metric"]] = columns["value"]
     places = {name: place for place, name in enumerate(metrics)}
-    return [_Earned(places, row_M) for row_M in table_T_M]
-
-
-class _Earned(Mapping[str, float]):
-    """One row of a table of numbers, in which NaN stands for none.
-
-    Dictionaries would take several times the memory of the table.
-    """
-
-    __slots__ = ("_places", "_row_M")
-
-    def __init__(self, places: Mapping[str, int], row_M: NDArray[np.float64]) -> None:
-        self._places = places
-        self._row_M = row_M
-
-    def __getitem__(self, name: str) -> float:
-        value = self._row_M.item(self._places[name])
-        if value != value:
-            raise KeyError(name)
-        return value
-
-    def get(self, name: str, default: Any = None) -> Any:
-        # What `Mapping` has for this raises and catches, and it is asked for most.
-        place = self._places.get(name)
-        if place is None:
-            return default
-        value = self._row_M.item(place)
-        return default if value != value else value
-
-    def __iter__(self) -> Iterator[str]:
-        values = self._row_M.tolist()
-        if not any(map(isnan, values)):
-            return iter(self._places)
-        return (name for name, place in self._places.items() if not isnan(values[place]))
-
-    def __len__(self) -> int:
-        return len(self._row_M) - int(np.isnan(self._row_M).sum())
-
-    def __repr__(self) -> str:
-        return repr(dict(self))
+    return [Earned(places, row_M) for row_M in table_T_M]
 
 
 def _totals(connection: DuckDBPyConnection, ids: list[str]) -> dict[str, dict[str, float]]:

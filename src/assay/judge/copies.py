@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from assay.experiments.subjects import Subject, TrialOutcome
-from assay.types import TrialState
+from assay.experiments.subjects import Subject, TrialOutcome, Trials
 
 __all__ = ["same_trials", "without_copies"]
 
@@ -31,10 +30,12 @@ class _Kept(NamedTuple):
 def without_copies(subject: Subject) -> _Kept:
     """The subject with each trial once, and what was left out, in sentences."""
     said = []
-    trials = _once(subject.trials, lambda trial: trial.trial_id, _contents)
+    trials = Trials.of(subject.trials)
+    if len(trials.ids) < len(trials):
+        trials = _once(trials, [trial.trial_id for trial in trials], _contents)
     if twice := len(subject.trials) - len(trials):
         said.append(f"{twice:,} trials of {subject.name} are there twice; each counts once.")
-    timed = _once(trials, _fine_time, lambda trial: (trial.task, *_contents(trial)))
+    timed = _once(trials, _fine_times(trials), lambda trial: (trial.task, *_contents(trial)))
     if copied := len(trials) - len(timed):
         trials = timed
         said.append(
@@ -47,14 +48,15 @@ def without_copies(subject: Subject) -> _Kept:
             f"The {len(trials):,} trials of {subject.name} are {len(trials) // period:,} copies"
             f" of the same {period:,}, {seeds}: they are counted as {period:,}."
         )
-        trials = trials[:period]
+        trials = Trials(trials[:period])
     return _Kept(replace(subject, trials=trials) if said else subject, said)
 
 
 def same_trials(baseline: Subject, candidate: Subject) -> str | None:
     """A sentence, if two subjects are the same trials or have the same numbers throughout."""
-    ids = {trial.trial_id for trial in baseline.trials}
-    if shared := sum(trial.trial_id in ids for trial in candidate.trials):
+    ids = Trials.of(baseline.trials).ids
+    if not ids.isdisjoint(Trials.of(candidate.trials).ids):
+        shared = sum(trial.trial_id in ids for trial in candidate.trials)
         return f"{shared:,} of the trials stand on both sides: they are the same ones"
     if len(ids) > 1 and len(ids) == len(candidate.trials):
         both = zip(baseline.trials, candidate.trials, strict=True)
@@ -71,16 +73,17 @@ def _told(trial: TrialOutcome) -> tuple[object, ...]:
 
 
 def _once(
-    trials: Sequence[TrialOutcome],
-    mark: Callable[[TrialOutcome], object],
+    trials: Trials,
+    marks: Sequence[object],
     contents: Callable[[TrialOutcome], object],
-) -> tuple[TrialOutcome, ...]:
+) -> Trials:
     """The trials, but one of those that have the same mark and the same contents.
 
     Contents take long, and are asked for only where a mark comes twice; None is no mark.
     """
-    marks = [mark(trial) for trial in trials]
     often = Counter(marks)
+    if often.total() - often[None] == len(often) - (None in often):
+        return trials
     seen = set()
     kept = []
     for trial, own in zip(trials, marks, strict=True):
@@ -90,18 +93,18 @@ def _once(
                 continue
             seen.add(told)
         kept.append(trial)
-    return tuple(kept)
+    return Trials(kept)
 
 
 def _contents(trial: TrialOutcome) -> tuple[object, ...]:
     return trial.state, *sorted(trial.values.items())
 
 
-def _fine_time(trial: TrialOutcome) -> float | None:
-    """A time that no two trials share; None of one that is not timed finely."""
-    time: float = trial.values.get("duration_s", 0.0)
-    fine = trial.state is TrialState.RESULT and time != round(time, _DIGITS)
-    return time if fine else None
+def _fine_times(trials: Trials) -> list[float | None]:
+    """Times that no two trials share; None of one that is not timed finely."""
+    times = trials.column("duration_s").tolist()
+    # NaN, which stands for no time, is not equal to itself either.
+    return [time if time == time != round(time, _DIGITS) else None for time in times]
 
 
 def _period(trials: Sequence[TrialOutcome]) -> int | None:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from assay.crafter.rules import ACHIEVEMENTS
-from assay.experiments.subjects import Subject, TrialOutcome
+from assay.experiments.subjects import Subject, TrialOutcome, Trials
 from assay.judge.facts import (
     Description,
     InstanceRow,
@@ -60,14 +60,7 @@ _NO_TASK = "(no task)"
 
 def metrics_of(subject: Subject) -> list[str]:
     """The metrics a subject has a value of, in the order they first come."""
-    metrics: dict[str, None] = {}
-    for trial in subject.trials:
-        if trial.state is TrialState.RESULT:
-            # Most trials have the same metrics.
-            for name in trial.values:
-                if name not in metrics and math.isfinite(trial.values[name]):
-                    metrics[name] = None
-    return list(metrics)
+    return Trials.of(subject.trials).metrics
 
 
 def lower_is_better_metrics(subjects: Sequence[Subject]) -> frozenset[str]:
@@ -84,14 +77,14 @@ def describe(
     tasks: TaskRule | None = None,
 ) -> SubjectFacts:
     """Sum up one subject in these metrics."""
-    states = [trial.state for trial in subject.trials]
+    states = Trials.of(subject.trials).states
     summaries = {metric: _description(subject, metric, level, tasks) for metric in metrics}
     return SubjectFacts(
         subject=subject,
         judged=judged,
-        results=states.count(TrialState.RESULT),
-        failures=states.count(TrialState.FAILURE),
-        infrastructure=states.count(TrialState.INFRASTRUCTURE),
+        results=states[TrialState.RESULT],
+        failures=states[TrialState.FAILURE],
+        infrastructure=states[TrialState.INFRASTRUCTURE],
         metrics={
             metric: summary for metric, summary in summaries.items() if summary is not None
         },
@@ -103,12 +96,11 @@ def instances(
     subjects: Sequence[Subject], enough: float, level: float
 ) -> tuple[InstanceRow, ...]:
     """Every subject on every task, tasks in the order they first come."""
-    by_task: dict[str, dict[str, list[TrialOutcome]]] = {}
+    by_task: dict[str, dict[str, list[_Play]]] = {}
     for subject in subjects:
-        for trial in subject.trials:
-            if _succeeded(trial, enough) is not None:
-                by_subject = by_task.setdefault(trial.task or _NO_TASK, {})
-                by_subject.setdefault(subject.id, []).append(trial)
+        for play in _plays(Trials.of(subject.trials), enough):
+            by_subject = by_task.setdefault(play[0].task or _NO_TASK, {})
+            by_subject.setdefault(subject.id, []).append(play)
     return tuple(
         row
         for task, by_subject in by_task.items()
@@ -183,17 +175,17 @@ def _description(
 ) -> Description | None:
     measured = measured_trials(subject.trials, metric)
     values = measured.values
-    if not values:
+    if not len(values):
         return None
-    check_size(max(map(abs, values)))
+    check_size(float(np.abs(values).max()))
     return Description(
         n=len(values),
         # The interval counts trials of one world once, the spread shows all.
         mean=mean_over_worlds(measured, metric, level, tasks),
         median=float(np.median(values)),
-        sd=deviation_of(np.array(values)) if len(values) > 1 else math.nan,
-        least=min(values),
-        most=max(values),
+        sd=deviation_of(values) if len(values) > 1 else math.nan,
+        least=float(values.min()),
+        most=float(values.max()),
     )
 
 
@@ -237,16 +229,16 @@ def _number(value: Any) -> bool:
     )
 
 
-def _succeeded(trial: TrialOutcome, enough: float) -> bool | None:
-    """Whether a trial was a success; None if nothing tells."""
-    if trial.state is not TrialState.RESULT:
-        return None
-    stated, reached = trial.values.get("success"), trial.values.get("achievements")
-    if stated is not None and math.isfinite(stated):
-        return stated >= 0.5
-    if reached is not None and math.isfinite(reached):
-        return reached >= enough
-    return None
+_Play = tuple[TrialOutcome, bool]
+"""A trial, and whether it was a success."""
+
+
+def _plays(trials: Trials, enough: float) -> Iterator[_Play]:
+    """The trials of which something tells whether they were a success."""
+    stated_T, reached_T = trials.column("success"), trials.column("achievements")
+    done_T = np.where(np.isnan(stated_T), reached_T >= enough, stated_T >= 0.5)
+    known_T = ~np.isnan(stated_T) | ~np.isnan(reached_T)
+    return compress(zip(trials, done_T.tolist(), strict=True), known_T)
 
 
 _ATTEMPTS = (1, 2, 3, 5, 10, 20, 50, 100)
@@ -257,13 +249,13 @@ def passes(subjects: Sequence[Subject], enough: float, level: float) -> tuple[Pa
     rows = []
     for subject in subjects:
         worlds: dict[Hashable, list[bool]] = {}
-        for trial in subject.trials:
-            success, world = _succeeded(trial, enough), (trial.task, trial.seed)
+        for trial, success in _plays(Trials.of(subject.trials), enough):
+            world = (trial.task, trial.seed)
             # Without a seed nothing tells that a world of Crafter was the same.
             known = trial.seed is not None or not (trial.task or "crafter/").startswith(
                 "crafter/"
             )
-            if success is not None and known:
+            if known:
                 worlds.setdefault(world, []).append(success)
         counts = [sum(done) for done in worlds.values()], [*map(len, worlds.values())]
         fewest = min(counts[1], default=0)
@@ -283,7 +275,7 @@ def passes(subjects: Sequence[Subject], enough: float, level: float) -> tuple[Pa
 
 
 def _instance_rows(
-    task: str, trials: Mapping[str, Sequence[TrialOutcome]], enough: float, level: float
+    task: str, trials: Mapping[str, Sequence[_Play]], enough: float, level: float
 ) -> Iterator[InstanceRow]:
     """All subjects on one task; times are compared with those of the first."""
     own = {name: _timed(plays, enough) for name, plays in trials.items()}
@@ -297,15 +289,17 @@ def _instance_rows(
     horizon = max((time for plays in timed.values() for _, (time, _) in plays), default=0.0)
     first = next(iter(timed.values()))
     for name, plays in trials.items():
-        done = [float(bool(_succeeded(trial, enough))) for trial in plays]
+        done = np.array([reached for _, reached in plays], np.float64)
         times = [time for _, time in timed[name]]
         middle = median_time(*zip(*times, strict=True)) if times else math.nan
         yield InstanceRow(
             task=task,
             subject=name,
             n=len(plays),
-            successes=round(sum(done)),
-            success=mean_over_worlds(MeasuredTrials(plays, done), "success", level),
+            successes=int(done.sum()),
+            success=mean_over_worlds(
+                MeasuredTrials(Trials([trial for trial, _ in plays]), done), "success", level
+            ),
             times=tuple(time for _, time in own[name]),
             unit="steps" if steps else "s",
             median_time=None if math.isnan(middle) else middle,
@@ -319,11 +313,10 @@ _TimedTrials = list[tuple[TrialOutcome, tuple[float, bool]]]
 """Trials, each with its time to success or to its end, and whether it succeeded."""
 
 
-def _timed(trials: Sequence[TrialOutcome], enough: float) -> list[tuple[TrialOutcome, Timed]]:
+def _timed(plays: Sequence[_Play], enough: float) -> list[tuple[TrialOutcome, Timed]]:
     """The trials of which it is known how long they took."""
     found = []
-    for trial in trials:
-        reached = bool(_succeeded(trial, enough))
+    for trial, reached in plays:
         steps = trial.values.get("steps") if trial.unlock_steps or not reached else None
         if reached and "success" not in trial.values:
             needed = max(1, math.ceil(enough))
@@ -343,8 +336,8 @@ def _restricted(timed: _TimedTrials, horizon: float, level: float) -> Interval |
     if not timed or not horizon:
         return None
     times, reached = zip(*(time for _, time in timed), strict=True)
-    values = restricted_times(times, reached, horizon=horizon).tolist()
-    trials = [trial for trial, _ in timed]
+    values = restricted_times(times, reached, horizon=horizon)
+    trials = Trials([trial for trial, _ in timed])
     return mean_over_worlds(MeasuredTrials(trials, values), "duration_s", level)
 
 
@@ -386,10 +379,7 @@ def _score_row(
 
 
 def _unlocked(trials: Sequence[TrialOutcome]) -> _Table:
-    ended = [trial for trial in trials if trial.state is TrialState.RESULT]
-    values_E_A = np.array(
-        [[trial.values.get(name, math.nan) for name in _UNLOCKS] for trial in ended], float
-    ).reshape(len(ended), len(_UNLOCKS))
-    complete_E = np.isfinite(values_E_A).all(axis=1)
-    worlds = [trial.pair or trial.trial_id for trial in ended]
-    return values_E_A[complete_E] >= 0.5, list(compress(worlds, complete_E))
+    values_T_A = np.stack([Trials.of(trials).column(name) for name in _UNLOCKS], axis=1)
+    complete_T = np.asarray(np.isfinite(values_T_A).all(axis=1))
+    worlds = [trial.pair or trial.trial_id for trial in compress(trials, complete_T)]
+    return values_T_A[complete_T] >= 0.5, worlds

@@ -11,7 +11,7 @@ from assay._util.names import unknown_name
 from assay.crafter.rules import TASK
 from assay.errors import UsageError
 from assay.experiments.changes import Change, changes_between
-from assay.experiments.subjects import SUBJECT_METRICS, Subject
+from assay.experiments.subjects import SUBJECT_METRICS, Subject, Trials
 from assay.judge.facts import DesignDifference
 
 __all__ = ["TASK_SIDE", "allowed_names", "design_differences", "settings_differences"]
@@ -53,7 +53,7 @@ def design_differences(
 ) -> tuple[DesignDifference, ...]:
     """What differs between two subjects, the task side first."""
     tasks = [
-        dict.fromkeys(trial.task for trial in subject.trials if trial.task is not None)
+        [task for task in dict.fromkeys(Trials.of(subject.trials).tasks) if task is not None]
         for subject in (baseline, candidate)
     ]
     who, whose = _who(baseline), _who(candidate)
@@ -62,7 +62,7 @@ def design_differences(
         for name, before in who.items()
         if before != (after := whose[name]) and before is not None and after is not None
     ]
-    apart = all(tasks) and not tasks[0].keys() & tasks[1].keys()
+    apart = all(tasks) and not {*tasks[0]} & {*tasks[1]}
     if apart:
         crafter = all(task.startswith(TASK) for own in tasks for task in own)
         words = [_some(task.removeprefix(TASK) for task in own) for own in tasks]

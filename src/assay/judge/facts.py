@@ -4,10 +4,13 @@ Every number comes from a function of `assay.stats`, which cites its source. A n
 data cannot give is None or NaN, never a guess. Names and notes in it are untrusted text.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, overload
+
+import numpy as np
+from numpy.typing import NDArray
 
 from assay.experiments.subjects import SUBJECT_METRICS, Look, Subject
 from assay.metrics.tally import LOWER_IS_BETTER
@@ -32,6 +35,7 @@ __all__ = [
     "LeftOut",
     "Losses",
     "PairRow",
+    "PairRows",
     "PassRow",
     "PowerPlan",
     "ScoreGap",
@@ -239,6 +243,41 @@ class PairRow(NamedTuple):
         return self.candidate - self.baseline
 
 
+class PairRows(Sequence[PairRow]):
+    """Pairs, each made when it is asked for: there may be very many, in every metric."""
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        baseline_P: NDArray[np.float64],
+        candidate_P: NDArray[np.float64],
+    ) -> None:
+        """Say what each pair is called, and what both sides have."""
+        self._columns = names, baseline_P, candidate_P
+
+    def __len__(self) -> int:
+        return len(self._columns[0])
+
+    def __iter__(self) -> Iterator[PairRow]:
+        names, baseline_P, candidate_P = self._columns
+        return map(PairRow, names, baseline_P.tolist(), candidate_P.tolist())
+
+    @overload
+    def __getitem__(self, place: int) -> PairRow: ...
+    @overload
+    def __getitem__(self, place: slice) -> "PairRows": ...
+    def __getitem__(self, place: int | slice) -> "PairRow | PairRows":
+        names, baseline_P, candidate_P = self._columns
+        if isinstance(place, slice):
+            return PairRows(names[place], baseline_P[place], candidate_P[place])
+        return PairRow(names[place], baseline_P.item(place), candidate_P.item(place))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tests:
     """The tests of one contrast; `p_value` and `p_adjusted` are those the verdict uses."""
@@ -327,7 +366,7 @@ class Contrast:
     """The difference less the luck that a clear verdict was chosen with; None without one."""
     losses: Losses | None = None
     """Where enough trials were lost to matter."""
-    pairs: tuple[PairRow, ...] = ()
+    pairs: Sequence[PairRow] = ()
     look: Look | None = None
     """The last look of a run that went on until it was decided; then its verdict holds."""
     settle: PowerPlan | None = None

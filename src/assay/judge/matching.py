@@ -10,14 +10,17 @@ the ones that are meant; the point estimate is the mean over worlds by any rule.
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import compress
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from assay.experiments.subjects import Subject, TrialOutcome
-from assay.judge.facts import LeftOut, PairRow, TaskRule, Units
+from assay.experiments.subjects import Subject, TrialOutcome, Trials
+from assay.judge.facts import LeftOut, PairRow, PairRows, TaskRule, Units
 from assay.judge.scales import Scale, scale_of
 from assay.stats import Estimate
 from assay.stats.clusters import (
@@ -69,37 +72,45 @@ _Key = str | tuple[str, str]
 class MeasuredTrials(NamedTuple):
     """Trials that have a metric, and the value of each."""
 
-    trials: Sequence[TrialOutcome]
-    values: Sequence[float]
+    trials: Trials
+    values: Floats
 
 
-class _Worlds(NamedTuple):
-    """The worlds of one subject in one metric, by their keys, in the order they first come.
+@dataclass(frozen=True)
+class _Worlds:
+    """The worlds of one subject in one metric, in the order they first come.
 
-    Dictionaries of plain values: there may be very many worlds.
+    Lists and arrays of plain values: there may be very many worlds.
     """
 
-    first: dict[_Key, TrialOutcome]
+    keys: list[_Key]
+    trials: Trials
     """A trial of each."""
-    means: dict[_Key, float]
+    means: Floats
     replicates: dict[_Key, int]
     """Trials of those that were played more than once."""
 
-    def of(self, keys: Iterable[_Key]) -> "_Worlds":
-        """Some of them."""
-        first = {key: self.first[key] for key in keys}
-        return _Worlds(
-            first,
-            {key: self.means[key] for key in first},
-            {key: plays for key, plays in self.replicates.items() if key in first},
-        )
+    @cached_property
+    def places(self) -> dict[_Key, int]:
+        """Where each is, by its key."""
+        return {key: place for place, key in enumerate(self.keys)}
 
-    def tasks(self) -> list[str | None]:
-        return [trial.task for trial in self.first.values()]
+    def of(self, keys: list[_Key]) -> "_Worlds":
+        """Some of them, in this order."""
+        if keys == self.keys:
+            return self
+        places = [self.places[key] for key in keys]
+        kept = set(keys)
+        return _Worlds(
+            keys,
+            Trials([self.trials[place] for place in places]),
+            self.means[places],
+            {key: plays for key, plays in self.replicates.items() if key in kept},
+        )
 
     def plays(self) -> int:
         """All trials of them."""
-        return len(self.means) + sum(self.replicates.values()) - len(self.replicates)
+        return len(self.keys) + sum(self.replicates.values()) - len(self.replicates)
 
 
 class Matched(NamedTuple):
@@ -109,7 +120,7 @@ class Matched(NamedTuple):
     candidate: Floats
     paired: bool
     """Whether value i of one side belongs to value i of the other."""
-    rows: tuple[PairRow, ...]
+    rows: Sequence[PairRow]
     left_out_baseline: LeftOut
     left_out_candidate: LeftOut
     units: Units
@@ -195,9 +206,9 @@ def match(
     measured_a, measured_b = (
         measured_trials(subject.trials, metric) for subject in (baseline, candidate)
     )
-    several = _several_tasks(*measured_a.trials, *measured_b.trials)
+    several = _several_tasks(measured_a.trials, measured_b.trials)
     a, b = _worlds(measured_a, several, "a"), _worlds(measured_b, several, "b")
-    common = [key for key in a.means if key in b.means]
+    common = a.keys if a.keys == b.keys else [key for key in a.keys if key in b.places]
     kept_a, kept_b = a, b
     if common:
         # Worlds of a task are alike, but for those of which one side was lost.
@@ -209,32 +220,25 @@ def match(
     partly = (
         bool(common)
         and len(common) < min(len(kept_a.means), len(kept_b.means))
-        and _same_tasks(kept_a.tasks(), kept_b.tasks())
-        and not any(_set_apart(side.means, common) for side in (kept_a, kept_b))
+        and _same_tasks(kept_a.trials.tasks, kept_b.trials.tasks)
+        and not any(_set_apart(side, common) for side in (kept_a, kept_b))
     )
     if partly or not several:
         a, b = kept_a, kept_b
     paired = len(common) >= FEWEST_PAIRS and not partly
     if paired:
         a, b = a.of(common), b.of(common)
-    tasks_a, tasks_b = a.tasks(), b.tasks()
+    tasks_a, tasks_b = a.trials.tasks, b.trials.tasks
     tasks_of_worlds = tasks_a if paired else tasks_a + tasks_b
     plays = [*a.replicates.values(), *b.replicates.values(), min(1, len(tasks_of_worlds))]
-    scale = scale_of(metric, [*measured_a.values, *measured_b.values])
+    scale = scale_of(metric, np.concatenate([measured_a.values, measured_b.values]))
     return Matched(
-        np.array(list(a.means.values()), np.float64),
-        np.array(list(b.means.values()), np.float64),
+        a.means,
+        b.means,
         paired,
-        tuple(
-            PairRow(
-                str(key) if several else a.first[key].pair or "", a.means[key], b.means[key]
-            )
-            for key in common
-        )
-        if paired or partly
-        else (),
-        _left_out(baseline.trials, len(measured_a.values), a.plays()),
-        _left_out(candidate.trials, len(measured_b.values), b.plays()),
+        _rows(a.of(common), b.of(common), several) if paired or partly else (),
+        _left_out(Trials.of(baseline.trials), len(measured_a.values), a.plays()),
+        _left_out(Trials.of(candidate.trials), len(measured_b.values), b.plays()),
         Units(
             _rule(tasks_of_worlds, tasks),
             len(set(tasks_of_worlds)),
@@ -245,9 +249,15 @@ def match(
         tuple(tasks_a),
         tuple(tasks_b),
         scale._replace(step=scale.step / max(1, *plays)),
-        tuple(a.means) if partly else (),
-        tuple(b.means) if partly else (),
+        tuple(a.keys) if partly else (),
+        tuple(b.keys) if partly else (),
     )
+
+
+def _rows(a: _Worlds, b: _Worlds, several: bool) -> PairRows:
+    """Worlds of both, in one order."""
+    names = [*map(str, a.keys)] if several else [trial.pair or "" for trial in a.trials]
+    return PairRows(names, a.means, b.means)
 
 
 def _same_tasks(a: Sequence[str | None], b: Sequence[str | None]) -> bool:
@@ -257,21 +267,21 @@ def _same_tasks(a: Sequence[str | None], b: Sequence[str | None]) -> bool:
     return all(counts[0][task] * len(b) == counts[1][task] * len(a) for task in tasks)
 
 
-def _set_apart(means: Mapping[_Key, float], common: Sequence[_Key]) -> bool:
+def _set_apart(worlds: _Worlds, common: list[_Key]) -> bool:
     """Whether shared worlds were easier or harder than a side's others, as if chosen."""
     shared = set(common)
-    others = [mean for key, mean in means.items() if key not in shared]
+    others = worlds.means[[key not in shared for key in worlds.keys]]
     if min(len(common), len(others)) <= FEWEST_PAIRS:
         return False
-    return welch_t_test(others, [means[key] for key in common]).p_value < _CHOSEN
+    return welch_t_test(others, worlds.of(common).means).p_value < _CHOSEN
 
 
 def _without_lost(worlds: _Worlds, other: Subject, measured: _Worlds, several: bool) -> _Worlds:
     """The worlds but for those that the other side began and has no value of."""
     if len(other.trials) == measured.plays():
         return worlds
-    begun = {_key(trial, several) for trial in other.trials}
-    return worlds.of([key for key in worlds.means if key in measured.means or key not in begun])
+    begun = set(Trials.of(other.trials).worlds(several=several))
+    return worlds.of([key for key in worlds.keys if key in measured.places or key not in begun])
 
 
 def resamples(values: int) -> int:
@@ -281,7 +291,7 @@ def resamples(values: int) -> int:
 
 def trial_values(trials: Sequence[TrialOutcome], metric: str) -> list[float]:
     """The metric of every trial that completed and has it."""
-    return list(measured_trials(trials, metric).values)
+    return list(measured_trials(trials, metric).values.tolist())
 
 
 def mean_of(
@@ -300,20 +310,20 @@ def mean_of_values(values: Sequence[float], metric: str, level: float) -> Interv
 def world_means(trials: Sequence[TrialOutcome], metric: str) -> dict[str, float]:
     """The mean of each world by its name; one that nobody shares has that of its trial."""
     measured = measured_trials(trials, metric)
-    worlds = _worlds(measured, _several_tasks(*measured.trials))
-    return {key if isinstance(key, str) else key[1]: mean for key, mean in worlds.means.items()}
+    worlds = _worlds(measured, _several_tasks(measured.trials))
+    names = (key if isinstance(key, str) else key[1] for key in worlds.keys)
+    return dict(zip(names, worlds.means.tolist(), strict=True))
 
 
 def mean_over_worlds(
     measured: MeasuredTrials, metric: str, level: float, tasks: TaskRule | None = None
 ) -> Interval:
     """The same of trials that each come with their value."""
-    worlds = _worlds(measured, _several_tasks(*measured.trials))
-    labels = worlds.tasks()
+    worlds = _worlds(measured, _several_tasks(measured.trials))
+    labels = worlds.trials.tasks
     scale = scale_of(metric, measured.values)
     step = scale.step / max(worlds.replicates.values(), default=1)
-    values = np.array(list(worlds.means.values()))
-    return _mean(values, labels, _rule(labels, tasks), level, scale._replace(step=step))
+    return _mean(worlds.means, labels, _rule(labels, tasks), level, scale._replace(step=step))
 
 
 def _mean(
@@ -350,47 +360,42 @@ def _by_task(worlds: Floats, tasks: Sequence[str | None]) -> dict[str | None, fl
 
 def measured_trials(trials: Sequence[TrialOutcome], metric: str) -> MeasuredTrials:
     """The trials that completed and have the metric, each with its value."""
-    having, values = [], []
-    for trial in trials:
-        value = trial.values.get(metric) if trial.state is TrialState.RESULT else None
-        if value is not None and math.isfinite(value):
-            having.append(trial)
-            values.append(value)
+    having = Trials.of(trials)
+    values = having.column(metric)
+    has = ~np.isnan(values)
+    if not has.all():
+        having, values = Trials(compress(having, has)), values[has]
     return MeasuredTrials(having, values)
 
 
-def _several_tasks(*trials: TrialOutcome) -> bool:
-    return len({trial.task for trial in trials} - {None}) > 1
+def _several_tasks(*trials: Trials) -> bool:
+    return len({task for own in trials for task in own.tasks} - {None}) > 1
 
 
 def _worlds(measured: MeasuredTrials, several: bool, whose: str = "") -> _Worlds:
     """The worlds of trials; `whose` tells those apart that two subjects do not share."""
-    worlds = _Worlds({}, {}, {})
+    trials, values = measured
+    worlds = trials.worlds(several=several)
+    keys = cast(list[_Key], worlds)
+    if not all(worlds):
+        keys = [world or (whose, trials[at].trial_id) for at, world in enumerate(worlds)]
+    if len({*keys}) == len(keys):
+        return _Worlds(keys, trials, values, {})
+    first: dict[_Key, int] = {}
     again: dict[_Key, list[float]] = {}
-    for trial, value in zip(*measured, strict=True):
-        key = _key(trial, several) or (whose, trial.trial_id)
-        if key in worlds.means:
-            again.setdefault(key, [worlds.means[key]]).append(value)
-        else:
-            worlds.first[key], worlds.means[key] = trial, value
+    for place, key in enumerate(keys):
+        if first.setdefault(key, place) != place:
+            again.setdefault(key, [values.item(first[key])]).append(values.item(place))
+    means = values[[*first.values()]]
+    places = {key: place for place, key in enumerate(first)}
     for key, plays in again.items():
-        worlds.means[key] = math.fsum(plays) / len(plays)
-        worlds.replicates[key] = len(plays)
-    return worlds
-
-
-def _key(trial: TrialOutcome, several: bool) -> str | None:
-    """What a world is known by; None: nobody else can have played it.
-
-    In a single task that is the seed, because a file may not say what the task was. Among
-    several it is the task and the seed; a trial that has no seed, nor a partner by its place,
-    is a replicate of the task's only world.
-    """
-    if not several:
-        return trial.pair if trial.seed is None else str(trial.seed)
-    if trial.task is None or (trial.seed is None and trial.pair is not None):
-        return trial.pair
-    return f"{trial.task} {trial.seed or 0}"
+        means[places[key]] = math.fsum(plays) / len(plays)
+    return _Worlds(
+        [*first],
+        Trials([trials[place] for place in first.values()]),
+        means,
+        {key: len(plays) for key, plays in again.items()},
+    )
 
 
 def _rule(tasks_of_worlds: Sequence[str | None], chosen: TaskRule | None) -> TaskRule:
@@ -400,11 +405,10 @@ def _rule(tasks_of_worlds: Sequence[str | None], chosen: TaskRule | None) -> Tas
     return chosen or (TaskRule.SAMPLE if tasks >= MANY_TASKS else TaskRule.FIXED)
 
 
-def _left_out(trials: Sequence[TrialOutcome], measured: int, used: int) -> LeftOut:
-    states = [trial.state for trial in trials]
+def _left_out(trials: Trials, measured: int, used: int) -> LeftOut:
     return LeftOut(
         measured - used,
-        states.count(TrialState.FAILURE),
-        states.count(TrialState.INFRASTRUCTURE),
-        states.count(TrialState.RESULT) - measured,
+        trials.states[TrialState.FAILURE],
+        trials.states[TrialState.INFRASTRUCTURE],
+        trials.states[TrialState.RESULT] - measured,
     )

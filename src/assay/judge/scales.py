@@ -5,8 +5,11 @@ It goes by the name of the metric. A metric of somebody's own is a share if all 
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from assay.crafter.rules import ACHIEVEMENTS
 from assay.judge.facts import COUNTS
@@ -40,17 +43,16 @@ class Scale(NamedTuple):
         return math.isfinite(self.low) and math.isfinite(self.high)
 
 
-def scale_of(metric: str, values: Iterable[float]) -> Scale:
+def scale_of(metric: str, values: Sequence[float] | NDArray[np.float64]) -> Scale:
     """The scale of a metric, given the values of trials."""
-    found = set(values)
-    binary = found <= {0.0, 1.0}
-    if binary and (
+    found = np.asarray(values, np.float64)
+    if ((found == 0) | (found == 1)).all() and (
         metric == "success" or metric.startswith(_UNLOCKED) or metric not in OUTCOMES
     ):
         return Scale(0.0, 1.0, 1.0, share=True)
-    if metric in _RATES and all(0 <= value <= 1 for value in found):
+    if metric in _RATES and ((found >= 0) & (found <= 1)).all():
         return Scale(0.0, 1.0)
-    low = 0.0 if metric in _POSITIVE and min(found, default=0.0) >= 0 else -math.inf
-    whole = metric in COUNTS and all(value == round(value) for value in found)
-    few = metric == "achievements" and max(found, default=0.0) <= len(ACHIEVEMENTS)
+    low = 0.0 if metric in _POSITIVE and (found >= 0).all() else -math.inf
+    whole = metric in COUNTS and (found == np.rint(found)).all()
+    few = metric == "achievements" and (found <= len(ACHIEVEMENTS)).all()
     return Scale(low, float(len(ACHIEVEMENTS)) if few else math.inf, float(whole))

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from assay._util.redact import redact
+from assay._util.redact import mask, redact
 from assay._util.secret import Secret
 from assay._util.text import printable
 from assay.errors import AssayError, ModelRefused, ModelRejected, ModelUnavailable
@@ -196,7 +196,7 @@ class RemoteModel:
         dollars = self._dollars(reply.usage, call)
         if reply.refusal is not None:
             _lose(reservation, dollars)
-            words = printable(self._clean(reply.refusal)[:400])
+            words = printable(self._clean_error(reply.refusal)[:400])
             return ModelRefused(f"model {self.name!r} refused: {words}")
         _settle(reservation, dollars)
         return ChatReply(
@@ -231,7 +231,8 @@ class RemoteModel:
             if late is None:
                 return Fault(FaultKind.MALFORMED, message, billed=True)
             status = late
-        return fault_of_status(status, answer.headers, body, who=self._who, clean=self._clean)
+        clean = self._clean_error
+        return fault_of_status(status, answer.headers, body, who=self._who, clean=clean)
 
     async def _send(self, body: bytes) -> "_Answer | Fault":
         import httpx2
@@ -306,7 +307,11 @@ class RemoteModel:
             )
 
     def _clean(self, text: str) -> str:
-        return redact(text, (self._key,)) if self._key else text
+        """A reply without any known secret. It is data: what only looks like one stays."""
+        return redact(text, (self._key,))
+
+    def _clean_error(self, text: str) -> str:
+        return mask(self._clean(text))
 
     @property
     def _who(self) -> str:

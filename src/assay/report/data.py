@@ -56,6 +56,10 @@ def interval_columns(
 
 def jsonable(value: Any) -> Any:
     """A value of ours as JSON has it: fields by name, what is not finite as null."""
+    if value is None or type(value) in (str, int, bool):
+        return value
+    if type(value) is float:
+        return value if math.isfinite(value) else None
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, datetime):

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
+from assay._util.redact import redact
 from assay._util.user_threads import UserThread
 from assay.agents import AgentOptions, Decision, MessageType, NewMessage, PreparedRequest
 from assay.agents.own import OwnAgent, action_names
@@ -69,6 +70,7 @@ class OwnPlayer:
         asked, cut = asked[:limit], max(0, len(asked) - limit)
         if actions is None:
             return Decision(asked=asked, actions=asked, cut=cut)
+        asked = tuple(name if name in actions else redact(name) for name in asked)
         known = tuple(name for name in asked if name in actions)
         unknown = tuple(name for name in asked if name not in actions)
         return Decision(asked=asked, unknown=unknown, actions=known, cut=cut)

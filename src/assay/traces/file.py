@@ -23,7 +23,7 @@ from pathlib import Path
 
 import duckdb
 
-from assay._util.files import free_path, is_running
+from assay._util.files import free_path, remove_abandoned
 from assay._util.syncing import sync_now
 from assay._util.text import printable
 from assay.errors import StoreBusy, StoreError, UsageError
@@ -73,6 +73,7 @@ class StoreFile:
         self._patience = patience
         self._on_wait = on_wait
         self._given_up = given_up
+        self._tidied = False
         key = database_file(self.path)
         with _locks_guard:
             self._lock = _locks.setdefault(key, threading.RLock())
@@ -108,6 +109,9 @@ class StoreFile:
         `beside` is a second file to read from, in the catalog `BESIDE`.
         """
         with self._lock, _translated(self.path), ExitStack() as afterwards:
+            if not self._tidied:
+                self._tidied = True
+                self._remove_drafts()
             if not self.path.exists():
                 self._create()
             with self._opened(read_only=False, beside=beside) as connection:
@@ -168,7 +172,6 @@ class StoreFile:
     def _create(self) -> None:
         """Make the file under another name first, so that it is never there half made."""
         draft = self.path.with_name(f"{self.path.name}.part-{os.getpid()}")
-        self._remove_drafts()
         try:
             with attached(draft, read_only=False) as connection:
                 migrate(connection, 0)
@@ -199,12 +202,11 @@ class StoreFile:
                 guard.unlink(missing_ok=True)
 
     def _remove_drafts(self) -> None:
-        """Delete what processes that were killed have left of such work."""
+        """Delete what processes that were killed have left of new files and of copies."""
         for path in self.path.absolute().parent.glob(f"{glob.escape(self.path.name)}.part-*"):
             number = path.name.removesuffix(".wal").rpartition("-")[2]
-            if number.isdecimal() and not is_running(int(number)):
-                with suppress(OSError):
-                    path.unlink()
+            if number.isdecimal():
+                remove_abandoned(path, int(number))
 
     @contextmanager
     def _opened(

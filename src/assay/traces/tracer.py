@@ -35,6 +35,7 @@ from uuid import uuid4
 
 from assay._util.canonical import canonical_json, content_hash, derived_id
 from assay._util.provenance import provenance
+from assay._util.redact import mask
 from assay._util.text import shown
 from assay.errors import StoreError, UsageError
 from assay.types import Encoded, Message, StopReason, TrialState, Usage
@@ -415,8 +416,8 @@ class SessionTracer:
             {},
             ErrorRecord(
                 type=name,
-                message=str(error),
-                traceback="".join(traceback.format_exception(error)),
+                message=mask(str(error)),
+                traceback=mask("".join(traceback.format_exception(error))),
             ),
         )
 

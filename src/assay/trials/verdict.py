@@ -8,6 +8,7 @@ import traceback
 from dataclasses import dataclass
 from typing import Any
 
+from assay._util.redact import mask
 from assay.errors import (
     AccessDenied,
     AssayError,
@@ -93,7 +94,8 @@ def classify(error: Exception) -> TrialVerdict | GroupStop:
     """
     kind = type(error).__name__
     if isinstance(error, ModelRejected | AccessDenied):
-        return GroupStop(_message(error), trial_error(error))
+        said = trial_error(error)
+        return GroupStop(said.message, said)
     blameless = isinstance(error, _INFRASTRUCTURE) or (
         isinstance(error, OSError) and error.errno in _EXHAUSTED
     )
@@ -106,9 +108,11 @@ def classify(error: Exception) -> TrialVerdict | GroupStop:
 
 
 def trial_error(error: BaseException) -> TrialError:
-    """The type, message and traceback of an exception, as text."""
+    """The type, message and traceback of an exception, as text without secrets."""
     return TrialError(
-        type(error).__name__, _message(error), "".join(traceback.format_exception(error))
+        type(error).__name__,
+        mask(_message(error)),
+        mask("".join(traceback.format_exception(error))),
     )
 
 

@@ -1,5 +1,6 @@
 """A comparison for programs: everything as JSON, and a row per candidate and metric as CSV."""
 
+from dataclasses import replace
 from typing import Any, Final
 
 from assay.experiments.subjects import endings
@@ -70,8 +71,12 @@ def _subject(facts: SubjectFacts) -> dict[str, Any]:
 
 def contrast_values(contrast: Contrast) -> dict[str, Any]:
     """One comparison; `units` says what it rests on, where that is not worlds of one task."""
-    pairs = [{**row._asdict(), "difference": row.difference} for row in contrast.pairs]
-    values = {**jsonable(contrast), "pairs": pairs}
+    # Written by hand: there may be very many.
+    pairs = [
+        {"pair": pair, "baseline": a, "candidate": b, "difference": b - a}
+        for pair, a, b in contrast.pairs
+    ]
+    values = {**jsonable(replace(contrast, pairs=())), "pairs": pairs}
     if contrast.units.tasks < 2 and not contrast.units.partly_shared:
         del values["units"]
     return values
