@@ -7,6 +7,7 @@ the table; `fault_parts/` has a file for each.
 """
 
 import argparse
+import os
 import random
 import sys
 import time
@@ -19,6 +20,7 @@ from typing import Final
 from assay._util.provenance import provenance
 
 from .fault_parts import Tried
+from .fault_parts.tried import set_scale
 from .parts import markdown
 
 __all__ = ["PARTS", "main"]
@@ -38,24 +40,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--part", action="append", choices=PARTS, help="only this; may be repeated (all)"
     )
     parser.add_argument("--seed", type=int, default=_SEED, help=f"of the moments ({_SEED})")
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="tries, as a part of the usual number (1)"
+    )
     asked = parser.parse_args(arguments)
+    set_scale(asked.scale)
     lines: list[tuple[str, Tried]] = []
     started = time.perf_counter()
     for name in asked.part or PARTS:
         print(f"{name} …", file=sys.stderr, flush=True)
-        began = time.perf_counter()
+        began, cpu = time.perf_counter(), _cpu_seconds()
         lines += [(name, tried) for tried in _part(name, asked.seed)]
-        print(f"{name}: {time.perf_counter() - began:,.0f} s", file=sys.stderr, flush=True)
+        took = f"{time.perf_counter() - began:,.0f} s, {_cpu_seconds() - cpu:,.0f} of CPU"
+        print(f"{name}: {took}", file=sys.stderr, flush=True)
     table = [
         [name, each.attack, f"{each.tries:,}", f"{each.losses:,}", each.note]
         for name, each in lines
     ]
     print(markdown(["part", "attack", "tries", "losses", "seen"], table))
-    print(f"\n{time.perf_counter() - started:,.0f} s, seed {asked.seed}, {provenance()}")
+    print(
+        f"\n{time.perf_counter() - started:,.0f} s, {_cpu_seconds():,.0f} of CPU, "
+        f"seed {asked.seed}, scale {asked.scale:g}, {provenance()}"
+    )
     for name, each in lines:
         if each.losses:
             print(f"LOST {name}, {each.attack}: {each.first_loss}")
     return 1 if any(each.losses for _, each in lines) else 0
+
+
+def _cpu_seconds() -> float:
+    """Of this process and those it started."""
+    return sum(os.times()[:4])
 
 
 def _part(name: str, seed: int) -> list[Tried]:

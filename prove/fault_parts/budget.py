@@ -10,7 +10,7 @@ from assay.serving import Faults, ModelServerSettings, RunningModels, running
 from tests.runs.test_budget import MODEL, PRICE, billed
 
 from .processes import PATIENCE_S, code_of, printed, start_assay
-from .tried import Tried
+from .tried import Tried, times
 
 __all__ = ["attack"]
 
@@ -28,7 +28,7 @@ def attack(folder: Path, chance: random.Random) -> Iterator[Tried]:
                 what = " and journals are deleted" if loses else ""
                 tried = Tried(f"{_KILLS} kills of a run with a budget{what}, {executor}")
                 most, met = 0.0, 0
-                for number in range(_RUNS):
+                for number in times(_RUNS):
                     server.reset()
                     where = folder / f"{executor}-{loses}-{number}"
                     lost, alive = _killed(where, server, chance, executor, loses=loses)

@@ -17,7 +17,7 @@ from tests.runs.tables import calls_at, contents
 from tests.runs.test_kills import RUN, journaled
 
 from .processes import code_of, printed, start_assay
-from .tried import Tried
+from .tried import Tried, times
 
 __all__ = ["attack"]
 
@@ -51,7 +51,7 @@ def attack(folder: Path, chance: random.Random) -> Iterator[Tried]:
         )
     limited = Tried("files with a largest size")
     stopped = 0
-    for number in range(_TRIES // 2):
+    for number in times(_TRIES // 2):
         most = chance.randrange(4, 2000) * _KIB
         where = folder / f"limited-{number}"
         (where / "disk").mkdir(parents=True)
@@ -68,7 +68,7 @@ def _full(
     folder.mkdir()
     tried = Tried(attack)
     stopped = 0
-    for number in range(_TRIES):
+    for number in times(_TRIES):
         where, options = folder / str(number), choose()
         where.mkdir()
         with _mounted(where / "disk", options):

@@ -10,7 +10,7 @@ from assay.traces.records import SessionRecord
 from tests.traces.sessions import make_run, make_session
 from tests.traces.test_journal import write
 
-from .tried import Tried
+from .tried import Tried, times
 
 __all__ = ["attack"]
 
@@ -35,19 +35,21 @@ def attack(folder: Path, chance: random.Random) -> Iterator[Tried]:
 
     refused = 0
     flips = Tried("a bit flipped")
-    for _ in range(_FLIPS):
+    for _ in times(_FLIPS):
         content = bytearray(whole)
         content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
         path.write_bytes(content)
         reason = _compare(path, states[-2], may_refuse=True)
         refused += _is_refused(path)
         flips.count(reason)
-    flips.note = f"{refused:,} refused, {_FLIPS - refused:,} in the last line, which is dropped"
+    flips.note = (
+        f"{refused:,} refused, {flips.tries - refused:,} in the last line, which is dropped"
+    )
     yield flips
 
     moves = Tried("a line removed, doubled or swapped", note="each is refused, and named")
     lines_of = whole.splitlines(keepends=True)
-    for _ in range(_MOVES):
+    for _ in times(_MOVES):
         lines, at = list(lines_of), chance.randrange(len(lines_of) - 1)
         match chance.randrange(3):
             case 0:

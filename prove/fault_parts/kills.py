@@ -18,7 +18,7 @@ from tests.runs.tables import contents
 from tests.runs.test_kills import RUN, journaled
 
 from .processes import code_of, start_assay
-from .tried import Tried
+from .tried import Tried, times
 
 __all__ = ["attack", "lost_after", "start_run"]
 
@@ -36,7 +36,7 @@ def attack(folder: Path, chance: random.Random) -> Iterator[Tried]:
     undisturbed = contents(plain / "traces.duckdb")
     tried = Tried("kill -9 at a random moment")
     met = 0
-    for number in range(_RANDOM):
+    for number in times(_RANDOM):
         process = start_run(where := folder / f"random-{number}")
         time.sleep(seconds * chance.uniform(0.2, 1.0))
         met += process.poll() is None
@@ -47,10 +47,10 @@ def attack(folder: Path, chance: random.Random) -> Iterator[Tried]:
     yield tried
     if shutil.which("strace") is None:
         return
-    for call, times in _AT_CALLS.items():
+    for call, often in _AT_CALLS.items():
         tried = Tried(f"kill -9 at {call}")
         met = 0
-        for number in range(times):
+        for number in times(often):
             where = folder / f"{call}-{number}"
             at = chance.randrange(1, 12 * (number + 1))
             process = start_run(where, _killed_at(call, at))

@@ -8,7 +8,7 @@ from tests.runs.tables import calls_at, contents
 from tests.runs.test_kills import journaled, start
 from tests.runs.test_power_cuts import cut_power
 
-from .tried import Tried
+from .tried import Tried, times
 
 __all__ = ["attack"]
 
@@ -24,7 +24,7 @@ def attack(folder: Path, chance: random.Random) -> Iterator[Tried]:
         raise RuntimeError("the run in peace failed")
     cuts = Tried("power cut in the middle of a run, then resumed")
     answers = old = lost = 0
-    for number in range(_CUTS):
+    for number in times(_CUTS):
         place = folder / str(number)
         place.mkdir()
         cut, left = cut_power(place, chance.uniform(0.2, _LATEST_S))

@@ -13,7 +13,7 @@ from assay.traces.store import Store
 from tests.traces.sessions import make_run, make_sessions
 from tests.traces.stores import fill
 
-from .tried import Tried
+from .tried import Tried, times
 
 __all__ = ["attack"]
 
@@ -30,7 +30,7 @@ def attack(folder: Path, chance: random.Random) -> Iterator[Tried]:
 
     told = 0
     flips = Tried("a bit of the file flipped, read by the doctor")
-    for _ in range(_FLIPS):
+    for _ in times(_FLIPS):
         content = bytearray(whole)
         content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
         copy.write_bytes(content)
@@ -43,7 +43,7 @@ def attack(folder: Path, chance: random.Random) -> Iterator[Tried]:
     yield flips
 
     planted = Tried("a message that is not what its hash says", note="the merge is refused")
-    for number in range(_PLANTED):
+    for number in times(_PLANTED):
         copy.write_bytes(whole)
         with duckdb.connect(str(copy)) as connection:
             connection.execute(

@@ -4,10 +4,22 @@ import sys
 import time
 from dataclasses import dataclass, field
 
-__all__ = ["Tried"]
+__all__ = ["Tried", "set_scale", "times"]
 
 _EVERY_S = 5.0
 """Seconds between two lines that say how far it is."""
+_scale = 1.0
+
+
+def set_scale(scale: float) -> None:
+    """Make every attack so many times as often as it is written."""
+    global _scale
+    _scale = scale
+
+
+def times(tries: int) -> range:
+    """The numbers of tries; at least one."""
+    return range(max(1, round(tries * _scale)))
 
 
 @dataclass(slots=True)
