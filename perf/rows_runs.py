@@ -100,6 +100,7 @@ TOPIC: Final = Topic(
         "stub": _stub_cpu,
         "stub traces": lambda turn: _stub_cpu(turn, "--traces"),
         "stub bare": lambda turn: _stub_cpu(turn, "--bare"),
+        "stub ledger": lambda turn: _stub_cpu(turn, "--ledger"),
         "inspect": _inspect_cpu,
     },
     rows=(
@@ -126,6 +127,15 @@ TOPIC: Final = Topic(
             against="the same, lines neither synced nor with a hash of the one before",
             cost="x",
             most=1.1,
+            peer_unit="turn",
+        ),
+        Row(
+            name="turn-ledger",
+            what="the same, with a budget: two lines of a ledger for each call",
+            ours="stub ledger",
+            peer="stub",
+            against="without a budget",
+            cost="x",
             peer_unit="turn",
         ),
     ),

@@ -13,6 +13,7 @@ from assay.agents import AgentOptions, MessageType, ReactAgent
 from assay.crafter import ACHIEVEMENTS, ITEMS, Difficulty, View
 from assay.crafter.text import observe
 from assay.metrics import DEFAULT_HOOKS
+from assay.models.budget import Budget
 from assay.rollouts import EpisodeKind, EpisodeParts, RunConfig, arms_of, kind
 from assay.runs import RunResult, execute, prepare_run
 from assay.service.results import Checkpoint, Started, StepReply, adapter
@@ -31,11 +32,14 @@ class StubModel:
     name = "stub"
     provider = "stub"
 
-    def __init__(self) -> None:
+    def __init__(self, budget: Budget | None = None) -> None:
+        """With a budget, money is set aside for every call and a part of it spent."""
         self._turns = Counter[int]()
+        self._budget = budget
 
     async def reply(self, request: ChatRequest) -> ChatReply:
         number = request.seed or 0
+        reserved = await self._budget.reserve(0.002) if self._budget is not None else None
         turn = self._turns[number]
         self._turns[number] = turn + 1
         function = {
@@ -44,6 +48,8 @@ class StubModel:
         }
         call = {"id": f"call_{number}_{turn}", "type": "function", "function": function}
         message = Message({"role": "assistant", "content": "", "tool_calls": [call]})
+        if reserved is not None:
+            reserved.settle(0.001)
         return ChatReply(message, "tool_calls", _USAGE, cost_usd=0.0)
 
     async def close(self) -> None:

@@ -1,12 +1,13 @@
 """A run of ours, whole: prints one JSON line and ends.
 
     python -m perf.sides.turns --episodes 16 --turns 100 --open 1000 [--real] [--traces]
-        [--bare]
+        [--bare] [--ledger]
 
 Everything of `assay run` is in it but the display: plan, agent, hooks, journals, the writer
 and its database, the results. The model and the worlds are stubs, or with --real those that
 come with assay. With --bare the lines of journals have no hash of the line before, and nobody
-brings them to disk, which is what both are measured against. A small run before the clock
+brings them to disk, which is what both are measured against. With --ledger the model sets money
+aside for every call, and what it costs is written to a ledger, as with --budget. A small run before the clock
 starts imports and compiles all there is.
 """
 
@@ -20,7 +21,9 @@ from typing import Any
 from zlib import crc32
 
 from assay import api
+from assay.models.budget import Budget
 from assay.runs import RunResult
+from assay.runs.ledger import Ledger
 from assay.traces.journal import Journal
 from assay.types import TrialState
 from perf.peers.usage import cpu_seconds, memory_bytes, peak_bytes
@@ -29,9 +32,16 @@ from perf.sides.stubs import StubModel, stub_run
 __all__ = ["play"]
 
 
-def play(folder: Path, *, real: bool, traces: bool = False, **settings: Any) -> RunResult:
+def play(
+    folder: Path, *, real: bool, traces: bool = False, ledger: bool = False, **settings: Any
+) -> RunResult:
     """Play a run into a database of its own."""
     folder.mkdir()
+    budget = None
+    if ledger:
+        log = Ledger(folder / "ledger")
+        log.begin(0)
+        budget = Budget(1e6, log=log)
     chosen = {
         "models": ["builtin/random" if real else "stub"],
         "baselines": False,
@@ -42,7 +52,7 @@ def play(folder: Path, *, real: bool, traces: bool = False, **settings: Any) -> 
     }
     if real:
         return api.run_prepared(api.prepare(chosen))
-    return stub_run(chosen, StubModel())
+    return stub_run(chosen, StubModel(budget))
 
 
 def _append_bare(journal: Journal, body: bytes, flags: int = 0) -> None:
@@ -59,10 +69,11 @@ def main() -> None:
     parser.add_argument("--real", action="store_true")
     parser.add_argument("--traces", action="store_true")
     parser.add_argument("--bare", action="store_true")
+    parser.add_argument("--ledger", action="store_true")
     asked = parser.parse_args()
     if asked.bare:
         Journal.append = _append_bare  # type: ignore[method-assign, assignment]
-    kind = {"real": asked.real, "traces": asked.traces}
+    kind = {"real": asked.real, "traces": asked.traces, "ledger": asked.ledger}
     with tempfile.TemporaryDirectory(prefix="assay-perf-turns-") as name:
         folder = Path(name)
         play(folder / "first", episodes=2, max_turns=10, **kind)

@@ -38,7 +38,8 @@ _REASONS: Final = {
     "408": "The body did not arrive in time.",
     "409": "The episode has ended.",
     "413": "More than a request may hold.",
-    "422": "A field is not allowed.",
+    "422": "A field is not allowed, or says something that no schema can: a snapshot that is "
+    "none, a difficulty without room for its creatures.",
     "429": "No room for another instance.",
 }
 
