@@ -6,9 +6,9 @@
 Everything of `assay run` is in it but the display: plan, agent, hooks, journals, the writer
 and its database, the results. The model and the worlds are stubs, or with --real those that
 come with assay. With --bare the lines of journals have no hash of the line before, and nobody
-brings them to disk, which is what both are measured against. With --ledger the model sets money
-aside for every call, and what it costs is written to a ledger, as with --budget. A small run before the clock
-starts imports and compiles all there is.
+brings them to disk, which is what both are measured against. With --ledger the model sets
+money aside for every call, and what it costs is written to a ledger, as with --budget. A small
+run before the clock starts imports and compiles all there is.
 """
 
 import argparse

@@ -244,8 +244,8 @@ class RestoreRequest(_Strict):
                 "minLength": 1,
                 "maxLength": MAX_SNAPSHOT_TEXT,
                 "contentEncoding": "base64",
-                "description": "Only what `checkpoint` gave is a saved world; other texts of this"
-                " shape are answered with 422 and the code `bad_snapshot`.",
+                "description": "Only what `checkpoint` gave is a saved world; other texts of "
+                "this shape are answered with 422 and the code `bad_snapshot`.",
             }
         ),
     ]
