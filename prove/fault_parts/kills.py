@@ -64,7 +64,7 @@ def attack(folder: Path, chance: random.Random) -> Iterator[Tried]:
 def _killed_at(call: str, at: int) -> list[str]:
     """What starts a process that dies when it makes a system call for the n-th time."""
     return [
-        *("strace", "-f", "-qq", "--seccomp-bpf", "-o", "/dev/null"),
+        *("strace", "-f", "-qq", "-o", "/dev/null"),
         *("-e", f"trace={call}", "-e", f"inject={call}:signal=SIGKILL:when={at}"),
     ]
 

@@ -58,12 +58,12 @@ class _Setup:
 def attack(folder: Path, chance: random.Random) -> Iterator[Tried]:
     """Every set-up once."""
     for attack, setups in (
+        ("code of a user raises, prints or says the key", _user_code()),
         ("a provider repeats the key in a reply", _replies()),
         ("a provider repeats the key in an error", _errors()),
         ("a secret in an address", dict(_addresses())),
         ("a key in a file, in its place and in others", _files()),
         ("a key where no key belongs", _misplaced()),
-        ("code of a user raises, prints or says the key", _user_code()),
     ):
         tried = Tried(attack)
         for name, setup in setups.items():

@@ -41,6 +41,11 @@ _KINDS = {
     "closed files": "import os; os.closerange(20, 64)",
 }
 _PLACES = {
+    "import of a hook": (
+        "--hooks",
+        "from assay.metrics import BaseHook, hook\n{body}\n@hook\nclass Mine(BaseHook):\n"
+        "    def on_turn(self, played):\n        return ()\n",
+    ),
     "hook": (
         "--hooks",
         "from assay.metrics import BaseHook, hook\n"
@@ -52,31 +57,19 @@ _PLACES = {
         "import assay\n@assay.metric\ndef mine(episode):\n    {body}\n    return 1.0\n",
     ),
     "agent": ("--agents", "def act(view):\n    {body}\n    return 'noop'\n"),
-    "import of a hook": (
-        "--hooks",
-        "from assay.metrics import BaseHook, hook\n{body}\n@hook\nclass Mine(BaseHook):\n"
-        "    def on_turn(self, played):\n        return ()\n",
-    ),
 }
+_LOADED = ("import of a hook",)
+"""Where nothing limits how long it takes."""
 _MOST_OUTPUT = 64_000
 _HANGING = {
     "an endless loop": "[@MARK.close() for _ in iter(int, 1)]",
     "an endless sleep": "@MARK; import time; time.sleep(10**6)",
 }
-"""What says that it has begun, and does not end; nothing limits it while a file is loaded."""
+"""What says that it has begun, and does not end."""
 
 
 def attack(folder: Path, chance: random.Random) -> Iterator[Tried]:
-    """Every kind in every place, then Ctrl-C twice while code of a user hangs."""
-    for place, (option, text) in _PLACES.items():
-        tried = Tried(f"{place}: {len(_KINDS)} kinds", note="never silent, never hangs")
-        for number, (kind, body) in enumerate(_KINDS.items()):
-            if place.startswith("import") and kind in _HANGING:
-                continue
-            where = folder / f"{place.replace(' ', '-')}-{number}"
-            lost = _lost(where, option, text.format(body=body))
-            tried.count(lost and f"{kind}: {lost}")
-        yield tried
+    """Ctrl-C twice while code of a user hangs, then every kind in every place."""
     leaving = Tried("Ctrl-C twice while code of a user hangs", note="left within seconds")
     for place, (option, text) in _PLACES.items():
         for kind in _HANGING:
@@ -84,6 +77,14 @@ def attack(folder: Path, chance: random.Random) -> Iterator[Tried]:
             lost = _leaves(where, option, text.format(body=_HANGING[kind]), chance)
             leaving.count(lost and f"{place}, {kind}: {lost}")
     yield leaving
+    for place, (option, text) in _PLACES.items():
+        kinds = [name for name in _KINDS if not (place in _LOADED and name in _HANGING)]
+        tried = Tried(f"{place}: {len(kinds)} kinds", note="never silent, never hangs")
+        for number, kind in enumerate(kinds):
+            where = folder / f"{place.replace(' ', '-')}-{number}"
+            lost = _lost(where, option, text.format(body=_KINDS[kind]))
+            tried.count(lost and f"{kind}: {lost}")
+        yield tried
 
 
 def _started(folder: Path, option: str, text: str, *more: str) -> "subprocess.Popen[bytes]":
