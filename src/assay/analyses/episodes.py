@@ -248,7 +248,7 @@ def mean_over(facts: Sequence[EpisodeFacts], values: Sequence[float], metric: st
         )
         for one in facts
     ]
-    return mean_over_worlds(MeasuredTrials(trials, values), metric, LEVEL)
+    return mean_over_worlds(MeasuredTrials.of(trials, values), metric, LEVEL)
 
 
 def evenly(facts: Sequence[EpisodeFacts], most: int) -> list[EpisodeFacts]:

@@ -298,7 +298,7 @@ def _instance_rows(
             n=len(plays),
             successes=int(done.sum()),
             success=mean_over_worlds(
-                MeasuredTrials(Trials([trial for trial, _ in plays]), done), "success", level
+                MeasuredTrials.of([trial for trial, _ in plays], done), "success", level
             ),
             times=tuple(time for _, time in own[name]),
             unit="steps" if steps else "s",
@@ -337,8 +337,8 @@ def _restricted(timed: _TimedTrials, horizon: float, level: float) -> Interval |
         return None
     times, reached = zip(*(time for _, time in timed), strict=True)
     values = restricted_times(times, reached, horizon=horizon)
-    trials = Trials([trial for trial, _ in timed])
-    return mean_over_worlds(MeasuredTrials(trials, values), "duration_s", level)
+    trials = [trial for trial, _ in timed]
+    return mean_over_worlds(MeasuredTrials.of(trials, values), "duration_s", level)
 
 
 def _log_rank(first: _TimedTrials, second: _TimedTrials) -> float | None:

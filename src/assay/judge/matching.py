@@ -75,6 +75,13 @@ class MeasuredTrials(NamedTuple):
     trials: Trials
     values: Floats
 
+    @classmethod
+    def of(
+        cls, trials: Sequence[TrialOutcome], values: Sequence[float] | Floats
+    ) -> "MeasuredTrials":
+        """Trials, and a value of each."""
+        return cls(Trials.of(trials), np.asarray(values, np.float64))
+
 
 @dataclass(frozen=True)
 class _Worlds:
