@@ -216,10 +216,10 @@ def test_a_value_that_is_not_allowed_is_named_with_what_is(
     assert says in str(caught.value)
 
 
-def test_filters_that_leave_nothing_write_nothing_and_say_which_took_the_most(
+def test_filters_that_leave_nothing_write_nothing_and_say_which_took_the_last(
     store: Store, tmp_path: Path
 ) -> None:
-    with pytest.raises(UsageError, match="'--min-achievements' removed the most"):
+    with pytest.raises(UsageError, match="'--min-achievements' removed the last"):
         assay.sft_filter(tmp_path / "data.jsonl", database=store, min_achievements=99)
     assert list(tmp_path.iterdir()) == []
 

@@ -15,6 +15,8 @@ from assay import World
 from assay._util.canonical import canonical_json
 from assay.datasets.formats import read_row
 from assay.datasets.manifest import read_lineage, row_origins
+from assay.datasets.preferences import _Future, _pair, _Shared
+from assay.datasets.states import call_states, returns_of
 from assay.errors import UsageError
 from assay.traces.load import load_session
 from assay.traces.records import SessionRecord
@@ -336,3 +338,69 @@ def test_a_row_leads_back_to_its_episode_and_the_world_is_played_again_up_to_the
     (tmp_path / "data.manifest.json").unlink()
     with pytest.raises(UsageError, match="assay sft filter"):
         assay.sft_trace(data, 1)
+
+
+def test_a_pair_has_two_answers_to_the_same_bytes_in_the_same_state(tmp_path: Path) -> None:
+    database = tmp_path / "played.duckdb"
+    assay.run(
+        models=["builtin/forager", "builtin/expert"],
+        episodes=1,
+        replicates=2,
+        max_turns=12,
+        baselines=False,
+        database=database,
+        traces_dir=tmp_path / "traces",
+        save_traces=False,
+    )
+    data, trl = tmp_path / "pairs.jsonl", tmp_path / "trl.jsonl"
+    built = assay.sft_filter(data, database=database, format="preference")
+    assert assay.sft_filter(trl, database=database, format="preference-trl").rows == built.rows
+    assert built.rows >= 1
+    for name in ("episodes", "turns", "tokens"):
+        removed = sum(getattr(step.removed, name) for step in built.funnel)
+        assert getattr(built.found, name) - removed == getattr(built.left, name)
+    store = Store(database)
+    for row, other, origin in zip(rows(data), rows(trl), row_origins(data), strict=True):
+        with store.reading() as connection:
+            sides = [
+                load_session(connection, name) for name in (origin.session_id, origin.other)
+            ]
+        answers = [row["preferred_output"][0], row["non_preferred_output"][0]]
+        digests = set()
+        for session, answer in zip(sides, answers, strict=True):
+            *sent, answered = recorded(session, origin.first_turn)
+            assert canonical_json(sent) == canonical_json(row["input"]["messages"])
+            assert answered == answer
+            digests.add(call_states(session)[origin.first_turn].digest)
+        assert len(digests) == 1
+        returns = [returns_of(session)[origin.first_turn] for session in sides]
+        assert row["margin"] == pytest.approx(returns[0] - returns[1])
+        assert row["margin"] > 2 * row["margin_se"]
+        assert (other["prompt"], [other["chosen"][0], other["rejected"][0]]) == (
+            row["input"]["messages"],
+            answers,
+        )
+    for path in (data, trl):
+        assert assay.sft_validate(path).ok
+    alone = assay.sft_filter(None, database=database, models=["builtin/expert"])
+    assert alone.left.episodes == 2
+    with pytest.raises(UsageError, match="another answer in the same state"):
+        assay.sft_filter(
+            data, database=database, models=["builtin/expert"], format="preference"
+        )
+
+
+def test_the_order_of_a_pair_is_clear_only_beyond_two_standard_errors() -> None:
+    def pair(better: list[float], worse: list[float]) -> float | None:
+        shared = _Shared(("{}",), None, "d")
+        for answer, earned in (("a", better), ("b", worse)):
+            shared.answers[answer] = [_Future(answer, 1, each, 1) for each in earned]
+        made = _pair(shared)
+        return None if made is None else made.standard_error
+
+    # Means 4 and 1, each side of variance 1 with 4 futures: the error is sqrt(1/4 + 1/4).
+    clear = pair([3, 3, 5, 5], [0, 0, 2, 2])
+    assert clear == pytest.approx((4 / 3 / 4 + 4 / 3 / 4) ** 0.5, abs=1e-6)
+    assert pair([1, 7], [0, 2]) is None
+    assert pair([9], [0, 0]) is None
+    assert pair([2, 2], [2, 2]) is None

@@ -152,7 +152,7 @@ def sft_filter(
         holdout_seeds: Worlds that go into a file of their own: seeds, or "20%" of them.
         mode: call, window or episode.
         turns: Turns of a window.
-        format: openai, messages, trl, sharegpt or prompts.
+        format: openai, messages, trl, sharegpt, preference, preference-trl or prompts.
         drop_waste: Leave out rows whose turn came to nothing.
         mask_waste: Give the answers of such turns the weight 0.
         balance_actions: Let no first action have more rows than the median one.

@@ -21,6 +21,7 @@ import numpy as np
 
 from assay._util.canonical import canonical_json
 from assay._util.files import atomic_file
+from assay._util.text import counted
 from assay.errors import UsageError
 from assay.exchange.parquet import ChatParquet
 from assay.traces.conversations import (
@@ -38,6 +39,7 @@ from .examples import Example, Mode, examples_of
 from .filters import ChosenEpisode, FunnelStep, Tally
 from .formats import RowFormat, RowWriter
 from .manifest import FORMAT, Lineage, manifest_path
+from .preferences import SharedStates, pair_text, worlds_of
 from .states import call_states, returns_of
 
 __all__ = ["BuiltDataset", "DatasetPlan", "build_dataset", "episodes_only"]
@@ -97,6 +99,16 @@ class DatasetPlan:
             )
         if self.turns < 1:
             raise UsageError(f"--turns {self.turns} is not allowed; give 1 or more")
+
+    @property
+    def is_preference(self) -> bool:
+        """Whether a row is a pair of answers."""
+        return self.form in (RowFormat.PREFERENCE, RowFormat.PREFERENCE_TRL)
+
+    @property
+    def has_states(self) -> bool:
+        """Whether worlds are played again for it."""
+        return self.is_preference or self.form is RowFormat.PROMPTS
 
     def columns(self, output: Path) -> Sequence[str] | None:
         """The columns of a Parquet file; None for JSON Lines.
@@ -213,19 +225,23 @@ def build_dataset(
         if held:
             sinks[HOLDOUT] = _Sink(stack.enter_context(atomic_file(holdout_path)), columns)
         done = 0
-        for group in batches([(each.session_id, each.turns) for each in chosen]):
+        sizes = [(each.session_id, each.turns) for each in chosen]
+        for group in worlds_of(chosen) if plan.is_preference else batches(sizes):
             with store.reading() as connection:
                 bound_memory(connection)
                 sessions = conversations(connection, group)
-                if plan.form is RowFormat.PROMPTS:
-                    work.starts = {
-                        record.header.session_id: starting_points(record)
-                        for record in load_sessions(connection, group)
-                    }
-            for session in sessions:
-                split = HOLDOUT if session.session_id in held else TRAIN
-                lineage.add(work.rows_of(session, split, sinks[split]))
-                done += len(session.calls)
+                records = list(load_sessions(connection, group)) if plan.has_states else []
+            if plan.is_preference:
+                split = HOLDOUT if group[0] in held else TRAIN
+                lineage.add(work.pairs_of(sessions, records, split, sinks[split]))
+            else:
+                work.starts = {
+                    each.header.session_id: starting_points(each) for each in records
+                }
+                for session in sessions:
+                    split = HOLDOUT if session.session_id in held else TRAIN
+                    lineage.add(work.rows_of(session, split, sinks[split]))
+            done += sum(len(session.calls) for session in sessions)
             progress(done, total)
         if not work.left.turns:
             raise nothing_left([*steps, *work.steps])
@@ -278,19 +294,19 @@ def build_dataset(
 
 def nothing_left(steps: Sequence[FunnelStep]) -> UsageError:
     """The error of filters that leave nothing: which of them took the last."""
-    most = max(steps, key=lambda step: step.removed.episodes, default=None)
-    if most is None or not most.removed.episodes:
+    last = next((step for step in reversed(steps) if step.removed.episodes), None)
+    if last is None:
         return UsageError(
             "there is nothing to make rows of: the store has no episodes; play some with "
             "'assay run', or name another store with --database"
         )
     missing = ""
-    if most.missing:
-        missing = f", {most.missing:,} of them because the store does not say"
+    if last.missing:
+        missing = f", {last.missing:,} of them because the store does not say"
     return UsageError(
-        f"nothing is left to write: {most.name!r} removed the most, "
-        f"{most.removed.episodes:,} episodes{missing}; ask for less, and see the whole funnel "
-        "with --stats-only"
+        f"nothing is left to write: {last.name!r} removed the last "
+        f"{counted(last.removed.episodes, 'episode')}{missing}; ask for less, and see the "
+        "whole funnel with --stats-only"
     )
 
 
@@ -361,6 +377,8 @@ class _Work:
         self._balance = FunnelStep("--balance-actions")
         self._stateless = FunnelStep("can be played again")
         self._dedupe = FunnelStep("--dedupe")
+        self._alone = FunnelStep("another answer in the same state")
+        self._unclear = FunnelStep("the order is clear")
         self.starts: Mapping[str, Mapping[int, bytes]] = {}
 
     @property
@@ -372,7 +390,9 @@ class _Work:
             (self._waste, plan.drop_waste),
             (self._untrained, plan.mask_waste),
             (self._balance, plan.balance_actions),
-            (self._stateless, plan.form is RowFormat.PROMPTS),
+            (self._stateless, plan.has_states),
+            (self._alone, plan.is_preference),
+            (self._unclear, plan.is_preference),
             (self._dedupe, plan.dedupe),
         )
         return [step for step, wanted in asked if wanted or step.removed.turns]
@@ -403,6 +423,37 @@ class _Work:
             self.actions.update(each.action for each in kept)
         elif last is not None:
             last.removed.episodes += 1
+        return origins
+
+    def pairs_of(
+        self,
+        sessions: Sequence[Conversation],
+        records: Sequence[SessionRecord],
+        split: str,
+        sink: _Sink,
+    ) -> list[str]:
+        """Write the pairs of one world; returns their origins, as JSON text."""
+        states = SharedStates()
+        replayed: set[str] = set()
+        for session, record in zip(sessions, records, strict=True):
+            if states.add(session, record):
+                replayed.add(session.session_id)
+            else:
+                tokens = sum(call.tokens for call in session.calls)
+                self._stateless.removed.add(len(session.calls), tokens)
+        lines, origins, used = [], [], set[str]()
+        trl = self.plan.form is RowFormat.PREFERENCE_TRL
+        for pair in states.pairs(self._alone, self._unclear):
+            lines.append(pair_text(pair, trl=trl).encode() + b"\n")
+            origins.append(
+                f"[{json.dumps(pair.session_id)},{pair.turn},{pair.turn},"
+                f'{pair.margin!r},"{split}",{json.dumps(pair.other_session_id)}]'
+            )
+            self.left.add(pair.calls, pair.tokens, episodes=0)
+            used |= pair.sessions
+        self.left.episodes += len(used)
+        self._alone.removed.episodes += len(replayed - used)
+        sink.write(lines)
         return origins
 
     def _tried(

@@ -29,6 +29,10 @@ class RowFormat(StrEnum):
     """messages, and tools as a JSON text, for TRL and `datasets`."""
     SHAREGPT = "sharegpt"
     """conversations of from and value, for LLaMA-Factory and axolotl."""
+    PREFERENCE = "preference"
+    """A request and two answers to it, the better one first, as OpenAI reads them."""
+    PREFERENCE_TRL = "preference-trl"
+    """The same as prompt, chosen and rejected, for TRL."""
     PROMPTS = "prompts"
     """messages without an answer, the state of the world, and what was earned from there on."""
 
@@ -169,6 +173,17 @@ def read_row(row: Any) -> RowContent:
             raise UsageError("tools is a text that is no JSON") from error
     if tools is not None and not isinstance(tools, list):
         raise UsageError("tools is no list")
+    if "preferred_output" in row and isinstance(row.get("input"), Mapping):
+        sent = _listed(row["input"], "messages")
+        _listed(row, "non_preferred_output")
+        answer = _listed(row, "preferred_output")
+        offered = row["input"].get("tools")
+        offered = offered if isinstance(offered, list) else None
+        return RowContent("preference", [*sent, *answer], offered, len(sent))
+    if "chosen" in row and "rejected" in row and "prompt" in row:
+        sent, answer = _listed(row, "prompt"), _listed(row, "chosen")
+        _listed(row, "rejected")
+        return RowContent("preference-trl", [*sent, *answer], tools, len(sent))
     if "messages" in row and "snapshot" in row:
         messages = _listed(row, "messages")
         return RowContent("prompts", messages, tools, len(messages))

@@ -32,6 +32,8 @@ class RowOrigin(NamedTuple):
     """What its turns earned."""
     split: str
     """train, or holdout."""
+    other: str = ""
+    """Of a pair of answers, an episode with the one that is not preferred."""
 
 
 def manifest_path(data: Path) -> Path:

@@ -63,7 +63,9 @@ def filter_(
     mode: Annotated[Literal["call", "window", "episode"], Parameter(group=_ROWS)] = "call",
     turns: Annotated[Whole, Parameter(validator=Number(gte=1), group=_ROWS)] = 8,
     form: Annotated[
-        Literal["openai", "messages", "trl", "sharegpt", "prompts"],
+        Literal[
+            "openai", "messages", "trl", "sharegpt", "preference", "preference-trl", "prompts"
+        ],
         Parameter(name="--format", group=_ROWS),
     ] = "openai",
     drop_waste: _Flag = False,

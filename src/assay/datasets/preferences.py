@@ -1,0 +1,176 @@
+"""Pairs of answers to the very same request in the very same state of one world.
+
+Two episodes share a state where the world has the same digest and the model was sent the same
+bytes. What an answer is worth is what was earned from there on, averaged over all episodes
+that gave it; each of those is a future. A pair is kept if its order is clear: the margin is
+more than two standard errors, and each side has two futures or more.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from math import sqrt
+from statistics import fmean, variance
+from typing import Final, NamedTuple
+
+from assay.traces.conversations import Conversation
+from assay.traces.records import SessionRecord
+
+from .filters import ChosenEpisode, FunnelStep
+from .states import call_states, returns_of
+
+__all__ = ["PreferencePair", "SharedStates", "pair_text", "worlds_of"]
+
+_CLEAR: Final = 2.0
+
+
+class _Future(NamedTuple):
+    session_id: str
+    turn: int
+    earned: float
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class PreferencePair:
+    """Two answers to one request, the better one first."""
+
+    messages: tuple[str, ...]
+    """What both were sent, as JSON text."""
+    tools: str | None
+    preferred: str
+    other: str
+    margin: float
+    """What the better one earned more from there on, on average."""
+    standard_error: float
+    digest: str
+    """Of the state that both answered in."""
+    session_id: str
+    """An episode with the better answer."""
+    other_session_id: str
+    turn: int
+    futures: tuple[int, int]
+    """How many episodes gave each answer."""
+    calls: int
+    """How many calls are in it: those of both answers, and of any between them."""
+    tokens: int
+    sessions: frozenset[str]
+
+
+@dataclass(slots=True)
+class _Shared:
+    """All answers to one request in one state."""
+
+    messages: tuple[str, ...]
+    tools: str | None
+    digest: str
+    answers: dict[str, list[_Future]] = field(default_factory=dict)
+
+
+class SharedStates:
+    """The states of one world, and what was answered in them."""
+
+    def __init__(self) -> None:
+        self._states: dict[bytes, _Shared] = {}
+
+    def add(self, session: Conversation, record: SessionRecord) -> bool:
+        """Add an episode; False for one that cannot be played again, and has no states."""
+        states, returns = call_states(record, snapshots=False), returns_of(record)
+        for call in session.calls:
+            state = states.get(call.turn)
+            places = (*call.request, call.reply)
+            if state is None or max(places) >= len(session.bodies):
+                continue
+            sent = tuple(session.bodies[place] for place in call.request)
+            answer = session.bodies[call.reply]
+            if not answer or not all(sent):
+                continue
+            content = "\n".join((state.digest, session.tools or "", *sent)).encode()
+            key = hashlib.blake2b(content, digest_size=16).digest()
+            shared = self._states.get(key)
+            if shared is None:
+                shared = self._states[key] = _Shared(sent, session.tools, state.digest)
+            earned = returns.get(call.turn, 0.0)
+            future = _Future(session.session_id, call.turn, earned, call.tokens)
+            shared.answers.setdefault(answer, []).append(future)
+        return bool(states)
+
+    def pairs(self, alone: FunnelStep, unclear: FunnelStep) -> Iterator[PreferencePair]:
+        """The best and the worst answer of each state that has several, where that is clear.
+
+        Calls that have no other answer beside them, and those whose order is not clear, are
+        counted in these steps.
+        """
+        for shared in self._states.values():
+            pair = _pair(shared) if len(shared.answers) > 1 else None
+            if pair is not None:
+                yield pair
+                continue
+            step = alone if len(shared.answers) < 2 else unclear
+            for future in (each for those in shared.answers.values() for each in those):
+                step.removed.add(1, future.tokens, episodes=0)
+
+
+def _pair(shared: _Shared) -> PreferencePair | None:
+    known = {answer: each for answer, each in shared.answers.items() if len(each) > 1}
+    if len(known) < 2:
+        return None
+    ranked = sorted(known, key=lambda answer: (_mean(known[answer]), answer))
+    worst, best = ranked[0], ranked[-1]
+    margin = _mean(known[best]) - _mean(known[worst])
+    error = sqrt(_error(known[best]) + _error(known[worst]))
+    if margin <= 0 or margin <= _CLEAR * error:
+        return None
+    first = known[best][0]
+    every = [future for those in shared.answers.values() for future in those]
+    return PreferencePair(
+        shared.messages,
+        shared.tools,
+        best,
+        worst,
+        round(margin, 6),
+        round(error, 6),
+        shared.digest,
+        first.session_id,
+        known[worst][0].session_id,
+        first.turn,
+        (len(known[best]), len(known[worst])),
+        len(every),
+        sum(future.tokens for future in every),
+        frozenset(future.session_id for future in every),
+    )
+
+
+def _mean(futures: Sequence[_Future]) -> float:
+    return fmean(future.earned for future in futures)
+
+
+def _error(futures: Sequence[_Future]) -> float:
+    """The square of the standard error of the mean."""
+    return variance(future.earned for future in futures) / len(futures)
+
+
+def pair_text(pair: PreferencePair, *, trl: bool) -> str:
+    """A pair as one row of JSON, as OpenAI's preference files have it, or TRL's."""
+    sent = ",".join(pair.messages)
+    about = f'"margin":{pair.margin!r},"margin_se":{pair.standard_error!r}'
+    if trl:
+        tools = "" if pair.tools is None else f',"tools":{json.dumps(pair.tools)}'
+        return (
+            f'{{"prompt":[{sent}],"chosen":[{pair.preferred}],"rejected":[{pair.other}],'
+            f"{about}{tools}}}"
+        )
+    tools = "" if pair.tools is None else f',"tools":{pair.tools}'
+    return (
+        f'{{"input":{{"messages":[{sent}]{tools}}},"preferred_output":[{pair.preferred}],'
+        f'"non_preferred_output":[{pair.other}],{about}}}'
+    )
+
+
+def worlds_of(episodes: Sequence[ChosenEpisode]) -> list[list[str]]:
+    """The sessions of each world, in the order that worlds come."""
+    worlds: dict[tuple[str, int | None], list[str]] = {}
+    for episode in episodes:
+        worlds.setdefault((episode.task, episode.seed), []).append(episode.session_id)
+    return list(worlds.values())
