@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from assay._util.text import counted
 from assay.analyses.actions import WASTE, ActionRun, ActionsAnalysis, ModelActions
 from assay.report.analyses.common import INTERVALS, build, percent
 from assay.report.data import interval_columns
@@ -68,7 +69,8 @@ def actions_document(found: ActionsAnalysis) -> Document:
         ),
         Items(
             [
-                f"{' > '.join(run.actions)}: {run.wasted // 3:,} times, all three for nothing"
+                f"{' > '.join(run.actions)}: {counted(run.wasted // 3, 'time')}, all three for"
+                " nothing"
                 for run in found.wasting[:3]
             ],
             "Three actions that waste time",

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 __all__ = ["death_drawings", "deaths_document", "deaths_table"]
 
+_KILLED = {"zombie": "by a zombie", "arrow": "by an arrow", "lava": "in lava"}
+"""What is not said with `of`, as of hunger, thirst and fatigue."""
+
 
 def deaths_document(found: DeathsAnalysis) -> Document:
     """What of, when, and what the player was doing."""
@@ -24,8 +27,8 @@ def deaths_document(found: DeathsAnalysis) -> Document:
             "Deaths",
             "Asleep",
             "By night",
-            "Low",
             "Health 10 steps before",
+            "Low",
             "Did most",
         ],
         [
@@ -93,8 +96,8 @@ def _finding(found: DeathsAnalysis) -> str:
         if first.cause in model.causes
     )
     text = (
-        f"{found.deaths} of {found.basis.episodes} episodes died, most often of {first.cause}"
-        f" ({round(share)})"
+        f"{found.deaths} of {found.basis.episodes} episodes ended in death, most often"
+        f" {_KILLED.get(first.cause, f'of {first.cause}')} ({round(share)})"
     )
     if first.episodes and first.asleep >= 0.5:
         text += f"; {percent(first.asleep)} of these slept within the last ten steps"

@@ -1,9 +1,9 @@
 """The report of how often hooks fire."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from assay.analyses.hooks import HooksAnalysis
+from assay.analyses.hooks import HookOfModel, HooksAnalysis, HookSummary
 from assay.report.analyses.common import INTERVALS, build, percent
 from assay.report.data import interval_columns
 from assay.report.document import Cell, Document, Figures, ReportTable, Row, Section
@@ -85,21 +85,33 @@ def _finding(found: HooksAnalysis) -> str:
     most = found.hooks[0]
     often = most.firings / found.basis.episodes
     text = f"{most.name} fires most often, {often:.1f} times an episode"
-    spread = max(
-        found.hooks,
-        key=lambda hook: (
-            max(one.fired.point for one in hook.models)
-            - min(one.fired.point for one in hook.models)
-        ),
-    )
-    high = max(spread.models, key=lambda one: one.fired.point)
-    low = min(spread.models, key=lambda one: one.fired.point)
-    if high.fired.point - low.fired.point < 0.2:
-        return f"{text}; no hook tells the models apart by more than 20 % of episodes."
+    if len(most.models) == 1:
+        return f"{text}."
+    apart = max(found.hooks, key=lambda hook: _gap([one.fired.point for one in hook.models]))
+    low, high = _ends(apart, lambda one: one.fired.point)
+    if high.fired.point - low.fired.point >= 0.2:
+        return (
+            f"{text}. {apart.name} tells models apart: it fires in {percent(high.fired.point)}"
+            f" of the episodes of {high.group} and {percent(low.fired.point)} of those of"
+            f" {low.group}."
+        )
+    low, high = _ends(most, lambda one: one.per_episode.point)
+    if low.per_episode.point >= high.per_episode.point / 2:
+        return f"{text}, much the same with each model."
     return (
-        f"{text}. {spread.name} tells models apart: it fires in {percent(high.fired.point)} of"
-        f" the episodes of {high.group} and {percent(low.fired.point)} of those of {low.group}."
+        f"{text}: {high.per_episode.point:.1f} times with {high.group},"
+        f" {low.per_episode.point:.1f} with {low.group}."
     )
+
+
+def _gap(values: Sequence[float]) -> float:
+    return max(values) - min(values)
+
+
+def _ends(
+    hook: HookSummary, of: Callable[[HookOfModel], float]
+) -> tuple[HookOfModel, HookOfModel]:
+    return min(hook.models, key=of), max(hook.models, key=of)
 
 
 def _short_table(found: HooksAnalysis) -> ReportTable:
