@@ -207,16 +207,17 @@ def test_a_bug_ends_with_one_line_too() -> None:
     assert done.stderr == "error: KeyError: 'key'; '--debug' shows where\n"
 
 
-def test_ctrl_c_while_it_starts_ends_it_without_a_word() -> None:
+@pytest.mark.parametrize("loading", ["assay.cli.compare", "numba"])
+def test_ctrl_c_while_it_starts_ends_it_without_a_word(loading: str) -> None:
     program = (
         "import os, signal, sys\n"
         "class Impatient:\n"
         "    def find_spec(self, name, path, target=None):\n"
-        "        if name == 'assay.cli.compare':\n"
+        f"        if name == {loading!r}:\n"
         "            os.kill(os.getpid(), signal.SIGINT)\n"
         "sys.meta_path.insert(0, Impatient())\n"
         "from assay.cli import main\n"
-        "sys.argv = ['assay', '--version']\n"
+        "sys.argv = ['assay', 'play', '--max-steps', '1']\n"
         "sys.exit(main())"
     )
     done = subprocess.run(

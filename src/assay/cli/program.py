@@ -119,7 +119,10 @@ def _done(tokens: list[str]) -> int:
     except BrokenPipeError:
         raise
     except KeyboardInterrupt:
-        return _failed("interrupted", INTERRUPTED, tokens)
+        # Whoever pressed the key knows; what a run has to say of it, it has said.
+        if "--debug" in tokens:
+            traceback.print_exc()
+        return INTERRUPTED
     except Exception as error:
         # The boundary of the program: a bug is told in one line like any other failure.
         bug = f"{type(error).__name__}: {error}; '--debug' shows where"
