@@ -35,11 +35,11 @@ class Episodes:
     model: str | None = None
     """Only those that this model played."""
     difficulty: str | None = None
-    """Only worlds of this difficulty."""
+    """Only worlds of this difficulty. [choices: classic, easy, medium, hard]"""
     seeds: str | None = None
     """Only worlds with these seeds, such as 42,43 or 42-61."""
     by: str = "model"
-    """Whose episodes belong together: model or experiment."""
+    """Whose episodes belong together. [choices: model, experiment]"""
     database: Annotated[Database, Parameter(group=_WHICH)] = DEFAULT_DATABASE
     """The store to read, or a snapshot of one."""
 

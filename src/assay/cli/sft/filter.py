@@ -74,7 +74,7 @@ def filter_(
     dedupe: _Flag = False,
     train_history: _Flag = False,
     prompt_completion: _Flag = False,
-    card: Annotated[bool, Parameter(negative="--no-card", show_default=False)] = True,
+    card: Annotated[bool, Parameter(negative="--no-card")] = True,
     show: Show = Show(),
 ) -> int:
     """Choose episodes and write what their models were sent and answered, as training data.
@@ -93,9 +93,9 @@ def filter_(
         input_dir: Read the files of this folder, such as traces_v2_synth, and no store.
         database: The store to read.
         stats_only: Print what the filters leave, and write nothing.
-        min_achievements: At least so many different achievements.
+        min_achievements: At least this many different achievements.
         min_reward: At least this reward.
-        max_turns: At most so many turns.
+        max_turns: At most this many turns.
         require_termination: Only episodes that ended by themselves: died, length or
             terminate, and not a limit of turns, steps, tokens or time.
         experiment: Only these experiments, or those of these runs, by id or name.
@@ -104,12 +104,12 @@ def filter_(
         difficulty: Only these difficulties.
         require_achievement: Only episodes that unlocked all of these.
         max_invalid_rate: At most this share of actions that were unknown or had no effect.
-        max_cost: At most so many dollars.
+        max_cost: At most this many dollars.
         hook: Only episodes in which all of these hooks noticed something.
         min_quality: At least this score of 'assay analyze quality', from 0 to 1.
         sql: A condition of your own over the columns of the view episodes.
         top: The best share of the episodes of each world, such as 20%.
-        max_per_world: At most so many episodes of each world, the best ones.
+        max_per_world: At most this many episodes of each world, the best ones.
         holdout_seeds: Worlds to write into a file of their own: seeds, or a share as 20%.
         mode: One row for each call, for some turns in a row, or for the whole episode.
         turns: How many turns a window has.
@@ -120,7 +120,7 @@ def filter_(
         dedupe: Leave out rows that are the same as one before.
         train_history: Also train on earlier answers in the prompt, which else have weight 0.
         prompt_completion: For trl: prompt and completion in place of messages.
-        card: Write a card in Markdown with figures beside the data, or not.
+        card: Also write a data card in Markdown, with figures.
         show: What to print.
     """
     from assay import api
