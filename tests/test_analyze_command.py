@@ -12,6 +12,8 @@ import pytest
 import assay
 from assay.cli import main
 from assay.errors import UsageError
+from assay.report.comparison import comparison_document
+from assay.report.document import Figures
 
 from .analyses.conftest import played as played
 
@@ -115,6 +117,21 @@ def test_filters_choose_episodes(played: Path) -> None:
         "builtin/random v1.0",
         "builtin/forager v1.0",
     ]
+
+
+def test_the_page_of_a_comparison_has_the_achievements_and_the_deaths(played: Path) -> None:
+    document = comparison_document(assay.compare("latest", database=played))
+    drawn = {
+        section.title: [drawing.title for drawing in block.draw()]
+        for section in document.sections
+        for block in section.blocks
+        if isinstance(block, Figures) and section.title in ("Crafter score", "Endings")
+    }
+    assert drawn["Crafter score"] == ["Success rate of each achievement"]
+    died = assay.open(played).sql(
+        "SELECT count(*) n FROM episodes WHERE stop_reason ~ 'died.*'"
+    )
+    assert drawn["Endings"] == ["What episodes died of"] * bool(died["n"][0])
 
 
 def test_no_message_is_read(played: Path, tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ __all__ = [
     "by_group",
     "cause_of",
     "completed",
+    "death_cause",
     "evenly",
     "load_facts",
     "mean_over",
@@ -224,7 +225,12 @@ def world_of(facts: EpisodeFacts) -> World:
 
 def cause_of(facts: EpisodeFacts) -> str | None:
     """What the player died of; None if it did not die, `unknown` where nobody says."""
-    reason, _, cause = facts.row.stop_reason.partition(":")
+    return death_cause(facts.row.stop_reason)
+
+
+def death_cause(ended: str) -> str | None:
+    """The same, of what an episode ended by."""
+    reason, _, cause = ended.partition(":")
     if reason.strip() != StopReason.DIED:
         return None
     return cause.strip() or UNKNOWN_CAUSE

@@ -18,7 +18,7 @@ from assay.report.numbers import mean_cell, share_cell, share_text
 if TYPE_CHECKING:
     from assay.report.figures.drawing import Drawing
 
-__all__ = ["achievement_drawings", "achievements_document", "missing_table", "rates_table"]
+__all__ = ["ORDER", "achievements_document"]
 
 ORDER = tuple(sorted(ACHIEVEMENTS, key=lambda name: (-HUMAN.rates[name], name)))
 """The easiest for people first."""
@@ -43,16 +43,16 @@ def achievements_document(found: AchievementsAnalysis) -> Document:
         "Crafter score: the geometric mean of the success rates, in percent; it grows with the"
         f" number of episodes. {INTERVALS}",
     )
-    drawn = Figures(lambda: achievement_drawings(found))
+    drawn = Figures(lambda: _drawings(found))
     return build(
         "achievements",
         f"Achievements in {found.basis.episodes:,} episodes",
         [_finding(found)],
         [
             Section("Success rates", [summary, drawn]),
-            Section("Each achievement", [rates_table(found)], in_terminal=False),
+            Section("Each achievement", [_rates_table(found)], in_terminal=False),
             Section("In short", [_short_table(found)]),
-            Section("What was missing", [missing_table(found)] if found.endings else []),
+            Section("What was missing", [_missing_table(found)] if found.endings else []),
         ],
         found,
         [
@@ -92,7 +92,7 @@ def _finding(found: AchievementsAnalysis) -> str:
     return f"{text}; each of the 22 was reached by somebody."
 
 
-def rates_table(found: AchievementsAnalysis) -> ReportTable:
+def _rates_table(found: AchievementsAnalysis) -> ReportTable:
     """Success rates by achievement, the easiest for people first."""
     shown = [
         name
@@ -148,7 +148,7 @@ def _rate(model: ModelAchievements, name: str) -> Cell:
     return Cell(cell.value, f"{cell.beside} {_median(model, name)}".strip())
 
 
-def missing_table(found: AchievementsAnalysis) -> ReportTable:
+def _missing_table(found: AchievementsAnalysis) -> ReportTable:
     """What episodes ended without, and what was missing for it."""
     return ReportTable(
         "What episodes ended without, and what was missing for it",
@@ -169,7 +169,7 @@ def missing_table(found: AchievementsAnalysis) -> ReportTable:
     )
 
 
-def achievement_drawings(found: AchievementsAnalysis) -> "Iterator[Drawing]":
+def _drawings(found: AchievementsAnalysis) -> "Iterator[Drawing]":
     """The bar chart, and the times."""
     from assay.report.figures.achievements import (
         RateRow,

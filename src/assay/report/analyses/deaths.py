@@ -12,7 +12,7 @@ from assay.report.numbers import share_cell
 if TYPE_CHECKING:
     from assay.report.figures.drawing import Drawing
 
-__all__ = ["death_drawings", "deaths_document", "deaths_table"]
+__all__ = ["deaths_document", "ordered_causes"]
 
 _KILLED = {"zombie": "by a zombie", "arrow": "by an arrow", "lava": "in lava"}
 """What is not said with `of`, as of hunger, thirst and fatigue."""
@@ -55,7 +55,7 @@ def deaths_document(found: DeathsAnalysis) -> Document:
         [
             Section(
                 "What episodes died of",
-                [deaths_table(found), Figures(lambda: death_drawings(found))],
+                [_deaths_table(found), Figures(lambda: _drawings(found))],
             ),
             Section("The last steps", [last] if last.rows else []),
         ],
@@ -79,11 +79,13 @@ def _most(shares: Iterable[tuple[str, float]]) -> str:
 
 
 def _causes(found: DeathsAnalysis) -> list[str]:
-    seen = {cause for model in found.models for cause in model.causes}
-    return [
-        *(cause for cause in CAUSES if cause in seen),
-        *sorted(seen.difference(CAUSES)),
-    ]
+    return ordered_causes(cause for model in found.models for cause in model.causes)
+
+
+def ordered_causes(causes: Iterable[str]) -> list[str]:
+    """Each cause once, in the order in which all reports have them."""
+    seen = set(causes)
+    return [*(cause for cause in CAUSES if cause in seen), *sorted(seen.difference(CAUSES))]
 
 
 def _finding(found: DeathsAnalysis) -> str:
@@ -104,7 +106,7 @@ def _finding(found: DeathsAnalysis) -> str:
     return f"{text}."
 
 
-def deaths_table(found: DeathsAnalysis) -> ReportTable:
+def _deaths_table(found: DeathsAnalysis) -> ReportTable:
     """The share of episodes that died of each cause, by model."""
     causes = _causes(found)
     return ReportTable(
@@ -127,7 +129,7 @@ def deaths_table(found: DeathsAnalysis) -> ReportTable:
     )
 
 
-def death_drawings(found: DeathsAnalysis) -> "Iterator[Drawing]":
+def _drawings(found: DeathsAnalysis) -> "Iterator[Drawing]":
     """The causes, how long episodes live, and health before death."""
     from assay.report.figures.deaths import (
         DeathRow,

@@ -1,12 +1,25 @@
 """The figures of a comparison, by the section they belong to."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from assay.analyses.achievements import REFERENCES
+from assay.analyses.episodes import death_cause
+from assay.judge.describing import UNLOCKED
 from assay.judge.facts import Comparison, Contrast
-from assay.judge.matching import trial_values
+from assay.judge.matching import (
+    MeasuredTrials,
+    mean_over_worlds,
+    measured_trials,
+    trial_values,
+)
+from assay.report.analyses.achievements import ORDER
+from assay.report.analyses.deaths import ordered_causes
 from assay.report.comparison.words import sample_words
+from assay.report.figures.achievements import RateRow, rate_bars
 from assay.report.figures.cost import CostPoint, cost_quality
 from assay.report.figures.curves import learning_curves
+from assay.report.figures.deaths import DeathRow, causes_of_death
 from assay.report.figures.distributions import box_plot, histogram
 from assay.report.figures.drawing import Drawing
 from assay.report.figures.instances import (
@@ -20,6 +33,7 @@ from assay.report.figures.intervals import ForestRow, forest
 from assay.report.figures.pairs import pair_differences, pair_lines
 from assay.report.figures.radial import LEAST_AXES, radial, scaled_to_best
 from assay.report.numbers import level_text, unit_name
+from assay.types import TrialState
 
 __all__ = ["drawings"]
 
@@ -137,6 +151,51 @@ def _pair_drawings(comparison: Comparison, contrast: Contrast) -> Iterator[Drawi
     )
 
 
+def _achievements(comparison: Comparison) -> Iterator[Drawing]:
+    rows = []
+    for facts in comparison.subjects:
+        measured = {
+            name: measured_trials(facts.subject.trials, f"{UNLOCKED}{name}") for name in ORDER
+        }
+        if all(found.values for found in measured.values()):
+            rates = {
+                name: mean_over_worlds(found, f"{UNLOCKED}{name}", comparison.setup.level)
+                for name, found in measured.items()
+            }
+            rows.append(RateRow(facts.name, rates, len(measured[ORDER[0]].values)))
+    if rows:
+        yield rate_bars(
+            rows, ORDER, {f"{one.name} (n = {one.episodes:,})": one.rates for one in REFERENCES}
+        )
+
+
+def _endings(comparison: Comparison) -> Iterator[Drawing]:
+    rows = []
+    for facts in comparison.subjects:
+        trials = [
+            trial
+            for trial in facts.subject.trials
+            if trial.state is TrialState.RESULT and trial.ended is not None
+        ]
+        if not trials:
+            continue
+        died_of = [death_cause(trial.ended or "") for trial in trials]
+        counts = Counter(cause for cause in died_of if cause is not None)
+        died = MeasuredTrials(trials, [float(cause is not None) for cause in died_of])
+        rows.append(
+            DeathRow(
+                facts.name,
+                len(trials),
+                mean_over_worlds(died, "died", comparison.setup.level),
+                {cause: count / len(trials) for cause, count in counts.items()},
+            )
+        )
+    if any(row.causes for row in rows):
+        yield causes_of_death(
+            rows, ordered_causes(cause for row in rows for cause in row.causes)
+        )
+
+
 def _cost(comparison: Comparison) -> Iterator[Drawing]:
     metric = comparison.setup.primary
     for priced, label in (
@@ -185,7 +244,9 @@ def _curves(comparison: Comparison) -> Iterator[Drawing]:
 _DRAWN: Mapping[str, Callable[[Comparison], Iterator[Drawing]]] = {
     "Leaderboard": _forest,
     "Values": _values,
+    "Crafter score": _achievements,
     "Instances": _instances,
+    "Endings": _endings,
     "Pair by pair": _pairs,
     "Cost beside quality": _cost,
     "Learning curves": _curves,

@@ -38,10 +38,10 @@ class DeathRow(NamedTuple):
     died: Interval
     causes: Mapping[str, float]
     """Shares of all episodes."""
-    steps: Sequence[float]
+    steps: Sequence[float] = ()
     """Where the share of the dead rises."""
-    shares: Sequence[float]
-    last: float
+    shares: Sequence[float] = ()
+    last: float = 0.0
 
 
 @in_style()
