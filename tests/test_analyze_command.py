@@ -6,16 +6,20 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import assay
 from assay.cli import main
 from assay.errors import UsageError
+from assay.report.analyses import analysis_document
 from assay.report.comparison import comparison_document
 from assay.report.document import Figures
+from assay.report.html import as_html
 
 from .analyses.conftest import played as played
+from .exchange.test_import_balrog import episode as balrog_episode
 
 COMMANDS = ["achievements", "actions", "costs", "deaths", "hooks", "quality", "seeds"]
 
@@ -203,3 +207,35 @@ def test_asking_for_help_loads_nothing_heavy() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, env=os.environ
     )
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_logs_of_another_program_say_what_they_can(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    for number in range(3):
+        balrog_episode(folder, number)
+    actions = assay.analyze.actions(folder)
+    assert actions.basis.episodes == 3
+    quality = assay.analyze.quality(folder)
+    assert any("Imported logs" in note for note in quality.basis.notes)
+    costs = assay.analyze.costs(folder)
+    assert costs.models[0].all_tokens.point > 0
+    hooks = tmp_path / "hooks.json"
+    hooks.write_text('{"hooks": [{"name": "x", "when": {"item": "wood", "at_least": 1}}]}')
+    with pytest.raises(UsageError, match="needs episodes of Crafter that assay played"):
+        assay.analyze.enhanced_hooks(folder, enhancements=hooks)
+    with pytest.raises(UsageError, match="no hook fired"):
+        assay.analyze.hooks(folder)
+
+
+def test_one_episode_is_enough_for_what_needs_no_more(played: Path) -> None:
+    (session,) = assay.open(played).sql(
+        "SELECT session_id FROM episodes WHERE seed = 42 AND model = 'builtin/forager'"
+    )["session_id"]
+    one: dict[str, Any] = {"database": played, "seeds": [42], "model": "builtin/forager"}
+    for analysis in ("achievements", "actions", "deaths", "quality", "costs", "hooks"):
+        found = getattr(assay.analyze, analysis)(**one)
+        assert found.basis.episodes == 1
+        assert as_html(analysis_document(found)).startswith("<!doctype html>")
+    assert assay.analyze.quality(**one).traces[0].session_id == session
+    with pytest.raises(UsageError, match="fewer than two worlds"):
+        assay.analyze.seeds(**one)

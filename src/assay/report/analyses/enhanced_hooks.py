@@ -127,7 +127,7 @@ def _forest(found: EnhancedHooksAnalysis) -> "Iterator[Drawing]":
     if rows:
         yield forest(
             rows,
-            f"{found.result} after step {found.landmark}, fired less not",
+            f"difference in later {found.result}",
             meaning="95 % interval within models, over worlds; an association, not an effect",
             title=f"What goes with a hook that fired by step {found.landmark}",
         )

@@ -157,7 +157,7 @@ def _achievements(comparison: Comparison) -> Iterator[Drawing]:
         measured = {
             name: measured_trials(facts.subject.trials, f"{UNLOCKED}{name}") for name in ORDER
         }
-        if all(found.values for found in measured.values()):
+        if all(len(found.values) for found in measured.values()):
             rates = {
                 name: mean_over_worlds(found, f"{UNLOCKED}{name}", comparison.setup.level)
                 for name, found in measured.items()
@@ -181,7 +181,7 @@ def _endings(comparison: Comparison) -> Iterator[Drawing]:
             continue
         died_of = [death_cause(trial.ended or "") for trial in trials]
         counts = Counter(cause for cause in died_of if cause is not None)
-        died = MeasuredTrials(trials, [float(cause is not None) for cause in died_of])
+        died = MeasuredTrials.of(trials, [float(cause is not None) for cause in died_of])
         rows.append(
             DeathRow(
                 facts.name,
