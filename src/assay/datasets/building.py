@@ -46,6 +46,7 @@ __all__ = ["BuiltDataset", "DatasetPlan", "build_dataset", "episodes_only"]
 
 _GROUP: Final = 500
 """Rows that are written together."""
+_UNTRAINED: Final = b',"weight":0}'
 TRAIN: Final = "train"
 HOLDOUT: Final = "holdout"
 
@@ -489,8 +490,17 @@ class _Fragments:
     def __init__(self, session: Conversation, writer: RowWriter) -> None:
         self._session = session
         self._writer = writer
-        self._context = [self._written(place) for place in range(len(session.bodies))]
-        self._answers: dict[int, bytes] = {}
+        self._answers: dict[int, bytes] | list[bytes] = {}
+        if writer.form is RowFormat.OPENAI and not writer.train_history:
+            # What nearly everybody asks for, without a call for each message.
+            raw = [body.encode() for body in session.bodies]
+            self._answers = raw
+            self._context = [
+                body[:-1] + _UNTRAINED if role == "assistant" else body
+                for body, role in zip(raw, session.roles, strict=True)
+            ]
+        else:
+            self._context = [self._written(place) for place in range(len(session.bodies))]
         self._first: dict[int, bytes] = {}
         self._tail = writer.tail(session.tools) + b"\n"
         self._whole = all(session.bodies)
@@ -533,6 +543,8 @@ class _Fragments:
         return self._writer.fragment(body, role, trained=trained, tools=tools).encode()
 
     def _answer(self, position: int) -> bytes:
+        if isinstance(self._answers, list):
+            return self._answers[position]
         text = self._answers.get(position)
         if text is None:
             text = self._answers[position] = self._written(position, trained=True)

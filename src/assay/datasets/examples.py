@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from assay.traces.conversations import Conversation, ModelCall
+from assay.traces.conversations import Conversation, ModelCall, PlayedTurn
 
 __all__ = ["Example", "Mode", "examples_of"]
 
@@ -52,30 +52,44 @@ def examples_of(
     """The examples of a session; a window has `turns` turns, the last one perhaps fewer."""
     calls = session.calls
     if mode is Mode.CALL:
-        groups = [[call] for call in calls]
-    else:
-        numbers = list(dict.fromkeys(call.turn for call in calls))
-        width = len(numbers) if mode is Mode.EPISODE else turns
-        place = {number: index // max(1, width) for index, number in enumerate(numbers)}
-        groups = [[] for _ in range(len(set(place.values())))]
-        for call in calls:
-            groups[place[call.turn]].append(call)
+        yield from (_of_call(session, call) for call in calls)
+        return
+    numbers = list(dict.fromkeys(call.turn for call in calls))
+    width = len(numbers) if mode is Mode.EPISODE else turns
+    place = {number: index // max(1, width) for index, number in enumerate(numbers)}
+    groups: list[list[ModelCall]] = [[] for _ in range(len(set(place.values())))]
+    for call in calls:
+        groups[place[call.turn]].append(call)
     for group in groups:
         yield _example(session, group, mask_waste)
 
 
+def _of_call(session: Conversation, call: ModelCall) -> Example:
+    """The example of one call; nearly all are such, so it does no more than it must."""
+    turn = session.turns.get(call.turn) or PlayedTurn()
+    return Example(
+        call.request,
+        [call.reply],
+        {call.reply},
+        call.turn,
+        call.turn,
+        turn.reward,
+        call.tokens,
+        1,
+        turn.action,
+        turn.wasted,
+    )
+
+
 def _example(session: Conversation, calls: list[ModelCall], mask_waste: bool) -> Example:
     first, last = calls[0], calls[-1]
-    rest: list[int]
-    if len(calls) == 1:
-        rest = [first.reply]
-    else:
-        rest, seen = [], set(first.request)
-        for call in calls:
-            for position in (*call.request, call.reply):
-                if position not in seen:
-                    seen.add(position)
-                    rest.append(position)
+    rest: list[int] = []
+    seen = set(first.request)
+    for call in calls:
+        for position in (*call.request, call.reply):
+            if position not in seen:
+                seen.add(position)
+                rest.append(position)
     turns = [session.turns.get(turn) for turn in dict.fromkeys(call.turn for call in calls)]
     trained = {call.reply for call in calls}
     if mask_waste:

@@ -20,7 +20,7 @@ __all__ = [
     "first_actions",
 ]
 
-_TURNS_AT_ONCE: Final = 8_000
+_TURNS_AT_ONCE: Final = 32_000
 _CHOSEN: Final = "session_id IN (SELECT unnest(?::VARCHAR[]))"
 _MEMORY: Final = "300MB"
 
