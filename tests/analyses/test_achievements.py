@@ -99,5 +99,7 @@ def test_what_episodes_ended_without_is_counted() -> None:
 
 
 def test_another_environment_is_told_what_it_lacks() -> None:
-    with pytest.raises(UsageError, match=r"no achievements: their task is CartPole-v1; 'assay"):
+    with pytest.raises(
+        UsageError, match=r"no achievements: their task is CartPole-v1, and no step"
+    ):
         analyse_achievements([facts(task="CartPole-v1", achievements={})], {})

@@ -158,8 +158,8 @@ def analyse_achievements(
     if not used:
         tasks = ", ".join(sorted({one.row.task for one in facts})[:3])
         raise UsageError(
-            f"these episodes have no achievements: their task is {tasks}; 'assay compare' and"
-            " 'assay analyze actions' read other environments too"
+            f"these episodes have no achievements: their task is {tasks}, and no step of them"
+            " unlocked one; 'assay compare' and 'assay analyze actions' read other tasks too"
         )
     notes = []
     limits = sorted({one.row.stop_reason for one in used if _is_cut_off(one)})

@@ -7,7 +7,7 @@ seed: episodes of one world are averaged before anything is said about worlds.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from assay.crafter.rules import TASK
@@ -86,6 +86,19 @@ class EpisodeFacts:
     calls: SessionCalls | None = None
     lost_turns: tuple[LostTurn, ...] = ()
     """Turns whose reply was not all of use."""
+    trial: TrialOutcome = field(init=False, repr=False, compare=False)
+    """What means over worlds know it by; made once, since many are asked for."""
+
+    def __post_init__(self) -> None:
+        row = self.row
+        trial = TrialOutcome(
+            trial_id=row.session_id,
+            pair=None,
+            task=row.task,
+            seed=row.seed,
+            replicate=row.replicate,
+        )
+        object.__setattr__(self, "trial", trial)
 
     @property
     def id(self) -> str:
@@ -244,16 +257,7 @@ def mean_over(facts: Sequence[EpisodeFacts], values: Sequence[float], metric: st
         values: A number of each.
         metric: Its name, which says what values it can have; 0 and 1 alone are a share.
     """
-    trials = [
-        TrialOutcome(
-            trial_id=one.id,
-            pair=None,
-            task=one.row.task,
-            seed=one.row.seed,
-            replicate=one.row.replicate,
-        )
-        for one in facts
-    ]
+    trials = [one.trial for one in facts]
     return mean_over_worlds(MeasuredTrials.of(trials, values), metric, LEVEL)
 
 
