@@ -11,7 +11,7 @@ import os
 import random
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -45,27 +45,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     asked = parser.parse_args(arguments)
     set_scale(asked.scale)
-    lines: list[tuple[str, Tried]] = []
+    lost: list[str] = []
     started = time.perf_counter()
+    print(markdown(["part", "attack", "tries", "losses", "seen"], []), flush=True)
     for name in asked.part or PARTS:
         print(f"{name} …", file=sys.stderr, flush=True)
         began, cpu = time.perf_counter(), _cpu_seconds()
-        lines += [(name, tried) for tried in _part(name, asked.seed)]
+        for tried in _part(name, asked.seed):
+            counts = f"{tried.tries:,} | {tried.losses:,}"
+            print(f"| {name} | {tried.attack} | {counts} | {tried.note} |", flush=True)
+            if tried.losses:
+                lost.append(f"LOST {name}, {tried.attack}: {tried.first_loss}")
         took = f"{time.perf_counter() - began:,.0f} s, {_cpu_seconds() - cpu:,.0f} of CPU"
         print(f"{name}: {took}", file=sys.stderr, flush=True)
-    table = [
-        [name, each.attack, f"{each.tries:,}", f"{each.losses:,}", each.note]
-        for name, each in lines
-    ]
-    print(markdown(["part", "attack", "tries", "losses", "seen"], table))
     print(
         f"\n{time.perf_counter() - started:,.0f} s, {_cpu_seconds():,.0f} of CPU, "
         f"seed {asked.seed}, scale {asked.scale:g}, {provenance()}"
     )
-    for name, each in lines:
-        if each.losses:
-            print(f"LOST {name}, {each.attack}: {each.first_loss}")
-    return 1 if any(each.losses for _, each in lines) else 0
+    print(*lost, sep="\n")
+    return 1 if lost else 0
 
 
 def _cpu_seconds() -> float:
@@ -73,11 +71,11 @@ def _cpu_seconds() -> float:
     return sum(os.times()[:4])
 
 
-def _part(name: str, seed: int) -> list[Tried]:
+def _part(name: str, seed: int) -> Iterator[Tried]:
     attack: Callable[[Path, random.Random], Iterable[Tried]]
     attack = import_module(f"prove.fault_parts.{name}").attack
     with TemporaryDirectory(prefix="assay-faults-") as folder:
-        return list(attack(Path(folder), random.Random(f"{seed} {name}")))
+        yield from attack(Path(folder), random.Random(f"{seed} {name}"))
 
 
 if __name__ == "__main__":

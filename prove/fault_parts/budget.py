@@ -23,10 +23,11 @@ _SPENT = 130
 def attack(folder: Path, chance: random.Random) -> Iterator[Tried]:
     """Runs that are killed again and again, with and without their journals and ledgers."""
     with running(ModelServerSettings(port=0, faults=Faults(latency=0.1, jitter=0.1))) as server:
-        for executor in ("asyncio", "processes"):
-            for loses in (False, True):
+        for executor in ("processes", "asyncio"):
+            for loses in (True, False):
                 what = " and journals are deleted" if loses else ""
-                tried = Tried(f"{_KILLS} kills of a run with a budget{what}, {executor}")
+                kills = len(times(_KILLS))
+                tried = Tried(f"{kills} kills of a run with a budget{what}, {executor}")
                 most, met = 0.0, 0
                 for number in times(_RUNS):
                     server.reset()
@@ -48,7 +49,7 @@ def _killed(
 ) -> tuple[str, int]:
     """What went wrong, and how many kills met the run alive."""
     alive = 0
-    for _ in range(_KILLS):
+    for _ in times(_KILLS):
         process = _started(folder, server, executor)
         _wait_for(server, process, chance.randrange(1, 30))
         alive += process.poll() is None
