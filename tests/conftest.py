@@ -5,6 +5,7 @@ worker ran the test.
 """
 
 import atexit
+import os
 import signal
 import sys
 
@@ -27,6 +28,12 @@ def _drop_duckdb() -> None:
         name for name in sys.modules if name.partition(".")[0] in ("duckdb", "_duckdb")
     ]:
         vars(sys.modules[name]).clear()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_terminal() -> None:
+    """Workers of xdist tell programs how wide a terminal is, and there is none."""
+    os.environ.pop("COLUMNS", None)
 
 
 @pytest.fixture(scope="session")
