@@ -11,6 +11,7 @@ import sys
 
 import pytest
 
+from assay._util import secret
 from assay.crafter import warmup
 
 
@@ -34,6 +35,13 @@ def _drop_duckdb() -> None:
 def no_terminal() -> None:
     """Workers of xdist tell programs how wide a terminal is, and there is none."""
     os.environ.pop("COLUMNS", None)
+
+
+@pytest.fixture(autouse=True)
+def unknown_secrets() -> None:
+    """No test takes the keys of another one out of its texts."""
+    secret._known.clear()
+    secret._in_environment.cache_clear()
 
 
 @pytest.fixture(scope="session")
