@@ -36,6 +36,7 @@ def test_the_finding_comes_first_and_a_terminal_holds_the_rest(
     assert "6 episodes in 3 worlds" in "\n".join(lines)
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_file_is_written_and_says_the_same(
     command: str, played: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -54,6 +55,7 @@ def test_every_file_is_written_and_says_the_same(
     assert json.loads(capsys.readouterr().out)["finding"] == values["finding"]
 
 
+@pytest.mark.extras
 def test_the_first_figure_is_written_as_a_picture(played: Path, tmp_path: Path) -> None:
     png, svg = tmp_path / "hooks.png", tmp_path / "hooks.svg"
     assert main(["analyze", "hooks", str(played), "--output", str(png)]) == 0
@@ -209,6 +211,7 @@ def test_asking_for_help_loads_nothing_heavy() -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+@pytest.mark.extras
 def test_logs_of_another_program_say_what_they_can(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     for number in range(3):
@@ -227,6 +230,7 @@ def test_logs_of_another_program_say_what_they_can(tmp_path: Path) -> None:
         assay.analyze.hooks(folder)
 
 
+@pytest.mark.extras
 def test_one_episode_is_enough_for_what_needs_no_more(played: Path) -> None:
     (session,) = assay.open(played).sql(
         "SELECT session_id FROM episodes WHERE seed = 42 AND model = 'builtin/forager'"

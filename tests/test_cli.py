@@ -187,6 +187,7 @@ def test_what_the_user_typed_is_shown_as_text() -> None:
     assert r"'[/]\x1b[31m'" in line
 
 
+@pytest.mark.extras
 def test_debug_shows_the_traceback() -> None:
     done = assay("play", "--policy", "nobody", "--debug")
     assert done.returncode == 2
@@ -253,6 +254,7 @@ def test_the_first_start_says_that_it_compiles(tmp_path: Path) -> None:
     assert "compiling" in done.stderr
 
 
+@pytest.mark.extras
 def test_play_writes_a_moving_picture_that_says_what_made_it(tmp_path: Path) -> None:
     done = assay("play", "--seed", "1", "--max-steps", "30", "--size", "64", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
@@ -279,6 +281,7 @@ def test_play_prints_achievements_as_lines_where_nobody_watches(tmp_path: Path) 
     assert result["ended"] == "died"
 
 
+@pytest.mark.extras
 def test_play_gives_the_same_game_every_time(tmp_path: Path) -> None:
     arguments = ["play", "--seed", "5", "--max-steps", "100", "--size", "32", "--json"]
     arguments += ["--output", str(tmp_path)]
@@ -287,6 +290,7 @@ def test_play_gives_the_same_game_every_time(tmp_path: Path) -> None:
     assert len(json.loads(first)["digest"]) == 16
 
 
+@pytest.mark.extras
 def test_a_quiet_play_prints_the_path_and_nothing_else(tmp_path: Path) -> None:
     done = assay("play", "--max-steps", "3", "--quiet", "--output", str(tmp_path))
     assert done.stdout == f"{tmp_path / 'random-classic-seed0.gif'}\n"

@@ -360,6 +360,7 @@ def test_a_plan_is_registered_and_said_to_be_kept_or_not(assay: Assay, store: Pa
     assert "never registered" not in str(values)
 
 
+@pytest.mark.extras
 def test_a_page_folds_all_but_the_answers(assay: Assay) -> None:
     assay("compare --experiments experiments.json --output page.html")
     text = Path("page.html").read_text("utf-8")

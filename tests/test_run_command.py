@@ -345,6 +345,7 @@ def test_an_unknown_key_of_a_file_is_named_with_the_near_one(tmp_path: Path) -> 
     assert "did you mean 'episodes'" in line
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize(
     ("text", "turns"),
     [(MANY_MODELS_FILE, 100), (ONE_MODEL_FILE, 30)],
@@ -396,6 +397,7 @@ def test_one_episode_at_a_time_is_the_same_too(shared: Shared, tmp_path: Path) -
     assert played(tmp_path / DATABASE) == played(shared.where / DATABASE)
 
 
+@pytest.mark.extras
 def test_a_second_run_leaves_the_files_of_the_first_and_counts_on(tmp_path: Path) -> None:
     chosen = ("--model", "builtin/noop", "--no-baselines", "--max-turns", "2")
     assert run(tmp_path, *chosen, "--episodes", "3", "--run-id", "one").code == 0
@@ -435,6 +437,7 @@ def test_the_id_of_a_finished_run_is_not_used_again(tmp_path: Path) -> None:
     assert counts == [("one", 1), ("one-2", 1)]
 
 
+@pytest.mark.extras
 def test_files_whose_traces_are_in_no_database_are_kept(tmp_path: Path) -> None:
     chosen = ("--model", "builtin/noop", "--no-baselines", "--max-turns", "2")
     assert run(tmp_path, *chosen, "--episodes", "1", "--run-id", "one").code == 0
@@ -476,6 +479,7 @@ def test_a_limit_ends_an_episode_as_a_result_and_is_named(
     assert steps is None or counted == steps
 
 
+@pytest.mark.extras
 def test_verbose_adds_a_line_per_episode_and_twice_a_line_per_turn(tmp_path: Path) -> None:
     chosen = ("--model", "builtin/random", "--no-baselines", "--episodes", "2")
 
@@ -584,6 +588,7 @@ def test_an_address_of_somebody_else_gets_one_sentence(
     )
 
 
+@pytest.mark.extras
 def test_a_service_with_a_token_gets_that_of_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

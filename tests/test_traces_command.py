@@ -259,6 +259,7 @@ def test_a_wrong_command_line_ends_with_one_line_that_helps(
     assert [part for part in parts if part not in line] == []
 
 
+@pytest.mark.extras
 def test_the_commands_work_in_a_process_of_their_own(assay: Assay) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-m", "assay", "traces", "list", "--json"],

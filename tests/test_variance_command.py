@@ -32,6 +32,7 @@ def variance(
     return Program(capsys, "variance")
 
 
+@pytest.mark.extras
 def test_the_command_line_people_come_with_runs_unchanged(variance: Program) -> None:
     done = variance(
         *RUNS, "--metric", METRIC, "--threshold", "0.05", "--output", "variance_plot.png"

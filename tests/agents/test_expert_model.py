@@ -67,6 +67,7 @@ def test_with_one_action_in_a_turn_it_plays_the_game_of_the_policy(
     assert [step.action for played in game.played for step in played.steps] == expected
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize("difficulty", ["easy", "classic"])
 def test_several_actions_in_a_turn_are_clearly_better_than_one(
     difficulty: str, record_property: Callable[[str, object], None]

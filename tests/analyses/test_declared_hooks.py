@@ -243,6 +243,7 @@ def test_models_are_compared_with_themselves(tmp_path: Path) -> None:
     assert math.isnan(effect.p_value)
 
 
+@pytest.mark.extras
 def test_on_played_episodes_hooks_see_what_the_trace_and_the_world_say(
     played: Path, tmp_path: Path
 ) -> None:

@@ -171,6 +171,7 @@ def test_the_first_start_compiles_and_says_so_once(compiled: tuple[Path, Start])
     assert first.log[0].startswith(COMPILING)
 
 
+@pytest.mark.extras
 def test_the_second_start_reads_what_the_first_compiled(small: Starter) -> None:
     before = jit._hashes(small.home)
     start = small()

@@ -75,6 +75,7 @@ def test_every_observation_can_be_read_back_from_both_forms(observation: Observa
     assert parse(short_text(observation)) == observation
 
 
+@pytest.mark.extras
 @quick
 @given(observations(), st.data())
 def test_a_changed_text_is_refused_or_is_the_text_of_what_it_is_read_as(

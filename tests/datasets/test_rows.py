@@ -58,6 +58,7 @@ def recorded(session: SessionRecord, turn: int) -> list[Any]:
     return [session.messages[place].message.value for place in places]
 
 
+@pytest.mark.extras
 def test_with_history_trained_a_row_is_the_request_and_the_answer_to_the_byte(
     store: Store, tmp_path: Path
 ) -> None:
@@ -136,6 +137,7 @@ def test_every_format_has_a_way_back_to_what_was_recorded(
             assert isinstance(row["tools"], str)
 
 
+@pytest.mark.extras
 def test_a_window_holds_its_turns_once_and_trains_their_answers_alone(
     store: Store, tmp_path: Path
 ) -> None:
@@ -340,6 +342,7 @@ def test_a_row_leads_back_to_its_episode_and_the_world_is_played_again_up_to_the
         assay.sft_trace(data, 1)
 
 
+@pytest.mark.extras
 def test_a_pair_has_two_answers_to_the_same_bytes_in_the_same_state(tmp_path: Path) -> None:
     database = tmp_path / "played.duckdb"
     assay.run(

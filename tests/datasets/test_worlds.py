@@ -35,6 +35,7 @@ def noted(store: Store) -> set[tuple[str, str, int, str]]:
     return {(name, task, seed, split) for name, task, seed, split in rows}
 
 
+@pytest.mark.extras
 def test_a_data_set_leaves_its_worlds_in_the_store_by_split(tmp_path: Path) -> None:
     store = known_store(tmp_path / "known.duckdb")
     data = tmp_path / "data.jsonl"

@@ -92,6 +92,7 @@ def test_turns_tokens_cost_and_messages_arrive(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.extras
 def test_our_own_trajectories_come_back_with_all_that_was_played(tmp_path: Path) -> None:
     run = make_run()
     sessions = [make_session(run), make_session(run, episode=1, state=TrialState.FAILURE)]

@@ -31,6 +31,7 @@ def test_a_merge_holds_what_one_store_for_all_would_hold(tmp_path: Path) -> None
     assert rows_of(merged) == rows_of(both)
 
 
+@pytest.mark.extras
 def test_merging_again_adds_nothing(tmp_path: Path) -> None:
     parts = [
         fill(tmp_path / f"{run.id}.duckdb", run, make_sessions(run)) for run in (FIRST, SECOND)

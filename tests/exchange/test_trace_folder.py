@@ -74,6 +74,7 @@ def test_files_are_numbered_in_the_order_of_models_and_episodes(
     assert (own / index.database).resolve() == store.path.resolve()
 
 
+@pytest.mark.extras
 def test_the_folder_of_a_run_and_the_copies_can_be_imported(
     store: Store, tmp_path: Path
 ) -> None:

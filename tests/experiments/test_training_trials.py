@@ -103,6 +103,7 @@ def test_writing_a_run_again_or_another_in_its_place_leaves_one_trial(tmp_path: 
     ]
 
 
+@pytest.mark.extras
 def test_series_that_an_earlier_program_stored_can_be_compared(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -213,6 +213,7 @@ def test_frames_that_cannot_be_written_are_told(
     assert "cannot write to" in capsys.readouterr().err
 
 
+@pytest.mark.extras
 def test_a_terminal_shows_the_world_and_what_the_model_said(database: Path) -> None:
     terminal = Terminal("traces", "replay", "s2", "--database", str(database), "--fps", "50")
     assert terminal.end() == 0
@@ -222,6 +223,7 @@ def test_a_terminal_shows_the_world_and_what_the_model_said(database: Path) -> N
     assert "\\x1b[31m" in terminal.text
 
 
+@pytest.mark.extras
 def test_a_replay_can_be_interrupted(database: Path) -> None:
     terminal = Terminal("traces", "replay", "s2", "--database", str(database), "--fps", "2")
     terminal.read_until("step 2, reward")

@@ -122,6 +122,7 @@ def test_bytes_that_unpack_to_very_many_are_refused(size: int) -> None:
     assert ExpertPolicy.load(0, bomb) is None
 
 
+@pytest.mark.extras
 def test_no_forged_state_makes_it_fail(dumped: list[tuple[bytes, View]]) -> None:
     random = np.random.Generator(np.random.PCG64(0))
     accepted = 0

@@ -106,6 +106,7 @@ def test_words_that_a_terminal_has_no_room_for_are_folded_and_not_cut() -> None:
     assert all(word in text for word in words.split())
 
 
+@pytest.mark.extras
 def test_building_a_report_loads_nothing_that_draws_or_prints() -> None:
     program = """
 import sys

@@ -52,6 +52,7 @@ def waiting(seen: dict[str, int]) -> list[str]:
     return ["wait", "go"]
 
 
+@pytest.mark.extras
 def test_what_an_environment_declares_is_an_outcome_with_its_direction(tmp_path: Path) -> None:
     result = play_in(
         tmp_path, environment=Walk, agents={"go": forward, "wait": waiting}, episodes=6
@@ -315,8 +316,9 @@ def test_what_is_not_deterministic_begins_anew_and_says_that_it_cannot_be_verifi
     with chdir(tmp_path):
         prepared = api.prepare(chosen, own=own)
         assert prepared.resumed is not None
-        # What was paid for twice stays on the bill.
-        assert spent_so_far(prepared) == 0.5 * before
+        # What was paid for twice stays on the bill. Each kill may have met a call that was
+        # counted and not yet answered; what such a model will ask for is not known before.
+        assert 0.5 * (before - 2) <= spent_so_far(prepared) <= 0.5 * before
         result = api.run_prepared(prepared, own=own)
         assert {row.state for row in result.episodes} == {"result"}
         # All that was begun is asked again from its start.

@@ -330,6 +330,7 @@ def test_functions_objects_coroutines_and_classes_play_with_what_they_ask_for(
     assert (by_arm["full+counted"].turns, by_arm["full+counted"].prompt_tokens) == (10, 300)
 
 
+@pytest.mark.extras
 def test_an_agent_that_answers_differently_after_a_resume_fails_and_says_so(
     tmp_path: Path,
 ) -> None:
@@ -423,6 +424,7 @@ def test_a_model_that_cannot_be_reached_is_not_the_failure_of_its_agent(tmp_path
     assert asked(tmp_path) == 10 + 1 + 10
 
 
+@pytest.mark.extras
 def test_the_budget_stops_an_agent_between_its_calls_and_more_of_it_lets_it_go_on(
     tmp_path: Path,
 ) -> None:

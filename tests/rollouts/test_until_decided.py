@@ -272,6 +272,7 @@ def _told(looks: Sequence[Look]) -> list[str]:
     return [json.dumps(one, sort_keys=True) for one in plain]
 
 
+@pytest.mark.extras
 def test_a_run_that_was_stopped_goes_on_to_the_same_looks(
     tmp_path: Path, whole: RunResult
 ) -> None:

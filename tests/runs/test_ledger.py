@@ -69,6 +69,7 @@ def test_spending_is_known_without_the_journals(tmp_path: Path, server: RunningM
     assert billed(server) <= CAP
 
 
+@pytest.mark.extras
 def test_a_ledger_that_is_gone_is_asked_about(tmp_path: Path, server: RunningModels) -> None:
     server.reset()
     kept = killed(tmp_path, server, 9)

@@ -75,6 +75,7 @@ def test_a_file_without_metrics_stops_a_run_before_it_starts(tmp_path: Path) -> 
     assert not (tmp_path / "t.duckdb").exists()
 
 
+@pytest.mark.extras
 def test_metrics_make_no_other_version(tmp_path: Path, own: Path) -> None:
     chosen: dict[str, Any] = {
         "models": ["builtin/noop"],
@@ -90,6 +91,7 @@ def test_metrics_make_no_other_version(tmp_path: Path, own: Path) -> None:
     assert list(names) == ["builtin/noop v1.0", "builtin/noop v1.0 #2"]
 
 
+@pytest.mark.extras
 def test_a_baseline_that_lacks_a_metric_is_left_out_and_named(tmp_path: Path) -> None:
     path = tmp_path / "own.py"
     path.write_text(

@@ -66,6 +66,7 @@ def test_baselines_are_played_here_and_cost_nothing(
     assert set(paid.values()) <= {None, 0.0}
 
 
+@pytest.mark.extras
 def test_a_rerun_with_a_cache_asks_nothing(asked: RunningModels, tmp_path: Path) -> None:
     cache = tmp_path / "replies.sqlite"
     play(tmp_path / "first", asked.base_url, cache=cache, price="1/2")

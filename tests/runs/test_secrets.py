@@ -103,6 +103,7 @@ def test_what_looks_like_a_key_in_an_error_is_hidden(tmp_path: Path) -> None:
     assert "of-somebody" not in done.output + done.errors
 
 
+@pytest.mark.extras
 @pytest.mark.usefixtures("planted")
 def test_a_key_is_taken_out_before_a_text_is_cut(tmp_path: Path) -> None:
     with answering(rambling) as url:
@@ -130,6 +131,7 @@ def test_a_key_in_a_reply_is_in_no_export_and_no_view(tmp_path: Path) -> None:
     assert_clean(tmp_path, *(text for done in shown for text in done[1:]))
 
 
+@pytest.mark.extras
 @pytest.mark.usefixtures("planted")
 @pytest.mark.parametrize(
     "answer", [refusing, failing(401), failing(400)], ids=["refusal", "401", "400"]

@@ -45,6 +45,7 @@ def test_a_run_names_all_models_that_nobody_answers_for_before_it_starts(
     assert not list(tmp_path.glob("*.journal/*")), "nothing has started"
 
 
+@pytest.mark.extras
 def test_nothing_heavy_is_loaded_before_a_server_that_is_off_is_told(nobody: str) -> None:
     program = (
         "import sys; from assay.cli import main\n"

@@ -207,6 +207,7 @@ def mutated(rng: random.Random, value: Any, odd: list[Any]) -> Any:
             return {**value, key: mutated(rng, value[key], odd)}
 
 
+@pytest.mark.extras
 def test_requests_that_are_nearly_right_are_refused_or_answered(address: str) -> None:
     env_id = start(address, seed=1)["env_id"]
     seen = set()

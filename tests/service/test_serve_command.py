@@ -88,6 +88,7 @@ def test_it_prints_the_address_and_an_example_that_works() -> None:
     assert json.loads(example.split("'")[1]) == {"config": {"seed": 7}}
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
 def test_it_ends_in_order_while_clients_are_connected(number: signal.Signals) -> None:
     with serving("--json") as program:

@@ -233,6 +233,7 @@ def test_sessions_wait_for_each_other_until_there_are_many(database: Path) -> No
         assert len(connection.execute("FROM trials WHERE kind = 'traced'").fetchall()) == 100
 
 
+@pytest.mark.extras
 def test_sessions_that_wait_are_stored_when_the_process_ends(database: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", ENDS, str(database)], capture_output=True, check=False

@@ -219,6 +219,7 @@ def test_a_fault_of_the_listener_is_raised_to_whoever_waits(desk: Desk) -> None:
         writer.close()
 
 
+@pytest.mark.extras
 def test_a_reader_delays_a_writer_and_nothing_is_lost(desk: Desk) -> None:
     delayed(desk, 1.0)
 
