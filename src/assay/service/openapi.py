@@ -39,7 +39,8 @@ _REASONS: Final = {
     "409": "The episode has ended.",
     "413": "More than a request may hold.",
     "422": "A field is not allowed, or says something that no schema can: a snapshot that is "
-    "none, a difficulty without room for its creatures.",
+    "none, a difficulty without room for its creatures, a whole number with a decimal point, "
+    "a `request_id` that was used for other actions.",
     "429": "No room for another instance.",
 }
 
