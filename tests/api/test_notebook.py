@@ -32,6 +32,7 @@ assay.run(models=["builtin/noop"], episodes=2, max_turns=3, baselines=False, sav
 SHELL = "def get_ipython():\n    return object()\n"
 
 
+@pytest.mark.extras
 @pytest.mark.usefixtures("compiled_engine")
 @pytest.mark.parametrize("where", ["notebook", "program"])
 def test_a_run_tells_of_itself_in_a_notebook_alone(tmp_path: Path, where: str) -> None:

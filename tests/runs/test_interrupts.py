@@ -62,6 +62,7 @@ def test_fresh_starts_anew_beside_an_unfinished_run(tmp_path: Path) -> None:
     assert len(unfinished(tmp_path)) == 1
 
 
+@pytest.mark.extras
 def test_asked_twice_it_leaves_a_database_that_is_held(tmp_path: Path) -> None:
     database = tmp_path / "traces.duckdb"
     arguments = run_arguments(tmp_path, "--max-concurrent-episodes", "1", pause=0.01)
