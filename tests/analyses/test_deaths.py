@@ -3,15 +3,15 @@
 import pytest
 
 from assay.analyses.deaths import analyse_deaths
-from assay.analyses.last_steps import Ending, Moment
+from assay.analyses.last_steps import Ending, LastStep
 from assay.errors import UsageError
 from assay.stats import exact_share
 
 from .facts import facts
 
 
-def moment(health: int, action: str = "noop", *, asleep: bool = False) -> Moment:
-    return Moment(action, health, 9, 2, 9, asleep, night=True)
+def moment(health: int, action: str = "noop", *, asleep: bool = False) -> LastStep:
+    return LastStep(action, health, 9, 2, 9, asleep, night=True)
 
 
 def test_causes_are_shares_of_all_episodes() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import assay
-from assay.datasets.validation import Kind, ValidationReport
+from assay.datasets.validation import RowFault, ValidationReport
 from assay.errors import UsageError
 from assay.traces.store import Store
 from tests.datasets.known import known_store
@@ -68,51 +68,51 @@ def compact(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-def kinds(report: ValidationReport) -> dict[Kind, list[int]]:
+def kinds(report: ValidationReport) -> dict[RowFault, list[int]]:
     return {each.kind: [line for line, _ in each.first] for each in report.findings}
 
 
 GOOD = row(call())
 OTHER = row(call(), said("user", "x"), call())
 WRONG = {
-    "no JSON": ('{"messages": [', Kind.JSON),
-    "a number that is none": ('{"messages": [], "x": NaN}', Kind.JSON),
-    "a list": ([1], Kind.SHAPE),
-    "no messages": ({"messages": []}, Kind.SHAPE),
-    "another shape": ({"text": "x"}, Kind.SHAPE),
-    "messages that are none": ({"messages": ["x"]}, Kind.SHAPE),
-    "an unknown role": (row(said("narrator", "x"), call()), Kind.ROLE),
-    "no role": (row({"content": "x"}, call()), Kind.ROLE),
-    "system in the middle": (row(said("system", "x"), call()), Kind.ORDER),
-    "two answers": (row(said("assistant", "x"), call()), Kind.ORDER),
+    "no JSON": ('{"messages": [', RowFault.JSON),
+    "a number that is none": ('{"messages": [], "x": NaN}', RowFault.JSON),
+    "a list": ([1], RowFault.SHAPE),
+    "no messages": ({"messages": []}, RowFault.SHAPE),
+    "another shape": ({"text": "x"}, RowFault.SHAPE),
+    "messages that are none": ({"messages": ["x"]}, RowFault.SHAPE),
+    "an unknown role": (row(said("narrator", "x"), call()), RowFault.ROLE),
+    "no role": (row({"content": "x"}, call()), RowFault.ROLE),
+    "system in the middle": (row(said("system", "x"), call()), RowFault.ORDER),
+    "two answers": (row(said("assistant", "x"), call()), RowFault.ORDER),
     "a result that nobody asked for": (
         row(said("tool", "x", tool_call_id="call_1"), call()),
-        Kind.ORDER,
+        RowFault.ORDER,
     ),
     "a result of another call": (
         row(call(), said("tool", "x", tool_call_id="call_7"), call()),
-        Kind.ORDER,
+        RowFault.ORDER,
     ),
-    "no answer at the end": (row(call(), said("user", "x")), Kind.ORDER),
-    "an empty answer": (row(said("assistant", "")), Kind.CONTENT),
-    "a user without content": (row(said("user", None), call()), Kind.CONTENT),
-    "arguments that are no JSON": (row(call('{"actions":')), Kind.CALL),
-    "arguments that are a list": (row(call("[1]")), Kind.CALL),
+    "no answer at the end": (row(call(), said("user", "x")), RowFault.ORDER),
+    "an empty answer": (row(said("assistant", "")), RowFault.CONTENT),
+    "a user without content": (row(said("user", None), call()), RowFault.CONTENT),
+    "arguments that are no JSON": (row(call('{"actions":')), RowFault.CALL),
+    "arguments that are a list": (row(call("[1]")), RowFault.CALL),
     "a call without a function": (
         row({"content": None, "role": "assistant", "tool_calls": [{"id": "a"}]}),
-        Kind.CALL,
+        RowFault.CALL,
     ),
-    "a tool that is not there": (row(call("{}", "fly")), Kind.SCHEMA),
-    "a missing argument": (row(call("{}")), Kind.SCHEMA),
-    "a wrong type": (row(call('{"actions":"do"}')), Kind.SCHEMA),
-    "a value that is not allowed": (row(call('{"actions":["fly"]}')), Kind.SCHEMA),
-    "too many items": (row(call('{"actions":["do","do","do"]}')), Kind.SCHEMA),
-    "too few items": (row(call('{"actions":[]}')), Kind.SCHEMA),
-    "an argument nobody declared": (row(call('{"actions":["do"],"x":1}')), Kind.SCHEMA),
-    "a flag for a number": (row(call('{"actions":["do"],"depth":true}')), Kind.SCHEMA),
-    "nothing to train": (row(said("user", "x"), {**call(), "weight": 0}), Kind.NOTHING),
-    "a key": (row(said("user", "use sk-abcdefghijklmnop1234"), call()), Kind.SECRET),
-    "a password": (row(said("user", "http://me:secret@host/"), call()), Kind.SECRET),
+    "a tool that is not there": (row(call("{}", "fly")), RowFault.SCHEMA),
+    "a missing argument": (row(call("{}")), RowFault.SCHEMA),
+    "a wrong type": (row(call('{"actions":"do"}')), RowFault.SCHEMA),
+    "a value that is not allowed": (row(call('{"actions":["fly"]}')), RowFault.SCHEMA),
+    "too many items": (row(call('{"actions":["do","do","do"]}')), RowFault.SCHEMA),
+    "too few items": (row(call('{"actions":[]}')), RowFault.SCHEMA),
+    "an argument nobody declared": (row(call('{"actions":["do"],"x":1}')), RowFault.SCHEMA),
+    "a flag for a number": (row(call('{"actions":["do"],"depth":true}')), RowFault.SCHEMA),
+    "nothing to train": (row(said("user", "x"), {**call(), "weight": 0}), RowFault.NOTHING),
+    "a key": (row(said("user", "use sk-abcdefghijklmnop1234"), call()), RowFault.SECRET),
+    "a password": (row(said("user", "http://me:secret@host/"), call()), RowFault.SECRET),
 }
 
 
@@ -193,7 +193,7 @@ def test_a_file_that_was_not_written_to_its_end_says_so(tmp_path: Path) -> None:
     path = written(tmp_path / "data.jsonl", GOOD, GOOD)
     path.write_bytes(path.read_bytes()[:-40])
     (json_error, *_) = assay.sft_validate(path).findings
-    assert json_error.kind is Kind.JSON
+    assert json_error.kind is RowFault.JSON
     assert json_error.first[0][0] == 2
     assert "not written to its end" in json_error.first[0][1]
 
@@ -202,19 +202,19 @@ def test_duplicates_and_empty_lines_are_warnings(tmp_path: Path) -> None:
     path = written(tmp_path / "data.jsonl", GOOD, "", OTHER, GOOD)
     report = assay.sft_validate(path)
     assert report.ok
-    assert kinds(report) == {Kind.DUPLICATE: [4], Kind.BLANK: [2]}
+    assert kinds(report) == {RowFault.DUPLICATE: [4], RowFault.BLANK: [2]}
 
 
 def test_a_row_that_is_too_long_is_an_error_where_a_limit_is_given(tmp_path: Path) -> None:
     path = written(tmp_path / "data.jsonl", GOOD, row(said("user", "x " * 4000), call()))
     assert assay.sft_validate(path).ok
-    assert kinds(assay.sft_validate(path, max_tokens=1000)) == {Kind.LONG: [2]}
+    assert kinds(assay.sft_validate(path, max_tokens=1000)) == {RowFault.LONG: [2]}
 
 
 def test_one_action_in_most_answers_is_told(tmp_path: Path) -> None:
     rows = [row(said("user", f"turn {n}"), call()) for n in range(30)]
     report = assay.sft_validate(written(tmp_path / "data.jsonl", *rows))
-    assert [each.kind for each in report.findings] == [Kind.ONE_SIDED]
+    assert [each.kind for each in report.findings] == [RowFault.ONE_SIDED]
     assert report.ok
 
 
@@ -227,11 +227,11 @@ def test_worlds_that_are_held_out_are_found_among_those_of_the_manifest(
     assert report.ok
     assert report.checked_against == (42,)
     leaked = assay.sft_validate(path, holdout_seeds="43-44")
-    assert Kind.LEAK in kinds(leaked)
+    assert RowFault.LEAK in kinds(leaked)
     assert not leaked.ok
     lines = path.read_text("utf-8").splitlines()
     path.write_text("".join(f"{line}\n" for line in lines[:-1]), "utf-8")
-    assert Kind.CHANGED in kinds(assay.sft_validate(path))
+    assert RowFault.CHANGED in kinds(assay.sft_validate(path))
 
 
 def test_a_damaged_file_of_many_lines_is_reported_with_the_first_of_each_kind(

@@ -32,11 +32,11 @@ __all__ = [
     "RANDOM",
     "REFERENCES",
     "AchievementsAnalysis",
-    "Checkpoint",
     "ModelAchievements",
     "NextStep",
     "Reference",
     "UnlockCurve",
+    "UnlockShare",
     "analyse_achievements",
     "lacking",
 ]
@@ -79,7 +79,7 @@ RANDOM: Final = Reference(
 REFERENCES: Final = (HUMAN, RANDOM)
 
 
-class Checkpoint(NamedTuple):
+class UnlockShare(NamedTuple):
     """The share of episodes that had reached an achievement by a step."""
 
     step: int
@@ -96,7 +96,7 @@ class UnlockCurve:
     """From each of them on; death competes, limits censor (Aalen and Johansen)."""
     median: float | None
     """The step by which half of all episodes have it; None if that is never so."""
-    checkpoints: tuple[Checkpoint, ...]
+    checkpoints: tuple[UnlockShare, ...]
     """With intervals, up to the step at which the first episode was cut off."""
 
 
@@ -242,7 +242,7 @@ def _curve(episodes: Sequence[EpisodeFacts], achievement: str) -> UnlockCurve:
         tuple(found.shares.tolist()),
         None if math.isnan(median) else median,
         tuple(
-            Checkpoint(
+            UnlockShare(
                 mark,
                 mean_over(
                     episodes,

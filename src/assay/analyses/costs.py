@@ -13,7 +13,7 @@ from assay.analyses.episodes import (
     LEVEL,
     Basis,
     EpisodeFacts,
-    World,
+    TaskWorld,
     basis_of,
     by_group,
     completed,
@@ -183,7 +183,7 @@ def _ratio(
     episodes: Sequence[EpisodeFacts], below: Sequence[float], above: Sequence[float]
 ) -> Interval:
     """The mean of one number over the mean of another, worlds being the pairs (Fieller)."""
-    worlds: dict[World, list[int]] = {}
+    worlds: dict[TaskWorld, list[int]] = {}
     for place, one in enumerate(episodes):
         worlds.setdefault(world_of(one), []).append(place)
     a, b = (

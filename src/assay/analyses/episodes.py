@@ -37,7 +37,7 @@ __all__ = [
     "SHARE",
     "Basis",
     "EpisodeFacts",
-    "World",
+    "TaskWorld",
     "basis_of",
     "by_group",
     "cause_of",
@@ -64,7 +64,7 @@ AMOUNT: Final = "duration_s"
 """From 0 on."""
 
 
-class World(NamedTuple):
+class TaskWorld(NamedTuple):
     """A task with a seed; an episode without a seed has a world of its own."""
 
     task: str
@@ -230,10 +230,10 @@ def by_group(facts: Sequence[EpisodeFacts]) -> dict[str, list[EpisodeFacts]]:
     return groups
 
 
-def world_of(facts: EpisodeFacts) -> World:
+def world_of(facts: EpisodeFacts) -> TaskWorld:
     """What episodes of several models have in common."""
     seed = facts.row.seed
-    return World(facts.row.task, facts.id if seed is None else seed)
+    return TaskWorld(facts.row.task, facts.id if seed is None else seed)
 
 
 def cause_of(facts: EpisodeFacts) -> str | None:

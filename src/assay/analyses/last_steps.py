@@ -17,7 +17,7 @@ from assay.traces.load import load_sessions
 from assay.traces.records import SessionRecord
 from assay.traces.store import Store
 
-__all__ = ["LAST", "Ending", "Moment", "play_endings", "play_to_the_end"]
+__all__ = ["LAST", "Ending", "LastStep", "play_endings", "play_to_the_end"]
 
 LAST: Final = 40
 """Steps before the end that are looked at."""
@@ -27,7 +27,7 @@ _DARK: Final = 0.3
 """Below this daylight it is night."""
 
 
-class Moment(NamedTuple):
+class LastStep(NamedTuple):
     """The player after one of the last steps."""
 
     action: str
@@ -45,7 +45,7 @@ class Ending:
 
     inventory: Mapping[str, int]
     """What the player had at the end, vitals included."""
-    moments: tuple[Moment, ...]
+    moments: tuple[LastStep, ...]
     """The last steps, the last one last."""
 
 
@@ -71,14 +71,14 @@ def play_to_the_end(session: SessionRecord) -> Ending | None:
     """Play a recorded episode again; None if it cannot be, or comes out otherwise."""
     try:
         replay = Replay(session)
-        moments: deque[Moment] = deque(maxlen=LAST)
+        moments: deque[LastStep] = deque(maxlen=LAST)
         world, first = replay.world, replay.steps - LAST
         for number, (_, recorded, result) in enumerate(replay):
             if number < first:
                 continue
             had = world.inventory
             moments.append(
-                Moment(
+                LastStep(
                     recorded.action,
                     had["health"],
                     had["food"],

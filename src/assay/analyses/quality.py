@@ -15,7 +15,7 @@ from assay.analyses.episodes import (
     RATE,
     Basis,
     EpisodeFacts,
-    World,
+    TaskWorld,
     basis_of,
     by_group,
     completed,
@@ -171,7 +171,7 @@ def _is_idle(cycle: Sequence[str]) -> bool:
 class NearDuplicate(NamedTuple):
     """Two traces of one world that are nearly the same."""
 
-    world: World
+    world: TaskWorld
     first: str
     """The session that is better, or came first."""
     second: str
@@ -265,7 +265,7 @@ def near_duplicates(
 
     Of a world with very many traces the first 200 are looked at.
     """
-    worlds: dict[World, list[EpisodeFacts]] = {}
+    worlds: dict[TaskWorld, list[EpisodeFacts]] = {}
     for one in facts:
         if one.steps.actions:
             worlds.setdefault(world_of(one), []).append(one)
@@ -279,7 +279,7 @@ def near_duplicates(
 
 
 def _alike(
-    world: World, episodes: Sequence[EpisodeFacts], scores: Mapping[str, float]
+    world: TaskWorld, episodes: Sequence[EpisodeFacts], scores: Mapping[str, float]
 ) -> Iterator[NearDuplicate]:
     grams = [_grams(one.steps.actions) for one in episodes]
     sizes = [sum(counted.values()) for counted in grams]

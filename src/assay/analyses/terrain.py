@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from assay.analyses.episodes import EpisodeFacts, World, world_of
+from assay.analyses.episodes import EpisodeFacts, TaskWorld, world_of
 from assay.crafter import World as CrafterWorld
 from assay.crafter.rules import AREA, MATERIALS, OBJECTS, TASK, WALKABLE
 from assay.errors import ReplayError
@@ -40,17 +40,17 @@ class Terrain:
 
 
 def make_worlds(
-    store: Store, facts: Sequence[EpisodeFacts], worlds: Sequence[World]
-) -> dict[World, Terrain]:
+    store: Store, facts: Sequence[EpisodeFacts], worlds: Sequence[TaskWorld]
+) -> dict[TaskWorld, Terrain]:
     """The worlds of some episodes at their start, those of Crafter alone."""
-    first: dict[World, str] = {}
+    first: dict[TaskWorld, str] = {}
     for one in facts:
         world = world_of(one)
         if world in worlds and one.row.task.startswith(TASK):
             first.setdefault(world, one.id)
     with store.reading() as connection:
         sessions = list(load_sessions(connection, list(first.values()), messages=False))
-    found: dict[World, Terrain] = {}
+    found: dict[TaskWorld, Terrain] = {}
     for world, session in zip(first, sessions, strict=True):
         try:
             found[world] = look_at(Replay(session).world)

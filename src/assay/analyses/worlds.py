@@ -12,7 +12,7 @@ from assay.analyses.episodes import (
     LEVEL,
     Basis,
     EpisodeFacts,
-    World,
+    TaskWorld,
     basis_of,
     by_group,
     completed,
@@ -42,7 +42,7 @@ _OUTLIERS: Final = 2
 class WorldResult:
     """The results in one world."""
 
-    world: World
+    world: TaskWorld
     by_model: Mapping[str, float]
     """The mean of each model that played it."""
     n: int
@@ -98,7 +98,7 @@ class WorldsAnalysis:
 
 def analyse_worlds(
     facts: Sequence[EpisodeFacts],
-    terrain: Callable[[Sequence[World]], Mapping[World, Terrain]],
+    terrain: Callable[[Sequence[TaskWorld]], Mapping[TaskWorld, Terrain]],
     *,
     metric: str | None = None,
     seed: int = 0,
@@ -155,14 +155,14 @@ def analyse_worlds(
     )
 
 
-_Cells = Mapping[str, Mapping[World, list[float]]]
+_Cells = Mapping[str, Mapping[TaskWorld, list[float]]]
 """The values of each model in each world."""
 
 
 def _cells(
     groups: Mapping[str, Sequence[EpisodeFacts]], value: Callable[[EpisodeFacts], float]
 ) -> _Cells:
-    cells: dict[str, dict[World, list[float]]] = {}
+    cells: dict[str, dict[TaskWorld, list[float]]] = {}
     for name, episodes in groups.items():
         mine = cells.setdefault(name, {})
         for one in episodes:
@@ -172,8 +172,8 @@ def _cells(
 
 def _notes(
     groups: Mapping[str, Sequence[EpisodeFacts]],
-    every: Sequence[World],
-    common: Sequence[World],
+    every: Sequence[TaskWorld],
+    common: Sequence[TaskWorld],
     replicates: bool,
     shares: VarianceShares | None,
 ) -> list[str]:
@@ -197,7 +197,7 @@ def _notes(
 
 
 def _worlds(
-    cells: _Cells, every: Sequence[World], common: Sequence[World]
+    cells: _Cells, every: Sequence[TaskWorld], common: Sequence[TaskWorld]
 ) -> list[WorldResult]:
     names = list(cells)
     means_M_W = np.array(
@@ -261,7 +261,7 @@ def _outliers(worlds: Sequence[WorldResult]) -> list[WorldResult]:
 def _stability(
     name: str,
     episodes: Sequence[EpisodeFacts],
-    cells: Mapping[World, Sequence[float]],
+    cells: Mapping[TaskWorld, Sequence[float]],
     metric: str,
 ) -> ModelStability:
     means = [float(np.mean(cell)) for cell in cells.values()]

@@ -25,7 +25,7 @@ from assay._util.text import counted
 from assay.errors import UsageError
 from assay.exchange.parquet import ChatParquet
 from assay.traces.conversations import (
-    Conversation,
+    StoredConversation,
     batches,
     bound_memory,
     conversations,
@@ -398,7 +398,7 @@ class _Work:
         )
         return [step for step, wanted in asked if wanted or step.removed.turns]
 
-    def rows_of(self, session: Conversation, split: str, sink: _Sink) -> list[str]:
+    def rows_of(self, session: StoredConversation, split: str, sink: _Sink) -> list[str]:
         """Write the rows of a session; returns their origins, as JSON text."""
         plan, written = self.plan, _Fragments(session, self.writer)
         lines: list[bytes] = []
@@ -428,7 +428,7 @@ class _Work:
 
     def pairs_of(
         self,
-        sessions: Sequence[Conversation],
+        sessions: Sequence[StoredConversation],
         records: Sequence[SessionRecord],
         split: str,
         sink: _Sink,
@@ -458,7 +458,7 @@ class _Work:
         return origins
 
     def _tried(
-        self, session: Conversation, example: Example, written: "_Fragments"
+        self, session: StoredConversation, example: Example, written: "_Fragments"
     ) -> tuple[FunnelStep | None, bytes]:
         """The row of an example, or the step that leaves it out."""
         plan = self.plan
@@ -487,7 +487,7 @@ class _Work:
 class _Fragments:
     """The messages of a session as a format writes them, each written once."""
 
-    def __init__(self, session: Conversation, writer: RowWriter) -> None:
+    def __init__(self, session: StoredConversation, writer: RowWriter) -> None:
         self._session = session
         self._writer = writer
         self._answers: dict[int, bytes] | list[bytes] = {}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from assay.traces.conversations import Conversation, ModelCall, PlayedTurn
+from assay.traces.conversations import ModelCall, PlayedTurn, StoredConversation
 
 __all__ = ["Example", "Mode", "examples_of"]
 
@@ -47,7 +47,7 @@ class Example:
 
 
 def examples_of(
-    session: Conversation, mode: Mode, turns: int, *, mask_waste: bool = False
+    session: StoredConversation, mode: Mode, turns: int, *, mask_waste: bool = False
 ) -> Iterator[Example]:
     """The examples of a session; a window has `turns` turns, the last one perhaps fewer."""
     calls = session.calls
@@ -64,7 +64,7 @@ def examples_of(
         yield _example(session, group, mask_waste)
 
 
-def _of_call(session: Conversation, call: ModelCall) -> Example:
+def _of_call(session: StoredConversation, call: ModelCall) -> Example:
     """The example of one call; nearly all are such, so it does no more than it must."""
     turn = session.turns.get(call.turn) or PlayedTurn()
     return Example(
@@ -81,7 +81,7 @@ def _of_call(session: Conversation, call: ModelCall) -> Example:
     )
 
 
-def _example(session: Conversation, calls: list[ModelCall], mask_waste: bool) -> Example:
+def _example(session: StoredConversation, calls: list[ModelCall], mask_waste: bool) -> Example:
     first, last = calls[0], calls[-1]
     rest: list[int] = []
     seen = set(first.request)

@@ -14,7 +14,7 @@ from math import sqrt
 from statistics import fmean, variance
 from typing import Final, NamedTuple
 
-from assay.traces.conversations import Conversation
+from assay.traces.conversations import StoredConversation
 from assay.traces.records import SessionRecord
 
 from .filters import ChosenEpisode, FunnelStep
@@ -74,7 +74,7 @@ class SharedStates:
     def __init__(self) -> None:
         self._states: dict[bytes, _Shared] = {}
 
-    def add(self, session: Conversation, record: SessionRecord) -> bool:
+    def add(self, session: StoredConversation, record: SessionRecord) -> bool:
         """Add an episode; False for one that cannot be played again, and has no states."""
         states, returns = call_states(record, snapshots=False), returns_of(record)
         for call in session.calls:

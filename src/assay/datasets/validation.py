@@ -30,9 +30,9 @@ from .manifest import read_lineage
 from .schemas import argument_problem, tool_schemas
 
 __all__ = [
-    "Finding",
-    "Kind",
     "Lengths",
+    "RowFault",
+    "RowFinding",
     "RowMask",
     "ValidationReport",
     "mask_of",
@@ -62,7 +62,7 @@ _MOST_TOOLS: Final = 64
 _UNTRAINED: Final = b',"weight":0'
 
 
-class Kind(StrEnum):
+class RowFault(StrEnum):
     """What can be wrong with a row."""
 
     JSON = "not JSON"
@@ -82,14 +82,16 @@ class Kind(StrEnum):
     CHANGED = "not what the manifest says"
 
 
-_WARNINGS: Final = frozenset({Kind.DUPLICATE, Kind.BLANK, Kind.ONE_SIDED, Kind.CHANGED})
+_WARNINGS: Final = frozenset(
+    {RowFault.DUPLICATE, RowFault.BLANK, RowFault.ONE_SIDED, RowFault.CHANGED}
+)
 
 
 @dataclass(slots=True)
-class Finding:
+class RowFinding:
     """One kind of problem."""
 
-    kind: Kind
+    kind: RowFault
     count: int = 0
     first: list[tuple[int, str]] = field(default_factory=list)
     """The first places: a line, counted from 1, and what is wrong there."""
@@ -123,7 +125,7 @@ class ValidationReport:
     rows: int
     forms: Mapping[str, int]
     """Rows by their format."""
-    findings: tuple[Finding, ...]
+    findings: tuple[RowFinding, ...]
     """The errors first, each kind once."""
     lengths: Lengths | None
     """None where no row could be read."""
@@ -184,7 +186,7 @@ class _Said(NamedTuple):
 
     role: str
     tokens: int
-    problem: tuple[Kind, str] | None
+    problem: tuple[RowFault, str] | None
     """What is wrong with it wherever it stands."""
     secret: bool
     trained: bool
@@ -212,7 +214,7 @@ class _Checks:
     """All that is remembered while a file is checked."""
 
     def __init__(self, count: Count, most_tokens: int | None) -> None:
-        self.findings: dict[Kind, Finding] = {}
+        self.findings: dict[RowFault, RowFinding] = {}
         self.lengths = array("I")
         self.trained = 0
         self.forms: Counter[str] = Counter()
@@ -226,9 +228,9 @@ class _Checks:
         self._end = b""
         self._in_order: set[tuple[str, ...]] = set()
 
-    def found(self, kind: Kind, line: int, words: str) -> None:
+    def found(self, kind: RowFault, line: int, words: str) -> None:
         """Count a problem, and keep its place if it is among the first."""
-        finding = self.findings.setdefault(kind, Finding(kind))
+        finding = self.findings.setdefault(kind, RowFinding(kind))
         finding.count += 1
         if len(finding.first) < _PLACES:
             finding.first.append((line, words))
@@ -245,15 +247,15 @@ class _Checks:
 
     def _no_json(self, line: int, content: bytes, error: ValueError) -> None:
         if not content.strip():
-            self.found(Kind.BLANK, line, "it says nothing")
+            self.found(RowFault.BLANK, line, "it says nothing")
             self.hashes.append(-line)
             return
         said = str(error).partition(" at line ")[0]
         if not content.endswith(b"\n"):
             said += "; the file ends here, so it was not written to its end"
-        self._refused(line, Kind.JSON, said)
+        self._refused(line, RowFault.JSON, said)
 
-    def _refused(self, line: int, kind: Kind, words: str) -> None:
+    def _refused(self, line: int, kind: RowFault, words: str) -> None:
         self.rows += 1
         self.found(kind, line, words)
         self.hashes.append(-line)
@@ -323,7 +325,7 @@ class _Checks:
         try:
             row = read_row(value)
         except UsageError as error:
-            self._refused(line, Kind.SHAPE, str(error))
+            self._refused(line, RowFault.SHAPE, str(error))
             return
         self.rows += 1
         self.forms[row.form] += 1
@@ -338,14 +340,14 @@ class _Checks:
         """Look at one message by itself."""
         role, content, calls = (message.get(name) for name in ("role", "content", "tool_calls"))
         text = _text(content)
-        problem: tuple[Kind, str] | None = None
+        problem: tuple[RowFault, str] | None = None
         action, ids = "", None
         tokens = self._count(text) if text else 0
         secret, key = has_secret(text), hash((str(role), text))
         if not isinstance(role, str) or role not in _ROLES:
-            problem = (Kind.ROLE, shown(role, 40))
+            problem = (RowFault.ROLE, shown(role, 40))
         elif role != "assistant" and not isinstance(content, str | list):
-            problem = (Kind.CONTENT, role)
+            problem = (RowFault.CONTENT, role)
         elif role == "assistant" and calls:
             problem, action = _calls_problem(calls, schemas)
             if problem is None:
@@ -356,7 +358,7 @@ class _Checks:
                 secret = secret or any(map(has_secret, said))
                 key = hash((key, *said, *(function["name"] for function in functions)))
         elif role == "assistant" and not text:
-            problem = (Kind.CONTENT, "an answer says and calls nothing")
+            problem = (RowFault.CONTENT, "an answer says and calls nothing")
         answered = message.get("tool_call_id")
         return _Said(
             role if isinstance(role, str) else "",
@@ -385,7 +387,7 @@ class _Checks:
         tokens = tools + sum([said.tokens for said in row])
         key = hash(tuple([said.key for said in row]))
         before = row[-1].role if row else ""
-        problem: tuple[Kind, str] | None = None
+        problem: tuple[RowFault, str] | None = None
         trained = trained_tokens = 0
         ids: frozenset[str] | None = None
         for place, said in enumerate(row):
@@ -402,28 +404,30 @@ class _Checks:
             if said.problem is not None and problem is None:
                 problem = (said.problem[0], f"message {place + 1}: {said.problem[1]}")
             if said.secret:
-                self.found(Kind.SECRET, line, f"message {place + 1}")
+                self.found(RowFault.SECRET, line, f"message {place + 1}")
         problem = problem or self._order_problem(row)
         self.hashes.append(key)
         self.lengths.append(min(tokens, 2**32 - 1))
         self.trained += trained_tokens
         self.answers += trained
         if self._most is not None and tokens > self._most:
-            self.found(Kind.LONG, line, f"about {tokens:,} tokens, and {self._most:,} may be")
+            self.found(
+                RowFault.LONG, line, f"about {tokens:,} tokens, and {self._most:,} may be"
+            )
         if problem is None and not row:
-            problem = (Kind.SHAPE, "has no messages")
+            problem = (RowFault.SHAPE, "has no messages")
         if problem is None and asks and before == "assistant":
-            problem = (Kind.ORDER, "ends with an answer, and should ask for one")
+            problem = (RowFault.ORDER, "ends with an answer, and should ask for one")
         if problem is None and before != "assistant" and not asks:
-            problem = (Kind.ORDER, f"ends with {before}, not with an answer")
+            problem = (RowFault.ORDER, f"ends with {before}, not with an answer")
         if problem is None and not trained and not asks:
-            problem = (Kind.NOTHING, "every answer has weight 0")
+            problem = (RowFault.NOTHING, "every answer has weight 0")
         if problem is not None:
             self.found(problem[0], line, problem[1])
         if trained and row[-1].trained:
             self.actions[row[-1].action] += 1
 
-    def _order_problem(self, row: Sequence[_Said]) -> tuple[Kind, str] | None:
+    def _order_problem(self, row: Sequence[_Said]) -> tuple[RowFault, str] | None:
         """What is wrong with the order of roles; what was right once is remembered."""
         roles = tuple([said.role for said in row])
         if roles in self._in_order:
@@ -432,7 +436,7 @@ class _Checks:
         for place, role in enumerate(roles):
             if (before, role) not in _FOLLOWS:
                 words = f"message {place + 1}: {role or 'nothing'} after {before or 'nothing'}"
-                return Kind.ORDER, words
+                return RowFault.ORDER, words
             before = role
         if len(self._in_order) < _REMEMBERED:
             self._in_order.add(roles)
@@ -449,41 +453,41 @@ def _text(content: Any) -> str:
 
 def _result_problem(
     place: int, said: _Said, ids: frozenset[str] | None
-) -> tuple[Kind, str] | None:
+) -> tuple[RowFault, str] | None:
     """What is wrong with the result of a tool; `ids` are those of the calls before it."""
     if ids is None:
-        return Kind.ORDER, f"message {place + 1}: the result of a tool that nobody called"
+        return RowFault.ORDER, f"message {place + 1}: the result of a tool that nobody called"
     if said.answered is not None and said.answered not in ids and ids != {"None"}:
         words = f"message {place + 1}: no call has the id {shown(said.answered, 40)}"
-        return Kind.ORDER, words
+        return RowFault.ORDER, words
     return None
 
 
 def _calls_problem(
     calls: Any, schemas: Mapping[str, Mapping[str, Any]]
-) -> tuple[tuple[Kind, str] | None, str]:
+) -> tuple[tuple[RowFault, str] | None, str]:
     """What is wrong with tool calls, and the first action that they ask for."""
     if not isinstance(calls, list):
-        return (Kind.CALL, "tool_calls is no list"), ""
+        return (RowFault.CALL, "tool_calls is no list"), ""
     action = ""
     for call in calls:
         function = call.get("function") if isinstance(call, Mapping) else None
         name = function.get("name") if isinstance(function, Mapping) else None
         if not isinstance(function, Mapping) or not isinstance(name, str):
-            return (Kind.CALL, "a call has no function, or no name"), ""
+            return (RowFault.CALL, "a call has no function, or no name"), ""
         value = function.get("arguments")
         if isinstance(value, str):
             try:
                 value = from_json(value)
             except ValueError:
-                return (Kind.CALL, f"{cut(name, 40)}: arguments are no JSON"), ""
+                return (RowFault.CALL, f"{cut(name, 40)}: arguments are no JSON"), ""
         if not isinstance(value, dict):
-            return (Kind.CALL, f"{cut(name, 40)}: arguments are no object"), ""
+            return (RowFault.CALL, f"{cut(name, 40)}: arguments are no object"), ""
         if schemas and name not in schemas:
-            return (Kind.SCHEMA, f"there is no tool {cut(name, 40)!r}"), ""
+            return (RowFault.SCHEMA, f"there is no tool {cut(name, 40)!r}"), ""
         problem = argument_problem(value, schemas.get(name, {}))
         if problem is not None:
-            return (Kind.SCHEMA, f"{cut(name, 40)}: {cut(problem, 120)}"), ""
+            return (RowFault.SCHEMA, f"{cut(name, 40)}: {cut(problem, 120)}"), ""
         if not action:
             actions = value.get("actions")
             first = actions[0] if isinstance(actions, list) and actions else name
@@ -529,8 +533,8 @@ def validate_file(
     for action, times in checks.actions.most_common(1):
         if action and trained >= 20 and times > _ONE_SIDED * trained:
             words = f"{action!r} comes first in {times / trained:.0%} of the answers"
-            checks.found(Kind.ONE_SIDED, 0, f"{words}; --balance-actions evens them out")
-    order = list(Kind)
+            checks.found(RowFault.ONE_SIDED, 0, f"{words}; --balance-actions evens them out")
+    order = list(RowFault)
     findings = sorted(checks.findings.values(), key=lambda each: order.index(each.kind))
     return ValidationReport(
         path=path,
@@ -553,9 +557,9 @@ def _add_duplicates(checks: _Checks) -> None:
     again = order[1:][hashes[order][1:] == hashes[order][:-1]]
     for place in np.sort(again)[:_PLACES]:
         first = int(np.flatnonzero(hashes == hashes[place])[0])
-        checks.found(Kind.DUPLICATE, int(place) + 1, f"line {first + 1} is the same")
+        checks.found(RowFault.DUPLICATE, int(place) + 1, f"line {first + 1} is the same")
     if len(again):
-        checks.findings[Kind.DUPLICATE].count = len(again)
+        checks.findings[RowFault.DUPLICATE].count = len(again)
 
 
 def _add_lineage(checks: _Checks, path: Path, holdout_seeds: Sequence[int]) -> tuple[int, ...]:
@@ -567,13 +571,13 @@ def _add_lineage(checks: _Checks, path: Path, holdout_seeds: Sequence[int]) -> t
     rows = about.get("files", {}).get(split, {}).get("rows")
     if rows != checks.rows:
         words = f"the manifest has {rows:,} rows, and the file {checks.rows:,}"
-        checks.found(Kind.CHANGED, 0, f"{words}; it was changed since")
+        checks.found(RowFault.CHANGED, 0, f"{words}; it was changed since")
     if split == "holdout":
         return ()
     held = {*holdout_seeds, *about.get("holdout_seeds", ())}
     for task, seed in about.get("worlds", {}).get("train", ()):
         if seed in held:
-            checks.found(Kind.LEAK, 0, f"{task}, seed {seed}")
+            checks.found(RowFault.LEAK, 0, f"{task}, seed {seed}")
     return tuple(sorted(held))
 
 

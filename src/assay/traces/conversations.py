@@ -11,9 +11,9 @@ from typing import Final
 import duckdb
 
 __all__ = [
-    "Conversation",
     "ModelCall",
     "PlayedTurn",
+    "StoredConversation",
     "batches",
     "bound_memory",
     "conversations",
@@ -51,7 +51,7 @@ class PlayedTurn:
 
 
 @dataclass(slots=True)
-class Conversation:
+class StoredConversation:
     """One session: its messages as JSON text, and what was played of them."""
 
     session_id: str
@@ -85,7 +85,7 @@ def bound_memory(connection: duckdb.DuckDBPyConnection) -> None:
 
 def conversations(
     connection: duckdb.DuckDBPyConnection, session_ids: Sequence[str]
-) -> list[Conversation]:
+) -> list[StoredConversation]:
     """Read sessions with their messages, in the order of their ids."""
     ids = list(session_ids)
     found = _without_messages(connection, ids)
@@ -113,7 +113,7 @@ def conversations(
 
 def _without_messages(
     connection: duckdb.DuckDBPyConnection, ids: list[str]
-) -> dict[str, Conversation]:
+) -> dict[str, StoredConversation]:
     """Sessions with their calls and turns alone."""
     rows = connection.execute(
         f"""
@@ -124,7 +124,7 @@ def _without_messages(
         [ids],
     ).fetchall()
     tools = dict(rows)
-    found = {name: Conversation(name, tools.get(name), [], [], [], {}) for name in ids}
+    found = {name: StoredConversation(name, tools.get(name), [], [], [], {}) for name in ids}
     for session_id, turn, request, reply, tokens, reason in connection.execute(
         f"""
         SELECT session_id, turn, request, reply,
