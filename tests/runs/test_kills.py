@@ -52,12 +52,13 @@ def journaled(folder: Path) -> dict[tuple[str, int], int]:
 def left(folder: Path) -> int:
     """How many turns the next process plays or replays: all but those of ended episodes."""
     database = folder / "traces.duckdb"
-    ended = len(calls_at(database))
+    # A set: between storing a session and deleting its journal, a kill leaves both.
+    ended = set(calls_at(database))
     for path in journal_root(database).glob(f"{RUN}/*.jsonl"):
         session = None if is_blank(path) else read_journal(path)
         if session is not None and session.end is not None:
-            ended += len(session.calls)
-    return TURNS - ended
+            ended |= {(session.header.session_id, call.turn) for call in session.calls}
+    return TURNS - len(ended)
 
 
 def kill_once(folder: Path, chance: random.Random) -> bool:
