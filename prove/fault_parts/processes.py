@@ -29,6 +29,13 @@ def start_assay(
         environment: Variables that it has beside those of this process.
         first: Called in the new process before anything else.
     """
+
+    def begin() -> None:
+        # A shell lets what it starts in the background ignore Ctrl-C, and children inherit it.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        if first is not None:
+            first()
+
     folder.mkdir(exist_ok=True)
     with (folder / "printed").open("ab") as file:
         return subprocess.Popen(
@@ -37,7 +44,7 @@ def start_assay(
             env={**os.environ, **(environment or {})},
             stdout=file,
             stderr=subprocess.STDOUT,
-            preexec_fn=first,
+            preexec_fn=begin,
             start_new_session=True,
         )
 

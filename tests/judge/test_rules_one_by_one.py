@@ -6,14 +6,16 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+import numpy as np
 import pytest
+import scipy.stats
 
 from assay.crafter.rules import ACHIEVEMENTS
 from assay.errors import UsageError
 from assay.experiments.changes import Change
 from assay.experiments.plans import StoredPlan
 from assay.experiments.subjects import Subject, TrialOutcome
-from assay.judge import Contrast, Verdict, compare
+from assay.judge import Contrast, Verdict, compare, rank_models
 from assay.judge.comparing import check_choices
 from assay.judge.copies import same_trials, without_copies
 from assay.judge.describing import instances, passes
@@ -21,14 +23,17 @@ from assay.judge.design import design_differences, settings_differences
 from assay.judge.facts import Setup, TaskRule, Units
 from assay.judge.looks import last_look, looked_before
 from assay.judge.losses import with_losses
-from assay.judge.matching import mean_of
+from assay.judge.matching import match, mean_of, mean_of_values
 from assay.judge.plan import ComparisonPlan, plan_deviations
 from assay.judge.scales import Scale, scale_of
+from assay.stats.clusters import stratified_estimate
+from assay.stats.differences import paired_difference, unpaired_difference
 from assay.stats.estimates import mean_estimate
 from assay.stats.intervals import Interval, t_interval
 from assay.stats.sequential import SequentialDesign, looks
 from assay.stats.survival import incidence_test
 from assay.types import TrialState
+from tests.report.rows import episode
 
 from .subjects import look, subject, trial
 
@@ -87,6 +92,7 @@ def only(*subjects: Subject, **choices: Any) -> Contrast:
             id="what a whole configuration leaves out",
         ),
         pytest.param({"seed": 1, "workers": 2}, {"seed": 2, "workers": 3}, [], id="aside"),
+        pytest.param({"seed": 1}, {}, [], id="aside, and only one recorded it"),
     ],
 )
 def test_settings_that_differ_are_told_in_short(
@@ -532,6 +538,14 @@ def test_times_to_success_are_tested_in_pairs_where_all_worlds_are_shared(
     assert rows[1].median_time == 5.0
 
 
+def test_times_are_not_paired_where_one_side_has_fewer_worlds() -> None:
+    rows = instances([timed("a", ENDS_A), timed("b", ENDS_B[:4])], 3, 0.95)
+    expected = incidence_test(
+        *zip(*ENDS_A, strict=True), *zip(*ENDS_B[:4], strict=True), paired=False
+    )
+    assert rows[1].p_value == pytest.approx(expected.p_value, abs=0.02)
+
+
 # Copies.
 
 
@@ -562,6 +576,7 @@ def test_what_repeats_by_chance_or_by_seed_is_kept() -> None:
         ([1.0, 2.0] * 2, [None] * 4),
         ([1.0] * 8, [None] * 8),
         ([1.25, 2.5, 3.75] * 2, [1, 2, 3] * 2),
+        ([1.25, 2.5, 3.75, 5.0] * 2, [1] * 8),
         ([1.25, 2.5, 3.75, 1.25, 2.5, 3.5], [None] * 6),
         ([1.25, 2.5, 3.75] * 2, [None] * 6),
         ([1.25, 2.5, 3.75, 5.0] * 2, range(8)),
@@ -580,6 +595,18 @@ def test_the_same_trial_and_the_same_fine_time_count_once() -> None:
     for time, left in ((1.23456, 1), (1.2345, 2)):
         both = [trial("a", seed, reward=1.5, duration_s=time) for seed in (1, 2)]
         assert len(without_copies(subject("a", trials=both)).subject.trials) == left
+
+
+@pytest.mark.parametrize(
+    ("times", "left"),
+    [([1.23456, 1.23456, 2.34567, None], 3), ([1.23456] * 4 + [None], 2)],
+)
+def test_trials_without_a_time_hide_no_copies(times: list[float | None], left: int) -> None:
+    trials = [
+        trial("a", seed, reward=1.5, also={} if time is None else {"duration_s": time})
+        for seed, time in enumerate(times)
+    ]
+    assert len(without_copies(subject("a", trials=trials)).subject.trials) == left
 
 
 def test_two_subjects_that_are_the_same_are_named() -> None:
@@ -657,3 +684,67 @@ def test_worlds_that_are_shared_in_part_are_all_used_if_tasks_are_alike(
         *([*own, *range(20, 20 + count - 2)] for own, count in zip(shared, more, strict=True)),
     )
     assert only(a, b).units.partly_shared == used
+
+
+# How a difference is counted.
+
+
+def test_one_world_in_common_makes_no_pairs() -> None:
+    assert not match(subject("a", [2.0]), subject("b", HIGH), "achievements").paired
+    assert match(subject("a", [2.0, 3.0]), subject("b", HIGH), "achievements").paired
+
+
+def test_a_chosen_method_takes_the_pairs() -> None:
+    found = only(subject("a", LOW), subject("b", HIGH), method="percentile").difference
+    rng = np.random.default_rng(0)
+    pairs = paired_difference(LOW, HIGH, method="percentile", rng=rng)
+    apart = unpaired_difference(LOW, HIGH, method="percentile", rng=rng)
+    assert found.high - found.low == pytest.approx(pairs.high - pairs.low, abs=0.15)
+    assert apart.high - apart.low > 1.8 * (pairs.high - pairs.low)
+
+
+def test_shares_are_tested_exactly_whatever_their_spread() -> None:
+    sides = [
+        subject(name, trials=[trial(name, seed, success=value) for seed in range(8)])
+        for name, value in (("a", 0.0), ("b", 1.0))
+    ]
+    tests = only(*sides, metrics=["success"]).tests
+    assert tests is not None
+    assert (tests.spread_known, tests.p_value) == (True, tests.t.p_value)
+
+
+def test_fixed_tasks_lend_a_mean_only_the_spread_within_them() -> None:
+    values = {"easy": [1.0, 2.0, 1.5, 2.5], "hard": [11.0, 12.0, 11.5, 12.5]}
+    trials = [
+        trial("a", seed, task=task, reward=value)
+        for task, own in values.items()
+        for seed, value in enumerate(own)
+    ]
+    fixed = mean_of(trials, "reward", 0.95, TaskRule.FIXED)
+    labels = [task for task, own in values.items() for _ in own]
+    expected = stratified_estimate([one.values["reward"] for one in trials], labels)
+    assert fixed.point == expected.point == 6.75
+    half = scipy.stats.t.ppf(0.975, expected.freedom) * expected.error
+    assert (fixed.low, fixed.high) == pytest.approx((6.75 - half, 6.75 + half))
+
+
+def test_values_of_worlds_of_their_own_have_the_usual_interval() -> None:
+    found = mean_of_values([1.5, 2.5, 4.0, 3.0], "reward", 0.95)
+    usual = t_interval([1.5, 2.5, 4.0, 3.0])
+    assert (found.low, found.high) == pytest.approx((usual.low, usual.high))
+
+
+def test_seeds_that_nobody_played_are_named() -> None:
+    with pytest.raises(UsageError, match="a seed from 20 to 30; it has seeds 1 to 10"):
+        compare([subject("a", LOW), subject("b", HIGH)], seeds=(20, 30))
+
+
+def test_models_of_a_run_are_ranked_in_pairs_of_worlds() -> None:
+    rewards = {"a": [1.0, 5.0, 9.0, 13.0], "b": [2.0, 6.5, 10.0, 14.5]}
+    episodes = [
+        episode(model, number, reward=value)
+        for model, own in rewards.items()
+        for number, value in enumerate(own)
+    ]
+    [contrast] = rank_models(episodes)[0].contrasts
+    assert (contrast.paired, contrast.n_baseline, contrast.verdict) == (True, 4, Verdict.BETTER)

@@ -158,3 +158,12 @@ def test_marking_a_function_loads_neither_a_compiler_nor_a_database() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert done.stdout == "set()\n"
+
+
+def test_ctrl_c_while_a_file_is_loaded_says_where_it_was(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(tmp_path, "x = 1\nraise KeyboardInterrupt\n")
+    with pytest.raises(KeyboardInterrupt):
+        load_metrics(file)
+    assert f"interrupted at {file}:2, while its metrics were loaded" in capsys.readouterr().err

@@ -80,7 +80,10 @@ def _run(path: Path, code: CodeType, what: str, name: str) -> ModuleType:
     try:
         with contained(_print), no_exit(path.name):
             exec(code, module.__dict__)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
+        # Ctrl-C, or the file raised it: whoever waited wants to know for what.
+        where = f"{path}:{line_in(error, str(path)) or 1}"
+        _print(f"interrupted at {where}, while its {what} were loaded")
         raise
     except BaseException as error:
         del sys.modules[name]
