@@ -81,13 +81,13 @@ def _once(
 
     Contents take long, and are asked for only where a mark comes twice; None is no mark.
     """
-    often = Counter(marks)
-    if often.total() - often[None] == len(often) - (None in often):
+    often = Counter(mark for mark in marks if mark is not None)
+    if often.total() == len(often):
         return trials
     seen = set()
     kept = []
     for trial, own in zip(trials, marks, strict=True):
-        if own is not None and often[own] > 1:
+        if often[own] > 1:
             told = (own, contents(trial))
             if told in seen:
                 continue
