@@ -46,7 +46,7 @@ def test_the_cause_of_death_is_stored_and_shown_everywhere(assay: Assay) -> None
     tables = (folder / "run.txt").read_text("utf-8")
     assert ["Model", "died:", "zombie"] in [line.split() for line in tables.splitlines()]
     assert assay("traces", "list").count(CAUSE) == 4
-    assert f"ended by {CAUSE} after" in assay("traces", "show", "best")
+    assert f"result, {CAUSE} after" in assay("traces", "show", "best")
     assert CAUSE in assay("compare", "latest", "--detail")
     for kind in ("html", "md", "json"):
         assay("compare", "latest", "--output", f"report.{kind}")

@@ -15,7 +15,7 @@ from cyclopts import Parameter
 
 from assay._util.text import printable
 from assay.cli.database import Database, open_store
-from assay.cli.output import Show, say, say_json
+from assay.cli.output import Show, say, say_json, width_there_is
 from assay.errors import UsageError
 from assay.traces.location import DEFAULT_DATABASE
 
@@ -34,7 +34,7 @@ __all__ = ["show_"]
 
 _BRIEF = 240
 _LABEL = 8
-_WIDTH = 88
+_WIDTH = 99
 _VITALS = re.compile(
     r"\b[Hh]ealth ?(\d)(?:/9,)? food ?(\d)(?:/9,)? drink ?(\d)(?:/9,)? energy ?(\d)"
 )
@@ -79,10 +79,11 @@ def show_(
     if show.json:
         say_json(_as_json(trace, shown))
         return 0
+    width = width_there_is()  # within the pager nobody knows it
     with _paged():
         if not show.quiet:
-            _say_about(trace)
-        _say_turns(trace.session, shown, full=full)
+            _say_about(trace, width)
+        _say_turns(trace.session, shown, min(_WIDTH, width or _WIDTH), full=full)
     return 0
 
 
@@ -138,7 +139,12 @@ def _as_json(trace: "Trace", turns: Sequence[int]) -> dict[str, Any]:
     return value
 
 
-def _say_about(trace: "Trace") -> None:
+def _say_about(trace: "Trace", width: int | None) -> None:
+    def told(line: str) -> None:
+        """Fold it at words on a terminal; a program reads it whole."""
+        for part in textwrap.wrap(line, width) if width else [line]:
+            say(part)
+
     session = trace.session
     header, end = session.header, session.end
     seed = "" if header.seed is None else f", seed {header.seed}"
@@ -158,21 +164,28 @@ def _say_about(trace: "Trace") -> None:
         # Worlds other than Crafter have none.
         has_any = totals["num_achievements"] or header.task.startswith("crafter/")
         achieved = f"{totals['num_achievements']} achievements, " if has_any else ""
-        say(
-            f"{end.state}, ended by {end.stop_reason} after {totals['num_turns']} turns and"
+        how = (
+            end.stop_reason
+            if end.stop_reason.startswith("died")
+            else f"ended by {end.stop_reason}"
+        )
+        told(
+            f"{end.state}, {how} after {totals['num_turns']} turns and"
             f" {totals['num_timesteps']} steps: {achieved}reward {totals['total_reward']:.1f}"
         )
         if end.outcomes and not has_any:
             earned = ", ".join(f"{name} {value:.6g}" for name, value in end.outcomes.items())
-            say(f"outcomes: {earned}")
+            told(f"outcomes: {earned}")
         if names:
-            say(f"achievements: {', '.join(names)}")
+            told(f"achievements: {', '.join(names)}")
         if end.error is not None:
             say(f"error: {end.error.type}: {end.error.message}")
     say("")
 
 
-def _say_turns(session: "SessionRecord", turns: Sequence[int], *, full: bool) -> None:
+def _say_turns(
+    session: "SessionRecord", turns: Sequence[int], width: int, *, full: bool
+) -> None:
     calls: dict[int, list[CallRecord]] = {}
     for call in session.calls:
         calls.setdefault(call.turn, []).append(call)
@@ -185,16 +198,16 @@ def _say_turns(session: "SessionRecord", turns: Sequence[int], *, full: bool) ->
         told = list(_told(session, turn, first_call, full=full))
         for label, text in told:
             if label == "saw" and (vitals := _vitals(text)):
-                _say_part("vitals", vitals, full=True)
+                _say_part("vitals", vitals, width, full=True)
         if turn in played:
             for label, text in _happened(played[turn]):
-                _say_part(label, text, full=True)
+                _say_part(label, text, width, full=True)
         for label, text in sorted(told, key=lambda part: part[0] == "saw"):
-            _say_part(label, text, full=full)
+            _say_part(label, text, width, full=full)
         for another in more:
             say(f"  asked again{_cost(another)}")
             for label, text in _told(session, turn, another, full=full):
-                _say_part(label, text, full=full)
+                _say_part(label, text, width, full=full)
         say("")
 
 
@@ -289,11 +302,12 @@ def _step(step: "StepRecord") -> str:
     return ", ".join(parts)
 
 
-def _say_part(label: str, text: str, *, full: bool) -> None:
+def _say_part(label: str, text: str, width: int, *, full: bool) -> None:
     if not full:
         text = " ".join(text.split())
         text = text if len(text) <= _BRIEF else f"{text[: _BRIEF - 1]}…"
-    lines = [part for line in text.split("\n") for part in _wrapped(printable(line))]
+    room = width - _LABEL - 3
+    lines = [part for line in text.split("\n") for part in _wrapped(printable(line), room)]
     # One write for all lines: a text in full may have tens of thousands.
     print(
         "\n".join(
@@ -302,8 +316,8 @@ def _say_part(label: str, text: str, *, full: bool) -> None:
     )
 
 
-def _wrapped(line: str) -> list[str]:
+def _wrapped(line: str, room: int) -> list[str]:
     if len(line) > _BRIEF * 20:
         # Wrapping at words takes far too long for a line of megabytes.
-        return [line[start : start + _WIDTH] for start in range(0, len(line), _WIDTH)]
-    return textwrap.wrap(line, _WIDTH) or [""]
+        return [line[start : start + room] for start in range(0, len(line), room)]
+    return textwrap.wrap(line, room) or [""]
