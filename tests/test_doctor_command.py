@@ -254,7 +254,7 @@ def test_providers_that_nobody_set_up_are_one_line_that_names_their_variables() 
     (check,) = check_providers()
     assert check.state is CheckState.OK
     assert "openai (OPENAI_API_KEY)" in check.detail
-    assert "no key needed for vllm, ollama, assay" in check.detail
+    assert "no key needed for vllm, ollama, local, assay" in check.detail
 
 
 def test_a_provider_with_a_key_that_answers_is_in_order_and_the_key_stays_hidden(

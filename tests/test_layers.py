@@ -103,7 +103,7 @@ PUBLIC = {
         "ranking",
     },
     "metrics": {"tally"},
-    "models": {"cost", "reach", "registry"},
+    "models": {"connections", "cost", "faults", "reach", "registry"},
     "players": {"expert", "expert.turns"},
     "report": {
         *(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     import httpx2
 
-__all__ = ["MOST_BYTES", "Connections", "ReplyRefused"]
+__all__ = ["MOST_BYTES", "Connections", "ReplyRefused", "certificates"]
 
 MOST_BYTES: Final = 32_000_000
 """Of a reply: a hundred times what the longest ones have."""
@@ -28,7 +28,7 @@ class ReplyRefused(Exception):
 
 
 @cache
-def _certificates() -> ssl.SSLContext:
+def certificates() -> ssl.SSLContext:
     """Whom to believe that it is the provider; reading them takes a while."""
     import httpx2
 
@@ -98,7 +98,7 @@ class Connections:
             self._http = _bounded_client()(
                 limits=limits,
                 follow_redirects=False,
-                verify=_certificates(),
+                verify=certificates(),
                 headers={"accept-encoding": "gzip, deflate"},
             )
             self._loop = loop

@@ -70,8 +70,12 @@ def fault_of_status(
     *,
     who: str,
     clean: Callable[[str], str],
+    hints: Mapping[int, str] | None = None,
 ) -> Fault | AssayError:
-    """Sort an answer that is not a success: a fault, or the exception to raise."""
+    """Sort an answer that is not a success: a fault, or the exception to raise.
+
+    Where `hints` are given, it was no chat: they say what to do next, by status.
+    """
     error = _error(body)
     text = str(error.get("message") or body[:_READ].decode("utf-8", "replace")).strip()
     words = printable(clean(text)[:_LONGEST]) or "no reason given"
@@ -88,6 +92,9 @@ def fault_of_status(
         return Fault(FaultKind.SERVER_ERROR, said, True, wish)
     if status == 408:
         return Fault(FaultKind.TIMEOUT, said, True, wish)
+    if hints is not None:
+        hint = hints.get(status, "")
+        return ModelRejected(f"{said}{hint and f'; {hint}'}")
     return _final(status, said, code, text, str(error.get("param") or ""))
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from assay._util.secret import Secret
 
-from .connections import _certificates
+from .connections import certificates
 from .faults import reason_of
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ async def why_unreachable(
 
     asked = list(dict.fromkeys(addresses))
     async with httpx2.AsyncClient(
-        timeout=timeout, follow_redirects=False, verify=_certificates()
+        timeout=timeout, follow_redirects=False, verify=certificates()
     ) as http:
         reasons = await asyncio.gather(*(_ask(http, one, timeout, keys) for one in asked))
     return {one: reason for one, reason in zip(asked, reasons, strict=True) if reason}

@@ -1,0 +1,156 @@
+"""The services that fine-tune: what they train, what that costs, and how they are told.
+
+Where a service is and which variable holds its key is a row of a provider in `models`. Prices
+are dollars per million trained tokens, on the day they were seen; what is not known is None.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date
+from difflib import get_close_matches
+from typing import Any, Final
+
+from assay._util.names import unknown_name
+from assay.errors import UsageError
+
+__all__ = ["BACKENDS", "Backend", "TunableModel", "find_backend"]
+
+_SNAPSHOT: Final = re.compile(r"-\d{4}-\d{2}-\d{2}$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunableModel:
+    """A model that can be trained further."""
+
+    name: str
+    context: int | None = None
+    """Tokens of one training example, at most."""
+    price: float | None = None
+    """Dollars per million trained tokens."""
+    priced: date | None = None
+    """When the price was seen."""
+    tools: bool = True
+    """Whether examples may have tools and tool calls."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backend:
+    """A service that fine-tunes, and how its requests differ from others'."""
+
+    name: str
+    provider: str
+    """The row of `models` that says where it is and which variable holds its key."""
+    models: tuple[TunableModel, ...]
+    least_rows: int = 1
+    most_bytes: int = 512_000_000
+    """Of a file."""
+    by_multiplier: bool = False
+    """Whether it takes a multiplier of its own learning rate, and no rate."""
+    as_method: bool = False
+    """Whether hyperparameters go into `method`, as OpenAI wants them now."""
+    hyperparameters: Mapping[str, Any] = field(default_factory=dict)
+    """What goes along with those of the user."""
+    body: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields of the request for a job."""
+    purpose_in_query: bool = False
+    """Whether it reads the purpose of a file from the query."""
+    seconds_per_token: float | None = None
+    """What its own scripts reckon; jobs in the store count before it."""
+    loopback: bool = False
+    """Whether it is on this machine and nowhere else."""
+
+    def find_model(self, name: str) -> TunableModel | None:
+        """The model of a name, dated snapshots and other cases of letters too."""
+        by_name = {model.name.casefold(): model for model in self.models}
+        known = by_name.get(name.casefold())
+        if known is not None:
+            return known
+        base = by_name.get(_SNAPSHOT.sub("", name.casefold()))
+        if base is None or base.name.casefold() == name.casefold():
+            return None
+        return TunableModel(
+            name=name.lower(),
+            context=base.context,
+            price=base.price,
+            priced=base.priced,
+            tools=base.tools,
+        )
+
+    def unknown_model(self, name: str) -> UsageError:
+        """The error of a name that is not in its list."""
+        names = [model.name for model in self.models]
+        lower = {one.casefold(): one for one in names}
+        near = get_close_matches(name.casefold(), lower, n=1, cutoff=0.5)
+        hint = f"did you mean {lower[near[0]]!r}? " if near else ""
+        return UsageError(
+            f"backend {self.name!r} does not train a model {name!r}; {hint}"
+            f"choose from: {', '.join(names)}"
+        )
+
+
+_QWEN: Final = ("0.5B", "7B", "14B", "32B")
+
+BACKENDS: Final[Mapping[str, Backend]] = {
+    backend.name: backend
+    for backend in (
+        Backend(
+            name="openai",
+            provider="openai",
+            models=(
+                TunableModel(
+                    name="gpt-4o-mini", context=65_536, price=3.00, priced=date(2026, 4, 7)
+                ),
+                TunableModel(
+                    name="gpt-4o", context=65_536, price=25.00, priced=date(2026, 4, 7)
+                ),
+                TunableModel(name="gpt-4.1", context=65_536),
+                TunableModel(name="gpt-4.1-mini", context=65_536),
+                TunableModel(name="gpt-4.1-nano", context=65_536),
+            ),
+            least_rows=10,
+            by_multiplier=True,
+            as_method=True,
+        ),
+        Backend(
+            name="synth",
+            provider="synth",
+            models=tuple(
+                TunableModel(name=f"Qwen/Qwen2.5-{size}-Instruct", context=32_768)
+                for size in _QWEN
+            ),
+            hyperparameters={
+                "use_qlora": True,
+                "lora_r": 16,
+                "lora_alpha": 32,
+                "lora_dropout": 0.1,
+            },
+            body={"training_type": "sft"},
+            purpose_in_query=True,
+            # Half an hour for a million tokens.
+            seconds_per_token=1800 / 1e6,
+        ),
+        Backend(
+            name="local",
+            provider="local",
+            models=(
+                TunableModel(name="local/smollm2-135m", context=8_192, price=0.0),
+                TunableModel(name="local/tiny", price=0.0),
+            ),
+            loopback=True,
+        ),
+    )
+}
+"""All backends, by name."""
+
+
+def find_backend(name: str) -> Backend:
+    """The backend of a name.
+
+    Raises:
+        UsageError: There is none.
+    """
+    found = BACKENDS.get(name.lower())
+    if found is None:
+        raise UsageError(unknown_name("backend", name, BACKENDS))
+    return found

@@ -1,0 +1,406 @@
+"""A service that fine-tunes, behind OpenAI's own client: files, jobs, events, models.
+
+What may pass is tried again with patience; what cannot pass becomes one error that says what
+to do. A request for a job that may have been heard is not sent again before the service was
+asked whether it has the job: a second one would cost as much as the first. The key is sent and
+goes nowhere else.
+"""
+
+import hashlib
+import io
+import random
+import secrets
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from urllib.parse import urlsplit
+
+from assay._util.redact import mask, redact
+from assay._util.secret import Secret
+from assay.errors import AssayError, ServiceError, UsageError
+from assay.models import CallRetries
+from assay.models.connections import certificates
+from assay.models.faults import Fault, FaultKind, fault_of_exception, fault_of_status
+
+from .values import JobEvent, RemoteFile, RemoteJob
+
+if TYPE_CHECKING:
+    from openai import OpenAI
+
+__all__ = ["FinetuneClient"]
+
+_T = TypeVar("_T")
+_OPENAI: Final = "api.openai.com"
+_MOST_LISTED: Final = 1000
+_MOST_EVENTS: Final = 20_000
+_NOT_THERE: Final = (404, 405, 501)
+_NONCE: Final = "assay_request"
+_UPLOAD_TIMEOUT: Final = 600.0
+_HINTS: Final = {
+    401: "check the key; 'assay doctor' says which variable holds it",
+    402: "the account has nothing left to spend",
+    403: "the key may not do this; see what its account and project allow",
+    404: "check the id, the model and the address; 'assay finetune list' shows your jobs",
+    413: "the file is too large for the service; --subset takes a part of it",
+    429: "the account has nothing left to spend; see the service's billing page",
+    **dict.fromkeys(
+        (301, 302, 303, 307, 308),
+        "it sends requests to another address; correct the address",
+    ),
+}
+
+
+class FinetuneClient:
+    """One service.
+
+    Args:
+        address: Its URL, with `/v1` at its end.
+        key: What to show it; None if it asks for nothing.
+        timeout: Seconds for one attempt.
+        retries: How patient a request is.
+        on_fault: Who hears that a request will be tried again: why, and in how many seconds.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        key: Secret | None,
+        timeout: float = 60.0,
+        retries: CallRetries | None = None,
+        on_fault: Callable[[str, float], None] = lambda *_: None,
+    ) -> None:
+        self.address = address.rstrip("/")
+        self._key = key
+        self._timeout = timeout
+        self._retries = retries or CallRetries()
+        self._on_fault = on_fault
+        self._jitter = random.Random()
+        self._made: OpenAI | None = None
+        self._has_events = True
+
+    def __repr__(self) -> str:
+        return f"FinetuneClient({self.address!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of connections."""
+        if self._made is not None:
+            self._made.close()
+            self._made = None
+
+    def upload(
+        self,
+        path: Path,
+        name: str,
+        sha256: str,
+        *,
+        purpose_in_query: bool = False,
+        progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> RemoteFile:
+        """Send a file for training.
+
+        Args:
+            path: The file.
+            name: What the service is to call it.
+            sha256: The hash that the bytes must have which are sent.
+            purpose_in_query: Whether the purpose is also said in the query.
+            progress: Told how many bytes are sent, and of how many.
+
+        Raises:
+            UsageError: The file has another hash: somebody writes to it.
+            ServiceError: What arrived is not what was sent, or the service cannot be reached.
+            ModelRejected: The service does not take it.
+        """
+        total = path.stat().st_size
+        query = {"purpose": "fine-tune"} if purpose_in_query else None
+
+        def send(api: "OpenAI") -> RemoteFile:
+            with _Reading(path, total, progress) as stream:
+                found = api.files.create(
+                    file=(name, stream, "application/jsonl"),
+                    purpose="fine-tune",
+                    extra_query=query,
+                    timeout=max(self._timeout, _UPLOAD_TIMEOUT),
+                )
+                sent = stream.sha256
+            if sent != sha256:
+                raise UsageError(
+                    f"{str(path)!r} changed while it was uploaded; nothing is trained on it;"
+                    " give the command again when nobody writes to it"
+                )
+            return RemoteFile.read(found.to_dict())
+
+        file = self._call(f"the upload of {name}", send)
+        if file.bytes is not None and file.bytes != total:
+            raise ServiceError(
+                f"{self.address} says that {name} has {file.bytes:,} bytes there, and"
+                f" {total:,} were sent; give the command again to send it anew"
+            )
+        return file
+
+    def has_file(self, file_id: str) -> bool:
+        """Whether the service still holds a file."""
+        found = self._found(f"file {file_id}", lambda api: api.files.retrieve(file_id))
+        return found is not None
+
+    def create(self, request: Mapping[str, Any], *, known: Collection[str] = ()) -> RemoteJob:
+        """Start a job; `known` are ids of jobs that are others.
+
+        Raises:
+            ServiceError: The service cannot be reached.
+            ModelRejected: It does not take the job: an unknown model, a file it cannot use.
+        """
+        nonce = secrets.token_hex(8)
+        body = {**request, "metadata": {**request.get("metadata", {}), _NONCE: nonce}}
+
+        def post(api: "OpenAI") -> RemoteJob:
+            made = api.fine_tuning.jobs.create(
+                model=body["model"],
+                training_file=body["training_file"],
+                extra_body={key: value for key, value in body.items() if key not in _NAMED},
+            )
+            return RemoteJob.read(made.to_dict())
+
+        def heard() -> RemoteJob | None:
+            jobs = [job for job in self.jobs() if job.id not in known and _is_ours(job, body)]
+            if len(jobs) > 1:
+                raise ServiceError(
+                    f"{self.address} has several jobs that may be the one that was asked for:"
+                    f" {', '.join(job.id for job in jobs)}; 'assay finetune wait JOB' follows"
+                    " one, and 'assay finetune cancel JOB' ends another"
+                )
+            return jobs[0] if jobs else None
+
+        return self._call("the request for a job", post, heard=heard)
+
+    def job(self, job_id: str) -> RemoteJob:
+        """How a job stands."""
+        what = f"job {job_id}"
+        return self._call(
+            what, lambda api: RemoteJob.read(api.fine_tuning.jobs.retrieve(job_id).to_dict())
+        )
+
+    def cancel(self, job_id: str) -> RemoteJob:
+        """End a job before its time."""
+        what = f"the end of job {job_id}"
+        return self._call(
+            what, lambda api: RemoteJob.read(api.fine_tuning.jobs.cancel(job_id).to_dict())
+        )
+
+    def jobs(self, most: int = _MOST_LISTED) -> list[RemoteJob]:
+        """The jobs of the account, the newest first."""
+        return self._call(
+            "the list of jobs",
+            lambda api: [
+                RemoteJob.read(job.to_dict())
+                for job in islice(api.fine_tuning.jobs.list(limit=100), most)
+            ],
+        )
+
+    def events(self, job_id: str, seen: Collection[str] = ()) -> list[JobEvent]:
+        """The events of a job that were not seen, the oldest first.
+
+        A service that keeps none has an empty list.
+        """
+        if not self._has_events:
+            return []
+        found = self._found(f"events of {job_id}", lambda api: [*_new(api, job_id, seen)])
+        if found is None:
+            self._has_events = False
+        return found[::-1] if found else []
+
+    def models(self) -> list[str] | None:
+        """The names of the models it has; None if it does not list them."""
+        found = self._found("the list of models", lambda api: [*api.models.list()])
+        return None if found is None else [model.id for model in found if model.id]
+
+    def health(self) -> dict[str, Any]:
+        """What the service says of itself: `/health`, or how many models it lists.
+
+        Raises:
+            ServiceError: It cannot be reached.
+            ModelRejected: It refuses the key.
+        """
+        root = self.address.removesuffix("/v1")
+        if urlsplit(self.address).hostname != _OPENAI:
+            found = self._found(
+                "its health", lambda api: api.get(f"{root}/health", cast_to=object)
+            )
+            if isinstance(found, Mapping):
+                return {str(key): value for key, value in found.items()}
+        names = self.models()
+        if names is None:
+            raise ServiceError(
+                f"{self.address} answers, and has neither /health nor /models: it is no"
+                " fine-tuning service"
+            )
+        return {"models": len(names)}
+
+    def _found(self, what: str, ask: "Callable[[OpenAI], _T]") -> _T | None:
+        """An answer, or None where the service has no such thing."""
+        from openai import APIStatusError
+
+        def asked(api: "OpenAI") -> _T | None:
+            try:
+                return ask(api)
+            except APIStatusError as error:
+                if error.status_code in _NOT_THERE:
+                    return None
+                raise
+
+        return self._call(what, asked)
+
+    def _call(
+        self,
+        what: str,
+        ask: "Callable[[OpenAI], _T]",
+        *,
+        heard: Callable[[], _T | None] | None = None,
+    ) -> _T:
+        from openai import OpenAIError
+
+        attempt, used = 0, 0.0
+        while True:
+            try:
+                return ask(self._api())
+            except OpenAIError as error:
+                fault = self._sorted(what, error)
+            except (OSError, ValueError) as error:
+                if isinstance(error, AssayError):
+                    raise
+                fault = fault_of_exception(error, f"{self.address} ({what})", self._timeout)
+            wait = self._retries.wait(attempt, self._jitter)
+            attempt, used = attempt + 1, used + wait
+            if fault.kind is FaultKind.TIMEOUT:
+                used += self._timeout
+            if used > self._retries.patience:
+                raise ServiceError(
+                    f"{what} failed {attempt} times; the last time {fault.message};"
+                    " 'assay finetune health' says whether the service answers"
+                )
+            wait = max(wait, fault.retry_after or 0.0)
+            self._on_fault(fault.message, wait)
+            time.sleep(wait)
+            if fault.billed and heard is not None and (found := heard()) is not None:
+                return found
+
+    def _sorted(self, what: str, error: Exception) -> Fault:
+        """What may pass; what may not is raised."""
+        from openai import APIResponseValidationError, APIStatusError
+
+        who = f"{self.address} ({what})"
+        if isinstance(error, APIResponseValidationError):
+            return Fault(FaultKind.MALFORMED, f"{who} sent an answer that is no JSON", True)
+        if not isinstance(error, APIStatusError):
+            return fault_of_exception(error, who, self._timeout)
+        outcome = fault_of_status(
+            error.status_code,
+            error.response.headers,
+            error.response.content,
+            who=who,
+            clean=self._clean,
+            hints=_HINTS,
+        )
+        if isinstance(outcome, Fault):
+            return outcome
+        raise outcome from None
+
+    def _clean(self, text: str) -> str:
+        return mask(redact(text, (None if self._key is None else self._key.reveal(),)))
+
+    def _api(self) -> "OpenAI":
+        if self._made is None:
+            from openai import DefaultHttpxClient, Omit, OpenAI
+
+            host = urlsplit(self.address).hostname or ""
+            headers: dict[str, Any] = {}
+            if host != _OPENAI:
+                # They come from the environment, and are nobody else's business.
+                headers = {"OpenAI-Organization": Omit(), "OpenAI-Project": Omit()}
+            self._made = OpenAI(
+                # Never left out: the key of OpenAI would be taken from the environment.
+                api_key=self._key.reveal() if self._key is not None else "none",
+                admin_api_key="none",
+                base_url=self.address,
+                max_retries=0,
+                timeout=self._timeout,
+                default_headers=headers,
+                # A redirect would carry the data to somebody else; no proxy is on the way
+                # to this machine.
+                http_client=DefaultHttpxClient(
+                    follow_redirects=False,
+                    trust_env=not is_loopback(host),
+                    verify=certificates(),
+                    event_hooks={"request": [] if self._key is not None else [_without_key]},
+                ),
+            )
+        return self._made
+
+
+_NAMED: Final = ("model", "training_file")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine."""
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+def _without_key(request: Any) -> None:
+    request.headers.pop("authorization", None)
+
+
+def _is_ours(job: RemoteJob, body: Mapping[str, Any]) -> bool:
+    """Whether a job is the one that was asked for: by its mark, or else by all it says."""
+    if _NONCE in job.metadata:
+        return bool(job.metadata[_NONCE] == body["metadata"][_NONCE])
+    return (
+        job.training_file == body["training_file"]
+        and job.suffix in (None, body.get("suffix"))
+        and job.model is not None
+        and job.model.casefold().startswith(str(body["model"]).casefold())
+    )
+
+
+def _new(api: "OpenAI", job_id: str, seen: Collection[str]) -> Iterator[JobEvent]:
+    """Events that were not seen, the newest first, as the service lists them."""
+    pages = api.fine_tuning.jobs.list_events(job_id, limit=100)
+    for event in islice(pages, _MOST_EVENTS):
+        found = JobEvent.read(event.to_dict())
+        if found.id in seen:
+            return
+        yield found
+
+
+class _Reading(io.BufferedReader):
+    """A file that is sent: tells how far it is read, and hashes what was read."""
+
+    def __init__(self, path: Path, total: int, progress: Callable[[int, int], None]) -> None:
+        super().__init__(io.FileIO(path))
+        self._total, self._progress = total, progress
+        self._done = 0
+        self._hash = hashlib.sha256()
+
+    @property
+    def sha256(self) -> str:
+        return self._hash.hexdigest()
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        part = super().read(size)
+        self._hash.update(part)
+        self._done += len(part)
+        self._progress(self._done, self._total)
+        return part
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        if (offset, whence) == (0, 0):
+            # Sent from its start.
+            self._done, self._hash = 0, hashlib.sha256()
+        return super().seek(offset, whence)

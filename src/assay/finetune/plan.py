@@ -1,0 +1,205 @@
+"""The jobs that a command asks for: one for each combination of what was given several times.
+
+Nothing here asks a service. Counts of tokens are those of the validation, and what follows
+from them is an estimate.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, Final
+
+from assay.errors import UsageError
+
+from .backends import Backend, TunableModel
+
+__all__ = ["PlannedJob", "plan_jobs"]
+
+_SUFFIX: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_RATE: Final = 5e-5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedJob:
+    """One job, before it is asked for."""
+
+    backend: Backend
+    model: TunableModel
+    rows: int
+    """Rows that are trained on."""
+    subset: int | None
+    """Rows to take of the file; None for all."""
+    tokens: int
+    """Of one epoch, estimated."""
+    epochs: int
+    batch_size: int
+    learning_rate: float | None
+    """None where the service picks its own."""
+    multiplier: float | None
+    """Of the rate that the service picks."""
+    suffix: str | None
+    seed: int
+
+    @property
+    def trained_tokens(self) -> int:
+        """Tokens of all epochs, estimated."""
+        return self.tokens * self.epochs
+
+    @property
+    def steps(self) -> int:
+        """Batches of all epochs."""
+        return -(-self.rows // self.batch_size) * self.epochs
+
+    def cost(self, price: float | None = None) -> float | None:
+        """Dollars, estimated; None where no price is known.
+
+        Args:
+            price: Dollars per million trained tokens, if the user says so.
+        """
+        asked = self.model.price if price is None else price
+        return None if asked is None else self.trained_tokens / 1e6 * asked
+
+    def seconds(self, per_token: float | None) -> float | None:
+        """How long it may take; None where nothing is known of its service's speed.
+
+        Args:
+            per_token: Seconds a trained token took in earlier jobs.
+        """
+        speed = self.backend.seconds_per_token if per_token is None else per_token
+        return None if speed is None else self.trained_tokens * speed
+
+    @property
+    def hyperparameters(self) -> dict[str, Any]:
+        """As they are sent."""
+        values: dict[str, Any] = {"n_epochs": self.epochs, "batch_size": self.batch_size}
+        if self.learning_rate is not None:
+            values["learning_rate"] = self.learning_rate
+        if self.multiplier is not None:
+            values["learning_rate_multiplier"] = self.multiplier
+        return {**values, **self.backend.hyperparameters}
+
+    def request(self, training_file: str, validation_file: str | None) -> dict[str, Any]:
+        """The body of the request for it."""
+        given = self.hyperparameters
+        how: Mapping[str, Any] = {"hyperparameters": given}
+        if self.backend.as_method:
+            supervised = {"hyperparameters": given}
+            how = {"method": {"type": "supervised", "supervised": supervised}}
+        body = {
+            "model": self.model.name,
+            "training_file": training_file,
+            "seed": self.seed,
+            **how,
+            **self.backend.body,
+        }
+        if validation_file is not None:
+            body["validation_file"] = validation_file
+        if self.suffix is not None:
+            body["suffix"] = self.suffix
+        return body
+
+
+def plan_jobs(
+    backend: Backend,
+    models: Sequence[TunableModel],
+    *,
+    rows: int,
+    tokens: int,
+    subsets: Sequence[int] = (),
+    epochs: Sequence[int] = (3,),
+    batch_sizes: Sequence[int] = (4,),
+    learning_rates: Sequence[float] = (),
+    multipliers: Sequence[float] = (),
+    suffix: str | None = None,
+    seed: int = 42,
+) -> tuple[PlannedJob, ...]:
+    """One job for each combination of models, subsets and hyperparameters.
+
+    Args:
+        backend: Who trains.
+        models: What is trained further.
+        rows: Rows of the data.
+        tokens: Its tokens, estimated.
+        subsets: Numbers of rows; none for all.
+        epochs: How often the data is gone through.
+        batch_sizes: Rows of a step.
+        learning_rates: 5e-5 unless given, where the service takes a rate.
+        multipliers: Of the service's own rate, where it takes that.
+        suffix: A part of the name of the result.
+        seed: Of the subsets, and for the service.
+
+    Raises:
+        UsageError: A value is not allowed.
+    """
+    _check(backend, rows, subsets, learning_rates, multipliers, suffix)
+    rates: Sequence[float | None] = learning_rates or (
+        (None,) if backend.by_multiplier else (_RATE,)
+    )
+    combined = product(
+        dict.fromkeys(models),
+        dict.fromkeys(subsets or (None,)),
+        dict.fromkeys(epochs),
+        dict.fromkeys(batch_sizes),
+        dict.fromkeys(rates),
+        dict.fromkeys(multipliers or (None,)),
+    )
+    return tuple(
+        PlannedJob(
+            backend=backend,
+            model=model,
+            rows=rows if subset is None else subset,
+            subset=None if subset == rows else subset,
+            # Rows of a subset are as long as those of the whole, on average.
+            tokens=tokens if subset is None else round(tokens * subset / rows),
+            epochs=epoch,
+            batch_size=batch,
+            learning_rate=rate,
+            multiplier=multiplier,
+            suffix=suffix,
+            seed=seed,
+        )
+        for model, subset, epoch, batch, rate, multiplier in combined
+    )
+
+
+def _check(
+    backend: Backend,
+    rows: int,
+    subsets: Sequence[int],
+    learning_rates: Sequence[float],
+    multipliers: Sequence[float],
+    suffix: str | None,
+) -> None:
+    for number in subsets:
+        if not 1 <= number <= rows:
+            raise UsageError(
+                f"--subset {number} is not allowed; the data has {rows:,} rows, so 1 to {rows}"
+            )
+    fewest = min(subsets, default=rows)
+    if fewest < backend.least_rows:
+        raise UsageError(
+            f"{fewest} rows are too few for backend {backend.name!r}; it takes"
+            f" {backend.least_rows} or more"
+        )
+    if learning_rates and backend.by_multiplier:
+        raise UsageError(
+            f"backend {backend.name!r} takes no --learning-rate, since it picks its own;"
+            " --learning-rate-multiplier scales that"
+        )
+    if multipliers and not backend.by_multiplier:
+        raise UsageError(
+            f"backend {backend.name!r} takes no --learning-rate-multiplier;"
+            " give --learning-rate"
+        )
+    for name, values in (
+        ("--learning-rate", learning_rates),
+        ("--learning-rate-multiplier", multipliers),
+    ):
+        for value in values:
+            if not 0 < value < float("inf"):
+                raise UsageError(f"{name} {value:g} is not allowed; give a number above 0")
+    if suffix is not None and not _SUFFIX.fullmatch(suffix):
+        raise UsageError(
+            f"--suffix {suffix!r} is not allowed; give up to 64 letters, digits, '-', '_', '.'"
+        )
