@@ -43,13 +43,12 @@ def _late(seconds: bytes) -> bytes:
 
 def _disturbed(folder: Path, name: str, raw: bytes, at: int) -> str:
     """What a run lost, whose call with this number is answered so."""
-    said: list[str] = []
     with raw_serving([framed(json.dumps(completion()).encode())] * at + [raw]) as server:
-        result = play(folder, server.url, models=("stub",), notice=said.append)
+        result = play(folder, server.url, models=("stub",))
         asked = server.asked
     if result.status != "finished" or any(row.state != "result" for row in result.episodes):
         return f"{name}: {result.status}, {[str(row.state) for row in result.episodes]}"
-    if not said:
+    if not result.last_trouble:
         return f"{name}: nothing was said"
     return "" if asked == _CALLS + 1 else f"{name}: {asked} calls"
 
