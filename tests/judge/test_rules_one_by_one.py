@@ -15,7 +15,7 @@ from assay.errors import UsageError
 from assay.experiments.changes import Change
 from assay.experiments.plans import StoredPlan
 from assay.experiments.subjects import Subject, TrialOutcome
-from assay.judge import Contrast, Verdict, compare, rank_models
+from assay.judge import Contrast, Verdict, compare, over_time, rank_models
 from assay.judge.comparing import check_choices
 from assay.judge.copies import same_trials, without_copies
 from assay.judge.describing import instances, passes
@@ -30,6 +30,7 @@ from assay.stats.clusters import stratified_estimate
 from assay.stats.differences import paired_difference, unpaired_difference
 from assay.stats.estimates import mean_estimate
 from assay.stats.intervals import Interval, t_interval
+from assay.stats.means import skewness_note
 from assay.stats.sequential import SequentialDesign, looks
 from assay.stats.survival import incidence_test
 from assay.types import TrialState
@@ -321,6 +322,7 @@ def test_stored_looks_come_first_and_the_last_of_them_counts() -> None:
         ("mine", [0.5], Scale()),
         ("reward", [0.0, 1.0], Scale()),
         ("invalid_rate", [0.2, 1.0], Scale(0, 1)),
+        ("invalid_rate", [0.0, 0.2], Scale(0, 1)),
         ("invalid_rate", [1.2], Scale()),
         ("invalid_rate", [-0.1], Scale()),
         ("invalid_rate", [-1.0, 1.0], Scale()),
@@ -546,6 +548,18 @@ def test_times_are_not_paired_where_one_side_has_fewer_worlds() -> None:
     assert rows[1].p_value == pytest.approx(expected.p_value, abs=0.02)
 
 
+def test_times_of_episodes_without_a_world_are_tested_as_apart() -> None:
+    def nameless(name: str, ends: Sequence[tuple[float, bool]]) -> Subject:
+        own = timed(name, ends)
+        return replace(own, trials=tuple(replace(one, pair=None) for one in own.trials))
+
+    rows = instances([nameless("a", ENDS_A), nameless("b", ENDS_B)], 3, 0.95)
+    expected = incidence_test(
+        *zip(*ENDS_A, strict=True), *zip(*ENDS_B, strict=True), paired=False
+    )
+    assert rows[1].p_value == pytest.approx(expected.p_value, abs=0.02)
+
+
 # Copies.
 
 
@@ -748,3 +762,25 @@ def test_models_of_a_run_are_ranked_in_pairs_of_worlds() -> None:
     ]
     [contrast] = rank_models(episodes)[0].contrasts
     assert (contrast.paired, contrast.n_baseline, contrast.verdict) == (True, 4, Verdict.BETTER)
+
+
+def test_skewed_differences_are_told_without_a_method_that_no_option_chooses() -> None:
+    high = [
+        value + gap for value, gap in zip(LOW, [1, 1, 1, 1, 1, 1, 1, 1, 1, 15], strict=True)
+    ]
+    told = only(subject("a", LOW), subject("b", high)).skewness
+    assert told == (skewness_note([*[1.0] * 9, 15.0]) or "").partition("; method")[0] != ""
+
+
+def test_versions_are_compared_with_the_first_and_looks_of_a_merged_one_are_gone() -> None:
+    first = subject("e1", LOW, version="v1")
+    looks = [look("e1", "better")]
+    more = subject("e3", HIGH, first_seed=40, version="v2", run_id="r")
+    second = subject("e2", HIGH, version="v2", looks=looks, run_id="r")
+    alone = over_time([first, second])
+    assert alone.setup.baseline == "e1"
+    changes = [found.rows[1].change for found in (alone, over_time([first, second, more]))]
+    assert [change is not None and change.look is not None for change in changes] == [
+        True,
+        False,
+    ]
