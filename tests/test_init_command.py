@@ -57,7 +57,7 @@ def test_the_written_file_changes_nothing(tmp_path: Path) -> None:
 def test_the_file_has_every_setting_once() -> None:
     keys = [(table_of(n), LINES[n][1:].split(" = ")[0]) for n in KEY_LINES]
     own = [TABLES[table][key].name for table, key in keys if table != "difficulty"]
-    assert sorted([*own, "arms"]) == sorted(SETTINGS)
+    assert sorted([*own, "arms", "forks"]) == sorted(SETTINGS)
     assert "# [[arms]]" in LINES
     numbers = [key for table, key in keys if table == "difficulty"]
     assert numbers == [one.name for one in fields(Difficulty)]

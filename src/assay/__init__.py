@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from assay.api import experiment_log as experiment_log
     from assay.api import export as export
     from assay.api import export_experiments as export_experiments
+    from assay.api import fork as fork
     from assay.api import import_curves as import_curves
     from assay.api import import_traces as import_traces
     from assay.api import list_curves as list_curves
@@ -74,6 +75,7 @@ __all__ = [
     "experiment_log",
     "export",
     "export_experiments",
+    "fork",
     "import_curves",
     "import_traces",
     "list_curves",

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         show_experiment,
         tag_experiment,
     )
+    from .forking import fork, prepare_fork
     from .preparing import prepare
     from .run_reports import run_report
     from .running import run, run_prepared
@@ -105,6 +106,7 @@ __all__ = [
     "experiment_log",
     "export",
     "export_experiments",
+    "fork",
     "import_curves",
     "import_traces",
     "list_curves",
@@ -119,6 +121,7 @@ __all__ = [
     "peak_memory",
     "play",
     "prepare",
+    "prepare_fork",
     "read_experiments",
     "read_results",
     "register_comparison_plan",

@@ -1,9 +1,9 @@
 """What the episodes of a run are made of: agents, an environment, hooks, metrics and worlds."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,6 +18,7 @@ from assay.types import ChatModel
 if TYPE_CHECKING:
     from assay.rollouts import EpisodeParts
     from assay.service.client import HttpClient, WorldClient
+    from assay.traces.records import SessionRecord
 
 __all__ = [
     "NOTHING_OWN",
@@ -68,7 +69,22 @@ def episode_parts(config: RunConfig, *, own: OwnObjects) -> "EpisodeParts":
         hooks=hooks_of(config),
         agents=agents_of(config, own.agents),
         environment=environment_of(config, own.environment),
+        parent=_parents(config.database.absolute()),
     )
+
+
+def _parents(database: Path) -> "Callable[[str], SessionRecord]":
+    """Reads stored sessions; those that are forked several times in a row are read once."""
+
+    @lru_cache(maxsize=4)
+    def parent(session_id: str) -> "SessionRecord":
+        from assay.traces.load import load_sessions
+        from assay.traces.store import Store
+
+        with Store(database).reading() as connection:
+            return next(load_sessions(connection, [session_id]))
+
+    return parent
 
 
 def environment_of(config: RunConfig, given: OwnEnvironment | None) -> OwnEnvironment | None:

@@ -32,7 +32,12 @@ def estimate(prepared: PreparedRun[RunConfig]) -> RunEstimate:
         config,
         [_quote(arm, config, pool) for arm in prepared.arms],
         play_sample(config, environment_of(config, None)),
-        remaining(prepared, kind.plan(prepared.record), config.max_turns),
+        remaining(
+            prepared,
+            kind.plan(prepared.record),
+            config.max_turns,
+            (lambda spec: config.forks[spec.fork].turn) if config.forks else None,
+        ),
         spent=spent_so_far(
             prepared, patience=_PATIENCE, allow_different=prepared.allow_different
         ),

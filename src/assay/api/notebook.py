@@ -17,7 +17,7 @@ from assay.trials import (
     TrialStarted,
 )
 
-__all__ = ["NotebookProgress", "in_notebook"]
+__all__ = ["NotebookProgress", "in_notebook", "listeners"]
 
 _FIRST_S, _EVERY_S = 1.0, 0.5
 _LONGEST = 100
@@ -83,3 +83,17 @@ class NotebookProgress:
         self._stream.write(f"\r{line.ljust(self._width)}")
         self._stream.flush()
         self._width = len(line)
+
+
+def listeners(
+    listen: Callable[[Event], None] | None, notice: Callable[[str], None] | None
+) -> tuple[Callable[[Event], None], Callable[[str], None]]:
+    """Who hears of progress and of all else; in a notebook a line, where nobody is named."""
+    if in_notebook():
+        progress = NotebookProgress()
+        listen, notice = listen or progress, notice or progress.notice
+    return listen or _nobody, notice or _nobody
+
+
+def _nobody(_: object) -> None:
+    """Who does not listen."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from assay.api._run_parts import (
     agents_of,
     check_service_answers,
     environment_of,
+    episode_parts,
     hooks_of,
     metrics_of,
 )
@@ -40,6 +42,7 @@ def prepare(
     model_map: Mapping[str, str] | None = None,
     source: str = "command line",
     own: OwnObjects = NOTHING_OWN,
+    base: Mapping[str, Any] | None = None,
 ) -> PreparedRun[RunConfig]:
     """Settle what a run would do, and check all that can be checked; starts nothing.
 
@@ -55,6 +58,7 @@ def prepare(
         model_map: Names of models to replace, each with the name that takes its place.
         source: Who gives the settings, for errors and the record.
         own: Agents and models of a program.
+        base: Settings of another run, as stored, that a new one has unless it says otherwise.
     """
 
     def prepared_with(given: Mapping[str, Any]) -> PreparedRun[RunConfig]:
@@ -71,6 +75,7 @@ def prepare(
             fresh=fresh,
             allow_different=allow_different,
             source=source,
+            base=base,
         )
 
     prepared = prepared_with(settings)
@@ -80,6 +85,8 @@ def prepare(
     # A file of the user that cannot be used is found out before anything is played.
     hooks_of(chosen)
     metrics_of(chosen)
+    if chosen.forks:
+        _check_forks(prepared)
     if dry:
         return prepared
     check_service_answers(chosen)
@@ -94,6 +101,42 @@ def prepare(
     return replace(prepared, warnings=(*prepared.warnings, *known)) if known else prepared
 
 
+def _check_forks(prepared: PreparedRun[RunConfig]) -> None:
+    """Find out before anything is asked that every state can be made again, exactly."""
+    from assay._util.loops import run_apart
+    from assay.agents import make_builtin
+    from assay.rollouts import EpisodeKind
+    from assay.rollouts.forks import check_replays
+    from assay.traces.records import SessionRecord
+
+    config = prepared.config
+    here = replace(config, service_url=None)
+    nobody = make_builtin("builtin/noop")
+    arm, *_ = prepared.arms
+    kind = EpisodeKind(
+        here, [arm], partial(episode_parts, own=NOTHING_OWN), {arm.model or "": nobody}
+    )
+    # The state after a turn is on the way to those after later ones.
+    latest: dict[str, int] = {}
+    for number, point in enumerate(config.forks):
+        known = latest.setdefault(point.session, number)
+        if point.turn > config.forks[known].turn:
+            latest[point.session] = number
+    group, *_ = kind.plan(prepared.record).groups
+
+    async def check() -> None:
+        try:
+            for number in latest.values():
+                trial = group.make(number * config.replicates)
+                begun = kind.header(trial)
+                assert isinstance(begun, SessionRecord), "a fork has a beginning"
+                await check_replays(begun, partial(kind.attempt, trial))
+        finally:
+            await kind.close()
+
+    run_apart(check)
+
+
 def _known_worlds(config: RunConfig, own: OwnObjects) -> list[str]:
     """What the store knows of training data that was made of the worlds of a run."""
     from assay.experiments.trained_worlds import trained_worlds
@@ -104,9 +147,7 @@ def _known_worlds(config: RunConfig, own: OwnObjects) -> list[str]:
     place = environment_of(config, own.environment)
     tasks = [f"{TASK}{name}" for name in config.difficulty_names]
     worlds = [
-        (task, config.seed + number)
-        for task in ([place.name] if place is not None else tasks)
-        for number in range(config.episodes)
+        (place.name if place is not None else tasks[task], seed) for task, seed in config.worlds
     ]
     try:
         # Somebody who writes to the store is not waited for: this is only a word of warning.

@@ -15,7 +15,7 @@ from assay.api._run_parts import (
     episode_parts,
     metrics_of,
 )
-from assay.api.notebook import NotebookProgress, in_notebook
+from assay.api.notebook import listeners
 from assay.api.preparing import prepare
 from assay.api.run_reports import analysis_values
 from assay.metrics import apply_metrics
@@ -80,10 +80,7 @@ def run(
         notice: Who hears of everything else, in sentences; the same.
         **settings: What to choose; the rest has its default.
     """
-    if in_notebook():
-        progress = NotebookProgress()
-        listen, notice = listen or progress, notice or progress.notice
-    listen, notice = listen or _nobody, notice or _nobody
+    listen, notice = listeners(listen, notice)
     named = [models] if isinstance(models, str) else models
     objects = {model.name: model for model in named or () if not isinstance(model, str)}
     given = {}
@@ -113,10 +110,6 @@ def run(
     for warning in prepared.warnings:
         notice(warning)
     return run_prepared(prepared, listen=listen, notice=notice, own=own)
-
-
-def _nobody(_: object) -> None:
-    """Who does not listen."""
 
 
 def run_prepared(

@@ -40,10 +40,11 @@ def opening(prepared: "PreparedRun[Any]") -> Iterator[str]:
     config = prepared.config
     played = [arm.label for arm in prepared.arms if not arm.tags.get("baseline")]
     beside = [arm.label for arm in prepared.arms if arm.tags.get("baseline")]
-    seeds = f"seed {config.seed}"
-    if config.episodes > 1:
-        seeds = f"seeds {config.seed} to {config.seed + config.episodes - 1}"
+    first, last = _seeds(config)
+    seeds = f"seed {first}" if first == last else f"seeds {first} to {last}"
     again = f", each world {config.replicates} times" if config.replicates > 1 else ""
+    if config.forks:
+        again = ""
     where = config.environment or "Crafter"
     if config.environment is None:
         where += f" ({', '.join(config.difficulty_names)})"
@@ -53,8 +54,22 @@ def opening(prepared: "PreparedRun[Any]") -> Iterator[str]:
     if beside:
         yield f"  Baseline: {', '.join(beside)}"
     turns = counted(config.max_turns, "turn")
-    yield f"  Episodes: {config.trials} per model, at most {turns} each"
+    if config.forks:
+        states = counted(len(config.forks), "state")
+        stored = counted(len({point.session for point in config.forks}), "stored episode")
+        futures = counted(config.replicates, "future")
+        yield f"  Forks:    {states} of {stored}, {futures} each"
+    common = ", those in common included" if config.forks else ""
+    yield f"  Episodes: {config.trials} per model, at most {turns} each{common}"
     yield f"  Worlds:   {where}, {seeds}{again}"
+
+
+def _seeds(config: Any) -> tuple[int, int]:
+    """The smallest and the largest seed of a run."""
+    if not config.forks:
+        return config.seed, config.seed + config.episodes - 1
+    seeds = [point.seed for point in config.forks]
+    return min(seeds), max(seeds)
 
 
 def _plan(prepared: "PreparedRun[Any]", estimate: "RunEstimate") -> Iterator[str]:
@@ -166,7 +181,7 @@ def _plain(prepared: "PreparedRun[Any]", estimate: "RunEstimate") -> dict[str, A
         "resumes": prepared.resumed is not None,
         "models": [one.model for one in estimate.models],
         "episodes": config.trials * len(estimate.models),
-        "seeds": [config.seed, config.seed + config.episodes - 1],
+        "seeds": [*_seeds(config)],
         "calls_at_most": estimate.calls,
         "estimate": {
             "models": [asdict(one) for one in estimate.models],

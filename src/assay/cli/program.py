@@ -18,6 +18,7 @@ from assay.cli.compare import compare
 from assay.cli.curves import curves
 from assay.cli.doctor import doctor
 from assay.cli.experiments import experiments
+from assay.cli.fork import fork
 from assay.cli.help import HelpFormatter
 from assay.cli.init import init
 from assay.cli.models import models
@@ -59,6 +60,9 @@ app = App(
 # By its name: what its options are made of is loaded when it is called.
 app.command(
     "assay.cli.run:run", group=RUN, help=cleandoc(run.__doc__ or "").split("\nArgs:")[0]
+)
+app.command(
+    "assay.cli.fork:fork", group=RUN, help=cleandoc(fork.__doc__ or "").split("\nArgs:")[0]
 )
 app.command(init, group=RUN)
 app.command(play, group=RUN)

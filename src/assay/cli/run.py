@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from assay.runs import PreparedRun, RunResult
     from assay.trials import Stop
 
-__all__ = ["run"]
+__all__ = ["run", "run_shown"]
 
 FAILED, BAD_USAGE, INFRASTRUCTURE, INTERRUPTED = 1, 2, 3, 130
 _USUAL_FILE = "multi_model_config.toml"
@@ -108,11 +108,19 @@ def run(
         allow_different=allow_different or (),
         dry=dry_run,
     )
-    if not show.quiet:
-        for warning in prepared.warnings:
-            warn(warning)
-        if config is None and resume is None and Path(_USUAL_FILE).is_file():
-            warn(f"{_USUAL_FILE} is here and not used; --config {_USUAL_FILE} uses it")
+    if not show.quiet and config is None and resume is None and Path(_USUAL_FILE).is_file():
+        warn(f"{_USUAL_FILE} is here and not used; --config {_USUAL_FILE} uses it")
+    return run_shown(prepared, show, dry_run=dry_run, detail=detail, verbose=verbose)
+
+
+def run_shown(
+    prepared: "PreparedRun[Any]", show: Show, *, dry_run: bool, detail: bool, verbose: int
+) -> int:
+    """Do what was prepared, show how it goes and what came of it, and return the exit code."""
+    from assay import api
+
+    for warning in () if show.quiet else prepared.warnings:
+        warn(warning)
     if dry_run:
         _warm_up(prepared, show)
         with working(show, "estimating"):

@@ -3,6 +3,7 @@
 An option that was not given is not there, so that a file or a default can count.
 """
 
+from collections.abc import Collection
 from typing import Annotated, Any, TypedDict
 
 from cyclopts import Group, Parameter
@@ -13,12 +14,16 @@ from assay.cli.numbers import Whole
 __all__ = ["options_of"]
 
 
-def options_of(configuration: type[Configuration]) -> Any:
-    """A typed dictionary with an option for each setting that is no secret, in groups."""
+def options_of(configuration: type[Configuration], only: Collection[str] | None = None) -> Any:
+    """A typed dictionary with an option for each setting that is no secret, in groups.
+
+    `only` names those that are wanted, if not all are.
+    """
     groups: dict[str, Group] = {}
     options: dict[str, Any] = {}
     for setting in settings_of(configuration).values():
-        if setting.secret is None and not setting.in_files:
+        wanted = only is None or setting.name in only
+        if wanted and setting.secret is None and not setting.in_files:
             new = Group(setting.group, sort_key=len(groups) + 1)
             group = groups.setdefault(setting.group, new)
             options[setting.name] = _annotated(setting, group)

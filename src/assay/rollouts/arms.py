@@ -137,6 +137,9 @@ def _arm(
         }
     # In another environment the same name is somebody else to follow over time.
     series = table.label if environment is None else f"{table.label} in {environment.name}"
+    if config.forks:
+        # What is played on from a state says nothing of whole episodes.
+        series = f"{table.label} forked"
     if config.name is not None and not beside:
         series = config.name if alone else f"{config.name} {table.label}"
     return Arm(

@@ -34,7 +34,15 @@ from assay.crafter.difficulty import DIFFICULTIES, Difficulty, resolve_difficult
 from assay.errors import UsageError
 from assay.traces.location import DATABASE_VARIABLE, DEFAULT_DATABASE
 
-__all__ = ["BASELINES", "DEFAULT_MODELS", "SETTINGS", "UNLOGGED", "ArmTable", "RunConfig"]
+__all__ = [
+    "BASELINES",
+    "DEFAULT_MODELS",
+    "SETTINGS",
+    "UNLOGGED",
+    "ArmTable",
+    "ForkPoint",
+    "RunConfig",
+]
 
 DEFAULT_MODELS: Final = ("builtin/noop", "builtin/random", "builtin/forager", "builtin/expert")
 """Who plays if nobody is named; they need no key and no network."""
@@ -144,6 +152,36 @@ def _list(value: Any) -> list[Any]:
     return list(value)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForkPoint:
+    """A state to play on from: a stored session, after some of its turns."""
+
+    session: str
+    turn: int
+    """Turns in common; 0 is the start of the episode."""
+    steps: int
+    """Steps of the environment in common."""
+    seed: int
+    """Of the world."""
+    task: int = 0
+    """Which of the tasks of the run, counted from 0."""
+    tokens: int = 0
+    """Those of the turns in common, which a limit of the whole episode counts."""
+    seconds: float = 0.0
+    """The same, of their calls."""
+
+
+@value_type("states of stored sessions, as 'assay fork' finds them")
+def _forks(value: Any) -> tuple[ForkPoint, ...]:
+    try:
+        return tuple(
+            point if isinstance(point, ForkPoint) else ForkPoint(**point)
+            for point in _list(value)
+        )
+    except TypeError as error:
+        raise ValueError from error
+
+
 @value_type(names.allowed, words="+")
 def _models(value: Any) -> tuple[str, ...]:
     """Names of models; a run of agents alone is stored with none."""
@@ -211,6 +249,9 @@ class RunConfig(Configuration):
     replicates: int = Setting(
         1, whole(1, 1000), SAMPLE, at="experiment eval", added=True
     ).about("How many times each model plays each world")
+    forks: tuple[ForkPoint, ...] = Setting((), _forks, SAMPLE, added=True, in_files=True).about(
+        "The states of stored episodes to play on from; 'assay fork' finds them"
+    )
     seed: int = Setting(42, whole(0, _LAST_SEED), SAMPLE, at="experiment eval").about(
         "The seed of the first world; the next ones count up. All models play the same worlds"
     )
@@ -437,8 +478,20 @@ class RunConfig(Configuration):
 
     @property
     def trials(self) -> int:
-        """Episodes of each arm: `episodes` worlds of each task, each as often as said."""
+        """Episodes of each arm: in `episodes` worlds of each task, or from each of `forks`."""
+        if self.forks:
+            return len(self.forks) * self.replicates
         return self.episodes * len(self.difficulties) * self.replicates
+
+    @property
+    def worlds(self) -> Iterator[tuple[int, int]]:
+        """The worlds of the run: which of its tasks, and the seed."""
+        if self.forks:
+            yield from dict.fromkeys((point.task, point.seed) for point in self.forks)
+            return
+        for number in range(self.episodes):
+            for task in range(len(self.difficulties)):
+                yield task, self.seed + number
 
     @property
     def arms_at_once(self) -> int:

@@ -6,9 +6,11 @@ for itself.
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from copy import copy
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -22,14 +24,15 @@ from assay.metrics import Hook
 from assay.runs import Arm
 from assay.service.client import WorldClient
 from assay.traces.recorder import Recorder, ReplayDiffers
-from assay.traces.records import RunRecord, SessionHeader
+from assay.traces.records import RunRecord, SessionHeader, SessionRecord
 from assay.trials import Context, Group, Plan, Trial
 from assay.types import ChatModel
 
 from .arms import arm_options
-from .config import RunConfig
+from .config import ForkPoint, RunConfig
 from .environments import RANDOM, OwnEnvironment, environment_metadata
 from .episode import EpisodeAttempt
+from .forks import beginning, forked_header
 from .own import OwnPlayer
 from .own_world import OwnWorld
 from .players import EpisodePlayer, ReactPlayer
@@ -51,6 +54,8 @@ class EpisodeParts(NamedTuple):
     """Agents of the user's own, by the words of the configuration."""
     environment: OwnEnvironment | None = None
     """Where to play, if it is not Crafter."""
+    parent: Callable[[str], SessionRecord] | None = None
+    """Reads a stored session that episodes are forked from."""
 
 
 class EpisodeKind:
@@ -91,11 +96,24 @@ class EpisodeKind:
     def plan(self, run: RunRecord) -> Plan[EpisodeSpec]:
         """Every arm plays the same worlds, in the same order."""
         config = self._config
-        tasks, again = len(config.difficulties), config.replicates
+        tasks, again, forks = len(config.difficulties), config.replicates, config.forks
+        before = _earlier_of_world(forks)
 
         def group(label: str) -> Group[EpisodeSpec]:
             def make(index: int) -> Trial[EpisodeSpec]:
                 world, replicate = divmod(index, again)
+                if forks:
+                    spec = EpisodeSpec(
+                        run_id=run.id,
+                        arm=label,
+                        episode=index,
+                        seed=forks[world].seed,
+                        task=forks[world].task,
+                        replicate=before[world] * again + replicate,
+                        fork=world,
+                        future=replicate,
+                    )
+                    return Trial(spec.session_id, label, index, spec)
                 spec = EpisodeSpec(
                     run_id=run.id,
                     arm=label,
@@ -110,8 +128,17 @@ class EpisodeKind:
 
         return Plan(tuple(map(group, self._arms)))
 
-    def header(self, trial: Trial[EpisodeSpec]) -> SessionHeader:
-        """What the journal of an episode begins with."""
+    def header(self, trial: Trial[EpisodeSpec]) -> SessionHeader | SessionRecord:
+        """What the journal of an episode begins with; a fork also has the turns in common."""
+        fork = trial.payload.fork
+        if fork is None:
+            return self._header(trial)
+        point, read = self._config.forks[fork], self._made.parent
+        assert read is not None, "who forks can read what is forked"
+        header = forked_header(self._header(trial), point)
+        return beginning(read(point.session), header, point.turn)
+
+    def _header(self, trial: Trial[EpisodeSpec]) -> SessionHeader:
         spec, arm = trial.payload, self._arms[trial.payload.arm]
         environment = self._made.environment
         options = self._options_of(spec.arm)
@@ -148,7 +175,7 @@ class EpisodeKind:
         episode = EpisodeAttempt(
             self._player(self._arms[spec.arm], spec),
             await self._world(spec),
-            self._limits,
+            self._limits_left(spec),
             hooks=self._made.hooks,
             hook_limit_s=self._config.decision_limit,
             recorder=recorder,
@@ -194,6 +221,18 @@ class EpisodeKind:
             seconds=config.time_limit,
         )
 
+    def _limits_left(self, spec: EpisodeSpec) -> EpisodeLimits:
+        """The limits of the whole episode, less what the turns in common took elsewhere."""
+        limits = self._limits
+        if spec.fork is None:
+            return limits
+        point = self._config.forks[spec.fork]
+        return replace(
+            limits,
+            tokens=None if limits.tokens is None else limits.tokens - point.tokens,
+            seconds=None if limits.seconds is None else limits.seconds - point.seconds,
+        )
+
     def _options_of(self, label: str) -> AgentOptions:
         if label not in self._options:
             self._options[label] = arm_options(self._config, self._arms[label])
@@ -218,7 +257,7 @@ class EpisodeKind:
         agent = ReactAgent(
             options,
             model=model.name,
-            seed=spec.seed,
+            seed=spec.sampling_seed,
             max_turns=self._config.max_turns,
             game=self._game,
         )
@@ -241,3 +280,13 @@ class EpisodeKind:
             await self._opened.enter_async_context(worlds)
         difficulty = self._config.difficulties[spec.task]
         return CrafterWorld(self._worlds, spec.seed, difficulty)
+
+
+def _earlier_of_world(forks: Sequence[ForkPoint]) -> list[int]:
+    """For each state, how many before it are of the same world."""
+    seen: Counter[tuple[int, int]] = Counter()
+    earlier = []
+    for point in forks:
+        earlier.append(seen[point.task, point.seed])
+        seen[point.task, point.seed] += 1
+    return earlier

@@ -30,6 +30,10 @@ class EpisodeSpec:
     """Which of the tasks of the run, counted from 0."""
     replicate: int = 0
     """How often the arm has played this world before."""
+    fork: int | None = None
+    """Which of the states of the run it is played on from; None for the start of a world."""
+    future: int = 0
+    """How often the arm has played on from this state before."""
 
     @property
     def experiment_id(self) -> str:
@@ -41,6 +45,17 @@ class EpisodeSpec:
         """The id of its session, the same in every process."""
         again = (self.replicate,) if self.replicate else ()
         return derived_id(self.run_id, self.arm, self.seed, self.episode, *again)
+
+    @property
+    def sampling_seed(self) -> int:
+        """The seed of its requests: that of the world, but each future has one of its own.
+
+        It is the same for every arm, and another in every run, so that more futures of a
+        state are new ones.
+        """
+        if self.fork is None:
+            return self.seed
+        return int(derived_id(self.run_id, self.fork, self.future)[:7], 16)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from assay.traces.folder import RunFolder
 from assay.traces.recorder import Recorder
-from assay.traces.records import RunRecord, SessionHeader
+from assay.traces.records import RunRecord, SessionHeader, SessionRecord
 from assay.trials import Context, Plan, Trial
 from assay.types import ChatModel
 
@@ -49,8 +49,11 @@ class TrialKind(Protocol[P]):
         """All trials of a run, a group for each arm; the same ones each time."""
         ...
 
-    def header(self, trial: Trial[P]) -> SessionHeader:
-        """What the journal of a trial begins with."""
+    def header(self, trial: Trial[P]) -> SessionHeader | SessionRecord:
+        """What the journal of a trial begins with: a header, or turns that are given as well.
+
+        An attempt finds those turns recorded, as if an earlier one had made them.
+        """
         ...
 
     async def attempt(self, trial: Trial[P], recorder: Recorder, context: Context) -> TrialEnd:

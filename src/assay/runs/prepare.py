@@ -68,6 +68,7 @@ def prepare_run(
     fresh: bool = False,
     allow_different: Collection[str] = (),
     source: str = COMMAND_LINE,
+    base: Mapping[str, Any] | None = None,
 ) -> PreparedRun[Any]:
     """Settle the configuration and the run.
 
@@ -82,13 +83,14 @@ def prepare_run(
         fresh: Start anew, whatever is unfinished.
         allow_different: What a resumed run may have otherwise than before; of `ALLOWED`.
         source: Who gives the settings: the command line, or a program.
+        base: Settings of another run, as stored, that a new one has unless it says otherwise.
     """
     if resume is not None and (fresh or run_id is not None):
         raise UsageError("--resume goes on with a run: leave out --fresh and --run-id")
     for name in allow_different:
         if name not in ALLOWED:
             raise unknown("thing that may differ on resume", name, ALLOWED)
-    resolved = resolve(configuration, settings, file, source=source)
+    resolved = resolve(configuration, settings, file, source=source, stored=base)
     database = resolved.config.database
     folder: RunFolder | None = None
     if resume is not None:

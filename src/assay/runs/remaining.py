@@ -1,5 +1,6 @@
 """How much of a run is still to be played; reads journals and rows, changes nothing."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -26,7 +27,10 @@ class Remaining(NamedTuple):
 
 
 def remaining(
-    run: PreparedRun[RunChoices], plan: Plan[Any], turns: int
+    run: PreparedRun[RunChoices],
+    plan: Plan[Any],
+    turns: int,
+    given: Callable[[Any], int] | None = None,
 ) -> dict[str, Remaining]:
     """What each arm still has to play; all of it, if the run is new.
 
@@ -34,6 +38,7 @@ def remaining(
         run: The run.
         plan: All its trials.
         turns: Calls of one trial, at most.
+        given: How many of them a trial begins with, from its payload; none by default.
 
     Raises:
         StoreBusy: Another process holds the database.
@@ -42,7 +47,10 @@ def remaining(
     asked = _asked(run) if run.resumed else {}
     left = {}
     for group in plan.groups:
-        made = [asked.get(trial.id, 0) for trial in group] if asked else [0] * group.size
+        made: list[int | None] = [0] * group.size
+        if asked or given:
+            begun = given or (lambda _: 0)
+            made = [asked.get(trial.id, begun(trial.payload)) for trial in group]
         open_ones = [turns - count for count in made if count is not None]
         left[group.name] = Remaining(len(open_ones), sum(max(0, n) for n in open_ones))
     return left

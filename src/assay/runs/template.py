@@ -26,6 +26,8 @@ def template(configuration: type[Configuration], head: str, tail: str = "") -> s
     """
     tables: dict[str, list[str]] = {}
     for setting in settings_of(configuration).values():
+        if not setting.places:
+            continue  # nothing that a person would write
         table, key = setting.places[0]
         if not key:
             continue  # a whole table, which the tail shows

@@ -21,7 +21,7 @@ from zlib import crc32
 
 from assay._util.canonical import content_hash, parse_json
 from assay._util.files import free_path
-from assay._util.syncing import sync_soon
+from assay._util.syncing import sync_now, sync_soon
 from assay.errors import JournalError
 
 from .lines import (
@@ -32,6 +32,7 @@ from .lines import (
     header_line,
     messages_line,
     played_line,
+    session_lines,
 )
 from .records import (
     CallRecord,
@@ -61,12 +62,27 @@ class Journal:
         self._last = last
 
     @classmethod
-    def create(cls, path: Path, header: SessionHeader) -> Self:
-        """Start a journal; one that has at least its header is not touched."""
+    def create(cls, path: Path, begun: SessionHeader | SessionRecord) -> Self:
+        """Start a journal; one that has at least its header is not touched.
+
+        A session that is begun elsewhere is there as a whole, or not at all.
+        """
         if not is_blank(path):
             raise JournalError(f"{path} is already there; resume its run, or move it away")
-        journal = cls(path)
-        journal.append(header_line(header), os.O_CREAT | os.O_TRUNC)
+        if isinstance(begun, SessionHeader):
+            journal = cls(path)
+            journal.append(header_line(begun), os.O_CREAT | os.O_TRUNC)
+            return journal
+        journal = cls(path.with_name(f"{path.name}.part"))
+        journal.append(header_line(begun.header), os.O_CREAT | os.O_TRUNC)
+        for line in session_lines(begun):
+            journal.append(line)
+        try:
+            sync_now(journal.path)
+            journal.path = journal.path.rename(path)
+        except OSError as error:
+            raise JournalError(f"cannot write to {path}: {error.strerror}") from error
+        sync_soon(path, path.parent)
         return journal
 
     @classmethod

@@ -3,7 +3,8 @@
 Messages go into a line as the bytes they were hashed by.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -29,6 +30,7 @@ __all__ = [
     "header_line",
     "messages_line",
     "played_line",
+    "session_lines",
 ]
 
 FORMAT: Final = "assay-journal/1"
@@ -76,6 +78,20 @@ def played_line(played: PlayedRecord) -> bytes:
 def end_line(end: EndRecord) -> bytes:
     """How a session ended."""
     return _encode("end", end)
+
+
+def session_lines(session: SessionRecord) -> Iterator[bytes]:
+    """All lines after the header of a session that has no end, in the order they came about."""
+    messages = deque(session.messages)
+    calls = deque(session.calls)
+    for played in session.played:
+        while calls and calls[0].turn <= played.turn:
+            call = calls.popleft()
+            made = []
+            while messages and messages[0].position <= call.reply:
+                made.append(messages.popleft())
+            yield call_line(call, made)
+        yield played_line(played)
 
 
 def _with_messages(line: bytes, messages: Sequence[MessageRecord]) -> bytes:

@@ -30,10 +30,10 @@ _AT_MOST = 6
 """Sessions to fetch for a start: one more than a message about several names."""
 
 
-def resolve_run(connection: DuckDBPyConnection, name: str) -> str:
-    """The id of a run; `latest` is the one started last."""
+def resolve_run(connection: DuckDBPyConnection, name: str, *, forks: bool = True) -> str:
+    """The id of a run; `latest` is the one started last, of whole episodes without `forks`."""
     if name == "latest":
-        return _first(connection, f"SELECT id FROM {_RUNS} LIMIT 1")
+        return _first(connection, f"SELECT id FROM {_RUNS if forks else _WHOLE} LIMIT 1")
     return _resolved(connection, "run", name)
 
 
@@ -53,20 +53,22 @@ def resolve_training_run(connection: DuckDBPyConnection, name: str) -> str:
     return _resolved(connection, "training run", name, empty=empty)
 
 
-def resolve_session(connection: DuckDBPyConnection, name: str) -> str:
+def resolve_session(connection: DuckDBPyConnection, name: str, *, forks: bool = True) -> str:
     """The id of a session.
 
     The words stand for sessions of the latest run: `latest` ended last; `best` and `worst`
     have the most and the fewest achievements, then reward, among the results, those of
-    baselines that nobody named left out if there are others.
+    baselines that nobody named left out if there are others. Without `forks`, the latest run
+    is one of whole episodes.
     """
+    of_latest = _OF_LATEST.format(_RUNS if forks else _WHOLE)
     ranked = (
-        f"SELECT s.session_id FROM {_OF_LATEST} AND s.state = 'result' "
+        f"SELECT s.session_id FROM {of_latest} AND s.state = 'result' "
         "ORDER BY coalesce(json_extract_string(e.tags, '$.baseline') = 'true', false), "
         "s.num_achievements {0}, s.total_reward {0}, s.seed, s.session_id LIMIT 1"
     )
     words = {
-        "latest": f"SELECT s.session_id FROM {_OF_LATEST} "
+        "latest": f"SELECT s.session_id FROM {of_latest} "
         "ORDER BY s.ended_at DESC, s.session_id LIMIT 1",
         "best": ranked.format("DESC"),
         "worst": ranked.format("ASC"),
@@ -111,9 +113,13 @@ def resolve(connection: DuckDBPyConnection, name: str, *kinds: str) -> Meaning |
 
 
 _RUNS = "runs ORDER BY created_at DESC, id DESC"
+_WHOLE = (
+    "runs WHERE json_extract(configuration, '$.forks') IS NULL "
+    "ORDER BY created_at DESC, id DESC"
+)
 _OF_LATEST = (
     "session_traces s LEFT JOIN experiments e ON e.id = s.experiment_id "
-    f"WHERE s.run_id = (SELECT id FROM {_RUNS} LIMIT 1)"
+    "WHERE s.run_id = (SELECT id FROM {} LIMIT 1)"
 )
 _CANDIDATES = {
     "run": f"SELECT id, id FROM {_RUNS}",

@@ -52,9 +52,15 @@ class Recorder:
 
     @classmethod
     def open(
-        cls, path: Path, header: Callable[[], SessionHeader], *, resumes: bool = True
+        cls,
+        path: Path,
+        header: Callable[[], SessionHeader | SessionRecord],
+        *,
+        resumes: bool = True,
     ) -> Self:
         """Go on with a journal, or begin one; only then is the header asked for.
+
+        A session in its place is a trial whose first turns are given: it goes on after them.
 
         Where a trial cannot be resumed in the middle, its journal is put aside and a new one
         begun; what was paid for it stays on the bill.
@@ -62,7 +68,9 @@ class Recorder:
         if not resumes and not is_blank(path):
             put_aside(path)
         if is_blank(path):
-            return cls(Journal.create(path, header()))
+            begun = header()
+            given = begun if isinstance(begun, SessionRecord) else None
+            return cls(Journal.create(path, begun), given)
         return cls(*Journal.reopen(path))
 
     @property

@@ -28,12 +28,14 @@ def select_sessions(
     baselines: bool = True,
     difficulty: str | None = None,
     seeds: Sequence[int] | None = None,
+    forks: bool = True,
 ) -> list[str]:
     """The ids of sessions, in the order of runs, experiments and episodes.
 
     Each of `names` is a session, an experiment or a run: an id, a name, or the start of one;
     with no names, all sessions are meant. `run`, `experiment`, `model`, `difficulty` and
-    `seeds` narrow them down; without `baselines`, those that nobody named are left out.
+    `seeds` narrow them down; without `baselines`, those that nobody named are left out, and
+    without `forks` those that were played on from a state of another.
 
     Raises:
         UsageError: A name means nothing, or several things.
@@ -55,6 +57,8 @@ def select_sessions(
         values.append(model)
     if not baselines:
         parts.append("coalesce(json_extract_string(e.tags, '$.baseline') != 'true', true)")
+    if not forks:
+        parts.append("s.session_id NOT IN (SELECT id FROM trials WHERE parent IS NOT NULL)")
     if difficulty is not None:
         parts.append("s.difficulty = ?")
         values.append(difficulty)

@@ -150,6 +150,12 @@ def _say_about(trace: "Trace", width: int | None) -> None:
     seed = "" if header.seed is None else f", seed {header.seed}"
     say(f"episode {header.session_id}: {header.subject} on {header.task}{seed}")
     say(f"experiment {trace.experiment.name}, run {header.run_id}")
+    if header.parent is not None:
+        fork = header.metadata.get("fork") or {}
+        say(
+            f"forked from {header.parent} at turn {fork.get('turn', '?')}: its "
+            f"{header.forked_at} steps up to there are in common, and not paid again"
+        )
     if end is not None:
         steps = [step for played in session.played for step in played.steps]
         names = [name for step in steps for name in step.unlocked]

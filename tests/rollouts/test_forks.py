@@ -1,0 +1,323 @@
+"""Forks: stored episodes that are played on from one of their states, several futures each."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import assay
+from assay import api
+from assay.cli.program import main
+from assay.errors import JournalError, UsageError
+from assay.runs import RunResult
+from assay.serving import ModelServerSettings, running
+from assay.traces.journal import Journal, read_journal
+from assay.traces.load import load_session
+from assay.traces.records import SessionRecord
+from assay.traces.store import Store
+from assay.traces.tracer import SessionTracer
+from assay.types import Usage
+from tests.runs.programs import Program
+from tests.runs.tables import contents
+
+pytestmark = pytest.mark.usefixtures("compiled_engine")
+
+TURNS, AT = 8, 3
+
+
+def play(folder: Path, **settings: Any) -> RunResult:
+    usual = {"models": ["builtin/forager"], "episodes": 2, "max_turns": TURNS}
+    chosen = {**usual, "baselines": False, "save_traces": False, **settings}
+    return assay.run(database=folder / "traces.duckdb", traces_dir=folder / "files", **chosen)
+
+
+def fork(folder: Path, *sessions: str, **settings: Any) -> RunResult:
+    usual = {"models": ["builtin/random"], "at": AT, "futures": 2, "save_traces": False}
+    return assay.fork(
+        *sessions,
+        database=folder / "traces.duckdb",
+        traces_dir=folder / "files",
+        **{**usual, **settings},
+    )
+
+
+def session_of(folder: Path, session_id: str) -> SessionRecord:
+    with Store(folder / "traces.duckdb").reading() as connection:
+        return load_session(connection, session_id)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with two whole episodes, and two futures of each after a turn."""
+    made = tmp_path_factory.mktemp("forks")
+    play(made, run_id="whole")
+    fork(made, "whole", run_id="forked")
+    return made
+
+
+@pytest.fixture(scope="module")
+def forks(folder: Path) -> list[SessionRecord]:
+    rows = api.open(folder / "traces.duckdb").episodes()
+    names = [
+        each for each, run in zip(rows.session_id, rows.run_id, strict=True) if run == "forked"
+    ]
+    return [session_of(folder, name) for name in names]
+
+
+def test_a_fork_has_the_turns_of_its_parent_and_then_those_of_its_own(
+    folder: Path, forks: list[SessionRecord]
+) -> None:
+    assert len(forks) == 4
+    for made in forks:
+        assert made.header.parent is not None
+        parent = session_of(folder, made.header.parent)
+        assert made.played[:AT] == parent.played[:AT]
+        assert made.header.forked_at == sum(len(each.steps) for each in parent.played[:AT])
+        last = parent.calls[AT - 1].reply
+        assert made.messages[: last + 1] == parent.messages[: last + 1]
+        # What came of the last turn in common is told in the same words.
+        assert made.messages[last + 1].message == parent.messages[last + 1].message
+        assert len(made.played) <= TURNS
+    assert {(made.header.seed, made.header.replicate) for made in forks} == {
+        (seed, replicate) for seed in (42, 43) for replicate in (0, 1)
+    }
+
+
+def test_turns_in_common_cost_nothing_and_say_where_they_were_paid(
+    folder: Path, forks: list[SessionRecord]
+) -> None:
+    for made in forks:
+        parent = session_of(folder, str(made.header.parent))
+        for call, paid in zip(made.calls[:AT], parent.calls, strict=False):
+            assert (call.usage, call.cost_usd, call.latency_s) == (Usage(), 0.0, 0.0)
+            assert call.parameters["copied"]["session"] == made.header.parent
+            assert call.parameters["copied"]["tokens"] == paid.usage.total > 0
+        own = made.calls[AT:]
+        assert own
+        assert all(call.usage.total and "copied" not in call.parameters for call in own)
+        assert made.end is not None
+    rows = api.open(folder / "traces.duckdb").sql(
+        "SELECT session_id, prompt_tokens + completion_tokens AS tokens FROM episodes"
+        " WHERE run_id = 'forked'"
+    )
+    spent = dict(zip(rows.session_id, rows.tokens, strict=True))
+    assert spent == {
+        made.header.session_id: sum(call.usage.total for call in made.calls[AT:])
+        for made in forks
+    }
+
+
+def test_each_future_has_a_sampling_seed_of_its_own_that_is_recorded(
+    forks: list[SessionRecord],
+) -> None:
+    seeds = [{call.parameters["seed"] for call in made.calls[AT:]} for made in forks]
+    assert all(len(each) == 1 for each in seeds)
+    assert len(set().union(*seeds)) == len(forks)
+
+
+def test_forks_can_be_verified_and_shown(
+    folder: Path, forks: list[SessionRecord], capsys: pytest.CaptureFixture[str]
+) -> None:
+    database = folder / "traces.duckdb"
+    assert {each.finding for each in assay.verify("forked", database=database)} == {"same"}
+    made = forks[0].header
+    assert main(["traces", "show", made.session_id, "--database", str(database)]) == 0
+    said = capsys.readouterr().out
+    assert f"forked from {made.parent} at turn {AT}: its {made.forked_at} steps" in said
+
+
+def test_the_store_knows_the_parent_of_a_fork(folder: Path, forks: list[SessionRecord]) -> None:
+    rows = api.open(folder / "traces.duckdb").sql(
+        "SELECT id, parent, forked_at FROM trials WHERE parent IS NOT NULL"
+    )
+    assert {*zip(rows.id, rows.parent, rows.forked_at, strict=True)} == {
+        (made.header.session_id, made.header.parent, made.header.forked_at) for made in forks
+    }
+
+
+def test_limits_are_those_of_the_whole_episode(tmp_path: Path) -> None:
+    whole = play(tmp_path, episodes=1, step_limit=20)
+    parent = session_of(tmp_path, whole.episodes[0].session_id)
+    taken = [call.usage.total for call in parent.calls]
+    enough = sum(taken[:AT]) + taken[AT] // 2
+    result = fork(tmp_path, parent.header.session_id, futures=1)
+    assert result.episodes[0].steps <= 20
+    assert result.episodes[0].turns <= TURNS
+    # Tokens that were paid in the parent count towards the limit, and not as spent.
+    play(tmp_path, episodes=1, token_limit=enough, run_id="tokens")
+    again = fork(tmp_path, "tokens", futures=1, at=AT).episodes[0]
+    assert (again.stop_reason, again.turns) == ("token_limit", AT + 1)
+    assert again.prompt_tokens + again.completion_tokens < enough / 2
+
+
+def test_a_fork_can_be_forked_a_turn_later_and_points_to_who_paid(
+    folder: Path, tmp_path: Path, forks: list[SessionRecord]
+) -> None:
+    (tmp_path / "traces.duckdb").write_bytes((folder / "traces.duckdb").read_bytes())
+    first = forks[0].header
+    result = fork(tmp_path, first.session_id, at="+1", futures=1, run_id="later")
+    made = session_of(tmp_path, result.episodes[0].session_id)
+    assert made.header.parent == first.session_id
+    assert made.header.metadata["fork"]["turn"] == AT + 1
+    paid = [call.parameters["copied"]["session"] for call in made.calls[: AT + 1]]
+    assert paid == [first.parent] * AT + [first.session_id]
+    assert len({made.header.metadata["fork"]["tokens"], 0}) == 2
+
+
+def test_words_mean_whole_episodes_so_that_the_same_command_means_the_same(
+    folder: Path,
+) -> None:
+    prepared = api.prepare_fork(
+        ["best"],
+        "50%",
+        1,
+        {"models": ["builtin/random"], "database": folder / "traces.duckdb"},
+        dry=True,
+    )
+    (point,) = prepared.config.forks
+    assert session_of(folder, point.session).header.run_id == "whole"
+    assert point.turn == TURNS // 2
+
+
+def test_a_dry_run_counts_only_calls_that_are_to_be_paid(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["fork", "whole", "--model", "builtin/random", "--at", f"{AT},{AT + 2}"]
+    given += ["--futures", "3", "--dry-run", "--database", str(folder / "traces.duckdb")]
+    assert main([*given, "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["episodes"] == 2 * 2 * 3
+    assert plan["calls_at_most"] == 2 * 3 * ((TURNS - AT) + (TURNS - AT - 2))
+    assert plan["seeds"] == [42, 43]
+    assert main(given) == 0
+    assert "4 states of 2 stored episodes, 3 futures each" in capsys.readouterr().out
+
+
+def test_a_budget_is_for_new_turns_alone(tmp_path: Path) -> None:
+    priced = {"price": "100/100", "models": ["builtin/forager"]}
+    with running(ModelServerSettings(port=0)) as server:
+        where = {"openai_base_url": server.base_url}
+        whole = play(tmp_path, episodes=1, **priced, **where)
+        parent = session_of(tmp_path, whole.episodes[0].session_id)
+        costs = [call.cost_usd or 0.0 for call in parent.calls]
+        assert sum(costs[:AT]) > 0
+        name = parent.header.session_id
+        small = fork(tmp_path, name, futures=1, budget=sum(costs[:AT]), **priced, **where)
+        assert small.stopped_by is not None
+        spent = small.open_spending["builtin/forager"].dollars
+        assert spent is not None
+        assert 0 <= spent <= sum(costs[:AT])
+        assert not small.episodes
+        more = fork(tmp_path, name, futures=1, budget=1000.0, **priced, **where)
+        assert (more.run_id, more.resumed, len(more.episodes)) == (small.run_id, True, 1)
+        done = session_of(tmp_path, more.episodes[0].session_id)
+        own = sum(call.cost_usd or 0.0 for call in done.calls[AT:])
+        assert more.episodes[0].cost_usd == pytest.approx(own)
+        assert server.stats()["outcomes"]["answered"] == len(costs) + len(done.calls) - AT
+
+
+def test_workers_play_the_same_futures(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "traces.duckdb").write_bytes((folder / "traces.duckdb").read_bytes())
+    with Store(tmp_path / "traces.duckdb").writing() as connection:
+        connection.execute("DELETE FROM session_traces WHERE run_id = 'forked'")
+        connection.execute("DELETE FROM runs WHERE id = 'forked'")
+    result = fork(tmp_path, "whole", run_id="forked", executor="processes", workers=1)
+    rows = api.open(folder / "traces.duckdb").episodes()
+    before = {*zip(rows.session_id, rows.reward, rows.steps, strict=True)}
+    assert {(row.session_id, row.reward, row.steps) for row in result.episodes} <= before
+
+
+def refusal(folder: Path, *sessions: str, **settings: Any) -> str:
+    with pytest.raises(UsageError) as error:
+        fork(folder, *sessions, **settings)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("sessions", "settings", "words"),
+    [
+        (["nobody"], {}, "no episode, experiment or run is called 'nobody'"),
+        ([], {}, "name the episodes to fork"),
+        (["best"], {"at": TURNS}, f"it has {TURNS} turns; give 0 to {TURNS - 1}"),
+        (["best"], {"at": "soon"}, "--at 'soon' is not allowed"),
+        (["best"], {"at": "100%"}, "--at '100%' is not allowed"),
+        (["best"], {"at": "+1"}, "was not; give a turn such as 10"),
+        (["best"], {"futures": 0}, "--futures 0 is not allowed"),
+        (["best"], {"models": []}, "name who plays on with --model"),
+        (["best"], {"models": ["gpt-4o-mimi"]}, "did you mean 'gpt-4o-mini'"),
+    ],
+    ids=lambda value: None if isinstance(value, list | dict) else value[:30],
+)
+def test_what_cannot_be_forked_is_said_before_anything_starts(
+    folder: Path, sessions: list[str], settings: dict[str, Any], words: str
+) -> None:
+    assert words in refusal(folder, *sessions, **settings)
+
+
+def test_sessions_that_cannot_be_played_on_are_refused_with_the_reason(
+    folder: Path, tmp_path: Path
+) -> None:
+    database = tmp_path / "traces.duckdb"
+    database.write_bytes((folder / "traces.duckdb").read_bytes())
+    with SessionTracer(database, subject="mine", task="mine") as tracer:
+        tracer.step("go")
+    assert "is traced, and only episodes" in refusal(tmp_path, tracer.session_id)
+    play(tmp_path, episodes=1, max_turns=4, difficulty="hard", run_id="hard")
+    assert "were not played in the same way: max_turns" in refusal(tmp_path, "whole", "hard")
+    with Store(database).writing() as connection:
+        connection.execute("UPDATE session_timesteps SET action = 'noop' WHERE step_index = 2")
+    assert "comes out otherwise than it was recorded" in refusal(tmp_path, "whole")
+    with Store(database).writing() as connection:
+        connection.execute("UPDATE session_timesteps SET digest = NULL")
+    assert "steps without a digest" in refusal(tmp_path, "whole")
+    with Store(database).writing() as connection:
+        connection.execute("DELETE FROM message_rows")
+    assert "has no messages in this store" in refusal(tmp_path, "whole")
+    with Store(database).writing() as connection:
+        connection.execute("UPDATE session_traces SET task = 'mine'")
+    assert "only episodes of Crafter can be forked" in refusal(tmp_path, "whole")
+
+
+def test_a_journal_with_a_beginning_is_there_as_a_whole_or_not_at_all(
+    folder: Path, forks: list[SessionRecord], tmp_path: Path
+) -> None:
+    begun = replace(forks[0], end=None)
+    path = tmp_path / "one.jsonl"
+    # A process that was killed while it wrote leaves a part, which the next one writes anew.
+    path.with_name("one.jsonl.part").write_bytes(b"half of a l")
+    Journal.create(path, begun)
+    assert read_journal(path) == begun
+    assert [each.name for each in tmp_path.iterdir()] == ["one.jsonl"]
+    with pytest.raises(JournalError, match="already there"):
+        Journal.create(path, begun)
+
+
+@pytest.mark.extras
+def test_a_fork_that_was_killed_goes_on_and_ends_like_one_that_was_not(
+    folder: Path, tmp_path: Path
+) -> None:
+    def start(where: Path) -> Program:
+        given = ["fork", "whole", "--model", "builtin/random", "--at", "2", "--futures", "20"]
+        return Program(where, *given, "--run-id", "killed", "--database", "traces.duckdb")
+
+    def found(where: Path) -> Callable[[], bool]:
+        journals = where / "traces.duckdb.journal" / "killed"
+        return lambda: sum(1 for _ in journals.glob("*.jsonl")) > 5
+
+    for name in ("plain", "killed"):
+        (tmp_path / name).mkdir()
+        data = (folder / "traces.duckdb").read_bytes()
+        (tmp_path / name / "traces.duckdb").write_bytes(data)
+    program = start(tmp_path / "plain")
+    assert program.wait() == 0, program.errors
+    for _ in range(2):
+        program = start(tmp_path / "killed")
+        program.until(found(tmp_path / "killed"), "journals")
+        program.kill()
+    program = start(tmp_path / "killed")
+    assert program.wait() == 0, program.errors
+    databases = [tmp_path / name / "traces.duckdb" for name in ("plain", "killed")]
+    assert contents(databases[0]) == contents(databases[1])
