@@ -119,7 +119,8 @@ PUBLIC = {
         *("terminal", "variance"),
     },
     "rollouts": {
-        *("config", "environments", "estimate", "progress", "sample", "template", "verifying"),
+        *("config", "environments", "estimate", "forks", "progress", "sample", "template"),
+        "verifying",
     },
     "runs": {
         "addresses",
@@ -129,6 +130,7 @@ PUBLIC = {
         "processes",
         "remaining",
         "room",
+        "settings",
         "spending",
         "template",
     },

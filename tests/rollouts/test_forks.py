@@ -262,7 +262,7 @@ def test_sessions_that_cannot_be_played_on_are_refused_with_the_reason(
 ) -> None:
     database = tmp_path / "traces.duckdb"
     database.write_bytes((folder / "traces.duckdb").read_bytes())
-    with SessionTracer(database, subject="mine", task="mine") as tracer:
+    with SessionTracer(database, name="mine", task="mine") as tracer:
         tracer.step("go")
     assert "is traced, and only episodes" in refusal(tmp_path, tracer.session_id)
     play(tmp_path, episodes=1, max_turns=4, difficulty="hard", run_id="hard")

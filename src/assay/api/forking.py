@@ -1,7 +1,7 @@
 """Forks: stored episodes played on from one of their states, several futures each."""
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from assay._util.settings import Counts
@@ -12,12 +12,10 @@ from assay.api.preparing import prepare
 from assay.errors import UsageError
 from assay.rollouts.config import SETTINGS, ForkPoint, RunConfig
 from assay.runs import PreparedRun, RunResult
-from assay.traces.location import default_database
 from assay.types import ChatModel
 
 if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
-
+    from assay.traces.store import Store
     from assay.traces.trace import Trace
     from assay.trials import Event
 
@@ -117,8 +115,7 @@ def prepare_fork(
     if isinstance(futures, bool) or not isinstance(futures, int) or not 1 <= futures <= 1000:
         raise UsageError(f"--futures {futures!r} is not allowed; give a number from 1 to 1000")
     database = settings.get("database")
-    with store_at(default_database() if database is None else database).reading() as found:
-        base, points = _points(found, sessions, wanted)
+    base, points = _points(store_at(database), sessions, wanted)
     chosen = {"forks": points, "replicates": futures, "baselines": False}
     return prepare({**settings, **chosen}, base=base, **how)
 
@@ -146,7 +143,7 @@ def _turn(word: str) -> Callable[["Trace"], int]:
 
     def after_fork(trace: "Trace") -> int:
         header = trace.session.header
-        if header.parent is None:
+        if "fork" not in header.metadata:
             raise UsageError(
                 f"--at {word} counts from where a session was forked, and episode "
                 f"{header.session_id} was not; give a turn such as 10"
@@ -157,7 +154,7 @@ def _turn(word: str) -> Callable[["Trace"], int]:
 
 
 def _points(
-    connection: "DuckDBPyConnection",
+    store: "Store",
     names: Sequence[str],
     wanted: Sequence[Callable[["Trace"], int]],
 ) -> tuple[dict[str, Any], tuple[ForkPoint, ...]]:
@@ -170,35 +167,29 @@ def _points(
     base: dict[str, Any] = {}
     first = ""
     points: dict[tuple[str, int], ForkPoint] = {}
-    chosen = select_sessions(connection, [*_meant(connection, names)])
-    for trace in load_traces(connection, chosen):
-        session, own = trace.session.header.session_id, _played_as(trace)
-        kept = SETTINGS["difficulty"].read(own.get("difficulty", "easy"), session, kept=True)
-        tasks = RunConfig(difficulty=kept).difficulty_names
-        for turn in wanted:
-            point = fork_point(trace.session, turn(trace), tasks)
-            points[session, point.turn] = point
-        if not first:
-            base, first = own, session
-        if changes := difference(RunConfig, base, own):
-            raise UsageError(
-                f"episodes {first} and {session} were not played in the same way: "
-                f"{'; '.join(changes)}; fork them in two runs"
-            )
+    with store.reading() as connection:
+        # Words stand for whole episodes, so that the same command resumes.
+        chosen = select_sessions(connection, names, fork_words=False)
+        for trace in load_traces(connection, chosen):
+            session, own = trace.session.header.session_id, _played_as(trace)
+            kept = own.get("difficulty", "easy")
+            difficulty = SETTINGS["difficulty"].read(kept, session, kept=True)
+            tasks = RunConfig(difficulty=difficulty).difficulty_names
+            for turn in wanted:
+                point = fork_point(trace.session, turn(trace), tasks)
+                points[session, point.turn] = point
+            if not first:
+                base, first = own, session
+            if changes := difference(RunConfig, base, own):
+                raise UsageError(
+                    f"episodes {first} and {session} were not played in the same way: "
+                    f"{'; '.join(changes)}; fork them in two runs"
+                )
+    if not points:
+        raise UsageError(
+            f"{', '.join(names)} has no episodes to fork; 'assay traces list' shows them"
+        )
     return base, tuple(points.values())
-
-
-def _meant(connection: "DuckDBPyConnection", names: Sequence[str]) -> Iterator[str]:
-    """The same names; words stand for whole episodes, so that the same command resumes."""
-    from assay.traces.names import SESSION_WORDS, resolve_run, resolve_session
-
-    for name in names:
-        if name == "latest":
-            yield resolve_run(connection, name, forks=False)
-        elif name in SESSION_WORDS:
-            yield resolve_session(connection, name, forks=False)
-        else:
-            yield name
 
 
 def _played_as(trace: "Trace") -> dict[str, Any]:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from assay._util.names import unknown_name
+from assay._util.text import counted
 from assay.crafter.rules import TASK
 from assay.errors import UsageError
 from assay.experiments.changes import Change, changes_between
@@ -17,7 +18,7 @@ from assay.judge.facts import DesignDifference
 __all__ = ["TASK_SIDE", "allowed_names", "design_differences", "settings_differences"]
 
 TASK_SIDE = (
-    *("tasks", "environment", "difficulty", "rules", "length", "curriculum"),
+    *("tasks", "environment", "difficulty", "rules", "length", "curriculum", "forks"),
     *("max_turns", "max_steps", "step_limit", "token_limit", "time_limit", "total_steps"),
 )
 """Settings that say what was to be done, and how much of it was allowed."""
@@ -29,7 +30,7 @@ _ASIDE = frozenset(
         *("agent_hashes", "replicates", "executor", "workers", "call_patience"),
         *("save_detailed_results", "service_url", "service_timeout", "concurrent_models"),
         *("max_concurrent_models", "max_concurrent_episodes", "max_connections"),
-        *("experiment", "curves", "without_result", SUBJECT_METRICS),
+        *("experiment", "curves", "without_result", "forks", SUBJECT_METRICS),
     }
 )
 """What says where, beside whom, how fast and how often, and not how it was played."""
@@ -67,9 +68,20 @@ def design_differences(
         crafter = all(task.startswith(TASK) for own in tasks for task in own)
         words = [_some(task.removeprefix(TASK) for task in own) for own in tasks]
         found.append(Change("difficulty" if crafter else "tasks", *words))
+    states = [subject.facts.get("forks") or [] for subject in (baseline, candidate)]
+    if states[0] != states[1] and all(
+        "max_turns" in one.facts for one in (baseline, candidate)
+    ):
+        other = "other state" if states[0] else "state"
+        found.append(Change("forks", _states(states[0]), _states(states[1], other)))
     return settings_differences(
         baseline.facts, candidate.facts, allowed, found, named=apart and "difficulty"
     )
+
+
+def _states(forks: Sequence[Any], name: str = "state") -> str:
+    """Where episodes begin, in words."""
+    return counted(len(forks), name) if forks else "none (whole episodes)"
 
 
 def _who(subject: Subject) -> dict[str, str | None]:

@@ -24,6 +24,7 @@ def notes(
     """All sentences that hold for the whole comparison."""
     sentences = [f"Left out: {reason}." for reason in left_out.values()]
     sentences += _unjudged(facts)
+    sentences += _forked(facts)
     sentences += pair_notes(
         (contrast for contrast in contrasts if contrast.metric == setup.primary),
         {subject.id: subject.subject for subject in facts},
@@ -70,6 +71,17 @@ def left_out_words(left: LeftOut, who: str) -> str | None:
     ]
     said = [f"{number:,} {why}" for number, why in reasons if number]
     return f"trials of {who} not used: {', '.join(said)}" if said else None
+
+
+def _forked(facts: Sequence[SubjectFacts]) -> list[str]:
+    names = [subject.name for subject in facts if subject.subject.facts.get("forks")]
+    if not names:
+        return []
+    return [
+        f"Not whole episodes, but forks, played on from states of stored ones: "
+        f"{', '.join(names)}. All futures in a world count as one world, and what the turns in "
+        "common earned is in every number."
+    ]
 
 
 def _unjudged(facts: Sequence[SubjectFacts]) -> list[str]:

@@ -29,13 +29,15 @@ def select_sessions(
     difficulty: str | None = None,
     seeds: Sequence[int] | None = None,
     forks: bool = True,
+    fork_words: bool = True,
 ) -> list[str]:
     """The ids of sessions, in the order of runs, experiments and episodes.
 
     Each of `names` is a session, an experiment or a run: an id, a name, or the start of one;
     with no names, all sessions are meant. `run`, `experiment`, `model`, `difficulty` and
     `seeds` narrow them down; without `baselines`, those that nobody named are left out, and
-    without `forks` those that were played on from a state of another.
+    without `forks` those that were played on from a state of another. Words such as `best`
+    speak of the latest run, and without `fork_words` of the latest of whole episodes.
 
     Raises:
         UsageError: A name means nothing, or several things.
@@ -43,7 +45,7 @@ def select_sessions(
     parts: list[str] = []
     values: list[Any] = []
     if names:
-        meant = [_meant(connection, name) for name in names]
+        meant = [_meant(connection, name, forks=fork_words) for name in names]
         parts.append("(" + " OR ".join(f"s.{column} = ?" for column, _ in meant) + ")")
         values += [value for _, value in meant]
     if run is not None:
@@ -76,12 +78,12 @@ def select_sessions(
     return [session_id for (session_id,) in rows]
 
 
-def _meant(connection: DuckDBPyConnection, name: str) -> tuple[str, str]:
+def _meant(connection: DuckDBPyConnection, name: str, *, forks: bool) -> tuple[str, str]:
     """The column and the value that a name stands for."""
     if name == "latest":
-        return "run_id", resolve_run(connection, name)
+        return "run_id", resolve_run(connection, name, forks=forks)
     if name in SESSION_WORDS:
-        return "session_id", resolve_session(connection, name)
+        return "session_id", resolve_session(connection, name, forks=forks)
     meaning = resolve(connection, name, "session", "experiment", "run")
     if meaning is None:
         raise UsageError(

@@ -17,6 +17,11 @@ __all__ = ["in_database", "play_new_worlds"]
 def play_new_worlds(comparison: Comparison, contrast: Contrast, trials: int) -> str:
     """What to type to play so many new worlds, and to judge them by themselves."""
     pair = [comparison.of(side).subject for side in (contrast.baseline, contrast.candidate)]
+    if any(subject.facts.get("forks") for subject in pair):
+        return (
+            "Fork episodes of other worlds and compare those alone: added to these, they would"
+            " test these twice."
+        )
     first = comparison.next_seed
     if first is None:
         return (
