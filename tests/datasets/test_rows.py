@@ -348,7 +348,7 @@ def test_a_pair_has_two_answers_to_the_same_bytes_in_the_same_state(tmp_path: Pa
     assay.run(
         models=["builtin/forager", "builtin/expert"],
         episodes=1,
-        replicates=2,
+        replicates=4,
         max_turns=12,
         baselines=False,
         database=database,
@@ -386,18 +386,18 @@ def test_a_pair_has_two_answers_to_the_same_bytes_in_the_same_state(tmp_path: Pa
     for path in (data, trl):
         assert assay.sft_validate(path).ok
     alone = assay.sft_filter(None, database=database, models=["builtin/expert"])
-    assert alone.left.episodes == 2
+    assert alone.left.episodes == 4
     with pytest.raises(UsageError, match="another answer in the same state"):
         assay.sft_filter(
             data, database=database, models=["builtin/expert"], format="preference"
         )
 
 
-def test_the_order_of_a_pair_is_clear_only_beyond_two_standard_errors() -> None:
+def test_the_order_of_a_pair_is_clear_only_where_its_interval_is_above_0() -> None:
     def pair(better: list[float], worse: list[float]) -> float | None:
         shared = _Shared(("{}",), None, "d")
         for answer, earned in (("a", better), ("b", worse)):
-            shared.answers[answer] = [_Future(answer, 1, each, 1) for each in earned]
+            shared.answers[(answer,)] = [_Future(answer, 1, each, 1, "{}") for each in earned]
         made = _pair(shared)
         return None if made is None else made.standard_error
 
@@ -407,3 +407,7 @@ def test_the_order_of_a_pair_is_clear_only_beyond_two_standard_errors() -> None:
     assert pair([1, 7], [0, 2]) is None
     assert pair([9], [0, 0]) is None
     assert pair([2, 2], [2, 2]) is None
+    # Twice the same is no proof: a third future may be an achievement away on either side.
+    assert pair([3, 3], [2, 2]) is None
+    # Five times it is: the error of each side is 1 / 6, and t of 8 degrees of freedom 2.31.
+    assert pair([3] * 5, [2] * 5) == pytest.approx(2**0.5 / 6, abs=1e-6)

@@ -3,19 +3,29 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from math import hypot
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 import pytest
 
 import assay
 from assay import api
+from assay._util.canonical import canonical_json
 from assay.cli.program import main
+from assay.datasets.building import DatasetPlan, _Work
+from assay.datasets.formats import RowFormat
+from assay.datasets.manifest import row_origins
+from assay.datasets.preferences import SharedStates
+from assay.datasets.states import call_states, returns_of
 from assay.errors import JournalError, UsageError
+from assay.judge.design import design_differences
 from assay.runs import RunResult
 from assay.serving import ModelServerSettings, running
+from assay.traces.conversations import conversations
 from assay.traces.journal import Journal, read_journal
-from assay.traces.load import load_session
+from assay.traces.load import load_session, load_sessions
 from assay.traces.records import SessionRecord
 from assay.traces.store import Store
 from assay.traces.tracer import SessionTracer
@@ -293,6 +303,112 @@ def test_a_journal_with_a_beginning_is_there_as_a_whole_or_not_at_all(
     assert [each.name for each in tmp_path.iterdir()] == ["one.jsonl"]
     with pytest.raises(JournalError, match="already there"):
         Journal.create(path, begun)
+
+
+def test_pairs_of_futures_have_the_same_prompt_bytes_and_digest(tmp_path: Path) -> None:
+    play(tmp_path, episodes=1, max_turns=12, run_id="whole")
+    models = ["builtin/expert", "builtin/noop"]
+    made = fork(tmp_path, "whole", models=models, at=2, futures=4)
+    data = tmp_path / "pairs.jsonl"
+    database = tmp_path / "traces.duckdb"
+    built = assay.sft_filter(data, database=database, models=models, format="preference")
+    (row,) = map(json.loads, data.read_text("utf-8").splitlines())
+    (origin,) = row_origins(data)
+    assert origin.first_turn == 3
+    digests = set()
+    answers = row["preferred_output"], row["non_preferred_output"]
+    for name, answer in zip((origin.session_id, origin.other), answers, strict=True):
+        side = session_of(tmp_path, str(name))
+        call = side.calls[2]
+        sent = [side.messages[place].message.encoded for place in call.request]
+        assert sent == [canonical_json(each) for each in row["input"]["messages"]]
+        assert side.messages[call.reply].message.value == answer[0]
+        digests.add(call_states(side)[3].digest)
+    assert len(digests) == 1
+    # What each answer is worth: what its futures earned after it, by hand.
+    earned: dict[tuple[str, ...], list[float]] = {}
+    for played in made.episodes:
+        future = session_of(tmp_path, played.session_id)
+        earned.setdefault(future.played[2].asked, []).append(returns_of(future)[3])
+    worse, better = sorted(filter(lambda each: len(each) > 1, earned.values()), key=fmean)
+    assert row["margin"] == pytest.approx(fmean(better) - fmean(worse))
+    errors = [
+        max(stdev(each) / len(each) ** 0.5, 1 / (len(each) + 1)) for each in (worse, better)
+    ]
+    assert row["margin_se"] == pytest.approx(hypot(*errors), abs=1e-6)
+    for name in ("episodes", "turns", "tokens"):
+        removed = sum(getattr(step.removed, name) for step in built.funnel)
+        assert getattr(built.found, name) - removed == getattr(built.left, name)
+    assert assay.sft_validate(data).ok
+
+
+def test_rows_have_the_turns_of_a_fork_once(folder: Path, tmp_path: Path) -> None:
+    database, data = folder / "traces.duckdb", tmp_path / "data.jsonl"
+    for mode in ("call", "episode"):
+        built = assay.sft_filter(data, mode=mode, database=database, models=["builtin/random"])
+        assert min(origin.first_turn for origin in row_origins(data)) == AT + 1
+        copied = {step.name: step.removed.turns for step in built.funnel}
+        assert copied["not copied from a forked episode"] == 4 * AT
+        assert built.left.turns == built.found.turns - 2 * TURNS - 4 * AT
+
+
+def test_an_answer_has_all_futures_that_follow_it_and_no_others(
+    folder: Path, tmp_path: Path
+) -> None:
+    database = tmp_path / "traces.duckdb"
+    database.write_bytes((folder / "traces.duckdb").read_bytes())
+    rows = api.open(database).episodes()
+    first = next(
+        each for each, run in zip(rows.session_id, rows.run_id, strict=True) if run == "forked"
+    )
+    later = fork(tmp_path, first, at="+1", futures=3)
+    chosen = [first, *(row.session_id for row in later.episodes)]
+    with Store(database).reading() as connection:
+        sessions, records = (
+            conversations(connection, chosen),
+            list(load_sessions(connection, chosen)),
+        )
+    work, states = _Work(DatasetPlan(form=RowFormat.PREFERENCE)), SharedStates()
+    for session, record in zip(sessions, records, strict=True):
+        work._without_copied(session, but_last=True)
+        assert states.add(session, record)
+    futures: dict[int, list[int]] = {}
+    for shared in states._states.values():
+        for those in shared.answers.values():
+            futures.setdefault(those[0].turn, []).append(len(those))
+    # The answer at which the first was forked from its parent is one that it has in common.
+    assert futures[AT] == [1]
+    # Its own first answer: the future of its own, and three more.
+    assert futures[AT + 1] == [4]
+    assert min(futures) == AT
+
+
+def test_analyses_of_all_episodes_leave_forks_out_and_say_so(folder: Path) -> None:
+    database = folder / "traces.duckdb"
+    whole = assay.analyze.costs(database=database)
+    assert whole.basis.episodes == 2
+    assert "Left out: 4 forked episodes; --run names the run of them." in whole.basis.notes
+    forked = assay.analyze.costs(database=database, run="forked")
+    assert forked.basis.episodes == 4
+    assert any("were forked" in note for note in forked.basis.notes)
+
+
+def test_forks_and_whole_episodes_are_not_comparable(folder: Path) -> None:
+    database = folder / "traces.duckdb"
+    fork(folder, "whole", models=["builtin/random", "builtin/noop"], run_id="both")
+    try:
+        whole, forked = api.stored_subjects(["whole", "forked"], database=database)
+        found, *_ = design_differences(whole, forked)
+        assert found[:3] == ("forks", "none (whole episodes)", "2 states")
+        assert found.confounds
+        alike = assay.compare("both", database=database, metrics=["reward"])
+        (contrast,) = alike.contrasts
+        assert not [each for each in contrast.design if each.task]
+        # Two futures in each of two worlds: the world is the unit.
+        assert (contrast.units.worlds, contrast.units.replicates) == (2, 2)
+        assert any("forks, played on from states" in note for note in alike.notes)
+    finally:
+        assay.delete_sessions("both", database=database)
 
 
 @pytest.mark.extras

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
+from assay._util.text import counted
 from assay.api._stores import Where, store_at, traces_as_store
 from assay.errors import UsageError
 
@@ -97,12 +98,18 @@ def _chosen(source: Source, which: Which) -> Iterator[_Chosen]:
         for name in ("run", "experiment", "model", "difficulty", "seeds")
         if which.get(name) is not None
     }
+    # Forks share their beginnings: among whole episodes they would count those many times.
+    named = "run" in narrowed or "experiment" in narrowed
     with _store(source, which.get("database")) as (store, where, notes):
         with store.reading() as connection:
-            found = select_sessions(connection, **narrowed)  # type: ignore[arg-type]
+            every = select_sessions(connection, **narrowed)  # type: ignore[arg-type]
+            whole = select_sessions(connection, **narrowed, forks=False)  # type: ignore[arg-type]
+            found = every if named else whole or every
             total = len(select_sessions(connection)) if narrowed and not found else 0
         if not found:
             raise UsageError(_nothing(where, narrowed, total))
+        if forks := len(every) - len(whole):
+            notes = [*notes, _about_forks(forks, left_out=found is whole)]
         yield _Chosen(store, found, which.get("by", "model"), where, notes)
 
 
@@ -125,6 +132,15 @@ def _store(source: Source, database: Where) -> "Iterator[tuple[Store, str, list[
                 f" {where} {reason}."
             )
         yield store, ", ".join(map(str, paths)), notes
+
+
+def _about_forks(forks: int, *, left_out: bool) -> str:
+    if left_out:
+        return f"Left out: {counted(forks, 'forked episode')}; --run names the run of them."
+    return (
+        f"{counted(forks, 'episode')} of these were forked: they share the turns up to the "
+        "state that they were played on from, which count in each of them."
+    )
 
 
 def _nothing(where: str, narrowed: dict[str, Any], total: int) -> str:

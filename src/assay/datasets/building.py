@@ -372,6 +372,7 @@ class _Work:
         self.left = Tally()
         self.actions: Counter[str] = Counter()
         self._seen = _SeenRows()
+        self._copied = FunnelStep("not copied from a forked episode")
         self._incomplete = FunnelStep("messages are stored")
         self._waste = FunnelStep("--drop-waste")
         self._untrained = FunnelStep("something to train")
@@ -387,6 +388,7 @@ class _Work:
         """What rows went through, in order; what nobody asked for only if it took something."""
         plan = self.plan
         asked = (
+            (self._copied, False),
             (self._incomplete, False),
             (self._waste, plan.drop_waste),
             (self._untrained, plan.mask_waste),
@@ -404,7 +406,7 @@ class _Work:
         lines: list[bytes] = []
         origins: list[str] = []
         kept: list[Example] = []
-        last: FunnelStep | None = None
+        last: FunnelStep | None = self._copied if self._without_copied(session) else None
         name = json.dumps(session.session_id)
         for example in examples_of(session, plan.mode, plan.turns, mask_waste=plan.mask_waste):
             step, line = self._tried(session, example, written)
@@ -426,6 +428,23 @@ class _Work:
             last.removed.episodes += 1
         return origins
 
+    def _without_copied(self, session: StoredConversation, *, but_last: bool = False) -> bool:
+        """Leave calls out that a fork has in common with another episode; whether it had any.
+
+        What comes after the last of them is the fork's own, so that it is one more future of
+        that answer; of those before it is not, because all forks share the answers between.
+        """
+        copied = [call.turn for call in session.calls if call.copied]
+        if not copied:
+            return False
+        first = copied[-1] + (not but_last)
+        own = [call for call in session.calls if call.turn >= first]
+        left_out = session.calls[: len(session.calls) - len(own)]
+        tokens = sum(call.tokens for call in left_out)
+        self._copied.removed.add(len(left_out), tokens, episodes=0)
+        session.calls = own
+        return True
+
     def pairs_of(
         self,
         sessions: Sequence[StoredConversation],
@@ -437,6 +456,7 @@ class _Work:
         states = SharedStates()
         replayed: set[str] = set()
         for session, record in zip(sessions, records, strict=True):
+            self._without_copied(session, but_last=True)
             if states.add(session, record):
                 replayed.add(session.session_id)
             else:

@@ -1,19 +1,24 @@
 """Pairs of answers to the very same request in the very same state of one world.
 
 Two episodes share a state where the world has the same digest and the model was sent the same
-bytes. What an answer is worth is what was earned from there on, averaged over all episodes
-that gave it; each of those is a future. A pair is kept if its order is clear: the margin is
-more than two standard errors, and each side has two futures or more.
+bytes. Answers that ask for the same actions are one, in whatever words. What an answer is worth
+is what was earned from there on, averaged over all episodes that gave it; each of those is a
+future. A pair is the best and the worst answer of a state, and kept if its order is clear: each
+side has two futures or more, and the interval of the margin (Welch's, 95 %, by Bonferroni for
+all pairs that could have been picked) is above 0. Futures that came out alike may be luck: the
+error of a side is at least that of one more future which is an achievement away.
 """
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from math import sqrt
-from statistics import fmean, variance
+from math import comb
+from statistics import fmean
 from typing import Final, NamedTuple
 
+from assay.stats.estimates import difference_estimate
 from assay.traces.conversations import StoredConversation
 from assay.traces.records import SessionRecord
 
@@ -22,7 +27,10 @@ from .states import call_states, returns_of
 
 __all__ = ["PreferencePair", "SharedStates", "pair_text", "worlds_of"]
 
-_CLEAR: Final = 2.0
+_CHANCE: Final = 0.05
+"""How often the order of a state may be called clear that has none."""
+_STEP: Final = 1.0
+"""What an achievement earns."""
 
 
 class _Future(NamedTuple):
@@ -30,6 +38,7 @@ class _Future(NamedTuple):
     turn: int
     earned: float
     tokens: int
+    reply: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +74,8 @@ class _Shared:
     messages: tuple[str, ...]
     tools: str | None
     digest: str
-    answers: dict[str, list[_Future]] = field(default_factory=dict)
+    answers: dict[tuple[str, ...], list[_Future]] = field(default_factory=dict)
+    """By the actions that were asked for, or by the text where there are none."""
 
 
 class SharedStates:
@@ -77,6 +87,8 @@ class SharedStates:
     def add(self, session: StoredConversation, record: SessionRecord) -> bool:
         """Add an episode; False for one that cannot be played again, and has no states."""
         states, returns = call_states(record, snapshots=False), returns_of(record)
+        asked = {played.turn: played.asked for played in record.played}
+        calls = Counter(call.turn for call in session.calls)
         for call in session.calls:
             state = states.get(call.turn)
             places = (*call.request, call.reply)
@@ -92,8 +104,10 @@ class SharedStates:
             if shared is None:
                 shared = self._states[key] = _Shared(sent, session.tools, state.digest)
             earned = returns.get(call.turn, 0.0)
-            future = _Future(session.session_id, call.turn, earned, call.tokens)
-            shared.answers.setdefault(answer, []).append(future)
+            future = _Future(session.session_id, call.turn, earned, call.tokens, answer)
+            # What is played of a turn follows from all its calls.
+            actions = asked.get(call.turn) if calls[call.turn] == 1 else None
+            shared.answers.setdefault(actions or (answer,), []).append(future)
         return bool(states)
 
     def pairs(self, alone: FunnelStep, unclear: FunnelStep) -> Iterator[PreferencePair]:
@@ -118,17 +132,18 @@ def _pair(shared: _Shared) -> PreferencePair | None:
         return None
     ranked = sorted(known, key=lambda answer: (_mean(known[answer]), answer))
     worst, best = ranked[0], ranked[-1]
-    margin = _mean(known[best]) - _mean(known[worst])
-    error = sqrt(_error(known[best]) + _error(known[worst]))
-    if margin <= 0 or margin <= _CLEAR * error:
+    sides = [[future.earned for future in known[answer]] for answer in (worst, best)]
+    margin, error, _ = estimate = difference_estimate(*sides, paired=False, step=_STEP)
+    level = 1 - _CHANCE / comb(len(known), 2)
+    if not estimate.interval(level).low > 0:
         return None
     first = known[best][0]
     every = [future for those in shared.answers.values() for future in those]
     return PreferencePair(
         shared.messages,
         shared.tools,
-        best,
-        worst,
+        first.reply,
+        known[worst][0].reply,
         round(margin, 6),
         round(error, 6),
         shared.digest,
@@ -144,11 +159,6 @@ def _pair(shared: _Shared) -> PreferencePair | None:
 
 def _mean(futures: Sequence[_Future]) -> float:
     return fmean(future.earned for future in futures)
-
-
-def _error(futures: Sequence[_Future]) -> float:
-    """The square of the standard error of the mean."""
-    return variance(future.earned for future in futures) / len(futures)
 
 
 def pair_text(pair: PreferencePair, *, trl: bool) -> str:

@@ -15,16 +15,14 @@ from assay.errors import UsageError
 from assay.traces.journal import Journal
 from assay.traces.recorder import Recorder, ReplayDiffers
 from assay.traces.records import CallRecord, SessionHeader, SessionRecord
-from assay.traces.schema import StoredKind
+from assay.traces.schema import COPIED, StoredKind
 from assay.trials import Context, Interrupted
 from assay.types import Usage
 
 from .config import ForkPoint
 
-__all__ = ["COPIED", "beginning", "check_replays", "fork_point", "forked_header"]
+__all__ = ["beginning", "check_replays", "fork_point", "forked_header"]
 
-COPIED: Final = "copied"
-"""The parameter of a call that was made in another session: which, and what it took there."""
 _FORK: Final = "fork"
 
 

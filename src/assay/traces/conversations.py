@@ -10,6 +10,8 @@ from typing import Final
 
 import duckdb
 
+from .views import COPIED_CALL
+
 __all__ = [
     "ModelCall",
     "PlayedTurn",
@@ -37,6 +39,8 @@ class ModelCall:
     tokens: int
     """Sent and received."""
     finish_reason: str
+    copied: bool = False
+    """Whether it was made in the session that this one was forked from."""
 
 
 @dataclass(slots=True)
@@ -125,17 +129,18 @@ def _without_messages(
     ).fetchall()
     tools = dict(rows)
     found = {name: StoredConversation(name, tools.get(name), [], [], [], {}) for name in ids}
-    for session_id, turn, request, reply, tokens, reason in connection.execute(
+    for session_id, turn, request, reply, tokens, reason, copied in connection.execute(
         f"""
         SELECT session_id, turn, request, reply,
-               coalesce(prompt_tokens, 0) + coalesce(completion_tokens, 0), finish_reason
+               coalesce(prompt_tokens, 0) + coalesce(completion_tokens, 0), finish_reason,
+               {COPIED_CALL}
         FROM events WHERE event_type = 'cais' AND {_CHOSEN} AND reply IS NOT NULL
         ORDER BY session_id, turn, id
         """,
         [ids],
     ).fetchall():
         found[session_id].calls.append(
-            ModelCall(turn, request or [], reply, tokens, reason or "")
+            ModelCall(turn, request or [], reply, tokens, reason or "", copied)
         )
     for session_id, turn, reward, action, wasted in connection.execute(
         f"""
@@ -172,7 +177,7 @@ def first_actions(
         SELECT c.session_id, c.turn, coalesce(p.asked[1], '')
         FROM (
             SELECT session_id, turn FROM events
-            WHERE event_type = 'cais' AND reply IS NOT NULL AND {_CHOSEN}
+            WHERE event_type = 'cais' AND reply IS NOT NULL AND NOT {COPIED_CALL} AND {_CHOSEN}
         ) c LEFT JOIN (
             SELECT session_id, turn, asked FROM events
             WHERE event_type = 'runtime' AND {_CHOSEN}

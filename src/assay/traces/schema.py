@@ -15,6 +15,7 @@ import pyarrow as pa
 __all__ = [
     "ASLEEP",
     "ASSAY_SOURCE",
+    "COPIED",
     "SESSION_TABLES",
     "TABLES",
     "VERSION",
@@ -71,6 +72,10 @@ _ARROW = {
     Type.TIME: pa.timestamp("us"),
     Type.HASH: pa.string(),
 }
+
+
+COPIED = "copied"
+"""The parameter of a call that a fork has from the session it was forked from."""
 
 
 class RunStatus(StrEnum):

@@ -12,6 +12,8 @@ import numpy as np
 from duckdb import DuckDBPyConnection
 from numpy.typing import NDArray
 
+from .views import COPIED_CALL
+
 __all__ = [
     "HookFiring",
     "LostTurn",
@@ -97,13 +99,14 @@ def load_steps(
 def load_calls(
     connection: DuckDBPyConnection, session_ids: Sequence[str]
 ) -> dict[str, SessionCalls]:
-    """The calls of those sessions that have some."""
+    """The calls of those sessions that have some, without those that a fork has in common."""
     columns = ("prompt_tokens", "completion_tokens", "cached_tokens", "reasoning_tokens")
     lists = ", ".join(f"list(coalesce({name}, 0) ORDER BY turn, id)" for name in columns)
     rows = connection.execute(
         f"SELECT session_id, list(turn ORDER BY turn, id), {lists},"
         " list(coalesce(cost, 'NaN'::DOUBLE) ORDER BY turn, id)"
-        f" FROM events WHERE event_type = 'cais' AND {_CHOSEN} GROUP BY session_id",
+        f" FROM events WHERE event_type = 'cais' AND NOT {COPIED_CALL} AND {_CHOSEN}"
+        " GROUP BY session_id",
         [list(session_ids)],
     )
     found: dict[str, SessionCalls] = {}
