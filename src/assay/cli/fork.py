@@ -6,13 +6,13 @@ from typing import Annotated
 from cyclopts import Group, Parameter
 
 from assay.cli import run_options
-from assay.cli.output import OUTPUT, Show, command_line
+from assay.cli.output import Show, command_line
 from assay.cli.run import run_shown
+from assay.cli.run_options import Detail, MayDiffer, RunFlag, RunName, Verbosity
 
 __all__ = ["fork"]
 
 _WHICH = Group("Which states", sort_key=0)
-_RUN = Group("Which run", sort_key=7)
 
 
 def fork(
@@ -20,20 +20,13 @@ def fork(
     at: Annotated[str | None, Parameter(group=_WHICH, show_default=False)] = None,
     futures: Annotated[int, Parameter(group=_WHICH)] = 4,
     options: "run_options.ForkOptions | None" = None,
-    resume: Annotated[str | None, Parameter(group=_RUN, show_default=False)] = None,
-    fresh: Annotated[bool, Parameter(group=_RUN, negative="", show_default=False)] = False,
-    run_id: Annotated[str | None, Parameter(group=_RUN, show_default=False)] = None,
-    allow_different: Annotated[
-        list[str] | None, Parameter(negative="", group=_RUN, show_default=False)
-    ] = None,
-    dry_run: Annotated[bool, Parameter(group=_RUN, negative="", show_default=False)] = False,
-    detail: Annotated[bool, Parameter(group=OUTPUT, negative="", show_default=False)] = False,
-    verbose: Annotated[
-        int,
-        Parameter(
-            name=["--verbose", "-v"], count=True, negative="", group=OUTPUT, show_default=False
-        ),
-    ] = 0,
+    resume: RunName = None,
+    fresh: RunFlag = False,
+    run_id: RunName = None,
+    allow_different: MayDiffer = None,
+    dry_run: RunFlag = False,
+    detail: Detail = False,
+    verbose: Verbosity = 0,
     show: Show = Show(),
 ) -> int:
     """Play stored episodes on from some of their states, several futures each.

@@ -8,15 +8,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any
-
-from cyclopts import Group, Parameter
+from typing import TYPE_CHECKING, Any
 
 from assay._util.text import counted
 from assay.cli import run_options
 from assay.cli.dry_run import describe, opening
 from assay.cli.output import (
-    OUTPUT,
     Show,
     command_line,
     compiling_shown,
@@ -29,6 +26,7 @@ from assay.cli.output import (
     warn,
     working,
 )
+from assay.cli.run_options import Detail, MayDiffer, RunFile, RunFlag, RunName, Verbosity
 from assay.errors import UsageError
 
 if TYPE_CHECKING:
@@ -39,7 +37,6 @@ __all__ = ["run", "run_shown"]
 
 FAILED, BAD_USAGE, INFRASTRUCTURE, INTERRUPTED = 1, 2, 3, 130
 _USUAL_FILE = "multi_model_config.toml"
-_WHICH = Group("Which run", sort_key=7)
 _IN_HAND_S = 2.5
 """Seconds after the first Ctrl-C in which calls that are open may still be answered."""
 _LEAVE_S = 2.0
@@ -50,24 +47,15 @@ transaction or many files may hold it up."""
 def run(
     *,
     options: "run_options.RunOptions | None" = None,
-    config: Annotated[Path | None, Parameter(group=_WHICH, show_default=False)] = None,
-    resume: Annotated[str | None, Parameter(group=_WHICH, show_default=False)] = None,
-    model_map: Annotated[
-        list[str] | None, Parameter(group=_WHICH, negative="", show_default=False)
-    ] = None,
-    fresh: Annotated[bool, Parameter(group=_WHICH, negative="", show_default=False)] = False,
-    run_id: Annotated[str | None, Parameter(group=_WHICH, show_default=False)] = None,
-    allow_different: Annotated[
-        list[str] | None, Parameter(negative="", group=_WHICH, show_default=False)
-    ] = None,
-    dry_run: Annotated[bool, Parameter(group=_WHICH, negative="", show_default=False)] = False,
-    detail: Annotated[bool, Parameter(group=OUTPUT, negative="", show_default=False)] = False,
-    verbose: Annotated[
-        int,
-        Parameter(
-            name=["--verbose", "-v"], count=True, negative="", group=OUTPUT, show_default=False
-        ),
-    ] = 0,
+    config: RunFile = None,
+    resume: RunName = None,
+    model_map: MayDiffer = None,
+    fresh: RunFlag = False,
+    run_id: RunName = None,
+    allow_different: MayDiffer = None,
+    dry_run: RunFlag = False,
+    detail: Detail = False,
+    verbose: Verbosity = 0,
     show: Show = Show(),
 ) -> int:
     """Let models and agents play, record every turn, and compare them.
@@ -264,6 +252,12 @@ def _next_steps(prepared: "PreparedRun[Any]", result: "RunResult") -> Iterator[s
         yield f"Unfinished. Resume:  {assay} run --resume {result.run_id}{more}{in_database}"
     if not result.episodes:
         return
+    if prepared.config.forks:
+        yield "Forks: what turns in common earned is in every number; what they cost is not."
+        yield (
+            f"Make pairs of them:  {assay} sft filter --format preference --output pairs.jsonl"
+            f"{in_database}"
+        )
     if len(result.tallies) > 1:
         yield f"Compare in detail:   {assay} compare {result.run_id}{in_database}"
     if prepared.config.environment is None:

@@ -3,22 +3,60 @@
 They are made when somebody asks for them, so that the help of the program need not.
 """
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 
-__all__ = ["ForkOptions", "RunOptions"]
+from assay.cli.output import OUTPUT
 
-_OF_FORKS = frozenset(
-    {
-        *("models", "name", "concurrent_models", "max_concurrent_models", "temperature"),
-        *("max_concurrent_episodes", "executor", "workers", "max_tokens", "budget", "price"),
-        *("max_connections", "call_patience", "cache", "openai_base_url", "database"),
-        *("service_url", "service_timeout", "metrics_from", "traces_dir", "save_traces"),
-        "save_detailed_results",
-    }
-)
-"""Settings that a fork may have otherwise than the episodes it goes on from."""
+__all__ = [
+    "Detail",
+    "ForkOptions",
+    "MayDiffer",
+    "RunFile",
+    "RunFlag",
+    "RunName",
+    "RunOptions",
+    "Verbosity",
+]
+
+_WHICH = Group("Which run", sort_key=7)
+RunName = Annotated[str | None, Parameter(group=_WHICH, show_default=False)]
+"""The id of a run."""
+RunFile = Annotated[Path | None, Parameter(group=_WHICH, show_default=False)]
+"""A file that configures it."""
+RunFlag = Annotated[bool, Parameter(group=_WHICH, negative="", show_default=False)]
+"""Whether to start anew, or nothing at all."""
+MayDiffer = Annotated[
+    list[str] | None, Parameter(group=_WHICH, negative="", show_default=False)
+]
+"""What a resumed run may have otherwise, and other words that may be repeated."""
+Detail = Annotated[bool, Parameter(group=OUTPUT, negative="", show_default=False)]
+"""Whether all tables are printed."""
+Verbosity = Annotated[
+    int,
+    Parameter(
+        name=["--verbose", "-v"], count=True, negative="", group=OUTPUT, show_default=False
+    ),
+]
+"""How many lines are printed while it plays."""
+
+_OF_FORKS = {
+    **dict.fromkeys(
+        (
+            *("name", "concurrent_models", "max_concurrent_models", "max_concurrent_episodes"),
+            *("executor", "workers", "budget", "price", "max_connections", "call_patience"),
+            *("cache", "openai_base_url", "database", "service_url", "service_timeout"),
+            *("metrics_from", "traces_dir", "save_traces", "save_detailed_results"),
+        )
+    ),
+    "models": "",
+    "temperature": "as it was",
+    "max_tokens": "as it was",
+}
+"""Settings that a fork may have otherwise than the episodes it goes on from, and what their
+help says for a default, where that is not the usual one."""
 
 if TYPE_CHECKING:
     RunOptions = dict[str, Any]
@@ -28,7 +66,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in ("ForkOptions", "RunOptions"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from assay.cli.setting_options import options_of
     from assay.rollouts.config import RunConfig

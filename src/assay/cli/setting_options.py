@@ -3,7 +3,7 @@
 An option that was not given is not there, so that a file or a default can count.
 """
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from typing import Annotated, Any, TypedDict
 
 from cyclopts import Group, Parameter
@@ -14,10 +14,13 @@ from assay.cli.numbers import Whole
 __all__ = ["options_of"]
 
 
-def options_of(configuration: type[Configuration], only: Collection[str] | None = None) -> Any:
+def options_of(
+    configuration: type[Configuration], only: Mapping[str, str | None] | None = None
+) -> Any:
     """A typed dictionary with an option for each setting that is no secret, in groups.
 
-    `only` names those that are wanted, if not all are.
+    `only` names those that are wanted, if not all are, with what the help says in place of
+    their defaults.
     """
     groups: dict[str, Group] = {}
     options: dict[str, Any] = {}
@@ -26,7 +29,9 @@ def options_of(configuration: type[Configuration], only: Collection[str] | None 
         if wanted and setting.secret is None and not setting.in_files:
             new = Group(setting.group, sort_key=len(groups) + 1)
             group = groups.setdefault(setting.group, new)
-            options[setting.name] = _annotated(setting, group)
+            said = (only or {}).get(setting.name)
+            shown = setting if said is None else setting._replace(default=None, without=said)
+            options[setting.name] = _annotated(shown, group)
     # Not a dataclass: that takes 8 ms to make, at every start of the program.
     return TypedDict("Options", options, total=False)  # type: ignore[operator]
 
