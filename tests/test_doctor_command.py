@@ -22,7 +22,7 @@ from assay.api.checking import (
     check_python,
     check_service,
 )
-from assay.api.provider_checks import check_models, check_providers
+from assay.api.provider_checks import check_backends, check_models, check_providers
 from assay.cli.doctor import doctor
 from assay.models import load_registry
 from assay.service import ServiceSettings, running
@@ -35,7 +35,7 @@ from assay.traces.store import Store
 
 NAMES = [
     *("python", "assay", "extras", "engine", "service", "models", "provider"),
-    *("database", "journals", "disk"),
+    *("finetune", "database", "journals", "disk"),
 ]
 HOLD = """
 import sys, duckdb
@@ -248,6 +248,19 @@ def test_a_file_of_models_is_named_and_one_that_cannot_be_read_fails(
     check = check_models()
     assert check.state is CheckState.FAIL
     assert "context" in check.detail
+
+
+def test_the_backends_of_fine_tuning_are_told_with_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("MODAL_BASE_URL", raising=False)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-planted-0123456789abcdef")
+    check = check_backends()
+    assert check.state is CheckState.OK
+    assert "openai: at https://api.openai.com/v1" in check.detail
+    assert "set the variable MODAL_BASE_URL" in check.detail
+    assert "local: at http://127.0.0.1:8904/v1" in check.detail
+    assert "planted" not in check.detail
 
 
 def test_providers_that_nobody_set_up_are_one_line_that_names_their_variables() -> None:

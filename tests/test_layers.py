@@ -91,6 +91,7 @@ PUBLIC = {
             "changelog",
             "changes",
             "curves",
+            "finetune_jobs",
             "looks",
             "metric_outcomes",
             "outcome_files",

@@ -20,6 +20,17 @@ if TYPE_CHECKING:
     from assay.api import experiment_log as experiment_log
     from assay.api import export as export
     from assay.api import export_experiments as export_experiments
+    from assay.api import finetune_cancel as finetune_cancel
+    from assay.api import finetune_check_model as finetune_check_model
+    from assay.api import finetune_events as finetune_events
+    from assay.api import finetune_follow as finetune_follow
+    from assay.api import finetune_health as finetune_health
+    from assay.api import finetune_list as finetune_list
+    from assay.api import finetune_plan as finetune_plan
+    from assay.api import finetune_start as finetune_start
+    from assay.api import finetune_status as finetune_status
+    from assay.api import finetune_test as finetune_test
+    from assay.api import finetune_wait as finetune_wait
     from assay.api import fork as fork
     from assay.api import import_curves as import_curves
     from assay.api import import_traces as import_traces
@@ -75,6 +86,17 @@ __all__ = [
     "experiment_log",
     "export",
     "export_experiments",
+    "finetune_cancel",
+    "finetune_check_model",
+    "finetune_events",
+    "finetune_follow",
+    "finetune_health",
+    "finetune_list",
+    "finetune_plan",
+    "finetune_start",
+    "finetune_status",
+    "finetune_test",
+    "finetune_wait",
     "fork",
     "import_curves",
     "import_traces",

@@ -26,7 +26,7 @@ MODELS = (
     *("gpt-4o-mini", "gpt-4.1-mini", "local/tiny", "local/smollm2-135m"),
     *(f"Qwen/Qwen2.5-{size}-Instruct" for size in ("0.5B", "7B", "14B", "32B")),
 )
-QUICK = ("validating_files", "queued", "running", "running", "succeeded")
+QUICK = ("running", "succeeded")
 CREATED = 1_760_000_000
 
 
@@ -62,7 +62,7 @@ class Service:
     script: Sequence[str] = QUICK
     """The states of a job, one for each question."""
     error: str = "the training data has too few examples"
-    steps_per_poll: int = 10
+    steps_per_poll: int = 20
     total_steps: int = 20
     with_validation: bool = True
     has_events: bool = True

@@ -84,6 +84,8 @@ def test_an_upload_is_sent_again_after_a_lost_connection_and_a_rate_limit(
 def test_a_job_goes_from_its_creation_to_a_model(
     client: FinetuneClient, service: Service, data: Path
 ) -> None:
+    service.script = ("validating_files", "queued", "running", "running", "succeeded")
+    service.steps_per_poll = 10
     job = client.create(request(client, data, suffix="x", hyperparameters={"n_epochs": 2}))
     assert (job.status, job.model, job.suffix) == ("validating_files", "gpt-4o-mini", "x")
     updates = list(watch([WatchedJob(client, job.id)], interval=0.0))

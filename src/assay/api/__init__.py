@@ -36,6 +36,23 @@ if TYPE_CHECKING:
         show_experiment,
         tag_experiment,
     )
+    from .finetune_checks import (
+        ModelCheck,
+        SmokeTest,
+        finetune_check_model,
+        finetune_health,
+        finetune_test,
+    )
+    from .finetune_jobs import (
+        JobProgress,
+        finetune_cancel,
+        finetune_events,
+        finetune_follow,
+        finetune_list,
+        finetune_status,
+        finetune_wait,
+    )
+    from .finetuning import FinetunePlan, finetune_plan, finetune_start
     from .forking import fork, prepare_fork
     from .preparing import prepare
     from .run_reports import run_report
@@ -86,11 +103,15 @@ __all__ = [
     "DatasetStats",
     "ExperimentDetails",
     "ExportedExperiments",
+    "FinetunePlan",
     "ImportedCurves",
+    "JobProgress",
     "ModelCatalogue",
+    "ModelCheck",
     "RegisteredPlan",
     "SessionList",
     "ShownRow",
+    "SmokeTest",
     "TracedRow",
     "VarianceResult",
     "analysis",
@@ -106,6 +127,17 @@ __all__ = [
     "experiment_log",
     "export",
     "export_experiments",
+    "finetune_cancel",
+    "finetune_check_model",
+    "finetune_events",
+    "finetune_follow",
+    "finetune_health",
+    "finetune_list",
+    "finetune_plan",
+    "finetune_start",
+    "finetune_status",
+    "finetune_test",
+    "finetune_wait",
     "fork",
     "import_curves",
     "import_traces",

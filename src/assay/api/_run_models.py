@@ -9,6 +9,8 @@ from assay._util.descriptors import connections_allowed
 from assay._util.loops import run_apart
 from assay.agents import BUILTIN_MODELS, make_builtin
 from assay.api._run_parts import OwnObjects
+from assay.api._stores import Where, store_at
+from assay.api._tuned import at_provider, registry_for
 from assay.errors import UsageError
 from assay.models import (
     Budget,
@@ -16,7 +18,6 @@ from assay.models import (
     ModelPool,
     PaceChange,
     Price,
-    load_registry,
 )
 from assay.models.reach import REFUSED_KEY, SILENT, why_unreachable
 from assay.rollouts import RunConfig
@@ -130,7 +131,7 @@ def pool_of(
     on_fault: Callable[[str, str, int, float], None] = lambda *_: None,
 ) -> ModelPool:
     return ModelPool(
-        load_registry(),
+        registry_for(config.database, config.models),
         also=BUILTIN_MODELS,
         base_url=config.openai_base_url,
         key=config.openai_api_key,
@@ -168,13 +169,20 @@ def limit_record(line: tuple[str, PaceChange]) -> LimitRecord:
     )
 
 
-def chat_model(name: str) -> ChatModel:
-    """A model by its name, built in or of a provider; close it after use.
+def chat_model(name: str, *, provider: str | None = None, database: Where = None) -> ChatModel:
+    """A model by its name, built in, of a provider or fine-tuned; close it after use.
+
+    Args:
+        name: The model.
+        provider: Who answers for it, if it is a fine-tuned one that its name does not tell.
+        database: The store whose jobs may have made it.
 
     Raises:
         UsageError: Nobody answers at its address.
     """
-    config = RunConfig()
+    if provider is not None:
+        name = at_provider(name, provider)
+    config = RunConfig(models=(name,), database=store_at(database).path)
     pool = pool_of(config)
     model = model_of(name, config, pool)
     check_reachable(pool, config)

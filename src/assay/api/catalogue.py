@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from assay._util.loops import run_apart
 from assay._util.names import unknown_name
+from assay.api._stores import Where
 from assay.errors import UsageError
 
 if TYPE_CHECKING:
@@ -28,12 +29,17 @@ class ModelCatalogue(NamedTuple):
     """Models of providers."""
 
 
-def list_models(provider: str | None = None) -> ModelCatalogue:
-    """The models that are known, or those of one provider; asks nobody."""
-    from assay.agents.builtin import BUILTIN_MODELS
-    from assay.models import load_registry
+def list_models(provider: str | None = None, *, database: Where = None) -> ModelCatalogue:
+    """The models that are known, or those of one provider; asks nobody.
 
-    registry = load_registry()
+    Args:
+        provider: Only its models.
+        database: The store; models that its fine-tuning jobs have made are known too.
+    """
+    from assay.agents.builtin import BUILTIN_MODELS
+    from assay.api._tuned import registry_for
+
+    registry = registry_for(database)
     known = [BUILTIN_PROVIDER, *registry.providers]
     if provider is not None and provider not in known:
         raise UsageError(unknown_name("provider", provider, known))
@@ -48,11 +54,19 @@ def list_models(provider: str | None = None) -> ModelCatalogue:
     )
 
 
-def try_model(name: str) -> "tuple[ChatModel, ChatReply]":
-    """Ask a model one short question; it costs far less than a cent with most models."""
+def try_model(
+    name: str, *, provider: str | None = None, database: Where = None
+) -> "tuple[ChatModel, ChatReply]":
+    """Ask a model one short question; it costs far less than a cent with most models.
+
+    Args:
+        name: The model.
+        provider: Who answers for it, if it is a fine-tuned one that its name does not tell.
+        database: The store whose jobs may have made it.
+    """
     from assay.api._run_models import chat_model
 
-    model = chat_model(name)
+    model = chat_model(name, provider=provider, database=database)
     return model, run_apart(lambda: ask_once(model))
 
 

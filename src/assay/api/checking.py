@@ -77,7 +77,7 @@ def doctor(
         service_url: A service that has to answer; without it, one on port 8901 may.
         database: The database that runs write to.
     """
-    from assay.api.provider_checks import check_models, check_providers
+    from assay.api.provider_checks import check_backends, check_models, check_providers
 
     path = default_database() if database is None else Path(database)
     yield check_python()
@@ -87,6 +87,7 @@ def doctor(
     yield check_service(service_url, os.environ.get("ASSAY_SERVICE_TOKEN"))
     yield check_models()
     yield from check_providers()
+    yield check_backends()
     yield check_database(path)
     yield from check_journals(path)
     yield check_disk(path)

@@ -19,9 +19,10 @@ from assay.api._run_parts import (
     hooks_of,
     metrics_of,
 )
+from assay.api._tuned import at_provider, registry_for
 from assay.crafter.rules import TASK
 from assay.errors import StoreError, UsageError
-from assay.models import Budget, ModelPool, load_registry
+from assay.models import Budget, ModelPool
 from assay.rollouts import RunConfig, arms_of
 from assay.runs import PreparedRun, prepare_run
 from assay.runs.addresses import with_addresses, without_secrets
@@ -40,6 +41,7 @@ def prepare(
     allow_different: Collection[str] = (),
     dry: bool = False,
     model_map: Mapping[str, str] | None = None,
+    provider: str | None = None,
     source: str = "command line",
     own: OwnObjects = NOTHING_OWN,
     base: Mapping[str, Any] | None = None,
@@ -56,6 +58,7 @@ def prepare(
         allow_different: What a resumed run may have otherwise than before: address, ledger.
         dry: Leave out what only a run needs: keys, addresses and the file of replies.
         model_map: Names of models to replace, each with the name that takes its place.
+        provider: Who answers for fine-tuned models whose names do not tell.
         source: Who gives the settings, for errors and the record.
         own: Agents and models of a program.
         base: Settings of another run, as stored, that a new one has unless it says otherwise.
@@ -79,7 +82,9 @@ def prepare(
         )
 
     prepared = prepared_with(settings)
-    if resume is None and (renamed := _renamed(prepared.config, model_map or {}, own)):
+    if resume is None and (
+        renamed := _renamed(prepared.config, model_map or {}, provider, own)
+    ):
         prepared = prepared_with({**settings, "models": renamed})
     chosen = prepared.config
     # A file of the user that cannot be used is found out before anything is played.
@@ -159,15 +164,17 @@ def _known_worlds(config: RunConfig, own: OwnObjects) -> list[str]:
 
 
 def _renamed(
-    config: RunConfig, model_map: Mapping[str, str], own: OwnObjects
+    config: RunConfig, model_map: Mapping[str, str], provider: str | None, own: OwnObjects
 ) -> list[str] | None:
     """The models as they are to be called; None if that is as they were named."""
     unknown = next((name for name in model_map if name not in config.models), None)
     if unknown is not None:
         raise UsageError(unknown_name("model in --model-map", unknown, config.models))
     names = [model_map.get(name, name) for name in config.models]
+    if provider is not None:
+        names = [at_provider(name, provider) for name in names]
     if config.openai_base_url is None:
-        registry = load_registry()
+        registry = registry_for(config.database, names)
         names = [
             name if name in own.models else registry.spelled(name, also=BUILTIN_MODELS)
             for name in names

@@ -13,7 +13,7 @@ from assay.errors import ModelRejected, UsageError
 if TYPE_CHECKING:
     from assay.models import Provider, Registry
 
-__all__ = ["check_models", "check_providers"]
+__all__ = ["check_backends", "check_models", "check_providers"]
 
 _TIMEOUT = 3.0
 
@@ -54,6 +54,26 @@ def check_providers(timeout: float = _TIMEOUT) -> list[Check]:
         for one in found
     ]
     return [*checks, *_others(registry, used)]
+
+
+def check_backends() -> Check:
+    """Which fine-tuning services can be used, and what others lack; asks nobody."""
+    from importlib.util import find_spec
+
+    from assay.api._finetune_parts import place_of
+    from assay.finetune import BACKENDS
+
+    parts = []
+    for backend in BACKENDS.values():
+        try:
+            address, _, lacks = place_of(backend, None)
+        except UsageError as error:
+            address, lacks = None, (str(error),)
+        extra = backend.loopback and find_spec("torch") is None
+        more = ", without the extra 'local'" if extra else ""
+        parts.append(f"{backend.name}: {'; '.join(lacks) or f'at {address}'}{more}")
+    step = "'assay finetune health --backend NAME' asks one whether it answers"
+    return Check("finetune", CheckState.OK, ". ".join(parts), step)
 
 
 class _Access(NamedTuple):

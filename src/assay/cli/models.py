@@ -2,14 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
 from assay._util.text import printable
+from assay.cli.database import Database
 from assay.cli.lists import say_prose, say_table
 from assay.cli.output import Show, say, say_json, warn
 from assay.errors import ModelRejected
+from assay.traces.location import DEFAULT_DATABASE
 
 if TYPE_CHECKING:
     from assay.models import ModelEntry, Price, Provider, Registry
@@ -40,7 +42,12 @@ For example:
 
 
 @models.default
-def list_models(*, provider: str | None = None, show: Show = Show()) -> int:
+def list_models(
+    *,
+    provider: str | None = None,
+    database: Database = DEFAULT_DATABASE,
+    show: Show = Show(),
+) -> int:
     """List the known models, their prices, and whether there is a key for them.
 
     Prices are in dollars per million tokens, on the date shown. Keys are never shown.
@@ -51,11 +58,12 @@ def list_models(*, provider: str | None = None, show: Show = Show()) -> int:
 
     Args:
         provider: Only models of this provider.
+        database: The store; models that its fine-tuning jobs made are listed too.
         show: What to print.
     """
     from assay import api
 
-    registry, builtin, entries = api.list_models(provider)
+    registry, builtin, entries = api.list_models(provider, database=database)
     for warning in registry.warnings:
         warn(warning)
     if show.json:
@@ -69,7 +77,14 @@ def list_models(*, provider: str | None = None, show: Show = Show()) -> int:
 
 
 @models.command(name="test")
-def try_model(name: str, /, *, show: Show = Show()) -> int:
+def try_model(
+    name: str,
+    /,
+    *,
+    provider: Annotated[str | None, Parameter(show_default=False)] = None,
+    database: Database = DEFAULT_DATABASE,
+    show: Show = Show(),
+) -> int:
     """Ask a model one short question; print its reply, latency, tokens and cost.
 
     With most models this costs far less than a cent.
@@ -80,11 +95,13 @@ def try_model(name: str, /, *, show: Show = Show()) -> int:
 
     Args:
         name: The name of the model, as in 'assay run --models'.
+        provider: Who answers for a fine-tuned model whose name does not tell.
+        database: The store whose fine-tuning jobs may have made it.
         show: What to print.
     """
     from assay import api
 
-    model, reply = api.try_model(name)
+    model, reply = api.try_model(name, provider=provider, database=database)
     if show.json:
         say_json(
             {

@@ -18,6 +18,7 @@ from assay.cli.compare import compare
 from assay.cli.curves import curves
 from assay.cli.doctor import doctor
 from assay.cli.experiments import experiments
+from assay.cli.finetune import finetune
 from assay.cli.fork import fork
 from assay.cli.help import HelpFormatter
 from assay.cli.init import init
@@ -74,6 +75,7 @@ app.command(analysis, group=JUDGE)
 app.command(curves)
 app.command(analyze)
 app.command(sft)
+app.command(finetune)
 app.command(doctor, group=LOOK)
 app.command(traces)
 app.command(serve, group=SERVE)

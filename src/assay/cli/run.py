@@ -50,6 +50,7 @@ def run(
     config: RunFile = None,
     resume: RunName = None,
     model_map: MayDiffer = None,
+    provider: RunName = None,
     fresh: RunFlag = False,
     run_id: RunName = None,
     allow_different: MayDiffer = None,
@@ -73,6 +74,7 @@ def run(
         config: A TOML file with settings ('assay init' writes one). Options given here win.
         resume: Resume an unfinished run: its id, or the start of it.
         model_map: Replace a model by another, as OLD=NEW. May be repeated.
+        provider: Who answers for fine-tuned models (ft:…) whose names do not tell.
         fresh: Start a new run, even if the same command left an unfinished one.
         run_id: The id of the run, for tests and schedulers.
         allow_different: What may differ from before in a resumed run: address (the server
@@ -93,6 +95,7 @@ def run(
         resume=resume,
         fresh=fresh,
         model_map=_model_map(model_map or ()),
+        provider=provider,
         allow_different=allow_different or (),
         dry=dry_run,
     )

@@ -35,6 +35,7 @@ __all__ = [
     "RowFinding",
     "RowMask",
     "ValidationReport",
+    "calls_problem",
     "mask_of",
     "read_values",
     "validate_file",
@@ -349,7 +350,7 @@ class _Checks:
         elif role != "assistant" and not isinstance(content, str | list):
             problem = (RowFault.CONTENT, role)
         elif role == "assistant" and calls:
-            problem, action = _calls_problem(calls, schemas)
+            problem, action = calls_problem(calls, schemas)
             if problem is None:
                 functions = [call["function"] for call in calls]
                 said = [str(function["arguments"]) for function in functions]
@@ -463,7 +464,7 @@ def _result_problem(
     return None
 
 
-def _calls_problem(
+def calls_problem(
     calls: Any, schemas: Mapping[str, Mapping[str, Any]]
 ) -> tuple[tuple[RowFault, str] | None, str]:
     """What is wrong with tool calls, and the first action that they ask for."""

@@ -200,4 +200,7 @@ _CHOSEN = {
     "metric_points": _EVERYTHING,
     "analysis_plans": _EVERYTHING,
     "dataset_worlds": _EVERYTHING,
+    "finetune_files": _EVERYTHING,
+    "finetune_jobs": _EVERYTHING,
+    "finetune_events": _EVERYTHING,
 }

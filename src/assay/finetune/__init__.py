@@ -15,23 +15,27 @@ from typing import TYPE_CHECKING
 from assay._util.lazy import lazy_names as _lazy_names
 
 if TYPE_CHECKING:
-    from .backends import BACKENDS, Backend, TunableModel, find_backend
-    from .client import FinetuneClient
+    from .backends import BACKENDS, Backend, TunableModel, backend_of_model, find_backend
+    from .client import FinetuneClient, is_loopback
     from .plan import PlannedJob, plan_jobs
     from .subsets import write_subset
     from .values import JobEvent, RemoteFile, RemoteJob
-    from .watching import watch
+    from .watching import JobUpdate, WatchedJob, watch
 
 __all__ = [
     "BACKENDS",
     "Backend",
     "FinetuneClient",
     "JobEvent",
+    "JobUpdate",
     "PlannedJob",
     "RemoteFile",
     "RemoteJob",
     "TunableModel",
+    "WatchedJob",
+    "backend_of_model",
     "find_backend",
+    "is_loopback",
     "plan_jobs",
     "watch",
     "write_subset",

@@ -14,7 +14,7 @@ from typing import Any, Final
 from assay._util.names import unknown_name
 from assay.errors import UsageError
 
-__all__ = ["BACKENDS", "Backend", "TunableModel", "find_backend"]
+__all__ = ["BACKENDS", "Backend", "TunableModel", "backend_of_model", "find_backend"]
 
 _SNAPSHOT: Final = re.compile(r"-\d{4}-\d{2}-\d{2}$")
 
@@ -154,3 +154,18 @@ def find_backend(name: str) -> Backend:
     if found is None:
         raise UsageError(unknown_name("backend", name, BACKENDS))
     return found
+
+
+def backend_of_model(name: str) -> Backend:
+    """The backend that trains a model.
+
+    Raises:
+        UsageError: None has it in its list.
+    """
+    for backend in BACKENDS.values():
+        if backend.find_model(name) is not None:
+            return backend
+    known = {model.name: model.name for each in BACKENDS.values() for model in each.models}
+    raise UsageError(
+        f"{unknown_name('model to fine-tune', name, known)}; --backend says who trains another"
+    )

@@ -29,7 +29,7 @@ from .values import JobEvent, RemoteFile, RemoteJob
 if TYPE_CHECKING:
     from openai import OpenAI
 
-__all__ = ["FinetuneClient"]
+__all__ = ["FinetuneClient", "is_loopback"]
 
 _T = TypeVar("_T")
 _OPENAI: Final = "api.openai.com"

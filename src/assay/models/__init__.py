@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from assay._util.lazy import lazy_names as _lazy_names
 
 if TYPE_CHECKING:
-    from .access import find_base_url, find_key
+    from .access import find_base_url, find_key, is_address
     from .budget import Budget
     from .pace import PaceChange
     from .pool import ModelPool
@@ -27,6 +27,7 @@ __all__ = [
     "Registry",
     "find_base_url",
     "find_key",
+    "is_address",
     "load_registry",
     "user_rows",
 ]

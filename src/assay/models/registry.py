@@ -133,10 +133,20 @@ class Registry:
         """
         if name in self.entries:
             return self.entries[name]
+        if name.casefold().startswith(_FINE_TUNED):
+            # Whoever writes it in capitals means a row too.
+            name = self.spelled(f"{_FINE_TUNED}{name[len(_FINE_TUNED) :]}")
+            if name in self.entries:
+                return self.entries[name]
         found = self._fine_tuned(name) or self._of_provider(name)
         if found is None:
             raise ModelRejected(self._unknown(name, also))
         return found
+
+    def with_tuned(self, name: str, base: str, provider: Provider) -> "Registry":
+        """The same, with a row for a model that was made from another one."""
+        row = self._tuned(name, provider, base)
+        return replace(self, entries={**self.entries, name: row})
 
     def spelled(self, name: str, *, also: Iterable[str] = ()) -> str:
         """A name as its row has it, if upper and lower case are all that differs."""
@@ -167,11 +177,19 @@ class Registry:
         return None
 
     def _tuned(self, name: str, provider: Provider, base: str) -> ModelEntry:
-        entry = self.entries.get(base) or self.entries.get(_SNAPSHOT.sub("", base))
-        if entry is None or entry.provider != provider:
-            return _bare(name, provider, name)
-        # It goes when its base model goes, but it has a price of its own.
-        return replace(entry, name=name, remote_name=name, price=None)
+        wanted = _slug(base)
+        for entry in self.entries.values():
+            if entry.provider.name == provider.name and _slug(entry.name) == wanted:
+                # It goes when its base model goes, but it has a price of its own.
+                free = entry.price is not None and not entry.price.input + entry.price.output
+                return replace(
+                    entry,
+                    name=name,
+                    remote_name=name,
+                    provider=provider,
+                    price=entry.price if free else None,
+                )
+        return _bare(name, provider, name)
 
     def _unknown(self, name: str, also: Iterable[str]) -> str:
         known = [*self.entries, *also]
@@ -186,6 +204,11 @@ class Registry:
             f"unknown model {name!r}; {hint}'assay models' lists those that are known, and "
             f"PROVIDER/NAME means any model of one of these providers: {providers}"
         )
+
+
+def _slug(name: str) -> str:
+    """A base model's name as fine-tuned ones have it: no owner, no date, no dots."""
+    return _SNAPSHOT.sub("", name.rpartition("/")[2].casefold()).replace(".", "-")
 
 
 def _bare(name: str, provider: Provider, remote: str) -> ModelEntry:

@@ -29,7 +29,7 @@ __all__ = [
     "table",
 ]
 
-VERSION = 4
+VERSION = 5
 """The version of the schema that this program writes."""
 
 ASSAY_SOURCE = "assay"
@@ -509,6 +509,73 @@ DATASET_WORLDS = Table(
     since=4,
 )
 
+FINETUNE_FILES = Table(
+    "finetune_files",
+    "A data file that was uploaded to a fine-tuning service.",
+    (
+        Column("address", Type.TEXT, "the service", required=True),
+        Column("sha256", Type.TEXT, "of the file", required=True),
+        Column("file_id", Type.TEXT, "what the service calls it", required=True),
+        Column("name", Type.TEXT, "what it was called here"),
+        Column("bytes", Type.BIGINT, "its size"),
+        Column("uploaded_at", Type.TIME, "when", required=True),
+    ),
+    key=("address", "sha256"),
+    since=5,
+)
+
+FINETUNE_JOBS = Table(
+    "finetune_jobs",
+    "One fine-tuning job: a model trained further on a data file.",
+    (
+        Column("id", Type.TEXT, "what the service calls it", required=True),
+        Column("address", Type.TEXT, "the service", required=True),
+        Column("backend", Type.TEXT, "openai, synth or local", required=True),
+        Column("model", Type.TEXT, "the model that is trained further", required=True),
+        Column("suffix", Type.TEXT, "the part of the result's name that the user chose"),
+        Column("status", Type.TEXT, "as the service says it: running, succeeded, …"),
+        Column("result_model", Type.TEXT, "the new model; NULL until it succeeded"),
+        Column("error", Type.TEXT, "why it failed"),
+        Column("data", Type.TEXT, "the data file"),
+        Column("data_sha256", Type.TEXT, "of what was trained on"),
+        Column("rows", Type.INTEGER, "trained on"),
+        Column("subset_of", Type.INTEGER, "rows of the file they were taken from, or NULL"),
+        Column("tokens", Type.BIGINT, "of one epoch, estimated"),
+        Column("validation", Type.TEXT, "the validation file; NULL if there is none"),
+        Column("validation_sha256", Type.TEXT, "of that file"),
+        Column("hyperparameters", Type.JSON, "as they were sent"),
+        Column("seed", Type.BIGINT, "of the subset, and for the service"),
+        Column("lineage", Type.JSON, "what the manifest of the data says of all rows"),
+        Column("provenance", Type.JSON, "versions and commit of the program"),
+        Column("command", Type.TEXT, "as it was typed"),
+        Column("history", Type.JSON, "each status, and when it was first seen"),
+        Column("trained_tokens", Type.BIGINT, "that the service counted"),
+        Column("created_at", Type.TIME, "when it was asked for, by its clock", required=True),
+        Column("finished_at", Type.TIME, "when it ended, by the service's clock"),
+    ),
+    key=("address", "id"),
+    since=5,
+)
+
+FINETUNE_EVENTS = Table(
+    "finetune_events",
+    "Something that happened to a fine-tuning job, such as a step with its loss.",
+    (
+        Column("address", Type.TEXT, "the service", required=True),
+        Column("job_id", Type.TEXT, "the job", required=True),
+        Column("id", Type.TEXT, "what the service calls it", required=True),
+        Column("position", Type.INTEGER, "its place among those of the job, from 0"),
+        Column("created_at", Type.TIME, "when, by the service's clock"),
+        Column("level", Type.TEXT, "info, warn or error"),
+        Column("message", Type.TEXT, "in words"),
+        Column("step", Type.INTEGER, "the training step, if it is about one"),
+        Column("total_steps", Type.INTEGER, "how many there will be"),
+        Column("metrics", Type.JSON, "numbers of the step: train_loss, valid_loss, …"),
+    ),
+    key=("address", "job_id", "id"),
+    since=5,
+)
+
 SESSION_TABLES = (SESSION_TIMESTEPS, EVENTS, MESSAGE_ROWS, HOOK_RESULTS)
 """The tables whose rows belong to one session and carry its `session_id`."""
 
@@ -526,6 +593,9 @@ TABLES = (
     METRIC_POINTS,
     ANALYSIS_PLANS,
     DATASET_WORLDS,
+    FINETUNE_FILES,
+    FINETUNE_JOBS,
+    FINETUNE_EVENTS,
 )
 """All tables, each after those it refers to."""
 

@@ -1,0 +1,350 @@
+"""Fine-tuning jobs that are planned and started, each with a row in the store.
+
+A plan asks nobody and uploads nothing. What is started is in the store as soon as its service
+has given it an id.
+"""
+
+import hashlib
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from assay.api._finetune_parts import (
+    Progress,
+    Told,
+    backend_of,
+    check_local,
+    checked_data,
+    client_of,
+    created_at,
+    length_warnings,
+    model_of_backend,
+    model_warnings,
+    place_of,
+)
+from assay.api._stores import Where, store_at
+from assay.errors import ModelRejected, StoreError, UsageError
+
+if TYPE_CHECKING:
+    from assay.datasets.validation import ValidationReport
+    from assay.experiments.finetune_jobs import FinetuneJob
+    from assay.finetune import (
+        Backend,
+        FinetuneClient,
+        PlannedJob,
+        TunableModel,
+    )
+    from assay.traces.store import Store
+
+__all__ = ["FinetunePlan", "finetune_plan", "finetune_start"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinetunePlan:
+    """The jobs of a command, checked; nothing was uploaded."""
+
+    data: Path
+    report: "ValidationReport"
+    validation: Path | None
+    backend: "Backend"
+    address: str | None
+    """Where the data would go; None where nobody says it yet."""
+    jobs: "tuple[PlannedJob, ...]"
+    price: float | None
+    """Dollars per million trained tokens that the user gave."""
+    speeds: Mapping[str, float]
+    """Seconds a trained token took in earlier jobs, by model."""
+    warnings: tuple[str, ...]
+    missing: tuple[str, ...]
+    """What has to be set before it can be started, in sentences."""
+
+    @property
+    def cost(self) -> float | None:
+        """Dollars of all jobs, estimated; None where a price is not known."""
+        costs = [job.cost(self.price) for job in self.jobs]
+        return None if None in costs else sum(cost or 0.0 for cost in costs)
+
+    def seconds(self, job: "PlannedJob") -> float | None:
+        """How long a job may take, estimated; None where nothing is known of the speed."""
+        return job.seconds(self.speeds.get(job.model.name))
+
+
+def finetune_plan(
+    data: Path | str,
+    *,
+    model: str | Sequence[str],
+    backend: str | None = None,
+    base_url: str | None = None,
+    epochs: int | Sequence[int] = 3,
+    batch_size: int | Sequence[int] = 4,
+    learning_rate: float | Sequence[float] | None = None,
+    learning_rate_multiplier: float | Sequence[float] | None = None,
+    subset: int | Sequence[int] = (),
+    validation: Path | str | bool | None = None,
+    suffix: str | None = None,
+    seed: int = 42,
+    price: float | None = None,
+    database: Where = None,
+    progress: Progress = lambda done, total: None,
+) -> FinetunePlan:
+    """Check the data and all values, and estimate tokens, cost and time; asks no service.
+
+    Several values of `model`, `subset`, `epochs`, `batch_size` or `learning_rate` make one
+    job each.
+
+    Args:
+        data: JSON Lines, as `sft_filter` writes them.
+        model: The models to train further.
+        backend: openai, synth or local; without it, whoever trains the model.
+        base_url: Where the service is, if not where its variable says.
+        epochs: How often the data is gone through.
+        batch_size: Rows of a training step.
+        learning_rate: 5e-5 if not given; OpenAI picks its own.
+        learning_rate_multiplier: For OpenAI: of the rate that it picks.
+        subset: Numbers of rows; each subset is inside the next larger one.
+        validation: A file to compute the loss on that is not trained on; False for none.
+            Without it, the held-out file beside the data, if there is one.
+        suffix: A part of the new model's name.
+        seed: Of the subsets, and for the service.
+        price: Dollars per million trained tokens, if you know better.
+        database: The store; earlier jobs in it say how long one takes.
+        progress: Told how many rows are checked.
+
+    Raises:
+        UsageError: The data cannot be trained on, or a value is not allowed.
+    """
+    from assay.finetune import plan_jobs
+
+    path = Path(data)
+    names = _listed(model)
+    if not names:
+        raise UsageError("--model is missing; name the model to train further")
+    chosen = backend_of(backend, names[0])
+    place = place_of(chosen, base_url)
+    models = [model_of_backend(chosen, name, anywhere=base_url is not None) for name in names]
+    report = checked_data(path, chosen, progress)
+    beside = _validation(path, validation)
+    warnings = [*model_warnings(models), *length_warnings(report, models)]
+    if beside is not None:
+        checked_data(beside, chosen, progress)
+    if report.lengths is None:
+        raise UsageError(f"{str(path)!r} has no rows; 'assay sft filter' writes some")
+    jobs = plan_jobs(
+        chosen,
+        models,
+        rows=report.rows,
+        tokens=report.lengths.total,
+        subsets=_listed(subset),
+        epochs=_listed(epochs),
+        batch_sizes=_listed(batch_size),
+        learning_rates=_listed(learning_rate),
+        multipliers=_listed(learning_rate_multiplier),
+        suffix=suffix,
+        seed=seed,
+    )
+    return FinetunePlan(
+        data=path,
+        report=report,
+        validation=beside,
+        backend=chosen,
+        address=place.address,
+        jobs=jobs,
+        price=price,
+        speeds=_speeds(database, place.address, models),
+        warnings=tuple(warnings),
+        missing=place.missing,
+    )
+
+
+def finetune_start(
+    plan: FinetunePlan,
+    *,
+    database: Where = None,
+    command: str = "",
+    on_upload: Callable[[str], Progress] = lambda name: lambda done, total: None,
+    on_trouble: Told = lambda words: None,
+) -> "list[FinetuneJob]":
+    """Upload the data and ask for the jobs of a plan; each is in the store as it is made.
+
+    A file that this store knows to be there already is not sent again.
+
+    Args:
+        plan: What `finetune_plan` made.
+        database: The store.
+        command: What the user typed, for the rows.
+        on_upload: Gives, for the name of a file, who hears how many bytes are sent.
+        on_trouble: Told of what is tried again.
+
+    Raises:
+        ModelRejected: A key or an address is missing, or the service refuses.
+        ServiceError: The service cannot be reached.
+    """
+    from assay._util.provenance import provenance
+    from assay.datasets.manifest import read_lineage
+    from assay.experiments.finetune_jobs import FinetuneJob, add_job, list_jobs
+
+    if plan.address is None or plan.missing:
+        raise ModelRejected("; ".join(plan.missing))
+    store = store_at(database)
+    lineage = read_lineage(plan.data) or {}
+    made: list[FinetuneJob] = []
+    with ExitStack() as stack:
+        key = place_of(plan.backend, plan.address).key
+        client = stack.enter_context(client_of(plan.address, key, on_trouble))
+        if plan.backend.loopback:
+            check_local(plan.address, key)
+        _check_models(client, plan)
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="assay-")))
+        sent = _Uploads(client, store, plan.backend, on_upload)
+        validation = None if plan.validation is None else sent.file(plan.validation)
+        for job in plan.jobs:
+            training = sent.file(_subset_file(plan.data, job, folder))
+            with store.writing() as connection:
+                known = {each.id for each in list_jobs(connection)}
+            request = job.request(training.id, None if validation is None else validation.id)
+            remote = client.create(request, known=known)
+            row = FinetuneJob(
+                id=remote.id,
+                address=plan.address,
+                backend=plan.backend.name,
+                model=job.model.name,
+                suffix=job.suffix,
+                status=remote.status,
+                created_at=created_at(remote),
+                data=str(plan.data),
+                data_sha256=training.sha256,
+                rows=job.rows,
+                subset_of=None if job.subset is None else plan.report.rows,
+                tokens=job.tokens,
+                validation=None if plan.validation is None else str(plan.validation),
+                validation_sha256=None if validation is None else validation.sha256,
+                hyperparameters=job.hyperparameters,
+                seed=job.seed,
+                lineage=lineage,
+                provenance=provenance().record(),
+                command=command,
+            )
+            try:
+                with store.writing() as connection:
+                    made.append(add_job(connection, row))
+            except StoreError as error:
+                raise StoreError(
+                    f"job {remote.id} was started, and could not be stored: {error};"
+                    f" 'assay finetune wait {remote.id} --backend {plan.backend.name}' follows"
+                    " it and stores it"
+                ) from error
+    return made
+
+
+def _listed(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    return [value] if isinstance(value, str | int | float) else list(value)
+
+
+def _validation(path: Path, given: Path | str | bool | None) -> Path | None:
+    if given is False:
+        return None
+    if given is not None and given is not True:
+        return Path(given)
+    beside = path.with_name(f"{path.stem}.holdout{path.suffix}")
+    return beside if beside.is_file() else None
+
+
+def _speeds(
+    database: Where, address: str | None, models: "Sequence[TunableModel]"
+) -> dict[str, float]:
+    from assay.experiments.finetune_jobs import seconds_per_token
+
+    store = store_at(database)
+    if address is None or not store.path.exists():
+        return {}
+    with store.reading() as connection:
+        speeds = {
+            model.name: seconds_per_token(connection, address, model.name) for model in models
+        }
+    return {name: speed for name, speed in speeds.items() if speed is not None}
+
+
+def _check_models(client: "FinetuneClient", plan: FinetunePlan) -> None:
+    """Refuse, before anything is sent, a name that is in nobody's list.
+
+    Raises:
+        ModelRejected: The service lists models, and not this one.
+    """
+    new = [
+        job.model.name for job in plan.jobs if plan.backend.find_model(job.model.name) is None
+    ]
+    listed = client.models() if new else None
+    for name in dict.fromkeys(new):
+        if listed is not None and name not in listed:
+            raise ModelRejected(
+                f"{client.address} does not list a model {name!r};"
+                f" it has {', '.join(listed[:12]) or 'none'}"
+            )
+
+
+class _Sent(NamedTuple):
+    id: str
+    sha256: str
+
+
+class _Uploads:
+    """Sends each file once; what the store knows to be there is not sent at all."""
+
+    def __init__(
+        self,
+        client: "FinetuneClient",
+        store: "Store",
+        backend: "Backend",
+        on_upload: Callable[[str], Progress],
+    ) -> None:
+        self._client, self._store = client, store
+        self._backend, self._on_upload = backend, on_upload
+        self._sent: dict[str, _Sent] = {}
+
+    def file(self, path: Path) -> _Sent:
+        from assay.experiments.finetune_jobs import add_upload, find_upload
+
+        with path.open("rb") as stream:
+            sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
+        if sha256 in self._sent:
+            return self._sent[sha256]
+        address = self._client.address
+        with self._store.writing() as connection:
+            known = find_upload(connection, address, sha256)
+        if known is None or not self._client.has_file(known):
+            file = self._client.upload(
+                path,
+                path.name,
+                sha256,
+                purpose_in_query=self._backend.purpose_in_query,
+                progress=self._on_upload(path.name),
+            )
+            known = file.id
+            with self._store.writing() as connection:
+                add_upload(
+                    connection,
+                    address,
+                    sha256,
+                    file_id=known,
+                    name=path.name,
+                    size=path.stat().st_size,
+                )
+        self._sent[sha256] = _Sent(known, sha256)
+        return self._sent[sha256]
+
+
+def _subset_file(data: Path, job: "PlannedJob", folder: Path) -> Path:
+    from assay.finetune import write_subset
+
+    if job.subset is None:
+        return data
+    path = folder / f"{data.stem}.subset-{job.subset}{data.suffix}"
+    if not path.exists():
+        with path.open("wb") as out:
+            write_subset(data, job.subset, job.seed, out)
+    return path
