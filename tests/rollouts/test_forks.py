@@ -163,6 +163,28 @@ def test_limits_are_those_of_the_whole_episode(tmp_path: Path) -> None:
     assert again.prompt_tokens + again.completion_tokens < enough / 2
 
 
+def test_a_fork_is_asked_as_its_parent_was(tmp_path: Path) -> None:
+    prompt = tmp_path / "prompt.txt"
+    prompt.write_text("Play as slowly as you can.", "utf-8")
+    arm = {"label": "second", "model": "builtin/forager", "view": "short", "history": 2}
+    chosen = {"models": None, "arms": [arm], "prompt": prompt, "actions_per_turn": 2}
+    play(tmp_path, episodes=1, difficulty=["hard", "classic"], run_id="odd", **chosen)
+    result = fork(tmp_path, "odd", futures=1, run_id="forked")
+    made = [session_of(tmp_path, row.session_id) for row in result.episodes]
+    assert [each.header.difficulty for each in made] == ["hard", "classic"]
+    for each in made:
+        parent = session_of(tmp_path, str(each.header.parent))
+        assert b"as slowly as you can" in each.messages[0].message.encoded
+        assert each.header.tools == parent.header.tools
+        assert each.header.metadata["agent"] == parent.header.metadata["agent"]
+        # The first new request is the one that its parent was sent after the same turns.
+        sent = [
+            [side.messages[place].message for place in side.calls[AT].request]
+            for side in (each, parent)
+        ]
+        assert sent[0] == sent[1]
+
+
 def test_a_fork_can_be_forked_a_turn_later_and_points_to_who_paid(
     folder: Path, tmp_path: Path, forks: list[SessionRecord]
 ) -> None:
@@ -221,7 +243,10 @@ def test_a_budget_is_for_new_turns_alone(tmp_path: Path) -> None:
         assert spent is not None
         assert 0 <= spent <= sum(costs[:AT])
         assert not small.episodes
-        more = fork(tmp_path, name, futures=1, budget=1000.0, **priced, **where)
+        # The same command would do as well.
+        more = assay.run(
+            resume=small.run_id, budget=1000.0, database=tmp_path / "traces.duckdb"
+        )
         assert (more.run_id, more.resumed, len(more.episodes)) == (small.run_id, True, 1)
         done = session_of(tmp_path, more.episodes[0].session_id)
         own = sum(call.cost_usd or 0.0 for call in done.calls[AT:])
@@ -229,6 +254,7 @@ def test_a_budget_is_for_new_turns_alone(tmp_path: Path) -> None:
         assert server.stats()["outcomes"]["answered"] == len(costs) + len(done.calls) - AT
 
 
+@pytest.mark.extras
 def test_workers_play_the_same_futures(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "traces.duckdb").write_bytes((folder / "traces.duckdb").read_bytes())
     with Store(tmp_path / "traces.duckdb").writing() as connection:
