@@ -419,6 +419,16 @@ def test_analyses_of_all_episodes_leave_forks_out_and_say_so(folder: Path) -> No
     assert any("were forked" in note for note in forked.basis.notes)
 
 
+def test_futures_of_one_world_count_as_one_in_what_is_said_of_an_experiment(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["experiments", "log", "builtin/random forked", "--json"]
+    assert main([*given, "--database", str(folder / "traces.duckdb")]) == 0
+    said = json.loads(capsys.readouterr().out)
+    first = (said["experiments"] if isinstance(said, dict) else said)[0]
+    assert (first["trials"], first["result"]["n"]) == (4, 2)
+
+
 def test_forks_and_whole_episodes_are_not_comparable(folder: Path) -> None:
     database = folder / "traces.duckdb"
     fork(folder, "whole", models=["builtin/random", "builtin/noop"], run_id="both")

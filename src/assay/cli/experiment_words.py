@@ -6,7 +6,8 @@ Nothing here prints; whoever does makes the text of others safe to show.
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from assay._util.text import cut
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from assay.experiments.changelog import LogEntry
     from assay.experiments.subjects import Subject
     from assay.experiments.versions import ListedExperiment, Tagged
+    from assay.stats.intervals import Interval
 
 __all__ = [
     "HEADS",
@@ -46,7 +48,7 @@ def log_lines(entry: "LogEntry", metric: str) -> list[str]:
         f"{entry.version}  {entry.name}, {_time(entry.created_at)} UTC, {_commit(entry)}",
         *(f"  change  {change}" for change in _changes(entry)),
         *note,
-        f"  result  {metric} {_result(entry.values, metric)}; {_trials(entry)}",
+        f"  result  {metric} {_result(_earned(entry), metric)}; {_trials(entry)}",
     ]
 
 
@@ -106,10 +108,12 @@ def described(entry: "LogEntry", subject: "Subject") -> dict[str, Any]:
 
 def logged(entry: "LogEntry") -> dict[str, Any]:
     """One experiment of a series, for a program to read."""
-    row = {key: value for key, value in asdict(entry).items() if key != "values"}
+    row = {
+        key: value for key, value in asdict(entry).items() if key not in ("values", "worlds")
+    }
     if entry.project is None:
         del row["project"]
-    return {**plain(row), "result": _numbers(entry.values)}
+    return {**plain(row), "result": _numbers(_earned(entry))}
 
 
 def plain(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -120,11 +124,11 @@ def plain(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _unlocked(by_metric: Mapping[str, Sequence[float]]) -> list[str]:
+def _unlocked(by_metric: Mapping[str, Sequence[tuple[str, float]]]) -> list[str]:
     counts = {
-        name.removeprefix(_UNLOCKED): sum(values)
-        for name, values in by_metric.items()
-        if name.startswith(_UNLOCKED) and any(values)
+        name.removeprefix(_UNLOCKED): count
+        for name, earned in by_metric.items()
+        if name.startswith(_UNLOCKED) and (count := sum(value for _, value in earned))
     }
     if not counts:
         return []
@@ -187,36 +191,51 @@ def _trials(entry: "LogEntry") -> str:
     return f"{entry.trials} trials" + (f", {without} without it" if without else "")
 
 
-def _result(values: Sequence[float], metric: str) -> str:
+_Earned: TypeAlias = Sequence[tuple[str, float]]
+"""Values of a metric, each with its world."""
+
+
+def _earned(entry: "LogEntry") -> _Earned:
+    return [*zip(entry.worlds, entry.values, strict=True)]
+
+
+def _mean(earned: _Earned, metric: str) -> "tuple[Interval, int]":
+    """The mean over worlds, with its interval, and how many worlds there are."""
     from assay.judge.matching import mean_of_values
 
-    if not values:
+    worlds: dict[str, list[float]] = {}
+    for world, value in earned:
+        worlds.setdefault(world, []).append(value)
+    return mean_of_values([*map(fmean, worlds.values())], metric, LEVEL), len(worlds)
+
+
+def _result(earned: _Earned, metric: str) -> str:
+    if not earned:
         return "not known: no trial has it"
-    mean = mean_of_values(values, metric, LEVEL)
+    mean, worlds = _mean(earned, metric)
     # Shares and seconds need more digits than counts.
     largest = max(abs(bound) for bound in (mean if mean.known else mean[:1]))
     digits = 2 if largest >= 0.5 or largest == 0 else 4
     point, low, high = (f"{bound:,.{digits}f}" for bound in mean)
     if not mean.known:
         return f"{point} (n 1 gives no interval)"
-    return f"{point} [{low}, {high}] (n {len(values)})"
+    return f"{point} [{low}, {high}] (n {worlds})"
 
 
-def _numbers(values: Sequence[float], metric: str = "") -> dict[str, float | int | None]:
-    from assay.judge.matching import mean_of_values
-
-    if not values:
+def _numbers(earned: _Earned, metric: str = "") -> dict[str, float | int | None]:
+    if not earned:
         return {"mean": None, "low": None, "high": None, "n": 0}
-    mean = mean_of_values(values, metric, LEVEL)
+    mean, worlds = _mean(earned, metric)
     low, high = (mean.low, mean.high) if mean.known else (None, None)
-    return {"mean": mean.point, "low": low, "high": high, "n": len(values)}
+    return {"mean": mean.point, "low": low, "high": high, "n": worlds}
 
 
-def _by_metric(subject: "Subject") -> dict[str, list[float]]:
-    found: dict[str, list[float]] = {}
+def _by_metric(subject: "Subject") -> dict[str, list[tuple[str, float]]]:
+    found: dict[str, list[tuple[str, float]]] = {}
     for trial in subject.trials:
+        world = trial.trial_id if trial.seed is None else f"{trial.task} {trial.seed}"
         for name, value in trial.values.items():
-            found.setdefault(name, []).append(value)
+            found.setdefault(name, []).append((world, value))
     return found
 
 

@@ -48,6 +48,8 @@ class LogEntry:
     """Of the metric asked for, one for each result that has it."""
     arm: Mapping[str, Any] = field(default_factory=dict)
     """What its run says of it alone: an agent of the user's own, its model, its settings."""
+    worlds: tuple[str, ...] = ()
+    """The world of each of `values`; those of one world are not independent."""
 
 
 def series_log(
@@ -76,12 +78,13 @@ def series_log(
             [ids],
         ).fetchall()
     }
-    counts, values = _earned(connection, ids, metric)
+    counts, values, worlds = _earned(connection, ids, metric)
     entries: list[LogEntry] = []
     before: tuple[Any, ...] | None = None
     for name in ids:
         row = rows[name]
-        entries.append(_entry(row, before, counts.get(name, 0), values.get(name, []), unlogged))
+        earned = values.get(name, []), worlds.get(name, [])
+        entries.append(_entry(row, before, counts.get(name, 0), *earned, unlogged))
         before = row
     return entries
 
@@ -112,8 +115,8 @@ def experiment_log(
 
 def _earned(
     connection: DuckDBPyConnection, ids: Sequence[str], metric: str
-) -> tuple[dict[str, int], dict[str, list[float]]]:
-    """For each experiment its number of trials, and the values of a metric."""
+) -> tuple[dict[str, int], dict[str, list[float]], dict[str, list[str]]]:
+    """For each experiment its number of trials, the values of a metric, and their worlds."""
     rows = connection.execute(
         "SELECT experiment_id, count(*) FROM trials WHERE state IS NOT NULL "
         "AND experiment_id IN (SELECT unnest(?::VARCHAR[])) GROUP BY experiment_id",
@@ -121,6 +124,8 @@ def _earned(
     ).fetchall()
     values = connection.execute(
         "SELECT o.experiment_id, list(o.value ORDER BY o.seed, o.replicate, o.trial_id), "
+        "list(coalesce(o.task || ' ' || o.seed::VARCHAR, o.trial_id) "
+        "ORDER BY o.seed, o.replicate, o.trial_id), "
         "count(*) FILTER (t.id IS NULL) "
         "FROM outcomes o LEFT JOIN trials t ON t.id = o.trial_id "
         "WHERE o.experiment_id IN (SELECT unnest(?::VARCHAR[])) AND o.metric = ? "
@@ -129,9 +134,10 @@ def _earned(
         [list(ids), metric],
     ).fetchall()
     counts = dict(rows)
-    for name, _, without_trial in values:
+    for name, _, _, without_trial in values:
         counts[name] = counts.get(name, 0) + without_trial
-    return counts, {name: found for name, found, _ in values}
+    earned = {name: found for name, found, _, _ in values}
+    return counts, earned, {name: worlds for name, _, worlds, _ in values}
 
 
 def _entry(
@@ -139,6 +145,7 @@ def _entry(
     before: tuple[Any, ...] | None,
     trials: int,
     values: Sequence[float],
+    worlds: Sequence[str],
     unlogged: Collection[str],
 ) -> LogEntry:
     key, name, version, model, run_id, at, note, fingerprint, *_ = row
@@ -160,6 +167,7 @@ def _entry(
         changes=() if before is None else _changes(before, row, unlogged),
         trials=trials,
         values=tuple(values),
+        worlds=tuple(worlds),
         arm=_tags(row),
     )
 
