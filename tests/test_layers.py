@@ -78,6 +78,7 @@ PUBLIC = {
         "filters",
         "formats",
         "manifest",
+        "plan",
         "schemas",
         "split",
         "validation",

@@ -14,10 +14,11 @@ import assay
 from assay import api
 from assay._util.canonical import canonical_json
 from assay.cli.program import main
-from assay.datasets.building import DatasetPlan, _Work
 from assay.datasets.formats import RowFormat
 from assay.datasets.manifest import row_origins
+from assay.datasets.plan import DatasetPlan
 from assay.datasets.preferences import SharedStates
+from assay.datasets.row_making import RowMaker
 from assay.datasets.states import call_states, returns_of
 from assay.errors import JournalError, UsageError
 from assay.judge.design import design_differences
@@ -394,7 +395,7 @@ def test_an_answer_has_all_futures_that_follow_it_and_no_others(
             conversations(connection, chosen),
             list(load_sessions(connection, chosen)),
         )
-    work, states = _Work(DatasetPlan(form=RowFormat.PREFERENCE)), SharedStates()
+    work, states = RowMaker(DatasetPlan(form=RowFormat.PREFERENCE)), SharedStates()
     for session, record in zip(sessions, records, strict=True):
         work._without_copied(session, but_last=True)
         assert states.add(session, record)

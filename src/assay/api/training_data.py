@@ -167,10 +167,11 @@ def sft_filter(
         UsageError: A value is not allowed, or nothing is left to write.
     """
     from assay._util.names import unknown_name
-    from assay.datasets.building import DatasetPlan, build_dataset, episodes_only
+    from assay.datasets.building import build_dataset, episodes_only
     from assay.datasets.examples import Mode
     from assay.datasets.filters import EpisodeFilters, choose_episodes
     from assay.datasets.formats import RowFormat
+    from assay.datasets.plan import DatasetPlan
     from assay.datasets.split import Holdout, read_seeds, read_share
     from assay.traces.facts import named_experiments, session_facts
 

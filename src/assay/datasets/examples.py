@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from assay.traces.conversations import ModelCall, PlayedTurn, StoredConversation
+from assay.traces.conversations import ModelCall, PlayedTurn, Run, StoredConversation
 
 __all__ = ["Example", "Mode", "examples_of"]
 
@@ -27,8 +27,8 @@ class Mode(StrEnum):
 class Example:
     """One row before it has a format."""
 
-    prompt: list[int]
-    """The positions of the messages that the first of its calls was sent."""
+    prompt: list[Run]
+    """The positions of the messages that the first of its calls was sent, as runs."""
     rest: list[int]
     """The positions of all that follows: its answers, and what stands between them."""
     trained: set[int]
@@ -68,7 +68,7 @@ def _of_call(session: StoredConversation, call: ModelCall) -> Example:
     """The example of one call; nearly all are such, so it does no more than it must."""
     turn = session.turns.get(call.turn) or PlayedTurn()
     return Example(
-        call.request,
+        call.runs,
         [call.reply],
         {call.reply},
         call.turn,
@@ -96,7 +96,7 @@ def _example(session: StoredConversation, calls: list[ModelCall], mask_waste: bo
         wasted = {number for number, turn in session.turns.items() if turn.wasted}
         trained = {call.reply for call in calls if call.turn not in wasted}
     return Example(
-        prompt=first.request,
+        prompt=first.runs,
         rest=rest,
         trained=trained,
         first_turn=first.turn,

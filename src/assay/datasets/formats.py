@@ -78,19 +78,18 @@ class RowWriter:
         name = b"conversations" if self.form is RowFormat.SHAREGPT else b"messages"
         return b'{"%b":[' % name
 
+    @property
+    def between(self) -> bytes:
+        """What stands between a prompt and what follows it."""
+        return b'],"completion":[' if self.prompt_completion else b","
+
     def tail(self, tools: str | None) -> bytes:
         """What stands behind its last message."""
         if tools is None or self.form is RowFormat.MESSAGES:
-            return b"]}"
+            return b"]}\n"
         plain = self.form in (RowFormat.OPENAI, RowFormat.PROMPTS)
         offered = tools if plain else _dumps(tools)
-        return b'],"tools":%b}' % offered.encode()
-
-    def row(self, prompt: list[bytes], rest: list[bytes]) -> bytes:
-        """One row of fragments; the first has the head before it, the last the tail behind."""
-        if self.prompt_completion:
-            return b'%b],"completion":[%b' % (b",".join(prompt), b",".join(rest))
-        return b",".join(prompt + rest)
+        return b'],"tools":%b}\n' % offered.encode()
 
 
 def _text(message: Mapping[str, Any]) -> str:

@@ -20,6 +20,8 @@ __all__ = ["Lineage", "RowOrigin", "manifest_path", "read_lineage", "row_origins
 
 FORMAT: Final = "assay-dataset/1"
 _ROWS: Final = b'"rows":['
+_BUFFER: Final = 1 << 20
+"""Bytes that are written or copied together."""
 
 
 class RowOrigin(NamedTuple):
@@ -53,7 +55,7 @@ class Lineage:
     @contextmanager
     def begun(cls) -> "Iterator[Lineage]":
         """A lineage without rows."""
-        with tempfile.TemporaryFile() as spool:
+        with tempfile.TemporaryFile(buffering=_BUFFER) as spool:
             yield cls(spool)
 
     def add(self, rows: list[str]) -> None:
@@ -72,7 +74,7 @@ class Lineage:
                 stream.write(canonical_json(name) + b":" + canonical_json(value) + b",\n")
             stream.write(b'"columns":' + canonical_json(RowOrigin._fields) + b",\n" + _ROWS)
             self._spool.seek(0)
-            shutil.copyfileobj(self._spool, stream, 1 << 20)
+            shutil.copyfileobj(self._spool, stream, _BUFFER)
             stream.write(b"\n]}\n")
 
 

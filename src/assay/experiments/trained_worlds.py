@@ -39,19 +39,19 @@ def register_dataset(
     """Store the worlds of a data set by split; one that is there is replaced."""
     now = datetime.now(UTC).replace(tzinfo=None)
     rows = [
-        (dataset, name, task, seed, split, now)
+        (task, seed, split)
         for split, those in worlds.items()
         for task, seed in those
         if seed is not None
     ]
+    tasks, seeds, splits = map(list, zip(*rows, strict=True)) if rows else ([], [], [])
     with transaction(connection):
         connection.execute("DELETE FROM dataset_worlds WHERE dataset = ?", [dataset])
-        if rows:
-            connection.executemany(
-                "INSERT INTO dataset_worlds (dataset, name, task, seed, split, created_at)"
-                " VALUES (?, ?, ?, ?, ?, ?)",
-                rows,
-            )
+        connection.execute(
+            "INSERT INTO dataset_worlds (task, seed, split, dataset, name, created_at)"
+            " SELECT unnest(?::VARCHAR[]), unnest(?::BIGINT[]), unnest(?::VARCHAR[]), ?, ?, ?",
+            [tasks, seeds, splits, dataset, name, now],
+        )
 
 
 def trained_worlds(
