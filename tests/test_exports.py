@@ -9,6 +9,8 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src"
 FILES = sorted((SOURCE / "assay").rglob("*.py"))
+EXTRAS = {"assay.finetune.local": ("local", "torch")}
+"""Packages whose names cannot be loaded without more than the plain install."""
 PACKAGES = [file for file in FILES if file.name == "__init__.py"]
 
 
@@ -67,6 +69,9 @@ def test_a_package_exports_all_its_public_names_and_no_other(file: Path) -> None
     listed = exported(tree) or []
     public = {name for name in bound(tree, with_imports=True) if not name.startswith("_")}
     assert {name for name in listed if name != "__version__"} == public
+    if dotted(file) in EXTRAS:
+        extra, module = EXTRAS[dotted(file)]
+        pytest.importorskip(module, reason=f"its names need the extra {extra}")
     package = importlib.import_module(dotted(file))
     assert [name for name in listed if not hasattr(package, name)] == []
 

@@ -17,6 +17,7 @@
     ├── ModelRefused (RuntimeError)        a model will not answer: a failure of the subject
     ├── ModelUnavailable (ConnectionError) a model could not be asked, for all the retries
     ├── BudgetSpent (RuntimeError)   the next call does not fit into what may be spent
+    ├── TrainingStopped (RuntimeError)     a training was stopped, and can be resumed
     ├── HookError (RuntimeError)     a user's hook raised, or reported nonsense
     ├── UserCodeError (RuntimeError) a user's agent or environment raised, hung, or erred
     ├── WorkerLost (ConnectionError) processes that ran a trial were killed, or did not start
@@ -51,6 +52,7 @@ __all__ = [
     "SnapshotError",
     "StoreBusy",
     "StoreError",
+    "TrainingStopped",
     "UnknownInstance",
     "UsageError",
     "UserCodeError",
@@ -144,6 +146,10 @@ class ModelRejected(UsageError):
 
 class BudgetSpent(AssayError, RuntimeError):
     """The next call does not fit into what may be spent."""
+
+
+class TrainingStopped(AssayError, RuntimeError):
+    """A training was stopped, and kept what it had learned so far."""
 
 
 class HookError(AssayError, RuntimeError):

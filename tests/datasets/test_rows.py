@@ -190,6 +190,72 @@ def test_waste_is_dropped_or_masked_and_counted(store: Store, tmp_path: Path) ->
         assert sum(weights) == len(weights) - 1
 
 
+def test_notes_are_taken_out_of_requests_and_replies_alike(tmp_path: Path) -> None:
+    store = Store(tmp_path / "expert.duckdb")
+    assay.run(
+        models=["builtin/expert"],
+        episodes=1,
+        max_turns=3,
+        history=1,
+        baselines=False,
+        database=store.path,
+        traces_dir=tmp_path / "traces",
+    )
+    noted = made(store, tmp_path / "noted.jsonl")
+    plain = made(store, tmp_path / "data.jsonl", drop_notes=True, card=True)
+    assert len(plain) == len(noted) == 3
+    seen = 0
+    for row, before in zip(plain, noted, strict=True):
+        for message, whole in zip(row["messages"], before["messages"], strict=True):
+            if message["role"] != "assistant":
+                assert message == whole
+                continue
+            seen += 1
+            [call], [full] = message["tool_calls"], whole["tool_calls"]
+            told = json.loads(full["function"]["arguments"])
+            assert told.pop("notes").startswith("memory:")
+            assert json.loads(call["function"]["arguments"]) == told
+    assert seen == 5
+    manifest = json.loads((tmp_path / "data.manifest.json").read_text())
+    assert manifest["plan"]["drop_notes"] is True
+    assert "--drop-notes" in (tmp_path / "data.card.md").read_text()
+
+
+def test_a_student_is_given_the_answers_of_the_expert_in_its_own_states(
+    tmp_path: Path,
+) -> None:
+    store = Store(tmp_path / "random.duckdb")
+    assay.run(
+        models=["builtin/random", "builtin/expert"],
+        episodes=1,
+        max_turns=12,
+        history=1,
+        actions_per_turn=1,
+        baselines=False,
+        seed=24,
+        database=store.path,
+        traces_dir=tmp_path / "traces",
+    )
+
+    def answers(rows: list[dict[str, Any]]) -> list[list[str]]:
+        calls = [row["messages"][-1]["tool_calls"][0]["function"] for row in rows]
+        return [json.loads(call["arguments"])["actions"] for call in calls]
+
+    random = made(store, tmp_path / "random.jsonl", models=["builtin/random"])
+    taught = made(store, tmp_path / "data.jsonl", models=["builtin/random"], relabel=True)
+    assert [row["messages"][:-1] for row in taught] == [row["messages"][:-1] for row in random]
+    assert answers(taught) != answers(random)
+    assert taught[0]["messages"][-1]["role"] == "assistant"
+    # In its own states the expert's answer is its own.
+    own = made(store, tmp_path / "own.jsonl", models=["builtin/expert"], drop_notes=True)
+    same = made(
+        store, tmp_path / "same.jsonl", models=["builtin/expert"], drop_notes=True, relabel=True
+    )
+    assert answers(same) == answers(own)
+    with pytest.raises(UsageError, match="--mode call"):
+        made(store, tmp_path / "x.jsonl", mode="episode", relabel=True)
+
+
 def test_no_first_action_has_more_rows_than_the_median_one(
     store: Store, tmp_path: Path
 ) -> None:

@@ -121,6 +121,8 @@ def sft_filter(
     mask_waste: bool = False,
     balance_actions: bool = False,
     dedupe: bool = False,
+    drop_notes: bool = False,
+    relabel: bool = False,
     train_history: bool = False,
     prompt_completion: bool = False,
     card: bool = False,
@@ -157,6 +159,8 @@ def sft_filter(
         mask_waste: Give the answers of such turns the weight 0.
         balance_actions: Let no first action have more rows than the median one.
         dedupe: Leave out rows that are the same as one before.
+        relabel: Put in place of each answer what `builtin/expert` would have answered.
+        drop_notes: Take the notes out of all answers, in requests and replies.
         train_history: Train the answers in a prompt too.
         prompt_completion: For trl, prompt and completion in place of messages.
         card: Also write a card in Markdown with figures.
@@ -186,6 +190,8 @@ def sft_filter(
         mask_waste=mask_waste,
         balance_actions=balance_actions,
         dedupe=dedupe,
+        drop_notes=drop_notes,
+        relabel=relabel,
         train_history=train_history,
         prompt_completion=prompt_completion,
     )

@@ -22,6 +22,7 @@ from assay.traces.store import Store
 
 from .filters import ChosenEpisode, FunnelStep, Tally
 from .manifest import FORMAT, Lineage, manifest_path
+from .notes import without_notes
 from .plan import DatasetPlan
 from .preferences import worlds_of
 from .row_file import RowFile
@@ -133,6 +134,8 @@ def build_dataset(
             with store.reading() as connection:
                 bound_memory(connection)
                 sessions = conversations(connection, group)
+                if plan.drop_notes:
+                    sessions = [without_notes(session) for session in sessions]
                 records = list(load_sessions(connection, group)) if plan.has_states else []
             if plan.is_preference:
                 split = HOLDOUT if group[0] in held else TRAIN

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from assay.errors import UsageError
 
-__all__ = ["RowContent", "RowFormat", "RowWriter", "read_row"]
+__all__ = ["RowContent", "RowFormat", "RowWriter", "in_words", "read_row", "with_calls"]
 
 
 class RowFormat(StrEnum):
@@ -67,7 +67,7 @@ class RowWriter:
             return body
         message = json.loads(body)
         if self.form is RowFormat.MESSAGES:
-            return ",".join(map(_dumps, _in_words(message, tools)))
+            return ",".join(map(_dumps, in_words(message, tools)))
         return ",".join(map(_dumps, _in_turns(message)))
 
     @property
@@ -112,7 +112,7 @@ def _call_text(call: Mapping[str, Any]) -> str:
     return f'{{"name": {_dumps(function.get("name", ""))}, "arguments": {arguments}}}'
 
 
-def _in_words(message: Mapping[str, Any], tools: str | None) -> list[dict[str, str]]:
+def in_words(message: Mapping[str, Any], tools: str | None) -> list[dict[str, str]]:
     """A message as role and text alone; before it a system message where tools need one."""
     role, text = str(message.get("role")), _text(message)
     written: list[dict[str, str]] = []
@@ -220,7 +220,7 @@ def _from_turn(turn: Mapping[str, Any]) -> dict[str, Any]:
         calls = _calls_of(value)
         if calls is not None:
             return {"role": "assistant", "content": None, "tool_calls": calls}
-    return _with_calls({"role": back.get(str(speaker), str(speaker)), "content": value})
+    return with_calls({"role": back.get(str(speaker), str(speaker)), "content": value})
 
 
 def _calls_of(value: str) -> list[dict[str, Any]] | None:
@@ -253,7 +253,7 @@ def _call_of(text: str, place: int) -> dict[str, Any] | None:
     return {"id": f"call_{place}", "type": "function", "function": function}
 
 
-def _with_calls(message: dict[str, Any]) -> dict[str, Any]:
+def with_calls(message: dict[str, Any]) -> dict[str, Any]:
     """A message of text alone, with the tool calls and responses that its words show."""
     text = message.get("content")
     if not isinstance(text, str):
@@ -273,7 +273,7 @@ def _from_words(
 ) -> tuple[list[dict[str, Any]], list[Any] | None]:
     """The way back from the format `messages`: messages with tool calls, and the tools."""
     tools: list[Any] | None = None
-    back = [_with_calls(message) for message in messages]
+    back = [with_calls(message) for message in messages]
     if back and back[0].get("role") == "system":
         said, shown, rest = f"\n\n{back[0].get('content')}".rpartition(_TOOLS)
         if shown and rest.endswith(_END_TOOLS):

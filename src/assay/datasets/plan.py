@@ -25,6 +25,9 @@ class DatasetPlan:
     mask_waste: bool = False
     balance_actions: bool = False
     dedupe: bool = False
+    drop_notes: bool = False
+    relabel: bool = False
+    """Whether the expert's answers take the place of those that were given."""
     train_history: bool = False
     prompt_completion: bool = False
 
@@ -55,6 +58,11 @@ class DatasetPlan:
         if self.prompt_completion and self.form is not RowFormat.TRL:
             raise UsageError(
                 f"--prompt-completion is a shape of --format trl, not of {self.form}"
+            )
+        if self.relabel and (self.mode is not Mode.CALL or self.has_states):
+            raise UsageError(
+                "--relabel gives each call another answer, so it needs --mode call, and a "
+                "--format with one answer in a row, such as openai"
             )
         if self.form is RowFormat.PROMPTS and self.mode is not Mode.CALL:
             raise UsageError(

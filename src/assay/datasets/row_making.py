@@ -18,6 +18,7 @@ from .filters import FunnelStep, Tally
 from .formats import RowFormat, RowWriter
 from .plan import DatasetPlan
 from .preferences import SharedStates, pair_text
+from .relabelling import expert_answers
 from .row_file import RowFile, RowPieces
 from .states import call_states, returns_of
 
@@ -43,6 +44,7 @@ class RowMaker:
         self._balance = FunnelStep("--balance-actions")
         self._stateless = FunnelStep("can be played again")
         self._dedupe = FunnelStep("--dedupe")
+        self._unseen = FunnelStep("--relabel")
         self._alone = FunnelStep("another answer in the same state")
         self._unclear = FunnelStep("the order is clear")
         self.starts: Mapping[str, Mapping[int, bytes]] = {}
@@ -61,18 +63,26 @@ class RowMaker:
             (self._alone, plan.is_preference),
             (self._unclear, plan.is_preference),
             (self._dedupe, plan.dedupe),
+            (self._unseen, plan.relabel),
         )
         return [step for step, wanted in asked if wanted or step.removed.turns]
 
     def rows_of(self, session: StoredConversation, split: str, sink: RowFile) -> list[str]:
         """Write the rows of a session; returns their origins, as JSON text."""
-        plan, written = self.plan, _SessionText(session, self.writer)
+        plan = self.plan
+        answers = expert_answers(session) if plan.relabel else {}
+        written = _SessionText(
+            session, self.writer, {reply: answer.body for reply, answer in answers.items()}
+        )
         lines: list[RowPieces] = []
         origins: list[str] = []
         kept: list[Example] = []
         last: FunnelStep | None = self._copied if self._without_copied(session) else None
         name = json.dumps(session.session_id)
         for example in examples_of(session, plan.mode, plan.turns, mask_waste=plan.mask_waste):
+            if plan.relabel:
+                [reply] = example.trained
+                example.action = answers[reply].action if reply in answers else ""
             step, line = self._tried(session, example, written)
             if step is not None:
                 step.removed.add(example.calls, example.tokens, episodes=0)
@@ -153,6 +163,8 @@ class RowMaker:
             return self._waste, []
         if not example.trained:
             return self._untrained, []
+        if plan.relabel and not example.action:
+            return self._unseen, []
         if self.limits is not None:
             mixed = mixed_number(session.session_id, example.first_turn)
             if mixed > self.limits.get(example.action, 0):
@@ -176,14 +188,20 @@ class _SessionText:
     request, each with a comma before it.
     """
 
-    def __init__(self, session: StoredConversation, writer: RowWriter) -> None:
+    def __init__(
+        self, session: StoredConversation, writer: RowWriter, taught: Mapping[int, str]
+    ) -> None:
         self._session = session
         self._writer = writer
+        self._taught = taught
+        """By position, answers to learn in place of those that were given."""
         self._answers: dict[int, bytes] | list[bytes] = {}
         if writer.form is RowFormat.OPENAI and not writer.train_history:
             # What nearly everybody asks for, without a call for each message.
             raw = [body.encode() for body in session.bodies]
-            self._answers = raw
+            self._answers = [*raw]
+            for position, body in taught.items():
+                self._answers[position] = body.encode()
             self._context = [
                 body[:-1] + _UNTRAINED if role == "assistant" else body
                 for body, role in zip(raw, session.roles, strict=True)
@@ -257,6 +275,8 @@ class _SessionText:
         self, position: int, *, trained: bool = False, tools: str | None = None
     ) -> bytes:
         body, role = self._session.bodies[position], self._session.roles[position]
+        if trained:
+            body = self._taught.get(position, body)
         if not body:
             return b""
         return self._writer.fragment(body, role, trained=trained, tools=tools).encode()

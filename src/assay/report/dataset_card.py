@@ -128,6 +128,16 @@ def _limits(plan: dict[str, Any]) -> list[str]:
         "The rows are what other models answered; whether you may train on them is for the "
         "terms of their providers to say.",
     ]
+    if plan.get("relabel"):
+        lines.append(
+            "The answers are those of builtin/expert in the states that the models came to "
+            "(--relabel); what the models answered stands in the requests alone."
+        )
+    if plan.get("drop_notes"):
+        lines.append(
+            "The notes of all answers were taken out, in requests and replies (--drop-notes): "
+            "an answer that followed from notes does not follow from its row."
+        )
     if plan.get("form") == "openai" and not plan.get("train_history"):
         lines.append(
             "Earlier answers in a prompt have weight 0: each is trained in its own row."

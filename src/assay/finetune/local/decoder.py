@@ -1,0 +1,232 @@
+"""The language model: a decoder-only transformer in the shape of Llama.
+
+One class for models of any size. Where each token stands is said by the caller: as a number
+along the text, which turns queries and keys (rotary), or as several, each with a learned
+table, such as message, line and column.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+__all__ = ["Appended", "Buffered", "Decoder", "Past", "Shape", "add_lora"]
+
+
+_ROOM: Final = 64
+"""Tokens that fit into a buffer before it must grow."""
+_EMBEDDED: Final = 0.1
+"""The spread of embeddings at first; with 0.02 a narrow model takes thrice the steps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """The sizes of a model."""
+
+    vocabulary: int
+    width: int
+    layers: int
+    heads: int
+    kv_heads: int
+    inner: int
+    """The width inside of a feed-forward layer."""
+    tables: tuple[int, ...] = ()
+    """Sizes of learned tables of positions; without any, positions are rotary."""
+    rope_base: float = 10_000.0
+    epsilon: float = 1e-5
+
+
+class Past(Protocol):
+    """Keys and values of the tokens before, layer by layer."""
+
+    def extend(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Add those of new tokens; returns those of all."""
+        ...
+
+
+class Appended:
+    """Keeps all in new tensors, so that gradients reach what was before."""
+
+    def __init__(self, before: Sequence[tuple[Tensor, Tensor]] = ()) -> None:
+        self._before = before
+        self.kept: list[tuple[Tensor, Tensor]] = []
+        """All keys and values, after a pass."""
+
+    def extend(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Join them."""
+        if self._before:
+            old_keys, old_values = self._before[layer]
+            keys, values = torch.cat([old_keys, keys], 2), torch.cat([old_values, values], 2)
+        self.kept.append((keys, values))
+        return keys, values
+
+
+class Buffered:
+    """Keeps all in tensors with room for more; not for training."""
+
+    def __init__(self, before: Sequence[tuple[Tensor, Tensor]]) -> None:
+        self._buffers = [_with_room(torch.stack(each)) for each in before]
+        self._used = before[0][0].shape[2]
+
+    def extend(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Write them behind those before."""
+        both, end = self._buffers[layer], self._used + keys.shape[2]
+        if end > both.shape[3]:
+            both = self._buffers[layer] = _with_room(both)
+        both[0, :, :, self._used : end], both[1, :, :, self._used : end] = keys, values
+        if layer == len(self._buffers) - 1:
+            self._used = end
+        return both[0, :, :, :end], both[1, :, :, :end]
+
+    def keep(self, rows: Tensor) -> None:
+        """Go on with some rows of the batch alone."""
+        self._buffers = [both[:, rows] for both in self._buffers]
+
+
+def _with_room(both: Tensor) -> Tensor:
+    return torch.cat([both, both.new_empty(*both.shape[:3], _ROOM, both.shape[4])], 3)
+
+
+class _Block(nn.Module):
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.heads, self.kv_heads = shape.heads, shape.kv_heads
+        width, head = shape.width, shape.width // shape.heads
+        self.attention_norm = nn.RMSNorm(width, eps=shape.epsilon)
+        self.q = nn.Linear(width, width, bias=False)
+        self.k = nn.Linear(width, head * shape.kv_heads, bias=False)
+        self.v = nn.Linear(width, head * shape.kv_heads, bias=False)
+        self.o = nn.Linear(width, width, bias=False)
+        self.inner_norm = nn.RMSNorm(width, eps=shape.epsilon)
+        self.gate = nn.Linear(width, shape.inner, bias=False)
+        self.up = nn.Linear(width, shape.inner, bias=False)
+        self.down = nn.Linear(shape.inner, width, bias=False)
+
+    def forward(
+        self,
+        x: Tensor,
+        mask: Tensor,
+        rotation: Tensor | None,
+        past: Past,
+        layer: int,
+        last: int,
+    ) -> Tensor:
+        known = self.attention_norm(x)
+        keys, values = self._split(self.k(known)), self._split(self.v(known))
+        if rotation is not None:
+            keys = _rotated(keys, rotation)
+        keys, values = past.extend(layer, keys, values)
+        x, known, mask = x[:, -last:], known[:, -last:], mask[:, :, -last:]
+        batch, count, width = x.shape
+        queries = self._split(self.q(known))
+        if rotation is not None:
+            queries = _rotated(queries, rotation[:, :, -last:])
+        # Heads that share keys stand behind each other, so that no key is copied.
+        group = self.heads // self.kv_heads
+        queries = queries.reshape(batch, self.kv_heads, group * count, -1)
+        if group > 1:
+            mask = mask.repeat(1, 1, group, 1)
+        mixed = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
+        mixed = mixed.reshape(batch, self.heads, count, -1).transpose(1, 2)
+        x = x + self.o(mixed.reshape(batch, count, width))
+        inner = self.inner_norm(x)
+        return x + self.down(functional.silu(self.gate(inner)) * self.up(inner))
+
+    def _split(self, x: Tensor) -> Tensor:
+        """Batch, head, token, width."""
+        batch, count, width = x.shape
+        heads = width // (self.q.weight.shape[0] // self.heads)
+        return x.view(batch, count, heads, -1).transpose(1, 2)
+
+
+def _rotated(x: Tensor, rotation: Tensor) -> Tensor:
+    """Turn pairs of neighbouring numbers."""
+    pairs = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2))
+    return torch.view_as_real(pairs * rotation).flatten(-2)
+
+
+class Decoder(nn.Module):
+    """Predicts each token from those before it; the last layer's table is the first's."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.shape = shape
+        self.tokens = nn.Embedding(shape.vocabulary, shape.width)
+        self.tables = nn.ModuleList(nn.Embedding(size, shape.width) for size in shape.tables)
+        self.blocks = nn.ModuleList(_Block(shape) for _ in range(shape.layers))
+        self.norm = nn.RMSNorm(shape.width, eps=shape.epsilon)
+        self.register_buffer("turns", None, persistent=False)
+        self.set_turns()
+
+    def set_turns(self) -> None:
+        """Say by how much a step along the text turns each pair; nothing that is learned."""
+        head = self.shape.width // self.shape.heads
+        self.turns = self.shape.rope_base ** (-torch.arange(0, head, 2) / head)
+
+    def initialise(self, generator: torch.Generator) -> None:
+        """Draw all weights anew."""
+        for name, weight in self.named_parameters():
+            if weight.dim() > 1:
+                scale = 1 / math.sqrt(weight.shape[1]) if "blocks" in name else _EMBEDDED
+                if name.endswith(("o.weight", "down.weight")):
+                    scale /= math.sqrt(2 * self.shape.layers)
+                nn.init.normal_(weight, std=scale, generator=generator)
+
+    def forward(
+        self, tokens: Tensor, mask: Tensor, past: Past, *, last: int | None = None
+    ) -> Tensor:
+        """What the model knows at each token, or at the last few.
+
+        Args:
+            tokens: Batch, token, and its number followed by its positions.
+            mask: Batch, 1, token, and which of the tokens before and among these it sees.
+            past: What is known of the tokens before; these are added.
+            last: Of how many tokens the outcome is wanted; the last layer skips the others.
+        """
+        x, rotation = self.tokens(tokens[..., 0]), None
+        if self.tables:
+            for i, table in enumerate(self.tables, 1):
+                x = x + table(tokens[..., i].clamp(max=table.num_embeddings - 1))
+        else:
+            angles = tokens[:, None, :, 1, None] * self.turns
+            rotation = torch.polar(torch.ones_like(angles), angles)
+        count = tokens.shape[1]
+        for layer, block in enumerate(self.blocks):
+            final = layer == len(self.blocks) - 1
+            wanted = last if final and last is not None else count
+            x = block(x, mask, rotation, past, layer, wanted)
+        return self.norm(x)
+
+    def logits(self, known: Tensor) -> Tensor:
+        """How likely each token is to follow, before the softmax."""
+        return functional.linear(known, self.tokens.weight)
+
+
+class _Lora(nn.Module):
+    """A frozen layer and a low-rank change to it (Hu et al., 2021)."""
+
+    def __init__(self, layer: Any, rank: int, alpha: float, generator: torch.Generator) -> None:
+        super().__init__()
+        out, given = layer.weight.shape
+        self.weight = layer.weight
+        self.scale = alpha / rank
+        bound = 1 / math.sqrt(given)
+        lora_a = torch.empty(rank, given).uniform_(-bound, bound, generator=generator)
+        self.lora_a, self.lora_b = nn.Parameter(lora_a), nn.Parameter(torch.zeros(out, rank))
+
+    def forward(self, x: Tensor) -> Tensor:
+        change = functional.linear(functional.linear(x, self.lora_a), self.lora_b)
+        return functional.linear(x, self.weight) + self.scale * change
+
+
+def add_lora(model: Decoder, rank: int, alpha: float, generator: torch.Generator) -> None:
+    """Freeze a model, and let low-rank changes of its attention be learned."""
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+    for block in model.blocks:
+        for name in ("q", "k", "v", "o"):
+            setattr(block, name, _Lora(getattr(block, name), rank, alpha, generator))

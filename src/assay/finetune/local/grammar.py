@@ -1,0 +1,302 @@
+"""Text that a reply may have: tool calls in the shape of their JSON schemas, and no other.
+
+A grammar reads character by character. Its state is the set of all that may still follow, so
+that a sampler can ask for every token whether it fits. JSON is written without white space,
+with the properties of an object in any order, and none that the schema does not name.
+Ranges of numbers and patterns of texts are not enforced.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from assay._util.names import unknown_name
+from assay.errors import UsageError
+
+__all__ = ["CALL_END", "CALL_START", "Grammar", "call_grammar"]
+
+CALL_START: Final = '<tool_call>\n{{"name": {name}, "arguments": '
+CALL_END: Final = "}\n</tool_call>"
+_DIGITS: Final = 15
+"""As many digits as a float holds."""
+_DEPTH: Final = 20
+
+
+class _Rule(Protocol):
+    """Something that stands for other text."""
+
+    def expand(self) -> "Iterable[tuple[_Symbol, ...]]":
+        """What it may stand for."""
+        ...
+
+    def shortest(self) -> str:
+        """The shortest text that it may stand for, or one that is hardly longer."""
+        ...
+
+
+_Symbol = str | frozenset[str] | _Rule
+"""A text, one character out of some (`_PLAIN`: any but those), or a rule."""
+_PLAIN: Final = frozenset('"\\') | frozenset(map(chr, range(32)))
+"""What must be escaped in a JSON text; as a symbol it stands for any other character."""
+_DIGIT: Final = frozenset("0123456789")
+_Config = tuple[_Symbol, ...]
+State = frozenset[_Config]
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """One of some sequences."""
+
+    options: tuple[_Config, ...]
+
+    def expand(self) -> Iterable[_Config]:
+        return self.options
+
+    def shortest(self) -> str:
+        return min(map(_shortest, self.options), key=len)
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """The inside of a text, up to the quote that ends it."""
+
+    least: int = 0
+    most: int | None = None
+
+    def expand(self) -> Iterable[_Config]:
+        if self.least == 0:
+            yield ('"',)
+        if self.most != 0:
+            most = None if self.most is None else self.most - 1
+            rest = _Text(max(0, self.least - 1), most)
+            yield (_PLAIN, rest)
+            yield ("\\", frozenset('"\\/bfnrt'), rest)
+
+    def shortest(self) -> str:
+        return "x" * self.least + '"'
+
+
+@dataclass(frozen=True, slots=True)
+class _Digits:
+    """Up to so many digits more."""
+
+    left: int = _DIGITS
+
+    def expand(self) -> Iterable[_Config]:
+        yield ()
+        if self.left:
+            yield (_DIGIT, _Digits(self.left - 1))
+
+    def shortest(self) -> str:
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Items:
+    """The rest of an array, after so many items."""
+
+    item: _Symbol
+    least: int
+    most: int | None
+    count: int = 0
+
+    def expand(self) -> Iterable[_Config]:
+        if self.count >= self.least:
+            yield ("]",)
+        if self.most is None or self.count < self.most:
+            yield (*self._comma(), self.item, self._next())
+
+    def _comma(self) -> tuple[str, ...]:
+        return (",",) if self.count else ()
+
+    def _next(self) -> "_Items":
+        # Without bounds left to watch, the count makes no difference.
+        count = self.count + 1
+        return _Items(self.item, self.least, self.most, count if self._bounded else 1)
+
+    @property
+    def _bounded(self) -> bool:
+        return self.most is not None or self.count < self.least
+
+    def shortest(self) -> str:
+        if self.count >= self.least:
+            return "]"
+        return _shortest((*self._comma(), self.item, self._next()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Properties:
+    """The rest of an object: what is required, and what else may still follow."""
+
+    required: tuple[tuple[str, _Symbol], ...]
+    optional: tuple[tuple[str, _Symbol], ...]
+    first: bool = True
+
+    def expand(self) -> Iterable[_Config]:
+        if not self.required:
+            yield ("}",)
+        for name, value in (*self.required, *self.optional):
+            yield self._with(name, value)
+
+    def _with(self, name: str, value: _Symbol) -> _Config:
+        rest = _Properties(
+            tuple(each for each in self.required if each[0] != name),
+            tuple(each for each in self.optional if each[0] != name),
+            first=False,
+        )
+        return (f"{'' if self.first else ','}{_dumps(name)}:", value, rest)
+
+    def shortest(self) -> str:
+        return _shortest(self._with(*self.required[0])) if self.required else "}"
+
+
+def _shortest(symbols: _Config) -> str:
+    text = ""
+    for symbol in symbols:
+        if isinstance(symbol, str):
+            text += symbol
+        elif isinstance(symbol, frozenset):
+            text += "x" if symbol is _PLAIN else min(symbol)
+        else:
+            text += symbol.shortest()
+    return text
+
+
+def _dumps(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+
+
+def _value(schema: Any, depth: int = 0) -> _Symbol:
+    """What a JSON schema allows."""
+    if depth > _DEPTH:
+        raise UsageError(f"a tool's parameters are nested deeper than {_DEPTH} levels")
+    if not isinstance(schema, Mapping):
+        schema = {}
+    for word in ("enum", "const"):
+        if word in schema:
+            values = schema[word] if word == "enum" else [schema[word]]
+            return _Choice(tuple((_dumps(value),) for value in values))
+    for word in ("anyOf", "oneOf"):
+        if word in schema:
+            return _Choice(tuple((_value(each, depth + 1),) for each in schema[word]))
+    kind = schema.get("type", "string")
+    if isinstance(kind, list):
+        return _Choice(tuple((_value({**schema, "type": each}, depth),) for each in kind))
+    return _of_type(kind, schema, depth)
+
+
+def _of_type(kind: str, schema: Mapping[str, Any], depth: int) -> _Symbol:
+    match kind:
+        case "string":
+            text = _Text(schema.get("minLength", 0), schema.get("maxLength"))
+            return _Choice((('"', text),))
+        case "boolean":
+            return _Choice((("true",), ("false",)))
+        case "null":
+            return "null"
+        case "integer" | "number":
+            whole: _Config = (_Choice((("0",), (frozenset("123456789"), _Digits()))),)
+            options: list[_Config] = [whole, ("-", *whole)]
+            if kind == "number":
+                options += [(*each, ".", _DIGIT, _Digits()) for each in list(options)]
+            return _Choice(tuple(options))
+        case "array":
+            item = _value(schema.get("items"), depth + 1)
+            least, most = schema.get("minItems", 0), schema.get("maxItems")
+            return _Choice((("[", _Items(item, least, most)),))
+        case "object":
+            values = {
+                name: _value(inner, depth + 1)
+                for name, inner in (schema.get("properties") or {}).items()
+            }
+            required = [name for name in schema.get("required") or () if name in values]
+            rest = _Properties(
+                tuple((name, values[name]) for name in required),
+                tuple(each for each in values.items() if each[0] not in required),
+            )
+            return _Choice((("{", rest),))
+    raise UsageError(
+        f"a tool's parameters have the type {kind!r}; those of JSON schema are string, "
+        "boolean, null, integer, number, array and object"
+    )
+
+
+class Grammar:
+    """The texts that may be written, read character by character from `start` on."""
+
+    def __init__(self, options: Iterable[_Config]) -> None:
+        self.start = self._closure(options)
+        """The state before the first character."""
+        self._after: dict[tuple[State, str], State] = {}
+
+    def step(self, state: State, text: str) -> State:
+        """The state after some text; empty where the text does not fit."""
+        for character in text:
+            key = (state, character)
+            following = self._after.get(key)
+            if following is None:
+                following = self._after[key] = self._step(state, character)
+            state = following
+            if not state:
+                break
+        return state
+
+    def _step(self, state: State, character: str) -> State:
+        following: list[_Config] = []
+        for config in state:
+            if not config:
+                continue
+            first, rest = config[0], config[1:]
+            if isinstance(first, str):
+                if first[0] == character:
+                    following.append((first[1:], *rest) if len(first) > 1 else rest)
+            elif isinstance(first, frozenset) and (character in first) != (first is _PLAIN):
+                following.append(rest)
+        return self._closure(following)
+
+    @staticmethod
+    def _closure(configs: Iterable[_Config]) -> State:
+        """The configurations with all rules expanded that stand in front."""
+        done: set[_Config] = set()
+        waiting = list(configs)
+        while waiting:
+            config = waiting.pop()
+            if not config or isinstance(config[0], (str, frozenset)):
+                done.add(config)
+            else:
+                waiting += [(*option, *config[1:]) for option in config[0].expand()]
+        return frozenset(done)
+
+    @staticmethod
+    def is_complete(state: State) -> bool:
+        """Whether the text may end here."""
+        return () in state
+
+    @staticmethod
+    def completion(state: State) -> str:
+        """A short text that completes what was written so far."""
+        return min((_shortest(config) for config in state), key=lambda text: (len(text), text))
+
+
+def call_grammar(tools: Sequence[Mapping[str, Any]], tool_choice: Any = None) -> Grammar:
+    """The grammar of exactly one call of one of the tools, or of the one that is demanded.
+
+    Raises:
+        UsageError: The demanded tool is not among them, or a schema cannot be read.
+    """
+    return Grammar(_calls(tools, tool_choice))
+
+
+def _calls(tools: Sequence[Mapping[str, Any]], choice: Any) -> Iterable[_Config]:
+    offered = {
+        str(tool["function"]["name"]): tool["function"].get("parameters") for tool in tools
+    }
+    if isinstance(choice, Mapping):
+        name = str(choice.get("function", {}).get("name"))
+        if name not in offered:
+            raise UsageError(unknown_name("tool", name, list(offered)))
+        offered = {name: offered[name]}
+    for name, parameters in offered.items():
+        schema = {"type": "object", **(parameters or {})}
+        yield (CALL_START.format(name=_dumps(name)), _value(schema), CALL_END)

@@ -1,0 +1,167 @@
+"""What was learned, as files: a JSON text and safetensors, never a pickle.
+
+    model.json               the base model, its words, the head, how it was trained
+    weights.safetensors      what was trained
+    checkpoint.safetensors   while it is trained: weights, moments, and where it stands
+
+Each file is there whole or not at all.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from assay._util.canonical import canonical_json
+from assay._util.files import atomic_write
+from assay.errors import UsageError
+
+from .bases import base_named
+from .decoder import Decoder
+
+__all__ = ["Checkpoint", "StoredModel", "remove_checkpoint"]
+
+_FORMAT: Final = "assay-model/1"
+_CHECKPOINT: Final = "checkpoint.safetensors"
+_MOMENTS: Final = ("exp_avg", "exp_avg_sq", "step")
+Weights = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredModel:
+    """A model in a folder."""
+
+    base: str
+    words: tuple[str, ...]
+    head: str | None
+    """The key of the head that it learned, where it leaves the head out."""
+    about: Mapping[str, Any]
+    """How it was trained."""
+
+    def write(self, folder: Path, weights: Weights) -> None:
+        """Keep it; the text comes last, so that a folder that has one is whole."""
+        atomic_write(folder / "weights.safetensors", _packed(weights))
+        told = {
+            "format": _FORMAT,
+            "base": self.base,
+            "words": self.words,
+            "head": self.head,
+            **self.about,
+        }
+        atomic_write(folder / "model.json", canonical_json(told))
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """The text of a folder.
+
+        Raises:
+            UsageError: There is no model in it.
+        """
+        path = folder / "model.json"
+        try:
+            told = json.loads(path.read_bytes())
+            if told.pop("format") != _FORMAT:
+                raise ValueError("it has another format")
+            return cls(told.pop("base"), tuple(told.pop("words")), told.pop("head"), told)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UsageError(f"{path} is no model of assay: {error}") from error
+
+    def model(self, folder: Path) -> Decoder:
+        """The model with its weights.
+
+        Raises:
+            UsageError: The weights are missing, damaged, or of another shape.
+        """
+        path = folder / "weights.safetensors"
+        model = base_named(self.base).model(self.words, torch.Generator().manual_seed(0))
+        wanted = {n: w for n, w in model.named_parameters() if w.requires_grad}
+        weights, _ = _unpacked(path)
+        if {n: w.shape for n, w in weights.items()} != {n: w.shape for n, w in wanted.items()}:
+            raise UsageError(f"{path} has weights of another shape than its model.json says")
+        model.load_state_dict(weights, strict=False)
+        return model
+
+
+def _packed(weights: Weights, metadata: Mapping[str, str] | None = None) -> bytes:
+    tensors = {name: weight.detach().contiguous() for name, weight in weights.items()}
+    return bytes(save(tensors, metadata=None if metadata is None else dict(metadata)))
+
+
+def _unpacked(path: Path) -> tuple[dict[str, Tensor], Mapping[str, str]]:
+    try:
+        with safe_open(path, "pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            return tensors, file.metadata() or {}
+    except (OSError, SafetensorError) as error:
+        raise UsageError(f"{path} cannot be read: {error}") from error
+
+
+class Checkpoint:
+    """Where a training stands."""
+
+    def __init__(self, tensors: Weights, state: Mapping[str, Any]) -> None:
+        self._tensors, self._state = tensors, state
+
+    @property
+    def identity(self) -> str:
+        """Which training it is of."""
+        return str(self._state["identity"])
+
+    @property
+    def validated(self) -> Sequence[Sequence[Any]]:
+        """The validations so far."""
+        return list(self._state["validated"])
+
+    @classmethod
+    def read(cls, folder: Path) -> "Checkpoint | None":
+        """The one of a folder, if there is one.
+
+        Raises:
+            UsageError: It is damaged.
+        """
+        path = folder / _CHECKPOINT
+        if not path.exists():
+            return None
+        tensors, told = _unpacked(path)
+        return cls(tensors, json.loads(told["state"]))
+
+    @staticmethod
+    def write(
+        folder: Path,
+        identity: str,
+        step: int,
+        validated: Sequence[tuple[int, float, float]],
+        weights: Weights,
+        optimizer: torch.optim.Optimizer,
+    ) -> None:
+        """Keep where a training stands, in place of the checkpoint before."""
+        state = {"identity": identity, "step": step, "validated": validated}
+        tensors = dict(weights)
+        for name, weight in weights.items():
+            for moment in _MOMENTS:
+                tensors[f"{name}/{moment}"] = optimizer.state[weight][moment]
+        content = _packed(tensors, {"state": canonical_json(state).decode()})
+        atomic_write(folder / _CHECKPOINT, content)
+
+    def restore(self, weights: Weights, optimizer: torch.optim.Optimizer) -> int:
+        """Put all back; returns how many steps were made."""
+        with torch.no_grad():
+            for name, weight in weights.items():
+                weight.copy_(self._tensors[name])
+                optimizer.state[weight] = {
+                    moment: self._tensors[f"{name}/{moment}"] for moment in _MOMENTS
+                }
+        return int(self._state["step"])
+
+
+def remove_checkpoint(folder: Path) -> None:
+    """Remove what a finished training no longer needs."""
+    with suppress(FileNotFoundError):
+        (folder / _CHECKPOINT).unlink()

