@@ -81,6 +81,7 @@ PUBLIC = {
         "plan",
         "schemas",
         "split",
+        "tokenizer",
         "validation",
     },
     "exchange": {

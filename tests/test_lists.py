@@ -59,6 +59,7 @@ def test_nothing_is_lost_at_any_width(width: int) -> None:
         ("models",),
         ("compare", "latest", "--detail"),
         ("run", "--dry-run", "--models", "builtin/noop", "gpt-4o-mini"),
+        ("sft", "filter", "--stats-only", "--require-termination", "--max-invalid-rate", "1"),
     ],
     ids=" ".join,
 )

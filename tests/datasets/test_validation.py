@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -270,3 +271,48 @@ def test_one_episode_is_enough_and_an_empty_store_says_what_to_do(tmp_path: Path
         assay.sft_filter(tmp_path / "none.jsonl", database=empty)
     with pytest.raises(UsageError, match="there is no database"):
         assay.sft_filter(tmp_path / "none.jsonl", database=tmp_path / "no.duckdb")
+
+
+WORDS = {
+    "version": "1.0",
+    "added_tokens": [],
+    "pre_tokenizer": {"type": "WhitespaceSplit"},
+    "model": {"type": "WordLevel", "vocab": {"[UNK]": 0}, "unk_token": "[UNK]"},
+}
+"""A tokenizer for which every word is a token."""
+
+
+def said_in_words(folder: Path) -> Path:
+    data = folder / "words.jsonl"
+    messages = [
+        {"role": "user", "content": "what do you see there"},
+        {"role": "assistant", "content": "a tree"},
+    ]
+    data.write_text(json.dumps({"messages": messages}) + "\n", "utf-8")
+    return data
+
+
+@pytest.mark.skipif(find_spec("tokenizers") is not None, reason="tokenizers is installed")
+def test_a_tokenizer_needs_its_library_and_says_which(tmp_path: Path) -> None:
+    data, file = said_in_words(tmp_path), tmp_path / "tokenizer.json"
+    with pytest.raises(UsageError, match=r"is no file; name the tokenizer\.json"):
+        assay.sft_validate(data, tokenizer=file)
+    file.write_text(json.dumps(WORDS), "utf-8")
+    with pytest.raises(UsageError, match="pip install tokenizers"):
+        assay.sft_validate(data, tokenizer=file)
+
+
+@pytest.mark.extras
+@pytest.mark.skipif(find_spec("tokenizers") is None, reason="tokenizers is not installed")
+def test_a_tokenizer_counts_and_its_count_is_no_estimate(tmp_path: Path) -> None:
+    data, file = said_in_words(tmp_path), tmp_path / "tokenizer.json"
+    file.write_text(json.dumps(WORDS), "utf-8")
+    report = assay.sft_validate(data, tokenizer=file)
+    assert report.lengths is not None
+    assert (report.lengths.total, report.lengths.trained) == (7, 2)
+    assert report.tokenizer == str(file)
+    assert assay.sft_validate(data, max_tokens=7, tokenizer=file).ok
+    assert not assay.sft_validate(data, max_tokens=6, tokenizer=file).ok
+    file.write_text("{}", "utf-8")
+    with pytest.raises(UsageError, match=r"no tokenizer\.json that can be read"):
+        assay.sft_validate(data, tokenizer=file)

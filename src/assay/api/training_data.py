@@ -357,6 +357,7 @@ def sft_validate(
     *,
     max_tokens: int | None = None,
     holdout_seeds: str | Sequence[int] | None = None,
+    tokenizer: Path | str | None = None,
     progress: Progress = lambda done, total: None,
 ) -> "ValidationReport":
     """Check a data file before it is trained on.
@@ -365,19 +366,26 @@ def sft_validate(
         data: JSON Lines or Parquet, of any format that `sft_filter` writes.
         max_tokens: A row that is longer is an error.
         holdout_seeds: Worlds that must not be in it, beside those its manifest names.
+        tokenizer: The tokenizer.json of a model, to count tokens and not estimate them.
         progress: Told how many rows are done.
 
     Raises:
         UsageError: The file cannot be read, or has no rows.
     """
     from assay.datasets.split import read_seeds
-    from assay.datasets.validation import validate_file
+    from assay.datasets.tokenizer import token_counter
+    from assay.datasets.validation import estimated, validate_file
 
     seeds = holdout_seeds or ()
     if isinstance(seeds, str):
         seeds = read_seeds(seeds, "--holdout-seeds")
     report = validate_file(
-        Path(data), most_tokens=max_tokens, holdout_seeds=seeds, progress=progress
+        Path(data),
+        most_tokens=max_tokens,
+        holdout_seeds=seeds,
+        count=estimated if tokenizer is None else token_counter(Path(tokenizer)),
+        tokenizer=None if tokenizer is None else str(tokenizer),
+        progress=progress,
     )
     if not report.rows:
         raise UsageError(f"{str(data)!r} has no rows; 'assay sft filter' writes some")

@@ -11,6 +11,7 @@ from cyclopts.validators import Number
 
 from assay._util.text import counted
 from assay.cli.database import Database, open_store
+from assay.cli.lists import say_table
 from assay.cli.numbers import Whole
 from assay.cli.output import Show, command_line, say, say_json
 from assay.cli.traces.counting import counting
@@ -196,8 +197,7 @@ def _say(built: "BuiltDataset") -> None:
     else:
         say(f"{_episodes(built)} would be left")
     say("")
-    for line in funnel_lines(built):
-        say(line)
+    say_table(*funnel_table(built), left=("step", ""))
     if built.path is not None:
         from assay import api
 
@@ -215,8 +215,8 @@ def _episodes(built: "BuiltDataset") -> str:
     return f"{counted(built.left.episodes, 'episode')} in {counted(worlds, 'world')}"
 
 
-def funnel_lines(built: "BuiltDataset") -> list[str]:
-    """The funnel as a table of text: what each step removed, and what was left after it."""
+def funnel_table(built: "BuiltDataset") -> tuple[Sequence[str], list[Sequence[str]]]:
+    """The funnel as heads and rows: what each step removed, and what was left after it."""
     heads = ("step", "removed", "turns", "tokens", "left", "turns", "tokens", "")
     left = [built.found.episodes, built.found.turns, built.found.tokens]
     rows: list[Sequence[str]] = [("in the store", "", "", "", *(f"{n:,}" for n in left), "")]
@@ -232,14 +232,7 @@ def funnel_lines(built: "BuiltDataset") -> list[str]:
                 unknown,
             )
         )
-    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    return [
-        "  ".join(
-            cell.ljust(width) if place in (0, 7) else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in (heads, *rows)
-    ]
+    return heads, rows
 
 
 def _as_json(built: "BuiltDataset") -> dict[str, object]:

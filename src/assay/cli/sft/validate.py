@@ -28,6 +28,7 @@ def validate(
         Whole | None, Parameter(validator=Number(gte=1), show_default=False)
     ] = None,
     holdout_seeds: Annotated[str | None, Parameter(show_default=False)] = None,
+    tokenizer: Annotated[Path | None, Parameter(show_default=False)] = None,
     epochs: Annotated[Whole, Parameter(validator=Number(gte=1))] = 3,
     price: Annotated[float | None, Parameter(show_default=False)] = None,
     show: Show = Show(),
@@ -44,9 +45,11 @@ def validate(
 
     Args:
         file: The file to check.
-        max_tokens: A row with more tokens is an error; tokens are estimated.
+        max_tokens: A row with more tokens is an error.
         holdout_seeds: Worlds that must not be in it, such as 42,50-59, beside those that
             its manifest names.
+        tokenizer: The tokenizer.json of the model to train, a local file; without it, tokens
+            are estimated. Needs 'pip install tokenizers'.
         epochs: How often training goes through the file, for the estimate of its cost.
         price: Dollars for a million trained tokens, as your provider lists them.
         show: What to print.
@@ -55,7 +58,11 @@ def validate(
 
     with counting(show, "checking rows") as progress:
         report = api.sft_validate(
-            file, max_tokens=max_tokens, holdout_seeds=holdout_seeds, progress=progress
+            file,
+            max_tokens=max_tokens,
+            holdout_seeds=holdout_seeds,
+            tokenizer=tokenizer,
+            progress=progress,
         )
     if show.json:
         say_json(_as_json(report))

@@ -37,10 +37,11 @@ def length_lines(report: "ValidationReport") -> list[str]:
     for bound, count in lengths.histogram[first:]:
         bar = "█" * max(round(_BAR * count / most), 1 if count else 0)
         lines.append(f"  up to {tokens(bound, report):>10}  {count:>9,}  {bar}".rstrip())
-    if report.tokenizer is None:
-        lines.append(
-            "~ is an estimate, four characters to a token; the trainer's own count differs"
-        )
+    lines.append(
+        "~ is an estimate, four characters to a token; 'sft validate --tokenizer FILE' counts"
+        if report.tokenizer is None
+        else f"counted by {printable(report.tokenizer)}, without what a chat template adds"
+    )
     return lines
 
 
