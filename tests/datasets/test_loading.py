@@ -1,5 +1,6 @@
 """Training data loads with `datasets` of Hugging Face, and says there what it says here."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ FORMS: dict[str, dict[str, Any]] = {
     "trl.parquet": {"format": "trl"},
     "completion.parquet": {"format": "trl", "prompt_completion": True},
 }
+
+PAIRS_AND_PROMPTS = ("preference", "preference-trl", "prompts")
 
 
 def known(value: Any) -> Any:
@@ -47,3 +50,26 @@ def test_every_format_loads_with_datasets(tmp_path: Path) -> None:
         assert sum(calls) == sum("interact(" in mask.text for mask in shown.masks)
         assert said[0] == shown.masks[0].text
         assert (back.tools or [{}])[0]["function"]["name"] == "interact"
+
+
+@pytest.mark.extras
+@needs_oracles
+def test_pairs_and_prompts_load_with_datasets_as_they_were_written(tmp_path: Path) -> None:
+    database = tmp_path / "played.duckdb"
+    assay.run(
+        models=["builtin/forager", "builtin/expert"],
+        episodes=1,
+        replicates=6,
+        max_turns=12,
+        baselines=False,
+        database=database,
+        traces_dir=tmp_path / "traces",
+        save_traces=False,
+    )
+    files = {form: tmp_path / f"{form}.jsonl" for form in PAIRS_AND_PROMPTS}
+    for form, path in files.items():
+        assert assay.sft_filter(path, database=database, format=form).rows
+    loaded = ask("training_data_side.py", {form: str(path) for form, path in files.items()})
+    for form, path in files.items():
+        written = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+        assert known(loaded[form]) == known(written)
