@@ -65,7 +65,7 @@ PUBLIC = {
     },
     "analyses": {
         *("achievements", "actions", "costs", "deaths", "episodes", "hooks", "last_steps"),
-        *("declared_hooks", "enhanced_hooks", "quality", "terrain", "worlds"),
+        *("declared_hooks", "enhanced_hooks", "quality", "terrain", "training", "worlds"),
     },
     "agents": {"builtin", "game", "options", "own"},
     "crafter": {

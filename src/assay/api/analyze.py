@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from assay.analyses.episodes import EpisodeFacts
     from assay.analyses.hooks import HooksAnalysis
     from assay.analyses.quality import QualityAnalysis
+    from assay.analyses.training import TrainingAnalysis
     from assay.analyses.worlds import WorldsAnalysis
     from assay.traces.store import Store
 
@@ -40,6 +41,7 @@ __all__ = [
     "hooks",
     "quality",
     "seeds",
+    "training",
 ]
 
 Source = Path | str | Sequence[Path | str] | None
@@ -259,3 +261,23 @@ def quality(source: Source = None, **which: Unpack[Which]) -> "QualityAnalysis":
 
     with _chosen(source, which) as chosen:
         return chosen.said(analyse_quality(chosen.facts(steps=True, replies=True)))
+
+
+def training(job_ids: str | Sequence[str], *, database: Where = None) -> "TrainingAnalysis":
+    """How fine-tuning jobs went: loss, accuracy, rate, speed, and whether they overfit.
+
+    Args:
+        job_ids: Ids or starts of ids, as a list or with commas between; `latest` is the newest.
+        database: The store.
+    """
+    from assay.analyses.training import analyse_training
+    from assay.experiments.finetune_jobs import find_job, job_events
+
+    names = job_ids.split(",") if isinstance(job_ids, str) else list(job_ids)
+    store = store_at(database)
+    with store.reading() as connection:
+        jobs = [find_job(connection, name.strip()) for name in names if name.strip()]
+        # A job that is named twice is one job.
+        once = {(job.address, job.id): job for job in jobs}
+        found = [(job, job_events(connection, job)) for job in once.values()]
+    return analyse_training(found, str(store.path))

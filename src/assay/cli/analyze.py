@@ -313,6 +313,38 @@ def quality(
     return _tell(api.analyze.quality, source, output, which, show)
 
 
+@analyze.command
+def training(
+    *,
+    job_ids: Annotated[list[str] | None, Parameter(negative="", show_default="latest")] = None,
+    output: Output = None,
+    database: Database = DEFAULT_DATABASE,
+    show: Show = Show(),
+) -> int:
+    """Show how fine-tuning jobs went, side by side.
+
+    Losses, token accuracy and learning rate by step, speed, and whether the loss on
+    validation data rises while that on training data falls.
+
+    For example:
+
+        assay analyze training --job-ids ftjob-abc123,ftjob-def456 --output training.html
+
+    Args:
+        job_ids: Ids of jobs, or starts of ids, with commas between them.
+        output: Files to write; their endings say what.
+        database: The store that keeps the jobs.
+        show: What to print.
+    """
+    from assay import api
+    from assay.report.files import check_endings
+
+    check_endings(tuple(output or ()), pictures=True)
+    names = ",".join(job_ids or ["latest"])
+    found = api.analyze.training(names, database=open_store(database, show))
+    return _say_found(found, output, show)
+
+
 def _tell(
     function: Any,
     source: Path | None,
@@ -321,13 +353,20 @@ def _tell(
     show: Show,
     **more: Any,
 ) -> int:
-    from assay.report.analyses import analysis_document
-    from assay.report.files import check_endings, write_document
+    from assay.report.files import check_endings
 
-    paths = tuple(output or ())
-    check_endings(paths, pictures=True)
+    check_endings(tuple(output or ()), pictures=True)
     with compiling_shown(show):
         found = function(_sources(source, which), **_which(which, show), **more)
+    return _say_found(found, output, show)
+
+
+def _say_found(found: Any, output: list[Path] | None, show: Show) -> int:
+    """Write and print what an analysis found."""
+    from assay.report.analyses import analysis_document
+    from assay.report.files import write_document
+
+    paths = tuple(output or ())
     document = analysis_document(found)
     write_document(document, *paths)
     if show.json:

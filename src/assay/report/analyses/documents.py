@@ -10,6 +10,7 @@ from assay.analyses.deaths import DeathsAnalysis
 from assay.analyses.enhanced_hooks import EnhancedHooksAnalysis
 from assay.analyses.hooks import HooksAnalysis
 from assay.analyses.quality import QualityAnalysis
+from assay.analyses.training import TrainingAnalysis
 from assay.analyses.worlds import WorldsAnalysis
 from assay.report.analyses.achievements import achievements_document
 from assay.report.analyses.actions import actions_document
@@ -18,6 +19,7 @@ from assay.report.analyses.deaths import deaths_document
 from assay.report.analyses.enhanced_hooks import enhanced_hooks_document
 from assay.report.analyses.hooks import hooks_document
 from assay.report.analyses.quality import quality_document
+from assay.report.analyses.training import training_document
 from assay.report.analyses.worlds import seeds_document
 from assay.report.document import Document
 
@@ -32,6 +34,7 @@ _DOCUMENTS: dict[type, Callable[[Any], Document]] = {
     WorldsAnalysis: seeds_document,
     EnhancedHooksAnalysis: enhanced_hooks_document,
     QualityAnalysis: quality_document,
+    TrainingAnalysis: training_document,
 }
 
 
