@@ -11,6 +11,7 @@ import pytest
 
 from assay.errors import OutputError, UsageError
 from assay.judge.facts import PairRow
+from assay.report.figures.achievements import RateRow, rate_bars
 from assay.report.figures.cost import CostPoint, cost_quality
 from assay.report.figures.curves import learning_curves, mean_curve
 from assay.report.figures.distributions import bootstrap_distribution, box_plot, histogram
@@ -397,3 +398,15 @@ def test_censored_times_are_told_from_others() -> None:
 def test_what_cannot_be_drawn_is_said_in_a_sentence(draw: Any) -> None:
     with pytest.raises(UsageError, match=r"\w+ \w+ \w+"):
         draw()
+
+
+def test_a_model_has_its_colour_where_one_before_it_is_not_drawn() -> None:
+    known, quality = Interval(1, NAN, NAN), Interval(5, NAN, NAN)
+    points = [CostPoint("free", None, quality), CostPoint("paid", known, quality)]
+    assert look(1).colour.lower() in cost_quality(points, "reward").svg.lower()
+    assert look(0).colour.lower() not in cost_quality(points, "reward").svg.lower()
+    never, once = Interval(0, 0, 0.5), Interval(0.5, 0.1, 0.9)
+    rows = [RateRow(name, {"eat_cow": rate}, 3) for name, rate in (("a", never), ("b", once))]
+    drawing = rate_bars(rows, ["eat_cow"], {})
+    assert look(1).colour.lower() in drawing.svg.lower()
+    assert look(0).colour.lower() not in drawing.svg.lower()

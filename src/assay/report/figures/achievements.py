@@ -75,7 +75,8 @@ def rate_bars(
     handles: list[Any] = []
     names = short_names((row.name for row in drawn), 40)
     for index, (row, name) in enumerate(zip(drawn, names, strict=True)):
-        style = look(index)
+        # By its place among all, so that a model looks the same in every figure.
+        style = look(rows.index(row))
         places = [place + (index - (len(drawn) - 1) / 2) * thick for place in range(len(order))]
         bars = ax.barh(
             places,
@@ -111,8 +112,9 @@ def rate_bars(
         )
     ax.set_yticks(range(len(order)), [name.replace("_", " ") for name in order])
     ax.set_ylim(len(order) - 0.4, -0.6)
-    longest = max(100 * row.rates[name].point for row in drawn for name in order)
-    ax.set_xlim(-1.5 if references else 0, 101.5 if references else min(101.5, 1.3 * longest))
+    shown = [row.rates[name] for row in drawn for name in order]
+    longest = 100 * max(rate.high if rate.known else rate.point for rate in shown)
+    ax.set_xlim(-1.5 if references else 0, 101.5 if references else min(101.5, 1.04 * longest))
     ax.grid(axis="y", visible=False)
     ax.set_xlabel(label)
     legend_above(ax, 2, handles=handles)

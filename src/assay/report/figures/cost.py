@@ -91,8 +91,9 @@ def cost_quality(
             label="nobody is cheaper and better",
         )
     names = short_names((point.name for point, _ in drawn), 40)
-    for index, ((point, cost), name) in enumerate(zip(drawn, names, strict=True)):
-        style = look(index)
+    for (point, cost), name in zip(drawn, names, strict=True):
+        # By its place among all, so that a model looks the same in every figure.
+        style = look(points.index(point))
         _cross(ax, cost, point.quality, style, logarithmic)
         n = "" if point.n is None else f"  (n = {point.n})"
         ax.plot([], [], style.marker, color=style.colour, label=f"{isolated(name)}{n}")
