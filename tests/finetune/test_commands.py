@@ -1,10 +1,13 @@
 """`assay finetune`, as people type it, against a service over real HTTP and a real store."""
 
 import json
+import os
+import pty
 import shlex
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -364,14 +367,38 @@ def test_ctrl_c_leaves_the_job_running_and_says_how_to_follow_it_again(
 def test_the_lineage_of_the_data_is_kept_with_the_job(service: Service, capsys: Out) -> None:
     assay.run(models=["builtin/forager"], episodes=2, max_turns=8, baselines=False)
     built = assay.sft_filter("played.jsonl", min_reward=-9)
-    line = "finetune start played.jsonl --model gpt-4o-mini --poll-interval 0 --quiet"
-    assert run(line) == 0
+    assert run("finetune start played.jsonl --model gpt-4o-mini --poll-interval 0") == 0
+    # The worlds were 42 and 43: the command that is printed plays others.
+    assert "--episodes 20 --seed 44" in capsys.readouterr().out
     ((lineage, sha256, provenance),) = stored(
         "SELECT lineage::VARCHAR, data_sha256, provenance::VARCHAR FROM finetune_jobs"
     )
     assert sha256.startswith(built.dataset)
     assert json.loads(lineage)["worlds"]["train"]
     assert "assay" in json.loads(provenance)
+
+
+def test_a_terminal_shows_a_bar_with_the_loss_as_a_curve(service: Service) -> None:
+    service.script = ("running", "running", "succeeded")
+    service.steps_per_poll = 10
+    ours, theirs = pty.openpty()
+    words = shlex.split("finetune start data.jsonl --model gpt-4o-mini --poll-interval 0.3")
+    with subprocess.Popen(
+        [sys.executable, "-m", "assay", *words],
+        stdout=subprocess.DEVNULL,
+        stderr=theirs,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "120"},
+    ) as program:
+        os.close(theirs)
+        shown = b""
+        with suppress(OSError):
+            while part := os.read(ours, 65536):
+                shown += part
+        os.close(ours)
+    assert program.returncode == 0
+    text = shown.decode("utf-8", "replace")
+    assert "10/20" in text
+    assert "loss 0.200 █▄▃▂" in text
 
 
 def test_the_functions_do_what_the_commands_do(service: Service) -> None:

@@ -73,12 +73,19 @@ def usage(job: "FinetuneJob", database: Path) -> list[str]:
     against = shlex.quote(job.model)
     return [
         f"Ask it once:      {assay} models test {name}{where}",
-        f"Let it play:      {assay} run --models {name} {against} --episodes 20 --seed 1000"
-        f"{where}",
+        f"Let it play:      {assay} run --models {name} {against} --episodes 20"
+        f" --seed {_fresh_seed(job)}{where}",
         f"Compare it:       {assay} compare latest{where}",
         f"See its training: {assay} analyze training --job-ids {job.id} --output"
         f" training_analysis.html{where}",
     ]
+
+
+def _fresh_seed(job: "FinetuneJob") -> int:
+    """The first seed beyond those of the worlds that its data was made of."""
+    worlds = job.lineage.get("worlds", {})
+    seeds = [seed for split in worlds.values() for _, seed in split if isinstance(seed, int)]
+    return max(seeds, default=999) + 1
 
 
 def short_time(seconds: float) -> str:

@@ -1,0 +1,89 @@
+"""What any service of the protocol must do, through the client and its address alone.
+
+These tests know nothing of the service but `Speaker`: another service is held to the same by
+another fixture.
+"""
+
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from assay.errors import ModelRejected
+from assay.finetune import FinetuneClient, RemoteJob, WatchedJob, watch
+
+from .server import Service
+
+
+class Speaker(NamedTuple):
+    """A service under test."""
+
+    client: FinetuneClient
+    base_model: str
+
+
+@pytest.fixture
+def speaker(service: Service) -> Iterator[Speaker]:
+    with FinetuneClient(service.url, key=None) as client:
+        yield Speaker(client, "local/tiny")
+
+
+def started(speaker: Speaker, data: Path) -> RemoteJob:
+    digest = sha256(data.read_bytes()).hexdigest()
+    file = speaker.client.upload(data, data.name, digest)
+    assert file.bytes == data.stat().st_size
+    return speaker.client.create(
+        {
+            "model": speaker.base_model,
+            "training_file": file.id,
+            "suffix": "crafter",
+            "seed": 1,
+            "hyperparameters": {"n_epochs": 1, "batch_size": 4, "learning_rate": 1e-3},
+        }
+    )
+
+
+def test_a_job_ends_with_a_model_that_is_listed(speaker: Speaker, data: Path) -> None:
+    job = started(speaker, data)
+    updates = list(watch([WatchedJob(speaker.client, job.id)], interval=0.05))
+    last = updates[-1].job
+    assert last is not None
+    assert last.succeeded
+    assert last.fine_tuned_model is not None
+    assert last.fine_tuned_model.startswith("ft:")
+    assert "crafter" in last.fine_tuned_model
+    assert last.trained_tokens
+    assert last.fine_tuned_model in (speaker.client.models() or [])
+    assert job.id in [each.id for each in speaker.client.jobs()]
+    losses = [event for update in updates for event in update.events if event.metrics]
+    assert losses
+    assert all("train_loss" in event.metrics and event.step for event in losses)
+    assert [event.step for event in losses] == sorted(event.step or 0 for event in losses)
+
+
+def test_a_job_can_be_ended_before_its_time(speaker: Speaker, data: Path) -> None:
+    job = started(speaker, data)
+    assert speaker.client.cancel(job.id).status == "cancelled"
+    assert speaker.client.job(job.id).status == "cancelled"
+
+
+def test_what_does_not_exist_is_refused_and_not_tried_again(
+    speaker: Speaker, data: Path
+) -> None:
+    started(speaker, data)
+    for request in (
+        {"model": "no-such-model", "training_file": "file-1"},
+        {"model": speaker.base_model, "training_file": "file-none"},
+    ):
+        with pytest.raises(ModelRejected, match="answered 4"):
+            speaker.client.create(request)
+    with pytest.raises(ModelRejected, match="answered 404"):
+        speaker.client.job("ftjob-none")
+    assert not speaker.client.has_file("file-none")
+
+
+def test_it_says_that_it_is_well(speaker: Speaker) -> None:
+    assert speaker.client.health()
+    assert speaker.base_model in (speaker.client.models() or [])
