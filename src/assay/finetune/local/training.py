@@ -50,7 +50,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained with."""
-        for name, least in (("epochs", 1), ("batch_size", 1), ("max_steps", 0)):
+        bounds = {"epochs": 1, "batch_size": 1, "max_steps": 0, "threads": 1}
+        for name, least in {**bounds, "checkpoint_steps": 1}.items():
             value = getattr(self, name)
             if value is not None and value < least:
                 raise UsageError(f"{name} {value} is not allowed; give {least} or more")
@@ -215,7 +216,9 @@ def _prepare(
     template = base.template(base.tokenizer(words))
     encoded = [_encoded(template, row, base, i) for i, row in enumerate(read, 1)]
     held = [_encoded(template, row, base, i) for i, row in enumerate(validation, 1)]
-    identity = hashlib.sha256(canonical_json([base.name, asdict(settings), seed]))
+    # How fast it goes and how often it is kept may be changed when it is resumed.
+    kept = replace(settings, threads=1, checkpoint_steps=1)
+    identity = hashlib.sha256(canonical_json([base.name, asdict(kept), seed]))
     for row in [*rows, *validation_rows]:
         identity.update(canonical_json(row))
     head = template.head_tokens(read[0].messages, read[0].tools or []) * len(read)
