@@ -136,6 +136,8 @@ def test_a_dry_run_asks_nobody_and_says_what_is_missing(
     assert "nothing was uploaded (--dry-run)" in shown
     assert "at prices of 2026-04-07" in shown
     assert "set the variable OPENAI_API_KEY" in told
+    line = f"{START} --model gpt-4o-mini --base-url http://example.com/v1 --dry-run"
+    assert "is not encrypted" in answered(line, capsys)["warnings"][0]
     found = answered(f"{START} --model Qwen/Qwen2.5-7B-Instruct --price 2 --dry-run", capsys)
     assert found["address"] is None
     tokens = found["jobs"][0]["trained_tokens"]
@@ -161,6 +163,11 @@ def test_a_dry_run_asks_nobody_and_says_what_is_missing(
             "--model local/tiny --base-url http://example.com/v1",
             "is on this machine, and 'example.com' is not",
             id="not here",
+        ),
+        pytest.param(
+            "--model local/tiny --base-url http://127.0.0.1.example.com/v1",
+            "'127.0.0.1.example.com' is not",
+            id="not quite here",
         ),
         pytest.param(
             "--model gpt-4o-mini --base-url http://me:secret@x/v1",

@@ -36,6 +36,7 @@ __all__ = [
     "length_warnings",
     "model_of_backend",
     "model_warnings",
+    "open_warning",
     "place_of",
     "stored_events",
     "stored_job",
@@ -81,7 +82,7 @@ def place_of(backend: "Backend", base_url: str | None) -> Place:
     """The address and the key of a backend, and what is missing of them."""
     from urllib.parse import urlsplit
 
-    from assay.finetune import is_loopback
+    from assay._http.guard import is_loopback
     from assay.models import find_base_url, find_key, is_address, load_registry
 
     provider = load_registry().providers[backend.provider]
@@ -113,6 +114,18 @@ def place_of(backend: "Backend", base_url: str | None) -> Place:
     except ModelRejected as error:
         missing.append(str(error))
     return Place(address, key, tuple(missing))
+
+
+def open_warning(address: str | None) -> list[str]:
+    """What to say of an address to which anybody on the way can listen."""
+    from urllib.parse import urlsplit
+
+    from assay._http.guard import is_loopback
+
+    parts = urlsplit(address or "")
+    if parts.scheme != "http" or is_loopback(parts.hostname or ""):
+        return []
+    return [f"{address} is not encrypted: whoever is on the way can read the data and the key"]
 
 
 def client_of(

@@ -23,6 +23,7 @@ from assay.api._finetune_parts import (
     length_warnings,
     model_of_backend,
     model_warnings,
+    open_warning,
     place_of,
 )
 from assay.api._stores import Where, store_at
@@ -127,7 +128,11 @@ def finetune_plan(
     models = [model_of_backend(chosen, name, anywhere=base_url is not None) for name in names]
     report = checked_data(path, chosen, progress)
     beside = _validation(path, validation)
-    warnings = [*model_warnings(models), *length_warnings(report, models)]
+    warnings = [
+        *open_warning(place.address),
+        *model_warnings(models),
+        *length_warnings(report, models),
+    ]
     if beside is not None:
         checked_data(beside, chosen, progress)
     if report.lengths is None:

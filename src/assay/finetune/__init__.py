@@ -16,7 +16,7 @@ from assay._util.lazy import lazy_names as _lazy_names
 
 if TYPE_CHECKING:
     from .backends import BACKENDS, Backend, TunableModel, backend_of_model, find_backend
-    from .client import FinetuneClient, is_loopback
+    from .client import FinetuneClient
     from .plan import PlannedJob, plan_jobs
     from .subsets import write_subset
     from .values import JobEvent, RemoteFile, RemoteJob
@@ -35,7 +35,6 @@ __all__ = [
     "WatchedJob",
     "backend_of_model",
     "find_backend",
-    "is_loopback",
     "plan_jobs",
     "watch",
     "write_subset",

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from urllib.parse import urlsplit
 
+from assay._http.guard import is_loopback
 from assay._util.redact import mask, redact
 from assay._util.secret import Secret
 from assay.errors import AssayError, ServiceError, UsageError
@@ -29,7 +30,7 @@ from .values import JobEvent, RemoteFile, RemoteJob
 if TYPE_CHECKING:
     from openai import OpenAI
 
-__all__ = ["FinetuneClient", "is_loopback"]
+__all__ = ["FinetuneClient"]
 
 _T = TypeVar("_T")
 _OPENAI: Final = "api.openai.com"
@@ -346,11 +347,6 @@ class FinetuneClient:
 
 
 _NAMED: Final = ("model", "training_file")
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host is this machine."""
-    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def _without_key(request: Any) -> None:
