@@ -101,10 +101,12 @@ PUBLIC = {
         ),
         *("plans", "subjects", "trained_worlds", "training", "versions"),
     },
+    "finetune": {"service"},
     "judge": {
         *("describing", "design", "facts", "looks", "matching", "over_time", "plan"),
         "ranking",
     },
+    "loop": {"document"},
     "metrics": {"tally"},
     "models": {"connections", "cost", "faults", "reach", "registry"},
     "players": {"expert", "expert.turns"},
@@ -115,6 +117,8 @@ PUBLIC = {
             "comparison",
             "data",
             "dataset_card",
+            "document",
+            "figures.curves",
             "figures.drawing",
             "files",
             "over_time",
@@ -138,6 +142,7 @@ PUBLIC = {
         "template",
     },
     "service": {"client", "client.http", "results", "worlds"},
+    "serving": {"answers", "app", "wire"},
     "stats": {
         *("clusters", "differences", "effects", "intervals", "learning", "many", "means"),
         *(

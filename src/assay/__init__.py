@@ -50,7 +50,9 @@ if TYPE_CHECKING:
     from assay.api import register_plan as register_plan
     from assay.api import replay as replay
     from assay.api import run as run
+    from assay.api import run_loop as run_loop
     from assay.api import serve as serve
+    from assay.api import serve_finetune as serve_finetune
     from assay.api import serve_models as serve_models
     from assay.api import sft_filter as sft_filter
     from assay.api import sft_show as sft_show
@@ -117,7 +119,9 @@ __all__ = [
     "register_plan",
     "replay",
     "run",
+    "run_loop",
     "serve",
+    "serve_finetune",
     "serve_models",
     "sft_filter",
     "sft_show",

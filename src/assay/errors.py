@@ -18,6 +18,7 @@
     ├── ModelUnavailable (ConnectionError) a model could not be asked, for all the retries
     ├── BudgetSpent (RuntimeError)   the next call does not fit into what may be spent
     ├── TrainingStopped (RuntimeError)     a training was stopped, and can be resumed
+    ├── LoopStopped (RuntimeError)         a stage of a loop was stopped, and can be resumed
     ├── HookError (RuntimeError)     a user's hook raised, or reported nonsense
     ├── UserCodeError (RuntimeError) a user's agent or environment raised, hung, or erred
     ├── WorkerLost (ConnectionError) processes that ran a trial were killed, or did not start
@@ -42,6 +43,7 @@ __all__ = [
     "InstanceLimit",
     "InvalidField",
     "JournalError",
+    "LoopStopped",
     "ModelRefused",
     "ModelRejected",
     "ModelUnavailable",
@@ -150,6 +152,10 @@ class BudgetSpent(AssayError, RuntimeError):
 
 class TrainingStopped(AssayError, RuntimeError):
     """A training was stopped, and kept what it had learned so far."""
+
+
+class LoopStopped(AssayError, RuntimeError):
+    """A stage of a loop was stopped before its end; the same command resumes it."""
 
 
 class HookError(AssayError, RuntimeError):

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     )
     from .finetuning import FinetunePlan, finetune_plan, finetune_start
     from .forking import fork, prepare_fork
+    from .looping import LoopPlan, LoopResult, LoopWatch, plan_loop, run_loop
     from .preparing import prepare
     from .run_reports import run_report
     from .running import run, run_prepared
@@ -93,7 +94,7 @@ if TYPE_CHECKING:
         sft_trace,
         sft_validate,
     )
-    from .worlds import play, serve, serve_models
+    from .worlds import play, serve, serve_finetune, serve_models
 
 __all__ = [
     "BUILTIN_PROVIDER",
@@ -106,6 +107,9 @@ __all__ = [
     "FinetunePlan",
     "ImportedCurves",
     "JobProgress",
+    "LoopPlan",
+    "LoopResult",
+    "LoopWatch",
     "ModelCatalogue",
     "ModelCheck",
     "RegisteredPlan",
@@ -151,6 +155,7 @@ __all__ = [
     "open",
     "over_time",
     "peak_memory",
+    "plan_loop",
     "play",
     "prepare",
     "prepare_fork",
@@ -160,9 +165,11 @@ __all__ = [
     "register_plan",
     "replay",
     "run",
+    "run_loop",
     "run_prepared",
     "run_report",
     "serve",
+    "serve_finetune",
     "serve_models",
     "sft_filter",
     "sft_show",

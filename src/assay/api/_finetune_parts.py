@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from assay.errors import ModelRejected, ServiceError, UsageError
+from assay.errors import ModelRejected, UsageError
 
 if TYPE_CHECKING:
     from assay._util.secret import Secret
@@ -27,7 +27,6 @@ __all__ = [
     "Progress",
     "Told",
     "backend_of",
-    "check_local",
     "checked_data",
     "client_of",
     "created_at",
@@ -131,37 +130,16 @@ def open_warning(address: str | None) -> list[str]:
 def client_of(
     address: str, key: "Secret | None", on_trouble: Told, retries: Any = None
 ) -> "FinetuneClient":
+    from assay.api._local_service import ensure_local
     from assay.finetune import FinetuneClient
 
+    ensure_local(address, on_trouble)
     return FinetuneClient(
         address,
         key=key,
         retries=retries,
         on_fault=lambda reason, wait: on_trouble(f"{reason}; again in {wait:.1f} s"),
     )
-
-
-def check_local(address: str, key: "Secret | None") -> None:
-    """Say what to do where no service answers on this machine.
-
-    Raises:
-        ServiceError: None answers.
-    """
-    from importlib.util import find_spec
-
-    from assay.models import CallRetries
-
-    try:
-        with client_of(address, key, lambda words: None, CallRetries(patience=0)) as client:
-            client.health()
-    except ServiceError as error:
-        needs = (
-            "" if find_spec("torch") else "; local training needs: pip install 'assay[local]'"
-        )
-        raise ServiceError(
-            f"no fine-tuning service answers at {address}; start one, and name it with"
-            f" --base-url http://127.0.0.1:PORT/v1 or ASSAY_FINETUNE_URL{needs}"
-        ) from error
 
 
 def stored_job(

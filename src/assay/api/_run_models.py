@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from assay._util.descriptors import connections_allowed
 from assay._util.loops import run_apart
 from assay.agents import BUILTIN_MODELS, make_builtin
+from assay.api._local_service import ensure_local
 from assay.api._run_parts import OwnObjects
 from assay.api._stores import Where, store_at
 from assay.api._tuned import at_provider, registry_for
@@ -58,11 +59,15 @@ class Troubles:
         self._listen(CallRetried(model, reason, attempt, wait))
 
 
-def check_reachable(pool: ModelPool, config: RunConfig) -> None:
+def check_reachable(
+    pool: ModelPool, config: RunConfig, notice: Callable[[str], None] = lambda _: None
+) -> None:
     """Find out before the first episode which models cannot be asked; no call is made."""
     places = pool.addresses
     if config.cache is not None or not places:
         return  # what a file of replies has needs nobody
+    for address, _ in places.values():
+        ensure_local(address, notice)
     keys = dict(places.values())
     reasons = run_apart(lambda: why_unreachable(keys, keys=keys))
     dead: dict[str, list[str]] = {}

@@ -55,8 +55,10 @@ def with_jobs(registry: Registry, jobs: "Iterable[FinetuneJob]") -> Registry:
         if job.result_model is None or backend is None:
             continue
         provider = registry.providers[backend.provider]
-        # Asked where it was made, wherever the variable points by now.
-        there = replace(provider, base_url=job.address, base_url_variable=None)
+        there = provider
+        if not backend.loopback:
+            # Asked where it was made, wherever the variable points by now.
+            there = replace(provider, base_url=job.address, base_url_variable=None)
         registry = registry.with_tuned(job.result_model, job.model, there)
     return registry
 

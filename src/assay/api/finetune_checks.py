@@ -9,7 +9,6 @@ from assay.api._finetune_parts import (
     Place,
     Progress,
     backend_of,
-    check_local,
     checked_data,
     client_of,
     length_warnings,
@@ -114,8 +113,6 @@ def finetune_health(backend: str, *, base_url: str | None = None) -> dict[str, A
     place = place_of(chosen, base_url)
     if place.address is None or place.missing:
         raise ModelRejected("; ".join(place.missing))
-    if chosen.loopback:
-        check_local(place.address, place.key)
     retries = CallRetries(patience=SOON)
     with client_of(place.address, place.key, lambda words: None, retries) as client:
         return {"backend": chosen.name, "address": place.address, **client.health()}

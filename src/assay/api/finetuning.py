@@ -16,7 +16,6 @@ from assay.api._finetune_parts import (
     Progress,
     Told,
     backend_of,
-    check_local,
     checked_data,
     client_of,
     created_at,
@@ -199,8 +198,6 @@ def finetune_start(
     with ExitStack() as stack:
         key = place_of(plan.backend, plan.address).key
         client = stack.enter_context(client_of(plan.address, key, on_trouble))
-        if plan.backend.loopback:
-            check_local(plan.address, key)
         _check_models(client, plan)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="assay-")))
         sent = _Uploads(client, store, plan.backend, on_upload)

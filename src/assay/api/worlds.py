@@ -5,11 +5,12 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from assay.finetune.service import RunningFinetune as RunningFinetune
     from assay.players import PolicyEpisode
     from assay.service import RunningService as RunningService
     from assay.serving import RunningModels as RunningModels
 
-__all__ = ["play", "serve", "serve_models"]
+__all__ = ["play", "serve", "serve_finetune", "serve_models"]
 
 
 def play(
@@ -51,3 +52,17 @@ def serve_models(**settings: Any) -> "AbstractContextManager[RunningModels]":
     from assay.serving import ModelServerSettings, running
 
     return running(ModelServerSettings(**settings))
+
+
+def serve_finetune(**settings: Any) -> "AbstractContextManager[RunningFinetune]":
+    """Fine-tune local models in a thread and let them answer, for as long as a block takes.
+
+    with assay.serve_finetune(port=0) as service: print(service.base_url)
+
+    Args:
+        **settings: By the names of `FinetuneServerSettings`: host, port, folder and so on.
+    """
+    from assay.finetune.service import FinetuneServerSettings, require_local, running
+
+    require_local()
+    return running(FinetuneServerSettings(**settings))

@@ -22,11 +22,13 @@ from assay.cli.finetune import finetune
 from assay.cli.fork import fork
 from assay.cli.help import HelpFormatter
 from assay.cli.init import init
+from assay.cli.loop import loop
 from assay.cli.models import models
 from assay.cli.output import command_line, complain
 from assay.cli.play import play
 from assay.cli.run import run
 from assay.cli.serve import serve
+from assay.cli.serve_finetune import serve_finetune
 from assay.cli.serve_models import serve_models
 from assay.cli.sft import sft
 from assay.cli.traces import traces
@@ -65,6 +67,9 @@ app.command(
 app.command(
     "assay.cli.fork:fork", group=RUN, help=cleandoc(fork.__doc__ or "").split("\nArgs:")[0]
 )
+app.command(
+    "assay.cli.loop:loop", group=RUN, help=cleandoc(loop.__doc__ or "").split("\nArgs:")[0]
+)
 app.command(init, group=RUN)
 app.command(play, group=RUN)
 app.command(warmup, group=RUN)
@@ -80,6 +85,7 @@ app.command(doctor, group=LOOK)
 app.command(traces)
 app.command(serve, group=SERVE)
 app.command(serve_models, name="serve-models", group=SERVE)
+app.command(serve_finetune, name="serve-finetune", group=SERVE)
 app.command(models)
 app.register_install_completion_command(group=OPTIONS)
 for _flag in ("--help", "--version"):
@@ -119,9 +125,9 @@ def _done(tokens: list[str]) -> int:
         command = " ".join(["assay", *(error.command_chain or ())])
         return _failed(f"{error} See '{command} --help'.", BAD_USAGE, tokens)
     except UsageError as error:
-        return _failed(str(error), BAD_USAGE, tokens)
+        return _failed(_noted(error), BAD_USAGE, tokens)
     except AssayError as error:
-        return _failed(str(error), FAILED, tokens)
+        return _failed(_noted(error), FAILED, tokens)
     except BrokenPipeError:
         raise
     except KeyboardInterrupt:
@@ -133,6 +139,11 @@ def _done(tokens: list[str]) -> int:
         # The boundary of the program: a bug is told in one line like any other failure.
         bug = f"{type(error).__name__}: {error}; '--debug' shows where"
         return _failed(bug, FAILED, tokens)
+
+
+def _noted(error: AssayError) -> str:
+    """What an error says, with what was noted on its way here."""
+    return "; ".join([str(error), *getattr(error, "__notes__", ())])
 
 
 def _failed(message: str, code: int, tokens: Sequence[str]) -> int:

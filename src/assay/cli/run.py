@@ -122,7 +122,7 @@ def run_shown(
         for line in opening(prepared):
             note(line)
     _warm_up(prepared, show)
-    result = _watched(prepared, show, verbose)
+    result = watched_run(prepared, show, verbose)
     _report(prepared, result, show, detail=detail)
     for reason in _reasons(result):
         complain(reason)
@@ -148,7 +148,7 @@ def _model_map(pairs: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _watched(prepared: "PreparedRun[Any]", show: Show, verbose: int) -> "RunResult":
+def watched_run(prepared: "PreparedRun[Any]", show: Show, verbose: int) -> "RunResult":
     from assay import api
     from assay.cli.live import choose_display
     from assay.trials import Stop

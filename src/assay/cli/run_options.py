@@ -1,4 +1,4 @@
-"""The options of `assay run` and `assay fork`: settings of a run, under the names they have.
+"""The options of `assay run`, `fork` and `loop`: settings, under the names they have.
 
 They are made when somebody asks for them, so that the help of the program need not.
 """
@@ -13,6 +13,7 @@ from assay.cli.output import OUTPUT
 __all__ = [
     "Detail",
     "ForkOptions",
+    "LoopOptions",
     "MayDiffer",
     "RunFile",
     "RunFlag",
@@ -63,14 +64,23 @@ if TYPE_CHECKING:
     """What was given, by the names of settings."""
     ForkOptions = dict[str, Any]
     """The same, for a fork."""
+    LoopOptions = dict[str, Any]
+    """The same, for a loop."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in ("ForkOptions", "RunOptions"):
+    if name not in ("ForkOptions", "LoopOptions", "RunOptions"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from assay.cli.setting_options import options_of
-    from assay.rollouts.config import RunConfig
 
-    made: Any = options_of(RunConfig, None if name == "RunOptions" else _OF_FORKS)
+    made: Any
+    if name == "LoopOptions":
+        from assay.loop import LoopConfig
+
+        made = options_of(LoopConfig)
+    else:
+        from assay.rollouts.config import RunConfig
+
+        made = options_of(RunConfig, None if name == "RunOptions" else _OF_FORKS)
     globals()[name] = Annotated[made, Parameter(name="*", show_default=False)]
     return globals()[name]

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
@@ -14,7 +14,7 @@ from assay._http.guard import Guard
 from assay._http.replies import Abandoned, whole_body
 from assay._util.canonical import canonical_json
 from assay.errors import ModelRejected, RequestTooLarge
-from assay.types import Usage
+from assay.types import ChatReply, Usage
 
 from .answers import (
     ModelAnswer,
@@ -68,10 +68,25 @@ class _Call(NamedTuple):
 
 
 class ModelApp:
-    """An ASGI application that serves the models of a table."""
+    """An ASGI application that serves the models of a table.
 
-    def __init__(self, table: ModelTable, faults: Faults, limits: ServingLimits) -> None:
+    Args:
+        table: The models.
+        faults: What goes wrong on purpose.
+        limits: How much is answered at once.
+        ask: Who answers; by default the models of the table, whose replies are given the shape
+            that the question demands.
+    """
+
+    def __init__(
+        self,
+        table: ModelTable,
+        faults: Faults,
+        limits: ServingLimits,
+        ask: Callable[[Question], Awaitable[ChatReply]] | None = None,
+    ) -> None:
         self._models, self._faults = table, faults
+        self._ask = ask or self._scripted
         self._gate = Gate(limits)
         self._pauses = Pauses()
         self._large = asyncio.Semaphore(_LARGE_AT_ONCE)
@@ -175,6 +190,9 @@ class ModelApp:
         self.stats.turn_away(Outcome.RATE_LIMITED if limited else Outcome.TOO_MANY)
         return too_much(excess, self._gate.rate_headers(now))
 
+    async def _scripted(self, question: Question) -> ChatReply:
+        return as_asked(await self._models.answer(question.request), question)
+
     async def _answer(
         self, question: Question, fate: Fate, name: bytes, now: float
     ) -> tuple[ModelAnswer, Outcome, Usage]:
@@ -186,7 +204,9 @@ class ModelApp:
             reason = TooMuch("rate_limit_exceeded", "too many requests, on request", 0.0)
             return too_much(reason, headers), Outcome.BUSY, Usage()
         try:
-            reply = as_asked(await self._models.answer(question.request), question)
+            reply = await self._ask(question)
+        except ModelRejected as error:
+            return failed(400, str(error)), Outcome.REFUSED, Usage()
         except Exception:
             # A model that fails must not take the server down, nor look like a fault.
             _log.exception("the model %r failed", question.request.model)
@@ -235,7 +255,12 @@ async def _live(receive: Receive, send: Send) -> None:
 
 
 def guarded(
-    app: ModelApp, *, host: str, allowed_hosts: Iterable[str] = (), key: str | None = None
+    app: ASGIApp,
+    *,
+    host: str,
+    allowed_hosts: Iterable[str] = (),
+    key: str | None = None,
+    command: str = "assay serve-models",
 ) -> ASGIApp:
     """The application behind the checks of Host, Origin and key."""
     return Guard(
@@ -243,7 +268,7 @@ def guarded(
         host=host,
         allowed=allowed_hosts,
         token=key,
-        command="assay serve-models",
+        command=command,
         open_paths=frozenset({"/health"}),
         shape=reshaped,
     )

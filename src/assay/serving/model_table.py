@@ -13,10 +13,10 @@ _MAX_NAME = 200
 
 
 class ModelTable:
-    """Models by name; a model may have several names."""
+    """Models by name, which may come and go; a model may have several names."""
 
     def __init__(self, models: Mapping[str, ChatModel]) -> None:
-        self._models = dict(models)
+        self._models = models
 
     @classmethod
     def builtin(cls, aliases: Mapping[str, str] | None = None) -> "ModelTable":

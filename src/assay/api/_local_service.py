@@ -1,0 +1,98 @@
+"""The service for local models: one that runs already, or one that ends with this process."""
+
+import atexit
+import json
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from assay.errors import ServiceError
+from assay.models import load_registry
+
+__all__ = ["ensure_local"]
+
+_PATIENCE_S: Final = 2.0
+_END_S: Final = 15.0
+_started: dict[str, "subprocess.Popen[bytes]"] = {}
+"""By address."""
+
+
+def ensure_local(address: str, notice: Callable[[str], None] = lambda _: None) -> None:
+    """Start a service where local models usually answer, if none does.
+
+    Nothing is started at any other address.
+
+    Args:
+        address: Where somebody is to be asked.
+        notice: Told that it was started, and where its log is.
+
+    Raises:
+        UsageError: What it needs is not installed.
+        ServiceError: It cannot be started.
+    """
+    usual = load_registry().providers["local"].base_url or ""
+    if address != usual or address in _started or _answers(address):
+        return
+    from assay.finetune.service import default_folder, require_local
+
+    require_local()
+    log = default_folder() / "service.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    port = str(urlsplit(address).port)
+    with log.open("ab") as errors:
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "assay", "serve-finetune", "--json"),
+                *("--port", port, "--end-with-stdin"),
+            ],
+            # It ends when this closes, however this process comes to its end.
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            # Ctrl-C is for the command alone.
+            start_new_session=True,
+        )
+    _wait(process, log)
+    if not _started:
+        atexit.register(_end_all)
+    _started[address] = process
+    notice(f"local models answer at {address} until this command ends (log: {log})")
+
+
+def _answers(address: str) -> bool:
+    try:
+        with urllib.request.urlopen(
+            f"{address.removesuffix('/v1')}/health", timeout=_PATIENCE_S
+        ) as reply:
+            return bool(json.load(reply)["status"] == "ok")
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _wait(process: "subprocess.Popen[bytes]", log: Path) -> None:
+    """Until it can be asked."""
+    assert process.stdout is not None
+    with process.stdout as lines:
+        if lines.readline():
+            return
+    process.wait()
+    last = log.read_text("utf-8", "replace").strip().splitlines()[-1:]
+    raise ServiceError(
+        f"the service for local models did not start: {(last or ['it said nothing'])[0]}"
+    )
+
+
+def _end_all() -> None:
+    for process in _started.values():
+        assert process.stdin is not None
+        process.stdin.close()
+        try:
+            process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    _started.clear()

@@ -1,0 +1,395 @@
+"""The closed loop, composed of what the single commands do."""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from assay.errors import AssayError, LoopStopped, ServiceError
+from assay.loop import LoopConfig, Notebook, Stage, StageDone, StageEvent, run_stages
+
+if TYPE_CHECKING:
+    from assay.api.finetuning import FinetunePlan
+    from assay.experiments.finetune_jobs import FinetuneJob
+    from assay.judge import Comparison
+    from assay.rollouts import RunConfig
+    from assay.runs import PreparedRun, RunResult
+
+__all__ = ["LoopPlan", "LoopResult", "LoopWatch", "plan_loop", "run_loop"]
+
+_TEACH, _FILTER, _FINETUNE, _EXAM = "teach", "filter", "finetune", "exam"
+_PLAY: Final = (
+    "difficulty",
+    "view",
+    "history",
+    "actions_per_turn",
+    "step_limit",
+    "max_turns",
+)
+_LOCAL: Final = "local"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopPlan:
+    """What a loop would do."""
+
+    config: LoopConfig
+    database: Path
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopResult:
+    """What came of a loop."""
+
+    plan: LoopPlan
+    stages: Mapping[str, StageDone]
+    comparison: "Comparison"
+    """Of the student before and after, and of who sat the exam beside it."""
+    student: str
+    """The name of the model that was made."""
+    report: Path
+
+
+def _play(prepared: "PreparedRun[RunConfig]") -> "RunResult":
+    from assay.api.running import run_prepared
+
+    return run_prepared(prepared)
+
+
+def _follow(
+    jobs: "Sequence[FinetuneJob]", database: Path, interval: float
+) -> "Sequence[FinetuneJob]":
+    from assay.api.finetune_jobs import finetune_follow
+
+    last = {job.id: job for job in jobs}
+    for progress in finetune_follow(jobs, database=database, poll_interval=interval):
+        last[progress.job.id] = progress.job
+    return list(last.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopWatch:
+    """Who watches a loop; by default nobody."""
+
+    stage: Callable[[StageEvent], None] = lambda event: None
+    """Told when a stage begins and ends."""
+    play: "Callable[[PreparedRun[RunConfig]], RunResult]" = _play
+    """Plays a run, and shows it."""
+    rows: Callable[[int, int], None] = lambda done, total: None
+    """Told how many turns have become rows."""
+    follow: "Callable[[Sequence[FinetuneJob], Path, float], Sequence[FinetuneJob]]" = _follow
+    """Follows jobs of a store to their end, asking every so many seconds, and shows them."""
+    notice: Callable[[str], None] = lambda words: None
+
+
+_NOBODY: Final = LoopWatch()
+
+
+def plan_loop(config: Path | str | None = None, **settings: Any) -> LoopPlan:
+    """Settle what a loop would do; starts nothing.
+
+    Args:
+        config: A TOML file; what is given here counts before it.
+        **settings: By the names of `LoopConfig`.
+
+    Raises:
+        UsageError: A value is not allowed, or the exam is among what is taught.
+    """
+    from assay.runs.settings import resolve
+
+    file = None if config is None else Path(config)
+    found = resolve(LoopConfig, settings, file, source="assay.loop")
+    chosen = found.config
+    database = chosen.database or chosen.folder / "traces.duckdb"
+    return LoopPlan(config=chosen, database=database, warnings=found.warnings)
+
+
+def run_loop(
+    plan: LoopPlan | Path | str | None = None, *, watch: LoopWatch = _NOBODY, **settings: Any
+) -> LoopResult:
+    """Teach, train and examine, and say whether the student got better.
+
+    What was done with the same settings is not done again, and a loop that was stopped goes on
+    with the stage it was in.
+
+    Args:
+        plan: A TOML file, or what `plan_loop` made of one.
+        watch: Who watches.
+        **settings: By the names of `LoopConfig`; they count before the file.
+
+    Raises:
+        LoopStopped: A stage was stopped, and can be resumed.
+        AssayError: A stage failed; its note names the stage.
+    """
+    if not isinstance(plan, LoopPlan):
+        plan = plan_loop(plan, **settings)
+    config = plan.config
+    for warning in plan.warnings:
+        watch.notice(warning)
+    config.folder.mkdir(parents=True, exist_ok=True)
+    done = run_stages(_stages(plan, watch), Notebook(config.folder / "loop.json"), watch.stage)
+    student = done[_FINETUNE].result["model"]
+    exam = done[_EXAM].result["run"]
+    from assay.api.comparing import compare
+
+    comparison = compare(exam, database=plan.database)
+    report = _reported(plan, done, comparison)
+    return LoopResult(
+        plan=plan, stages=done, comparison=comparison, student=student, report=report
+    )
+
+
+def _stages(plan: LoopPlan, watch: LoopWatch) -> list[Stage]:
+    config = plan.config
+    stored = config.stored()
+    play = {name: stored[name] for name in _PLAY}
+
+    def of(*names: str) -> dict[str, Any]:
+        return {name: stored[name] for name in names}
+
+    return [
+        Stage(
+            _TEACH,
+            f"{config.teacher} plays {config.teacher_worlds} worlds",
+            {**play, **of("teacher", "teacher_worlds", "teacher_seed")},
+            lambda key, _: _played(
+                plan,
+                key,
+                _TEACH,
+                [config.teacher],
+                config.teacher_worlds,
+                config.teacher_seed,
+                watch,
+            ),
+            lambda result: _is_stored(plan, result["run"]),
+        ),
+        Stage(
+            _FILTER,
+            "the best of it becomes training data",
+            of("min_achievements", "top", "drop_notes", "holdout"),
+            lambda key, before: _filtered(plan, key, before[_TEACH]["run"], watch),
+            lambda result: Path(result["data"]).exists(),
+        ),
+        Stage(
+            _FINETUNE,
+            f"{config.student} is trained on it",
+            of(
+                *("student", "backend", "epochs", "batch_size", "learning_rate"),
+                *("training_seed", "suffix"),
+            ),
+            lambda key, before: _trained(plan, before[_FILTER], watch),
+        ),
+        Stage(
+            _EXAM,
+            f"all play {config.exam_worlds} fresh worlds",
+            {
+                **play,
+                **of("exam_worlds", "exam_seed", "until_decided", "max_tokens", "beside"),
+            },
+            lambda key, before: _played(
+                plan,
+                key,
+                _EXAM,
+                [config.student, before[_FINETUNE]["model"], *config.beside],
+                config.exam_worlds,
+                config.exam_seed,
+                watch,
+                before[_TEACH]["cost_usd"],
+            ),
+            lambda result: _is_stored(plan, result["run"]),
+        ),
+    ]
+
+
+def _played(
+    plan: LoopPlan,
+    key: str,
+    stage: str,
+    models: list[str],
+    worlds: int,
+    seed: int,
+    watch: LoopWatch,
+    spent: float = 0.0,
+) -> dict[str, Any]:
+    """A run of its own, whose id follows from the key: the same call goes on with it."""
+    from assay.api.preparing import prepare
+
+    config = plan.config
+    run_id = f"{stage}-{key[:12]}"
+    if not _is_stored(plan, run_id):
+        stored = config.stored()
+        budget = None if config.budget is None else config.budget - spent
+        if budget is not None and budget <= 0:
+            raise LoopStopped(
+                f"the budget is spent: ${spent:.2f} of ${config.budget:.2f}; give a larger"
+                " --budget to go on"
+            )
+        settings = {
+            "models": models,
+            "episodes": worlds,
+            "seed": seed,
+            "baselines": False,
+            "until_decided": "achievements"
+            if stage == _EXAM and config.until_decided
+            else None,
+            "max_tokens": config.max_tokens if stage == _EXAM else None,
+            "budget": budget,
+            "max_concurrent_episodes": config.concurrent,
+            "database": plan.database,
+            "traces_dir": config.folder / "traces",
+            **{name: stored[name] for name in _PLAY},
+        }
+        prepared = prepare(settings, run_id=run_id, command="assay loop", source="assay.loop")
+        result = watch.play(prepared)
+        if result.status != "finished":
+            raise LoopStopped(
+                f"{stage} is not finished: {_why(result)}; the same command resumes it"
+            )
+    return {
+        "run": run_id,
+        "models": models,
+        "worlds": worlds,
+        "seed": seed,
+        "cost_usd": _spent(plan, run_id),
+    }
+
+
+def _spent(plan: LoopPlan, run_id: str) -> float:
+    """Dollars of a run, as far as prices are known."""
+    from assay.traces.queries import episodes
+    from assay.traces.store import Store
+
+    with Store(plan.database).reading() as connection:
+        return sum(row.cost_usd or 0.0 for row in episodes(connection, run_id=run_id))
+
+
+def _why(result: "RunResult") -> str:
+    stops = [str(tally.stop.reason) for tally in result.tallies.values() if tally.stop]
+    told = (result.stopped_by, *stops, result.last_trouble)
+    return next((reason for reason in told if reason), "it was interrupted")
+
+
+def _is_stored(plan: LoopPlan, run_id: str) -> bool:
+    """Whether a run is in the store, and finished."""
+    from assay.traces.load import load_stored_run
+    from assay.traces.store import Store
+
+    if not plan.database.exists():
+        return False
+    with Store(plan.database).reading() as connection:
+        try:
+            return bool(load_stored_run(connection, run_id).status == "finished")
+        except AssayError:
+            return False
+
+
+def _filtered(plan: LoopPlan, key: str, run_id: str, watch: LoopWatch) -> dict[str, Any]:
+    from assay.api.training_data import sft_filter
+
+    config = plan.config
+    built = sft_filter(
+        config.folder / f"data-{key[:12]}.jsonl",
+        database=plan.database,
+        experiment=[run_id],
+        min_achievements=config.min_achievements,
+        top=config.top,
+        holdout_seeds=config.holdout,
+        drop_notes=config.drop_notes,
+        card=True,
+        command="assay loop",
+        progress=watch.rows,
+    )
+    assert built.path is not None
+    funnel = [
+        {"filter": step.name, "episodes": step.removed.episodes, "turns": step.removed.turns}
+        for step in built.funnel
+    ]
+    return {
+        "data": str(built.path),
+        "holdout": None if built.holdout_path is None else str(built.holdout_path),
+        "sha256": hashlib.sha256(built.path.read_bytes()).hexdigest(),
+        "rows": built.rows,
+        "holdout_rows": built.holdout_rows,
+        "episodes": [built.found.episodes, built.left.episodes],
+        "funnel": funnel,
+    }
+
+
+def _trained(plan: LoopPlan, data: Mapping[str, Any], watch: LoopWatch) -> dict[str, Any]:
+    from assay.api.finetuning import finetune_plan, finetune_start
+
+    config = plan.config
+    chosen = {
+        name: getattr(config, name)
+        for name in ("epochs", "batch_size", "learning_rate")
+        if getattr(config, name) is not None
+    }
+    job_plan = finetune_plan(
+        data["data"],
+        model=config.student,
+        backend=config.backend,
+        suffix=config.suffix,
+        seed=config.training_seed,
+        database=plan.database,
+        **chosen,
+    )
+    job = _known_job(plan, data, job_plan)
+    if job is None:
+        [job] = finetune_start(job_plan, database=plan.database, command="assay loop")
+    interval = 1.0 if config.backend == _LOCAL else 30.0
+    [job] = watch.follow([job], plan.database, interval)
+    if not job.ended:
+        raise LoopStopped(f"job {job.id} is still {job.status}; the same command follows it")
+    if not job.succeeded:
+        raise ServiceError(
+            f"job {job.id} ended as {job.status}: {job.error or 'nobody says why'}"
+        )
+    return {"model": job.result_model, "job": job.id, "address": job.address}
+
+
+def _known_job(
+    plan: LoopPlan, data: Mapping[str, Any], wanted: "FinetunePlan"
+) -> "FinetuneJob | None":
+    """The job that a loop which was stopped had asked for, if there is one."""
+    from assay.api.finetune_jobs import finetune_list
+
+    [job] = wanted.jobs
+    for known in finetune_list(database=plan.database):
+        same = (known.data_sha256, known.model, known.seed, known.suffix) == (
+            data["sha256"],
+            job.model.name,
+            job.seed,
+            plan.config.suffix,
+        )
+        if same and known.status not in ("failed", "cancelled"):
+            return known
+    return None
+
+
+def _reported(plan: LoopPlan, done: Mapping[str, StageDone], comparison: "Comparison") -> Path:
+    from assay.api.finetune_jobs import finetune_events
+    from assay.loop.document import LoopFacts, TrainingPoint, loop_document
+    from assay.report.files import write_document
+
+    events = finetune_events(done[_FINETUNE].result["job"], database=plan.database)
+    points = [
+        TrainingPoint(event.step, event.metrics) for event in events if event.step is not None
+    ]
+    costs = [
+        trial.values.get("cost_usd")
+        for facts in comparison.subjects
+        for trial in facts.subject.trials
+    ]
+    facts = LoopFacts(
+        config=plan.config,
+        stages=done,
+        comparison=comparison,
+        training=sorted(points, key=lambda point: point.step),
+        cost_usd=None if None in costs else sum(cost or 0.0 for cost in costs),
+    )
+    report = plan.config.folder / "report.html"
+    document = loop_document(facts)
+    write_document(document, report, report.with_suffix(".json"))
+    return report

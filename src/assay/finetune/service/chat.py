@@ -1,0 +1,204 @@
+"""The local models as a server of chats has them: loaded when asked, many requests at once.
+
+Requests that wait are answered together, in one thread: a processor computes a batch in little
+more time than a single one.
+"""
+
+import asyncio
+import queue
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from assay.errors import ModelRejected, UsageError
+from assay.types import ChatModel, ChatReply, ChatRequest, Message, Usage
+
+from .jobs import JobBook
+
+if TYPE_CHECKING:
+    from assay.finetune.local import Generator, ModelReply, ModelRequest
+    from assay.serving.wire import Question
+
+__all__ = ["LocalModels"]
+
+_TOGETHER: Final = 32
+_LOADED: Final = 2
+"""Models that are kept in memory."""
+
+
+class _Waiting(NamedTuple):
+    model: str
+    request: "ModelRequest"
+    answer: "asyncio.Future[ModelReply]"
+    loop: asyncio.AbstractEventLoop
+
+
+class _Named:
+    """A model as a table of models has it; questions reach it by `LocalModels.ask`."""
+
+    provider = "local"
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    async def reply(self, request: ChatRequest) -> ChatReply:
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+class LocalModels(Mapping[str, ChatModel]):
+    """The base models and those that were trained.
+
+    Args:
+        bases: Names of the base models.
+        book: The jobs, which know what was trained.
+        constrained: Whether calls are kept to the schemas of their tools.
+        threads: Of the processor, for one batch.
+    """
+
+    def __init__(
+        self, bases: Mapping[str, object], book: JobBook, *, constrained: bool, threads: int
+    ) -> None:
+        self._bases, self._book = bases, book
+        self._constrained, self._threads = constrained, threads
+        self._loaded: OrderedDict[str, Generator] = OrderedDict()
+        self._waiting: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="local-models", daemon=True)
+        self._thread.start()
+
+    def __getitem__(self, name: str) -> ChatModel:
+        if self._known(name) is None:
+            raise KeyError(name)
+        return _Named(name)
+
+    def _known(self, name: str) -> str | None:
+        """The model of a name, with or without its provider, in any case."""
+        wanted = name.casefold()
+        return next(
+            (one for one in self if one.casefold() in (wanted, f"local/{wanted}")), None
+        )
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._bases
+        yield from self._book.models()
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def close(self) -> None:
+        """Answer no more."""
+        self._waiting.put(None)
+
+    async def ask(self, question: "Question") -> ChatReply:
+        """Answer a question.
+
+        Raises:
+            ModelRejected: The model cannot answer it: another head, too long, bad tools.
+        """
+        from assay.finetune.local import ModelRequest
+
+        asked = question.request
+        demanded = [function["name"] for function in question.demanded]
+        tools = asked.tools.value
+        choice: Any = None
+        if len(demanded) == 1 and len(tools) > 1:
+            choice = {"type": "function", "function": {"name": demanded[0]}}
+        elif demanded:
+            choice = "required"
+        request = ModelRequest(
+            messages=[message.value for message in asked.messages],
+            tools=tools,
+            temperature=asked.temperature or 0.0,
+            seed=asked.seed or 0,
+            max_tokens=asked.max_tokens,
+            tool_choice=choice,
+            constrained=self._constrained,
+        )
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[ModelReply] = loop.create_future()
+        model = self._known(asked.model) or asked.model
+        self._waiting.put(_Waiting(model, request, answer, loop))
+        try:
+            reply = await answer
+        except UsageError as error:
+            raise ModelRejected(str(error)) from error
+        usage = Usage(
+            prompt=reply.prompt_tokens,
+            completion=reply.completion_tokens,
+            cached=reply.cached_tokens,
+        )
+        return ChatReply(Message(dict(reply.message)), reply.finish_reason, usage, cost_usd=0.0)
+
+    def _run(self) -> None:
+        later: list[_Waiting] = []
+        while True:
+            first = later.pop(0) if later else self._waiting.get()
+            if first is None:
+                return
+            batch = [first]
+            rest, later = later, []
+            while len(batch) < _TOGETHER:
+                try:
+                    other = rest.pop(0) if rest else self._waiting.get_nowait()
+                except queue.Empty:
+                    break
+                if other is None:
+                    return
+                (batch if other.model == first.model else later).append(other)
+            later += rest
+            self._answer(batch)
+
+    def _answer(self, batch: list[_Waiting]) -> None:
+        batch = [waiting for waiting in batch if not waiting.answer.cancelled()]
+        if not batch:
+            return
+        try:
+            generator = self._generator(batch[0].model)
+            replies = generator.replies([waiting.request for waiting in batch])
+        except Exception as error:
+            if len(batch) > 1:
+                # One of them is to blame; the others are answered.
+                for waiting in batch:
+                    self._answer([waiting])
+            else:
+                _tell(batch[0], partial(_failed, error))
+            return
+        for waiting, reply in zip(batch, replies, strict=True):
+            _tell(waiting, partial(_answered, reply))
+
+    def _generator(self, name: str) -> "Generator":
+        import torch
+
+        from assay.finetune.local import load, load_base
+
+        if name not in self._loaded:
+            torch.set_num_threads(self._threads)
+            job = self._book.models().get(name)
+            self._loaded[name] = load_base(name) if job is None else load(job.training)
+            while len(self._loaded) > _LOADED:
+                self._loaded.popitem(last=False)
+        self._loaded.move_to_end(name)
+        return self._loaded[name]
+
+
+def _answered(reply: "ModelReply", answer: "asyncio.Future[ModelReply]") -> None:
+    answer.set_result(reply)
+
+
+def _failed(error: Exception, answer: "asyncio.Future[ModelReply]") -> None:
+    answer.set_exception(error)
+
+
+def _tell(waiting: _Waiting, how: Callable[["asyncio.Future[ModelReply]"], None]) -> None:
+    def told() -> None:
+        if not waiting.answer.done():
+            how(waiting.answer)
+
+    try:
+        waiting.loop.call_soon_threadsafe(told)
+    except RuntimeError:
+        return  # the server has ended

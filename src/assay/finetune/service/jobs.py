@@ -1,0 +1,197 @@
+"""The jobs of the service: a folder for each, which a restart finds again.
+
+`job.json` is the job as clients are told of it, `events.jsonl` what happened to it, `training`
+what training keeps, the model among it. The process that trains writes events; all else is
+written by the service.
+"""
+
+import json
+import os
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from assay._util.files import atomic_write
+
+__all__ = ["ENDED", "Job", "JobBook", "append_event"]
+
+ENDED: Final = frozenset({"succeeded", "failed", "cancelled"})
+"""States that a job does not leave."""
+_SLUG: Final = re.compile(r"[^a-z0-9-]+")
+
+
+class Job:
+    """One job."""
+
+    def __init__(self, folder: Path, order: int, told: dict[str, Any]) -> None:
+        self.folder = folder
+        self.order = order
+        """The time it was created at, finer than the protocol tells it."""
+        self.told = told
+        """The object of the protocol."""
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+        return str(self.told["id"])
+
+    @property
+    def status(self) -> str:
+        """As the protocol calls it."""
+        return str(self.told["status"])
+
+    @property
+    def ended(self) -> bool:
+        """Whether its status is its last."""
+        return self.status in ENDED
+
+    @property
+    def training(self) -> Path:
+        """Where training keeps checkpoints and the model."""
+        return self.folder / "training"
+
+    def change(self, message: str | None = None, **fields: Any) -> None:
+        """Set fields, and say what happened."""
+        if fields.get("status") in ENDED:
+            fields["finished_at"] = int(time.time())
+        self.told |= fields
+        kept = {"order": self.order, "told": self.told}
+        atomic_write(self.folder / "job.json", json.dumps(kept).encode())
+        if message is not None:
+            append_event(self.folder, message, level="error" if "error" in fields else "info")
+
+    def events(self) -> list[dict[str, Any]]:
+        """What happened, the newest first."""
+        return list(self._events())[::-1]
+
+    def _events(self) -> Iterator[dict[str, Any]]:
+        path = self.folder / "events.jsonl"
+        if not path.exists():
+            return
+        with path.open("rb") as lines:
+            for number, line in enumerate(lines):
+                try:
+                    event = json.loads(line)
+                except ValueError:
+                    continue  # a kill cut it off
+                yield {
+                    "id": f"ftevent-{self.id.removeprefix('ftjob-')}-{number}",
+                    "object": "fine_tuning.job.event",
+                    **event,
+                }
+
+    def checkpoints(self) -> list[dict[str, Any]]:
+        """The steps whose weights can still be resumed from, the newest first."""
+        found = []
+        for event in self._events():
+            data = event.get("data") or {}
+            if data.get("checkpoint"):
+                step = data["step"]
+                kept = ("train_loss", "valid_loss", "valid_mean_token_accuracy")
+                found.append(
+                    {
+                        "id": f"ftckpt-{self.id.removeprefix('ftjob-')}-{step}",
+                        "object": "fine_tuning.job.checkpoint",
+                        "created_at": event["created_at"],
+                        "fine_tuning_job_id": self.id,
+                        "fine_tuned_model_checkpoint": f"{self.model_name()}:ckpt-step-{step}",
+                        "step_number": step,
+                        "metrics": {"step": step}
+                        | {name: data[name] for name in kept if name in data},
+                    }
+                )
+        return found[::-1]
+
+    def model_name(self) -> str:
+        """The name that its model gets."""
+        suffix = _SLUG.sub("-", (self.told["user_provided_suffix"] or "").lower()).strip("-")
+        return f"ft:{self.told['model']}:assay:{suffix}:{self.id.removeprefix('ftjob-')[:8]}"
+
+
+def append_event(
+    folder: Path,
+    message: str,
+    data: Mapping[str, Any] | None = None,
+    *,
+    level: str = "info",
+) -> None:
+    """Add an event to those of the job in a folder, in one write."""
+    event = {
+        "created_at": int(time.time()),
+        "level": level,
+        "message": message,
+        "type": "message" if data is None else "metrics",
+        "data": data or {},
+    }
+    with (folder / "events.jsonl").open("ab+") as file:
+        end = file.seek(0, os.SEEK_END)
+        file.seek(max(0, end - 1))
+        # A line that a kill cut off ends here.
+        torn = b"" if file.read(1) in (b"", b"\n") else b"\n"
+        file.write(torn + json.dumps(event).encode() + b"\n")
+
+
+class JobBook:
+    """All jobs, by id."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self._jobs: dict[str, Job] = {}
+        for path in folder.glob("ftjob-*/job.json"):
+            kept = json.loads(path.read_bytes())
+            self._jobs[kept["told"]["id"]] = Job(path.parent, **kept)
+
+    def create(self, fields: Mapping[str, Any]) -> Job:
+        """Add a job to the queue."""
+        name = f"ftjob-{secrets.token_hex(12)}"
+        folder = self._folder / name
+        folder.mkdir()
+        job = Job(
+            folder,
+            time.time_ns(),
+            {
+                "id": name,
+                "object": "fine_tuning.job",
+                "created_at": int(time.time()),
+                "finished_at": None,
+                "fine_tuned_model": None,
+                "organization_id": "assay",
+                "status": "validating_files",
+                "trained_tokens": None,
+                "result_files": [],
+                "error": None,
+                **fields,
+            },
+        )
+        job.change("The job is created and waits for its turn")
+        self._jobs[name] = job
+        return job
+
+    def all(self) -> list[Job]:
+        """The newest first."""
+        return sorted(self._jobs.values(), key=lambda job: -job.order)
+
+    def find(self, name: str) -> Job | None:
+        """The job of an id."""
+        return self._jobs.get(name)
+
+    def waiting(self) -> Job | None:
+        """The oldest that has not ended."""
+        return next((job for job in self.all()[::-1] if not job.ended), None)
+
+    def remove_model(self, job: Job) -> None:
+        """Delete the model of a job; what is known of the job stays."""
+        shutil.rmtree(job.training, ignore_errors=True)
+
+    def models(self) -> dict[str, Job]:
+        """The jobs that have made a model which is still there, by its name."""
+        return {
+            job.told["fine_tuned_model"]: job
+            for job in self._jobs.values()
+            if job.told["fine_tuned_model"] and job.training.exists()
+        }

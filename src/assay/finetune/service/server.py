@@ -1,0 +1,167 @@
+"""Running the service: a folder, a socket, and what answers on it."""
+
+import contextlib
+import fcntl
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Final
+
+from assay._http.hosting import (
+    HostSettings,
+    Server,
+    address_of,
+    in_thread,
+    listening,
+    make_server,
+)
+from assay.errors import UsageError
+from assay.serving import Faults, ModelTable, ServingLimits
+from assay.serving.answers import CuttableHttp
+from assay.serving.app import ModelApp, guarded
+
+from .app import FinetuneApp
+from .chat import LocalModels
+from .jobs import JobBook
+from .shelf import FileShelf
+from .worker import Worker
+
+__all__ = [
+    "DEFAULT_PORT",
+    "FinetuneServerSettings",
+    "RunningFinetune",
+    "default_folder",
+    "run",
+    "running",
+]
+
+DEFAULT_PORT: Final = 8904
+_CONNECTIONS: Final = 1024
+_QUOTA: Final = 10_000_000_000
+
+
+def default_folder() -> Path:
+    """Where a service keeps files, jobs and models unless it is told otherwise."""
+    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(data) / "assay" / "finetune"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinetuneServerSettings(HostSettings):
+    """How to serve."""
+
+    port: int = DEFAULT_PORT
+    folder: Path = field(default_factory=default_folder)
+    quota: int = _QUOTA
+    """Bytes that the folder may have."""
+    constrained: bool = True
+    """Whether calls are kept to the schemas of their tools."""
+    threads: int = 1
+    """Of the processor, for training and for answers. With more than one, the weights are not
+    the same to the last bit, and where others compute too, they wait for each other."""
+    api_key: str | None = field(default=None, repr=False)
+    """What clients must send, if anything."""
+    ends_with: IO[bytes] | None = None
+    """It ends when this does: the other end of a pipe, of whoever started it."""
+
+
+@dataclass(frozen=True)
+class RunningFinetune:
+    """A service that can be asked."""
+
+    address: str
+    settings: FinetuneServerSettings
+    names: tuple[str, ...]
+    """The models it has."""
+
+    @property
+    def base_url(self) -> str:
+        """What clients of the protocol call the base URL."""
+        return f"{self.address}/v1"
+
+
+def run(settings: FinetuneServerSettings, announce: Callable[[RunningFinetune], None]) -> None:
+    """Serve until SIGINT or SIGTERM; `announce` is called when clients can connect."""
+    with _listening(settings) as (server, listener, service):
+        server.announce = lambda: announce(service)
+        if settings.ends_with is not None:
+            threading.Thread(
+                target=_follow, args=(server, settings.ends_with), daemon=True
+            ).start()
+        server.run([listener])
+
+
+def _follow(server: Server, stream: IO[bytes]) -> None:
+    while stream.read(1):
+        pass
+    server.should_exit = True
+
+
+@contextlib.contextmanager
+def running(settings: FinetuneServerSettings) -> Iterator[RunningFinetune]:
+    """Serve in a thread, for as long as the block takes."""
+    with (
+        _listening(settings) as (server, listener, service),
+        in_thread(server, listener),
+    ):
+        yield service
+
+
+@contextlib.contextmanager
+def _listening(
+    settings: FinetuneServerSettings,
+) -> Iterator[tuple[Server, socket.socket, RunningFinetune]]:
+    from assay.finetune.local import BASES
+
+    rates = {name: base.defaults.learning_rate for name, base in BASES.items()}
+    with (
+        listening(settings.host, settings.port, backlog=_CONNECTIONS) as listener,
+        _alone_in(settings.folder),
+    ):
+        book = JobBook(settings.folder / "jobs")
+        files = settings.folder / "files"
+        shelf = FileShelf(files, home=settings.folder, quota=settings.quota)
+        worker = Worker(book, files, settings.threads)
+        models = LocalModels(
+            rates, book, constrained=settings.constrained, threads=settings.threads
+        )
+        chat = ModelApp(ModelTable(models), Faults(), ServingLimits(), models.ask)
+        entrance = guarded(
+            FinetuneApp(shelf, book, worker, rates, chat),
+            host=settings.host,
+            allowed_hosts=settings.allowed_hosts,
+            key=settings.api_key,
+            command="assay serve-finetune",
+        )
+        server = make_server(entrance, http=CuttableHttp, connections=_CONNECTIONS)
+        server.ending = chat.close
+        worker.start()
+        try:
+            address = address_of(settings.host, listener)
+            yield server, listener, RunningFinetune(address, settings, tuple(models))
+        finally:
+            worker.close()
+            models.close()
+
+
+@contextlib.contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Two services would train the same jobs."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / "lock").open("w")
+    except OSError as error:
+        raise UsageError(
+            f"cannot keep jobs in {str(folder)!r}: {error.strerror}; name another --folder"
+        ) from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UsageError(
+                f"another service works in {str(folder)!r}; end it, or name another --folder"
+            ) from None
+        yield

@@ -1,0 +1,133 @@
+"""One job after the other, each trained in a process of its own.
+
+A processor has no room for two. A process can be killed where code cannot, and what it had
+written is there: the next one resumes from its last checkpoint.
+"""
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from assay._util.text import cut
+
+from .jobs import Job, JobBook
+
+__all__ = ["Worker"]
+
+_GRACE_S: Final = 5.0
+_LONGEST: Final = 2000
+
+
+class Worker:
+    """Trains what waits, until it is closed."""
+
+    def __init__(self, book: JobBook, files: Path, threads: int) -> None:
+        self._book, self._files, self._threads = book, files, threads
+        self._wake = threading.Event()
+        self._closed = False
+        self._process: subprocess.Popen[bytes] | None = None
+        self._job: Job | None = None
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="finetune-worker", daemon=True)
+
+    def start(self) -> None:
+        """Begin with what an earlier service left."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """There is a new job."""
+        self._wake.set()
+
+    def cancel(self, job: Job) -> None:
+        """End a job before its time."""
+        with self._lock:
+            if job.ended:
+                return
+            job.change("The job was cancelled", status="cancelled")
+            if self._job is job:
+                self._end()
+
+    def close(self) -> None:
+        """Stop; a job that is being trained is resumed by the next service."""
+        with self._lock:
+            self._closed = True
+            self._end()
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _end(self) -> None:
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGTERM)
+
+    def _run(self) -> None:
+        while not self._closed:
+            self._wake.clear()
+            job = self._book.waiting()
+            if job is None:
+                self._wake.wait()
+            else:
+                self._train(job)
+
+    def _train(self, job: Job) -> None:
+        with self._lock:
+            if job.ended or self._closed:
+                return
+            resumed = job.status == "running"
+            job.change("Training is resumed" if resumed else "The job begins", status="running")
+            with (job.folder / "log").open("ab") as log:
+                self._process = subprocess.Popen(
+                    [
+                        *(sys.executable, "-m", "assay.finetune.service.job_process"),
+                        *(str(job.folder), str(self._files), str(self._threads)),
+                    ],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            self._job = job
+        code = self._wait()
+        with self._lock:
+            self._process = self._job = None
+            if job.ended or (self._closed and code):
+                return
+            self._finish(job, code)
+
+    def _wait(self) -> int:
+        assert self._process is not None
+        while True:
+            try:
+                return self._process.wait(_GRACE_S)
+            except subprocess.TimeoutExpired:
+                asked_to_end = self._closed or (self._job is not None and self._job.ended)
+                if asked_to_end:
+                    self._process.kill()
+
+    def _finish(self, job: Job, code: int) -> None:
+        path = job.folder / "result.json"
+        result = json.loads(path.read_bytes()) if path.exists() else {}
+        if code == 0 and "trained_tokens" in result:
+            name = job.model_name()
+            job.change(
+                f"The job has made the model {name}",
+                status="succeeded",
+                fine_tuned_model=name,
+                trained_tokens=result["trained_tokens"],
+            )
+            return
+        words = f"training ended with exit code {code}: {_last_line(job.folder / 'log')}"
+        unknown = {"code": "server_error", "message": words, "param": None}
+        error = result.get("error") or unknown
+        job.change(f"The job failed: {error['message']}", status="failed", error=error)
+
+
+def _last_line(path: Path) -> str:
+    lines = path.read_text("utf-8", "replace").strip().splitlines() if path.exists() else []
+    return cut(lines[-1], _LONGEST) if lines else "it printed nothing"

@@ -1,0 +1,137 @@
+"""The local service trains, survives its own end, and its models answer as they were taught."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="needs the extra local; make test-local has it")
+
+from openai import BadRequestError, OpenAI
+
+from .test_learner import COLOURS, HELD, ROWS, TOOLS, asked
+
+pytestmark = pytest.mark.local
+
+NUMBERS: Any = {"n_epochs": 5, "batch_size": 32, "learning_rate": 3e-3}
+
+
+@contextmanager
+def serving(folder: Path, end: signal.Signals = signal.SIGTERM) -> Iterator[OpenAI]:
+    """A service in a process of its own, which is ended by a signal."""
+    command = ["serve-finetune", "--port", "0", "--json", "--folder", str(folder)]
+    with subprocess.Popen(
+        [sys.executable, "-m", "assay", *command],
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            address = json.loads(process.stdout.readline())["base_url"]
+            with OpenAI(base_url=address, api_key="none", max_retries=0) as client:
+                yield client
+        finally:
+            process.send_signal(end)
+
+
+def upload(client: OpenAI, rows: list[Any]) -> str:
+    content = "".join(f"{json.dumps(row)}\n" for row in rows).encode()
+    return client.files.create(file=("rows.jsonl", content), purpose="fine-tune").id
+
+
+def start(client: OpenAI, **more: Any) -> str:
+    made = client.fine_tuning.jobs.create(
+        model="local/tiny",
+        training_file=upload(client, ROWS),
+        validation_file=upload(client, HELD),
+        hyperparameters=NUMBERS,
+        seed=7,
+        **more,
+    )
+    return made.id
+
+
+def until(client: OpenAI, job: str, *states: str) -> Any:
+    for _ in range(1200):
+        found = client.fine_tuning.jobs.retrieve(job)
+        if found.status in states:
+            return found
+        assert found.status not in ("failed", "cancelled"), found.error
+        time.sleep(0.1)
+    raise AssertionError(f"{job} is not {states}")
+
+
+def steps(client: OpenAI, job: str) -> list[int]:
+    """The steps that were told of, in the order they were made."""
+    events = list(client.fine_tuning.jobs.list_events(job, limit=100))[::-1]
+    data: list[Any] = [event.data for event in events if event.type == "metrics"]
+    return [each["step"] for each in data if "train_loss" in each]
+
+
+def ask(client: OpenAI, model: str, number: int) -> Any:
+    messages: Any = asked(number)
+    tools: Any = TOOLS
+    return client.chat.completions.create(model=model, messages=messages, tools=tools)
+
+
+def colour(reply: Any) -> str:
+    [call] = reply.choices[0].message.tool_calls
+    return str(json.loads(call.function.arguments)["colour"])
+
+
+def test_a_model_is_trained_and_answers_as_it_was_taught(tmp_path: Path) -> None:
+    with serving(tmp_path) as client:
+        first, second = start(client, suffix="Painter no. 1"), start(client)
+        assert client.fine_tuning.jobs.retrieve(second).status == "validating_files"
+        client.fine_tuning.jobs.cancel(second)
+        job = until(client, first, "succeeded")
+        name = job.fine_tuned_model
+        assert name.startswith("ft:local/tiny:assay:painter-no-1:")
+        assert job.trained_tokens > 0
+        made = steps(client, first)
+        assert made == list(range(1, len(made) + 1))
+        assert client.fine_tuning.jobs.retrieve(second).status == "cancelled"
+        with ThreadPoolExecutor(8) as pool:
+            replies = list(pool.map(lambda number: ask(client, name, number), range(96, 112)))
+        right = [colour(reply) == COLOURS[n % 4] for n, reply in enumerate(replies, 96)]
+        assert sum(right) >= 15
+        with pytest.raises(BadRequestError, match="was trained with another system message"):
+            client.chat.completions.create(
+                model=name, messages=[{"role": "user", "content": "hi"}]
+            )
+        assert colour(ask(client, "local/tiny", 1)) in COLOURS
+    with serving(tmp_path) as client:
+        assert colour(ask(client, name, 97)) == colour(replies[1])
+        assert client.models.delete(name).deleted
+        assert name not in [model.id for model in client.models.list()]
+
+
+def test_a_job_survives_the_kill_of_its_service(tmp_path: Path) -> None:
+    with serving(tmp_path, signal.SIGKILL) as client:
+        job = start(client)
+        until(client, job, "running")
+        while len(steps(client, job)) < 5:
+            time.sleep(0.05)
+    # The process that trained is an orphan now: it ends by itself, or with the machine.
+    [folder] = (tmp_path / "jobs").iterdir()
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if str(folder) in process.read_text():
+                os.kill(int(process.parent.name), signal.SIGKILL)
+        except OSError:
+            continue
+    with serving(tmp_path) as client:
+        assert until(client, job, "succeeded").fine_tuned_model
+        made = steps(client, job)
+        assert made[-1] == max(made) > 5
+        events = client.fine_tuning.jobs.list_events(job, limit=100).data
+        assert "Training is resumed" in [event.message for event in events]

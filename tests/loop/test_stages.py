@@ -1,0 +1,103 @@
+"""Stages of a loop: in order, each once, and again where something before it has changed."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.errors import ServiceError, UsageError
+from assay.loop import LoopConfig, Notebook, Stage, StageEvent, run_stages
+
+
+class Work:
+    """Stages that count, of which one may fail."""
+
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        self.folder, self.settings = folder, settings
+        self.done: list[str] = []
+        self.events: list[StageEvent] = []
+        self.failing: str | None = None
+
+    def stage(self, name: str) -> Stage:
+        def work(key: str, before: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+            if self.failing == name:
+                raise ServiceError("nobody answers")
+            self.done.append(name)
+            (self.folder / name).write_text(key)
+            return {"file": str(self.folder / name), "after": list(before)}
+
+        settings = {name: self.settings.get(name)}
+        return Stage(
+            name, f"does {name}", settings, work, lambda result: Path(result["file"]).exists()
+        )
+
+    def run(self) -> dict[str, Any]:
+        self.done.clear()
+        self.events.clear()
+        stages = [self.stage(name) for name in ("teach", "learn", "exam")]
+        found = run_stages(stages, Notebook(self.folder / "loop.json"), self.events.append)
+        return {name: done.result for name, done in found.items()}
+
+
+def test_each_stage_is_done_once_and_knows_what_came_before(tmp_path: Path) -> None:
+    work = Work(tmp_path)
+    first = work.run()
+    assert work.done == ["teach", "learn", "exam"]
+    assert first["exam"]["after"] == ["teach", "learn"]
+    assert [(e.number, e.of, e.done is None) for e in work.events[:3]] == [
+        (1, 3, True),
+        (1, 3, False),
+        (2, 3, True),
+    ]
+    assert work.run() == first
+    assert work.done == []
+    assert [event.kept for event in work.events] == [True] * 3
+
+
+def test_a_change_is_felt_by_all_that_comes_after_it(tmp_path: Path) -> None:
+    work = Work(tmp_path, learn=1)
+    work.run()
+    work.settings["learn"] = 2
+    work.run()
+    assert work.done == ["learn", "exam"]
+    work.settings["learn"] = 1
+    work.run()
+    assert work.done == []
+
+
+def test_what_is_gone_is_made_again(tmp_path: Path) -> None:
+    work = Work(tmp_path)
+    work.run()
+    (tmp_path / "learn").unlink()
+    work.run()
+    assert work.done == ["learn"]
+
+
+def test_a_stage_that_failed_is_named_and_the_next_call_goes_on_with_it(tmp_path: Path) -> None:
+    work = Work(tmp_path)
+    work.failing = "learn"
+    with pytest.raises(ServiceError) as error:
+        work.run()
+    assert error.value.__notes__ == ["in stage 2 of 3, learn"]
+    work.failing = None
+    work.run()
+    assert work.done == ["learn", "exam"]
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"format": "assay-loop/9", "done": []}', "[1]"])
+def test_a_notebook_that_cannot_be_read_is_never_overwritten(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "loop.json"
+    path.write_text(text)
+    with pytest.raises(UsageError, match="is no notebook of a loop"):
+        Notebook(path)
+    assert path.read_text() == text
+
+
+def test_an_exam_on_worlds_that_were_taught_is_refused() -> None:
+    seeds = {"teacher_seed": 100, "teacher_worlds": 10}
+    LoopConfig.of({**seeds, "exam_seed": 110})
+    LoopConfig.of({**seeds, "exam_seed": 50, "exam_worlds": 50})
+    for exam in (109, 100, 60):
+        with pytest.raises(UsageError, match="are among those of the teacher, 100 to 109"):
+            LoopConfig.of({**seeds, "exam_seed": exam, "exam_worlds": 50})
