@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import assay
 from assay.analyses.training import analyse_training
 from assay.cli import main
 from assay.errors import UsageError
@@ -144,3 +145,16 @@ def test_the_command_writes_json_a_picture_and_a_page(
     assert "ftjob-def456" in capsys.readouterr().out
     assert main([*line, "--job-ids", "ftjob-none"]) == 2
     assert "unknown job 'ftjob-none'" in capsys.readouterr().err
+
+
+def test_jobs_go_along_when_stores_are_merged(tmp_path: Path) -> None:
+    one, two = tmp_path / "one.duckdb", tmp_path / "two.duckdb"
+    for path, name in ((one, "ftjob-a"), (two, "ftjob-b")):
+        with Store(path).writing() as connection:
+            add_events(connection, add_job(connection, job(name)), curve(FALLING))
+    for _ in range(2):  # a second time adds nothing
+        assay.merge(two, database=one)
+    assert sorted(each.id for each in assay.finetune_list(database=one)) == [
+        *("ftjob-a", "ftjob-b"),
+    ]
+    assert len(assay.finetune_events("ftjob-b", database=one)) == 40
