@@ -326,13 +326,9 @@ _SHORT_ID = 12
 
 def _look(subject: Subject, trial: TrialOutcome) -> str:
     """The command that shows a trial: a world that can be replayed is."""
-    how = "replay" if _is_crafter(subject) else "show"
+    how = "replay" if (trial.task or "").startswith("crafter/") else "show"
     words = ["assay", "traces", how, trial.trial_id[:_SHORT_ID], *in_database(subject)]
     return shlex.join(words)
-
-
-def _is_crafter(subject: Subject) -> bool:
-    return all((trial.task or "").startswith("crafter/") for trial in subject.trials)
 
 
 def cost(comparison: Comparison) -> Iterator[ReportTable]:
