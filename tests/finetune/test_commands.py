@@ -329,7 +329,7 @@ def test_any_service_of_the_protocol_can_be_the_local_one(
     assert run(f"{line} --base-url http://127.0.0.1:1/v1") == 1
     told = capsys.readouterr().err
     assert "no fine-tuning service answers at http://127.0.0.1:1/v1" in told
-    assert "--base-url http://127.0.0.1:PORT/v1" in told
+    assert "assay serve-finetune --port PORT" in told
 
 
 def test_health_and_check_model_say_what_the_service_says(

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from assay.errors import ServiceError
 from assay.models import load_registry
 
-__all__ = ["ensure_local"]
+__all__ = ["check_local", "ensure_local"]
 
 _PATIENCE_S: Final = 2.0
 _END_S: Final = 15.0
@@ -61,6 +61,20 @@ def ensure_local(address: str, notice: Callable[[str], None] = lambda _: None) -
         atexit.register(_end_all)
     _started[address] = process
     notice(f"local models answer at {address} until this command ends (log: {log})")
+
+
+def check_local(address: str) -> None:
+    """Say what to do where no service answers.
+
+    Raises:
+        ServiceError: None does.
+    """
+    if not _answers(address):
+        raise ServiceError(
+            f"no fine-tuning service answers at {address}; start one there, with 'assay"
+            " serve-finetune --port PORT', or leave out --base-url and ASSAY_FINETUNE_URL:"
+            " then one is started for the command"
+        )
 
 
 def _answers(address: str) -> bool:

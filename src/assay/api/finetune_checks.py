@@ -17,6 +17,7 @@ from assay.api._finetune_parts import (
     place_of,
     stored_job,
 )
+from assay.api._local_service import check_local
 from assay.api._stores import Where, store_at
 from assay.errors import AssayError, ModelRejected, UsageError
 
@@ -115,6 +116,8 @@ def finetune_health(backend: str, *, base_url: str | None = None) -> dict[str, A
         raise ModelRejected("; ".join(place.missing))
     retries = CallRetries(patience=SOON)
     with client_of(place.address, place.key, lambda words: None, retries) as client:
+        if chosen.loopback:
+            check_local(place.address)
         return {"backend": chosen.name, "address": place.address, **client.health()}
 
 

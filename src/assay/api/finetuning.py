@@ -25,6 +25,7 @@ from assay.api._finetune_parts import (
     open_warning,
     place_of,
 )
+from assay.api._local_service import check_local
 from assay.api._stores import Where, store_at
 from assay.errors import ModelRejected, StoreError, UsageError
 
@@ -78,8 +79,8 @@ def finetune_plan(
     model: str | Sequence[str],
     backend: str | None = None,
     base_url: str | None = None,
-    epochs: int | Sequence[int] = 3,
-    batch_size: int | Sequence[int] = 4,
+    epochs: int | Sequence[int] = (),
+    batch_size: int | Sequence[int] = (),
     learning_rate: float | Sequence[float] | None = None,
     learning_rate_multiplier: float | Sequence[float] | None = None,
     subset: int | Sequence[int] = (),
@@ -100,9 +101,9 @@ def finetune_plan(
         model: The models to train further.
         backend: openai, synth or local; without it, whoever trains the model.
         base_url: Where the service is, if not where its variable says.
-        epochs: How often the data is gone through.
-        batch_size: Rows of a training step.
-        learning_rate: 5e-5 if not given; OpenAI picks its own.
+        epochs: How often the data is gone through: 3 if not given, or a local model's own.
+        batch_size: Rows of a training step: 4 if not given, or the same.
+        learning_rate: 5e-5 if not given, or the same; OpenAI picks its own.
         learning_rate_multiplier: For OpenAI: of the rate that it picks.
         subset: Numbers of rows; each subset is inside the next larger one.
         validation: A file to compute the loss on that is not trained on; False for none.
@@ -198,6 +199,8 @@ def finetune_start(
     with ExitStack() as stack:
         key = place_of(plan.backend, plan.address).key
         client = stack.enter_context(client_of(plan.address, key, on_trouble))
+        if plan.backend.loopback:
+            check_local(plan.address)
         _check_models(client, plan)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="assay-")))
         sent = _Uploads(client, store, plan.backend, on_upload)

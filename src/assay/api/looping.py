@@ -186,7 +186,8 @@ def _stages(plan: LoopPlan, watch: LoopWatch) -> list[Stage]:
             f"all play {config.exam_worlds} fresh worlds",
             {
                 **play,
-                **of("exam_worlds", "exam_seed", "until_decided", "max_tokens", "beside"),
+                **of("exam_worlds", "exam_seed", "until_decided", "beside"),
+                **of("temperature", "max_tokens"),
             },
             lambda key, before: _played(
                 plan,
@@ -234,7 +235,11 @@ def _played(
             "until_decided": "achievements"
             if stage == _EXAM and config.until_decided
             else None,
-            "max_tokens": config.max_tokens if stage == _EXAM else None,
+            **(
+                {"max_tokens": config.max_tokens, "temperature": config.temperature}
+                if stage == _EXAM
+                else {}
+            ),
             "budget": budget,
             "max_concurrent_episodes": config.concurrent,
             "database": plan.database,

@@ -6,13 +6,15 @@ are dollars per million trained tokens, on the day they were seen; what is not k
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import date
 from difflib import get_close_matches
 from typing import Any, Final
 
 from assay._util.names import unknown_name
 from assay.errors import UsageError
+
+from .local import BASES
 
 __all__ = ["BACKENDS", "Backend", "TunableModel", "backend_of_model", "find_backend"]
 
@@ -32,6 +34,10 @@ class TunableModel:
     """When the price was seen."""
     tools: bool = True
     """Whether examples may have tools and tool calls."""
+    epochs: int = 3
+    """Where nobody says another number; so the next two."""
+    batch_size: int = 4
+    learning_rate: float = 5e-5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,9 +139,9 @@ BACKENDS: Final[Mapping[str, Backend]] = {
         Backend(
             name="local",
             provider="local",
-            models=(
-                TunableModel(name="local/smollm2-135m", context=8_192, price=0.0),
-                TunableModel(name="local/tiny", price=0.0),
+            models=tuple(
+                TunableModel(name=name, price=0.0, **asdict(base.defaults))
+                for name, base in BASES.items()
             ),
             loopback=True,
         ),

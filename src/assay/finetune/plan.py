@@ -17,7 +17,6 @@ from .backends import Backend, TunableModel
 __all__ = ["PlannedJob", "plan_jobs"]
 
 _SUFFIX: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-_RATE: Final = 5e-5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,8 +106,8 @@ def plan_jobs(
     rows: int,
     tokens: int,
     subsets: Sequence[int] = (),
-    epochs: Sequence[int] = (3,),
-    batch_sizes: Sequence[int] = (4,),
+    epochs: Sequence[int] = (),
+    batch_sizes: Sequence[int] = (),
     learning_rates: Sequence[float] = (),
     multipliers: Sequence[float] = (),
     suffix: str | None = None,
@@ -122,9 +121,9 @@ def plan_jobs(
         rows: Rows of the data.
         tokens: Its tokens, estimated.
         subsets: Numbers of rows; none for all.
-        epochs: How often the data is gone through.
-        batch_sizes: Rows of a step.
-        learning_rates: 5e-5 unless given, where the service takes a rate.
+        epochs: How often the data is gone through; the model's own number unless given.
+        batch_sizes: Rows of a step; the same.
+        learning_rates: The same, where the service takes a rate.
         multipliers: Of the service's own rate, where it takes that.
         suffix: A part of the name of the result.
         seed: Of the subsets, and for the service.
@@ -133,15 +132,12 @@ def plan_jobs(
         UsageError: A value is not allowed.
     """
     _check(backend, rows, subsets, learning_rates, multipliers, suffix)
-    rates: Sequence[float | None] = learning_rates or (
-        (None,) if backend.by_multiplier else (_RATE,)
-    )
     combined = product(
         dict.fromkeys(models),
         dict.fromkeys(subsets or (None,)),
-        dict.fromkeys(epochs),
-        dict.fromkeys(batch_sizes),
-        dict.fromkeys(rates),
+        dict.fromkeys(epochs or (None,)),
+        dict.fromkeys(batch_sizes or (None,)),
+        dict.fromkeys(learning_rates or (None,)),
         dict.fromkeys(multipliers or (None,)),
     )
     return tuple(
@@ -152,9 +148,9 @@ def plan_jobs(
             subset=None if subset == rows else subset,
             # Rows of a subset are as long as those of the whole, on average.
             tokens=tokens if subset is None else round(tokens * subset / rows),
-            epochs=epoch,
-            batch_size=batch,
-            learning_rate=rate,
+            epochs=epoch or model.epochs,
+            batch_size=batch or model.batch_size,
+            learning_rate=rate or (None if backend.by_multiplier else model.learning_rate),
             multiplier=multiplier,
             suffix=suffix,
             seed=seed,

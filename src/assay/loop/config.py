@@ -112,6 +112,9 @@ class LoopConfig(Configuration):
     until_decided: bool = Setting(False, flag, at="exam").about(
         "End the exam as soon as it is known whether the student got better"
     )
+    temperature: float = Setting(0.7, real(0.0, 2.0), at="exam").about(
+        "How freely models answer in the exam; small ones go round in circles at 0"
+    )
     max_tokens: int = Setting(128, whole(1, 10**6), at="exam").about(
         "The most tokens of a reply in the exam"
     )

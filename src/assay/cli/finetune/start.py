@@ -37,13 +37,19 @@ def start(
     backend: Annotated[str | None, Parameter(show_default="whoever has the model")] = None,
     base_url: Address = None,
     epochs: Annotated[
-        tuple[Whole, ...], _MANY, Parameter(validator=Number(gte=1), show_default="3")
-    ] = (3,),
+        tuple[Whole, ...],
+        _MANY,
+        Parameter(validator=Number(gte=1), show_default="3; local models have their own"),
+    ] = (),
     batch_size: Annotated[
-        tuple[Whole, ...], _MANY, Parameter(validator=Number(gte=1), show_default="4")
-    ] = (4,),
+        tuple[Whole, ...],
+        _MANY,
+        Parameter(validator=Number(gte=1), show_default="4; local models have their own"),
+    ] = (),
     learning_rate: Annotated[
-        tuple[float, ...], _MANY, Parameter(show_default="5e-5; OpenAI picks its own")
+        tuple[float, ...],
+        _MANY,
+        Parameter(show_default="5e-5; OpenAI and local models have their own"),
     ] = (),
     learning_rate_multiplier: Annotated[
         tuple[float, ...], _MANY, Parameter(show_default=False)
