@@ -75,6 +75,7 @@ def test_groups_are_compared_unpaired_and_the_paired_command_is_named(
     assert "shown, decides nothing" in done.out
 
 
+@pytest.mark.extras
 def test_everything_that_can_be_asked_for_is_there(analysis: Program) -> None:
     found = analysis.json(
         *GROUPS,

@@ -67,6 +67,7 @@ def test_the_command_of_the_seed_writes_a_page(assay: Assay) -> None:
     assert "3 pairs are very few" in Path("comparison_report.html").read_text("utf-8")
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize("kind", ["terminal", "html", "md", "csv", "json"])
 def test_keys_of_the_author_of_an_experiments_file_stand_in_every_report(
     assay: Assay, kind: str

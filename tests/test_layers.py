@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -216,9 +217,15 @@ def violations(path: Path, text: str) -> list[str]:
     return found
 
 
+@cache
+def nodes(text: str) -> tuple[ast.AST, ...]:
+    """All that a file is made of; walking takes longer than looking."""
+    return tuple(ast.walk(ast.parse(text)))
+
+
 def queries(text: str) -> Iterator[int]:
     """The lines on which a file gives SQL to a connection."""
-    for node in ast.walk(ast.parse(text)):
+    for node in nodes(text):
         match node:
             case ast.Call(
                 func=ast.Attribute(attr="execute" | "executemany" | "sql" | "query"),

@@ -87,6 +87,7 @@ def test_a_terminal_shows_the_world_live_and_keeps_the_last_view(tmp_path: Path)
     assert (tmp_path / "random-classic-seed3.gif").exists()
 
 
+@pytest.mark.extras
 def test_interrupting_saves_what_was_played(tmp_path: Path) -> None:
     terminal = Terminal("play", "--fps", "2", "--policy", "noop", "--output", str(tmp_path))
     terminal.read_until("step 2, reward")

@@ -382,6 +382,7 @@ def test_a_service_gives_the_same_episodes_as_none(
     assert played(tmp_path / DATABASE) == played(shared.where / DATABASE)
 
 
+@pytest.mark.extras
 def test_models_that_play_together_play_the_same_episodes(
     shared: Shared, tmp_path: Path
 ) -> None:
@@ -391,6 +392,7 @@ def test_models_that_play_together_play_the_same_episodes(
     assert played(tmp_path / DATABASE) == played(shared.where / DATABASE)
 
 
+@pytest.mark.extras
 def test_one_episode_at_a_time_is_the_same_too(shared: Shared, tmp_path: Path) -> None:
     models = ("--models", "builtin/random", "builtin/forager")
     assert run(tmp_path, *models, *SMALL, "--max-concurrent-episodes", "1").code == 0
@@ -535,6 +537,7 @@ def test_a_hook_that_raises_fails_its_episodes_and_the_run(tmp_path: Path) -> No
     assert [item["seed"] for item in part["without_result"]] == [42, 43]
 
 
+@pytest.mark.extras
 def test_a_series_has_the_name_it_is_given(tmp_path: Path) -> None:
     chosen = ("--model", "builtin/noop", "--no-baselines", "--episodes", "1")
     assert run(tmp_path, *chosen, "--max-turns", "2", "--name", "mine").code == 0

@@ -118,6 +118,7 @@ def test_a_job_without_steps_and_different_data_are_told() -> None:
         analyse_training([], "here")
 
 
+@pytest.mark.extras
 def test_the_command_writes_json_a_picture_and_a_page(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -147,6 +148,7 @@ def test_the_command_writes_json_a_picture_and_a_page(
     assert "unknown job 'ftjob-none'" in capsys.readouterr().err
 
 
+@pytest.mark.extras
 def test_jobs_go_along_when_stores_are_merged(tmp_path: Path) -> None:
     one, two = tmp_path / "one.duckdb", tmp_path / "two.duckdb"
     for path, name in ((one, "ftjob-a"), (two, "ftjob-b")):

@@ -48,11 +48,13 @@ FUNCTIONS = {
     "finetune wait": "finetune_wait",
     "fork": "fork",
     "init": "config_template",
+    "loop": "plan_loop run_loop",
     "models": "list_models",
     "models test": "try_model",
     "play": "play",
     "run": "run estimate",
     "serve": "serve",
+    "serve-finetune": "serve_finetune",
     "serve-models": "serve_models",
     "sft filter": "sft_filter",
     "sft show": "sft_show",
@@ -149,6 +151,7 @@ def test_sessions_are_listed_loaded_verified_and_played_again(database: Path) ->
     assert sum(1 for _ in replayed) == replayed.steps > 0
 
 
+@pytest.mark.extras
 def test_sessions_leave_and_come_back(database: Path, tmp_path: Path) -> None:
     written = assay.export(output=tmp_path / "all.jsonl", format="jsonl", database=database)
     assert written.sessions == 4

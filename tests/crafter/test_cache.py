@@ -242,6 +242,7 @@ def test_damage_is_noticed(damage: str, small: Starter) -> None:
     assert not jit._intact(home)
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize(
     "damage",
     [pytest.param(d, marks=[] if d in STARTED else pytest.mark.extras) for d in DAMAGES],
@@ -283,6 +284,7 @@ def test_a_folder_that_cannot_be_made_costs_the_cache_and_nothing_else(cold: Sta
     assert "set ASSAY_CACHE_DIR to a folder you can write to" in start.log[1]
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize("limit", ["2000", pytest.param("0", marks=pytest.mark.extras)])
 def test_a_full_disk_costs_the_cache_and_nothing_else(cold: Starter, limit: str) -> None:
     start = cold(FILE_LIMIT=limit)
@@ -353,6 +355,7 @@ def test_a_start_that_was_killed_does_not_hinder_the_next(cold: Starter, meeting
     assert jit._intact(cold.home)
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize(
     "mode",
     [

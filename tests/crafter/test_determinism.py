@@ -109,6 +109,7 @@ def chain(seed: int) -> list[str]:
 CHAINS = range(500, 510)
 
 
+@pytest.mark.extras
 @pytest.mark.usefixtures("compiled_engine")
 def test_fresh_processes_give_the_golden_digests_and_agree_after_every_step(
     tmp_path: Path,

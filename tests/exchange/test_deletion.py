@@ -61,6 +61,7 @@ def test_messages_that_another_session_has_stay(tmp_path: Path) -> None:
     assert not assay.import_traces(tmp_path / "traces", database=store).damaged
 
 
+@pytest.mark.extras
 def test_one_session_goes_with_its_file_and_the_index_forgets_it(tmp_path: Path) -> None:
     store, _ = second(tmp_path)
     run = make_run("run-2")

@@ -15,6 +15,7 @@ FIRST = make_run("first")
 SECOND = make_run("second", created_at=START + 100)
 
 
+@pytest.mark.extras
 def test_a_merge_holds_what_one_store_for_all_would_hold(tmp_path: Path) -> None:
     parts = [
         fill(tmp_path / f"{run.id}.duckdb", run, make_sessions(run)) for run in (FIRST, SECOND)

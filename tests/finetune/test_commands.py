@@ -228,6 +228,7 @@ def test_a_failed_job_ends_with_1_and_its_reason(service: Service, capsys: Out) 
     assert "has made no model: it is failed" in capsys.readouterr().err
 
 
+@pytest.mark.extras
 def test_jobs_are_waited_for_listed_asked_about_and_ended(
     service: Service, capsys: Out
 ) -> None:
@@ -287,6 +288,7 @@ def test_a_fine_tuned_model_is_asked_where_its_job_was_whatever_the_case(
     assert service.bodies[-1]["model"] == name
 
 
+@pytest.mark.extras
 def test_a_name_that_no_job_has_goes_by_its_base_model_or_the_provider_that_is_named(
     service: Service, capsys: Out
 ) -> None:
@@ -371,6 +373,7 @@ def test_ctrl_c_leaves_the_job_running_and_says_how_to_follow_it_again(
     assert stored("SELECT id, status FROM finetune_jobs") == [(job, "running")]
 
 
+@pytest.mark.extras
 def test_the_lineage_of_the_data_is_kept_with_the_job(service: Service, capsys: Out) -> None:
     assay.run(models=["builtin/forager"], episodes=2, max_turns=8, baselines=False)
     built = assay.sft_filter("played.jsonl", min_reward=-9)
@@ -385,6 +388,7 @@ def test_the_lineage_of_the_data_is_kept_with_the_job(service: Service, capsys: 
     assert "assay" in json.loads(provenance)
 
 
+@pytest.mark.extras
 def test_a_terminal_shows_a_bar_with_the_loss_as_a_curve(service: Service) -> None:
     service.script = ("running", "running", "succeeded")
     service.steps_per_poll = 10
@@ -408,6 +412,7 @@ def test_a_terminal_shows_a_bar_with_the_loss_as_a_curve(service: Service) -> No
     assert "loss 0.200 █▄▃▂" in text
 
 
+@pytest.mark.extras
 def test_the_functions_do_what_the_commands_do(service: Service) -> None:
     plan = assay.finetune_plan("data.jsonl", model="gpt-4o-mini", epochs=[1, 2])
     jobs = assay.finetune_start(plan)

@@ -149,6 +149,7 @@ def test_the_store_knows_the_parent_of_a_fork(folder: Path, forks: list[SessionR
     }
 
 
+@pytest.mark.extras
 def test_limits_are_those_of_the_whole_episode(tmp_path: Path) -> None:
     whole = play(tmp_path, episodes=1, step_limit=20)
     parent = session_of(tmp_path, whole.episodes[0].session_id)
@@ -164,6 +165,7 @@ def test_limits_are_those_of_the_whole_episode(tmp_path: Path) -> None:
     assert again.prompt_tokens + again.completion_tokens < enough / 2
 
 
+@pytest.mark.extras
 def test_a_fork_is_asked_as_its_parent_was(tmp_path: Path) -> None:
     prompt = tmp_path / "prompt.txt"
     prompt.write_text("Play as slowly as you can.", "utf-8")
@@ -294,6 +296,7 @@ def test_what_cannot_be_forked_is_said_before_anything_starts(
     assert words in refusal(folder, *sessions, **settings)
 
 
+@pytest.mark.extras
 def test_sessions_that_cannot_be_played_on_are_refused_with_the_reason(
     folder: Path, tmp_path: Path
 ) -> None:
@@ -430,6 +433,7 @@ def test_futures_of_one_world_count_as_one_in_what_is_said_of_an_experiment(
     assert (first["trials"], first["result"]["n"]) == (4, 2)
 
 
+@pytest.mark.extras
 def test_forks_and_whole_episodes_are_not_comparable(folder: Path) -> None:
     database = folder / "traces.duckdb"
     fork(folder, "whole", models=["builtin/random", "builtin/noop"], run_id="both")

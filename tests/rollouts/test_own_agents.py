@@ -66,6 +66,7 @@ def calls_kept(folder: Path) -> dict[str, int]:
     return kept
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize(
     "case",

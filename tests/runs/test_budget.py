@@ -28,6 +28,7 @@ def run(folder: Path, server: RunningModels, *more: str) -> Done:
     return command(folder, "run", *MODEL, *SMALL, "--openai-base-url", server.base_url, *more)
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize("episodes", [40, pytest.param(1000, marks=pytest.mark.extras)])
 def test_many_calls_at_once_never_spend_more_than_the_cap(
     tmp_path: Path, episodes: int

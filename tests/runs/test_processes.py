@@ -158,6 +158,7 @@ def without_places(database: Path) -> dict[str, list[Any]]:
     return found
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize(
     "workers", [1, pytest.param(2, marks=pytest.mark.extras)], ids=["one", "two"]
 )

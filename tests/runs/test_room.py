@@ -49,6 +49,7 @@ def test_a_quarter_more_are_open_than_calls_may_be_and_at_least_16(
     assert room("theirs", {"theirs": 500}), "nobody knows how many calls it may make"
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize("chosen", [{}, {"max_concurrent_episodes": 3}], ids=str)
 def test_a_spent_budget_leaves_finished_episodes(
     tmp_path: Path, chosen: dict[str, Any]
@@ -91,8 +92,15 @@ def test_a_run_that_is_asked_to_stop_does_not_wait_for_answers_for_ever(
     stop = Stop()
     with running(ModelServerSettings(port=0, faults=Faults(latency=100.0))) as server:
         timers = [threading.Timer(0.5, stop.ask), threading.Timer(0.7, stop.hurry)]
-        for timer in timers:
-            timer.start()
+        started: list[Event] = []
+
+        def listen(event: Event) -> None:
+            if isinstance(event, TrialStarted):
+                started.append(event)
+                if len(started) == 2:
+                    for timer in timers:
+                        timer.start()
+
         prepared = api.prepare(
             {
                 **{"models": ["builtin/noop"], "episodes": 2, "baselines": False},
@@ -100,7 +108,7 @@ def test_a_run_that_is_asked_to_stop_does_not_wait_for_answers_for_ever(
                 **{"database": tmp_path / "t.duckdb", "traces_dir": tmp_path / "files"},
             }
         )
-        result = api.run_prepared(prepared, stop=stop)
+        result = api.run_prepared(prepared, stop=stop, listen=listen)
     assert result.interrupted
     assert not stop.forced
     assert result.tallies["builtin/noop"].interrupted == 2

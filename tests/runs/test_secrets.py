@@ -168,6 +168,7 @@ def test_a_key_in_what_a_failed_episode_says_is_not_stored(
     assert_clean(tmp_path, program.output, program.errors)
 
 
+@pytest.mark.extras
 def test_a_key_in_a_file_is_used_warned_about_and_stored_nowhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

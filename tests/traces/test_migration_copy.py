@@ -71,6 +71,7 @@ def test_a_copy_is_left_before_rows_change_and_it_is_told_once(
     )
 
 
+@pytest.mark.extras
 def test_the_command_says_so_on_standard_error(old: Path) -> None:
     command = ("experiments", "list", "--json", "--database", old.name)
     done = subprocess.run(

@@ -278,6 +278,7 @@ def test_two_processes_write_to_one_database_and_nothing_is_lost(tmp_path: Path)
     assert not journal_root(database).exists()
 
 
+@pytest.mark.extras
 def test_storing_that_is_given_up_leaves_the_rest_in_journals(desk: Desk) -> None:
     sessions = make_sessions(desk.run, 60)
     paths = [desk.journal(session) for session in sessions]
@@ -299,6 +300,7 @@ def test_storing_that_is_given_up_leaves_the_rest_in_journals(desk: Desk) -> Non
     assert len(desk.stored()) == len(sessions)
 
 
+@pytest.mark.extras
 def test_who_waits_for_storing_hears_how_much_is_left(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

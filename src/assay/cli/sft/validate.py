@@ -28,7 +28,7 @@ def validate(
         Whole | None, Parameter(validator=Number(gte=1), show_default=False)
     ] = None,
     holdout_seeds: Annotated[str | None, Parameter(show_default=False)] = None,
-    tokenizer: Annotated[Path | None, Parameter(show_default=False)] = None,
+    tokenizer: Annotated[Path | None, Parameter(show_default="estimates")] = None,
     epochs: Annotated[Whole, Parameter(validator=Number(gte=1))] = 3,
     price: Annotated[float | None, Parameter(show_default=False)] = None,
     show: Show = Show(),
@@ -48,8 +48,8 @@ def validate(
         max_tokens: A row with more tokens is an error.
         holdout_seeds: Worlds that must not be in it, such as 42,50-59, beside those that
             its manifest names.
-        tokenizer: The tokenizer.json of the model to train, a local file; without it, tokens
-            are estimated. Needs 'pip install tokenizers'.
+        tokenizer: The tokenizer.json of the model to train, a local file. Needs 'pip install
+            tokenizers'.
         epochs: How often training goes through the file, for the estimate of its cost.
         price: Dollars for a million trained tokens, as your provider lists them.
         show: What to print.
