@@ -66,6 +66,7 @@ def test_the_first_figure_is_written_as_a_picture(played: Path, tmp_path: Path) 
     assert "How often hooks fire, by turn" in picture
 
 
+@pytest.mark.extras
 def test_a_folder_of_traces_says_what_its_store_says(played: Path) -> None:
     folder = next(path for path in (played.parent / "traces").iterdir() if path.is_dir())
     from_store = assay.analyze.achievements(database=played)

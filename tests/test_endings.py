@@ -38,6 +38,7 @@ def assay(tmp_path_factory: pytest.TempPathFactory, compiled_engine: None) -> As
     return assay
 
 
+@pytest.mark.extras
 def test_the_cause_of_death_is_stored_and_shown_everywhere(assay: Assay) -> None:
     folder = assay.folder
     with duckdb.connect(str(folder / DATABASE)) as connection:

@@ -241,14 +241,15 @@ def queries(text: str) -> Iterator[int]:
 def imports(path: Path, text: str) -> Iterator[Import]:
     """Every import of a file, at any depth, with relative ones resolved."""
     package = ("assay", *path.parent.parts)
-    tree = ast.parse(text)
     typing = {
         id(inner)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for node in nodes(text)
+        if isinstance(node, ast.If)
+        and isinstance(node.test, ast.Name)
+        and node.test.id == "TYPE_CHECKING"
         for inner in ast.walk(node)
     }
-    for node in ast.walk(tree):
+    for node in nodes(text):
         if path.parts[0] == "cli" and id(node) in typing:
             continue
         match node:

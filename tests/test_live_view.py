@@ -98,6 +98,7 @@ def test_interrupting_saves_what_was_played(tmp_path: Path) -> None:
     assert (tmp_path / "noop-classic-seed0.gif").exists()
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize(
     ("option", "environment"),
     [

@@ -374,6 +374,7 @@ def test_a_placeholder_for_a_key_is_told_and_not_used(tmp_path: Path) -> None:
     assert "your-api-key" not in done.out + done.err
 
 
+@pytest.mark.extras
 def test_a_service_gives_the_same_episodes_as_none(
     shared: Shared, tmp_path: Path, service: str
 ) -> None:

@@ -74,6 +74,7 @@ def test_with_history_trained_a_row_is_the_request_and_the_answer_to_the_byte(
         assert sorted(row) == ["messages", "tools"]
 
 
+@pytest.mark.extras
 def test_earlier_answers_have_weight_0_and_nothing_else_is_added(
     store: Store, tmp_path: Path
 ) -> None:
@@ -108,6 +109,7 @@ def plain(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return kept
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize(
     "given",
     [
@@ -173,6 +175,7 @@ def test_turns_of_several_calls_stay_together_in_a_window(tmp_path: Path) -> Non
     assert answers == [2, 1, 3]
 
 
+@pytest.mark.extras
 def test_waste_is_dropped_or_masked_and_counted(store: Store, tmp_path: Path) -> None:
     # Turn 3 of every session is a malformed reply; of turn 2 some actions had an effect.
     data = tmp_path / "data.jsonl"
@@ -364,6 +367,7 @@ def without_weights(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{name: m[name] for name in m if name != "weight"} for m in messages]
 
 
+@pytest.mark.extras
 def test_a_row_leads_back_to_its_episode_and_the_world_is_played_again_up_to_there(
     tmp_path: Path,
 ) -> None:

@@ -55,6 +55,7 @@ def test_a_data_set_leaves_its_worlds_in_the_store_by_split(tmp_path: Path) -> N
     assert noted(Store(copy)) == wanted
 
 
+@pytest.mark.extras
 def test_compare_says_which_of_its_worlds_were_trained_on(tmp_path: Path) -> None:
     store = known_store(tmp_path / "known.duckdb")
     assert not any("training data" in note for note in compared(store))

@@ -75,6 +75,7 @@ def test_one_session_goes_with_its_file_and_the_index_forgets_it(tmp_path: Path)
     assert assay.import_traces(tmp_path / "traces", database=tmp_path / "o.duckdb").added == 3
 
 
+@pytest.mark.extras
 def test_a_run_that_is_played_is_refused_and_a_dead_one_goes_with_its_journals(
     tmp_path: Path,
 ) -> None:

@@ -110,6 +110,7 @@ def test_the_same_file_is_uploaded_once_and_again_where_the_service_lost_it(
     assert service.count("POST", "files") == 2
 
 
+@pytest.mark.extras
 def test_several_values_make_one_job_each_with_nested_subsets(
     service: Service, capsys: Out
 ) -> None:
@@ -353,6 +354,7 @@ def test_health_and_check_model_say_what_the_service_says(
     assert run("finetune check-model Qwen/Qwen2.5-8B-Instruct") == 2
 
 
+@pytest.mark.extras
 def test_ctrl_c_leaves_the_job_running_and_says_how_to_follow_it_again(
     service: Service,
 ) -> None:

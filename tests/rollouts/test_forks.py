@@ -231,6 +231,7 @@ def test_a_dry_run_counts_only_calls_that_are_to_be_paid(
     assert "4 states of 2 stored episodes, 3 futures each" in capsys.readouterr().out
 
 
+@pytest.mark.extras
 def test_a_budget_is_for_new_turns_alone(tmp_path: Path) -> None:
     priced = {"price": "100/100", "models": ["builtin/forager"]}
     with running(ModelServerSettings(port=0)) as server:

@@ -34,6 +34,7 @@ def own(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.extras
 def test_a_run_stores_what_a_file_of_metrics_says_and_a_comparison_judges_it(
     tmp_path: Path, own: Path
 ) -> None:

@@ -31,6 +31,7 @@ def calls(server: RunningModels) -> int:
     return int(server.stats()["calls"])
 
 
+@pytest.mark.extras
 def test_over_http_the_same_words_give_the_same_episodes(
     asked: RunningModels, tmp_path: Path
 ) -> None:
@@ -80,6 +81,7 @@ def test_a_rerun_with_a_cache_asks_nothing(asked: RunningModels, tmp_path: Path)
     assert calls(asked) == 30
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize("most", [1, 3])
 def test_no_more_connections_are_open_than_allowed(tmp_path: Path, most: int) -> None:
     with running(ModelServerSettings(port=0, faults=Faults(latency=0.01))) as server:

@@ -65,6 +65,7 @@ def play(body: str, said: list[str], **more: Any) -> RunResult:
     )
 
 
+@pytest.mark.extras
 @pytest.mark.usefixtures("in_folder")
 @pytest.mark.parametrize(
     ("body", "reason"),

@@ -72,6 +72,7 @@ def fails(
     return run
 
 
+@pytest.mark.extras
 def test_it_prints_the_address_and_an_example_that_works() -> None:
     with serving("--seed", "5") as program:
         line = first_line(program)

@@ -117,6 +117,7 @@ except StoreError as error:
         assert connection.execute("FROM kept").fetchall() == [(1,)]
 
 
+@pytest.mark.extras
 def test_a_reader_in_another_process_delays_a_writer_and_is_named_once(path: Path) -> None:
     waits: list[str] = []
     with reader(path, 1.0) as process:
