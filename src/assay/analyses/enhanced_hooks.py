@@ -107,9 +107,15 @@ class EnhancedHooksAnalysis:
 
 
 def fire_all(
-    store: Store, facts: Sequence[EpisodeFacts], declared: DeclaredHooks
+    store: Store,
+    facts: Sequence[EpisodeFacts],
+    declared: DeclaredHooks,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Firings]:
-    """The firings of all hooks in all episodes that completed, by session."""
+    """The firings of all hooks in all episodes that completed, by session.
+
+    `progress` is told how many episodes are done, and of how many.
+    """
     needs = frozenset[str]().union(*(hook.needs for hook in declared.hooks))
     ids = [one.id for one in completed(facts)]
     found: dict[str, Firings] = {}
@@ -119,6 +125,7 @@ def fire_all(
             batch = list(load_sessions(connection, some, messages="text" in needs))
         for session in batch:
             found[session.header.session_id] = fire(session, declared.hooks)
+            progress(len(found), len(ids))
     return found
 
 

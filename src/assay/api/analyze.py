@@ -7,7 +7,7 @@
 The first argument is a folder of traces, or a file of them; without it the database is read.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -228,6 +228,7 @@ def enhanced_hooks(
     *,
     enhancements: Path | str,
     landmark: int | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
     **which: Unpack[Which],
 ) -> "EnhancedHooksAnalysis":
     """Try hooks of a file on stored episodes, and say what goes with their firing.
@@ -236,6 +237,7 @@ def enhanced_hooks(
         source: A folder or file of traces; without it the database is read.
         enhancements: A JSON file of hooks; `assay.analyze.hook_schema()` is its format.
         landmark: The step at which episodes are parted; that of the file if not given.
+        progress: Told how many episodes are replayed, and of how many.
         **which: Which episodes.
     """
     from assay.analyses.declared_hooks import read_hooks
@@ -244,7 +246,7 @@ def enhanced_hooks(
     declared = read_hooks(Path(enhancements))
     with _chosen(source, which) as chosen:
         facts = chosen.facts()
-        firings = fire_all(chosen.store, facts, declared)
+        firings = fire_all(chosen.store, facts, declared, progress)
         return chosen.said(analyse_enhanced_hooks(facts, declared, firings, landmark=landmark))
 
 

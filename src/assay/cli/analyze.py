@@ -9,6 +9,7 @@ from cyclopts import App, Group, Parameter
 from assay.cli.database import Database, open_store
 from assay.cli.numbers import Whole
 from assay.cli.output import Show, compiling_shown, say, say_json, say_report
+from assay.cli.traces.counting import counting
 from assay.errors import UsageError
 from assay.traces.location import DEFAULT_DATABASE
 
@@ -274,15 +275,18 @@ def enhanced_hooks(
             "--enhancements FILE is missing; --schema prints what such a file holds, and"
             ' {"hooks": [{"name": "thirsty", "when": {"item": "drink", "at_most": 3}}]} is one'
         )
-    return _tell(
-        api.analyze.enhanced_hooks,
-        source,
-        output,
-        which,
-        show,
-        enhancements=enhancements,
-        landmark=landmark,
-    )
+    with counting(show, "replaying") as progress:
+        found = _found(
+            api.analyze.enhanced_hooks,
+            source,
+            output,
+            which,
+            show,
+            progress=progress,
+            enhancements=enhancements,
+            landmark=landmark,
+        )
+    return _say_found(found, output, show)
 
 
 @analyze.command
@@ -353,12 +357,22 @@ def _tell(
     show: Show,
     **more: Any,
 ) -> int:
+    return _say_found(_found(function, source, output, which, show, **more), output, show)
+
+
+def _found(
+    function: Any,
+    source: Path | None,
+    output: list[Path] | None,
+    which: Episodes,
+    show: Show,
+    **more: Any,
+) -> Any:
     from assay.report.files import check_endings
 
     check_endings(tuple(output or ()), pictures=True)
     with compiling_shown(show):
-        found = function(_sources(source, which), **_which(which, show), **more)
-    return _say_found(found, output, show)
+        return function(_sources(source, which), **_which(which, show), **more)
 
 
 def _say_found(found: Any, output: list[Path] | None, show: Show) -> int:
