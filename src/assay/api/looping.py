@@ -368,6 +368,8 @@ def _known_job(
             job.seed,
             plan.config.suffix,
         )
+        asked = job.hyperparameters.items()
+        same = same and asked <= dict(known.hyperparameters).items()
         if same and known.status not in ("failed", "cancelled"):
             return known
     return None

@@ -1,5 +1,6 @@
 """`assay loop`: teach, train, examine, judge."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -55,9 +56,26 @@ def loop(
 
         say_report(TerminalReport(comparison_document(result.comparison), detail=False))
         say(f"the model: {result.student}")
-        say(f"ask it: assay run --models {result.student}")
+        say(f"let it play: {_played_with(result)}")
     say(f"report: {result.report}")
     return 0
+
+
+def _played_with(result: "LoopResult") -> str:
+    """The command with which the student plays as it was taught."""
+    config = result.plan.config
+    given = {
+        "--models": result.student,
+        "--difficulty": config.difficulty,
+        "--view": config.view,
+        "--history": config.history,
+        "--actions-per-turn": config.actions_per_turn,
+        "--temperature": config.temperature,
+        "--max-tokens": config.max_tokens,
+        "--database": result.plan.database,
+    }
+    words = [str(word) for pair in given.items() for word in pair]
+    return shlex.join(["assay", "run", *words])
 
 
 def _looped(plan: "LoopPlan", show: Show) -> "LoopResult":

@@ -1,0 +1,54 @@
+"""The whole loop with a local model: taught, trained, examined, reported, and done once."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="needs the extra local; make test-local has it")
+
+import assay
+from assay.api import LoopResult, LoopWatch
+from assay.loop import StageEvent
+
+pytestmark = pytest.mark.local
+
+SMALL: dict[str, Any] = {
+    **{"teacher": "builtin/forager", "teacher_worlds": 4, "holdout": "25%"},
+    **{"step_limit": 15, "max_turns": 15, "exam_worlds": 2, "max_tokens": 24},
+    **{"epochs": 1, "batch_size": 16},
+}
+
+
+def test_a_loop_reports_and_does_nothing_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def looped(**more: Any) -> tuple[LoopResult, list[str]]:
+        done: list[StageEvent] = []
+        found = assay.run_loop(
+            folder=tmp_path / "loop", watch=LoopWatch(stage=done.append), **{**SMALL, **more}
+        )
+        return found, [event.stage.name for event in done if event.done and not event.kept]
+
+    with assay.serve_finetune(port=0, folder=tmp_path / "service") as service:
+        monkeypatch.setenv("ASSAY_FINETUNE_URL", service.base_url)
+        first, made = looped()
+        assert made == ["teach", "filter", "finetune", "exam"]
+        again, made = looped()
+        assert made == []
+        assert again.student == first.student
+        other, made = looped(learning_rate=1e-4)
+        assert made == ["finetune", "exam"]
+        assert other.student != first.student
+    assert other.student.startswith("ft:local/tiny:")
+    names = {facts.subject.model for facts in other.comparison.subjects}
+    assert names == {"local/tiny", other.student, "builtin/random"}
+    page = other.report.read_text("utf-8")
+    for words in ("Leaderboard", "The data", "Training", "Stages", other.student):
+        assert words in page
+    values = json.loads(other.report.with_suffix(".json").read_bytes())["loop"]
+    assert [stage["name"] for stage in values["stages"]] == list(other.stages)
+    losses = [point["train_loss"] for point in values["training"] if "train_loss" in point]
+    assert losses[-1] < losses[0]
+    assert any("full_valid_loss" in point for point in values["training"])
