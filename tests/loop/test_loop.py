@@ -1,6 +1,9 @@
 """The whole loop with a local model: taught, trained, examined, reported, and done once."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -52,3 +55,24 @@ def test_a_loop_reports_and_does_nothing_twice(
     losses = [point["train_loss"] for point in values["training"] if "train_loss" in point]
     assert losses[-1] < losses[0]
     assert any("full_valid_loss" in point for point in values["training"])
+
+
+def test_the_same_by_single_commands(tmp_path: Path) -> None:
+    script = Path(__file__).parents[2] / "examples" / "loop" / "pipeline.sh"
+    small = {"WORLDS": "3", "EXAM": "2", "STEPS": "12", "MIN_ACHIEVEMENTS": "0"}
+    with assay.serve_finetune(port=0, folder=tmp_path / "service") as service:
+        done = subprocess.run(
+            [script],
+            cwd=tmp_path,
+            env={
+                **os.environ,
+                **small,
+                "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+                "ASSAY_FINETUNE_URL": service.base_url,
+            },
+            capture_output=True,
+            text=True,
+        )
+    assert done.returncode == 0, done.stderr
+    assert "ft:local/tiny" in done.stdout
+    assert "Leaderboard" in (tmp_path / "pipeline.html").read_text("utf-8")
