@@ -23,7 +23,7 @@ from assay.finetune.local import (
     smollm2_file,
     train,
 )
-from assay.finetune.local.tokens import Words
+from assay.finetune.local.tokens import WordTokenizer
 
 pytestmark = pytest.mark.local
 
@@ -245,7 +245,7 @@ def test_a_model_whose_files_are_damaged_is_refused(
 
 
 def test_a_text_comes_back_from_its_words() -> None:
-    words = Words.of(["the cat sat", "the cat ran"] * 3, [])
+    words = WordTokenizer.of(["the cat sat", "the cat ran"] * 3, [])
     text = 'the cat sat, 42 times {"x":["y"]}'
     assert words.decode(words.encode(text)) == text
 

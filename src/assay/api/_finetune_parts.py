@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SOON",
-    "Place",
     "Progress",
+    "ServicePlace",
     "Told",
     "backend_of",
     "checked_data",
@@ -51,7 +51,7 @@ Told = Callable[[str], None]
 """Told of something that is tried again, in words."""
 
 
-class Place(NamedTuple):
+class ServicePlace(NamedTuple):
     """Where a backend is, as far as it is known."""
 
     address: str | None
@@ -77,7 +77,7 @@ def model_of_backend(backend: "Backend", name: str, *, anywhere: bool) -> "Tunab
     return found or TunableModel(name=name, price=0.0 if backend.loopback else None)
 
 
-def place_of(backend: "Backend", base_url: str | None) -> Place:
+def place_of(backend: "Backend", base_url: str | None) -> ServicePlace:
     """The address and the key of a backend, and what is missing of them."""
     from urllib.parse import urlsplit
 
@@ -112,7 +112,7 @@ def place_of(backend: "Backend", base_url: str | None) -> Place:
         key = find_key(provider)
     except ModelRejected as error:
         missing.append(str(error))
-    return Place(address, key, tuple(missing))
+    return ServicePlace(address, key, tuple(missing))
 
 
 def open_warning(address: str | None) -> list[str]:
@@ -179,7 +179,7 @@ def key_of(job: "FinetuneJob") -> "Secret | None":
     return _key(place_of(backend_of(job.backend, None), job.address))
 
 
-def _key(place: Place) -> "Secret | None":
+def _key(place: ServicePlace) -> "Secret | None":
     if place.missing:
         raise ModelRejected("; ".join(place.missing))
     return place.key

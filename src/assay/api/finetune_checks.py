@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from assay._util.loops import run_apart
 from assay.api._finetune_parts import (
     SOON,
-    Place,
     Progress,
+    ServicePlace,
     backend_of,
     checked_data,
     client_of,
@@ -170,7 +170,7 @@ def finetune_check_model(
 
 
 def _is_listed(
-    place: Place, name: str, warnings: list[str], problems: list[str]
+    place: ServicePlace, name: str, warnings: list[str], problems: list[str]
 ) -> bool | None:
     """Whether a service lists a model; why it cannot be asked is added to the warnings."""
     from assay.models import CallRetries

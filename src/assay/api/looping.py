@@ -111,8 +111,8 @@ def run_loop(
 ) -> LoopResult:
     """Teach, train and examine, and say whether the student got better.
 
-    What was done with the same settings is not done again, and a loop that was stopped goes on
-    with the stage it was in.
+    What was done with the same settings is not done again, and a loop that was stopped
+    resumes with the stage it was in.
 
     Args:
         plan: A TOML file, or what `plan_loop` made of one.
@@ -214,7 +214,7 @@ def _played(
     watch: LoopWatch,
     spent: float = 0.0,
 ) -> dict[str, Any]:
-    """A run of its own, whose id follows from the key: the same call goes on with it."""
+    """A run of its own, whose id follows from the key: the same call resumes it."""
     from assay.api.preparing import prepare
 
     config = plan.config
@@ -225,7 +225,7 @@ def _played(
         if budget is not None and budget <= 0:
             raise LoopStopped(
                 f"the budget is spent: ${spent:.2f} of ${config.budget:.2f}; give a larger"
-                " --budget to go on"
+                " --budget to continue"
             )
         settings = {
             "models": models,

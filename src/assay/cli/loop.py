@@ -37,7 +37,7 @@ def loop(
 
     Args:
         config: A TOML file with [teacher], [play], [filter], [finetune] and [exam].
-        dry_run: Show what would be done, and what is done already.
+        dry_run: Show what would be done; nothing is started.
         options: What to choose, before the file.
         show: What to print.
     """

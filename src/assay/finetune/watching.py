@@ -58,7 +58,7 @@ def watch(
         sleep: Waits.
 
     Raises:
-        ServiceError: Patience ended; the job goes on without us.
+        ServiceError: Patience ended; the job continues without us.
         ModelRejected: The service does not know the job, or refuses the key.
     """
     troubled = 0
@@ -75,8 +75,9 @@ def watch(
             if update.watched.waited > patience:
                 raise ServiceError(
                     f"job {update.watched.id} could not be asked about for"
-                    f" {update.watched.waited / 60:.0f} minutes: {update.trouble}; it may go on"
-                    f" without us: 'assay finetune wait {update.watched.id}' follows it again"
+                    f" {update.watched.waited / 60:.0f} minutes: {update.trouble}; it may"
+                    f" continue without us: 'assay finetune wait {update.watched.id}' follows"
+                    " it again"
                 )
         if any(not job.ended for job in jobs):
             sleep(max((update.wait for update in failed), default=interval))

@@ -2,7 +2,7 @@
 
 The key of a stage is a hash of its settings and of what the stage before it came to. A
 notebook beside the results says which keys are done, and with what. Each line of it is there
-whole or not at all, so that a loop that was killed goes on with the stage it was in.
+whole or not at all, so that a loop that was killed resumes with the stage it was in.
 """
 
 import json
@@ -96,7 +96,7 @@ def run_stages(
     """Do all stages that are not done, in their order.
 
     Raises:
-        AssayError: A stage failed; a note says which. The same call goes on with it.
+        AssayError: A stage failed; a note says which. The same call resumes it.
     """
     results: dict[str, StageDone] = {}
     for number, (stage, key) in enumerate(_keys(stages, results), 1):

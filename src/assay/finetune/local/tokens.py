@@ -11,7 +11,7 @@ from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Any, Final, Protocol
 
-__all__ = ["BytePairs", "Tokenizer", "Words"]
+__all__ = ["BytePairs", "Tokenizer", "WordTokenizer"]
 
 
 class Tokenizer(Protocol):
@@ -42,7 +42,7 @@ _WORD: Final = re.compile(
 """Words with up to two digits behind them, digits, signs in a row, and the frame of a call."""
 
 
-class Words:
+class WordTokenizer:
     """Words, frequent lines and single characters of the data.
 
     Where a line has no space, such as a row of a map, each character is a word. A word that
@@ -69,7 +69,7 @@ class Words:
         self._ids = {piece: first + i for i, piece in enumerate(self.vocabulary)}
 
     @classmethod
-    def of(cls, texts: Iterable[str], lines: Iterable[str]) -> "Words":
+    def of(cls, texts: Iterable[str], lines: Iterable[str]) -> "WordTokenizer":
         """The words of texts that are to be written, and of lines that are to be read.
 
         A line with a space that is one in a hundred texts or more is a word of its own.

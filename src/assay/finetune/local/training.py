@@ -23,7 +23,7 @@ from assay.errors import TrainingStopped, UsageError
 
 from .bases import Base, base_named
 from .batches import Batch, Learned, batches_of, learn
-from .storing import Checkpoint, StoredModel, remove_checkpoint
+from .storing import StoredModel, TrainingState, remove_checkpoint
 from .templates import EncodedRow, Template, head_key, read_rows, trained_messages
 
 __all__ = ["Settings", "StepDone", "TokenCounts", "TrainedModel", "Validated", "train"]
@@ -170,7 +170,7 @@ def train(
     on_step: Callable[[StepDone | Validated], None] = lambda done: None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> TrainedModel:
-    """Train a base model, or go on where an earlier call with the same arguments stopped.
+    """Train a base model, or resume where an earlier call with the same arguments stopped.
 
     Args:
         base: Its name.
@@ -293,7 +293,7 @@ class _Training:
         self._validated: list[Validated] = []
         self._losses: list[float] = []
         self._step = 0
-        resumed = Checkpoint.read(folder)
+        resumed = TrainingState.read(folder)
         if resumed is not None:
             if resumed.identity != prepared.identity:
                 raise UsageError(
@@ -374,7 +374,7 @@ class _Training:
     def _keep(self) -> None:
         stopping = self._should_stop()
         if stopping or self._step % self._prepared.settings.checkpoint_steps == 0:
-            Checkpoint.write(
+            TrainingState.write(
                 self._folder,
                 self._prepared.identity,
                 self._step,

@@ -159,7 +159,7 @@ class FinetuneApp:
             form = await parser.parse()
         except (MultiPartException, KeyError, ValueError) as error:
             raise _Refused(400, f"the form cannot be read: {error}") from None
-        async with _closing(form):
+        try:
             file = form.get("file")
             purpose = form.get("purpose") or request.query_params.get("purpose")
             if file is None or isinstance(file, str):
@@ -176,6 +176,8 @@ class FinetuneApp:
                 if not addition.size:
                     raise _Refused(400, "the file is empty", param="file")
             return addition.file
+        finally:
+            await form.close()
 
     async def _files(self, request: Request) -> Response:
         return _page([file.told() for file in self._shelf.all()], request)
@@ -324,19 +326,6 @@ async def _bounded(request: Request, most: int) -> AsyncGenerator[bytes, None]:
         if size > most:
             raise Abandoned(413, "quota_exceeded", "there is no room for this file")
         yield part
-
-
-class _closing:
-    """Lets go of the files of a form."""
-
-    def __init__(self, form: Any) -> None:
-        self._form = form
-
-    async def __aenter__(self) -> None:
-        return None
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._form.close()
 
 
 def _numbers(given: _Hyperparameters, usual_rate: float) -> dict[str, float | int]:

@@ -8,7 +8,7 @@ import asyncio
 import queue
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -36,15 +36,15 @@ class _Waiting(NamedTuple):
 
 
 class _Named:
-    """A model as a table of models has it; questions reach it by `LocalModels.ask`."""
+    """One of the models, as a table of models has it."""
 
     provider = "local"
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, models: "LocalModels") -> None:
+        self.name, self._models = name, models
 
     async def reply(self, request: ChatRequest) -> ChatReply:
-        raise NotImplementedError
+        return await self._models.reply(request)
 
     async def close(self) -> None:
         """Nothing is open."""
@@ -73,7 +73,7 @@ class LocalModels(Mapping[str, ChatModel]):
     def __getitem__(self, name: str) -> ChatModel:
         if self._known(name) is None:
             raise KeyError(name)
-        return _Named(name)
+        return _Named(name, self)
 
     def _known(self, name: str) -> str | None:
         """The model of a name, with or without its provider, in any case."""
@@ -94,15 +94,20 @@ class LocalModels(Mapping[str, ChatModel]):
         self._waiting.put(None)
 
     async def ask(self, question: "Question") -> ChatReply:
-        """Answer a question.
+        """Answer a question; a tool that it demands is called."""
+        return await self.reply(question.request, question.demanded)
+
+    async def reply(
+        self, asked: ChatRequest, demanded_tools: Sequence[Mapping[str, Any]] = ()
+    ) -> ChatReply:
+        """Answer a request.
 
         Raises:
             ModelRejected: The model cannot answer it: another head, too long, bad tools.
         """
         from assay.finetune.local import ModelRequest
 
-        asked = question.request
-        demanded = [function["name"] for function in question.demanded]
+        demanded = [function["name"] for function in demanded_tools]
         tools = asked.tools.value
         choice: Any = None
         if len(demanded) == 1 and len(tools) > 1:
