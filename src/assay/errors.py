@@ -21,6 +21,8 @@
     ├── LoopStopped (RuntimeError)         a stage of a loop was stopped, and can be resumed
     ├── HookError (RuntimeError)     a user's hook raised, or reported nonsense
     ├── UserCodeError (RuntimeError) a user's agent or environment raised, hung, or erred
+    ├── SandboxUnavailable (ConnectionError)  no sandbox, or one that cannot hold a limit
+    ├── PatchRejected (RuntimeError)       a patch does not apply, or leaves its repository
     ├── WorkerLost (ConnectionError) processes that ran a trial were killed, or did not start
     ├── JournalError (OSError)       a journal that is damaged in the middle
     ├── StoreError (OSError)         a database that cannot be opened, read or written
@@ -48,8 +50,10 @@ __all__ = [
     "ModelRejected",
     "ModelUnavailable",
     "OutputError",
+    "PatchRejected",
     "ReplayError",
     "RequestTooLarge",
+    "SandboxUnavailable",
     "ServiceError",
     "SnapshotError",
     "StoreBusy",
@@ -167,6 +171,14 @@ class UserCodeError(AssayError, RuntimeError):
 
     A failure of the subject, whatever it raised.
     """
+
+
+class SandboxUnavailable(AssayError, ConnectionError):
+    """A sandbox cannot be made here, broke down, or cannot hold a limit that was asked for."""
+
+
+class PatchRejected(AssayError, RuntimeError):
+    """A patch does not apply to its repository, or would change something outside of it."""
 
 
 class WorkerLost(AssayError, ConnectionError):

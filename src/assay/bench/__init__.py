@@ -1,0 +1,1 @@
+"""Coding benchmarks: tasks, sandboxes, coding agents, grading; the coding trial of a run."""

@@ -1,0 +1,356 @@
+"""The seams of coding benchmarks: tasks, sandboxes, coding agents and grades.
+
+A task is loaded once and never changed. A sandbox runs commands that reach nothing but what
+they were given. A coder works in a sandbox on a copy of the repository. A grade is what a patch
+came to in a fresh sandbox. Nothing here opens a file or starts a process.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from assay.types import ChatReply, Encoded, Message
+
+__all__ = [
+    "APP",
+    "REPOSITORY",
+    "Coder",
+    "CoderEnd",
+    "CoderStop",
+    "CodingJob",
+    "CodingOutcome",
+    "CodingTask",
+    "Command",
+    "CommandEnd",
+    "Enforcement",
+    "Finding",
+    "Grade",
+    "MetricsScript",
+    "Mount",
+    "Patch",
+    "RepoSource",
+    "ResourceLimits",
+    "Rubric",
+    "RubricScore",
+    "Sandbox",
+    "SandboxBackend",
+    "SandboxSpec",
+    "TestReport",
+    "TestScript",
+]
+
+APP = "/app"
+"""Where a sandbox has the overlay files of a task."""
+REPOSITORY = "/app/repo"
+"""Where a sandbox has the repository; commands start there."""
+
+
+# Tasks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rubric:
+    """One thing that a solution is scored by."""
+
+    id: str
+    criterion: str
+    weight: float = 1.0
+    evaluation_criteria: tuple[str, ...] = ()
+    """What a judge is to look for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TestScript:
+    """A hidden test: a pytest file, or a shell script (`.sh`) that must exit with 0."""
+
+    path: str
+    rubric_id: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsScript:
+    """A script of the task's own, which writes its metrics to `$ASSAY_RESULT`."""
+
+    path: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepoSource:
+    """Where the repository of a task comes from.
+
+    `git_url` is an address, a path of a local repository or of a git bundle; without it the
+    folder `repo/` of the task holds the files themselves.
+    """
+
+    git_url: str | None = None
+    branch: str | None = None
+    start_commit: str | None = None
+    end_commit: str | None = None
+    subdir: str | None = None
+    sparse_checkout: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceLimits:
+    """What a sandbox may use."""
+
+    cpus: float = 1.0
+    memory_mb: int = 2048
+    processes: int = 256
+    disk_mb: int = 1024
+    """What it may write."""
+    network: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodingTask:
+    """One task, as its folder and its overrides say together."""
+
+    folder: Path
+    task_id: str
+    title: str
+    instructions: str
+    repo: RepoSource
+    tags: tuple[str, ...] = ()
+    rubrics: tuple[Rubric, ...] = ()
+    test_scripts: tuple[TestScript, ...] = ()
+    metrics_script: MetricsScript | None = None
+    overlay_files: Mapping[str, bytes] = field(default_factory=dict)
+    """Files beside the repository, by their paths below `APP`."""
+    overlay_repo_files: Mapping[str, bytes] = field(default_factory=dict)
+    """Files put into the repository before anybody works on it."""
+    remove_repo_paths: tuple[str, ...] = ()
+    """What is taken out of it first; shell wildcards are allowed."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    limits: Mapping[str, float] = field(default_factory=dict)
+    """By the names of `ResourceLimits`, what the task asks for."""
+    reference_patch: bytes | None = None
+    checksum: str = ""
+    """A hash of all of it, repository included."""
+
+
+class Finding(NamedTuple):
+    """Something a reader of a score should know: an attack that was contained, a limit hit."""
+
+    name: str
+    """Such as `left_processes`, `memory_limit`, `test_runner_shadowed`."""
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patch:
+    """What an agent changed, as a binary git diff against the start."""
+
+    diff: bytes
+    files: tuple[str, ...] = ()
+    """Paths that it touches, old and new."""
+    findings: tuple[Finding, ...] = ()
+
+
+# Sandboxes
+
+
+class Mount(NamedTuple):
+    """A file or folder of this machine that a sandbox has."""
+
+    source: Path
+    target: str
+    writable: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxSpec:
+    """What a sandbox is made of; everything else of this machine is not in it."""
+
+    mounts: tuple[Mount, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """All variables that its commands have."""
+    workdir: str = REPOSITORY
+    limits: ResourceLimits = field(default_factory=ResourceLimits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """One command to run to its end."""
+
+    argv: tuple[str, ...]
+    timeout_s: float
+    stdin: bytes = b""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables beside those of the sandbox."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandEnd:
+    """How a command ended; none of its processes is alive any more."""
+
+    exit_code: int | None
+    """None if it was killed by us."""
+    output: bytes
+    """Standard output and errors together; a long one lacks its middle."""
+    seconds: float
+    timed_out: bool = False
+    cpu_s: float = 0.0
+    peak_memory_mb: float = 0.0
+    findings: tuple[Finding, ...] = ()
+    """Limits that it hit, processes it left behind, connections that were refused."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enforcement:
+    """By what a sandbox holds its limits on this machine, for the record."""
+
+    backend: str
+    memory: str
+    processes: str
+    cpus: str
+    disk: str
+    network: str
+
+
+class Sandbox(Protocol):
+    """A place where commands run one after another, on the same files."""
+
+    enforcement: Enforcement
+
+    async def run(self, command: Command) -> CommandEnd:
+        """Run a command; when it returns, or is cancelled, nothing of it is alive."""
+        ...
+
+
+class SandboxBackend(Protocol):
+    """Makes sandboxes: bubblewrap, Docker, none, or one of the user's own."""
+
+    name: str
+
+    def enforcement(self, limits: ResourceLimits) -> Enforcement:
+        """How these limits would be held here; SandboxUnavailable if one cannot be."""
+        ...
+
+    def open(self, spec: SandboxSpec) -> AbstractAsyncContextManager[Sandbox]:
+        """A sandbox; when it is left, nothing of it is alive or mounted."""
+        ...
+
+
+# Coding agents
+
+
+class CoderStop(StrEnum):
+    """Why a coding agent stopped."""
+
+    COMPLETED = "completed"
+    FAILED = "agent_failed"
+    """It ended with an error of its own."""
+    TIME_LIMIT = "agent_timeout"
+    TOKEN_LIMIT = "token_limit"
+    COST_LIMIT = "cost_limit"
+    TURN_LIMIT = "turn_limit"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoderEnd:
+    """How a coding agent ended."""
+
+    stop: CoderStop
+    notes: str = ""
+    """Its last message."""
+    log: bytes = b""
+    cpu_s: float = 0.0
+    peak_memory_mb: float = 0.0
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodingJob:
+    """What a coding agent is given."""
+
+    task: CodingTask
+    sandbox: Sandbox
+    timeout_s: float
+    """For all of it."""
+    ask: Callable[[Sequence[Message], Encoded], Awaitable[ChatReply]] | None = None
+    """Asks the model of the arm, and writes the call down; None for agents without a model."""
+    acted: Callable[[str, str], Awaitable[None]]
+    """Writes down one thing that was done: what it was, and what came of it."""
+    spent: Callable[[], CoderStop | None] = lambda: None
+    """The limit of tokens or dollars that is used up, if one is."""
+    max_turns: int = 100
+
+
+class Coder(Protocol):
+    """A coding agent: works on the repository of a sandbox until it thinks it is done."""
+
+    name: str
+    needs_model: bool
+
+    async def work(self, job: CodingJob) -> CoderEnd:
+        """Solve the task, or try to."""
+        ...
+
+
+# Grades
+
+
+class CodingOutcome(StrEnum):
+    """What a trial came to. All of them count in every mean; there is no other way out."""
+
+    SOLVED = "solved"
+    """Every test passed, and every rubric has its full score."""
+    PARTLY = "partly_solved"
+    UNSOLVED = "unsolved"
+    """Tests ran, and none that counts passed."""
+    EMPTY_PATCH = "empty_patch"
+    PATCH_REJECTED = "patch_does_not_apply"
+    TESTS_DID_NOT_RUN = "tests_did_not_run"
+    TESTS_SKIPPED = "tests_skipped"
+    TAMPERED = "tampered"
+    """What reports results was manipulated; the score is 0."""
+    GRADING_TIMEOUT = "grading_timeout"
+
+
+class TestReport(NamedTuple):
+    """How one hidden test ended."""
+
+    script: str
+    name: str
+    status: str
+    """passed, failed, error, skipped, missing."""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RubricScore:
+    """What one rubric came to."""
+
+    rubric: Rubric
+    score: float | None
+    """From 0 to 1; None if neither a test nor a judge scores it."""
+    by: str = ""
+    """tests or judge."""
+    test_count: int = 0
+    tests_passed: int = 0
+    votes: tuple[float, ...] = ()
+    """Of a judge."""
+    agreement: float | None = None
+    """The share of pairs of votes that agree."""
+    reasoning: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grade:
+    """What a patch came to."""
+
+    outcome: CodingOutcome
+    total_score: float
+    rubrics: tuple[RubricScore, ...] = ()
+    tests: tuple[TestReport, ...] = ()
+    standard_metrics: Mapping[str, float] = field(default_factory=dict)
+    custom_metrics: Mapping[str, float] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+    seconds: float = 0.0
+    log: str = ""
