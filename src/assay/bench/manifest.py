@@ -1,0 +1,279 @@
+"""The files of a benchmark that has run: a manifest, and a result for every trial.
+
+    data/rollouts/<name>/<stamp>/manifest.json      what was run, and how each trial ended
+    data/rollouts/<name>/<stamp>/runs.txt           the folder of each trial, one a line
+    data/rollouts/<name>/<stamp>/task_results/      a file for each trial that has ended
+    data/rollouts/temp/rollout_<name>__<stamp>.json the same list, for scripts that look there
+    data/runs/<stamp>-<index>/                      patch, notes, logs and grade of a trial
+
+Every file is written whole or not at all, as trials end. Reads and writes; runs nothing.
+"""
+
+import json
+import re
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Final
+
+from assay._util.files import atomic_write
+from assay.errors import UsageError
+from assay.types import TrialState
+
+__all__ = [
+    "FORMAT",
+    "LAUNCHED",
+    "LAUNCH_FAILED",
+    "ArmEntry",
+    "Manifest",
+    "RolloutFolder",
+    "TrialResult",
+    "claim_rollout",
+    "read_manifest",
+    "stamps_of",
+]
+
+FORMAT: Final = "assay-bench/1"
+LAUNCHED: Final = "launched"
+LAUNCH_FAILED: Final = "launch_failed"
+"""The two words that the field `status` has; how a trial ended is its `outcome`."""
+
+_STAMP: Final = "%Y%m%d__%H-%M-%S"
+_IS_STAMP: Final = re.compile(r"\d{8}__\d\d-\d\d-\d\d")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmEntry:
+    """One arm of a benchmark: what is compared with the others."""
+
+    label: str
+    agent: str
+    model: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """What it has of its own: overrides, variables, limits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialResult:
+    """One trial: which it is and, once it has ended, what it came to."""
+
+    run_id: str
+    """`<stamp>-<index>`."""
+    run_dir: str
+    task_dir: str
+    task_id: str
+    arm: str
+    agent: str
+    model: str | None = None
+    rollout: int = 0
+    """Counted from 0, for its task and arm."""
+    session_id: str = ""
+    """Its session in the store."""
+    task_checksum: str = ""
+    status: str | None = None
+    """`launched` or `launch_failed`; None for a trial that is still to come."""
+    launch_rc: int | None = None
+    state: TrialState | None = None
+    """None until it has ended."""
+    outcome: str | None = None
+    """A `CodingOutcome`, or the name of an error."""
+    agent_stop: str | None = None
+    """A `CoderStop`."""
+    score: float | None = None
+    """None where there is no grade; never the stand-in for one."""
+    tests_passed: int = 0
+    tests_total: int = 0
+    rubrics: Mapping[str, float | None] = field(default_factory=dict)
+    standard_metrics: Mapping[str, float] = field(default_factory=dict)
+    custom_metrics: Mapping[str, float] = field(default_factory=dict)
+    findings: tuple[tuple[str, str], ...] = ()
+    """Name and detail of each."""
+    error: str | None = None
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    """By phase: setup, agent, grading."""
+    tokens: Mapping[str, int] = field(default_factory=dict)
+    """prompt, completion, cached, reasoning; of the agent's model and of the judge."""
+    cost_usd: float | None = None
+    model_calls: int = 0
+    answered_as: str | None = None
+    """What the provider called the model that answered."""
+    cpu_s: float = 0.0
+    peak_memory_mb: float = 0.0
+    disk_mb: float = 0.0
+    enforcement: Mapping[str, str] = field(default_factory=dict)
+    """By what the sandbox held its limits."""
+    ended_at: float | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether it has the full score."""
+        return self.score is not None and self.score >= 1.0
+
+    def as_json(self) -> dict[str, Any]:
+        """As it stands in files."""
+        return {
+            "task_dir": self.task_dir,
+            "run_dir": self.run_dir,
+            "run_id": self.run_id,
+            "status": self.status,
+            "launch_rc": self.launch_rc,
+            **{key: value for key, value in asdict(self).items() if key not in _SEED_KEYS},
+        }
+
+
+_SEED_KEYS: Final = ("task_dir", "run_dir", "run_id", "status", "launch_rc")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """A whole benchmark that has run, is running or was interrupted."""
+
+    config: str
+    """The file it was configured by, as it was named."""
+    name: str
+    created_at: str
+    """Its stamp."""
+    results: tuple[TrialResult, ...]
+    """Every trial that was planned, in the order of the file."""
+    arms: tuple[ArmEntry, ...] = ()
+    run: str = ""
+    """The id of its run in the store."""
+    database: str = ""
+    parallel: int = 1
+    tags: tuple[str, ...] = ()
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    configuration: Mapping[str, Any] = field(default_factory=dict)
+    finished: bool = False
+    """Whether every trial has an end that counts."""
+    format: str = FORMAT
+
+    def as_json(self) -> dict[str, Any]:
+        """As it stands in the file."""
+        said = {
+            "config": self.config,
+            "name": self.name,
+            "created_at": self.created_at,
+            "results": [result.as_json() for result in self.results],
+        }
+        rest = {
+            key.name: getattr(self, key.name) for key in fields(self) if key.name not in said
+        }
+        return said | rest | {"arms": [asdict(arm) for arm in self.arms]}
+
+
+class RolloutFolder:
+    """The folder of one benchmark that has run, below a data folder."""
+
+    def __init__(self, data_dir: Path, name: str, stamp: str) -> None:
+        self.data_dir, self.name, self.stamp = data_dir, name, stamp
+        self.path = data_dir / "rollouts" / name / stamp
+
+    def run_dir(self, run_id: str) -> Path:
+        """Where the files of a trial are."""
+        return self.data_dir / "runs" / run_id
+
+    def write(self, manifest: Manifest) -> None:
+        """Write the manifest and the two lists that go with it."""
+        _write_json(self.path / "manifest.json", manifest.as_json())
+        runs = [result.run_dir for result in manifest.results]
+        atomic_write(self.path / "runs.txt", "".join(f"{run}\n" for run in runs).encode())
+        _write_json(
+            self.data_dir / "rollouts" / "temp" / f"rollout_{self.name}__{self.stamp}.json",
+            {
+                "created_at": self.stamp,
+                "rollout_dir": str(self.path),
+                "runs": runs,
+                "tasks": [result.task_dir for result in manifest.results],
+            },
+        )
+
+    def write_result(self, result: TrialResult) -> None:
+        """Write what one trial came to."""
+        _write_json(self.path / "task_results" / f"{result.run_id}.json", result.as_json())
+
+    def results(self) -> Iterator[TrialResult]:
+        """What has ended, by the files of the trials."""
+        for path in sorted((self.path / "task_results").glob("*.json")):
+            yield _result(_json(path), path)
+
+    def brought_up(self, manifest: Manifest) -> Manifest:
+        """The manifest with all that the files of its trials say."""
+        ended = {result.run_id: result for result in self.results()}
+        results = tuple(ended.get(result.run_id, result) for result in manifest.results)
+        return replace(manifest, results=results)
+
+
+def claim_rollout(data_dir: Path, name: str) -> RolloutFolder:
+    """A folder that nobody else has, even if two benchmarks start in one second."""
+    now = time.time()
+    while True:
+        stamp = time.strftime(_STAMP, time.gmtime(now))
+        folder = RolloutFolder(data_dir, name, stamp)
+        # Trials of all benchmarks share a folder, so that the stamp must be free there too.
+        claim = data_dir / "runs" / f".{stamp}"
+        claim.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            claim.mkdir()
+            folder.path.mkdir(parents=True)
+        except FileExistsError:
+            now += 1
+            continue
+        return folder
+
+
+def stamps_of(data_dir: Path, name: str) -> list[str]:
+    """The stamps of all rollouts of a benchmark, oldest first."""
+    folder = data_dir / "rollouts" / name
+    if not folder.is_dir():
+        return []
+    return sorted(
+        path.name
+        for path in folder.iterdir()
+        if _IS_STAMP.fullmatch(path.name) and (path / "manifest.json").is_file()
+    )
+
+
+def read_manifest(path: Path) -> Manifest:
+    """The manifest of a rollout: the file, or the folder it is in."""
+    file = path / "manifest.json" if path.is_dir() else path
+    said = _json(file)
+    if not isinstance(said, dict) or not isinstance(said.get("results"), list):
+        raise UsageError(f"{file} is no manifest of a benchmark: it has no list 'results'")
+    known = {key.name for key in fields(Manifest)}
+    values = {key: value for key, value in said.items() if key in known}
+    values["results"] = tuple(_result(entry, file) for entry in said["results"])
+    values["arms"] = tuple(ArmEntry(**arm) for arm in said.get("arms", ()))
+    values["tags"] = tuple(said.get("tags", ()))
+    try:
+        return Manifest(**values)
+    except TypeError as error:
+        raise UsageError(f"{file} is no manifest of a benchmark: {error}") from error
+
+
+def _result(entry: Any, file: Path) -> TrialResult:
+    known = {key.name for key in fields(TrialResult)}
+    if not isinstance(entry, dict) or not {"run_id", "run_dir", "task_dir"} <= entry.keys():
+        raise UsageError(f"{file}: a trial lacks 'run_id', 'run_dir' or 'task_dir'")
+    values = {key: value for key, value in entry.items() if key in known}
+    # Manifests of other programs know neither arm nor task.
+    values.setdefault("task_id", Path(entry["task_dir"]).name)
+    values.setdefault("arm", "unknown")
+    values.setdefault("agent", "unknown")
+    if values.get("state") is not None:
+        values["state"] = TrialState(values["state"])
+    values["findings"] = tuple(tuple(each) for each in entry.get("findings", ()))
+    return TrialResult(**values)
+
+
+def _write_json(path: Path, value: Any) -> None:
+    atomic_write(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except FileNotFoundError as error:
+        raise UsageError(f"there is no file {str(path)!r}") from error
+    except ValueError as error:
+        raise UsageError(f"{path} is not valid JSON: {error}") from error
