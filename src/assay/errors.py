@@ -22,6 +22,7 @@
     ├── HookError (RuntimeError)     a user's hook raised, or reported nonsense
     ├── UserCodeError (RuntimeError) a user's agent or environment raised, hung, or erred
     ├── SandboxUnavailable (ConnectionError)  no sandbox, or one that cannot hold a limit
+    │   └── SetupTimeout (TimeoutError)       a repository that was not ready in time
     ├── PatchRejected (RuntimeError)       a patch does not apply, or leaves its repository
     ├── WorkerLost (ConnectionError) processes that ran a trial were killed, or did not start
     ├── JournalError (OSError)       a journal that is damaged in the middle
@@ -55,6 +56,7 @@ __all__ = [
     "RequestTooLarge",
     "SandboxUnavailable",
     "ServiceError",
+    "SetupTimeout",
     "SnapshotError",
     "StoreBusy",
     "StoreError",
@@ -175,6 +177,10 @@ class UserCodeError(AssayError, RuntimeError):
 
 class SandboxUnavailable(AssayError, ConnectionError):
     """A sandbox cannot be made here, broke down, or cannot hold a limit that was asked for."""
+
+
+class SetupTimeout(SandboxUnavailable, TimeoutError):
+    """The repository of a task was not ready in time."""
 
 
 class PatchRejected(AssayError, RuntimeError):

@@ -3,7 +3,8 @@
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 from assay._util.descriptors import connections_allowed
 from assay._util.loops import run_apart
@@ -29,10 +30,12 @@ from assay.trials import CallRetried, Event
 from assay.types import ChatModel
 
 if TYPE_CHECKING:
+    from assay._util.secret import Secret
     from assay.runs import PreparedRun
     from assay.runs.room import Answerer
 
 __all__ = [
+    "ModelChoices",
     "Troubles",
     "answerers_of",
     "chat_model",
@@ -45,6 +48,32 @@ __all__ = [
 
 _OPENAI = "https://api.openai.com/v1"
 _MOST_CONNECTIONS = 10_000
+
+
+class ModelChoices(Protocol):
+    """What the configuration of any run says of its models."""
+
+    # Read-only, so that frozen configurations fit.
+    @property
+    def models(self) -> tuple[str, ...]: ...
+    @property
+    def database(self) -> Path: ...
+    @property
+    def openai_base_url(self) -> str | None: ...
+    @property
+    def openai_api_key(self) -> "Secret | None": ...
+    @property
+    def price(self) -> str | None: ...
+    @property
+    def max_connections(self) -> int | None: ...
+    @property
+    def call_patience(self) -> float: ...
+    @property
+    def cache(self) -> Path | None: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def baselines_beside(self) -> tuple[str, ...]: ...
 
 
 class Troubles:
@@ -60,7 +89,7 @@ class Troubles:
 
 
 def check_reachable(
-    pool: ModelPool, config: RunConfig, notice: Callable[[str], None] = lambda _: None
+    pool: ModelPool, config: ModelChoices, notice: Callable[[str], None] = lambda _: None
 ) -> None:
     """Find out before the first episode which models cannot be asked; no call is made."""
     places = pool.addresses
@@ -120,18 +149,18 @@ def answerers_of(prepared: "PreparedRun[RunConfig]", pool: ModelPool) -> "dict[s
     return found
 
 
-def model_of(name: str, config: RunConfig, pool: ModelPool) -> ChatModel:
+def model_of(name: str, config: ModelChoices, pool: ModelPool) -> ChatModel:
     return make_builtin(name) if is_played_here(name, config) else pool.make(name)
 
 
-def is_played_here(name: str, config: RunConfig) -> bool:
+def is_played_here(name: str, config: ModelChoices) -> bool:
     # An address of the user's own answers under any name; that of OpenAI is nobody's own.
     elsewhere = config.openai_base_url not in (None, _OPENAI)
     return name in BUILTIN_MODELS and (not elsewhere or name in config.baselines_beside)
 
 
 def pool_of(
-    config: RunConfig,
+    config: ModelChoices,
     budget: Budget | None = None,
     on_fault: Callable[[str, str, int, float], None] = lambda *_: None,
 ) -> ModelPool:

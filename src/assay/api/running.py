@@ -38,7 +38,7 @@ from assay.traces.store import Store
 from assay.trials import Event, Retries, Stop
 from assay.types import ChatModel
 
-__all__ = ["run", "run_prepared"]
+__all__ = ["begin_run", "run", "run_prepared"]
 
 _HANG_S = 30.0
 """Seconds that a worker may hang in native code, beyond what a decision may take."""
@@ -149,7 +149,7 @@ def run_prepared(
                 measure=measure,
                 analyse=analysis_values,
                 limits_seen=lambda: map(limit_record, pool.history()),
-                begin=partial(_begin, prepared, budget, notice),
+                begin=partial(begin_run, prepared, budget, notice),
                 on_stop=pool.leave,
                 answerers=answerers_of(prepared, pool),
                 listen=listen,
@@ -182,8 +182,8 @@ def _executor(
     )
 
 
-def _begin(
-    prepared: PreparedRun[RunConfig],
+def begin_run(
+    prepared: PreparedRun[Any],
     budget: Budget | None,
     notice: Callable[[str], None],
     folder: RunFolder,

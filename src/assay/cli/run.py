@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from assay.runs import PreparedRun, RunResult
     from assay.trials import Stop
 
-__all__ = ["run", "run_shown"]
+__all__ = ["model_map_of", "run", "run_shown", "stopped_by_signals"]
 
 FAILED, BAD_USAGE, INFRASTRUCTURE, INTERRUPTED = 1, 2, 3, 130
 _USUAL_FILE = "multi_model_config.toml"
@@ -94,7 +94,7 @@ def run(
         run_id=run_id,
         resume=resume,
         fresh=fresh,
-        model_map=_model_map(model_map or ()),
+        model_map=model_map_of(model_map or ()),
         provider=provider,
         allow_different=allow_different or (),
         dry=dry_run,
@@ -138,7 +138,8 @@ def _warm_up(prepared: "PreparedRun[Any]", show: Show) -> None:
             warmup()
 
 
-def _model_map(pairs: Sequence[str]) -> dict[str, str]:
+def model_map_of(pairs: Sequence[str]) -> dict[str, str]:
+    """What `--model-map OLD=NEW` says, by the old names."""
     found = {}
     for pair in pairs:
         old, _, new = pair.partition("=")
@@ -159,14 +160,16 @@ def watched_run(prepared: "PreparedRun[Any]", show: Show, verbose: int) -> "RunR
         display.notice(
             f"resuming run {prepared.record.id}, which is unfinished; --fresh starts anew"
         )
-    with _stopped_by_signals(stop, display.notice, prepared.record.id), display:
+    again = f"assay run --resume {prepared.record.id}"
+    with stopped_by_signals(stop, display.notice, again), display:
         return api.run_prepared(prepared, listen=display, notice=display.notice, stop=stop)
 
 
 @contextmanager
-def _stopped_by_signals(stop: "Stop", notice: Any, run_id: str) -> Iterator[None]:
+def stopped_by_signals(stop: "Stop", notice: Any, again: str) -> Iterator[None]:
+    """While inside, Ctrl-C and SIGTERM ask to stop; `again` is the command that resumes."""
     enough = threading.Timer(_IN_HAND_S, stop.hurry)
-    last_resort = threading.Timer(_LEAVE_S, _leave, [run_id])
+    last_resort = threading.Timer(_LEAVE_S, _leave, [again])
     enough.daemon = last_resort.daemon = True
 
     def ask(number: int, frame: FrameType | None) -> None:
@@ -187,9 +190,9 @@ def _stopped_by_signals(stop: "Stop", notice: Any, run_id: str) -> Iterator[None
             signal.signal(name, handler)
 
 
-def _leave(run_id: str) -> None:
+def _leave(again: str) -> None:
     """End the process as it is: what was answered is in journals, as after a kill."""
-    os.write(2, f"left at once. Resume:   assay run --resume {run_id}\n".encode())
+    os.write(2, f"left at once. Resume:   {again}\n".encode())
     os._exit(INTERRUPTED)
 
 

@@ -199,9 +199,8 @@ class EpisodeKind:
         """Close the worlds."""
         await self._opened.aclose()
 
-    @property
-    def resumes(self) -> bool:
-        """Whether an episode can go on in the middle."""
+    def resumes(self, trial: Trial[EpisodeSpec]) -> bool:
+        """Whether an episode can be resumed in the middle."""
         environment = self._made.environment
         return environment is None or environment.deterministic
 

@@ -167,7 +167,8 @@ class _Running:
         self.stop = stop
         # Code of users may change the working directory.
         database = run.config.database.absolute()
-        self._traces_dir = run.config.traces_dir.absolute()
+        folder = run.config.traces_dir
+        self._traces_dir = None if folder is None else folder.absolute()
         self._listen, self._notice = listen, notice
         self._out_of_budget: str | None = None
         self._done: set[str] = set()
@@ -302,34 +303,40 @@ class _Running:
             lost_usd=lost_so_far(self.folder),
             stopped_by=self._out_of_budget,
         )
-        if not interrupted:
-            result = replace(result, results_file=self._write_files(now, result, analyse))
+        if not interrupted and self._traces_dir is not None:
+            written = self._write_files(self._traces_dir, now, result, analyse)
+            result = replace(result, results_file=written)
         if complete:
             self.folder.remove()
         return result
 
     def _write_files(
-        self, now: float, result: RunResult, analyse: Callable[[RunResult], Mapping[str, Any]]
+        self,
+        folder: Path,
+        now: float,
+        result: RunResult,
+        analyse: Callable[[RunResult], Mapping[str, Any]],
     ) -> Path:
         """Write the traces and the results, and copies of them above; returns the results."""
         config, store, run_id = self.config, self._store, self.run.record.id
-        results = config.traces_dir / run_id / results_name(now)
+        named = config.traces_dir or folder
+        results = named / run_id / results_name(now)
         write_trace_folder(
-            self._traces_dir, store, run_id, traces=config.save_traces, results=results.name
+            folder, store, run_id, traces=config.save_traces, results=results.name
         )
         with store.reading() as connection:
             stored = load_stored_run(connection, run_id)
         write_results(
-            self._traces_dir / run_id / results.name,
+            folder / run_id / results.name,
             stored,
             result.episodes,
             result.outcomes,
             analyse(result),
             detailed=config.save_detailed_results,
         )
-        for name in publish_traces(self._traces_dir, run_id):
+        for name in publish_traces(folder, run_id):
             self._notice(
-                f"{config.traces_dir / name} is no copy of the file of a run, and stays as "
+                f"{named / name} is no copy of the file of a run, and stays as "
                 f"it is; that of this run is in {results.parent}"
             )
         return results
@@ -356,7 +363,8 @@ def _check_outputs(run: PreparedRun[RunChoices]) -> None:
         config.database.parent.mkdir(parents=True, exist_ok=True)
         with store.writing():
             pass
-        check_trace_folder(config.traces_dir, run.record.id)
+        if config.traces_dir is not None:
+            check_trace_folder(config.traces_dir, run.record.id)
     except StoreBusy:
         pass  # it will be free again, and until then journals are enough
     except StoreError as error:

@@ -38,7 +38,9 @@ class InProcess:
         """There is nothing to get ready."""
 
         async def start(trial: Trial[Any], journal: Path, context: Context) -> TrialVerdict:
-            recorder = Recorder.open(journal, lambda: kind.header(trial), resumes=kind.resumes)
+            recorder = Recorder.open(
+                journal, lambda: kind.header(trial), resumes=kind.resumes(trial)
+            )
             return await attempt(kind.attempt, trial, recorder, context)
 
         yield start

@@ -40,9 +40,8 @@ class TrialKind(Protocol[P]):
     models: Mapping[str, ChatModel]
     """Who is asked, by name; they are the driver's, wherever a trial runs."""
 
-    @property
-    def resumes(self) -> bool:
-        """Whether a trial goes on in the middle; else one that is begun is tried anew."""
+    def resumes(self, trial: Trial[P]) -> bool:
+        """Whether a trial that is begun resumes in the middle; else it is tried anew."""
         ...
 
     def plan(self, run: RunRecord) -> Plan[P]:
@@ -79,8 +78,8 @@ class RunChoices(Protocol):
         ...
 
     @property
-    def traces_dir(self) -> Path:
-        """The folder for the files of the run."""
+    def traces_dir(self) -> Path | None:
+        """The folder for the files of the run; None where its kind writes files of its own."""
         ...
 
     @property

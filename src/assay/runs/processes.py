@@ -127,7 +127,7 @@ class _Pool:
     async def start(self, trial: Trial[Any], path: Path, context: Context) -> TrialVerdict:
         """Run one attempt."""
         recorder = Recorder.open(
-            path, lambda: self._kind.header(trial), resumes=self._kind.resumes
+            path, lambda: self._kind.header(trial), resumes=self._kind.resumes(trial)
         )
         return await attempt(self._attempt, trial, recorder, context)
 
@@ -140,7 +140,7 @@ class _Pool:
                 try:
                     return await (await self._free()).run(attempted)
                 except WorkerDied as died:
-                    if not self._kind.resumes:
+                    if not self._kind.resumes(trial):
                         # It is tried anew, with a journal that begins anew.
                         raise WorkerLost(str(died)) from None
                 context.check()

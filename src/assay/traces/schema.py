@@ -98,6 +98,8 @@ class StoredKind(StrEnum):
     """A session of a SessionTracer."""
     IMPORTED = "imported"
     """A session of another program's log."""
+    CODING = "coding"
+    """A coding task that `assay bench` ran."""
     TRAINING = "training"
     """A training run; it has no session, but a row in `training_runs`."""
 
