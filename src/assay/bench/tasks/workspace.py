@@ -38,10 +38,11 @@ from assay.bench.tasks.tree import (
     path_text,
     scan,
     shown_path,
+    target_leaves,
 )
 from assay.errors import OutputError, PatchRejected, UsageError
 
-__all__ = ["INSTRUCTIONS", "Workspace", "apply_patch", "capture", "make_workspace"]
+__all__ = ["DIFF", "INSTRUCTIONS", "Workspace", "apply_patch", "capture", "make_workspace"]
 
 INSTRUCTIONS = "LM_INSTRUCTIONS.md"
 """The file beside the repository that holds what the agent is asked to do."""
@@ -53,10 +54,11 @@ _CACHES = Wildcards(
 _PACK_FROM = 100
 """With more objects than this, one pack is copied sooner than they are."""
 _IGNORE_SECONDS = 20
-_DIFF = (
+DIFF = (
     *("diff-tree", "-r", "-p", "--binary", "--full-index", "-M", "--no-ext-diff"),
     *("--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/"),
 )
+"""A difference of two trees with renames, modes and binary files, by no setting of anybody."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,7 +298,7 @@ def _difference(git_dir: Path, start: str, end: str) -> tuple[bytes, tuple[str, 
         count = 2 if fields[at][:1] == b"R" else 1
         paths += [os.fsdecode(path) for path in fields[at + 1 : at + 1 + count]]
         at += 1 + count
-    diff = _asked(git_dir, *_DIFF, start, end) if paths else b""
+    diff = _asked(git_dir, *DIFF, start, end) if paths else b""
     return diff, tuple(dict.fromkeys(paths))
 
 
@@ -335,8 +337,7 @@ def _check_change(path: str, entry: Entry, content: bytes) -> None:
         raise PatchRejected(f"the patch makes {shown!r} a submodule, which is not followed")
     if entry.mode == LINK:
         target = os.fsdecode(content)
-        where = os.path.normpath(os.path.join("/r", os.path.dirname(path), target))
-        if target.startswith("/") or not where.startswith("/r/"):
+        if target_leaves(path, target):
             raise PatchRejected(f"the patch makes {shown!r} a link to {target!r}, outside")
 
 
