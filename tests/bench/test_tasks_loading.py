@@ -81,7 +81,7 @@ def test_the_old_shape_of_a_task_is_read(tmp_path: Path) -> None:
         with_repo=False,
         id="old",
         repository={"clone_url": str(tmp_path / "there"), "branch": "trunk", "commit": start},
-        evaluation={"script": "score.py", "content_rubric": {}, "clarity_rubric": {}},
+        evaluation={"script": "score.py", "content_rubric": {}, "rubrics": None},
         lm={"instructions": "not this"},
     )
     task = load_task(folder)

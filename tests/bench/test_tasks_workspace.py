@@ -3,15 +3,24 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from assay.bench.seams import CodingTask, Patch
-from assay.bench.tasks import Workspace, apply_patch, capture, load_task, make_workspace
-from assay.errors import PatchRejected, UsageError
+from assay.bench.tasks import (
+    Workspace,
+    apply_patch,
+    capture,
+    exposed_files,
+    load_task,
+    make_workspace,
+    prepare_task,
+)
+from assay.errors import PatchRejected, ServiceError, UsageError
 from tests.bench.tasks import git, make_repository, make_task, write
 
 MakeWorkspace = Callable[[], Workspace]
@@ -163,6 +172,62 @@ def test_a_workspace_needs_a_folder_of_its_own(task: CodingTask, tmp_path: Path)
     write(tmp_path / "taken", {"a": "a"})
     with pytest.raises(UsageError, match="is taken"):
         make_workspace(task, tmp_path / "taken")
+
+
+def test_hidden_files_that_an_agent_would_see_are_told(tmp_path: Path) -> None:
+    folder = make_task(tmp_path / "task", {"evaluation/data.csv": "1,2\n"})
+    write(folder, {"repo/copy.csv": "1,2\n", "overlay_files/test.py": "def test_it(): pass\n"})
+    task = load_task(folder)
+    workspace = make_workspace(task, tmp_path / "workspace")
+    assert exposed_files(task, workspace) == ("repo/copy.csv", "test.py")
+
+
+def test_a_repository_on_a_server_is_fetched_at_any_of_its_commits(
+    tmp_path: Path, unused_tcp_port: int
+) -> None:
+    start, end = make_repository(tmp_path / "served" / "there")
+    with serve(tmp_path / "served", unused_tcp_port) as url:
+        for commit, branch in ((start, "trunk"), (start, None), (end, None), (None, "trunk")):
+            repo = {"git_url": url, "start_commit_sha": commit, "branch": branch}
+            name = f"{commit}-{branch}"
+            task = load_task(make_task(tmp_path / f"task-{name}", with_repo=False, repo=repo))
+            assert task.repo.start_commit == (commit or end)
+            workspace = make_workspace(task, tmp_path / f"workspace-{name}")
+            added = "a + b" in (workspace.repo / "lib/calc.py").read_text("utf-8")
+            assert added is (commit != start)
+        repo = {"git_url": url, "start_commit_sha": "1" * 40}
+        task = load_task(make_task(tmp_path / "none", with_repo=False, repo=repo))
+        with pytest.raises(UsageError, match="no commit '1111"):
+            make_workspace(task, tmp_path / "workspace-none")
+        created = make_task(tmp_path / "far", with_repo=False, repo={"git_url": url})
+        prepared = prepare_task(created, tmp_path / "prepared")
+    assert make_workspace(load_task(prepared), tmp_path / "near").repo.is_dir()
+    with pytest.raises(ServiceError, match="cannot fetch"):
+        load_task(created)
+
+
+@pytest.fixture
+def unused_tcp_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+@contextmanager
+def serve(folder: Path, port: int) -> Iterator[str]:
+    """Git's own server, for the repositories of a folder."""
+    where = (f"--base-path={folder}", f"--port={port}", "--listen=127.0.0.1")
+    server = subprocess.Popen(["git", "daemon", "--export-all", "--reuseaddr", *where])
+    try:
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                break
+            time.sleep(0.02)
+        yield f"git://127.0.0.1:{port}/there"
+    finally:
+        server.terminate()
+        server.wait()
 
 
 # What it changed

@@ -11,7 +11,7 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -141,13 +141,7 @@ def capture(workspace: Workspace) -> Patch:
         for path, status in seen.files.items()
         if path in start or (not _CACHES.match(path) and path not in unwanted)
     }
-    known = {entry.sha for entry in start.values()}
-
-    def store(content: bytes) -> str:
-        sha = blob_hash(content)
-        return sha if sha in known else write_blob(git_dir, content)
-
-    found, unread = entries(root, files, store, start)
+    found, unread = entries(root, files, _store(git_dir, start), start)
     left_out = {**seen.left_out, **unread}
     leaving = tuple(
         path
@@ -171,7 +165,8 @@ def apply_patch(workspace: Workspace, diff: bytes) -> None:
     if not diff.strip():
         return
     root, git_dir = workspace.repo, workspace.git_dir
-    before, _ = entries(root, scan(root).files, lambda text: write_blob(git_dir, text))
+    start = _entries_of(git_dir, workspace.baseline)
+    before, _ = entries(root, scan(root).files, _store(git_dir, start))
     with tempfile.TemporaryDirectory(prefix="assay-apply-") as scratch:
         index = {"GIT_INDEX_FILE": str(Path(scratch) / "index")}
         _asked(git_dir, "read-tree", write_tree(git_dir, before), variables=index)
@@ -339,6 +334,17 @@ def _check_change(path: str, entry: Entry, content: bytes) -> None:
         target = os.fsdecode(content)
         if target_leaves(path, target):
             raise PatchRejected(f"the patch makes {shown!r} a link to {target!r}, outside")
+
+
+def _store(git_dir: Path, start: Mapping[str, Entry]) -> Callable[[bytes], str]:
+    """Keeps contents that the start does not have, and names them all."""
+    known = {entry.sha for entry in start.values()}
+
+    def store(content: bytes) -> str:
+        sha = blob_hash(content)
+        return sha if sha in known else write_blob(git_dir, content)
+
+    return store
 
 
 def _entries_of(git_dir: Path, commit: str) -> dict[str, Entry]:
