@@ -244,7 +244,8 @@ KILLED = """
 import asyncio, sys
 from pathlib import Path
 from tests.bench.boxes import run, spec, usable
-run(usable(None), spec(Path(sys.argv[1])), "sh", "-c", "sleep 1000 & sleep 1000; echo " + sys.argv[2])
+script = "sleep 1000 & sleep 1000; echo " + sys.argv[2]
+run(usable(None), spec(Path(sys.argv[1])), "sh", "-c", script)
 """
 
 

@@ -297,7 +297,7 @@ class CgroupsV2:
 
 
 def limiting_group(own: Path) -> Path:
-    """The nearest group above ours below which limited ones can be made; ours if it is the root.
+    """The nearest group above ours that can have limited ones below it; ours if it is the root.
 
     Raises:
         SandboxUnavailable: There is none that we may write to.
