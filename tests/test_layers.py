@@ -69,6 +69,7 @@ PUBLIC = {
         *("declared_hooks", "enhanced_hooks", "quality", "terrain", "training", "worlds"),
     },
     "agents": {"builtin", "game", "options", "own"},
+    "bench": {"comparing", "importing", "selecting", "summary", "tagging"},
     "crafter": {
         *("difficulty", "engine.jit", "gif", "rules", "text", "text.observation", "view"),
     },
@@ -115,6 +116,7 @@ PUBLIC = {
         *(
             "analyses",
             "analysis",
+            "benchmark",
             "comparison",
             "data",
             "dataset_card",
