@@ -70,6 +70,7 @@ PUBLIC = {
     },
     "bench": {"sandboxes", "seams"},
     "agents": {"builtin", "game", "options", "own"},
+    "bench": {"comparing", "importing", "selecting", "summary", "tagging"},
     "crafter": {
         *("difficulty", "engine.jit", "gif", "rules", "text", "text.observation", "view"),
     },
@@ -116,6 +117,7 @@ PUBLIC = {
         *(
             "analyses",
             "analysis",
+            "benchmark",
             "comparison",
             "data",
             "dataset_card",

@@ -11,6 +11,10 @@ from assay._util.lazy import lazy_names as _lazy_names
 if TYPE_CHECKING:
     from assay.api import analysis as analysis
     from assay.api import analyze as analyze
+    from assay.api import bench_compare as bench_compare
+    from assay.api import bench_import as bench_import
+    from assay.api import bench_summary as bench_summary
+    from assay.api import bench_tag as bench_tag
     from assay.api import chat_model as chat_model
     from assay.api import compare as compare
     from assay.api import delete_experiments as delete_experiments
@@ -79,6 +83,10 @@ __all__ = [
     "__version__",
     "analysis",
     "analyze",
+    "bench_compare",
+    "bench_import",
+    "bench_summary",
+    "bench_tag",
     "chat_model",
     "compare",
     "delete_experiments",

@@ -15,6 +15,7 @@ from assay._util.lazy import lazy_names as _lazy_names
 if TYPE_CHECKING:
     from . import analyze
     from ._run_models import chat_model
+    from .benchmarks import bench_compare, bench_import, bench_summary, bench_tag
     from .catalogue import BUILTIN_PROVIDER, ModelCatalogue, ask_once, list_models, try_model
     from .checking import Check, CheckState, doctor
     from .comparing import (
@@ -121,6 +122,10 @@ __all__ = [
     "analysis",
     "analyze",
     "ask_once",
+    "bench_compare",
+    "bench_import",
+    "bench_summary",
+    "bench_tag",
     "chat_model",
     "compare",
     "config_template",

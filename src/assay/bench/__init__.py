@@ -1,1 +1,12 @@
 """Coding benchmarks: tasks, sandboxes, coding agents, grading; the coding trial of a run."""
+
+from typing import TYPE_CHECKING
+
+from assay._util.lazy import lazy_names as _lazy_names
+
+if TYPE_CHECKING:
+    from .loading import benchmark_tasks, get_task_score, load_benchmark
+
+__all__ = ["benchmark_tasks", "get_task_score", "load_benchmark"]
+
+__getattr__, __dir__ = _lazy_names(__name__)

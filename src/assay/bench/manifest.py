@@ -9,10 +9,12 @@
 Every file is written whole or not at all, as trials end. Reads and writes; runs nothing.
 """
 
+import calendar
 import json
+import math
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
@@ -30,8 +32,10 @@ __all__ = [
     "RolloutFolder",
     "TrialResult",
     "claim_rollout",
+    "is_stamp",
     "read_manifest",
     "stamps_of",
+    "write_tags",
 ]
 
 FORMAT: Final = "assay-bench/1"
@@ -169,6 +173,13 @@ class RolloutFolder:
         self.data_dir, self.name, self.stamp = data_dir, name, stamp
         self.path = data_dir / "rollouts" / name / stamp
 
+    @classmethod
+    def at(cls, path: Path) -> "RolloutFolder":
+        """The folder at a path, which need not lie below a data folder."""
+        folder = cls(path.parent.parent.parent, path.parent.name, path.name)
+        folder.path = path
+        return folder
+
     def run_dir(self, run_id: str) -> Path:
         """Where the files of a trial are."""
         return self.data_dir / "runs" / run_id
@@ -204,9 +215,12 @@ class RolloutFolder:
         return replace(manifest, results=results)
 
 
-def claim_rollout(data_dir: Path, name: str) -> RolloutFolder:
-    """A folder that nobody else has, even if two benchmarks start in one second."""
-    now = time.time()
+def claim_rollout(data_dir: Path, name: str, stamp: str | None = None) -> RolloutFolder:
+    """A folder that nobody else has, even if two benchmarks start in one second.
+
+    It has the stamp of now, or the one that is given, or the next that is free.
+    """
+    now = time.time() if stamp is None else calendar.timegm(time.strptime(stamp, _STAMP))
     while True:
         stamp = time.strftime(_STAMP, time.gmtime(now))
         folder = RolloutFolder(data_dir, name, stamp)
@@ -214,6 +228,8 @@ def claim_rollout(data_dir: Path, name: str) -> RolloutFolder:
         claim = data_dir / "runs" / f".{stamp}"
         claim.parent.mkdir(parents=True, exist_ok=True)
         try:
+            if any(claim.parent.glob(f"{stamp}-*")):
+                raise FileExistsError(stamp)
             claim.mkdir()
             folder.path.mkdir(parents=True)
         except FileExistsError:
@@ -230,12 +246,21 @@ def stamps_of(data_dir: Path, name: str) -> list[str]:
     return sorted(
         path.name
         for path in folder.iterdir()
-        if _IS_STAMP.fullmatch(path.name) and (path / "manifest.json").is_file()
+        if is_stamp(path.name) and (path / "manifest.json").is_file()
     )
 
 
+def is_stamp(text: str) -> bool:
+    """Whether a text is the whole stamp of a rollout."""
+    return _IS_STAMP.fullmatch(text) is not None
+
+
 def read_manifest(path: Path) -> Manifest:
-    """The manifest of a rollout: the file, or the folder it is in."""
+    """The manifest of a rollout: the file, or the folder it is in.
+
+    Raises:
+        UsageError: There is none, or it is damaged; the message says where.
+    """
     file = path / "manifest.json" if path.is_dir() else path
     said = _json(file)
     if not isinstance(said, dict) or not isinstance(said.get("results"), list):
@@ -243,18 +268,33 @@ def read_manifest(path: Path) -> Manifest:
     known = {key.name for key in fields(Manifest)}
     values = {key: value for key, value in said.items() if key in known}
     values["results"] = tuple(_result(entry, file) for entry in said["results"])
-    values["arms"] = tuple(ArmEntry(**arm) for arm in said.get("arms", ()))
-    values["tags"] = tuple(said.get("tags", ()))
     try:
-        return Manifest(**values)
+        values["arms"] = tuple(ArmEntry(**arm) for arm in said.get("arms", ()))
+        values["tags"] = tuple(map(str, said.get("tags", ())))
+        manifest = Manifest(**values)
     except TypeError as error:
         raise UsageError(f"{file} is no manifest of a benchmark: {error}") from error
+    for key in ("config", "name", "created_at"):
+        if not isinstance(getattr(manifest, key), str):
+            raise UsageError(f"{file} is no manifest of a benchmark: {key!r} is no text")
+    return manifest
+
+
+def write_tags(path: Path, tags: tuple[str, ...]) -> None:
+    """Give the rollout in a folder these tags; all else in its manifest stays as it is."""
+    file = path / "manifest.json"
+    _write_json(file, _json(file) | {"tags": list(tags)})
 
 
 def _result(entry: Any, file: Path) -> TrialResult:
     known = {key.name for key in fields(TrialResult)}
     if not isinstance(entry, dict) or not {"run_id", "run_dir", "task_dir"} <= entry.keys():
         raise UsageError(f"{file}: a trial lacks 'run_id', 'run_dir' or 'task_dir'")
+    for key, (fits, what) in _CHECKS.items():
+        if key in entry and not fits(entry[key]):
+            raise UsageError(
+                f"{file}: {key!r} of trial {entry['run_id']!r} is {entry[key]!r}, not {what}"
+            )
     values = {key: value for key, value in entry.items() if key in known}
     # Manifests of other programs know neither arm nor task.
     values.setdefault("task_id", Path(entry["task_dir"]).name)
@@ -264,6 +304,43 @@ def _result(entry: Any, file: Path) -> TrialResult:
         values["state"] = TrialState(values["state"])
     values["findings"] = tuple(tuple(each) for each in entry.get("findings", ()))
     return TrialResult(**values)
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)
+
+
+def _is_numbers(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_is_number, value.values()))
+
+
+def _is_findings(value: Any) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(pair, list) and len(pair) == 2 and all(isinstance(one, str) for one in pair)
+        for pair in value
+    )
+
+
+_Check = tuple[Callable[[Any], bool], str]
+_TEXT: _Check = (lambda value: isinstance(value, str), "a text")
+_TEXT_OR_NONE: _Check = (lambda value: value is None or isinstance(value, str), "a text")
+_COUNT: _Check = (lambda value: type(value) is int and value >= 0, "a whole number")
+_NUMBER_OR_NONE: _Check = (lambda value: value is None or _is_number(value), "a number")
+_NUMBERS: _Check = (_is_numbers, "numbers by name")
+_CHECKS: Final[Mapping[str, _Check]] = {
+    **dict.fromkeys(("run_id", "run_dir", "task_dir", "task_id", "arm", "agent"), _TEXT),
+    **dict.fromkeys(("session_id", "task_checksum"), _TEXT),
+    **dict.fromkeys(("model", "status", "outcome", "agent_stop", "error"), _TEXT_OR_NONE),
+    **dict.fromkeys(("rollout", "tests_passed", "tests_total", "model_calls"), _COUNT),
+    **dict.fromkeys(("score", "cost_usd", "ended_at"), _NUMBER_OR_NONE),
+    **dict.fromkeys(("standard_metrics", "custom_metrics", "seconds", "tokens"), _NUMBERS),
+    "state": (
+        lambda value: value is None or value in [*TrialState],
+        f"one of {', '.join(TrialState)}",
+    ),
+    "findings": (_is_findings, "pairs of a name and a detail"),
+}
+"""What reading counts on, by key: a manifest may come from another machine."""
 
 
 def _write_json(path: Path, value: Any) -> None:

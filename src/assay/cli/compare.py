@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from assay.judge import Comparison
     from assay.report import Document
 
-__all__ = ["compare"]
+__all__ = ["compare", "judgement"]
 
 _FAILED = 1
 _ONE_SOURCE = (
@@ -158,7 +158,7 @@ def compare(
         document = comparison_document(comparison)
         write_document(document, *paths)
     _tell(document, paths, show, detail=detail)
-    return _judgement(comparison) if fail_if_worse else 0
+    return judgement(comparison) if fail_if_worse else 0
 
 
 def _metrics(text: str | None) -> list[str] | None:
@@ -234,8 +234,8 @@ def _tell(
         say_report(TerminalReport(document, detail=detail))
 
 
-def _judgement(comparison: "Comparison") -> int:
-    """1 if a candidate is worse, or could not be judged."""
+def judgement(comparison: "Comparison") -> int:
+    """1 if a candidate is worse, or could not be judged; says which, and why."""
     for contrast in comparison.worse:
         name = comparison.of(contrast.candidate).name
         complain(f"{name} is worse than {comparison.baseline.name} in {contrast.metric}")

@@ -14,6 +14,7 @@ from assay._util.redact import mask
 from assay._util.user_threads import user_threads_left
 from assay.cli.analysis import analysis
 from assay.cli.analyze import analyze
+from assay.cli.bench import bench
 from assay.cli.compare import compare
 from assay.cli.curves import curves
 from assay.cli.doctor import doctor
@@ -70,6 +71,7 @@ app.command(
 app.command(
     "assay.cli.loop:loop", group=RUN, help=cleandoc(loop.__doc__ or "").split("\nArgs:")[0]
 )
+app.command(bench)
 app.command(init, group=RUN)
 app.command(play, group=RUN)
 app.command(warmup, group=RUN)

@@ -147,9 +147,14 @@ def _losses(contrast: Contrast, baseline: Subject, candidate: Subject) -> str:
         f"Lost trials: {lost.baseline:,} of {lost.of_baseline:,} of {baseline.name},"
         f" {lost.candidate:,} of {lost.of_candidate:,} of {candidate.name}. If those were the"
         " harder worlds, the rest looks better than it is: with the lost trials at"
-        f" {ends} the difference lies between {lost.lowest.point:+.3g} and"
-        f" {lost.highest.point:+.3g}."
+        f" {ends} the difference lies between {_shown(lost.lowest.point)} and"
+        f" {_shown(lost.highest.point)}."
     )
+
+
+def _shown(difference: float) -> str:
+    # What is left of a sum of thirds is no difference.
+    return f"{round(difference, 12) + 0.0:+.3g}"
 
 
 def _unpaired(baseline: Subject, candidate: Subject) -> str:
@@ -162,6 +167,15 @@ def _unpaired(baseline: Subject, candidate: Subject) -> str:
             f" {_some(tasks[1])}): a difference may be that of the tasks. Let both do the same."
         )
     seeds = [dict.fromkeys(trial.seed for trial in subject.trials) for subject in both]
+    if (
+        len(tasks[0] | tasks[1]) == 1
+        and None not in tasks[0]
+        and {*seeds[0], *seeds[1]} == {None}
+    ):
+        return (
+            f"{names} did one task, {_some(tasks[0])}: its trials are independent samples, and"
+            " the answer is about this task alone."
+        )
     sentence = (
         f"{names} have no two worlds in common"
         f" ({_some(seeds[0])}; {_some(seeds[1])}): compared as independent samples, which takes"

@@ -20,7 +20,7 @@ __all__ = ["Scale", "scale_of"]
 _RATES = frozenset(
     {
         *("invalid_rate", "achievement_rate", "efficiency_score", "rule_understanding"),
-        *("time_efficiency", "time_management"),
+        *("time_efficiency", "time_management", "score"),
     }
 )
 _POSITIVE = frozenset({*COUNTS, "cost_usd", "duration_s"})

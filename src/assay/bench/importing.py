@@ -1,0 +1,198 @@
+"""Rollout folders of other machines, copied into a data folder with the folders of their runs.
+
+What is there already stays as it is: a rollout that is here is not copied again, and one whose
+stamp another one has gets the next that is free. Nothing is taken of a rollout that is damaged
+or not whole. Symbolic links are refused: they would lead to files of this machine.
+"""
+
+import hashlib
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from assay._util.canonical import canonical_json
+from assay._util.text import counted
+from assay.bench.manifest import (
+    LAUNCH_FAILED,
+    Manifest,
+    RolloutFolder,
+    TrialResult,
+    claim_rollout,
+    is_stamp,
+)
+from assay.bench.selecting import Rollout, all_rollouts, rollout_at
+from assay.errors import OutputError, UsageError
+
+__all__ = ["ImportedRollout", "RefusedRollout", "RolloutImports", "import_rollouts"]
+
+_NAME = re.compile(r"[\w][\w .+-]{0,199}")
+_RUN_ID = re.compile(r"[\w][\w.-]{0,199}")
+
+
+class ImportedRollout(NamedTuple):
+    """A rollout that is here now."""
+
+    source: Path
+    rollout: Rollout
+    added: bool
+    """False: it was here before."""
+
+
+class RefusedRollout(NamedTuple):
+    """A rollout of which nothing was taken, and why."""
+
+    source: Path
+    reason: str
+
+
+class RolloutImports(NamedTuple):
+    """What became of all that was to be imported."""
+
+    imported: tuple[ImportedRollout, ...]
+    refused: tuple[RefusedRollout, ...]
+
+
+def import_rollouts(sources: Sequence[Path], data_dir: Path) -> RolloutImports:
+    """Copy rollouts into a data folder.
+
+    Args:
+        sources: Rollout folders, or folders above them, such as the data folder of another
+            machine. The folders of runs are found in `runs/` beside `rollouts/`.
+        data_dir: Where to.
+
+    Raises:
+        UsageError: In one of the sources there is no rollout.
+        OutputError: A file cannot be written.
+    """
+    imported: list[ImportedRollout] = []
+    refused: list[RefusedRollout] = []
+    for source in sources:
+        for path in _rollout_folders(source):
+            try:
+                imported.append(_imported(path, data_dir))
+            except UsageError as error:
+                refused.append(RefusedRollout(path, str(error)))
+    return RolloutImports(tuple(imported), tuple(refused))
+
+
+def _rollout_folders(source: Path) -> list[Path]:
+    if not source.is_dir():
+        raise UsageError(f"there is no folder {str(source)!r}; name rollout folders")
+    patterns = ("manifest.json", "*/manifest.json", "*/*/manifest.json")
+    for pattern in (*patterns, "rollouts/*/*/manifest.json"):
+        if found := sorted(source.glob(pattern)):
+            return [file.parent for file in found]
+    raise UsageError(
+        f"there is no rollout in {str(source)!r}; name a folder with a manifest.json, or the"
+        " data folder of another machine"
+    )
+
+
+def _imported(path: Path, data_dir: Path) -> ImportedRollout:
+    source = rollout_at(path.resolve())
+    manifest = source.manifest
+    _check(source)
+    mark = _fingerprint(manifest)
+    for here, known in all_rollouts(data_dir).items():
+        if known.name == manifest.name and mark in (
+            known.provenance.get("imported_as"),
+            _fingerprint(RolloutFolder.at(here).brought_up(known)),
+        ):
+            return ImportedRollout(path, rollout_at(here), added=False)
+    runs = {result.run_id: _run_folder(source, result) for result in manifest.results}
+    folder = claim_rollout(data_dir, manifest.name, manifest.created_at)
+    results = [_moved(result, manifest.created_at, folder) for result in manifest.results]
+    try:
+        for before, after in zip(manifest.results, results, strict=True):
+            run = runs[before.run_id]
+            if run is not None:
+                shutil.copytree(run, folder.run_dir(after.run_id))
+            folder.write_result(after)
+    except OSError as error:
+        for path in (folder.path, *(folder.run_dir(after.run_id) for after in results)):
+            shutil.rmtree(path, ignore_errors=True)
+        raise OutputError(f"{folder.path} cannot be written: {error}") from error
+    kept = {tag for known in all_rollouts(data_dir).values() for tag in known.tags}
+    moved = replace(
+        manifest,
+        created_at=folder.stamp,
+        results=tuple(results),
+        tags=tuple(tag for tag in manifest.tags if tag not in kept),
+        provenance={
+            **manifest.provenance,
+            "imported_as": mark,
+            "imported_stamp": manifest.created_at,
+        },
+    )
+    folder.write(moved)  # last: a folder without a manifest is no rollout
+    return ImportedRollout(path, Rollout(folder.path, moved), added=True)
+
+
+def _check(source: Rollout) -> None:
+    """Refuse what is no whole rollout of ours, and what leads elsewhere."""
+    manifest = source.manifest
+    if _NAME.fullmatch(manifest.name) is None or manifest.name == "temp":
+        raise UsageError(f"{manifest.name!r} cannot be the name of a benchmark")
+    if not is_stamp(manifest.created_at):
+        raise UsageError(
+            f"its created_at {manifest.created_at!r} is no stamp such as 20250824__12-34-56"
+        )
+    if not manifest.results:
+        raise UsageError("it has no trials")
+    ids = [result.run_id for result in manifest.results]
+    for id in ids:
+        if _RUN_ID.fullmatch(id) is None:
+            raise UsageError(f"{id!r} cannot be the id of a run")
+    if len({*ids}) < len(ids):
+        raise UsageError("two of its trials have the same run_id")
+    if pending := sum(result.state is None for result in manifest.results):
+        raise UsageError(
+            f"{pending} of its {counted(len(ids), 'trial')} have not run; finish it where it"
+            " was started, with 'assay bench resume'"
+        )
+    for link in _links(source.path):
+        raise UsageError(f"{link.name!r} in it is a symbolic link, which is not followed")
+
+
+def _run_folder(source: Rollout, result: TrialResult) -> Path | None:
+    """The folder of a run, below the data folder that its rollout is in; None: it never began.
+
+    Raises:
+        UsageError: It is missing, or there is a symbolic link in it.
+    """
+    folder = RolloutFolder.at(source.path).run_dir(result.run_id)
+    if not folder.is_dir():
+        if result.status == LAUNCH_FAILED:
+            return None
+        raise UsageError(
+            f"it is not whole: the folder of run {result.run_id} is missing, {str(folder)!r};"
+            " copy 'runs' beside 'rollouts'"
+        )
+    for link in _links(folder):
+        raise UsageError(
+            f"{link.name!r} of run {result.run_id} is a symbolic link, which is not followed"
+        )
+    return folder
+
+
+def _links(folder: Path) -> Iterator[Path]:
+    return (path for path in [folder, *folder.rglob("*")] if path.is_symlink())
+
+
+def _moved(result: TrialResult, stamp: str, folder: RolloutFolder) -> TrialResult:
+    """A trial with the id and the folder that it has here."""
+    run_id = result.run_id
+    if folder.stamp != stamp:
+        run_id = f"{folder.stamp}{run_id.removeprefix(stamp)}"
+    return replace(result, run_id=run_id, run_dir=str(folder.run_dir(run_id)))
+
+
+def _fingerprint(manifest: Manifest) -> str:
+    """What stays the same of a rollout wherever it is copied to."""
+    trials = [
+        {**result.as_json(), "run_id": None, "run_dir": None} for result in manifest.results
+    ]
+    return hashlib.sha256(canonical_json([manifest.name, trials])).hexdigest()[:16]

@@ -1,0 +1,552 @@
+"""What a benchmark came to: from manifests to frozen values. Reads no file, prints nothing.
+
+The unit is the task: the trials of an arm at one task are averaged, and the interval of a mean
+is that of the means of tasks, as `judge` has it everywhere. With a single task the unit is the
+trial, and the answer is about that task alone. A trial that the agent failed counts with a
+score of 0. One that ended by an infrastructure error, has no grade or has not run counts
+nowhere; it is named, and a mean is given at both ends of what the first two could have been.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from assay._util.names import unknown_name
+from assay._util.text import counted
+from assay.bench.manifest import ArmEntry, Manifest, TrialResult
+from assay.errors import UsageError
+from assay.experiments.subjects import Subject, TrialOutcome
+from assay.judge import Comparison, compare
+from assay.judge.describing import metrics_of
+from assay.judge.matching import mean_of
+from assay.stats.intervals import Interval
+from assay.stats.passes import pass_all, pass_any
+from assay.types import TrialState
+
+__all__ = [
+    "FEW_TASKS",
+    "SCORE",
+    "ArmSummary",
+    "BenchmarkSummary",
+    "FindingCount",
+    "Passes",
+    "Spent",
+    "TrialCounts",
+    "arm_subject",
+    "compared_arms",
+    "counted_score",
+    "pooled",
+    "summarize_benchmark",
+    "summarize_trials",
+]
+
+SCORE = "score"
+"""The metric that decides."""
+FEW_TASKS = 6
+"""With fewer tasks an interval counts on values close to normal; see `fewest_exact`."""
+_METRICS = (SCORE, "success", "duration_s", "tokens", "cost_usd")
+_ATTEMPTS = (1, 2, 3, 5, 10, 20, 50, 100)
+
+
+class TrialCounts(NamedTuple):
+    """How many trials there are, and how they stand; they add up to `planned`."""
+
+    planned: int
+    """The denominator: it is the same however trials end."""
+    graded: int
+    failures: int
+    """The agent is to blame: they count with a score of 0."""
+    infrastructure: int
+    ungraded: int
+    """They have ended and have no grade."""
+    pending: int
+    """They have not ended."""
+
+    @property
+    def counted(self) -> int:
+        """Trials that are in means."""
+        return self.graded + self.failures
+
+    @property
+    def lost(self) -> int:
+        """Trials that ended and are in no mean."""
+        return self.infrastructure + self.ungraded
+
+
+class Passes(NamedTuple):
+    """What k attempts at a task are worth."""
+
+    k: int
+    any: Interval
+    """pass@k: the chance that at least one of k attempts has the full score."""
+    all: Interval
+    """pass^k: the chance that all k have it."""
+
+
+class Spent(NamedTuple):
+    """Dollars of all trials that started, however they ended."""
+
+    known: float
+    unknown: int
+    """Trials whose price is not known; they are not in the sum."""
+
+
+class FindingCount(NamedTuple):
+    """What graders and sandboxes found in several trials."""
+
+    name: str
+    trials: int
+    detail: str
+    """Of the first; untrusted text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmSummary:
+    """The trials of one arm, at one task or at all of its tasks."""
+
+    arm: str
+    """Its label; untrusted text, like all names."""
+    task: str | None
+    """None: all of them."""
+    tasks: int
+    """Tasks with a trial that counts."""
+    counts: TrialCounts
+    score: Interval | None
+    """The mean; over tasks, or over trials where there is one task."""
+    worst: Interval | None
+    """The same with the lost trials at 0; None if none were lost."""
+    best: Interval | None
+    """The same with the lost trials at 1."""
+    passed: int
+    """Trials with the full score."""
+    passes: tuple[Passes, ...]
+    """By k, up to the fewest trials of a task."""
+    best_score: float | None
+    """The best trial of each task, averaged over tasks."""
+    spent: Spent
+    seconds: Mapping[str, float]
+    """By phase: the mean of the trials that have it."""
+    tokens: Mapping[str, int]
+    """By kind: the sum of all trials."""
+    outcomes: Mapping[str, int]
+    """Of trials that count, the most frequent first."""
+    errors: Mapping[str, int]
+    """Of infrastructure errors."""
+    findings: tuple[FindingCount, ...]
+    metrics: Mapping[str, Interval] = field(default_factory=dict)
+    """Means of what tasks measure themselves."""
+    answered_as: tuple[str, ...] = ()
+    """What providers called the models that answered."""
+    checksums: tuple[str, ...] = ()
+
+    @property
+    def flaky(self) -> bool:
+        """Whether some trials of the task have the full score and some do not."""
+        return self.task is not None and 0 < self.passed < self.counts.counted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchmarkSummary:
+    """One benchmark, of one rollout or of several together."""
+
+    name: str
+    stamps: tuple[str, ...]
+    config: str
+    tags: tuple[str, ...]
+    finished: bool
+    level: float
+    entries: tuple[ArmEntry, ...]
+    arms: tuple[ArmSummary, ...]
+    tasks: tuple[ArmSummary, ...]
+    """Every arm at every task of its own, tasks in their order."""
+    comparison: Comparison | None
+    """Arm against arm; None where fewer than two can be compared."""
+    notes: tuple[str, ...]
+    """What a reader has to know; sentences that hold untrusted names."""
+
+
+def summarize_benchmark(
+    *manifests: Manifest,
+    level: float = 0.95,
+    baseline: str | None = None,
+    min_effect: float | None = None,
+) -> BenchmarkSummary:
+    """Sum up one rollout of a benchmark, or several of the same together.
+
+    Args:
+        *manifests: The rollouts; trials of the same arm and task add up.
+        level: Of the intervals.
+        baseline: The label of the arm to compare the others with; the first by default.
+        min_effect: The smallest difference of the mean score that matters.
+
+    Raises:
+        UsageError: There is no rollout, they are of different benchmarks, or no arm is called
+            as the baseline.
+    """
+    if not manifests:
+        raise UsageError("there is no rollout to sum up; name one")
+    names = {manifest.name for manifest in manifests}
+    if len(names) > 1:
+        raise UsageError(
+            f"rollouts of different benchmarks cannot be summed up together:"
+            f" {', '.join(sorted(names))}; 'assay bench compare' compares them"
+        )
+    results, notes = pooled(manifests)
+    entries = {entry.label: entry for manifest in manifests for entry in manifest.arms}
+    for result in results:
+        entries.setdefault(
+            result.arm, ArmEntry(label=result.arm, agent=result.agent, model=result.model)
+        )
+    by_arm = {
+        label: own
+        for label in entries
+        if (own := [result for result in results if result.arm == label])
+    }
+    arms = tuple(summarize_trials(own, label, None, level) for label, own in by_arm.items())
+    order = {
+        task: place for place, task in enumerate(dict.fromkeys(r.task_id for r in results))
+    }
+    tasks = [
+        summarize_trials(of_task, label, task, level)
+        for label, own in by_arm.items()
+        for task, of_task in _by_task(own).items()
+    ]
+    subjects = [arm_subject(entries[label], own) for label, own in by_arm.items()]
+    comparison, reasons = compared_arms(
+        subjects, level=level, baseline=baseline, min_effect=min_effect
+    )
+    return BenchmarkSummary(
+        name=manifests[0].name,
+        stamps=tuple(manifest.created_at for manifest in manifests),
+        config=manifests[-1].config,
+        tags=tuple(dict.fromkeys(tag for manifest in manifests for tag in manifest.tags)),
+        finished=all(manifest.finished for manifest in manifests),
+        level=level,
+        entries=tuple(entries[label] for label in by_arm),
+        arms=arms,
+        tasks=tuple(sorted(tasks, key=lambda row: order[row.task or ""])),
+        comparison=comparison,
+        notes=(*notes, *_notes(arms, tasks), *reasons),
+    )
+
+
+def counted_score(result: TrialResult) -> float | None:
+    """The score that a trial is in means with; None if it is in none."""
+    if result.state is TrialState.FAILURE:
+        return 0.0
+    return result.score if result.state is TrialState.RESULT else None
+
+
+def pooled(manifests: Sequence[Manifest]) -> tuple[list[TrialResult], list[str]]:
+    """The trials of several rollouts, and what of them cannot be taken together.
+
+    A task that changed between them counts as it was in the last.
+    """
+    # Overrides are part of a task, and arms may have their own.
+    last: dict[tuple[str, str], str] = {}
+    for manifest in manifests:
+        last |= {
+            (r.arm, r.task_id): r.task_checksum for r in manifest.results if r.task_checksum
+        }
+    kept, dropped = [], Counter[str]()
+    for manifest in manifests:
+        for result in manifest.results:
+            own = result.task_checksum
+            if own and own != last[result.arm, result.task_id]:
+                dropped[result.task_id] += 1
+            else:
+                # Run ids are those of one data folder, and rollouts may come from several.
+                id = result.session_id or f"{manifest.created_at}/{result.run_id}"
+                kept.append(replace(result, session_id=id))
+    return kept, [
+        f"The task {task} changed between these rollouts: {counted(number, 'trial')} of an"
+        " earlier form of it are left out."
+        for task, number in dropped.items()
+    ]
+
+
+def arm_subject(
+    entry: ArmEntry,
+    results: Iterable[TrialResult],
+    *,
+    id: str | None = None,
+    name: str | None = None,
+) -> Subject:
+    """An arm as `judge` compares it: a world is a task, and its rollouts are replicates."""
+    return Subject(
+        id=id or entry.label,
+        name=name or entry.label,
+        model=entry.label,
+        agent=entry.agent,
+        asks=entry.model,
+        source="benchmark",
+        trials=tuple(_outcome(result) for result in results if result.state is not None),
+    )
+
+
+def compared_arms(
+    subjects: Sequence[Subject],
+    *,
+    level: float = 0.95,
+    baseline: str | None = None,
+    min_effect: float | None = None,
+) -> tuple[Comparison | None, list[str]]:
+    """Arms compared with one of them by mean score, and who is not, in sentences.
+
+    Arms are paired by task, and have two tasks or more in common with the baseline. Where all
+    of them did one task alone, its trials are independent samples.
+    """
+    names = [subject.name for subject in subjects]
+    if baseline is not None and baseline not in names:
+        raise UsageError(unknown_name("arm", baseline, names))
+    scored = [subject for subject in subjects if SCORE in metrics_of(subject)]
+    said = [
+        f"{subject.name} has no trial that counts and is not compared."
+        for subject in subjects
+        if subject not in scored
+    ]
+    first = next((one for one in scored if baseline in (None, one.name)), None)
+    if first is None or len(scored) < 2:
+        return None, said
+    tasks = {subject.id: {t.task for t in subject.trials if t.values} for subject in scored}
+    alone = len(set[str | None]().union(*tasks.values())) == 1
+    kept = [first]
+    for subject in scored:
+        common = len(tasks[subject.id] & tasks[first.id])
+        if subject is first:
+            continue
+        if alone or common > 1:
+            kept.append(subject)
+        else:
+            said.append(
+                f"{subject.name} is not compared with {first.name}: they have"
+                f" {counted(common, 'task')} in common, and it takes two or more."
+            )
+    if len(kept) < 2:
+        return None, said
+    if alone:
+        kept = [_alone(subject) for subject in kept]
+    metrics = [name for name in _METRICS if all(name in metrics_of(one) for one in kept)]
+    found = compare(kept, metrics=metrics, level=level, min_effect=min_effect)
+    # Tasks have no seeds that anybody could choose anew.
+    return replace(found, next_seed=None), said
+
+
+def _alone(subject: Subject) -> Subject:
+    """The subject with every trial for itself: those of one task have no partners."""
+    trials = tuple(replace(trial, pair=None, seed=None) for trial in subject.trials)
+    return replace(subject, trials=trials)
+
+
+def _outcome(result: TrialResult) -> TrialOutcome:
+    score = counted_score(result)
+    values: dict[str, float] = {}
+    if score is not None:
+        values = {SCORE: score, "success": float(score >= 1)}
+    if result.state is not TrialState.INFRASTRUCTURE:
+        if "agent" in result.seconds:
+            values["duration_s"] = result.seconds["agent"]
+        if result.tokens:
+            values["tokens"] = float(_all_tokens(result))
+        if result.cost_usd is not None:
+            values["cost_usd"] = result.cost_usd
+    # Means count a failure of the subject, which `judge` by itself would leave out.
+    infrastructure = result.state is TrialState.INFRASTRUCTURE
+    return TrialOutcome(
+        trial_id=result.session_id or result.run_id,
+        pair=result.task_id,
+        task=result.task_id,
+        seed=0,
+        replicate=result.rollout,
+        state=TrialState.INFRASTRUCTURE if infrastructure else TrialState.RESULT,
+        values=values,
+        ended=result.outcome,
+    )
+
+
+def _all_tokens(result: TrialResult) -> int:
+    """Those of the agent's model; cached and reasoning ones are among them."""
+    return result.tokens.get("prompt", 0) + result.tokens.get("completion", 0)
+
+
+def summarize_trials(
+    results: Sequence[TrialResult], arm: str, task: str | None, level: float
+) -> ArmSummary:
+    """Sum up trials of an arm, all of one task if there is one."""
+    ended = [result for result in results if result.state is not None]
+    scores = {
+        name: [score for result in own if (score := counted_score(result)) is not None]
+        for name, own in _by_task(ended).items()
+    }
+    scores = {name: own for name, own in scores.items() if own}
+    states = Counter(result.state for result in ended)
+    ungraded = sum(r.state is TrialState.RESULT and r.score is None for r in ended)
+    counts = TrialCounts(
+        planned=len(results),
+        graded=states[TrialState.RESULT] - ungraded,
+        failures=states[TrialState.FAILURE],
+        infrastructure=states[TrialState.INFRASTRUCTURE],
+        ungraded=ungraded,
+        pending=len(results) - len(ended),
+    )
+    lost = counts.lost > 0
+    passed = {name: sum(score >= 1 for score in own) for name, own in scores.items()}
+    attempts = {name: len(own) for name, own in scores.items()}
+    fewest = min(attempts.values(), default=0)
+    return ArmSummary(
+        arm=arm,
+        task=task,
+        tasks=len(scores),
+        counts=counts,
+        score=_mean(ended, counted_score, level),
+        worst=_mean(ended, lambda result: counted_score(result) or 0.0, level)
+        if lost
+        else None,
+        best=_mean(ended, _at_best, level) if lost else None,
+        passed=sum(passed.values()),
+        passes=tuple(
+            Passes(
+                k,
+                pass_any([*passed.values()], [*attempts.values()], k, level=level),
+                pass_all([*passed.values()], [*attempts.values()], k, level=level),
+            )
+            for k in sorted({*_ATTEMPTS, fewest})
+            if 1 <= k <= fewest
+        ),
+        best_score=sum(map(max, scores.values())) / len(scores) if scores else None,
+        spent=Spent(
+            sum(result.cost_usd for result in ended if result.cost_usd is not None),
+            sum(result.cost_usd is None for result in ended),
+        ),
+        seconds=_phases(ended),
+        tokens=dict(sum((Counter(result.tokens) for result in ended), Counter[str]())),
+        outcomes=_often(r.outcome for r in ended if counted_score(r) is not None),
+        errors=_often(r.outcome for r in ended if r.state is TrialState.INFRASTRUCTURE),
+        findings=_findings(ended),
+        metrics=_own_metrics(ended, level),
+        answered_as=tuple(dict.fromkeys(r.answered_as for r in ended if r.answered_as)),
+        checksums=tuple(dict.fromkeys(r.task_checksum for r in results if r.task_checksum)),
+    )
+
+
+def _at_best(result: TrialResult) -> float:
+    score = counted_score(result)
+    return 1.0 if score is None else score
+
+
+def _mean(
+    results: Sequence[TrialResult],
+    value_of: Callable[[TrialResult], float | None],
+    level: float,
+    metric: str = SCORE,
+) -> Interval | None:
+    """The mean over tasks, or over trials where they are of one task."""
+    valued = [(result, value) for result in results if (value := value_of(result)) is not None]
+    if not valued:
+        return None
+    several = len({result.task_id for result, _ in valued}) > 1
+    trials = [
+        TrialOutcome(
+            trial_id=f"{place}",
+            pair=result.task_id if several else None,
+            task=result.task_id,
+            seed=0 if several else None,
+            values={metric: value},
+        )
+        for place, (result, value) in enumerate(valued)
+    ]
+    return mean_of(trials, metric, level)
+
+
+def _own_metrics(results: Sequence[TrialResult], level: float) -> dict[str, Interval]:
+    names = dict.fromkeys(
+        name for r in results for name in (*r.standard_metrics, *r.custom_metrics)
+    )
+    means = {
+        name: _mean(
+            results,
+            lambda r, name=name: {**r.standard_metrics, **r.custom_metrics}.get(name),  # type: ignore[misc]
+            level,
+            name,
+        )
+        for name in names
+    }
+    return {name: mean for name, mean in means.items() if mean is not None}
+
+
+def _phases(results: Sequence[TrialResult]) -> dict[str, float]:
+    by_phase: dict[str, list[float]] = {}
+    for result in results:
+        for phase, seconds in result.seconds.items():
+            by_phase.setdefault(phase, []).append(seconds)
+    return {phase: sum(times) / len(times) for phase, times in by_phase.items()}
+
+
+def _often(names: Iterable[str | None]) -> dict[str, int]:
+    return dict(Counter(name or "unknown" for name in names).most_common())
+
+
+def _findings(results: Sequence[TrialResult]) -> tuple[FindingCount, ...]:
+    """Each by the number of trials that have it, the most frequent first."""
+    trials, details = Counter[str](), dict[str, str]()
+    for result in results:
+        trials.update({name for name, _ in result.findings})
+        for name, detail in result.findings:
+            details.setdefault(name, detail)
+    return tuple(FindingCount(name, trials[name], details[name]) for name in sorted(details))
+
+
+def _by_task(results: Sequence[TrialResult]) -> dict[str, list[TrialResult]]:
+    by_task: dict[str, list[TrialResult]] = {}
+    for result in results:
+        by_task.setdefault(result.task_id, []).append(result)
+    return by_task
+
+
+def _notes(arms: Sequence[ArmSummary], tasks: Sequence[ArmSummary]) -> list[str]:
+    """What of the trials a reader has to know before the numbers."""
+    counts = [arm.counts for arm in arms]
+    planned = sum(count.planned for count in counts)
+    said = []
+    if pending := sum(count.pending for count in counts):
+        said.append(
+            f"{pending:,} of {counted(planned, 'trial')} have not run; 'assay bench resume'"
+            " finishes them."
+        )
+    if ungraded := sum(count.ungraded for count in counts):
+        said.append(
+            f"{counted(ungraded, 'trial')} without a grade; 'assay bench eval' grades them."
+        )
+    if lost := sum(count.infrastructure for count in counts):
+        said.append(
+            f"{lost:,} of {counted(planned, 'trial')} ended by infrastructure errors: they are"
+            " in no mean. Worst and best: the mean score with them at 0, and at 1."
+        )
+    if failures := sum(count.failures for count in counts):
+        said.append(
+            f"{counted(failures, 'trial')} in which the agent itself failed, which"
+            f" {'counts' if failures == 1 else 'count'} with a score of 0."
+        )
+    most = max((arm.tasks for arm in arms), default=0)
+    if most == 1:
+        said.append(
+            "One task: intervals are over its trials, and say nothing about other tasks."
+        )
+    elif 1 < most < FEW_TASKS:
+        said.append(
+            f"{most} tasks are very few: intervals over tasks count on values close to normal."
+        )
+    forms: dict[str, set[str]] = {}
+    for row in tasks:
+        forms.setdefault(row.task or "", set()).update(row.checksums)
+    if several := [task for task, own in forms.items() if len(own) > 1]:
+        said.append(
+            "Arms did these tasks in different forms, as their overrides say:"
+            f" {', '.join(several)}."
+        )
+    if any(
+        len({row.counts.counted for row in tasks if row.arm == arm.arm}) > 1 for arm in arms
+    ):
+        said.append("Tasks have different numbers of trials; in means all weigh the same.")
+    return said
