@@ -18,8 +18,6 @@ __all__ = ["Answer", "read_answer"]
 class Answer(NamedTuple):
     """What the driver said."""
 
-    started: bool
-    """It read its orders."""
     ends: list[dict[str, Any]] | None
     """How each script ended, in their order; None if it did not come to its end."""
     forged: int
@@ -28,7 +26,7 @@ class Answer(NamedTuple):
 
 def read_answer(output: bytes, key: bytes) -> Answer:
     """Read what a driver that was given this key printed."""
-    started, ends, forged = False, None, 0
+    ends, forged = None, 0
     for line in output.split(b"\n"):
         word, _, rest = line.partition(b" ")
         if word != ANSWER.encode():
@@ -37,7 +35,5 @@ def read_answer(output: bytes, key: bytes) -> Answer:
         if not hmac.compare_digest(signature, hmac.digest(key, body, "sha256").hex().encode()):
             forged += 1
             continue
-        started = True
-        value = json.loads(zlib.decompress(base64.b64decode(body)))
-        ends = value if value is not None else ends
-    return Answer(started, ends, forged)
+        ends = json.loads(zlib.decompress(base64.b64decode(body)))
+    return Answer(ends, forged)

@@ -1,8 +1,9 @@
 """Runs hidden tests inside a sandbox, and alone says how they ended. Needs nothing but Python.
 
-It is started as `python -I -B driver.py`, with its orders on standard input, and never imports
-what it tests: each script runs in a child, whose reports come over a pipe. Its answer, the last
-line that it prints, is signed with a key from the orders, which no child can read. Whatever a
+It is started as `python -I -B driver.py ORDERS` and never imports what it tests: each script
+runs in a child, whose reports come over a pipe. Its answer, the last line that it prints, is
+signed with a key from the file of orders, which it deletes before there is any child. (From
+standard input a child could read it again, through the processes above this one.) Whatever a
 child prints, writes to files, or leaves running changes nothing.
 """
 
@@ -37,16 +38,19 @@ _SET_DUMPABLE, _DROP_BOUNDING, _SUBREAPER, _NO_NEW_PRIVILEGES = 4, 24, 36, 38
 def main() -> None:
     """Read the orders, run the scripts one after another, and answer."""
     _shut_off()
-    orders = json.load(sys.stdin)
+    with open(sys.argv[1], encoding="utf-8") as file:
+        orders = json.load(file)
+    os.unlink(sys.argv[1])
     key = bytes.fromhex(orders.pop("key"))
     deadline = time.monotonic() + orders["timeout_s"]
     jobs, ends = orders["jobs"], []
-    _say(key, None)
     for number, job in enumerate(jobs):
         # An equal share of what is left: what one script does not use, the next ones have.
         share = (deadline - time.monotonic()) / (len(jobs) - number)
         ends.append(_run(job, max(share, 0.0)))
-    _say(key, _bounded(ends))
+    body = _packed(_bounded(ends))
+    signature = hmac.digest(key, body, "sha256").hex()
+    sys.stdout.write(f"\n{ANSWER} {signature} {body.decode()}\n")
 
 
 def _bounded(ends: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -61,14 +65,6 @@ def _bounded(ends: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _packed(value: Any) -> bytes:
     return base64.b64encode(zlib.compress(json.dumps(value).encode()))
-
-
-def _say(key: bytes, value: Any) -> None:
-    """Print a signed line: first that the orders were read (None), then the answer."""
-    body = _packed(value)
-    signature = hmac.digest(key, body, "sha256").hex()
-    sys.stdout.write(f"\n{ANSWER} {signature} {body.decode()}\n")
-    sys.stdout.flush()
 
 
 def _shut_off() -> None:

@@ -20,7 +20,7 @@ from assay.bench.grading.answers import read_answer
 from assay.bench.grading.cross_check import check_shell, check_tests
 from assay.bench.grading.metrics import Metrics, read_metrics
 from assay.bench.grading.scripts import PlantedScript, plant
-from assay.bench.sandboxes import python_mounts
+from assay.bench.sandboxes import UnprotectedBackend, python_mounts
 from assay.bench.seams import (
     APP,
     REPOSITORY,
@@ -57,11 +57,21 @@ class ScriptRun(NamedTuple):
     tampered: bool = False
 
 
+class _Places(NamedTuple):
+    """Where the commands of a sandbox find things."""
+
+    scripts: str
+    """Driver and hidden tests, below it."""
+    repository: str
+    orders: str
+    """The file that tells the driver what to do, in a folder that it may delete it from."""
+
+
 class _Plan(NamedTuple):
     """The scripts, as the sandbox will have them."""
 
     files: Mapping[str, bytes]
-    """By their paths below GRADING."""
+    """By their paths below those of the driver."""
     scripts: Sequence[TestScript | PlantedScript]
     jobs: Sequence[Mapping[str, Any]]
     """For the driver: one for each script, then the metrics script if there is one."""
@@ -92,24 +102,40 @@ async def run_scripts(
     Raises:
         SandboxUnavailable: The sandbox or its Python does not work.
     """
-    plan = _plan(task, own_names)
+    places = _Places(GRADING, REPOSITORY, "/orders/orders.json")
+    if backend.name == UnprotectedBackend.name:  # which mounts nothing
+        orders_file = str(hidden / "orders/orders.json")
+        places = _Places(str(hidden / "scripts"), str(workspace.repo), orders_file)
+    plan = _plan(task, own_names, places)
     if not plan.jobs:
         return ScriptRun()
-    await asyncio.to_thread(_write_files, hidden, plan.files)
     key = secrets.token_bytes(32)
     orders = {"key": key.hex(), "timeout_s": timeout_s, "jobs": plan.jobs}
+    files = {f"scripts/{path}": content for path, content in plan.files.items()}
+    files["orders/orders.json"] = json.dumps(orders).encode()
+    await asyncio.to_thread(_write_files, hidden, files)
     spec = SandboxSpec(
-        mounts=(*python_mounts(), Mount(workspace.app, APP, True), Mount(hidden, GRADING)),
+        mounts=(
+            *python_mounts(),
+            Mount(workspace.app, APP, True),
+            Mount(hidden / "scripts", GRADING),
+            Mount(hidden / "orders", "/orders", True),
+        ),
         environment=_environment(task),
         limits=limits,
     )
     command = Command(
-        argv=(sys.executable, "-I", "-B", f"{GRADING}/driver.py"),
+        argv=(sys.executable, "-I", "-B", f"{places.scripts}/driver.py", places.orders),
         timeout_s=timeout_s + _GRACE_S,
-        stdin=json.dumps(orders).encode(),
     )
     async with backend.open(spec) as sandbox:
         end = await sandbox.run(command)
+    if (hidden / "orders/orders.json").exists():
+        said = cut(end.output.decode("utf-8", "replace").strip()[-300:], 300)
+        raise SandboxUnavailable(
+            f"the grading of task {task.task_id!r} did not start in its sandbox: "
+            f"{said or f'exit code {end.exit_code}'}"
+        )
     return _read(task, plan, end, key)
 
 
@@ -130,7 +156,7 @@ def module_names(repo: Path) -> list[str]:
     return sorted(name for name in names if name.isidentifier())
 
 
-def _plan(task: CodingTask, own_names: Sequence[str]) -> _Plan:
+def _plan(task: CodingTask, own_names: Sequence[str], places: _Places) -> _Plan:
     rng = random.Random(secrets.randbits(64))
     files = {
         "driver.py": Path(driver.__file__).read_bytes(),
@@ -148,10 +174,10 @@ def _plan(task: CodingTask, own_names: Sequence[str]) -> _Plan:
         elif is_run(script):
             scripts.append(script)
     paths = [_script(known).path for known in scripts]
-    jobs = [_job(task, path, own_names, tests=True) for path in paths]
+    jobs = [_job(task, path, own_names, places, tests=True) for path in paths]
     if (metrics := task.metrics_script) is not None:
         files[f"tests/{metrics.path}"] = metrics.content.encode()
-        jobs.append(_job(task, metrics.path, own_names, tests=False))
+        jobs.append(_job(task, metrics.path, own_names, places, tests=False))
     return _Plan(files, scripts, jobs)
 
 
@@ -160,23 +186,23 @@ def _script(known: TestScript | PlantedScript) -> TestScript:
 
 
 def _job(
-    task: CodingTask, path: str, own_names: Sequence[str], *, tests: bool
+    task: CodingTask, path: str, own_names: Sequence[str], places: _Places, *, tests: bool
 ) -> dict[str, Any]:
     """How the driver starts a script."""
-    script = f"{GRADING}/tests/{path}"
+    script = f"{places.scripts}/tests/{path}"
     if not path.endswith(".py"):
         return {"name": path, "argv": ["sh", script]}
     named = task.environment.get("PYTHONPATH", "").split(":")
-    folders = [str(PurePosixPath(REPOSITORY, folder)) for folder in ("", "src", *named)]
+    folders = [str(PurePosixPath(places.repository, folder)) for folder in ("", "src", *named)]
     settings = {
         "tests": tests,
         "script": script,
-        "root": GRADING,
+        "root": places.scripts,
         "folders": list(dict.fromkeys(folders)),
         "own_names": list(own_names),
         "reports": "{reports}",
     }
-    argv = [sys.executable, "-I", "-B", f"{GRADING}/child.py", json.dumps(settings)]
+    argv = [sys.executable, "-I", "-B", f"{places.scripts}/child.py", json.dumps(settings)]
     return {"name": path, "argv": argv}
 
 
@@ -203,11 +229,6 @@ def _read(task: CodingTask, plan: _Plan, end: CommandEnd, key: bytes) -> ScriptR
     answer = read_answer(end.output, key)
     noise = end.output.decode("utf-8", "replace")
     findings = list(end.findings)
-    if not answer.started:
-        raise SandboxUnavailable(
-            f"the grading of task {task.task_id!r} did not start in its sandbox: "
-            f"{cut(noise.strip()[-300:], 300) or f'exit code {end.exit_code}'}"
-        )
     if answer.forged:
         detail = f"{counted(answer.forged, 'line')} posed as the grader's"
         findings.append(Finding("answer_forged", detail))
