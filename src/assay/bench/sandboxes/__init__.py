@@ -1,0 +1,15 @@
+"""Sandboxes: where commands run that reach nothing but what they were given."""
+
+from assay.bench.sandboxes.bubblewrap import BubblewrapBackend
+from assay.bench.sandboxes.choosing import BACKENDS, choose_backend
+from assay.bench.sandboxes.roots import python_mounts, python_path
+from assay.bench.sandboxes.unprotected import UnprotectedBackend
+
+__all__ = [
+    "BACKENDS",
+    "BubblewrapBackend",
+    "UnprotectedBackend",
+    "choose_backend",
+    "python_mounts",
+    "python_path",
+]

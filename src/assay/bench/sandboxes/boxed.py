@@ -1,0 +1,261 @@
+"""One process of bubblewrap, from its start to the death of the last process below it.
+
+bubblewrap waits outside; its child inside is the init of a namespace of processes, and when
+that dies the kernel kills the rest. Below it a shell of ours, the supervisor, runs the command,
+reports its exit code, and stops itself, so that what is left can be looked at from outside. It
+speaks over a socket, which the command does not have and cannot open.
+
+It must be started by a thread that lives on: the kernel ends it with that thread.
+"""
+
+import asyncio
+import fcntl
+import os
+import re
+import select
+import signal
+import socket
+import subprocess
+from collections.abc import Sequence
+from typing import Final
+
+from assay.bench.sandboxes.output import BoundedOutput
+from assay.bench.sandboxes.processes import cpu_seconds, descendants, is_alive, numbers
+from assay.errors import SandboxUnavailable
+
+__all__ = ["SUPERVISOR", "BoxedProcess"]
+
+SUPERVISOR: Final = (
+    "/bin/sh",
+    "-c",
+    'read go <&2 && [ "$go" = go ] || exit 125; echo begun >&2; '
+    '(exec /usr/bin/setsid "$@" 2>&1); echo "ended $?" >&2; kill -STOP $$',
+    "supervisor",
+)
+_CHUNK: Final = 2**18
+_SAID: Final = 8192
+_CHILD: Final = re.compile(rb'"child-pid": (\d+)\D')
+_ENDED: Final = re.compile(rb"(?:^|\n)ended (\d+)\n")
+_PATIENCE_S: Final = 30.0
+"""How long a killed process may take to be gone."""
+
+
+async def _readable(handle: int) -> None:
+    loop = asyncio.get_running_loop()
+    ready = loop.create_future()
+
+    def wake() -> None:
+        if not ready.done():
+            ready.set_result(None)
+
+    loop.add_reader(handle, wake)
+    try:
+        await ready
+    finally:
+        loop.remove_reader(handle)
+
+
+class BoxedProcess:
+    """A started bubblewrap; `close` must be called, and leaves nothing alive."""
+
+    def __init__(
+        self,
+        prefix: Sequence[str],
+        bwrap: str,
+        options: Sequence[str],
+        argv: Sequence[str],
+        stdin: bytes,
+    ) -> None:
+        self.output = BoundedOutput()
+        self._said = b""
+        self._inner: int | None = None
+        self._inner_handle: int | None = None
+        self._info = b""
+        self._output_handle, output = os.pipe()
+        self._info_handle, info = os.pipe()
+        gate, self._gate = os.pipe()
+        self._socket, theirs = socket.socketpair()
+        self._socket.setblocking(False)
+        os.set_blocking(self._output_handle, False)
+        given = _sealed(stdin) if stdin else os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        # Not on the command line, where everybody could read them, inside as well.
+        options = [*options, "--info-fd", str(info), "--block-fd", str(gate)]
+        arguments = _sealed(b"".join(os.fsencode(option) + b"\0" for option in options))
+        try:
+            self._process = subprocess.Popen(
+                [*prefix, bwrap, "--args", str(arguments), "--", *SUPERVISOR, *argv],
+                stdin=given,
+                stdout=output,
+                stderr=theirs.fileno(),
+                pass_fds=(arguments, info, gate),
+                # An environment of ours could be read in /proc/1/environ.
+                env=_reach_manager() if prefix else {},
+                cwd="/",
+            )
+        except BaseException:
+            self._close_handles()
+            raise
+        finally:
+            theirs.close()
+            for handle in (output, info, gate, given, arguments):
+                os.close(handle)
+        self._handle = os.pidfd_open(self._process.pid)
+        asyncio.get_running_loop().add_reader(self._output_handle, self._take_output)
+
+    @property
+    def inner(self) -> int | None:
+        """The number of the init inside, as we see it."""
+        return self._inner
+
+    @property
+    def exit_code(self) -> int | None:
+        """That of bubblewrap, once it is dead."""
+        return self._process.returncode
+
+    async def started(self) -> int:
+        """The init inside, which waits for `release`.
+
+        Raises:
+            SandboxUnavailable: bubblewrap could not make the sandbox.
+        """
+        while self._inner is None:
+            await _readable(self._info_handle)
+            if not self._take_info():
+                raise SandboxUnavailable(f"bubblewrap failed: {await self._complaint()}")
+        return self._inner
+
+    def release(self) -> None:
+        """Let the command begin."""
+        os.write(self._gate, b"x")
+        self._socket.send(b"go\n")
+
+    async def ended(self) -> int | None:
+        """The exit code of the command; None if the supervisor died before it could tell."""
+        loop = asyncio.get_running_loop()
+        while True:
+            chunk = await loop.sock_recv(self._socket, 4096)
+            if not chunk:
+                return None
+            self._said = (self._said + chunk)[-_SAID:]
+            found = _ENDED.search(self._said)
+            if found:
+                return int(found[1])
+
+    @property
+    def begun(self) -> bool:
+        """Whether the command was started."""
+        return b"begun\n" in self._said
+
+    @property
+    def complaint(self) -> str:
+        """What bubblewrap said."""
+        return self._said.decode(errors="replace").strip().removeprefix("bwrap: ")
+
+    def processes(self) -> list[int]:
+        """All inside but the init and the supervisor."""
+        if self._inner is None:
+            return []
+        return [
+            pid
+            for pid in descendants(self._inner)
+            if is_alive(pid) and numbers(pid)[-1:] not in ([], [2])
+        ]
+
+    def cpu_seconds(self) -> float:
+        """CPU time of all inside, as far as somebody there waited for those that ended."""
+        if self._inner is None:
+            return 0.0
+        return cpu_seconds([self._inner, *descendants(self._inner)])
+
+    async def dead(self) -> None:
+        """Kill everything, and wait until it is dead."""
+        self._kill()
+        if self._inner_handle is not None:
+            await _readable(self._inner_handle)
+        await _readable(self._handle)
+
+    def close(self) -> None:
+        """See that everything is dead, at once if `dead` was waited for; let go of all."""
+        while self._inner is None and _wait(self._info_handle) and self._take_info():
+            pass
+        self._kill()
+        for handle in (self._inner_handle, self._handle):
+            if handle is not None and not _wait(handle):
+                raise SandboxUnavailable(
+                    f"process {self._inner} of a sandbox does not die within {_PATIENCE_S:g} s"
+                )
+        self._process.wait()
+        asyncio.get_running_loop().remove_reader(self._output_handle)
+        self._take_output(rest=True)
+        for handle in (self._handle, self._inner_handle):
+            if handle is not None:
+                os.close(handle)
+        self._close_handles()
+
+    def _kill(self) -> None:
+        # The one inside first: the one outside then waits for it.
+        handle = self._handle if self._inner_handle is None else self._inner_handle
+        try:
+            signal.pidfd_send_signal(handle, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+
+    def _take_info(self) -> bool:
+        """Read on; whether there was anything."""
+        chunk = os.read(self._info_handle, 4096)
+        self._info += chunk
+        found = _CHILD.search(self._info)
+        if found and self._inner is None:
+            try:
+                self._inner_handle = os.pidfd_open(int(found[1]))
+            except ProcessLookupError:  # dead already; bubblewrap will say why
+                return False
+            self._inner = int(found[1])
+        return bool(chunk)
+
+    def _take_output(self, *, rest: bool = False) -> None:
+        while True:
+            try:
+                chunk = os.read(self._output_handle, _CHUNK)
+            except BlockingIOError:
+                return
+            if not chunk:
+                asyncio.get_running_loop().remove_reader(self._output_handle)
+                return
+            self.output.add(chunk)
+            if not rest:
+                return
+
+    async def _complaint(self) -> str:
+        await _readable(self._handle)
+        await self.ended()
+        return self.complaint
+
+    def _close_handles(self) -> None:
+        self._socket.close()
+        for handle in (self._output_handle, self._info_handle, self._gate):
+            os.close(handle)
+
+
+def _sealed(content: bytes) -> int:
+    """A file in memory that can be read and not changed."""
+    handle = os.memfd_create("assay", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    with open(handle, "wb", closefd=False) as file:
+        file.write(content)
+    seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
+    fcntl.fcntl(handle, fcntl.F_ADD_SEALS, seals)
+    os.lseek(handle, 0, os.SEEK_SET)
+    return handle
+
+
+def _reach_manager() -> dict[str, str]:
+    """What systemd-run needs to find the service manager of the user."""
+    names = ("DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR")
+    return {name: os.environ[name] for name in names if name in os.environ}
+
+
+def _wait(handle: int) -> bool:
+    """Block until there is something to read; whether there was in time."""
+    poll = select.poll()
+    poll.register(handle, select.POLLIN)
+    return bool(poll.poll(_PATIENCE_S * 1000))

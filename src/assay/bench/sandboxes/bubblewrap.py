@@ -1,0 +1,348 @@
+"""Sandboxes by bubblewrap: namespaces of Linux, with limits by whatever this machine allows.
+
+Each command is a bubblewrap of its own over the same mounts: files stay, processes do not.
+"""
+
+import asyncio
+import os
+import resource
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from assay._util.names import unknown_name
+from assay.bench.sandboxes.boxed import BoxedProcess
+from assay.bench.sandboxes.cgroups import CgroupsV1, CgroupsV2
+from assay.bench.sandboxes.folders import (
+    TooDeep,
+    bytes_in,
+    new_folder,
+    remove_folder,
+    sweep_folders,
+)
+from assay.bench.sandboxes.limits import MIB, HeldBy, Hold, Mechanism
+from assay.bench.sandboxes.probing import (
+    bwrap_path,
+    check_bwrap,
+    isolation_arguments,
+    problem_of,
+)
+from assay.bench.sandboxes.processes import names_of, refused_connections, unlinked_bytes
+from assay.bench.sandboxes.roots import ENVIRONMENT, USER_ID, WRITABLE, prepare, root_arguments
+from assay.bench.sandboxes.scopes import Scopes
+from assay.bench.sandboxes.watching import Watching, set_limit
+from assay.bench.seams import (
+    Command,
+    CommandEnd,
+    Enforcement,
+    Finding,
+    ResourceLimits,
+    Sandbox,
+    SandboxSpec,
+)
+from assay.errors import SandboxUnavailable, UsageError
+
+__all__ = ["BubblewrapBackend"]
+
+_MECHANISMS: Final[Sequence[Mechanism]] = (CgroupsV2(), CgroupsV1(), Scopes(), Watching())
+"""The best first."""
+_LOOK_S: Final = 0.05
+_DISK_S: Final = 0.1
+_SLACK: Final = MIB
+"""So that a single file, which RLIMIT_FSIZE stops, is not also killed for its folder."""
+_GRACE_S: Final = 0.1
+"""How long processes may take to end after the command that started them."""
+_FILE_TOO_LARGE: Final = 128 + 25
+"""The exit code of who was killed for writing beyond RLIMIT_FSIZE."""
+
+
+class BubblewrapBackend:
+    """Runs commands in namespaces of their own, with all limits held."""
+
+    name = "bubblewrap"
+
+    def __init__(self, mechanism: str | None = None) -> None:
+        """Use this machine.
+
+        Args:
+            mechanism: How limits on memory, processes and CPUs are held: cgroup v2, cgroup v1,
+                systemd scope or watcher; the first of these that works, unless given.
+        """
+        names = [known.name for known in _MECHANISMS]
+        if mechanism is not None and mechanism not in names:
+            raise UsageError(unknown_name("mechanism", mechanism, names))
+        self._mechanisms = [known for known in _MECHANISMS if mechanism in (None, known.name)]
+        self._is_swept = False
+
+    def enforcement(self, limits: ResourceLimits) -> Enforcement:
+        """By what these limits are held here.
+
+        Raises:
+            SandboxUnavailable: One of them cannot be, or there is no bubblewrap.
+        """
+        _, held = self._chosen(limits)
+        return Enforcement(
+            backend=self.name,
+            memory=held.memory,
+            processes=held.processes,
+            cpus=held.cpus,
+            disk="watcher and RLIMIT_FSIZE",
+            network="allowed" if limits.network else "network namespace without a way out",
+        )
+
+    def _chosen(self, limits: ResourceLimits) -> tuple[Mechanism, HeldBy]:
+        check_bwrap(bwrap_path(), network=limits.network)
+        problems = []
+        for mechanism in self._mechanisms:
+            try:
+                held = mechanism.held_by(limits)
+            except SandboxUnavailable as error:
+                problems.append(f"{mechanism.name}: {error}")
+                continue
+            problem = problem_of(mechanism)
+            if problem is None:
+                return mechanism, held
+            problems.append(f"{mechanism.name}: {problem}")
+        raise SandboxUnavailable(
+            "the limits on memory, processes and CPUs cannot be held here ("
+            + "; ".join(problems)
+            + "); start assay in a scope of its own: systemd-run --user --scope -p Delegate=yes"
+            " assay …, or as root, or ask for limits that can be held"
+        )
+
+    def open(self, spec: SandboxSpec) -> AbstractAsyncContextManager[Sandbox]:
+        """A sandbox with a folder of its own for `/tmp`, which is removed with it."""
+        return self._open(spec)
+
+    @asynccontextmanager
+    async def _open(self, spec: SandboxSpec) -> AsyncIterator[Sandbox]:
+        mechanism, _ = self._chosen(spec.limits)
+        for mount in spec.mounts:
+            if not mount.source.exists():
+                raise SandboxUnavailable(f"{mount.source} is to be mounted and is not there")
+        if not self._is_swept:
+            self._is_swept = True
+            await asyncio.to_thread(sweep_folders, self._forget)
+        folder, lock = new_folder()
+        try:
+            prepare(folder, network=spec.limits.network)
+            writable = _outermost(
+                [
+                    *(mount.source for mount in spec.mounts if mount.writable),
+                    *(folder / name for name in WRITABLE),
+                ]
+            )
+            at_first = await asyncio.to_thread(bytes_in, writable)
+            yield _BubblewrapSandbox(
+                spec=spec,
+                enforcement=self.enforcement(spec.limits),
+                mechanism=mechanism,
+                folder=folder,
+                writable=writable,
+                disk_limit=at_first + spec.limits.disk_mb * MIB,
+            )
+        finally:
+            await asyncio.shield(asyncio.to_thread(_remove, folder, lock))
+
+    def _forget(self, name: str) -> None:
+        for mechanism in self._mechanisms:
+            try:
+                mechanism.sweep(name)
+            except (OSError, SandboxUnavailable):
+                continue
+
+
+def _remove(folder: Path, lock: int) -> None:
+    try:
+        remove_folder(folder)
+    finally:
+        os.close(lock)
+
+
+def _outermost(folders: Sequence[Path]) -> list[Path]:
+    """These without those that lie in another one, which would be counted twice."""
+    resolved = dict.fromkeys(folder.resolve() for folder in folders)
+    return [
+        folder
+        for folder in resolved
+        if not any(folder != other and folder.is_relative_to(other) for other in resolved)
+    ]
+
+
+class _Stop(NamedTuple):
+    """Why a command stopped."""
+
+    code: int | None = None
+    timed_out: bool = False
+    finding: Finding | None = None
+
+
+class _BubblewrapSandbox:
+    """Runs one command after another on the same files."""
+
+    def __init__(
+        self,
+        *,
+        spec: SandboxSpec,
+        enforcement: Enforcement,
+        mechanism: Mechanism,
+        folder: Path,
+        writable: Sequence[Path],
+        disk_limit: int,
+    ) -> None:
+        self.enforcement = enforcement
+        self._spec = spec
+        self._mechanism = mechanism
+        self._folder = folder
+        self._writable = writable
+        self._disk_limit = disk_limit
+        self._used = 0
+        self._was_full = False
+        self._bwrap = bwrap_path()
+        self._options = [
+            *isolation_arguments(self._bwrap, network=spec.limits.network),
+            *("--uid", str(USER_ID), "--gid", str(USER_ID)),
+            *root_arguments(folder, spec),
+            *("--chdir", spec.workdir),
+        ]
+        self._turn = asyncio.Lock()
+
+    async def run(self, command: Command) -> CommandEnd:
+        """Run a command, after those that were given before."""
+        async with self._turn:
+            hold = self._mechanism.hold(self._spec.limits, self._folder.name)
+            try:
+                return await self._run(command, hold)
+            finally:
+                hold.release()
+
+    async def _run(self, command: Command, hold: Hold) -> CommandEnd:
+        started = time.monotonic()
+        box = BoxedProcess(
+            prefix=hold.prefix,
+            bwrap=self._bwrap,
+            options=[*self._options, *self._variables(command)],
+            argv=command.argv,
+            stdin=command.stdin,
+        )
+        try:
+            inner = await box.started()
+            set_limit(inner, resource.RLIMIT_FSIZE, self._spec.limits.disk_mb * MIB)
+            set_limit(inner, resource.RLIMIT_CORE, 0)
+            hold.admit(inner)
+            box.release()
+            stop = await self._until_end(box, hold, command.timeout_s)
+            seconds = time.monotonic() - started
+            findings = await self._look(box, stop)
+            usage = hold.usage()
+            cpu_s = box.cpu_seconds() if usage.cpu_s is None else usage.cpu_s
+            await box.dead()
+        finally:
+            box.close()
+        if not box.begun and stop == _Stop():
+            raise SandboxUnavailable(f"bubblewrap failed: {box.complaint}")
+        findings += [*usage.findings, *await self._final(box, stop)]
+        code = stop.code
+        if stop == _Stop():
+            code = box.exit_code
+        return CommandEnd(
+            exit_code=code,
+            output=box.output.kept(),
+            seconds=seconds,
+            timed_out=stop.timed_out,
+            cpu_s=cpu_s,
+            peak_memory_mb=usage.peak_memory_mb,
+            findings=tuple(findings),
+        )
+
+    def _variables(self, command: Command) -> list[str]:
+        variables = {**ENVIRONMENT, **self._spec.environment, **command.environment}
+        return [part for name in variables for part in ("--setenv", name, variables[name])]
+
+    async def _until_end(self, box: BoxedProcess, hold: Hold, timeout_s: float) -> _Stop:
+        ended = asyncio.ensure_future(box.ended())
+        watched = asyncio.ensure_future(self._watch(box, hold))
+        try:
+            await asyncio.wait(
+                {ended, watched}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            if ended.done():
+                return _Stop(code=ended.result())
+            if watched.done():
+                return _Stop(finding=watched.result())
+            return _Stop(timed_out=True)
+        finally:
+            ended.cancel()
+            watched.cancel()
+            await asyncio.gather(ended, watched, return_exceptions=True)
+
+    async def _watch(self, box: BoxedProcess, hold: Hold) -> Finding:
+        """Look at a command while it runs; returns when it is to be killed."""
+        # What an earlier command wrote too much may still be removed.
+        allowed = max(self._disk_limit, self._used) + _SLACK
+        next_disk = 0.0
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            found = hold.check()
+            if found is None and (now := time.monotonic()) >= next_disk:
+                found = await asyncio.to_thread(self._look_at_disk, box, allowed)
+                # A quarter of the time at most is spent on looking.
+                next_disk = time.monotonic() + max(_DISK_S, 3 * (time.monotonic() - now))
+            if found is not None:
+                return found
+
+    def _look_at_disk(self, box: BoxedProcess, allowed: int) -> Finding | None:
+        limit = f"the limit of {self._spec.limits.disk_mb} MB"
+        try:
+            used = bytes_in(self._writable, most=allowed)
+        except TooDeep:
+            return Finding("disk_limit", "folders are nested too deeply to be measured")
+        used += unlinked_bytes(box.processes())
+        self._was_full = self._was_full or used >= self._disk_limit
+        if used > allowed:
+            return Finding("disk_limit", f"it wrote more than {limit}; it was killed")
+        return None
+
+    async def _look(self, box: BoxedProcess, stop: _Stop) -> list[Finding]:
+        """What can be seen only while the namespaces are there."""
+        if stop == _Stop():
+            text = "what it left behind and whether it tried to reach the network is not known"
+            return [Finding("supervisor_killed", f"it killed the supervisor; {text}")]
+        found = [] if stop.finding is None else [stop.finding]
+        if stop.code is not None:
+            deadline = time.monotonic() + _GRACE_S
+            while (left := box.processes()) and time.monotonic() < deadline:
+                await asyncio.sleep(0.01)
+            if left:
+                detail = (
+                    f"{len(left)} still ran when it ended, and were killed: {names_of(left)}"
+                )
+                found.append(Finding("left_processes", detail))
+        if not self._spec.limits.network and box.inner is not None:
+            refused = refused_connections(box.inner)
+            if refused:
+                detail = f"{refused} times it sent something to an address that has no route"
+                found.append(Finding("network_refused", detail))
+        return found
+
+    async def _final(self, box: BoxedProcess, stop: _Stop) -> list[Finding]:
+        """What can be seen when all is dead."""
+        found = []
+        before = self._used
+        try:
+            self._used = await asyncio.to_thread(bytes_in, self._writable)
+        except TooDeep:
+            self._used = 0
+        is_full = self._was_full or self._used >= self._disk_limit
+        is_over = (is_full and before < self._disk_limit) or stop.code == _FILE_TOO_LARGE
+        self._was_full = False
+        if is_over and (stop.finding is None or stop.finding.name != "disk_limit"):
+            limit = self._spec.limits.disk_mb
+            found.append(Finding("disk_limit", f"it wrote up to the limit of {limit} MB"))
+        if box.output.dropped:
+            found.append(
+                Finding("output_cut", f"{box.output.dropped} bytes of its output are left out")
+            )
+        return found

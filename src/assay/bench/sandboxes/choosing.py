@@ -1,0 +1,66 @@
+"""Which backend a name means.
+
+A backend of one's own is a class in a file, `mine.py:Class`, which is made without arguments
+and has what `SandboxBackend` in `assay.bench.seams` asks for: `name`, `enforcement`, `open`.
+"""
+
+import os
+from pathlib import Path
+from typing import Final
+
+from assay._util.names import unknown_name
+from assay._util.user_files import run_user_file
+from assay.bench.sandboxes.bubblewrap import BubblewrapBackend
+from assay.bench.sandboxes.unprotected import UnprotectedBackend
+from assay.bench.seams import SandboxBackend
+from assay.errors import UsageError
+
+__all__ = ["BACKENDS", "VARIABLE", "choose_backend"]
+
+VARIABLE: Final = "SANDBOX_BACKEND"
+"""The variable that names the backend where nothing else does."""
+BACKENDS: Final[tuple[str, ...]] = (BubblewrapBackend.name, UnprotectedBackend.name)
+_PARTS: Final = ("name", "enforcement", "open")
+
+
+def choose_backend(name: str | None = None) -> SandboxBackend:
+    """The backend of this name.
+
+    Args:
+        name: bubblewrap, none, or a class in a file, `mine.py:Class`; by default what
+            `$SANDBOX_BACKEND` says, else bubblewrap.
+
+    Raises:
+        UsageError: It means none.
+    """
+    meant = name or os.environ.get(VARIABLE) or BubblewrapBackend.name
+    if meant == BubblewrapBackend.name:
+        return BubblewrapBackend()
+    if meant == UnprotectedBackend.name:
+        return UnprotectedBackend()
+    path, colon, member = meant.rpartition(":")
+    if colon and path.endswith(".py") and member.isidentifier():
+        return _own(Path(path), member)
+    problem = unknown_name("sandbox", meant, [*BACKENDS, "a class in a file, mine.py:Class"])
+    where = "" if name else f" (from ${VARIABLE})"
+    raise UsageError(problem + where)
+
+
+def _own(path: Path, member: str) -> SandboxBackend:
+    code = run_user_file(path, "sandboxes")
+    made = code.names.get(member)
+    if not isinstance(made, type):
+        classes = [key for key, value in code.names.items() if isinstance(value, type)]
+        there = f"; there is {', '.join(classes)}" if classes else ""
+        raise UsageError(f"{path} has no class {member!r}{there}")
+    missing = [part for part in _PARTS if not hasattr(made, part)]
+    if missing:
+        raise UsageError(
+            f"{path}:{member} lacks {', '.join(missing)}; a backend has {', '.join(_PARTS)}, "
+            "see SandboxBackend in assay.bench.seams"
+        )
+    try:
+        backend: SandboxBackend = made()
+    except TypeError as error:
+        raise UsageError(f"{path}:{member} must be made without arguments: {error}") from error
+    return backend

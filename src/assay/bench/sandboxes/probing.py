@@ -1,0 +1,138 @@
+"""What this machine can do, found out by doing it once."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from assay.bench.sandboxes.folders import PREFIX
+from assay.bench.sandboxes.limits import Mechanism
+from assay.bench.sandboxes.roots import prepare, root_arguments
+from assay.bench.seams import ResourceLimits, SandboxSpec
+from assay.errors import SandboxUnavailable
+
+__all__ = ["bwrap_path", "check_bwrap", "isolation_arguments", "problem_of"]
+
+_INSTALL: Final = (
+    "install it: sudo apt install bubblewrap (Debian, Ubuntu), sudo dnf install bubblewrap "
+    "(Fedora); or run without protection, only with agents and tasks you trust: --sandbox none"
+)
+_NOT_LINUX: Final = (
+    "sandboxes need Linux, and this is {}; use a Linux machine or a virtual one, or run "
+    "without protection, only with agents and tasks you trust: --sandbox none"
+)
+_ALLOW: Final = (
+    "user namespaces must be allowed: sysctl kernel.unprivileged_userns_clone=1 (Debian), "
+    "kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu 24.04), user.max_user_namespaces "
+    "above 0; in a container, --privileged or --security-opt seccomp=unconfined"
+)
+_TIMEOUT_S: Final = 30.0
+
+
+def bwrap_path() -> str:
+    """Where bubblewrap is; SandboxUnavailable if it is nowhere."""
+    if sys.platform != "linux":
+        raise SandboxUnavailable(_NOT_LINUX.format(sys.platform))
+    found = shutil.which("bwrap")
+    if found is None:
+        raise SandboxUnavailable(f"bubblewrap is not installed; {_INSTALL}")
+    return os.path.realpath(found)
+
+
+@cache
+def _options(bwrap: str) -> str:
+    done = subprocess.run([bwrap, "--help"], capture_output=True, text=True, check=False)
+    return done.stdout
+
+
+def isolation_arguments(bwrap: str, *, network: bool) -> list[str]:
+    """The options that keep a command apart from this machine."""
+    found = ["--unshare-user", "--unshare-all", "--die-with-parent", "--new-session"]
+    if network:
+        found.append("--share-net")
+    if "--disable-userns" in _options(bwrap):
+        # Who makes a namespace is root in it, and could mount memory that nobody counts.
+        found.append("--disable-userns")
+    return [*found, "--cap-drop", "ALL", "--hostname", "sandbox", "--clearenv"]
+
+
+@cache
+def check_bwrap(bwrap: str, *, network: bool) -> None:
+    """Make one sandbox; SandboxUnavailable with bubblewrap's own words if it fails."""
+    with tempfile.TemporaryDirectory(prefix="assay-probe-") as name:
+        folder = Path(name)
+        prepare(folder, network=network)
+        spec = SandboxSpec(mounts=(), limits=ResourceLimits(network=network))
+        command = [
+            *(bwrap, *isolation_arguments(bwrap, network=network)),
+            *(*root_arguments(folder, spec), "--", "/usr/bin/setsid", "/bin/true"),
+        ]
+        done = _run(command)
+    if done is not None:
+        raise SandboxUnavailable(f"bubblewrap cannot make a sandbox here: {done}; {_ALLOW}")
+
+
+def _run(command: Sequence[str]) -> str | None:
+    """Why it failed, or None."""
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_TIMEOUT_S,
+            stdin=subprocess.DEVNULL,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    if done.returncode == 0:
+        return None
+    words = done.stderr.strip() or f"it ended with code {done.returncode}"
+    return words.removeprefix("bwrap: ")
+
+
+_problems: dict[str, str | None] = {}
+
+
+def problem_of(mechanism: Mechanism) -> str | None:
+    """Why limits cannot be held by it here, or None; found out once."""
+    if mechanism.name not in _problems:
+        _problems[mechanism.name] = _tried(mechanism)
+    return _problems[mechanism.name]
+
+
+def _tried(mechanism: Mechanism) -> str | None:
+    try:
+        hold = mechanism.hold(
+            ResourceLimits(), f"{PREFIX}probe-{os.getpid()}-{os.urandom(4).hex()}"
+        )
+    except (OSError, SandboxUnavailable) as error:
+        return str(error)
+    try:
+        with subprocess.Popen(
+            [*hold.prefix, "/bin/cat"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            try:
+                process.stdin.write(b"x\n")
+                process.stdin.flush()
+                if not process.stdout.readline():
+                    assert process.stderr is not None
+                    return process.stderr.read().decode(errors="replace").strip()
+                hold.admit(process.pid)
+            finally:
+                process.kill()
+    except (OSError, SandboxUnavailable) as error:
+        return str(error)
+    finally:
+        hold.release()
+    return None

@@ -1,0 +1,159 @@
+"""Limits without control groups: rlimits, the affinity of CPUs, and somebody who looks.
+
+What happens between two looks can be over the limit for that long. Memory that belongs to no
+process, such as a System V segment that nobody has attached, is not seen.
+"""
+
+import os
+import platform
+import re
+import resource
+import signal
+from itertools import count
+from typing import Final
+
+from assay.bench.sandboxes.limits import MIB, OWN_PROCESSES, HeldBy, Usage
+from assay.bench.sandboxes.processes import (
+    cpu_seconds,
+    descendants,
+    numbers,
+    proportional_memory,
+    resident_memory,
+    threads,
+)
+from assay.bench.seams import Finding, ResourceLimits
+from assay.errors import SandboxUnavailable
+
+__all__ = ["Watching", "set_limit"]
+
+_turns = count()
+"""Sandboxes that share few CPUs are spread over them."""
+_NPROC_PER_NAMESPACE: Final = (5, 14)
+"""Since this kernel a user namespace counts its own processes, not all of the user."""
+
+
+def set_limit(pid: int, kind: int, value: int) -> None:
+    """Lower an rlimit of a process; one that is lower already stays."""
+    _, hard = resource.prlimit(pid, kind)
+    if hard != resource.RLIM_INFINITY:
+        value = min(value, hard)
+    resource.prlimit(pid, kind, (value, value))
+
+
+class _Watched:
+    """One command that is looked at."""
+
+    prefix: tuple[str, ...] = ()
+
+    def __init__(self, limits: ResourceLimits) -> None:
+        self._limits = limits
+        self._root: int | None = None
+        self._cpus = _some_cpus(limits)
+        self._peak = 0
+        self._cpu_s = 0.0
+        self._killed = 0
+
+    def admit(self, pid: int) -> None:
+        # Twice, since memory that is asked for and not used is no fault; it bounds what a
+        # process can take between two looks.
+        set_limit(pid, resource.RLIMIT_DATA, 2 * self._limits.memory_mb * MIB)
+        if _kernel() >= _NPROC_PER_NAMESPACE:
+            set_limit(pid, resource.RLIMIT_NPROC, self._limits.processes + OWN_PROCESSES)
+        os.sched_setaffinity(pid, self._cpus)
+        self._root = pid
+
+    def check(self) -> Finding | None:
+        if self._root is None:
+            return None
+        pids = descendants(self._root)
+        if len(pids) > self._limits.processes + 1:  # the supervisor
+            text = f"{len(pids) - 1} processes, where {self._limits.processes} are allowed"
+            return Finding("process_limit", f"{text}; all were killed")
+        self._keep_to_cpus(pids)
+        self._look_at_memory(pids)
+        self._cpu_s = max(self._cpu_s, cpu_seconds([self._root, *pids]))
+        return None
+
+    def _keep_to_cpus(self, pids: list[int]) -> None:
+        """A process may change its own affinity: it is put back."""
+        for thread in (thread for pid in pids for thread in threads(pid)):
+            try:
+                if os.sched_getaffinity(thread) != self._cpus:
+                    os.sched_setaffinity(thread, self._cpus)
+            except OSError:
+                continue
+
+    def _look_at_memory(self, pids: list[int]) -> None:
+        limit = self._limits.memory_mb * MIB
+        used = {pid: resident_memory(pid) for pid in pids}
+        if sum(used.values()) > limit:
+            # What forked processes share was counted for each of them.
+            used = {pid: proportional_memory(pid) for pid in pids}
+        self._peak = max(self._peak, sum(used.values()))
+        if sum(used.values()) <= limit:
+            return
+        self._killed += _kill(max(used, key=lambda pid: used[pid]))
+
+    def usage(self) -> Usage:
+        if self._root is not None:
+            pids = descendants(self._root)
+            self._cpu_s = max(self._cpu_s, cpu_seconds([self._root, *pids]))
+        findings = []
+        if self._killed:
+            text = f"{self._killed} of its processes were killed at the limit of "
+            findings.append(Finding("memory_limit", f"{text}{self._limits.memory_mb} MB"))
+        return Usage(self._cpu_s, self._peak / MIB, tuple(findings))
+
+    def release(self) -> None:
+        """Nothing: it made nothing."""
+
+
+class Watching:
+    """Rlimits and a watcher: works wherever there is /proc."""
+
+    name = "watcher"
+
+    def held_by(self, limits: ResourceLimits) -> HeldBy:
+        """By looking, which holds no part of a CPU."""
+        cpus = len(os.sched_getaffinity(0))
+        if limits.cpus < cpus and limits.cpus != int(limits.cpus):
+            raise SandboxUnavailable(
+                f"a limit of {limits.cpus:g} CPUs cannot be held without control groups; ask "
+                "for a whole number of CPUs"
+            )
+        return HeldBy("watcher and RLIMIT_DATA", "watcher and RLIMIT_NPROC", "CPU affinity")
+
+    def hold(self, limits: ResourceLimits, name: str) -> _Watched:
+        """Get ready to look at a command."""
+        return _Watched(limits)
+
+    def sweep(self, name: str) -> None:
+        """Nothing: it leaves nothing."""
+
+
+def _kill(pid: int) -> bool:
+    """Kill a process of a sandbox, and nobody who got its number since."""
+    try:
+        handle = os.pidfd_open(pid)
+    except OSError:
+        return False
+    try:
+        if len(numbers(pid)) < 2:
+            return False
+        signal.pidfd_send_signal(handle, signal.SIGKILL)
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+    return True
+
+
+def _some_cpus(limits: ResourceLimits) -> set[int]:
+    there = sorted(os.sched_getaffinity(0))
+    wanted = min(len(there), max(1, int(limits.cpus)))
+    first = next(_turns) * wanted
+    return {there[(first + offset) % len(there)] for offset in range(wanted)}
+
+
+def _kernel() -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", platform.release())[:2])
