@@ -38,7 +38,7 @@ HOMES = {
     "openai": {"models", "finetune"},
     "pandas": {"traces"},
     "pyarrow": STORES,
-    "pydantic": {*STORES, *SERVERS, "models", "rollouts", "curves"},
+    "pydantic": {*STORES, *SERVERS, "bench", "models", "rollouts", "curves"},
     "pydantic_core": {*STORES, *SERVERS, "models", "rollouts", "curves", "datasets"},
     "ray": {"runs"},
     "rich": {"cli", "report"},

@@ -92,7 +92,11 @@ class RepoSource:
     start_commit: str | None = None
     end_commit: str | None = None
     subdir: str | None = None
+    """The folder of it that the task is about; the rest is not there."""
     sparse_checkout: tuple[str, ...] = ()
+    """Paths or wildcards of what is there, from the top of the repository; empty for all."""
+    origin: str | None = None
+    """Where it came from before it was stored with the task, for the record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +124,8 @@ class CodingTask:
     rubrics: tuple[Rubric, ...] = ()
     test_scripts: tuple[TestScript, ...] = ()
     metrics_script: MetricsScript | None = None
+    evaluation_files: Mapping[str, bytes] = field(default_factory=dict)
+    """Hidden files that the scripts may read, by their paths in those scripts' folder."""
     overlay_files: Mapping[str, bytes] = field(default_factory=dict)
     """Files beside the repository, by their paths below `APP`."""
     overlay_repo_files: Mapping[str, bytes] = field(default_factory=dict)

@@ -1,0 +1,294 @@
+"""A task's folder read into a value; nothing in the folder is ever changed.
+
+What the agent may see is `overlay_files`, `overlay_repo_files` and the repository. The
+reference patch, tests, rubrics and everything in `evaluation/` are read into other fields,
+and never among those.
+"""
+
+import stat
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from assay._util.canonical import canonical_json, content_hash
+from assay._util.text import shown
+from assay.bench.seams import (
+    CodingTask,
+    MetricsScript,
+    RepoSource,
+    Rubric,
+    TestScript,
+)
+from assay.bench.tasks.meta import (
+    EvaluationPart,
+    LimitsPart,
+    MetaFile,
+    OverridesFile,
+    RepoPart,
+    ScriptPart,
+    read_json,
+    validated,
+)
+from assay.bench.tasks.overrides import HIDDEN, REPLACES_SOURCE, overridden
+from assay.bench.tasks.source import FILES, listing, pinned
+from assay.bench.tasks.tree import path_text, read_plain_file, scan, shown_path
+from assay.bench.tasks.workspace import INSTRUCTIONS
+from assay.errors import UsageError
+
+__all__ = ["BUNDLE", "EVALUATION", "META", "REFERENCE", "load_task"]
+
+META = "tb_meta.json"
+BUNDLE = "repo.bundle"
+EVALUATION = "evaluation"
+REFERENCE = "diff.patch"
+_FORMAT = "assay-task/1"
+
+
+def load_task(
+    folder: Path, overrides: Path | None = None, *, repository: bool = True
+) -> CodingTask:
+    """Read a task.
+
+    Args:
+        folder: Has `tb_meta.json`.
+        overrides: A file that changes the task; the one in the folder only if it is named.
+        repository: Whether to look at the repository too. Otherwise it may be missing, its
+            commit stays as it is written, and the task has no checksum.
+
+    Raises:
+        UsageError: A file is missing or wrong; the message says where.
+        ServiceError: The repository is far away, has no commit that is named in full, and
+            does not answer.
+    """
+    path = folder / META
+    if not path.is_file():
+        raise UsageError(
+            f"no task in {str(folder)!r}: it has no {META}; 'assay bench new' makes a task"
+        )
+    meta = validated(MetaFile, read_json(path), path)
+    change = OverridesFile()
+    if overrides is not None:
+        change = validated(OverridesFile, read_json(overrides), overrides)
+    overlay = _files(folder / "overlay_files")
+    instructions = _instructions(folder, meta, overlay)
+    evaluation = meta.evaluation
+    if overrides is not None:
+        changed = overridden(change, evaluation, overrides)
+        instructions, evaluation = changed.instructions or instructions, changed.evaluation
+    if instructions is None or not instructions.strip():
+        raise UsageError(
+            f"{str(folder)!r} has no instructions: neither overlay_files/{INSTRUCTIONS} nor "
+            f"lm.instructions in {META}; write one of them"
+        )
+    source = overrides if overrides is not None and change.changes_evaluation else path
+    hidden = _files(folder / EVALUATION)
+    rubrics, tests, metrics = _evaluation(evaluation, hidden, source)
+    scripts = {script.path for script in tests} | ({metrics.path} if metrics else set())
+    visible = {name: content for name, content in overlay.items() if name not in HIDDEN}
+    visible.pop(INSTRUCTIONS, None)
+    added = {name: text.encode() for name, text in change.overlay_files.items()}
+    added.pop(INSTRUCTIONS, None)
+    task_id = meta.task_id or folder.resolve().name
+    task = CodingTask(
+        folder=folder.resolve(),
+        task_id=task_id,
+        title=meta.metadata.title or task_id,
+        instructions=instructions,
+        repo=_repo(folder, meta.repo, change.repo, overrides),
+        tags=tuple(meta.metadata.tags),
+        rubrics=rubrics,
+        test_scripts=tests,
+        metrics_script=metrics,
+        evaluation_files={
+            name: content for name, content in hidden.items() if name not in scripts
+        },
+        overlay_files={**visible, **added},
+        overlay_repo_files={
+            **_files(folder / "overlay_repo_files"),
+            **change.repository_files,
+        },
+        remove_repo_paths=tuple(change.remove_repo_paths),
+        environment={**meta.environment_variables, **change.environment_variables},
+        limits=_limits(meta.limits),
+        reference_patch=_reference(folder, overlay),
+    )
+    if not repository:
+        return task
+    task = replace(task, repo=pinned(task.repo, task.folder))
+    return replace(task, checksum=_checksum(task))
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    """All files of a folder of the task, by their paths in it; none if it is not there."""
+    if not folder.is_dir():
+        return {}
+    seen = scan(folder)
+    links = [path for path, status in seen.files.items() if stat.S_ISLNK(status.st_mode)]
+    wrong = [*links, *(path for paths in seen.left_out.values() for path in paths)]
+    if wrong:
+        raise UsageError(
+            f"{str(folder / shown_path(wrong[0]))!r} is not a plain file; the files of a task "
+            "are files, not links or folders of git"
+        )
+    return {
+        path: read_plain_file(folder / path)
+        for path in seen.files
+        if not path.endswith(".pyc") and "__pycache__" not in path.split("/")
+    }
+
+
+def _instructions(folder: Path, meta: MetaFile, overlay: Mapping[str, bytes]) -> str | None:
+    content = overlay.get(INSTRUCTIONS)
+    beside = folder / INSTRUCTIONS
+    if content is None and beside.is_file():
+        content = beside.read_bytes()
+    if content is None:
+        return meta.lm.instructions
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{INSTRUCTIONS} of {str(folder)!r} is not UTF-8: {error}") from error
+
+
+def _reference(folder: Path, overlay: Mapping[str, bytes]) -> bytes | None:
+    path = folder / REFERENCE
+    return path.read_bytes() if path.is_file() else overlay.get(REFERENCE)
+
+
+def _repo(
+    folder: Path, meta: RepoPart, change: RepoPart | None, overrides: Path | None
+) -> RepoSource:
+    """Where the repository is: with the task if it is there, else where the task says."""
+    values = {name: getattr(meta, name) for name in meta.model_fields_set}
+    stored = True
+    if change is not None:
+        given = {name: getattr(change, name) for name in change.model_fields_set}
+        stored = REPLACES_SOURCE.isdisjoint(given)
+        # Commits and folders of one repository mean nothing in another.
+        values = given if "git_url" in given else {**values, **given}
+    part = RepoPart().model_copy(update=values)
+    url = part.git_url
+    if stored and (folder / FILES).is_dir():
+        url = None
+    elif stored and (folder / BUNDLE).is_file():
+        url = str((folder / BUNDLE).resolve())
+    elif url is None and not stored:
+        raise UsageError(
+            f"{overrides}: repo: {shown(part.start_commit_sha or part.branch)} is not allowed, "
+            "for the repository is plain files without commits; give repo.git_url too"
+        )
+    return _source(part, url)
+
+
+def _source(part: RepoPart, url: str | None) -> RepoSource:
+    return RepoSource(
+        git_url=url,
+        branch=part.branch,
+        start_commit=part.start_commit_sha,
+        end_commit=part.end_commit_sha,
+        subdir=part.subdir,
+        sparse_checkout=tuple(part.sparse_checkout),
+        origin=part.git_url,
+    )
+
+
+def _evaluation(
+    part: EvaluationPart, hidden: Mapping[str, bytes], path: Path
+) -> tuple[tuple[Rubric, ...], tuple[TestScript, ...], MetricsScript | None]:
+    rubrics = tuple(
+        Rubric(
+            id=rubric.id,
+            criterion=rubric.criterion,
+            weight=float(rubric.weight),
+            evaluation_criteria=tuple(rubric.evaluation_criteria),
+        )
+        for rubric in part.rubrics
+    )
+    ids = [rubric.id for rubric in rubrics]
+    _once(ids, path, "evaluation.rubrics", "id")
+    tests = []
+    for number, script in enumerate(part.test_scripts):
+        key = f"evaluation.test_scripts[{number}]"
+        if script.rubric_id not in ids:
+            raise UsageError(
+                f"{path}: {key}.rubric_id: no rubric {script.rubric_id!r}; choose from: "
+                f"{', '.join(ids) or 'none, evaluation.rubrics is empty'}"
+            )
+        if not script.path.endswith((".py", ".sh")):
+            raise UsageError(
+                f"{path}: {key}.path: {script.path!r} is not allowed: a test is a pytest file "
+                "(.py) or a shell script (.sh)"
+            )
+        content = _script(script.path, script.content, hidden, path, key)
+        tests.append(TestScript(path=script.path, rubric_id=script.rubric_id, content=content))
+    _once([test.path for test in tests], path, "evaluation.test_scripts", "path")
+    metrics = part.script
+    if metrics is None:
+        return rubrics, tuple(tests), None
+    metrics = ScriptPart(path=metrics) if isinstance(metrics, str) else metrics
+    if metrics.path in {test.path for test in tests}:
+        raise UsageError(f"{path}: evaluation.script.path: {metrics.path!r} is a test script")
+    content = _script(metrics.path, metrics.content, hidden, path, "evaluation.script")
+    return rubrics, tuple(tests), MetricsScript(path=metrics.path, content=content)
+
+
+def _script(
+    name: str, content: str | None, hidden: Mapping[str, bytes], path: Path, key: str
+) -> str:
+    if content is not None:
+        return content
+    if name not in hidden:
+        raise UsageError(
+            f"{path}: {key}: no content, and no file {EVALUATION}/{name}; write one of them"
+        )
+    try:
+        return hidden[name].decode()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{EVALUATION}/{name} is not UTF-8: {error}") from error
+
+
+def _once(names: Iterable[str], path: Path, key: str, what: str) -> None:
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise UsageError(
+                f"{path}: {key}: {count} have the {what} {name!r}; each has its own"
+            )
+
+
+def _limits(part: LimitsPart) -> dict[str, float]:
+    return {name: float(value) for name, value in part.model_dump(exclude_none=True).items()}
+
+
+def _checksum(task: CodingTask) -> str:
+    """A hash of all that decides what a trial of the task comes to."""
+    files = listing(task.repo, task.folder)
+    repository: Any = {"commit": task.repo.start_commit, "subdir": task.repo.subdir}
+    repository["sparse_checkout"] = task.repo.sparse_checkout
+    if files is not None:
+        repository = [[path_text(path), *entry] for path, entry in files.items()]
+    return content_hash(
+        canonical_json(
+            {
+                "format": _FORMAT,
+                "task_id": task.task_id,
+                "instructions": task.instructions,
+                "rubrics": [asdict(rubric) for rubric in task.rubrics],
+                "test_scripts": [asdict(script) for script in task.test_scripts],
+                "metrics_script": task.metrics_script and asdict(task.metrics_script),
+                "evaluation_files": _hashes(task.evaluation_files),
+                "overlay_files": _hashes(task.overlay_files),
+                "overlay_repo_files": _hashes(task.overlay_repo_files),
+                "remove_repo_paths": task.remove_repo_paths,
+                "environment": dict(task.environment),
+                "limits": dict(task.limits),
+                "reference_patch": content_hash(task.reference_patch or b""),
+                "repository": repository,
+            }
+        )
+    )
+
+
+def _hashes(files: Mapping[str, bytes]) -> dict[str, str]:
+    return {path: content_hash(content) for path, content in sorted(files.items())}

@@ -1,0 +1,319 @@
+"""The files that say what a task is, as pydantic reads them: `tb_meta.json`, `overrides.json`.
+
+Other tools write more into `tb_meta.json`, so keys that are not known there are let pass; in
+`overrides.json`, and in what only assay has, they are errors. A wrong value is a UsageError
+that names the file, the key, the value and what is allowed.
+"""
+
+import json
+import re
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+    ValidationError,
+    model_validator,
+)
+
+from assay._util.names import unknown_name
+from assay._util.text import shown
+from assay.bench.tasks.paths import path_problem
+from assay.errors import UsageError
+
+__all__ = [
+    "EvaluationPart",
+    "LimitsPart",
+    "MetaFile",
+    "OverridesFile",
+    "RepoPart",
+    "RubricPart",
+    "ScriptPart",
+    "TestScriptPart",
+    "read_json",
+    "validated",
+]
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_Part = TypeVar("_Part", bound=BaseModel)
+
+
+def _inner(path: str) -> str:
+    if problem := path_problem(path):
+        raise ValueError(problem)
+    return path
+
+
+def _in_repository(path: str) -> str:
+    if problem := path_problem(path, in_repository=True):
+        raise ValueError(problem)
+    return path
+
+
+def _pattern(pattern: str) -> str:
+    return _in_repository(pattern.removesuffix("/"))
+
+
+def _line(text: str) -> str:
+    if not text.strip() or not text.isprintable() or len(text) > 200:
+        raise ValueError("one line of 1 to 200 characters")
+    return text
+
+
+def _variable(name: str) -> str:
+    if not _VARIABLE.fullmatch(name):
+        raise ValueError("letters, digits and _, not beginning with a digit")
+    return name
+
+
+def _value(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("no NUL in it")
+    return text
+
+
+def _address(url: str) -> str:
+    if not url.strip() or url.startswith("-") or "::" in url or not url.isprintable():
+        raise ValueError("an https or ssh address, or a path of a repository or bundle")
+    return url
+
+
+def _reference(name: str) -> str:
+    if not name.strip() or name.startswith("-") or not name.isprintable():
+        raise ValueError("the name of a commit or branch")
+    return name
+
+
+_Line = Annotated[StrictStr, AfterValidator(_line)]
+_Inner = Annotated[StrictStr, AfterValidator(_inner)]
+_RepositoryPath = Annotated[StrictStr, AfterValidator(_in_repository)]
+_Pattern = Annotated[StrictStr, AfterValidator(_pattern)]
+_Reference = Annotated[StrictStr, AfterValidator(_reference)]
+_Variables = dict[
+    Annotated[StrictStr, AfterValidator(_variable)],
+    Annotated[StrictStr, AfterValidator(_value)],
+]
+_Number = StrictInt | StrictFloat
+
+
+class _Tolerant(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class MetadataPart(_Tolerant):
+    """What people call the task."""
+
+    title: _Line | None = None
+    tags: list[_Line] = []
+
+
+class RepoPart(_Tolerant):
+    """Where the repository is."""
+
+    git_url: Annotated[StrictStr, AfterValidator(_address)] | None = Field(
+        default=None, validation_alias=AliasChoices("git_url", "clone_url")
+    )
+    branch: _Reference | None = None
+    start_commit_sha: _Reference | None = Field(
+        default=None, validation_alias=AliasChoices("start_commit_sha", "commit")
+    )
+    end_commit_sha: _Reference | None = None
+    subdir: _Pattern | None = None
+    sparse_checkout: list[_Pattern] = []
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_blanks(cls, value: Any) -> Any:
+        """Other tools write "", "." or null for what they do not know."""
+        if not isinstance(value, dict):
+            return value
+        return {key: inner for key, inner in value.items() if inner not in ("", ".", None)}
+
+
+class LmPart(_Tolerant):
+    """What the agent is asked to do, if no file says so."""
+
+    instructions: StrictStr | None = None
+
+
+class RubricPart(_Tolerant):
+    """One thing that a solution is scored by."""
+
+    id: _Line
+    criterion: StrictStr
+    weight: Annotated[_Number, Field(gt=0)] = 1.0
+    evaluation_criteria: list[StrictStr] = []
+
+
+class TestScriptPart(_Tolerant):
+    """A hidden test; without content it is the file of this path in `evaluation/`."""
+
+    path: _Inner
+    rubric_id: StrictStr
+    content: StrictStr | None = None
+
+
+class ScriptPart(_Tolerant):
+    """A script for metrics; without content it is the file of this path in `evaluation/`."""
+
+    path: _Inner
+    content: StrictStr | None = None
+
+
+class EvaluationPart(_Tolerant):
+    """How a solution is scored."""
+
+    rubrics: list[RubricPart] = []
+    test_scripts: list[TestScriptPart] = []
+    script: ScriptPart | _Inner | None = None
+
+
+class LimitsPart(_Strict):
+    """What the sandbox of the task may use."""
+
+    cpus: Annotated[_Number, Field(gt=0, le=1024)] | None = None
+    memory_mb: Annotated[StrictInt, Field(ge=16)] | None = None
+    processes: Annotated[StrictInt, Field(ge=1)] | None = None
+    disk_mb: Annotated[StrictInt, Field(ge=1)] | None = None
+    network: StrictBool | None = None
+
+
+class MetaFile(_Tolerant):
+    """All that assay takes from `tb_meta.json`."""
+
+    task_id: _Line | None = Field(default=None, validation_alias=AliasChoices("task_id", "id"))
+    metadata: MetadataPart = MetadataPart()
+    repo: RepoPart = Field(
+        default=RepoPart(), validation_alias=AliasChoices("repo", "repository")
+    )
+    lm: LmPart = LmPart()
+    evaluation: EvaluationPart = EvaluationPart()
+    limits: LimitsPart = LimitsPart()
+    environment_variables: _Variables = {}
+
+
+class InjectedFile(_Strict):
+    """A file that is put into the repository."""
+
+    path: _RepositoryPath
+    content: StrictStr
+
+
+class RepoOverride(RepoPart):
+    """Another repository, or another commit of it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class EvaluationOverride(EvaluationPart):
+    """Another way to score."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class OverridesFile(_Strict):
+    """All that `overrides.json` may say."""
+
+    prompt: StrictStr | None = None
+    lm_instructions: StrictStr | None = None
+    overlay_files: dict[_Inner, StrictStr] = {}
+    overlay_repo_files: dict[_RepositoryPath, StrictStr] = {}
+    inject_files: list[InjectedFile] = []
+    remove_repo_paths: list[_Pattern] = []
+    evaluation: EvaluationOverride | None = None
+    rubrics: list[RubricPart] | None = None
+    test_scripts: list[TestScriptPart] | None = None
+    repo: RepoOverride | None = None
+    environment_variables: _Variables = {}
+
+    @property
+    def changes_evaluation(self) -> bool:
+        """Whether it says how a solution is scored."""
+        return not {"evaluation", "rubrics", "test_scripts"}.isdisjoint(self.model_fields_set)
+
+    @property
+    def repository_files(self) -> dict[str, bytes]:
+        """What it puts into the repository, by either key."""
+        injected = {file.path: file.content for file in self.inject_files}
+        return {
+            path: text.encode()
+            for path, text in {**self.overlay_repo_files, **injected}.items()
+        }
+
+
+def read_json(path: Path) -> Any:
+    """The value of a JSON file.
+
+    Raises:
+        UsageError: It cannot be read, is not JSON, or names a key twice.
+    """
+    try:
+        return json.loads(path.read_bytes(), object_pairs_hook=_once)
+    except OSError as error:
+        raise UsageError(f"cannot read {str(path)!r}: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{str(path)!r} is not valid JSON: {error}") from error
+
+
+def validated(kind: type[_Part], value: Any, path: Path) -> _Part:
+    """A value of a file as what it should be; UsageError for the first thing wrong with it."""
+    if not isinstance(value, dict):
+        raise UsageError(f"{path}: {shown(value)} is not a JSON object, {{…}}")
+    try:
+        return kind.model_validate(value)
+    except ValidationError as error:
+        wrong = error.errors()[0]
+    *above, last = wrong["loc"] or ("",)
+    key = _key(wrong["loc"])
+    if wrong["type"] == "extra_forbidden":
+        allowed = _allowed(kind, above)
+        where = f" of {_key(above)}" if above else ""
+        raise UsageError(f"{path}: {unknown_name(f'key{where}', str(last), allowed)}")
+    if wrong["type"] == "missing":
+        raise UsageError(f"{path}: {key} is missing")
+    allowed_text = wrong["msg"].removeprefix("Value error, ")
+    raise UsageError(f"{path}: {key}: {shown(wrong['input'])} is not allowed: {allowed_text}")
+
+
+def _key(loc: Any) -> str:
+    text = ""
+    for part in loc:
+        if part == "[key]" or (isinstance(part, str) and part in _UNION_PARTS):
+            continue
+        text += f"[{part}]" if isinstance(part, int) else f"{'.' if text else ''}{part}"
+    return text
+
+
+_UNION_PARTS = {"int", "float", "ScriptPart", "function-after[_inner(), str]"}
+"""Names of alternatives, which pydantic puts into a location."""
+
+
+def _allowed(kind: type[BaseModel], above: list[Any]) -> list[str]:
+    """The keys of the part of a file that a location leads to."""
+    parts: dict[str, type[BaseModel]] = {
+        "limits": LimitsPart,
+        "inject_files": InjectedFile,
+        "repo": RepoPart,
+        "evaluation": EvaluationPart,
+    }
+    name = next((part for part in above if isinstance(part, str)), "")
+    return [*parts.get(name, kind).model_fields]
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    names = [name for name, _ in pairs]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"the key {twice[0]!r} stands there twice")
+    return dict(pairs)

@@ -1,0 +1,193 @@
+"""What stands in a folder that an agent may have left in any state.
+
+Links are never followed, and nothing is opened that is not a plain file: not a pipe, a socket
+or a device. What git cannot hold is left out, and named in a finding.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from assay._util.text import cut
+from assay.bench.seams import REPOSITORY, Finding
+from assay.bench.tasks.objects import FILE, LINK, PROGRAM, Entry
+
+__all__ = [
+    "LARGEST_FILE",
+    "Scan",
+    "as_findings",
+    "entries",
+    "link_leaves",
+    "path_text",
+    "read_plain_file",
+    "scan",
+    "shown_path",
+]
+
+LARGEST_FILE = 100 * 2**20
+"""Bytes; a larger one is left out, be it sparse or not."""
+_LARGEST_SUM = 256 * 2**20
+_MOST_FILES = 50_000
+_LONGEST_PATH = 3_000
+_DEEPEST = 200
+_NAMED = 5
+"""How many paths a finding gives."""
+
+
+class Scan(NamedTuple):
+    """The paths below a folder."""
+
+    files: Mapping[str, os.stat_result]
+    """Plain files and links, in the order of their names."""
+    left_out: Mapping[str, tuple[str, ...]]
+    """By the name of a finding, the paths that are not among them."""
+
+
+def scan(root: Path) -> Scan:
+    """Look at all that is below a folder, but in no `.git`."""
+    files: dict[str, os.stat_result] = {}
+    left_out: dict[str, list[str]] = {}
+    if root.is_symlink() or not root.is_dir():
+        return Scan({}, {"repository_removed": (".",)})
+    folders = [""]
+    while folders:
+        folder = folders.pop()
+        try:
+            names = _names(root / folder)
+        except OSError:
+            left_out.setdefault("unreadable_file", []).append(folder)
+            continue
+        for name in names:
+            path = f"{folder}{name}"
+            if name.lower() == ".git":
+                if folder:
+                    left_out.setdefault("nested_repository", []).append(folder.rstrip("/"))
+                continue
+            if len(os.fsencode(path)) > _LONGEST_PATH or path.count("/") >= _DEEPEST:
+                left_out.setdefault("path_too_long", []).append(path)
+                continue
+            status = (root / path).lstat()
+            if stat.S_ISDIR(status.st_mode):
+                folders.append(f"{path}/")
+            elif stat.S_ISREG(status.st_mode) and status.st_size > LARGEST_FILE:
+                left_out.setdefault("large_file", []).append(path)
+            elif stat.S_ISLNK(status.st_mode) and name.lower() == ".gitmodules":
+                # Git refuses such a link, because it would read its settings through it.
+                left_out.setdefault("special_file", []).append(path)
+            elif stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
+                files[path] = status
+            else:
+                left_out.setdefault("special_file", []).append(path)
+    return Scan(
+        dict(sorted(files.items())),
+        {name: tuple(sorted(paths)) for name, paths in left_out.items()},
+    )
+
+
+def entries(
+    root: Path,
+    files: Mapping[str, os.stat_result],
+    store: Callable[[bytes], str],
+    known: Mapping[str, Entry] | None = None,
+) -> tuple[dict[str, Entry], dict[str, tuple[str, ...]]]:
+    """What the files are; `store` keeps a content and names it.
+
+    Returns:
+        The entries, and by the name of a finding the paths that are left out: what cannot be
+        read, and what is too much beside `known`, of which a file then counts as unchanged.
+    """
+    found: dict[str, Entry] = {}
+    left_out: dict[str, list[str]] = {}
+    size = new = 0
+    for path, status in files.items():
+        if size > _LARGEST_SUM or new >= _MOST_FILES:
+            left_out.setdefault("patch_too_large", []).append(path)
+            if known and path in known:
+                found[path] = known[path]
+            continue
+        try:
+            content = _content(root / path, status)
+        except OSError:
+            left_out.setdefault("unreadable_file", []).append(path)
+            continue
+        entry = Entry(_mode(status), store(content))
+        found[path] = entry
+        if known is not None and known.get(path) != entry:
+            size += len(content)
+            new += 1
+    return found, {name: tuple(paths) for name, paths in left_out.items()}
+
+
+def link_leaves(root: Path, path: str) -> bool:
+    """Whether a link points to something that is not in its repository."""
+    target = os.readlink(root / path)
+    if target.startswith("/"):
+        below = os.path.normpath(target)
+        return not below.startswith(f"{REPOSITORY}/") and below != REPOSITORY
+    written = os.path.normpath(os.path.join(os.path.dirname(path), target))
+    if written == ".." or written.startswith("../"):
+        return True
+    try:
+        real = os.path.realpath(root / path, strict=False)
+    except OSError:  # a name that is too long for any file
+        return False
+    inside = os.path.realpath(root)
+    return real != inside and not real.startswith(f"{inside}/")
+
+
+def as_findings(left_out: Mapping[str, tuple[str, ...]]) -> Iterator[Finding]:
+    """A finding for each reason, with some of the paths."""
+    for name, paths in left_out.items():
+        named = ", ".join(shown_path(path) for path in paths[:_NAMED])
+        more = f" and {len(paths) - _NAMED:,} more" if len(paths) > _NAMED else ""
+        yield Finding(name, f"{named}{more}")
+
+
+def path_text(path: str) -> str:
+    """A path as text that can be stored, whatever bytes are in it."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def shown_path(path: str) -> str:
+    """A path in one line that can be shown."""
+    return cut(path_text(path), 200)
+
+
+def read_plain_file(path: Path) -> bytes:
+    """The content of a plain file; OSError for anything else.
+
+    It is neither followed nor waited for, even if it has just been replaced.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(handle, "rb") as stream:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "not a plain file")
+        if status.st_size > LARGEST_FILE:
+            raise OSError(errno.EFBIG, "too large")
+        return stream.read(LARGEST_FILE)
+
+
+def _names(folder: Path) -> list[str]:
+    if not os.access(folder, os.R_OK | os.X_OK):
+        folder.chmod(0o700)
+    return os.listdir(folder)
+
+
+def _content(path: Path, status: os.stat_result) -> bytes:
+    if stat.S_ISLNK(status.st_mode):
+        return os.fsencode(os.readlink(path))
+    try:
+        return read_plain_file(path)
+    except PermissionError:
+        path.chmod(stat.S_IMODE(status.st_mode) | 0o600)
+        return read_plain_file(path)
+
+
+def _mode(status: os.stat_result) -> str:
+    if stat.S_ISLNK(status.st_mode):
+        return LINK
+    return PROGRAM if status.st_mode & 0o100 else FILE

@@ -1,0 +1,386 @@
+"""The folder that an agent works in, what it changed there, and patches put into it.
+
+Git never looks at the agent's folder: its files are read by us, and compared in a git
+directory that no agent can reach. So nothing in the folder, its `.git` included, can make
+git run something or tell it what to leave out.
+"""
+
+import errno
+import os
+import shutil
+import stat
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from assay.bench.seams import CodingTask, Patch
+from assay.bench.tasks.git import ATTRIBUTES, first_line, trusted_git
+from assay.bench.tasks.objects import (
+    FILE,
+    LINK,
+    PROGRAM,
+    Entry,
+    blob_hash,
+    new_git_dir,
+    write_blob,
+    write_commit,
+    write_tree,
+)
+from assay.bench.tasks.paths import Wildcards, path_problem
+from assay.bench.tasks.shadowing import shadowing_findings
+from assay.bench.tasks.source import check_out
+from assay.bench.tasks.tree import (
+    as_findings,
+    entries,
+    link_leaves,
+    path_text,
+    scan,
+    shown_path,
+)
+from assay.errors import OutputError, PatchRejected, UsageError
+
+__all__ = ["INSTRUCTIONS", "Workspace", "apply_patch", "capture", "make_workspace"]
+
+INSTRUCTIONS = "LM_INSTRUCTIONS.md"
+"""The file beside the repository that holds what the agent is asked to do."""
+_CACHES = Wildcards(
+    f"**/{name}"
+    for name in ("__pycache__", "*.pyc", ".pytest_cache", ".mypy_cache", ".ruff_cache")
+)
+"""What programs leave behind by themselves; no part of a solution."""
+_PACK_FROM = 100
+"""With more objects than this, one pack is copied sooner than they are."""
+_IGNORE_SECONDS = 20
+_DIFF = (
+    *("diff-tree", "-r", "-p", "--binary", "--full-index", "-M", "--no-ext-diff"),
+    *("--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workspace:
+    """A copy of a task's repository for one agent, or for one grading."""
+
+    folder: Path
+    """All of it; nothing else is made."""
+    baseline: str
+    """The commit that the repository starts from; the same wherever it is made."""
+
+    @property
+    def app(self) -> Path:
+        """The overlay files, with the repository in its folder `repo`."""
+        return self.folder / "app"
+
+    @property
+    def repo(self) -> Path:
+        """What the agent gets: files and a `.git` of their own, with one commit."""
+        return self.app / "repo"
+
+    @property
+    def git_dir(self) -> Path:
+        """The git directory that the agent is not given."""
+        return self.folder / "git"
+
+    def remove(self) -> None:
+        """Delete the folder, whatever an agent has made of it."""
+        if self.folder.is_dir() and not self.folder.is_symlink():
+            # Deeper than Python can follow, or without permissions, are both possible.
+            for command in (["chmod", "-R", "u+rwX"], ["rm", "-rf"]):
+                subprocess.run(
+                    [*command, "--", str(self.folder)], capture_output=True, check=False
+                )
+
+
+def make_workspace(task: CodingTask, folder: Path, *, cache: Path | None = None) -> Workspace:
+    """Make the workspace of a task in a new folder.
+
+    Args:
+        task: As it was loaded.
+        folder: Must not exist, or be empty.
+        cache: A folder that keeps the repository by the task's checksum for the next one.
+
+    Raises:
+        UsageError: The repository is not there, or the folder is taken.
+        ServiceError: The repository is far away, and could not be fetched.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"{str(folder)!r} is taken; give a workspace a new folder")
+    app = folder / "app"
+    app.mkdir(parents=True)
+    if cache is not None and task.checksum:
+        start = _cached(task, cache)
+        shutil.copytree(start, folder, symlinks=True, dirs_exist_ok=True)
+        (folder / "repo").rename(app / "repo")
+    else:
+        _build(task, folder)
+        (folder / "repo").rename(app / "repo")
+    baseline = (folder / "git" / "refs" / "heads" / "main").read_text("utf-8").strip()
+    _agents_git(folder / "git", app / "repo" / ".git")
+    texts = {**task.overlay_files, INSTRUCTIONS: task.instructions.encode()}
+    _overlay(app, texts, "overlay_files")
+    return Workspace(folder=folder, baseline=baseline)
+
+
+def capture(workspace: Workspace) -> Patch:
+    """What was changed since the start, whatever the agent did to its folder.
+
+    Files that the repository's `.gitignore` names, and what Python and its tools leave
+    behind, are no part of it unless they were there from the start.
+    """
+    root, git_dir = workspace.repo, workspace.git_dir
+    start = _entries_of(git_dir, workspace.baseline)
+    seen = scan(root)
+    new = [path for path in seen.files if path not in start and not _CACHES.match(path)]
+    unwanted = _ignored(root, git_dir, seen.files, new)
+    files = {
+        path: status
+        for path, status in seen.files.items()
+        if path in start or (not _CACHES.match(path) and path not in unwanted)
+    }
+    known = {entry.sha for entry in start.values()}
+
+    def store(content: bytes) -> str:
+        sha = blob_hash(content)
+        return sha if sha in known else write_blob(git_dir, content)
+
+    found, unread = entries(root, files, store, start)
+    left_out = {**seen.left_out, **unread}
+    leaving = tuple(
+        path
+        for path, entry in found.items()
+        if entry.mode == LINK and start.get(path) != entry and link_leaves(root, path)
+    )
+    if leaving:
+        left_out["symlink_outside"] = leaving
+        found = {path: entry for path, entry in found.items() if path not in leaving}
+    diff, touched = _difference(git_dir, workspace.baseline, write_tree(git_dir, found))
+    findings = (*as_findings(left_out), *shadowing_findings(root, touched))
+    return Patch(diff=diff, files=tuple(map(path_text, touched)), findings=findings)
+
+
+def apply_patch(workspace: Workspace, diff: bytes) -> None:
+    """Put a patch into the repository, all of it or nothing.
+
+    Raises:
+        PatchRejected: It does not apply, or its paths leave the repository.
+    """
+    if not diff.strip():
+        return
+    root, git_dir = workspace.repo, workspace.git_dir
+    before, _ = entries(root, scan(root).files, lambda text: write_blob(git_dir, text))
+    with tempfile.TemporaryDirectory(prefix="assay-apply-") as scratch:
+        index = {"GIT_INDEX_FILE": str(Path(scratch) / "index")}
+        _asked(git_dir, "read-tree", write_tree(git_dir, before), variables=index)
+        applied = trusted_git(
+            git_dir, "apply", "--cached", "--whitespace=nowarn", stdin=diff, variables=index
+        )
+        if applied.code != 0:
+            raise PatchRejected(f"the patch does not apply: {first_line(applied.errors)}")
+        after = _index_entries(_asked(git_dir, "ls-files", "-s", "-z", variables=index))
+    changed = {path: entry for path, entry in after.items() if before.get(path) != entry}
+    contents = _blobs(git_dir, [entry.sha for entry in changed.values()])
+    for path, entry in changed.items():
+        _check_change(path, entry, contents.get(entry.sha, b""))
+    for path in sorted(before.keys() - after.keys(), reverse=True):
+        _delete(root, path)
+    for path, entry in changed.items():
+        try:
+            _write_file(root, path, contents[entry.sha], entry.mode)
+        except OSError as error:
+            raise PatchRejected(
+                f"the patch cannot write {shown_path(path)!r}: {error.strerror}"
+            ) from error
+
+
+# How a repository is made
+
+
+def _cached(task: CodingTask, cache: Path) -> Path:
+    """The folder that has `repo` and `git` of a task; made by whoever comes first."""
+    kept = cache / task.checksum
+    if kept.is_dir():
+        return kept
+    cache.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=f".{task.checksum[:12]}.", dir=cache))
+    draft.chmod(0o755)
+    try:
+        _build(task, draft)
+        draft.rename(kept)
+    except OSError:
+        if not kept.is_dir():  # else somebody else was quicker
+            raise
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return kept
+
+
+def _build(task: CodingTask, folder: Path) -> None:
+    """Make `repo`, the files that a task starts from, and `git`, the one commit of them."""
+    root, git_dir = folder / "repo", folder / "git"
+    check_out(task.repo, task.folder, root)
+    gone = Wildcards(task.remove_repo_paths)
+    for path in [path for path in scan(root).files if gone.match(path)]:
+        _delete(root, path)
+    _overlay(root, task.overlay_repo_files, "overlay_repo_files")
+    new_git_dir(git_dir, bare=True)
+    (git_dir / "info" / "attributes").write_text(ATTRIBUTES, "utf-8")
+    seen = scan(root)
+    found, unread = entries(root, seen.files, lambda text: write_blob(git_dir, text))
+    for finding in as_findings({**seen.left_out, **unread}):
+        raise UsageError(f"the repository has a {finding.name}: {finding.detail}; remove it")
+    write_commit(git_dir, write_tree(git_dir, found))
+    _asked(git_dir, "read-tree", "main")
+    if len(found) > _PACK_FROM:
+        _asked(git_dir, "repack", "-a", "-d", "-q")
+
+
+def _overlay(root: Path, files: Mapping[str, bytes], key: str) -> None:
+    for path, content in files.items():
+        try:
+            _write_file(root, path, content)
+        except (NotADirectoryError, IsADirectoryError) as error:
+            raise UsageError(f"{key}: cannot write {path!r}: {error.strerror}") from error
+
+
+def _agents_git(trusted: Path, into: Path) -> None:
+    new_git_dir(into, bare=False)
+    for name in ("objects", "refs", "index"):
+        source = trusted / name
+        if source.is_dir():
+            shutil.copytree(source, into / name, dirs_exist_ok=True)
+        else:
+            shutil.copyfile(source, into / name)
+
+
+def _write_file(root: Path, path: str, content: bytes, mode: str = "") -> None:
+    """Write a file or a link below a folder, through no link."""
+    target = root / path
+    for parent in [*target.parents][: path.count("/")]:
+        if parent.is_symlink() or (parent.exists() and not parent.is_dir()):
+            name = str(parent.relative_to(root))
+            raise NotADirectoryError(errno.ENOTDIR, f"{name!r} is a link or a file", path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    was = target.lstat().st_mode if target.exists() or target.is_symlink() else 0o644
+    if stat.S_ISDIR(was):
+        raise IsADirectoryError(errno.EISDIR, "there is a folder of this name", path)
+    target.unlink(missing_ok=True)
+    if mode == LINK:
+        target.symlink_to(os.fsdecode(content))
+        return
+    target.write_bytes(content)
+    program = mode == PROGRAM if mode else was & 0o100
+    target.chmod(0o755 if program else 0o644)
+
+
+def _delete(root: Path, path: str) -> None:
+    """Delete a file or link, and the folders that it leaves empty."""
+    (root / path).unlink()
+    for parent in [*(root / path).parents][: path.count("/")]:
+        if any(parent.iterdir()):
+            return
+        parent.rmdir()
+
+
+# How changes are found, and checked
+
+
+def _difference(git_dir: Path, start: str, end: str) -> tuple[bytes, tuple[str, ...]]:
+    """The binary diff of two trees, and the paths in it."""
+    rows = _asked(git_dir, "diff-tree", "-r", "--name-status", "-z", "-M", start, end)
+    fields = [field for field in rows.split(b"\0") if field]
+    paths, at = [], 0
+    while at < len(fields):
+        # A rename has the old and the new path.
+        count = 2 if fields[at][:1] == b"R" else 1
+        paths += [os.fsdecode(path) for path in fields[at + 1 : at + 1 + count]]
+        at += 1 + count
+    diff = _asked(git_dir, *_DIFF, start, end) if paths else b""
+    return diff, tuple(dict.fromkeys(paths))
+
+
+def _ignored(
+    root: Path, git_dir: Path, files: Mapping[str, os.stat_result], paths: list[str]
+) -> frozenset[str]:
+    """Which paths the `.gitignore` files of a folder name."""
+    rules = [
+        path
+        for path, status in files.items()
+        if path.rpartition("/")[2] == ".gitignore" and stat.S_ISREG(status.st_mode)
+    ]
+    if not rules or not paths:
+        return frozenset()
+    with tempfile.TemporaryDirectory(prefix="assay-ignore-") as scratch:
+        # A copy of the rules alone: git is not to meet anything else of the agent's.
+        found, _ = entries(root, {path: files[path] for path in rules}, lambda _: "")
+        for path in found:
+            _write_file(Path(scratch), path, (root / path).read_bytes())
+        end = trusted_git(
+            git_dir,
+            *("-c", "core.bare=false", "check-ignore", "-z", "--stdin", "--no-index"),
+            stdin=b"".join(os.fsencode(path) + b"\0" for path in paths),
+            variables={"GIT_WORK_TREE": scratch},
+            seconds=_IGNORE_SECONDS,
+        )
+    # 1 is for none; rules that git cannot cope with leave nothing out.
+    return frozenset(os.fsdecode(path) for path in end.output.split(b"\0")[:-1])
+
+
+def _check_change(path: str, entry: Entry, content: bytes) -> None:
+    shown = shown_path(path)
+    if problem := path_problem(path, in_repository=True):
+        raise PatchRejected(f"the patch changes {shown!r}: {problem}")
+    if entry.mode not in (FILE, PROGRAM, LINK):
+        raise PatchRejected(f"the patch makes {shown!r} a submodule, which is not followed")
+    if entry.mode == LINK:
+        target = os.fsdecode(content)
+        where = os.path.normpath(os.path.join("/r", os.path.dirname(path), target))
+        if target.startswith("/") or not where.startswith("/r/"):
+            raise PatchRejected(f"the patch makes {shown!r} a link to {target!r}, outside")
+
+
+def _entries_of(git_dir: Path, commit: str) -> dict[str, Entry]:
+    return {
+        path: Entry(mode, sha)
+        for path, mode, sha in _rows(_asked(git_dir, "ls-tree", "-r", "-z", commit), 2)
+    }
+
+
+def _index_entries(output: bytes) -> dict[str, Entry]:
+    return {path: Entry(mode, sha) for path, mode, sha in _rows(output, 1)}
+
+
+def _rows(output: bytes, sha_at: int) -> list[tuple[str, str, str]]:
+    rows = []
+    for row in output.split(b"\0")[:-1]:
+        facts, _, path = row.partition(b"\t")
+        words = facts.decode().split()
+        rows.append((os.fsdecode(path), words[0], words[sha_at]))
+    return rows
+
+
+def _blobs(git_dir: Path, shas: list[str]) -> dict[str, bytes]:
+    """The contents of these names; a name that is no content has none."""
+    names = "".join(f"{sha}\n" for sha in shas).encode()
+    output = trusted_git(git_dir, "cat-file", "--batch", stdin=names).output
+    found, at = {}, 0
+    for sha in shas:
+        facts, _, _ = output[at:].partition(b"\n")
+        at += len(facts) + 1
+        if facts.endswith(b" missing"):
+            continue
+        size = int(facts.split()[2])
+        found[sha] = output[at : at + size]
+        at += size + 1
+    return found
+
+
+def _asked(git_dir: Path, *arguments: str, variables: Mapping[str, str] | None = None) -> bytes:
+    end = trusted_git(git_dir, *arguments, variables=variables)
+    if end.code != 0:
+        raise OutputError(
+            f"git {arguments[0]} in {str(git_dir)!r}: {first_line(end.errors)}; see that the "
+            "disk has room, then try again"
+        )
+    return end.output
