@@ -22,7 +22,7 @@ from assay.bench.seams import (
     Rubric,
     SandboxSpec,
 )
-from assay.bench.tasks import apply_patch, capture, make_workspace
+from assay.bench.tasks import capture, make_workspace
 
 BROKEN = "def add(a, b):\n    return a - b\n\n\ndef double(a):\n    return a\n"
 SOLVED = "def add(a, b):\n    return a + b\n\n\ndef double(a):\n    return 2 * a\n"
@@ -167,5 +167,3 @@ async def attack(
     )
     return Attack(end, patch, result)
 
-
-__all__ = ["apply_patch"]

@@ -181,4 +181,4 @@ def _timed_out(script: TestScript, names: Sequence[str]) -> Checked:
 
 
 def _line(text: str) -> str:
-    return cut(text, _LONGEST_MESSAGE)
+    return cut(" ".join(text.split()), _LONGEST_MESSAGE)

@@ -286,8 +286,14 @@ def _without_answer(
 
 
 def _log(plan: _Plan, ends: Sequence[Mapping[str, Any]]) -> str:
+    """What the scripts printed; whoever reads it should know which failure is none."""
+    canaries = {
+        known.script.path: f"({known.canary.name} is the grader's own, and must fail)\n"
+        for known in plan.scripts
+        if isinstance(known, PlantedScript)
+    }
     return "\n".join(
         f"== {job['name']}: exit code {end['exit_code']}, {end['seconds']:.2f} s\n"
-        f"{end['output']}"
+        f"{canaries.get(job['name'], '')}{end['output']}"
         for job, end in zip(plan.jobs, ends, strict=True)
     )
