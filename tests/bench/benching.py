@@ -166,4 +166,3 @@ async def attack(
         timeout_s=30,
     )
     return Attack(end, patch, result)
-

@@ -50,7 +50,15 @@ def naive_grade(
     tests.mkdir(exist_ok=True)
     (tests / hidden.name).write_bytes(hidden.read_bytes())
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"tests/{hidden.name}"],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            f"tests/{hidden.name}",
+        ],
         cwd=repo,
         # Without plugins of others, which are slow to load and no defence.
         env={**variables, "PYTHONPATH": str(repo), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},

@@ -117,6 +117,9 @@ def _why(report: Any) -> str:
         return str(report.longrepr[2])
     crash = getattr(report.longrepr, "reprcrash", None)
     text = str(crash.message if crash else report.longrepr or "")
+    if not crash:  # a file that cannot be loaded: the lines that say why
+        errors = [line[1:].strip() for line in text.splitlines() if line.startswith("E  ")]
+        text = " ".join(errors) or text
     return text if len(text) <= _LONGEST_MESSAGE else f"{text[: _LONGEST_MESSAGE - 1]}…"
 
 
