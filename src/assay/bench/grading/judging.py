@@ -9,9 +9,8 @@ zero: it is an error of the infrastructure.
 import itertools
 import json
 import math
-import os
-import stat
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ from typing import Any, NamedTuple
 from assay._util.canonical import content_hash
 from assay._util.text import cut, shown
 from assay.bench.seams import CodingTask, Rubric, RubricScore
+from assay.bench.tasks.tree import read_plain_file
 from assay.errors import ModelRefused, ModelUnavailable, UsageError
 from assay.types import ChatReply, Encoded, Message
 
@@ -185,15 +185,11 @@ def read_touched(repo: Path, paths: Sequence[str]) -> dict[str, str]:
     touched: dict[str, str] = {}
     for path in paths[:_MOST_FILES]:
         file = repo / path
-        if not file.resolve().is_relative_to(repo.resolve()) or file.is_symlink():
-            continue
-        try:
-            handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        except OSError:
-            continue  # deleted, or no file
-        with open(handle, "rb") as stream:
-            if stat.S_ISREG(os.fstat(handle).st_mode):
-                touched[path] = stream.read(4 * _LONGEST_FILE + 4).decode("utf-8", "replace")
+        if not file.resolve().is_relative_to(repo.resolve()) or not file.is_file():
+            continue  # deleted, or somewhere else
+        with suppress(OSError):
+            content = read_plain_file(file)[: 4 * _LONGEST_FILE]
+            touched[path] = content.decode("utf-8", "replace")
     return touched
 
 
