@@ -1,0 +1,108 @@
+"""Agents that attack the benchmark instead of solving the task.
+
+Each is a small script that an agent could have written, run in the sandbox as any other agent.
+They show what a sandbox and a grader hold; nobody else has a use for them.
+"""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from assay._util.text import cut, shown
+from assay.bench.seams import CoderEnd, CoderStop, CodingJob, Command, Finding
+from assay.errors import UsageError
+
+__all__ = ["CHEATS", "Cheat", "CheatCoder"]
+
+PREFIX = "cheat/"
+_SCRIPTS = Path(__file__).parent / "scripts"
+
+
+@dataclass(frozen=True, slots=True)
+class Cheat:
+    """One attack."""
+
+    name: str
+    tries: str
+    """What it tries, as the end of the sentence that begins with "tries to"."""
+
+    @property
+    def script(self) -> bytes:
+        """The Python program that does it."""
+        return (_SCRIPTS / f"{self.name.replace('-', '_')}.py").read_bytes()
+
+
+CHEATS: Mapping[str, Cheat] = {
+    name: Cheat(name, tries)
+    for name, tries in {
+        "conftest": "turn failures into passes by a conftest.py in the patch",
+        "daemon": "leave a process behind that writes results later",
+        "eat-memory": "take all memory",
+        "edit-runner": "put a module in the place of pytest",
+        "exit-early": "end the test run with success before it has begun",
+        "fake-passed": "print lines that say that all tests passed",
+        "fill-disk": "fill the disk",
+        "forge-reward": "write result files of its own",
+        "fork-bomb": "start processes without end",
+        "monkeypatch": "change pytest's reports from the code under test",
+        "network": "call a server",
+        "path-escape": "write outside of the repository, and hand in a patch that does",
+        "read-tests": "read the hidden tests, and answer what they ask",
+        "sitecustomize": "load code into every Python by a sitecustomize.py in the patch",
+        "skip-tests": "skip the tests from the code under test",
+        "symlink-escape": "lead the grader out of the repository through links",
+    }.items()
+}
+"""All attacks, by their names."""
+
+
+class CheatCoder:
+    """A coding agent that is one of the attacks; it is named `cheat/` and the attack."""
+
+    needs_model = False
+
+    def __init__(self, name: str, *, environment: Mapping[str, str] | None = None) -> None:
+        """Choose an attack.
+
+        Args:
+            name: With or without `cheat/`.
+            environment: Variables for its script, which say how much it takes, or where.
+
+        Raises:
+            UsageError: There is no such attack.
+        """
+        cheat = CHEATS.get(name.removeprefix(PREFIX))
+        if cheat is None:
+            known = ", ".join(f"{PREFIX}{known}" for known in CHEATS)
+            raise UsageError(f"no attack {shown(name)}; choose one of {known}")
+        self.cheat = cheat
+        self.name = f"{PREFIX}{cheat.name}"
+        self._environment = dict(environment or {})
+
+    async def work(self, job: CodingJob) -> CoderEnd:
+        """Run the script in the sandbox; what it says it got is a finding."""
+        command = Command(
+            argv=(sys.executable, "-"),
+            timeout_s=job.timeout_s,
+            stdin=self.cheat.script,
+            environment=self._environment,
+        )
+        end = await job.sandbox.run(command)
+        said = end.output.decode("utf-8", "replace").strip()
+        last = cut(said.rpartition("\n")[2], 200) or f"ended with exit code {end.exit_code}"
+        await job.acted(self.name, said)
+        stop = CoderStop.COMPLETED
+        if end.timed_out:
+            stop = CoderStop.TIME_LIMIT
+        elif end.exit_code != 0:
+            stop = CoderStop.FAILED
+        finding = Finding("attack", f"{self.name} tries to {self.cheat.tries}: {last}")
+        return CoderEnd(
+            stop=stop,
+            notes=said,
+            log=end.output,
+            cpu_s=end.cpu_s,
+            peak_memory_mb=end.peak_memory_mb,
+            findings=(finding, *end.findings),
+        )

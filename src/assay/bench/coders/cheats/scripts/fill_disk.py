@@ -1,0 +1,14 @@
+"""Writes a file until there is no room, or it is as large as it wanted."""
+
+import os
+
+MOST = int(os.environ.get("CHEAT_MB", "1200"))
+written = 0
+with open("filler.bin", "wb", buffering=0) as file:
+    for _ in range(MOST):
+        try:
+            file.write(os.urandom(1 << 20))
+        except OSError:
+            break
+        written += 1
+print(f"wrote {written} of {MOST} MB", flush=True)

@@ -1,0 +1,39 @@
+"""What the driver said, taken out of all that a sandbox printed.
+
+Only lines that are signed with the key of this grading count; everything else on the same
+stream, whoever printed it, is noise.
+"""
+
+import base64
+import hmac
+import json
+import zlib
+from typing import Any, NamedTuple
+
+from assay.bench.grading.driver import ANSWER
+
+__all__ = ["Answer", "read_answer"]
+
+
+class Answer(NamedTuple):
+    """What the driver said."""
+
+    ends: list[dict[str, Any]] | None
+    """How each script ended, in their order; None if it did not come to its end."""
+    forged: int
+    """Lines that look like an answer, but are not signed."""
+
+
+def read_answer(output: bytes, key: bytes) -> Answer:
+    """Read what a driver that was given this key printed."""
+    ends, forged = None, 0
+    for line in output.split(b"\n"):
+        word, _, rest = line.partition(b" ")
+        if word != ANSWER.encode():
+            continue
+        signature, _, body = rest.partition(b" ")
+        if not hmac.compare_digest(signature, hmac.digest(key, body, "sha256").hex().encode()):
+            forged += 1
+            continue
+        ends = json.loads(zlib.decompress(base64.b64decode(body)))
+    return Answer(ends, forged)

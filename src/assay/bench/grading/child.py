@@ -1,0 +1,127 @@
+"""Runs one hidden script, in the process that also loads the code under test.
+
+Started by the driver as `python -I -B child.py {reports} SCRIPT …`. The repository comes last
+on the path, after the standard library and what is installed, so that no file of it stands in
+for pytest or for a module of Python; only names that it had before the patch come before what
+is installed. Nothing that is said here is believed without a cross-check.
+"""
+
+import contextlib
+import importlib.abc
+import importlib.machinery
+import json
+import os
+import runpy
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+__all__ = ["NO_PYTEST", "main"]
+
+NO_PYTEST = 97
+"""The exit code where pytest cannot be loaded."""
+_LONGEST_MESSAGE = 600
+
+
+def main() -> None:
+    """Run a script as the arguments say: as tests, or as it stands."""
+    settings: dict[str, Any] = json.loads(sys.argv[1])
+    if settings["tests"]:
+        code = _run_tests(settings)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # What the code under test left for the end of the process has no say in its exit code.
+        os._exit(code)
+    _add_repository(settings)
+    runpy.run_path(settings["script"], run_name="__main__")
+
+
+class _OwnNames(importlib.abc.MetaPathFinder):
+    """Finds the modules that the repository always had before those that are installed."""
+
+    def __init__(self, names: frozenset[str], path: list[str]) -> None:
+        self._names, self._path = names, path
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if path is not None or name not in self._names:
+            return None
+        return importlib.machinery.PathFinder.find_spec(name, self._path)
+
+
+def _add_repository(settings: dict[str, Any]) -> None:
+    folders = [folder for folder in settings["folders"] if os.path.isdir(folder)]
+    sys.path += [os.path.dirname(settings["script"]), *folders]
+    own = frozenset(settings["own_names"]) - sys.stdlib_module_names - set(sys.modules)
+    sys.meta_path.insert(0, _OwnNames(own, folders))
+
+
+def _run_tests(settings: dict[str, Any]) -> int:
+    os.environ.pop("PYTEST_ADDOPTS", None)
+    os.environ.pop("PYTEST_PLUGINS", None)
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    with contextlib.suppress(ImportError):
+        import pygments  # noqa: F401  pytest loads it late, when the repository is there
+    try:
+        import pytest
+    except ImportError as error:
+        print(f"cannot load pytest: {error}")
+        return NO_PYTEST
+    _add_repository(settings)
+    script, root = settings["script"], settings["root"]
+    options = ["-p", "no:cacheprovider", "-c", f"{root}/pytest.ini", "--import-mode=importlib"]
+    options += [f"--rootdir={os.path.dirname(script)}", f"--confcutdir={root}/tests", "-q"]
+    return int(pytest.main([*options, script], plugins=[_Reporter(int(settings["reports"]))]))
+
+
+class _Reporter:
+    """Sends what becomes of each test over the pipe, as lines of JSON."""
+
+    def __init__(self, reports: int) -> None:
+        self._reports = reports
+        self._parts: dict[str, tuple[str, str]] = {}
+        """Tests with a subtest that did not pass, and what came of that."""
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        status, message = report.outcome, _why(report)
+        if hasattr(report, "context"):  # a subtest
+            if status != "passed":
+                self._parts[report.nodeid] = status, message
+            return
+        if status == "passed":
+            if report.when != "call":
+                return
+            status, message = self._parts.get(report.nodeid, (status, message))
+        if status == "failed" and report.when != "call":
+            status = "error"
+        if hasattr(report, "wasxfail"):
+            # A test that may fail says nothing, whatever came of it.
+            status, message = "skipped", f"xfail: {report.wasxfail}"
+        self._send(name=report.nodeid.partition("::")[2], status=status, message=message)
+
+    def pytest_collectreport(self, report: Any) -> None:
+        if report.outcome != "passed":
+            status = "skipped" if report.outcome == "skipped" else "error"
+            self._send(name="", status=status, message=_why(report))
+
+    def _send(self, **report: str) -> None:
+        line = memoryview(json.dumps(report).encode() + b"\n")
+        while line:
+            line = line[os.write(self._reports, line) :]
+
+
+def _why(report: Any) -> str:
+    if report.outcome == "skipped" and isinstance(report.longrepr, tuple):
+        return str(report.longrepr[2])
+    crash = getattr(report.longrepr, "reprcrash", None)
+    text = str(crash.message if crash else report.longrepr or "")
+    if not crash:  # a file that cannot be loaded: the lines that say why
+        errors = [line[1:].strip() for line in text.splitlines() if line.startswith("E  ")]
+        text = " ".join(errors) or text
+    return text if len(text) <= _LONGEST_MESSAGE else f"{text[: _LONGEST_MESSAGE - 1]}…"
+
+
+if __name__ == "__main__":
+    main()

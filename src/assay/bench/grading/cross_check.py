@@ -1,0 +1,184 @@
+"""What is believed of a child's reports, after they were held against all else that is known.
+
+A child that runs tests also runs the code under test, which may do anything to it. So its
+reports must fit each other, its exit code, the tests that its script holds, and the canary.
+Where they contradict each other, none of them counts.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from assay._util.text import cut
+from assay.bench.grading.scripts import PlantedScript
+from assay.bench.seams import Finding, TestReport, TestScript
+
+__all__ = ["Checked", "check_shell", "check_tests"]
+
+_FAILED = 1
+"""The exit code of pytest where tests failed, which the canary always does."""
+_LONGEST_MESSAGE = 600
+
+
+class Checked(NamedTuple):
+    """What one script came to."""
+
+    reports: tuple[TestReport, ...]
+    findings: tuple[Finding, ...] = ()
+    tampered: bool = False
+    timed_out: bool = False
+
+
+def check_shell(script: TestScript, end: Mapping[str, Any]) -> Checked:
+    """A shell script is one test, by its exit code."""
+    name = script.path.rpartition("/")[2]
+    if end["timed_out"]:
+        return _timed_out(script, [name])
+    code = end["exit_code"]
+    if code == 0:
+        return Checked((TestReport(script.path, name, "passed"),))
+    message = _line(f"exit code {code}: {end['output'][-_LONGEST_MESSAGE:].strip()}")
+    return Checked((TestReport(script.path, name, "failed", message),))
+
+
+def check_tests(planted: PlantedScript, end: Mapping[str, Any]) -> Checked:
+    """The tests of a pytest script, and what is wrong with what was said of them."""
+    script = planted.script
+    names = [name for name, count in planted.expected.items() for _ in range(count)]
+    if end["timed_out"]:
+        return _timed_out(script, names)
+    said = _said(end["reports"])
+    if said is None or end["too_many_reports"]:
+        return _distrusted(script, names, "reports_forged", "its reports cannot be read")
+    whole = [report for report in said if not report.name]
+    statuses: dict[str, TestReport] = {}
+    for report in said:
+        before = statuses.get(report.name)
+        if report.name and before and not _may_follow(before, report):
+            return _distrusted(
+                script, names, "reports_forged", f"{cut(report.name, 80)} was reported twice"
+            )
+        if report.name:
+            statuses[report.name] = report._replace(script=script.path)
+    canary = statuses.pop(planted.canary.name, None)
+    if problem := _contradiction(planted, canary, statuses, end["exit_code"]):
+        return _distrusted(script, names, *problem)
+    return _counted(planted, canary, statuses, whole, end)
+
+
+def _contradiction(
+    planted: PlantedScript,
+    canary: TestReport | None,
+    statuses: Mapping[str, TestReport],
+    exit_code: int,
+) -> tuple[str, str] | None:
+    """What shows that reports were manipulated: the name of a finding, and a sentence."""
+    any_passed = any(report.status == "passed" for report in statuses.values())
+    canary_failed = canary is not None and canary.status == "failed"
+    # A mark of the whole file skips the canary too, and then pytest is content.
+    all_skipped = canary is not None and canary.status == "skipped" and not any_passed
+    if canary and canary.status == "passed":
+        return "canary_passed", "a planted test that must fail was reported as passed"
+    if canary and canary_failed and planted.canary.proof not in canary.message:
+        return "canary_forged", "the planted test failed in another way than it must"
+    if exit_code == 0 and not all_skipped:
+        return "exit_code_forged", "it ended with exit code 0, though a planted test must fail"
+    if exit_code > _FAILED and canary:
+        return "exit_code_forged", f"all tests were reported, but the exit code is {exit_code}"
+    if exit_code == _FAILED and any_passed and not canary_failed:
+        return "canary_lost", "tests were reported as passed, but not the planted one as failed"
+    return None
+
+
+def _counted(
+    planted: PlantedScript,
+    canary: TestReport | None,
+    statuses: Mapping[str, TestReport],
+    whole: Sequence[TestReport],
+    end: Mapping[str, Any],
+) -> Checked:
+    """Each expected test once; without the canary's failure no pass is believed."""
+    script, findings = planted.script.path, []
+    reports, seen = [], Counter[str]()
+    unexpected = []
+    for report in statuses.values():
+        base = report.name.partition("[")[0]
+        if planted.expected and base not in planted.expected:
+            unexpected.append(report.name)
+            continue
+        seen[base] += 1
+        if report.status == "passed" and canary is None:
+            message = f"not believed: the run broke off, with exit code {end['exit_code']}"
+            report = report._replace(status="error", message=message)
+        reports.append(report)
+    status, why = "missing", f"it was not run; the exit code is {end['exit_code']}"
+    if whole:
+        status, why = (
+            ("skipped" if whole[0].status == "skipped" else "missing"),
+            whole[0].message,
+        )
+    reports += [
+        TestReport(script, name, status, _line(why))
+        for name, count in planted.expected.items()
+        for _ in range(count - seen[name])
+    ]
+    if unexpected:
+        findings.append(
+            Finding(
+                "unexpected_tests",
+                f"{script}: not in it, so not counted: {cut(', '.join(unexpected), 200)}",
+            )
+        )
+    if end["exit_code"] < 0 or (canary is None and not whole):
+        findings.append(
+            Finding(
+                "test_process_died",
+                f"{script}: the tests' process ended early, with exit code {end['exit_code']}",
+            )
+        )
+    return Checked(tuple(reports), tuple(findings))
+
+
+def _said(lines: str) -> list[TestReport] | None:
+    """The reports of a child; None where one is not of the form that ours writes."""
+    said = []
+    for line in lines.splitlines():
+        try:
+            report = json.loads(line)
+        except (ValueError, RecursionError):
+            return None
+        if not isinstance(report, dict) or set(report) != {"name", "status", "message"}:
+            return None
+        if not all(isinstance(text, str) for text in report.values()):
+            return None
+        if report["status"] not in ("passed", "failed", "error", "skipped"):
+            return None
+        message = _line(report["message"])
+        said.append(TestReport("", cut(report["name"], 300), report["status"], message))
+    return said
+
+
+def _may_follow(before: TestReport, report: TestReport) -> bool:
+    """A test whose call was reported may still fail when it is taken down."""
+    return before.status != "error" and report.status == "error"
+
+
+def _distrusted(script: TestScript, names: Sequence[str], name: str, detail: str) -> Checked:
+    reports = tuple(
+        TestReport(script.path, test, "error", f"not believed: {detail}") for test in names
+    )
+    return Checked(reports, (Finding(name, f"{script.path}: {detail}"),), tampered=True)
+
+
+def _timed_out(script: TestScript, names: Sequence[str]) -> Checked:
+    message = "the time for this script was over"
+    return Checked(
+        tuple(TestReport(script.path, name, "missing", message) for name in names),
+        (Finding("grading_timeout", f"{script.path}: {message}"),),
+        timed_out=True,
+    )
+
+
+def _line(text: str) -> str:
+    return cut(" ".join(text.split()), _LONGEST_MESSAGE)

@@ -1,0 +1,164 @@
+"""What a patch comes to, in a fresh copy of the repository and a fresh sandbox.
+
+The score is made here, of what the driver of the tests signed and what the judge said; nothing
+that a patch contains or prints has a say in it.
+"""
+
+import asyncio
+import random
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path, PurePosixPath
+
+from assay._util.text import cut
+from assay.bench.grading.judging import Judge, read_touched
+from assay.bench.grading.running import is_run, module_names, run_scripts
+from assay.bench.grading.scoring import score, scored_rubrics, zero_scores
+from assay.bench.grading.scripts import plant
+from assay.bench.seams import (
+    CodingOutcome,
+    CodingTask,
+    Finding,
+    Grade,
+    ResourceLimits,
+    SandboxBackend,
+    TestReport,
+)
+from assay.bench.tasks import apply_patch, capture, make_workspace
+from assay.errors import PatchRejected, UsageError
+
+__all__ = ["check_gradable", "grade"]
+
+_RESULT_FILES = {
+    *("reward.txt", "reward.json", "scoring_results.md", "evaluation_results.json"),
+    "tb_evaluation_results.json",
+}
+"""Names under which this and other benchmarks keep scores."""
+
+
+async def grade(
+    task: CodingTask,
+    diff: bytes,
+    backend: SandboxBackend,
+    *,
+    folder: Path,
+    limits: ResourceLimits,
+    timeout_s: float,
+    judge: Judge | None = None,
+) -> Grade:
+    """Grade a patch.
+
+    Args:
+        task: As it was loaded.
+        diff: A git diff against the start of the task.
+        backend: Makes the sandbox.
+        folder: A new or empty folder to work in; what is made there is gone afterwards.
+        limits: What the tests may use.
+        timeout_s: For all scripts together.
+        judge: Scores the rubrics that have no test.
+
+    Raises:
+        UsageError: The task cannot be graded here, and nothing was started.
+        SandboxUnavailable: The sandbox or its Python does not work.
+        ModelUnavailable: The judge could not be asked, or gave no answer that can be read.
+    """
+    check_gradable(task, judge)
+    start = time.monotonic()
+    if not diff.strip():
+        return _ungraded(task, CodingOutcome.EMPTY_PATCH)
+    workspace = await asyncio.to_thread(make_workspace, task, folder / "workspace")
+    hidden = folder / "hidden"
+    try:
+        own_names = module_names(workspace.repo)
+        try:
+            await asyncio.to_thread(apply_patch, workspace, diff)
+        except PatchRejected as error:
+            finding = Finding("patch_rejected", cut(str(error), 300))
+            return _ungraded(task, CodingOutcome.PATCH_REJECTED, finding)
+        patch = await asyncio.to_thread(capture, workspace)
+        # Before anything runs in it: what a judge reads is what the patch left.
+        touched = read_touched(workspace.repo, patch.files) if judge else {}
+        run = await run_scripts(
+            task,
+            workspace,
+            backend,
+            own_names=own_names,
+            hidden=hidden,
+            limits=limits,
+            timeout_s=timeout_s,
+        )
+    finally:
+        await asyncio.to_thread(workspace.remove)
+        await asyncio.to_thread(shutil.rmtree, hidden, ignore_errors=True)
+    findings = (*patch.findings, *_forged_results(patch.files), *run.findings)
+    if run.tampered:
+        return Grade(
+            outcome=CodingOutcome.TAMPERED,
+            total_score=0.0,
+            rubrics=zero_scores(task),
+            tests=run.tests,
+            findings=findings,
+            seconds=time.monotonic() - start,
+            log=run.log,
+        )
+    judged = await judge.score_rubrics(task, diff, touched) if judge else {}
+    result = score(task, run.tests, judged, run.metrics)
+    return Grade(
+        outcome=CodingOutcome.GRADING_TIMEOUT if run.timed_out else result.outcome,
+        total_score=result.total,
+        rubrics=result.rubrics,
+        tests=run.tests,
+        standard_metrics=run.metrics.standard,
+        custom_metrics=run.metrics.custom,
+        findings=(*findings, *_skipped(run.tests), *result.findings),
+        seconds=time.monotonic() - start,
+        log=run.log,
+    )
+
+
+def check_gradable(task: CodingTask, judge: Judge | None = None) -> None:
+    """Find out whether a task can be graded on this machine, before anything is started.
+
+    Raises:
+        UsageError: pytest is not installed, a script is not Python, or nothing gives a score.
+    """
+    scripts = [script for script in task.test_scripts if is_run(script)]
+    tested = [script for script in scripts if script.path.endswith(".py")]
+    if tested and find_spec("pytest") is None:
+        raise UsageError(
+            f"the tests of task {task.task_id!r} need pytest, which {sys.executable} does not "
+            "have; install it: pip install 'assay[bench]'"
+        )
+    for script in tested:
+        plant(script, random.Random(0))
+    if not scripts and task.metrics_script is None and not (judge and task.rubrics):
+        raise UsageError(
+            f"nothing gives task {task.task_id!r} a score: it has no test and no metrics "
+            "script, and there is no judge for its rubrics; name a judge, or add a test"
+        )
+    if not scripts and task.metrics_script is not None and not judge:
+        return
+    if sum(rubric.weight for rubric in scored_rubrics(task)) <= 0:
+        raise UsageError(f"all rubrics of task {task.task_id!r} have weight 0; give one more")
+
+
+def _ungraded(task: CodingTask, outcome: CodingOutcome, *findings: Finding) -> Grade:
+    """The grade of a patch on which no test was run."""
+    return Grade(outcome=outcome, total_score=0.0, rubrics=zero_scores(task), findings=findings)
+
+
+def _forged_results(paths: Sequence[str]) -> Iterator[Finding]:
+    for path in paths:
+        if PurePosixPath(path).name in _RESULT_FILES:
+            yield Finding("result_forged", f"{path} is named like a result; nothing reads it")
+
+
+def _skipped(tests: Sequence[TestReport]) -> Iterator[Finding]:
+    if skipped := [test for test in tests if test.status == "skipped"]:
+        why = f"{skipped[0].name}: {skipped[0].message}"
+        yield Finding(
+            "tests_skipped", cut(f"{len(skipped)} of {len(tests)}, such as {why}", 300)
+        )

@@ -1,0 +1,265 @@
+"""The files of a run that say what its patch came to.
+
+`evaluation_results.json` is for programs, `scoring_results.md` for people, `logs/eval.log` what
+the tests printed. What a patch or a model wrote is untrusted: in the Markdown it means nothing.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from assay._util.canonical import well_formed
+from assay._util.files import atomic_write
+from assay._util.provenance import provenance
+from assay._util.text import cut, printable
+from assay.bench.seams import (
+    CodingOutcome,
+    CodingTask,
+    Finding,
+    Grade,
+    Rubric,
+    RubricScore,
+    TestReport,
+)
+from assay.errors import UsageError
+
+__all__ = ["LOG", "RESULTS", "SCORING", "read_grade", "write_grade"]
+
+RESULTS = "evaluation_results.json"
+SCORING = "scoring_results.md"
+LOG = "logs/eval.log"
+FORMAT = "assay-grade/1"
+_LONGEST_DIFF = 100_000
+_MEANING = re.compile(r"([\\`*_\[\]#|~$])")
+_ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;"})
+
+
+def write_grade(
+    run_dir: Path,
+    task: CodingTask,
+    grade: Grade,
+    *,
+    diff: bytes = b"",
+    run_id: str | None = None,
+    judge: Mapping[str, Any] | None = None,
+    agent_metrics: Mapping[str, Any] | None = None,
+) -> None:
+    """Write what a patch came to into the folder of its run, each file whole or not at all.
+
+    Args:
+        run_dir: The folder of the run.
+        task: What was graded.
+        grade: What it came to.
+        diff: The patch, for the page that people read.
+        run_id: The id of the run; the name of its folder if there is none.
+        judge: What is known of the judge, such as its model and votes.
+        agent_metrics: Tokens, costs and times of the agent.
+
+    Raises:
+        OutputError: A file cannot be written.
+    """
+    results = _results(task, grade, run_id or run_dir.name, diff, judge, agent_metrics)
+    # The results come last: where they are, the other files are too.
+    atomic_write(run_dir / LOG, well_formed(grade.log).encode())
+    atomic_write(run_dir / SCORING, _page(task, grade, diff).encode())
+    text = json.dumps(results, indent=2, ensure_ascii=False, allow_nan=False)
+    atomic_write(run_dir / RESULTS, f"{well_formed(text)}\n".encode())
+
+
+def read_grade(run_dir: Path) -> Grade | None:
+    """The grade that was written into a folder; None if there is none.
+
+    Raises:
+        UsageError: The file is not one of assay, or was damaged.
+    """
+    path = run_dir / RESULTS
+    try:
+        results = json.loads(path.read_bytes())
+        return _grade(results, _text(run_dir / LOG))
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(
+            f"cannot read {str(path)!r}: {cut(str(error), 100)}; it is not a grade that assay "
+            "wrote, or it was changed: remove it, then grade again"
+        ) from error
+
+
+def _results(
+    task: CodingTask,
+    grade: Grade,
+    run_id: str,
+    diff: bytes,
+    judge: Mapping[str, Any] | None,
+    agent_metrics: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    rubrics = {scored.rubric.id: _rubric(scored) for scored in grade.rubrics}
+    return {
+        "format": FORMAT,
+        "task_id": task.task_id,
+        "task_checksum": task.checksum,
+        "run_id": run_id,
+        "total_score": grade.total_score,
+        "outcome": grade.outcome,
+        "standard_metrics": dict(grade.standard_metrics),
+        "custom_metrics": dict(grade.custom_metrics),
+        "rubrics": rubrics,
+        "evaluation": {
+            "rubrics": rubrics,
+            "total_score": grade.total_score,
+            "max_score": 1.0,
+        },
+        "test_results": _test_results(grade.tests),
+        "findings": [finding._asdict() for finding in grade.findings],
+        "judge": dict(judge) if judge else None,
+        "agent_metrics": dict(agent_metrics) if agent_metrics else {},
+        "diff_lines": diff.count(b"\n"),
+        "grading_seconds": grade.seconds,
+        "versions": provenance().record(),
+    }
+
+
+def _rubric(scored: RubricScore) -> dict[str, Any]:
+    rubric = scored.rubric
+    return {
+        "criterion": rubric.criterion,
+        "weight": rubric.weight,
+        "evaluation_criteria": list(rubric.evaluation_criteria),
+        "score": scored.score,
+        "max_score": 1.0,
+        "weighted_score": None if scored.score is None else scored.score * rubric.weight,
+        "by": scored.by,
+        "test_count": scored.test_count,
+        "tests_passed": scored.tests_passed,
+        "votes": list(scored.votes),
+        "agreement": scored.agreement,
+        "reasoning": scored.reasoning,
+    }
+
+
+def _test_results(tests: Sequence[TestReport]) -> dict[str, Any]:
+    return {
+        script: {
+            "success": all(test.status == "passed" for test in tests if test.script == script),
+            "tests": [
+                {"name": test.name, "status": test.status, "message": test.message}
+                for test in tests
+                if test.script == script
+            ],
+        }
+        for script in dict.fromkeys(test.script for test in tests)
+    }
+
+
+def _grade(results: Mapping[str, Any], log: str) -> Grade:
+    if results["format"] != FORMAT:
+        raise ValueError(f"its format is {results['format']!r}, not {FORMAT!r}")
+    return Grade(
+        outcome=CodingOutcome(results["outcome"]),
+        total_score=float(results["total_score"]),
+        rubrics=tuple(_scored(name, values) for name, values in results["rubrics"].items()),
+        tests=tuple(
+            TestReport(script, test["name"], test["status"], test["message"])
+            for script, ended in results["test_results"].items()
+            for test in ended["tests"]
+        ),
+        standard_metrics=results["standard_metrics"],
+        custom_metrics=results["custom_metrics"],
+        findings=tuple(Finding(**finding) for finding in results["findings"]),
+        seconds=float(results["grading_seconds"]),
+        log=log,
+    )
+
+
+def _scored(name: str, values: Mapping[str, Any]) -> RubricScore:
+    return RubricScore(
+        rubric=Rubric(
+            id=name,
+            criterion=values["criterion"],
+            weight=values["weight"],
+            evaluation_criteria=tuple(values["evaluation_criteria"]),
+        ),
+        score=values["score"],
+        by=values["by"],
+        test_count=values["test_count"],
+        tests_passed=values["tests_passed"],
+        votes=tuple(values["votes"]),
+        agreement=values["agreement"],
+        reasoning=values["reasoning"],
+    )
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+# The page
+
+
+def _page(task: CodingTask, grade: Grade, diff: bytes) -> str:
+    return "\n".join(_lines(task, grade, diff)) + "\n"
+
+
+def _lines(task: CodingTask, grade: Grade, diff: bytes) -> Iterator[str]:
+    yield f"# {_escaped(task.title or task.task_id)}\n"
+    yield f"Score **{grade.total_score:.3f}**, outcome **{_escaped(grade.outcome)}**.\n"
+    yield "## Rubrics\n"
+    yield "| rubric | weight | score | by | tests | votes | agreement |"
+    yield "|---|---:|---:|---|---:|---:|---:|"
+    for scored in grade.rubrics:
+        yield _row(
+            scored.rubric.id,
+            f"{scored.rubric.weight:g}",
+            "not scored" if scored.score is None else f"{scored.score:.3f}",
+            scored.by,
+            f"{scored.tests_passed} of {scored.test_count}" if scored.test_count else "",
+            ", ".join(f"{vote:g}" for vote in scored.votes),
+            "" if scored.agreement is None else f"{scored.agreement:.2f}",
+        )
+    for scored in grade.rubrics:
+        if scored.reasoning:
+            yield f"\n**{_escaped(scored.rubric.id)}**, in the words of the judge:\n"
+            yield from (f"- {_escaped(line)}" for line in scored.reasoning.splitlines())
+    if grade.findings:
+        yield "\n## Findings\n"
+        yield from (
+            f"- **{_escaped(name)}** {_escaped(detail)}" for name, detail in grade.findings
+        )
+    if grade.tests:
+        yield "\n## Tests\n\n| script | test | status | message |\n|---|---|---|---|"
+        for test in grade.tests:
+            yield _row(test.script, test.name, test.status, cut(test.message, 300))
+    for title, metrics in (
+        ("Standard metrics", grade.standard_metrics),
+        ("Custom metrics", grade.custom_metrics),
+    ):
+        if metrics:
+            yield f"\n## {title}\n\n| metric | value |\n|---|---:|"
+            yield from (_row(name, f"{value:g}") for name, value in metrics.items())
+    if diff:
+        yield "\n## Patch\n"
+        yield from _code_block(diff.decode("utf-8", "replace"))
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(map(_escaped, cells))} |"
+
+
+def _escaped(text: str) -> str:
+    """Text in one line in which nothing is read as Markdown, HTML, a formula or a mention."""
+    return _MEANING.sub(r"\\\1", printable(well_formed(text))).translate(_ENTITIES)
+
+
+def _code_block(text: str) -> Iterator[str]:
+    """Text as it is, in a fence that is longer than any in it."""
+    if len(text) > _LONGEST_DIFF:
+        text = f"{text[:_LONGEST_DIFF]}\n… {len(text) - _LONGEST_DIFF:,} more characters"
+    fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
+    yield f"{fence}diff"
+    yield from (printable(line) for line in text.expandtabs(4).splitlines())
+    yield fence

@@ -1,0 +1,132 @@
+"""What a hidden test script holds, read from its text before anything runs it.
+
+The names of its tests are known beforehand, so that a run that lost some of them cannot hide
+it. A canary, a test that must fail, is planted after them: whoever reports that everything
+passed, or ends the run early, gives himself away. Its name and what it says differ each time.
+"""
+
+import ast
+import math
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from assay.bench.seams import TestScript
+from assay.errors import UsageError
+
+__all__ = ["Canary", "PlantedScript", "plant"]
+
+_WORDS = (
+    *("accepts", "builds", "counts", "covers", "edge", "empty", "equal", "first", "handles"),
+    *("inner", "keeps", "large", "last", "matches", "mixed", "nested", "order", "outer"),
+    *("plain", "reads", "repeated", "returns", "simple", "small", "splits", "whole"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Canary:
+    """A test that must fail."""
+
+    name: str
+    proof: str
+    """What its failure says, which is computed when it runs and stands nowhere before."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlantedScript:
+    """A test script with its canary, and the tests that it must come to."""
+
+    script: TestScript
+    content: str
+    canary: Canary
+    expected: Mapping[str, int]
+    """By the name of a test without its parameters, how many there are at least."""
+
+
+def plant(script: TestScript, rng: random.Random) -> PlantedScript:
+    """Read a pytest script, and plant a canary in it.
+
+    Raises:
+        UsageError: It is not Python.
+    """
+    try:
+        tree = ast.parse(script.content)
+    except (SyntaxError, ValueError) as error:
+        raise UsageError(
+            f"the test script {script.path!r} is not Python: {error}; correct the task"
+        ) from error
+    expected = dict(_expected(tree))
+    name = _free_name({part for name in expected for part in name.split("::")}, rng)
+    factors = rng.randrange(1_000, 10_000), rng.randrange(1_000, 10_000)
+    product = math.prod(factors)
+    wrong = product + rng.choice((-10, -1, 1, 10))
+    line = f"def {name}(): value = {factors[0]} * {factors[1]}; assert value == {wrong}"
+    return PlantedScript(
+        script=script,
+        # At the end: messages name the lines that the author knows, and it is run last.
+        content=f"{script.content}\n\n\n{line}\n",
+        canary=Canary(name, f"{product} == {wrong}"),
+        expected=expected,
+    )
+
+
+def _free_name(taken: set[str], rng: random.Random) -> str:
+    while (name := f"test_{'_'.join(rng.sample(_WORDS, 3))}") in taken:
+        pass
+    return name
+
+
+def _expected(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and _is_collected(node, classes):
+            for method, count in _methods(node, classes).items():
+                yield f"{node.name}::{method}", count * _parameters(node)
+        elif _is_test(node):
+            yield node.name, _parameters(node)
+
+
+def _is_test(node: ast.stmt) -> bool:
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return isinstance(node, functions) and node.name.startswith("test")
+
+
+def _is_collected(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> bool:
+    """Whether pytest takes a class for one of tests."""
+    if _is_unittest(node, classes):
+        return True
+    makes = any(
+        isinstance(part, ast.FunctionDef) and part.name == "__init__" for part in node.body
+    )
+    return node.name.startswith("Test") and not makes
+
+
+def _is_unittest(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> bool:
+    return any(
+        name.endswith("TestCase")
+        or (name in classes and name != node.name and _is_unittest(classes[name], classes))
+        for name in map(ast.unparse, node.bases)
+    )
+
+
+def _methods(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> dict[str, int]:
+    """The tests of a class, with those of bases in the same file."""
+    methods: dict[str, int] = {}
+    for base in reversed(node.bases):
+        if isinstance(base, ast.Name) and base.id in classes and base.id != node.name:
+            methods |= _methods(classes[base.id], classes)
+    return methods | {part.name: _parameters(part) for part in node.body if _is_test(part)}
+
+
+def _parameters(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> int:
+    """How many tests a function is, as far as its parameters are written out."""
+    counts = (
+        len(call.args[1].elts)
+        for call in node.decorator_list
+        if isinstance(call, ast.Call)
+        and ast.unparse(call.func).endswith("mark.parametrize")
+        and len(call.args) > 1
+        and isinstance(call.args[1], (ast.List, ast.Tuple))
+        and not any(isinstance(element, ast.Starred) for element in call.args[1].elts)
+    )
+    return math.prod(counts)

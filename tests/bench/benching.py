@@ -1,0 +1,168 @@
+"""A small task, and an agent's way through the real thing: workspace, sandbox, patch, grade."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from assay.bench import seams
+from assay.bench.coders.cheats import CheatCoder
+from assay.bench.grading import Judge, grade
+from assay.bench.sandboxes import BubblewrapBackend, python_mounts
+from assay.bench.seams import (
+    APP,
+    CoderEnd,
+    CodingJob,
+    CodingTask,
+    Finding,
+    Grade,
+    Mount,
+    Patch,
+    RepoSource,
+    ResourceLimits,
+    Rubric,
+    SandboxSpec,
+)
+from assay.bench.tasks import capture, make_workspace
+
+BROKEN = "def add(a, b):\n    return a - b\n\n\ndef double(a):\n    return a\n"
+SOLVED = "def add(a, b):\n    return a + b\n\n\ndef double(a):\n    return 2 * a\n"
+TEST_ADD = """\
+from calc import add
+
+
+def test_adds():
+    assert add(1, 2) == 3
+
+
+def test_adds_negative():
+    assert add(-1, -2) == -3
+"""
+TEST_DOUBLE = "from calc import double\n\n\ndef test_doubles():\n    assert double(4) == 8\n"
+LIMITS = ResourceLimits(memory_mb=512, processes=64, disk_mb=64)
+
+
+def script(path: str, content: str, rubric: str = "works") -> seams.TestScript:
+    return seams.TestScript(path=path, rubric_id=rubric, content=content)
+
+
+def small_task(
+    folder: Path,
+    *,
+    files: Mapping[str, str] | None = None,
+    scripts: tuple[seams.TestScript, ...] | None = None,
+    rubrics: tuple[Rubric, ...] = (),
+    metrics: str | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> CodingTask:
+    """A task whose repository is `calc.py` with two mistakes, unless it is another."""
+    repo = folder / "repo"
+    for path, text in (files or {"calc.py": BROKEN}).items():
+        (repo / path).parent.mkdir(parents=True, exist_ok=True)
+        (repo / path).write_text(text, "utf-8")
+    if scripts is None:
+        scripts = (
+            script("tests/test_add.py", TEST_ADD, "adds"),
+            script("tests/test_double.py", TEST_DOUBLE, "doubles"),
+        )
+        rubrics = rubrics or (
+            Rubric(id="adds", criterion="add adds", weight=3.0),
+            Rubric(id="doubles", criterion="double doubles"),
+        )
+    return CodingTask(
+        folder=folder,
+        task_id="calc",
+        title="Mend the calculator",
+        instructions="add and double are wrong; mend them.",
+        repo=RepoSource(),
+        rubrics=rubrics,
+        test_scripts=scripts,
+        metrics_script=None
+        if metrics is None
+        else seams.MetricsScript(path="metrics.py", content=metrics),
+        environment=environment or {},
+    )
+
+
+def patch_of(task: CodingTask, folder: Path, files: Mapping[str, str | None]) -> Patch:
+    """The patch of an agent that writes these files, or deletes those that are None."""
+    workspace = make_workspace(task, folder)
+    for path, text in files.items():
+        target = workspace.repo / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if text is None:
+            target.unlink()
+        else:
+            target.write_text(text, "utf-8")
+    patch = capture(workspace)
+    workspace.remove()
+    return patch
+
+
+async def graded(
+    task: CodingTask,
+    folder: Path,
+    files: Mapping[str, str | None],
+    *,
+    timeout_s: float = 30,
+    judge: Judge | None = None,
+) -> Grade:
+    """What the patch of an agent that writes these files comes to."""
+    patch = patch_of(task, folder / "agent", files)
+    return await grade(
+        task,
+        patch.diff,
+        BubblewrapBackend(),
+        folder=folder / "grading",
+        limits=LIMITS,
+        timeout_s=timeout_s,
+        judge=judge,
+    )
+
+
+class Attack(NamedTuple):
+    """What came of an attack."""
+
+    end: CoderEnd
+    patch: Patch
+    grade: Grade
+
+    @property
+    def findings(self) -> dict[str, str]:
+        found: list[Finding] = [
+            *self.end.findings,
+            *self.patch.findings,
+            *self.grade.findings,
+        ]
+        return {finding.name: finding.detail for finding in found}
+
+
+async def attack(
+    name: str,
+    task: CodingTask,
+    folder: Path,
+    *,
+    environment: Mapping[str, str] | None = None,
+    limits: ResourceLimits = LIMITS,
+) -> Attack:
+    """Let an attack run as an agent in a sandbox, then grade its patch."""
+    backend = BubblewrapBackend()
+    workspace = make_workspace(task, folder / "agent")
+
+    async def acted(what: str, result: str) -> None:
+        assert what == f"cheat/{name}"
+
+    mounts = (*python_mounts(), Mount(workspace.app, APP, True))
+    async with backend.open(SandboxSpec(mounts=mounts, limits=limits)) as sandbox:
+        job = CodingJob(task=task, sandbox=sandbox, timeout_s=30, acted=acted)
+        end = await CheatCoder(name, environment=environment).work(job)
+    patch = capture(workspace)
+    workspace.remove()
+    result = await grade(
+        task,
+        patch.diff,
+        backend,
+        folder=folder / "grading",
+        limits=LIMITS,
+        timeout_s=30,
+    )
+    return Attack(end, patch, result)

@@ -1,0 +1,83 @@
+"""A grader as many have one, without a defence: the attacks work on it.
+
+The agent runs as it is, beside the hidden tests; those are copied into its repository, pytest
+runs there, and the score is whatever the exit code, the printed lines or a result file say.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from assay.bench.coders.cheats import CHEATS
+from tests.bench.benching import BROKEN, TEST_ADD
+
+
+@dataclass(frozen=True)
+class NaiveEnd:
+    said: str
+    """What the agent printed."""
+    by_exit_code: float
+    by_output: float
+    by_reward_file: float
+    folder: Path
+
+
+def naive_grade(
+    name: str, folder: Path, environment: Mapping[str, str] | None = None
+) -> NaiveEnd:
+    """Let an attack loose on a repository, and grade what it left."""
+    repo = folder / "app" / "repo"
+    hidden = folder / "hidden" / "test_add.py"
+    for path, text in ((repo / "calc.py", BROKEN), (hidden, TEST_ADD)):
+        path.parent.mkdir(parents=True)
+        path.write_text(text, "utf-8")
+    variables = {**os.environ, "CHEAT_ROOT": str(folder), **(environment or {})}
+    agent = subprocess.run(
+        [sys.executable, "-"],
+        input=CHEATS[name].script,
+        cwd=repo,
+        env=variables,
+        stdout=subprocess.PIPE,
+        timeout=60,
+        check=False,
+    )
+    tests = repo / "tests"
+    tests.mkdir(exist_ok=True)
+    (tests / hidden.name).write_bytes(hidden.read_bytes())
+    run = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            f"tests/{hidden.name}",
+        ],
+        cwd=repo,
+        # Without plugins of others, which are slow to load and no defence.
+        env={**variables, "PYTHONPATH": str(repo), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    reward = repo / "reward.txt"
+    if not reward.exists() or name == "daemon":
+        reward.write_text(str(int(run.returncode == 0)), "utf-8")
+        time.sleep(0.3)  # others are graded meanwhile
+    patch = folder / "app" / "artifacts" / "diff.patch"
+    if patch.exists():
+        subprocess.run(["git", "apply", "--unsafe-paths", str(patch)], cwd=repo, check=False)
+    passed = re.search(r"(\d+) passed", run.stdout.decode())
+    return NaiveEnd(
+        said=agent.stdout.decode(),
+        by_exit_code=float(run.returncode == 0),
+        by_output=min(1.0, int(passed[1]) / 2) if passed else 0.0,
+        by_reward_file=float(reward.read_text("utf-8")),
+        folder=folder,
+    )

@@ -1,0 +1,420 @@
+"""What patches come to, in real sandboxes."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from assay.bench.grading import check_gradable, grade
+from assay.bench.sandboxes import BubblewrapBackend, UnprotectedBackend
+from assay.bench.seams import CodingOutcome, CodingTask, Grade, Rubric
+from assay.errors import UsageError
+from tests.bench.benching import (
+    BROKEN,
+    LIMITS,
+    SOLVED,
+    TEST_ADD,
+    graded,
+    patch_of,
+    script,
+    small_task,
+)
+
+pytestmark = pytest.mark.bench
+ADDS = (script("test_add.py", TEST_ADD),)
+
+
+def came_to(
+    task: CodingTask, folder: Path, files: Mapping[str, str | None], timeout_s: float = 30
+) -> Grade:
+    return asyncio.run(graded(task, folder, files, timeout_s=timeout_s))
+
+
+def statuses(result: Grade) -> dict[str, str]:
+    return {test.name: test.status for test in result.tests}
+
+
+def names(result: Grade) -> list[str]:
+    return [finding.name for finding in result.findings]
+
+
+def test_a_solution_scores_1_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    task = small_task(tmp_path / "task")
+    result = came_to(task, tmp_path, {"calc.py": SOLVED})
+    assert (result.outcome, result.total_score) == (CodingOutcome.SOLVED, 1)
+    assert [rubric.tests_passed for rubric in result.rubrics] == [2, 1]
+    assert result.findings == ()
+    assert "is the grader's own, and must fail" in result.log
+    assert list((tmp_path / "grading").iterdir()) == []
+
+
+def test_the_score_is_the_weighted_mean_of_the_rubrics(tmp_path: Path) -> None:
+    half = SOLVED.replace("a + b", "3")  # one of two tests of a rubric of weight 3
+    result = came_to(small_task(tmp_path / "task"), tmp_path, {"calc.py": half})
+    assert result.outcome == CodingOutcome.PARTLY
+    assert result.total_score == (3 * 0.5 + 1 * 1) / 4
+
+
+def test_a_rubric_with_neither_test_nor_judge_is_left_out_and_named(tmp_path: Path) -> None:
+    rubrics = (
+        Rubric(id="works", criterion="it works"),
+        Rubric(id="style", criterion="it reads well", weight=9.0),
+    )
+    task = small_task(tmp_path / "task", scripts=ADDS, rubrics=rubrics)
+    result = came_to(task, tmp_path, {"calc.py": SOLVED})
+    assert result.total_score == 1
+    assert [rubric.score for rubric in result.rubrics] == [1, None]
+    assert names(result) == ["rubric_not_scored"]
+
+
+@pytest.mark.parametrize(
+    ("diff", "outcome"),
+    [
+        (b" \n", CodingOutcome.EMPTY_PATCH),
+        (b"this is no patch\n", CodingOutcome.PATCH_REJECTED),
+    ],
+)
+def test_nothing_and_nonsense_have_outcomes_of_their_own(
+    diff: bytes, outcome: CodingOutcome, tmp_path: Path
+) -> None:
+    task = small_task(tmp_path / "task")
+    result = asyncio.run(
+        grade(
+            task,
+            diff,
+            BubblewrapBackend(),
+            folder=tmp_path / "grading",
+            limits=LIMITS,
+            timeout_s=30,
+        )
+    )
+    assert (result.outcome, result.total_score) == (outcome, 0)
+    assert [rubric.score for rubric in result.rubrics] == [0, 0]
+
+
+def test_a_script_that_hangs_uses_its_share_of_the_time_and_the_others_count(
+    tmp_path: Path,
+) -> None:
+    hangs = "def double(a):\n    while True: pass\n"
+    source = f"{SOLVED.partition('def double')[0]}{hangs}"
+    result = came_to(small_task(tmp_path / "task"), tmp_path, {"calc.py": source}, timeout_s=8)
+    assert result.outcome == CodingOutcome.GRADING_TIMEOUT
+    assert result.total_score == 0.75
+    assert statuses(result)["test_doubles"] == "missing"
+    assert "grading_timeout" in names(result)
+    assert result.seconds < 15
+
+
+def test_tests_that_cannot_be_loaded_did_not_run(tmp_path: Path) -> None:
+    result = came_to(small_task(tmp_path / "task"), tmp_path, {"calc.py": "def add(:\n"})
+    assert (result.outcome, result.total_score) == (CodingOutcome.TESTS_DID_NOT_RUN, 0)
+    assert set(statuses(result).values()) == {"missing"}
+    assert "SyntaxError" in result.tests[0].message
+
+
+def test_skipped_and_xfailed_tests_are_failures(tmp_path: Path) -> None:
+    content = f"""\
+import pytest
+{TEST_ADD}
+
+@pytest.mark.skip(reason="later")
+def test_skipped(): pass
+
+
+@pytest.mark.xfail
+def test_may_fail(): assert add(1, 1) == 2
+
+
+@pytest.mark.xfail
+def test_fails(): assert add(1, 1) == 3
+"""
+    task = small_task(tmp_path / "task", scripts=(script("test_add.py", content),))
+    result = came_to(task, tmp_path, {"calc.py": SOLVED})
+    assert (result.outcome, result.total_score) == (CodingOutcome.TESTS_SKIPPED, 2 / 5)
+    assert list(statuses(result).values()).count("skipped") == 3
+    assert names(result) == ["tests_skipped"]
+
+
+@pytest.mark.parametrize(
+    ("ending", "outcome"),
+    [
+        ("os._exit(1)", CodingOutcome.UNSOLVED),
+        ("os._exit(5)", CodingOutcome.UNSOLVED),
+        ("os.abort()", CodingOutcome.UNSOLVED),
+        ("os._exit(0)", CodingOutcome.TAMPERED),
+    ],
+)
+def test_of_a_run_that_broke_off_nothing_counts(
+    ending: str, outcome: CodingOutcome, tmp_path: Path
+) -> None:
+    source = f"import os\ndef add(a, b):\n    if a < 0: {ending}\n    return a + b\n"
+    task = small_task(tmp_path / "task", scripts=ADDS)
+    result = came_to(task, tmp_path, {"calc.py": source})
+    assert result.total_score == 0
+    assert result.outcome in (outcome, CodingOutcome.TAMPERED)
+    if ending == "os.abort()":
+        assert names(result) == ["test_process_died"]
+        assert statuses(result) == {"test_adds": "error", "test_adds_negative": "missing"}
+
+
+FORGED = """
+import glob, json, os
+for path in glob.glob("/proc/self/fd/*"):
+    if os.path.realpath(path).startswith(f"/proc/{os.getpid()}/fd/pipe"):
+        for name in ("test_adds", "test_adds_negative"):
+            line = json.dumps({"name": name, "status": "passed", "message": ""})
+            os.write(int(path.rpartition("/")[2]), line.encode() + b"\\n")
+"""
+
+
+@pytest.mark.parametrize("ending", ["", "os._exit(1)", "os._exit(0)", "os.abort()"])
+def test_reports_that_the_code_under_test_writes_itself_count_for_nothing(
+    ending: str, tmp_path: Path
+) -> None:
+    task = small_task(tmp_path / "task", scripts=ADDS)
+    result = came_to(task, tmp_path, {"calc.py": f"{BROKEN}{FORGED}{ending}\n"})
+    assert result.total_score == 0
+    if ending != "os.abort()":
+        assert result.outcome == CodingOutcome.TAMPERED
+
+
+def test_the_grader_cannot_be_read_and_a_line_in_its_name_is_noise(tmp_path: Path) -> None:
+    source = """
+import os
+seen = []
+for process in [name for name in os.listdir("/proc") if name.isdigit()]:
+    with open(f"/proc/{process}/cmdline", "rb") as file:
+        is_driver = b"driver.py" in file.read() and int(process) == os.getppid()
+    if is_driver:
+        for name in ("mem", "environ", "fd/0", "fd/1"):
+            try:
+                open(f"/proc/{process}/{name}", "rb").close()
+                seen.append(name)
+            except PermissionError:
+                pass
+    try:
+        with open(f"/proc/{process}/fd/1", "wb") as stream:
+            stream.write(b"\\nassay-grading 00 bm8=\\n")
+    except OSError:
+        pass
+try:
+    seen += os.listdir("/orders")
+except OSError:
+    pass
+def add(a, b):
+    return a + b if not seen else seen
+"""
+    task = small_task(tmp_path / "task", scripts=ADDS)
+    result = came_to(task, tmp_path, {"calc.py": source})
+    assert (result.outcome, statuses(result)) == (
+        CodingOutcome.SOLVED,
+        {"test_adds": "passed", "test_adds_negative": "passed"},
+    )
+    assert names(result) == ["answer_forged"]
+
+
+def test_who_kills_the_grader_is_named_and_gets_nothing(tmp_path: Path) -> None:
+    source = f"import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\n{SOLVED}"
+    result = came_to(small_task(tmp_path / "task"), tmp_path, {"calc.py": source})
+    assert (result.outcome, result.total_score) == (CodingOutcome.TAMPERED, 0)
+    assert "grader_killed" in names(result)
+
+
+def test_processes_that_outlive_a_test_are_dead_before_the_next_one(tmp_path: Path) -> None:
+    source = f"""
+import subprocess
+subprocess.Popen(["sleep", "1000"], start_new_session=True)
+{SOLVED}
+"""
+    lonely = """\
+import os
+
+
+def test_alone():
+    lines = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with open(f"/proc/{name}/cmdline", "rb") as file:
+                lines.append(file.read())
+    assert not any(line.startswith(b"sleep") for line in lines)
+"""
+    scripts = (*ADDS, script("test_lonely.py", lonely))
+    result = came_to(
+        small_task(tmp_path / "task", scripts=scripts), tmp_path, {"calc.py": source}
+    )
+    assert result.outcome == CodingOutcome.SOLVED
+    assert names(result) == ["left_processes"]
+
+
+def test_hidden_tests_are_neither_in_the_repository_nor_can_they_be_changed(
+    tmp_path: Path,
+) -> None:
+    content = f"""\
+import os
+import pathlib
+import pytest
+{TEST_ADD}
+
+def test_place():
+    assert sorted(os.listdir()) == [".git", "calc.py"]
+    with pytest.raises(OSError):
+        pathlib.Path(__file__).write_text("")
+    with pytest.raises(OSError):
+        pathlib.Path("/grading/driver.py").unlink()
+"""
+    task = small_task(tmp_path / "task", scripts=(script("deep/er/test_add.py", content),))
+    assert came_to(task, tmp_path, {"calc.py": SOLVED}).outcome == CodingOutcome.SOLVED
+
+
+def test_names_that_the_repository_always_had_are_its_own_and_new_ones_shadow_nothing(
+    tmp_path: Path,
+) -> None:
+    # Both are installed here, and one is of Python.
+    content = """\
+import json
+import certifi
+import idna
+
+
+def test_own():
+    assert idna.WHO == "the repository"
+
+
+def test_others():
+    assert not hasattr(certifi, "WHO") and not hasattr(json, "WHO")
+"""
+    who = "WHO = 'the repository'\n"
+    task = small_task(
+        tmp_path / "task",
+        files={"idna.py": "", "src/inner.py": who},
+        scripts=(script("test_names.py", content),),
+    )
+    files = {"idna.py": who, "certifi.py": who, "json.py": who}
+    assert came_to(task, tmp_path, files).outcome == CodingOutcome.SOLVED
+
+
+def test_scripts_of_the_shell_fixtures_and_files_of_the_task_work(tmp_path: Path) -> None:
+    fixture = "import pytest\n\n\n@pytest.fixture\ndef three():\n    return 3\n"
+    uses = """\
+import os
+from pathlib import Path
+from calc import add
+
+
+def test_adds(three):
+    assert add(1, 2) == three == int((Path(__file__).parent / "three.txt").read_text())
+    assert os.environ["FLAVOUR"] == "sweet"
+"""
+    shell = "[ \"$(python -c 'import calc; print(calc.double(4))')\" = 8 ]\n"
+    task = small_task(
+        tmp_path / "task",
+        scripts=(
+            script("conftest.py", fixture),
+            script("test_add.py", uses),
+            script("run.sh", shell),
+            script("fails.sh", "echo it is wrong; exit 3\n", "fails"),
+        ),
+        environment={"FLAVOUR": "sweet"},
+    )
+    task = replace(task, evaluation_files={"three.txt": b"3"})
+    result = came_to(task, tmp_path, {"calc.py": SOLVED})
+    assert statuses(result) == {"test_adds": "passed", "run.sh": "passed", "fails.sh": "failed"}
+    assert result.tests[-1].message == "exit code 3: it is wrong"
+    assert result.total_score == 0.5
+
+
+METRICS = """\
+import json
+import os
+from calc import add
+
+with open(os.environ["ASSAY_RESULT"], "w") as file:
+    file.write(json.dumps({"standard_metrics": {"total_score": add(1, 2) / 4},
+                           "custom_metrics": {"lines": 6, "odd": float("nan"), "name": "x"}}))
+"""
+
+
+def test_metrics_of_the_task_are_kept_and_score_it_where_nothing_else_does(
+    tmp_path: Path,
+) -> None:
+    task = small_task(tmp_path / "task", scripts=(), metrics=METRICS)
+    result = came_to(task, tmp_path, {"calc.py": SOLVED})
+    assert (result.outcome, result.total_score) == (CodingOutcome.PARTLY, 0.75)
+    assert result.standard_metrics == {"total_score": 0.75}
+    assert result.custom_metrics == {"lines": 6.0}
+    assert [finding for finding in result.findings if finding.name == "metric_refused"] == [
+        ("metric_refused", "metrics.py: custom_metrics: 'odd' is nan, no finite number"),
+        ("metric_refused", "metrics.py: custom_metrics: 'name' is 'x', no finite number"),
+    ]
+
+
+def test_where_there_are_tests_metrics_do_not_score(tmp_path: Path) -> None:
+    task = small_task(
+        tmp_path / "task", scripts=ADDS, metrics="raise SystemExit('no numbers')\n"
+    )
+    result = came_to(task, tmp_path, {"calc.py": SOLVED})
+    assert (result.outcome, result.total_score) == (CodingOutcome.SOLVED, 1)
+    assert result.findings == (
+        ("metrics_failed", "metrics.py: it ended with exit code 1: no numbers"),
+    )
+
+
+def test_without_a_sandbox_a_patch_is_graded_too(tmp_path: Path) -> None:
+    task = small_task(tmp_path / "task")
+    patch = patch_of(task, tmp_path / "agent", {"calc.py": SOLVED})
+    with pytest.warns(UserWarning, match="protects nothing"):
+        result = asyncio.run(
+            grade(
+                task,
+                patch.diff,
+                UnprotectedBackend(),
+                folder=tmp_path / "grading",
+                limits=LIMITS,
+                timeout_s=30,
+            )
+        )
+    assert (result.outcome, result.total_score) == (CodingOutcome.SOLVED, 1)
+
+
+# Before anything runs
+
+
+def test_without_pytest_nothing_is_started_and_the_way_to_it_is_named(tmp_path: Path) -> None:
+    program = f"""
+import sys
+from pathlib import Path
+from assay.bench.grading import check_gradable
+from assay.errors import UsageError
+from tests.bench.benching import small_task
+sys.path[:] = [path for path in sys.path if "site-packages" not in path]
+try:
+    check_gradable(small_task(Path({str(tmp_path)!r})))
+except UsageError as error:
+    print(error)
+"""
+    end = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "the tests of task 'calc' need pytest" in end.stdout
+    assert "pip install 'assay[bench]'" in end.stdout
+
+
+def test_a_task_that_nothing_can_score_is_refused(tmp_path: Path) -> None:
+    rubrics = (Rubric(id="style", criterion="it reads well"),)
+    task = small_task(tmp_path / "task", scripts=(), rubrics=rubrics)
+    with pytest.raises(UsageError, match="nothing gives task 'calc' a score"):
+        check_gradable(task)
+
+
+def test_a_script_that_is_no_python_is_refused(tmp_path: Path) -> None:
+    task = small_task(tmp_path / "task", scripts=(script("test_x.py", "def test_x(:\n"),))
+    with pytest.raises(UsageError, match=r"'test_x\.py' is not Python: .* correct the task"):
+        check_gradable(task)

@@ -1,0 +1,250 @@
+"""What is known of a test script before it runs, and what is believed of its reports."""
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.bench.grading.answers import read_answer
+from assay.bench.grading.cross_check import Checked, check_shell, check_tests
+from assay.bench.grading.metrics import read_metrics
+from assay.bench.grading.scripts import PlantedScript, plant
+from tests.bench.benching import TEST_ADD, script
+
+ALL_KINDS = """\
+import unittest
+import pytest
+
+
+def test_plain(): pass
+
+
+async def test_later(): pass
+
+
+@pytest.mark.parametrize("a", [1, 2, 3])
+@pytest.mark.parametrize(("b", "c"), [(1, 2), (3, 4)])
+def test_table(a, b, c): pass
+
+
+@pytest.mark.parametrize("a", range(4))
+def test_computed(a): pass
+
+
+class Shared:
+    def test_shared(self): pass
+
+
+class TestOwn(Shared):
+    def test_own(self): pass
+    def helper(self): pass
+
+
+class Cases(unittest.TestCase):
+    def test_case(self): pass
+
+
+class MoreCases(Cases):
+    def test_more(self): pass
+
+
+class TestWithInit:
+    def __init__(self): pass
+    def test_never(self): pass
+
+
+def helper(): pass
+"""
+
+
+def planted(content: str = TEST_ADD) -> PlantedScript:
+    return plant(script("test_x.py", content), random.Random(1))
+
+
+def end(*reports: tuple[str, str, str], **more: Any) -> dict[str, Any]:
+    lines = [
+        json.dumps({"name": name, "status": status, "message": message})
+        for name, status, message in reports
+    ]
+    return {
+        "exit_code": 1,
+        "timed_out": False,
+        "reports": "".join(f"{line}\n" for line in lines),
+        "too_many_reports": False,
+        "output": "",
+        "result": None,
+        **more,
+    }
+
+
+def checked(*reports: tuple[str, str, str], canary: bool = True, **more: Any) -> Checked:
+    """Of a script with two tests; its canary fails as it must, unless it is not reported."""
+    known = planted()
+    failed = (known.canary.name, "failed", f"assert {known.canary.proof}")
+    return check_tests(known, end(*reports, *([failed] if canary else []), **more))
+
+
+def test_all_kinds_of_tests_are_known_before_they_run() -> None:
+    assert planted(ALL_KINDS).expected == {
+        "test_plain": 1,
+        "test_later": 1,
+        "test_table": 6,
+        "test_computed": 1,
+        "TestOwn::test_shared": 1,
+        "TestOwn::test_own": 1,
+        "Cases::test_case": 1,
+        "MoreCases::test_case": 1,
+        "MoreCases::test_more": 1,
+    }
+
+
+def test_pytest_finds_the_same_tests_and_the_canary_last(tmp_path: Path) -> None:
+    known = planted(ALL_KINDS.replace("async ", ""))
+    (tmp_path / "test_x.py").write_text(known.content, "utf-8")
+    options = ["--collect-only", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
+    seen = subprocess.run(
+        [sys.executable, "-I", "-m", "pytest", *options, str(tmp_path / "test_x.py")],
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout
+    names = [line.partition("::")[2] for line in seen.splitlines() if "::" in line]
+    assert names[-1] == known.canary.name
+    assert {name.partition("[")[0] for name in names[:-1]} == set(known.expected)
+    assert len(names) - 1 == sum(known.expected.values()) + 3  # range(4) is not written out
+
+
+def test_a_canary_differs_each_time_and_keeps_the_lines_of_its_script() -> None:
+    rng = random.Random(2)
+    canaries = {plant(script("test_x.py", TEST_ADD), rng).canary for _ in range(20)}
+    assert len(canaries) == 20
+    assert planted().content.startswith(TEST_ADD)
+
+
+def test_honest_reports_count_as_they_are() -> None:
+    seen = checked(("test_adds", "passed", ""), ("test_adds_negative", "failed", "1 ==\n -3"))
+    assert [test.status for test in seen.reports] == ["passed", "failed"]
+    assert seen.reports[1].message == "1 == -3"
+    assert not seen.tampered
+    assert seen.findings == ()
+
+
+def test_a_test_that_is_not_reported_is_missing() -> None:
+    seen = checked(("test_adds", "passed", ""))
+    assert [(test.name, test.status) for test in seen.reports] == [
+        ("test_adds", "passed"),
+        ("test_adds_negative", "missing"),
+    ]
+
+
+def test_a_test_that_fails_after_its_call_is_an_error_once() -> None:
+    seen = checked(
+        ("test_adds", "passed", ""),
+        ("test_adds", "error", "teardown"),
+        ("test_adds_negative", "passed", ""),
+    )
+    assert [test.status for test in seen.reports] == ["error", "passed"]
+
+
+def test_tests_that_the_script_does_not_hold_are_named_and_not_counted() -> None:
+    both = (("test_adds", "failed", ""), ("test_adds_negative", "failed", ""))
+    seen = checked(*both, *((f"test_{number}", "passed", "") for number in range(50)))
+    assert [test.status for test in seen.reports] == ["failed", "failed"]
+    assert [finding.name for finding in seen.findings] == ["unexpected_tests"]
+
+
+BOTH = (("test_adds", "passed", ""), ("test_adds_negative", "passed", ""))
+
+
+@pytest.mark.parametrize(
+    ("seen", "finding"),
+    [
+        (checked(*BOTH, canary=False), "canary_lost"),
+        (checked(*BOTH, (planted().canary.name, "passed", ""), canary=False), "canary_passed"),
+        (checked(*BOTH, (planted().canary.name, "failed", "!"), canary=False), "canary_forged"),
+        (checked(*BOTH, (planted().canary.name, "skipped", ""), canary=False), "canary_lost"),
+        (checked(*BOTH, exit_code=0), "exit_code_forged"),
+        (checked(*BOTH, canary=False, exit_code=0), "exit_code_forged"),
+        (checked(*BOTH, exit_code=3), "exit_code_forged"),
+        (checked(*BOTH, ("test_adds", "passed", "")), "reports_forged"),
+        (checked(*BOTH, ("test_adds", "great", "")), "reports_forged"),
+        (check_tests(planted(), end(reports="{}\n")), "reports_forged"),
+        (check_tests(planted(), end(reports="[" * 100_000)), "reports_forged"),
+        (check_tests(planted(), end(too_many_reports=True)), "reports_forged"),
+    ],
+)
+def test_reports_that_contradict_what_is_known_are_tampering(
+    seen: Checked, finding: str
+) -> None:
+    assert seen.tampered
+    assert [name for name, _ in seen.findings] == [finding]
+    assert {test.status for test in seen.reports} == {"error"}
+
+
+def test_a_file_that_skips_itself_is_no_tampering() -> None:
+    skipped = [(name, "skipped", "not here") for name in planted().expected]
+    seen = checked(*skipped, (planted().canary.name, "skipped", ""), canary=False, exit_code=0)
+    assert not seen.tampered
+    at_once = checked(("", "skipped", "not here"), canary=False, exit_code=5)
+    assert not at_once.tampered
+    assert {test.status for test in (*seen.reports, *at_once.reports)} == {"skipped"}
+
+
+def test_without_its_canary_no_pass_of_a_crashed_run_is_believed() -> None:
+    seen = checked(*BOTH, canary=False, exit_code=-11)
+    assert {test.status for test in seen.reports} == {"error"}
+    assert [finding.name for finding in seen.findings] == ["test_process_died"]
+
+
+def test_a_shell_script_is_one_test() -> None:
+    shell = script("x/run.sh", "")
+    assert check_shell(shell, end(exit_code=0)).reports[0][:3] == (
+        "x/run.sh",
+        "run.sh",
+        "passed",
+    )
+    assert check_shell(shell, end(exit_code=-9)).reports[0].status == "failed"
+    assert check_shell(shell, end(timed_out=True)).timed_out
+
+
+def test_an_answer_counts_only_with_the_key_of_its_grading() -> None:
+    import hmac
+
+    from assay.bench.grading.driver import _packed
+
+    body = _packed([{"exit_code": 0}])
+    line = b"assay-grading %s %s" % (hmac.digest(b"key", body, "sha256").hex().encode(), body)
+    output = b"noise\nassay-grading zz zz\n" + line + b"\nmore"
+    assert read_answer(output, b"key") == ([{"exit_code": 0}], 1)
+    assert read_answer(output, b"another") == (None, 2)
+
+
+@pytest.mark.parametrize(
+    ("more", "detail"),
+    [
+        ({"exit_code": 0}, "m.py: it wrote no file at $ASSAY_RESULT"),
+        ({"exit_code": 2, "output": "a\nb\n"}, "m.py: it ended with exit code 2: b"),
+        ({"exit_code": None, "timed_out": True}, "m.py: its time was over"),
+        ({"exit_code": 0, "result": "[]"}, "m.py: it must write an object of standard_metrics"),
+        ({"exit_code": 0, "result": "{"}, "m.py: what it wrote to $ASSAY_RESULT is not JSON"),
+        (
+            {"exit_code": 0, "result": '{"custom_metrics": {"x": 1' + "0" * 400 + "}}"},
+            "m.py: custom_metrics: 'x' is 1000",
+        ),
+        (
+            {"exit_code": 0, "result": '{"custom_metrics": [1]}'},
+            "m.py: custom_metrics is no object of at most 200 numbers",
+        ),
+        ({"exit_code": 0, "result": '{"score": 1}'}, "m.py: it must write an object of"),
+    ],
+)
+def test_metrics_that_are_no_numbers_are_refused_with_a_reason(
+    more: dict[str, Any], detail: str
+) -> None:
+    metrics = read_metrics("m.py", end(**more))
+    assert metrics[:2] == ({}, {})
+    assert metrics.findings[0].detail.startswith(detail)
