@@ -11,10 +11,16 @@ from assay._util.lazy import lazy_names as _lazy_names
 if TYPE_CHECKING:
     from assay.api import analysis as analysis
     from assay.api import analyze as analyze
+    from assay.api import bench_check as bench_check
     from assay.api import bench_compare as bench_compare
+    from assay.api import bench_eval as bench_eval
     from assay.api import bench_import as bench_import
+    from assay.api import bench_new as bench_new
+    from assay.api import bench_prepare as bench_prepare
+    from assay.api import bench_run as bench_run
     from assay.api import bench_summary as bench_summary
     from assay.api import bench_tag as bench_tag
+    from assay.api import bench_trials as bench_trials
     from assay.api import chat_model as chat_model
     from assay.api import compare as compare
     from assay.api import delete_experiments as delete_experiments
@@ -83,10 +89,16 @@ __all__ = [
     "__version__",
     "analysis",
     "analyze",
+    "bench_check",
     "bench_compare",
+    "bench_eval",
     "bench_import",
+    "bench_new",
+    "bench_prepare",
+    "bench_run",
     "bench_summary",
     "bench_tag",
+    "bench_trials",
     "chat_model",
     "compare",
     "delete_experiments",

@@ -65,7 +65,7 @@ async def grade(
         SandboxUnavailable: The sandbox or its Python does not work.
         ModelUnavailable: The judge could not be asked, or gave no answer that can be read.
     """
-    check_gradable(task, judge)
+    check_gradable(task, judged=judge is not None)
     start = time.monotonic()
     if not diff.strip():
         return _ungraded(task, CodingOutcome.EMPTY_PATCH)
@@ -119,7 +119,7 @@ async def grade(
     )
 
 
-def check_gradable(task: CodingTask, judge: Judge | None = None) -> None:
+def check_gradable(task: CodingTask, *, judged: bool = False) -> None:
     """Find out whether a task can be graded on this machine, before anything is started.
 
     Raises:
@@ -134,12 +134,12 @@ def check_gradable(task: CodingTask, judge: Judge | None = None) -> None:
         )
     for script in tested:
         plant(script, random.Random(0))
-    if not scripts and task.metrics_script is None and not (judge and task.rubrics):
+    if not scripts and task.metrics_script is None and not (judged and task.rubrics):
         raise UsageError(
             f"nothing gives task {task.task_id!r} a score: it has no test and no metrics "
             "script, and there is no judge for its rubrics; name a judge, or add a test"
         )
-    if not scripts and task.metrics_script is not None and not judge:
+    if not scripts and task.metrics_script is not None and not judged:
         return
     if sum(rubric.weight for rubric in scored_rubrics(task)) <= 0:
         raise UsageError(f"all rubrics of task {task.task_id!r} have weight 0; give one more")

@@ -2,7 +2,7 @@
 
 from assay.bench.sandboxes.bubblewrap import BubblewrapBackend
 from assay.bench.sandboxes.choosing import BACKENDS, choose_backend
-from assay.bench.sandboxes.roots import python_mounts, python_path
+from assay.bench.sandboxes.roots import python_mounts, python_path, sandbox_environment
 from assay.bench.sandboxes.unprotected import UnprotectedBackend
 
 __all__ = [
@@ -12,4 +12,5 @@ __all__ = [
     "choose_backend",
     "python_mounts",
     "python_path",
+    "sandbox_environment",
 ]

@@ -22,6 +22,7 @@ __all__ = [
     "python_mounts",
     "python_path",
     "root_arguments",
+    "sandbox_environment",
 ]
 
 USER_ID: Final = 1000
@@ -75,6 +76,11 @@ def python_mounts() -> tuple[Mount, ...]:
         if not _covered(hop, ("/usr", *_LINKS, *mounts)):
             mounts[hop] = Mount(Path(hop).resolve(), hop)
     return tuple(mounts.values())
+
+
+def sandbox_environment() -> dict[str, str]:
+    """The variables of a sandbox in which the Python that runs assay comes first."""
+    return {**ENVIRONMENT, "PATH": f"{Path(sys.executable).parent}:{ENVIRONMENT['PATH']}"}
 
 
 def _covered(path: str, folders: Sequence[str]) -> bool:

@@ -1,0 +1,308 @@
+"""Tasks that are made and checked, and trials that are graded after their run."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from assay._util.canonical import derived_id
+from assay._util.files import free_path
+from assay._util.loops import run_apart
+from assay.api._run_models import model_of, pool_of
+from assay.bench.arms import overrides_of
+from assay.bench.checking import TaskCheck, check_task
+from assay.bench.config import BenchConfig, TaskEntry
+from assay.bench.grading import Judge, check_gradable, grade, read_grade, write_grade
+from assay.bench.kind import limits_of, outcomes_of
+from assay.bench.manifest import LAUNCHED, Manifest, RolloutFolder, TrialResult
+from assay.bench.sandboxes import choose_backend
+from assay.bench.seams import CodingTask, Grade
+from assay.bench.selecting import Rollout, select_rollout
+from assay.bench.tasks import load_task, new_task, overrides_problems, prepare_task
+from assay.errors import UsageError
+from assay.models import Budget
+from assay.types import ChatReply, ChatRequest, Encoded, Message, TrialState
+
+__all__ = [
+    "GradedTrial",
+    "bench_check",
+    "bench_eval",
+    "bench_new",
+    "bench_prepare",
+    "bench_trials",
+]
+
+bench_new = new_task
+bench_prepare = prepare_task
+
+
+class GradedTrial(NamedTuple):
+    """A trial, and the grade that it has."""
+
+    result: TrialResult
+    grade: Grade | None
+    """None for a trial whose agent has left nothing to grade."""
+    is_new: bool
+    """Whether it was graded just now."""
+
+
+def bench_check(
+    folder: Path | str,
+    *,
+    overrides: Path | None = None,
+    tries: int = 3,
+    sandbox: str | None = None,
+    timeout_s: float = 600.0,
+) -> tuple[TaskCheck, ...]:
+    """Find out whether a task measures what it says; each check says what is wrong.
+
+    Args:
+        folder: The folder of a prepared task.
+        overrides: Applied to it; its own overrides.json unless given.
+        tries: How often the reference solution is graded.
+        sandbox: Where; see `assay.bench.sandboxes`.
+        timeout_s: The most seconds for each grading.
+    """
+    entry = TaskEntry(
+        prepared_dir=str(folder), overrides=None if overrides is None else str(overrides)
+    )
+    applied = overrides_of(entry)
+    problems = () if applied is None else overrides_problems(Path(folder), applied)
+    checks = []
+    if applied is not None:
+        said = "; ".join(problems) or f"every key and path of {applied} fits"
+        checks.append(TaskCheck(name="overrides", passed=not problems, detail=said))
+    task = load_task(Path(folder), applied)
+    check_gradable(task)
+    backend = choose_backend(sandbox)
+    limits = limits_of(task, entry)
+    backend.enforcement(limits)
+    scratch = free_path(Path(folder).resolve().parent / f".check-{task.task_id}")
+
+    async def check() -> tuple[TaskCheck, ...]:
+        return await check_task(
+            task, backend, folder=scratch, tries=tries, limits=limits, timeout_s=timeout_s
+        )
+
+    return (*checks, *run_apart(check))
+
+
+def bench_eval(
+    rollout: str,
+    *,
+    data_dir: Path | str = "data",
+    latest: bool = False,
+    stamp: str | None = None,
+    again: bool = False,
+    judge: str | None = None,
+    judge_votes: int = 3,
+    budget: float | None = None,
+    done: Callable[[GradedTrial], None] = lambda _: None,
+) -> tuple[GradedTrial, ...]:
+    """Grade the trials of a rollout that have no grade, and return the grades of all.
+
+    Args:
+        rollout: A name, `name@stamp`, a tag, or a path.
+        data_dir: Where benchmarks are.
+        latest: Say that it is the latest.
+        stamp: Its stamp, or the start of it.
+        again: Grade all again; what the files said before is kept beside them.
+        judge: The model that scores rubrics without tests; that of the run unless given.
+        judge_votes: How often it is asked for each.
+        budget: The most dollars that the judge may cost.
+        done: Told of each trial.
+    """
+    found = select_rollout(rollout, Path(data_dir), latest=latest, stamp=stamp)
+    return tuple(
+        _told(trial, done) for trial in _graded(found, again, judge, judge_votes, budget)
+    )
+
+
+def bench_trials(
+    rollout: str,
+    *,
+    data_dir: Path | str = "data",
+    latest: bool = False,
+    stamp: str | None = None,
+) -> tuple[TrialResult, ...]:
+    """The trials of a rollout as they are known; takes what `bench_eval` takes."""
+    found = select_rollout(rollout, Path(data_dir), latest=latest, stamp=stamp)
+    return found.manifest.results
+
+
+def _told(trial: GradedTrial, done: Callable[[GradedTrial], None]) -> GradedTrial:
+    done(trial)
+    return trial
+
+
+def _graded(
+    rollout: Rollout, again: bool, judge: str | None, votes: int, budget: float | None
+) -> Iterator[GradedTrial]:
+    manifest = rollout.manifest
+    folder = RolloutFolder(rollout.path.parents[2], manifest.name, manifest.created_at)
+    grader: _Grader | None = None
+    for result in manifest.results:
+        run_dir = Path(result.run_dir)
+        known = read_grade(run_dir)
+        patch = run_dir / "artifacts" / "diff.patch"
+        if not patch.is_file() or (known is not None and not again):
+            yield GradedTrial(result, known, False)
+            continue
+        if grader is None:
+            grader = _Grader(manifest, judge, votes, budget)
+        graded = grader.grade(result, patch.read_bytes())
+        updated = _with_grade(result, graded)
+        if known is not None:
+            _keep_old(run_dir)
+        write_grade(run_dir, grader.task_of(result), graded, diff=patch.read_bytes())
+        folder.write_result(updated)
+        manifest = folder.brought_up(manifest)
+        folder.write(manifest)
+        _store(manifest, updated, patch.read_bytes())
+        yield GradedTrial(updated, graded, True)
+
+
+class _Grader:
+    """Grades trials of a rollout by the configuration that it ran with."""
+
+    def __init__(
+        self, manifest: Manifest, judge: str | None, votes: int, budget: float | None
+    ) -> None:
+        self._config = BenchConfig(**_settings(manifest, judge, votes, budget))
+        self._tasks: dict[tuple[str, str], tuple[CodingTask, TaskEntry]] = {}
+
+    def task_of(self, result: TrialResult) -> CodingTask:
+        """The task of a trial, which must be what it was."""
+        return self._entry_of(result)[0]
+
+    def grade(self, result: TrialResult, diff: bytes) -> Grade:
+        """Grade one patch."""
+        task, entry = self._entry_of(result)
+        check_gradable(task, judged=self._config.judge is not None)
+        backend = choose_backend(entry.sandbox)
+        limits = limits_of(task, entry)
+        backend.enforcement(limits)
+        scratch = Path(result.run_dir).absolute() / "grading"
+
+        async def graded() -> Grade:
+            async with _judge(self._config) as judge:
+                return await grade(
+                    task,
+                    diff,
+                    backend,
+                    folder=scratch,
+                    limits=limits,
+                    timeout_s=entry.grading_timeout,
+                    judge=judge,
+                )
+
+        return run_apart(graded)
+
+    def _entry_of(self, result: TrialResult) -> tuple[CodingTask, TaskEntry]:
+        from assay.bench.arms import arm_labels
+
+        key = (result.arm, result.task_dir)
+        if key not in self._tasks:
+            labels = arm_labels(self._config)
+            entry = next(
+                entry
+                for label, entry in zip(labels, self._config.tasks, strict=True)
+                if (label, entry.prepared_dir) == key
+            )
+            task = load_task(Path(entry.prepared_dir), overrides_of(entry))
+            if result.task_checksum and task.checksum != result.task_checksum:
+                raise UsageError(
+                    f"{entry.prepared_dir} was changed since {result.run_id} ran; put it back, "
+                    "or run the benchmark again"
+                )
+            self._tasks[key] = (task, entry)
+        return self._tasks[key]
+
+
+class _judge:
+    """The judge of a configuration, if it has one; its connections close with the block."""
+
+    def __init__(self, config: BenchConfig) -> None:
+        self._config = config
+        self._pool: Any = None
+        self._model: Any = None
+
+    async def __aenter__(self) -> Judge | None:
+        config = self._config
+        if config.judge is None:
+            return None
+        budget = None if config.budget is None else Budget(config.budget)
+        self._pool = pool_of(config, budget)
+        model = self._model = model_of(config.judge, config, self._pool)
+
+        async def ask(messages: Sequence[Message], tools: Encoded) -> ChatReply:
+            return await model.reply(ChatRequest(model.name, messages, tools, max_tokens=4096))
+
+        return Judge(ask, model=config.judge, votes=config.judge_votes)
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._model is not None:
+            await self._model.close()
+            self._pool.close()
+
+
+def _settings(
+    manifest: Manifest, judge: str | None, votes: int, budget: float | None
+) -> dict[str, Any]:
+    stored = dict(manifest.configuration)
+    if "tasks" not in stored:
+        raise UsageError(
+            f"{manifest.name}@{manifest.created_at} does not say how it was configured, so it "
+            "cannot be graded; it was written by another program"
+        )
+    stored = {name: value for name, value in stored.items() if name not in _DERIVED}
+    if judge is not None:
+        stored |= {"judge": judge, "judge_votes": votes}
+    return stored | {"budget": budget}
+
+
+_DERIVED = ("models",)
+
+
+def _with_grade(result: TrialResult, graded: Grade) -> TrialResult:
+    return replace(
+        result,
+        status=LAUNCHED,
+        launch_rc=0,
+        state=TrialState.RESULT,
+        outcome=graded.outcome.value,
+        score=graded.total_score,
+        tests_passed=sum(report.status == "passed" for report in graded.tests),
+        tests_total=len(graded.tests),
+        rubrics={scored.rubric.id: scored.score for scored in graded.rubrics},
+        standard_metrics=graded.standard_metrics,
+        custom_metrics=graded.custom_metrics,
+        findings=tuple((found.name, found.detail) for found in graded.findings),
+        error=None,
+        ended_at=time.time(),
+    )
+
+
+def _keep_old(run_dir: Path) -> None:
+    """Set the last grade aside under the time at which that is done."""
+    path = run_dir / "evaluation_results.json"
+    stamp = time.strftime("%Y%m%d__%H-%M-%S", time.gmtime())
+    path.rename(free_path(run_dir / f"evaluation_results.{stamp}.json"))
+
+
+def _store(manifest: Manifest, result: TrialResult, diff: bytes) -> None:
+    """Bring the outcomes of a stored session up to its new grade."""
+    from assay.experiments.metric_outcomes import MetricOutcome, store_metric_outcomes
+    from assay.traces.store import Store
+
+    database = Path(manifest.database)
+    if not database.exists():
+        return
+    earned = outcomes_of(result, diff).items()
+    with Store(database).writing() as connection:
+        store_metric_outcomes(
+            connection,
+            derived_id(manifest.run, result.arm),
+            [MetricOutcome(result.session_id, name, value) for name, value in earned],
+        )

@@ -1,0 +1,476 @@
+"""Coding benchmarks, run: here tasks, sandboxes and models are put together."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from assay._util.provenance import provenance
+from assay.agents import BUILTIN_MODELS
+from assay.api._run_models import (
+    Troubles,
+    check_reachable,
+    is_played_here,
+    limit_record,
+    model_of,
+    pool_of,
+)
+from assay.api.running import begin_run
+from assay.bench.arms import arm_labels, arms_of, overrides_of
+from assay.bench.coders import make_coder
+from assay.bench.config import BenchConfig, TaskEntry, read_benchmark
+from assay.bench.grading import check_gradable
+from assay.bench.kind import CodingKind, limits_of, planned_results, specs_of
+from assay.bench.manifest import (
+    ArmEntry,
+    Manifest,
+    RolloutFolder,
+    TrialResult,
+    claim_rollout,
+    read_manifest,
+)
+from assay.bench.sandboxes import choose_backend
+from assay.bench.seams import CodingTask, SandboxBackend
+from assay.bench.selecting import select_rollout
+from assay.bench.tasks import load_task
+from assay.errors import UsageError
+from assay.models import Budget, ModelPool
+from assay.runs import PreparedRun, RunResult, execute, prepare_run
+from assay.trials import Event, Retries, Stop
+from assay.types import ChatModel, TrialState
+
+__all__ = [
+    "BenchEstimate",
+    "BenchResult",
+    "PreparedBench",
+    "bench_counts",
+    "bench_plan",
+    "bench_run",
+    "estimate_bench",
+    "prepare_bench",
+    "prepare_bench_resume",
+    "run_prepared_bench",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class BenchEstimate:
+    """What the trials of one arm would cost, as far as that is known."""
+
+    arm: str
+    trials: int
+    usd: float | None
+    """Dollars of all of them; None if nobody knows."""
+    because: str
+    """What it rests on, or why it is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedBench:
+    """What a command means, before anything has started."""
+
+    run: PreparedRun[BenchConfig]
+    tasks: tuple[CodingTask, ...]
+    """The task of each entry of the file."""
+    backends: Mapping[str, SandboxBackend]
+    """By the words of the file."""
+
+    @property
+    def config(self) -> BenchConfig:
+        """All that was chosen."""
+        return self.run.config
+
+    @property
+    def trials(self) -> int:
+        """How many trials there are."""
+        return sum(entry.rollouts for entry in self.config.tasks)
+
+    @property
+    def folder(self) -> RolloutFolder:
+        """Where its files go."""
+        return RolloutFolder(self.config.data_dir, self.config.name, self.config.stamp)
+
+
+@dataclass(frozen=True, slots=True)
+class BenchResult:
+    """What came of a benchmark."""
+
+    manifest: Manifest
+    folder: Path
+    run: RunResult
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether it was stopped on request; it can be resumed."""
+        return self.run.interrupted
+
+
+def bench_run(
+    config: Path | str,
+    *,
+    models: Mapping[str, ChatModel] | None = None,
+    model_map: Mapping[str, str] | None = None,
+    fresh: bool = False,
+    listen: Callable[[Event], None] = lambda _: None,
+    notice: Callable[[str], None] = lambda _: None,
+    **settings: Any,
+) -> BenchResult:
+    """Run the benchmark of a TOML file, and return what came of it.
+
+    Like the command, it resumes the latest unfinished run of the same file and settings.
+
+    Args:
+        config: The file.
+        models: Models of your own, by the names that the file has for them.
+        model_map: Names of models to replace, each with the name that takes its place.
+        fresh: Start anew, whatever is unfinished.
+        listen: Who hears of progress, as events of `assay.trials`.
+        notice: Who hears of everything else, in sentences.
+        **settings: What to choose, by the names of `BenchConfig`; it counts before the file.
+    """
+    prepared = prepare_bench(
+        Path(config),
+        settings,
+        command="assay.bench_run(...)",
+        model_map=model_map,
+        fresh=fresh,
+        source="assay.bench_run",
+        own=models or {},
+    )
+    for warning in prepared.run.warnings:
+        notice(warning)
+    return run_prepared_bench(prepared, listen=listen, notice=notice, own=models or {})
+
+
+def prepare_bench(
+    file: Path | None,
+    settings: Mapping[str, Any],
+    *,
+    command: str = "",
+    model_map: Mapping[str, str] | None = None,
+    resume: str | None = None,
+    fresh: bool = False,
+    dry: bool = False,
+    source: str = "command line",
+    own: Mapping[str, ChatModel] | None = None,
+) -> PreparedBench:
+    """Settle what a benchmark would do, and check all that can be checked; starts nothing.
+
+    Args:
+        file: The TOML file; None for a run that is resumed.
+        settings: What to choose, by the names of `BenchConfig`; None means not chosen.
+        command: The command line, for the record.
+        model_map: Names of models to replace.
+        resume: The id of an unfinished run.
+        fresh: Start anew, whatever is unfinished.
+        dry: Leave out what only a run needs: keys, sandboxes, a folder.
+        source: Who gives the settings, for errors and the record.
+        own: Models of a program, by name.
+    """
+    given = {name: value for name, value in settings.items() if value is not None}
+    if file is not None:
+        said = read_benchmark(file, model_map)
+        entries = tuple(TaskEntry(**entry) for entry in said["tasks"])
+        tasks = _load(entries)
+        given = {**said, "checksums": [task.checksum for task in tasks], **given}
+    prepared: PreparedRun[BenchConfig] = prepare_run(
+        BenchConfig,
+        arms_of,
+        given,
+        command=command,
+        resume=resume,
+        fresh=fresh,
+        source=source,
+    )
+    config = prepared.config
+    tasks = _load(config.tasks)
+    _check_unchanged(config, tasks)
+    _check_agents(config, tasks)
+    backends = {name: choose_backend(name) for name in _sandboxes(config)}
+    if not dry:
+        for entry, task in zip(config.tasks, tasks, strict=True):
+            check_gradable(task, judged=config.judge is not None)
+            backends[entry.sandbox].enforcement(limits_of(task, entry))
+        _check_models(config, own or {})
+        if prepared.resumed is None:
+            stamp = claim_rollout(config.data_dir, config.name).stamp
+            stamped = replace(config, stamp=stamp)
+            record = replace(prepared.record, configuration=stamped.stored())
+            prepared = replace(prepared, config=stamped, record=record)
+    return PreparedBench(prepared, tasks, backends)
+
+
+def run_prepared_bench(
+    prepared: PreparedBench,
+    *,
+    listen: Callable[[Event], None] = lambda _: None,
+    notice: Callable[[str], None] = lambda _: None,
+    stop: Stop | None = None,
+    own: Mapping[str, ChatModel] | None = None,
+) -> BenchResult:
+    """Do what `prepare_bench` settled."""
+    config, run, folder = prepared.config, prepared.run, prepared.folder
+    budget = None if config.budget is None else Budget(config.budget)
+    troubles = Troubles(listen)
+    pool = pool_of(config, budget, troubles)
+    planned = planned_results(config, run.record.id, prepared.tasks, folder)
+    keeper = _Keeper(folder, folder.brought_up(_manifest(prepared, planned)))
+    kind = CodingKind(
+        config,
+        run.arms,
+        prepared.tasks,
+        prepared.backends,
+        _models(config, pool, own or {}),
+        folder,
+        planned,
+        keeper.ended,
+    )
+    try:
+        keeper.write()
+        result = execute(
+            run,
+            kind,
+            retries=Retries(seed=config.seed),
+            limits_seen=lambda: map(limit_record, pool.history()),
+            begin=partial(begin_run, run, budget, notice),
+            on_stop=pool.leave,
+            listen=listen,
+            notice=notice,
+            stop=stop or Stop(),
+        )
+    finally:
+        pool.close()
+    keeper.manifest = replace(keeper.manifest, finished=result.status == "finished")
+    keeper.write()
+    return BenchResult(
+        keeper.manifest, folder.path, replace(result, last_trouble=troubles.last)
+    )
+
+
+def estimate_bench(prepared: PreparedBench) -> tuple[BenchEstimate, ...]:
+    """What each arm would cost: by its limits, or by what it cost before."""
+    config = prepared.config
+    trials: dict[str, list[TaskEntry]] = {}
+    for spec in specs_of(config, prepared.run.record.id):
+        trials.setdefault(spec.arm, []).append(config.tasks[spec.entry])
+    before = _costs_before(config)
+    estimates = []
+    for arm, entries in trials.items():
+        n = len(entries)
+        limits = [entry.cost_limit for entry in entries if entry.cost_limit is not None]
+        if entries[0].model is None and config.judge is None:
+            estimates.append(BenchEstimate(arm, n, 0.0, "no model is asked"))
+        elif arm in before:
+            mean = sum(before[arm]) / len(before[arm])
+            said = f"~, as in {len(before[arm])} earlier trials"
+            estimates.append(BenchEstimate(arm, n, mean * n, said))
+        elif len(limits) == n:
+            estimates.append(BenchEstimate(arm, n, sum(limits), "at most, by cost_limit"))
+        else:
+            said = "not known before it has run once; --budget and cost_limit bound it"
+            estimates.append(BenchEstimate(arm, n, None, said))
+    return tuple(estimates)
+
+
+class _Keeper:
+    """Keeps the manifest up with the trials as they end."""
+
+    def __init__(self, folder: RolloutFolder, manifest: Manifest) -> None:
+        self._folder, self.manifest = folder, manifest
+
+    def ended(self, result: TrialResult) -> None:
+        """Write down what a trial came to."""
+        self._folder.write_result(result)
+        results = tuple(
+            result if known.run_id == result.run_id else known
+            for known in self.manifest.results
+        )
+        self.manifest = replace(self.manifest, results=results)
+        self.write()
+
+    def write(self) -> None:
+        """Write the manifest as it is known."""
+        self._folder.write(self.manifest)
+
+
+def _manifest(prepared: PreparedBench, planned: Sequence[TrialResult]) -> Manifest:
+    config, run = prepared.config, prepared.run
+    return Manifest(
+        config=config.config_file,
+        name=config.name,
+        created_at=config.stamp,
+        results=tuple(planned),
+        arms=tuple(
+            ArmEntry(
+                label=arm.label, agent=str(arm.agent), model=arm.model, settings=arm.settings
+            )
+            for arm in run.arms
+        ),
+        run=run.record.id,
+        database=str(config.database),
+        parallel=config.parallel,
+        provenance=provenance().record(),
+        configuration=config.stored(),
+    )
+
+
+def _load(entries: Sequence[TaskEntry]) -> tuple[CodingTask, ...]:
+    """The task of each entry; the same folder with the same overrides is read once."""
+    known: dict[tuple[str, Path | None], CodingTask] = {}
+    tasks = []
+    for entry in entries:
+        key = (entry.prepared_dir, overrides_of(entry))
+        if key not in known:
+            known[key] = load_task(Path(entry.prepared_dir), key[1])
+        tasks.append(known[key])
+    folders: dict[str, str] = {}
+    for entry, task in zip(entries, tasks, strict=True):
+        other = folders.setdefault(task.task_id, entry.prepared_dir)
+        if Path(other).resolve() != Path(entry.prepared_dir).resolve():
+            raise UsageError(
+                f"{other} and {entry.prepared_dir} both hold a task {task.task_id!r}; give one "
+                "of them another task_id in its tb_meta.json"
+            )
+    return tuple(tasks)
+
+
+def _check_unchanged(config: BenchConfig, tasks: Sequence[CodingTask]) -> None:
+    for entry, known, task in zip(config.tasks, config.checksums, tasks, strict=True):
+        if known != task.checksum:
+            raise UsageError(
+                f"{entry.prepared_dir} was changed after the run began; put it back and "
+                "resume, or start anew with --fresh"
+            )
+
+
+def _check_agents(config: BenchConfig, tasks: Sequence[CodingTask]) -> None:
+    for entry, task in zip(config.tasks, tasks, strict=True):
+        coder = make_coder(entry.agent, entry.command)
+        if coder.needs_model and entry.model is None:
+            raise UsageError(
+                f"{entry.prepared_dir}: agent {entry.agent!r} asks a model, and the task names "
+                "none; add the key model"
+            )
+        if entry.agent == "oracle" and task.reference_patch is None:
+            raise UsageError(
+                f"{entry.prepared_dir} has no reference solution for the agent 'oracle'; put "
+                "it there as diff.patch"
+            )
+
+
+def _check_models(config: BenchConfig, own: Mapping[str, ChatModel]) -> None:
+    pool = pool_of(config, None if config.budget is None else Budget(config.budget))
+    try:
+        _models(config, pool, own)
+        check_reachable(pool, config)
+    finally:
+        pool.close()
+
+
+def _models(
+    config: BenchConfig, pool: ModelPool, own: Mapping[str, ChatModel]
+) -> dict[str, ChatModel]:
+    # An agent without a model may still be labelled with one.
+    asking = {
+        entry.model
+        for entry in config.tasks
+        if entry.model is not None and make_coder(entry.agent, entry.command).needs_model
+    } | {config.judge}
+    for name in sorted(filter(None, asking)):
+        if name in BUILTIN_MODELS and is_played_here(name, config) and name not in own:
+            raise UsageError(f"{name} plays Crafter and cannot write code; name another model")
+    return {
+        name: own.get(name) or model_of(name, config, pool)
+        for name in sorted(filter(None, asking))
+    }
+
+
+def _sandboxes(config: BenchConfig) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(entry.sandbox for entry in config.tasks))
+
+
+def _costs_before(config: BenchConfig) -> dict[str, list[float]]:
+    costs: dict[str, list[float]] = {}
+    folder = config.data_dir / "rollouts" / config.name
+    for path in sorted(folder.glob("*/manifest.json")):
+        for result in read_manifest(path).results:
+            if result.cost_usd is not None and result.model_calls:
+                costs.setdefault(result.arm, []).append(result.cost_usd)
+    return costs
+
+
+def prepare_bench_resume(
+    rollout: str,
+    *,
+    data_dir: Path | None = None,
+    database: Path | None = None,
+    parallel: int | None = None,
+    budget: float | None = None,
+    command: str = "",
+    own: Mapping[str, ChatModel] | None = None,
+) -> PreparedBench:
+    """Settle what is left of a benchmark that was interrupted.
+
+    Args:
+        rollout: A name (its latest rollout), `name@stamp`, a tag, or a path.
+        data_dir: Where benchmarks are.
+        database: The store; that of the run unless given.
+        parallel: The most trials at the same time.
+        budget: The most dollars of all trials together.
+        command: The command line, for the record.
+        own: Models of a program, by name.
+    """
+    folder = data_dir or Path("data")
+    manifest = select_rollout(rollout, folder).manifest
+    if manifest.finished:
+        raise UsageError(
+            f"{manifest.name}@{manifest.created_at} is finished; "
+            f"'assay bench summarize {manifest.name} --rollout {manifest.created_at}' shows it"
+        )
+    return prepare_bench(
+        None,
+        {
+            "database": database or Path(manifest.database),
+            "data_dir": data_dir,
+            "parallel": parallel,
+            "budget": budget,
+        },
+        command=command,
+        resume=manifest.run,
+        own=own,
+    )
+
+
+def bench_counts(manifest: Manifest) -> dict[str, int]:
+    """How many trials of a benchmark have ended, and how."""
+    states = [result.state for result in manifest.results]
+    return {
+        "trials": len(states),
+        "completed": states.count(TrialState.RESULT) + states.count(TrialState.FAILURE),
+        "infrastructure": states.count(TrialState.INFRASTRUCTURE),
+        "pending": states.count(None),
+    }
+
+
+def bench_plan(prepared: PreparedBench) -> dict[str, Any]:
+    """What a benchmark would do, as data."""
+    config = prepared.config
+    labels = arm_labels(config)
+    return {
+        "name": config.name,
+        "config": config.config_file,
+        "parallel": config.parallel,
+        "trials": prepared.trials,
+        "tasks": [
+            {
+                "task_dir": entry.prepared_dir,
+                "task_id": task.task_id,
+                "checksum": task.checksum,
+                "arm": arm,
+                "rollouts": entry.rollouts,
+            }
+            for entry, task, arm in zip(config.tasks, prepared.tasks, labels, strict=True)
+        ],
+        "estimates": [asdict(estimate) for estimate in estimate_bench(prepared)],
+    }

@@ -1,0 +1,414 @@
+"""What can be chosen about a benchmark: a TOML file with tasks, each key declared once.
+
+    name = "my_benchmark"
+    parallel = 4
+
+    [defaults]                # what every task has unless it says otherwise
+    agent = "react-coder"
+
+    [[tasks]]
+    prepared_dir = "data/tasks/prepared/task_1"
+    model = "gpt-4o-mini"
+    rollouts = 3
+
+Every table and key must be known. Reads files; starts nothing.
+"""
+
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Final
+
+from assay._util.names import unknown_name
+from assay._util.redact import has_secret
+from assay._util.secret import Secret
+from assay._util.settings import Configuration, Counts, Setting, derived
+from assay._util.values import (
+    ValueType,
+    file_text,
+    flag,
+    key,
+    label,
+    path,
+    rates,
+    real,
+    text,
+    url,
+    value_type,
+    whole,
+)
+from assay.errors import UsageError
+from assay.traces.location import DATABASE_VARIABLE, DEFAULT_DATABASE
+
+from .seams import ResourceLimits
+
+__all__ = ["DEFAULT_AGENT", "BenchConfig", "TaskEntry", "read_benchmark"]
+
+DEFAULT_AGENT: Final = "react-coder"
+TIMEOUT_VARIABLE: Final = "TIMEOUT_SEC"
+"""The variable of a task that is the time limit of its agent."""
+_SANDBOX_VARIABLE: Final = "SANDBOX_BACKEND"
+_SECRET: Final = re.compile(
+    r"(^|_)(KEY|SECRET|TOKEN|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE
+)
+NOTHING, RUN, SAMPLE, VERSION = Counts
+
+
+@value_type("a table of variables, such as { TIMEOUT_SEC = '1800' }")
+def _variables(value: Any) -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        raise ValueError
+    for name, said in value.items():
+        if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
+            raise ValueError(f"{name!r} is not the name of a variable")
+        if not isinstance(said, str) or "\0" in said:
+            raise ValueError(f"{name} is not a text; write it in quotes")
+        if _SECRET.search(name) or has_secret(said):
+            raise ValueError(
+                f"{name} looks like a secret, and no key enters a sandbox or a file; models "
+                "are asked from outside of it"
+            )
+    return dict(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskEntry:
+    """One of `[[tasks]]`: a task, who works on it, and how often."""
+
+    prepared_dir: str
+    """As it was written; paths in the record of a run are the user's own."""
+    model: str | None = None
+    rollouts: int = 1
+    apply_overrides: bool | None = None
+    overrides: str | None = None
+    environment_variables: Mapping[str, str] = field(default_factory=dict)
+    agent: str = DEFAULT_AGENT
+    command: str | None = None
+    label: str | None = None
+    sandbox: str = "bubblewrap"
+    timeout: float = 1800.0
+    setup_timeout: float = 600.0
+    grading_timeout: float = 600.0
+    token_limit: int | None = None
+    cost_limit: float | None = None
+    max_turns: int = 100
+    temperature: float | None = None
+    max_tokens: int = 4096
+    cpus: float | None = None
+    memory_mb: int | None = None
+    processes: int | None = None
+    disk_mb: int | None = None
+    network: bool | None = None
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """What it says of `ResourceLimits`."""
+        names = [part.name for part in fields(ResourceLimits)]
+        said = {name: getattr(self, name) for name in names}
+        return {name: value for name, value in said.items() if value is not None}
+
+    def own_settings(self) -> dict[str, Any]:
+        """What it has other than the default, but for which task it is and how often."""
+        told = {"prepared_dir", "rollouts", "agent", "model", "label", "overrides"}
+        told |= {"apply_overrides", "environment_variables"}
+        return {
+            part.name: getattr(self, part.name)
+            for part in fields(self)
+            if part.name not in told and getattr(self, part.name) != part.default
+        }
+
+
+_KEYS: Final[Mapping[str, ValueType]] = {
+    "prepared_dir": text(4096),
+    "model": label,
+    "rollouts": whole(1, 100_000),
+    "apply_overrides": flag,
+    "overrides": text(4096),
+    "environment_variables": _variables,
+    "agent": label,
+    "command": text(100_000),
+    "label": label,
+    "sandbox": label,
+    "timeout": real(0.1, 604_800),
+    "setup_timeout": real(0.1, 604_800),
+    "grading_timeout": real(0.1, 604_800),
+    "token_limit": whole(1, 10**12),
+    "cost_limit": real(0.000001, 1e9),
+    "max_turns": whole(1, 100_000),
+    "temperature": real(0, 2),
+    "max_tokens": whole(1, 10**6),
+    "cpus": real(0.01, 1024),
+    "memory_mb": whole(16, 10**7),
+    "processes": whole(2, 10**6),
+    "disk_mb": whole(1, 10**7),
+    "network": flag,
+}
+"""The keys of a task, and what each takes."""
+_TOP: Final = ("name", "parallel", "judge", "judge_votes", "defaults", "tasks")
+
+
+@value_type("tables, each with a prepared_dir")
+def _entries(value: Any) -> tuple[TaskEntry, ...]:
+    if not isinstance(value, (list, tuple)):
+        raise ValueError
+    return tuple(
+        entry if isinstance(entry, TaskEntry) else _entry(entry, f"task {number}")
+        for number, entry in enumerate(value, 1)
+    )
+
+
+def _entry(table: Any, where: str) -> TaskEntry:
+    if not isinstance(table, Mapping):
+        raise UsageError(f"{where} is not a table; write [[tasks]], and its keys below it")
+    values = {name: _read(name, value, where) for name, value in table.items()}
+    if "prepared_dir" not in values:
+        raise UsageError(f"{where} has no prepared_dir, the folder of a prepared task")
+    variables = values.get("environment_variables", {})
+    if TIMEOUT_VARIABLE in variables:
+        seconds = _timeout(variables[TIMEOUT_VARIABLE], where)
+        if values.setdefault("timeout", seconds) != seconds:
+            raise UsageError(
+                f"{where}: timeout is {values['timeout']:g} and {TIMEOUT_VARIABLE} "
+                f"{seconds:g}; both are the agent's time limit, so leave one of them out"
+            )
+    if values.get("agent") == "command" and "command" not in values:
+        raise UsageError(f"{where}: agent 'command' needs the key command, a command line")
+    return TaskEntry(**values)
+
+
+def _read(name: str, value: Any, where: str) -> Any:
+    takes = _KEYS.get(name)
+    if takes is None:
+        raise UsageError(f"{where}: {unknown_name('key', name, _KEYS)}")
+    if value is None:
+        return None  # what a stored run has where nothing was said
+    try:
+        return takes.read(value)
+    except UsageError as error:
+        raise UsageError(f"{where}: {name}: {error}") from error
+    except ValueError as error:
+        reason = f" ({error})" if str(error) else ""
+        # A variable may hold a secret, so it is not repeated.
+        shown = "this" if takes is _variables else repr(value)
+        raise UsageError(
+            f"{where}: {name}: {shown} is not allowed{reason}; give {takes.allowed}"
+        ) from error
+
+
+def _timeout(value: str, where: str) -> float:
+    try:
+        return float(_KEYS["timeout"].read(float(value)))
+    except ValueError as error:
+        raise UsageError(
+            f"{where}: {TIMEOUT_VARIABLE} is {value!r}; it is the agent's time limit: give "
+            "seconds, such as '1800'"
+        ) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchConfig(Configuration):
+    """A benchmark. A value that is not allowed is a UsageError."""
+
+    name: str = Setting("benchmark", label, RUN).about("What the benchmark is called")
+    config_file: str = Setting("", ValueType(str, "a path"), NOTHING).about(
+        "The file it is configured by, as it was named"
+    )
+    tasks: tuple[TaskEntry, ...] = Setting((), _entries, RUN, in_files=True).about("The tasks")
+    checksums: tuple[str, ...] = Setting(
+        (), ValueType(tuple, "hashes"), RUN, in_files=True
+    ).about("What each task holds, overrides included")
+    judge: str | None = Setting(None, label, RUN, without="none").about(
+        "The model that scores rubrics without tests"
+    )
+    judge_votes: int = Setting(3, whole(1, 99), RUN).about("How often it is asked for each")
+    parallel: int = Setting(1, whole(1, 10_000), NOTHING).about(
+        "The most trials at the same time, rollouts included"
+    )
+    stamp: str = Setting("", ValueType(str, "a time"), NOTHING, in_files=True).about(
+        "When it began, which names its folders"
+    )
+    data_dir: Path = Setting("data", path, NOTHING).about(
+        "The folder for rollouts and the files of trials"
+    )
+    database: Path = Setting(DEFAULT_DATABASE, path, NOTHING, variable=DATABASE_VARIABLE).about(
+        "The DuckDB file for traces"
+    )
+    budget: float | None = Setting(None, real(0.000001, 1e9), NOTHING, without="none").about(
+        "The most dollars that all trials may spend together, the judge included"
+    )
+    price: str | None = Setting(None, rates, NOTHING).about(
+        "The price of models without a known one: IN/OUT in dollars per million tokens"
+    )
+    max_connections: int | None = Setting(
+        None, whole(1, 100_000), NOTHING, without="as many as it accepts"
+    ).about("The most calls at the same time per provider")
+    call_patience: float = Setting(120.0, real(0.1, 86_400), NOTHING).about(
+        "Give up a call that keeps failing after this many seconds"
+    )
+    cache: Path | None = Setting(None, path, NOTHING).about(
+        "A file that keeps replies, so that repeated requests cost nothing"
+    )
+    openai_base_url: str | None = Setting(None, url, RUN).about(
+        "The server for OpenAI's models and for models in no list"
+    )
+    openai_api_key: Secret | None = Setting(None, key, NOTHING, secret="OPENAI_API_KEY").about(
+        "A key does not belong in a file: set the variable OPENAI_API_KEY"
+    )
+    models: tuple[str, ...] = derived((), NOTHING)
+    """All that are asked."""
+
+    def complete(self) -> None:
+        """Settle what follows from the tasks."""
+        if not re.fullmatch(r"[\w][\w.-]*", self.name, re.ASCII):
+            raise UsageError(
+                f"name: {self.name!r} is not allowed; it names a folder: give letters, "
+                "digits, '-', '_' and '.', starting with a letter or digit"
+            )
+        asked = [entry.model for entry in self.tasks if entry.model] + [self.judge or ""]
+        object.__setattr__(self, "models", tuple(dict.fromkeys(filter(None, asked))))
+
+    def warnings(self) -> Iterator[str]:
+        """What the user should know, though nothing is wrong."""
+        if any(entry.sandbox == "none" for entry in self.tasks):
+            yield (
+                "sandbox 'none': agents and tests can do all that you can do on this machine"
+            )
+
+    # What every run has, with the names that `runs` knows.
+
+    @property
+    def traces_dir(self) -> None:
+        """A benchmark writes files of its own."""
+
+    @property
+    def save_traces(self) -> bool:
+        """The same."""
+        return False
+
+    @property
+    def save_detailed_results(self) -> bool:
+        """The same."""
+        return False
+
+    @property
+    def max_concurrent_episodes(self) -> int:
+        """Trials that are open at once."""
+        return self.parallel
+
+    @property
+    def arms_at_once(self) -> int:
+        """All: their trials take turns."""
+        return max(1, len(self.tasks))
+
+    @property
+    def until_decided(self) -> None:
+        """Every trial that is planned is tried."""
+
+    @property
+    def min_effect(self) -> None:
+        """The same."""
+
+    @property
+    def less_is_better(self) -> bool:
+        """More score is better."""
+        return False
+
+    @property
+    def executor(self) -> str:
+        """The work is done in sandboxes, so that this process is enough."""
+        return "asyncio"
+
+    @property
+    def seed(self) -> int:
+        """Of waits and retries."""
+        return 0
+
+    @property
+    def baselines_beside(self) -> tuple[str, ...]:
+        """Nobody works beside those that are named."""
+        return ()
+
+
+def read_benchmark(file: Path, model_map: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """What a TOML file says, by the names of `BenchConfig`.
+
+    Args:
+        file: The file.
+        model_map: Names of models to replace, each with the name that takes its place.
+    """
+    if not file.is_file():
+        raise UsageError(f"there is no benchmark file {str(file)!r}; see docs/bench.md")
+    try:
+        said = tomllib.loads(file_text(file).removeprefix("\ufeff"))
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{file}: not valid TOML: {error}; see https://toml.io") from error
+    for name in said:
+        if name not in _TOP:
+            raise UsageError(f"{file}: {unknown_name('key', name, _TOP)}{_belongs(name)}")
+    defaults = said.get("defaults", {})
+    if not isinstance(defaults, dict):
+        raise UsageError(f"{file}: defaults is not a table; write [defaults]")
+    tables = said.get("tasks")
+    if not isinstance(tables, list) or not tables:
+        raise UsageError(f"{file} has no task; add [[tasks]] with a prepared_dir")
+    if "sandbox" not in defaults and (named := os.environ.get(_SANDBOX_VARIABLE)):
+        defaults = {**defaults, "sandbox": named}
+    for name, value in defaults.items():
+        _read(name, value, f"{file}: [defaults]")
+    entries = [
+        asdict(_entry(_with_defaults(defaults, table), f"{file}: task {number}"))
+        for number, table in enumerate(tables, 1)
+    ]
+    renamed = _renamed(entries, model_map or {})
+    folder = file.parent
+    for number, entry in enumerate(renamed, 1):
+        where = f"{file}: task {number}"
+        entry["prepared_dir"] = _located(entry["prepared_dir"], folder, where, "prepared_dir")
+        if entry["overrides"] is not None:
+            entry["overrides"] = _located(entry["overrides"], folder, where, "overrides")
+    settings: dict[str, Any] = {"name": file.stem, "config_file": str(file), "tasks": renamed}
+    return settings | {name: said[name] for name in _TOP[:4] if name in said}
+
+
+def _belongs(name: str) -> str:
+    return f"; {name!r} belongs below [[tasks]] or [defaults]" if name in _KEYS else ""
+
+
+def _with_defaults(defaults: Mapping[str, Any], table: Any) -> Any:
+    if not isinstance(table, Mapping):
+        return table
+    merged = {**defaults, **table}
+    if "timeout" in table or TIMEOUT_VARIABLE not in table.get("environment_variables", {}):
+        return merged
+    # The variable of a task says more than the time that all of them have.
+    merged.pop("timeout", None)
+    return merged
+
+
+def _renamed(
+    entries: list[dict[str, Any]], model_map: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    named = {entry["model"] for entry in entries}
+    for old in model_map:
+        if old not in named:
+            raise UsageError(
+                unknown_name("model in --model-map", old, sorted(filter(None, named)))
+            )
+    return [
+        {**entry, "model": model_map.get(entry["model"] or "", entry["model"])}
+        for entry in entries
+    ]
+
+
+def _located(said: str, folder: Path, where: str, name: str) -> str:
+    """A path as seen from the working directory, or else from the folder of the file."""
+    given = Path(said).expanduser()
+    for found in dict.fromkeys((given, folder / given)):
+        if found.exists():
+            return str(found)
+    raise UsageError(
+        f"{where}: {name}: there is no {said!r}, neither here nor in {str(folder) or '.'!r}"
+    )

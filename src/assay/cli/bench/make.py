@@ -1,0 +1,169 @@
+"""`assay bench new`, `prepare` and `check`: tasks, from a repository to a proof."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from assay.cli.output import Show, program, say, say_json, working
+from assay.errors import UsageError
+
+__all__ = ["check", "new", "prepare"]
+
+FAILED = 1
+Maybe = Annotated[str | None, Parameter(show_default=False)]
+
+
+def new(
+    repository: Path,
+    /,
+    *,
+    start: str,
+    end: str = "HEAD",
+    into: Path = Path("data/tasks/created"),
+    title: Maybe = None,
+    instructions: Maybe = None,
+    instructions_file: Annotated[Path | None, Parameter(show_default=False)] = None,
+    rubric: Annotated[list[str] | None, Parameter(negative="", show_default=False)] = None,
+    tag: Annotated[list[str] | None, Parameter(negative="", show_default=False)] = None,
+    subdir: Maybe = None,
+    show: Show = Show(),
+) -> int:
+    """Capture a task from a git repository: what changed between two commits is the solution.
+
+    Test files that changed become the hidden tests, the rest the reference solution.
+
+    For example:
+
+        assay bench new . --start HEAD~1 --title "Fix the parser"
+
+    Args:
+        repository: A local git repository.
+        start: The commit that the agent starts from.
+        end: The commit that has the solution and its tests.
+        into: Gets the folder of the task.
+        title: What people call it; without it, the subject of the end commit.
+        instructions: What the agent is asked to do; without it, the messages of the commits.
+        instructions_file: The same, from a file.
+        rubric: A criterion, as ID=TEXT. May be repeated; without any, one for each test file.
+        tag: A tag of the task. May be repeated.
+        subdir: The folder of the repository that the task is about.
+        show: What to print.
+    """
+    from assay import api
+
+    if instructions_file is not None:
+        if instructions is not None:
+            raise UsageError("--instructions and --instructions-file exclude each other")
+        from assay._util.values import file_text
+
+        instructions = file_text(instructions_file)
+    rubrics = dict(_pair(text) for text in rubric or ())
+    folder = api.bench_new(
+        repository,
+        start,
+        end,
+        into,
+        title=title,
+        instructions=instructions,
+        rubrics=rubrics or None,
+        tags=tag or (),
+        subdir=subdir,
+    )
+    _made(folder, f"{program()} bench prepare {folder}", show)
+    return 0
+
+
+def prepare(
+    created: Path,
+    /,
+    *,
+    into: Path = Path("data/tasks/prepared"),
+    name: Maybe = None,
+    show: Show = Show(),
+) -> int:
+    """Make a task ready to run: its repository is put beside it, so that no network is needed.
+
+    For example:
+
+        assay bench prepare data/tasks/created/fix-the-parser_20250824_123456
+
+    Args:
+        created: The folder of a task, as 'assay bench new' writes it.
+        into: Gets the folder of the prepared task.
+        name: What that is called; without it, the name of the task.
+        show: What to print.
+    """
+    from assay import api
+
+    with working(show, "preparing"):
+        folder = api.bench_prepare(created, into, name=name)
+    _made(folder, f"{program()} bench check {folder}", show)
+    return 0
+
+
+def check(
+    task: Path,
+    /,
+    *,
+    tries: int = 3,
+    overrides: Annotated[Path | None, Parameter(show_default=False)] = None,
+    sandbox: Annotated[str | None, Parameter(show_default="bubblewrap")] = None,
+    timeout: float = 600.0,
+    show: Show = Show(),
+) -> int:
+    """Prove a task: the reference solution scores 1 every time, and doing nothing scores 0.
+
+    For example:
+
+        assay bench check examples/bench/tasks/fix-bookings --tries 5
+
+    Args:
+        task: The folder of a prepared task.
+        tries: How often the reference solution is graded.
+        overrides: Overrides to apply; without it, the overrides.json of the task.
+        sandbox: Where it is graded.
+        timeout: The most seconds for each grading.
+        show: What to print.
+    """
+    from assay import api
+
+    if tries < 1:
+        raise UsageError(f"--tries {tries} is not allowed; give 1 or more")
+    with working(show, "checking"):
+        checks = api.bench_check(
+            task, overrides=overrides, tries=tries, sandbox=sandbox, timeout_s=timeout
+        )
+    passed = all(each.passed for each in checks)
+    if show.json:
+        say_json(
+            {
+                "task": str(task),
+                "passed": passed,
+                "checks": [
+                    {"name": each.name, "passed": each.passed, "detail": each.detail}
+                    for each in checks
+                ],
+            }
+        )
+    else:
+        for each in checks:
+            if not (show.quiet and each.passed):
+                say(f"{'✓' if each.passed else '✗'} {each.name}: {each.detail}")
+    return 0 if passed else FAILED
+
+
+def _made(folder: Path, following: str, show: Show) -> None:
+    if show.json:
+        say_json({"folder": str(folder)})
+        return
+    say(str(folder))
+    if not show.quiet:
+        say(f"Next: {following}")
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, criterion = text.partition("=")
+    if not (name and equals and criterion):
+        raise UsageError(f"--rubric {text!r} is not allowed; give ID=TEXT")
+    return name, criterion

@@ -1,0 +1,270 @@
+"""`assay bench run` and `resume`: tasks x models x rollouts, in sandboxes."""
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Group, Parameter
+
+from assay._util.text import counted
+from assay.cli.bench.watching import BenchDisplay
+from assay.cli.output import (
+    Show,
+    command_line,
+    complain,
+    note,
+    program,
+    say,
+    say_json,
+    say_report,
+    warn,
+)
+from assay.cli.run import model_map_of, stopped_by_signals
+from assay.cli.run_options import MayDiffer, RunFlag, Verbosity
+
+if TYPE_CHECKING:
+    from assay.api import BenchResult, PreparedBench
+    from assay.report import Document
+
+__all__ = ["resume", "run"]
+
+FAILED, INFRASTRUCTURE, INTERRUPTED = 1, 3, 130
+_CHOICES = Group("What to choose, before the file", sort_key=1)
+Parallel = Annotated[int | None, Parameter(group=_CHOICES, show_default="1")]
+DataDir = Annotated[Path | None, Parameter(group=_CHOICES, show_default="data")]
+Database = Annotated[Path | None, Parameter(group=_CHOICES, show_default=False)]
+Dollars = Annotated[float | None, Parameter(group=_CHOICES, show_default="none")]
+Text = Annotated[str | None, Parameter(group=_CHOICES, show_default=False)]
+
+
+def run(
+    config: Path,
+    /,
+    *,
+    parallel: Parallel = None,
+    data_dir: DataDir = None,
+    database: Database = None,
+    budget: Dollars = None,
+    price: Text = None,
+    openai_base_url: Text = None,
+    judge: Text = None,
+    model_map: MayDiffer = None,
+    fresh: RunFlag = False,
+    dry_run: RunFlag = False,
+    verbose: Verbosity = 0,
+    show: Show = Show(),
+) -> int:
+    """Run a benchmark: every task of a TOML file, in a sandbox, graded by hidden tests.
+
+    Ctrl-C stops cleanly; the same command, or 'assay bench resume', finishes the rest.
+
+    For example:
+
+        assay bench run examples/bench/quickstart.toml
+        assay bench run configs/your_benchmark.toml --dry-run
+
+    Args:
+        config: The TOML file; docs/bench.md says what it may hold.
+        parallel: The most trials at the same time, rollouts included.
+        data_dir: The folder for rollouts and the files of trials.
+        database: The DuckDB file for traces.
+        budget: The most dollars that all trials may spend together, the judge included.
+        price: The price of models without a known one: IN/OUT in dollars per million tokens.
+        openai_base_url: The server for OpenAI's models and for models in no list.
+        judge: The model that scores rubrics without tests.
+        model_map: Replace a model by another, as OLD=NEW. May be repeated.
+        fresh: Start a new run, even if the same command left an unfinished one.
+        dry_run: Print the plan, the number of trials and the estimated cost; start nothing.
+        verbose: Print plain lines, without icons; given twice, whole logs.
+        show: What to print.
+    """
+    from assay import api
+
+    prepared = api.prepare_bench(
+        config,
+        {
+            "parallel": parallel,
+            "data_dir": data_dir,
+            "database": database,
+            "budget": budget,
+            "price": price,
+            "openai_base_url": openai_base_url,
+            "judge": judge,
+        },
+        command=shlex.join(["assay", *command_line.get()]),
+        model_map=model_map_of(model_map or ()),
+        fresh=fresh,
+        dry=dry_run,
+    )
+    if dry_run:
+        return _planned(prepared, show)
+    return _run(prepared, show, verbose)
+
+
+def resume(
+    rollout: str,
+    /,
+    *,
+    parallel: Parallel = None,
+    data_dir: DataDir = None,
+    database: Database = None,
+    budget: Dollars = None,
+    verbose: Verbosity = 0,
+    show: Show = Show(),
+) -> int:
+    """Finish a benchmark that was interrupted: what has ended is not run again.
+
+    For example:
+
+        assay bench resume my_benchmark
+
+    Args:
+        rollout: The benchmark, for its latest rollout; or NAME@TIME, or a tag.
+        parallel: The most trials at the same time.
+        data_dir: The folder of the rollouts.
+        database: The DuckDB file for traces.
+        budget: The most dollars of all trials together, those that have ended included.
+        verbose: Print plain lines, without icons; given twice, whole logs.
+        show: What to print.
+    """
+    from assay import api
+
+    prepared = api.prepare_bench_resume(
+        rollout,
+        data_dir=data_dir,
+        database=database,
+        parallel=parallel,
+        budget=budget,
+        command=shlex.join(["assay", *command_line.get()]),
+    )
+    return _run(prepared, show, verbose)
+
+
+def _run(prepared: "PreparedBench", show: Show, verbose: int) -> int:
+    from assay import api
+    from assay.trials import Stop
+
+    config, silent = prepared.config, show.quiet or show.json
+    for warning in () if show.quiet else prepared.run.warnings:
+        warn(warning)
+    if not silent:
+        note(
+            f"[rollouts] config={config.config_file} name={config.name} "
+            f"tasks={len(config.tasks)} parallel={config.parallel}"
+        )
+        note(f"[rollouts] output={prepared.folder.path}")
+        if verbose < 2:
+            note("[rollouts] Running in quiet mode - use -vv for full output")
+        note(f"[rollouts] Starting {prepared.trials} tasks with parallel={config.parallel}")
+    stop = Stop()
+    display = BenchDisplay(prepared, silent=silent, verbosity=verbose)
+    again = f"{program()} bench resume {config.name}@{config.stamp}"
+    with stopped_by_signals(stop, display.notice, again), display:
+        if prepared.run.resumed is not None:
+            display.notice(
+                f"resuming {config.name}@{config.stamp}, which is unfinished; "
+                "--fresh starts anew"
+            )
+        result = api.run_prepared_bench(
+            prepared, listen=display, notice=display.notice, stop=stop
+        )
+    return _ended(result, show, again)
+
+
+def _ended(result: "BenchResult", show: Show, again: str) -> int:
+    from assay import api
+
+    counts = api.bench_counts(result.manifest)
+    code = _exit_code(result, counts)
+    if show.json:
+        say_json(
+            {
+                "rollout": f"{result.manifest.name}@{result.manifest.created_at}",
+                "folder": str(result.folder),
+                "interrupted": result.interrupted,
+                **counts,
+                **_document(result).values(),
+            }
+        )
+        return code
+    if show.quiet:
+        say(str(result.folder))
+        return code
+    if counts["pending"] == counts["infrastructure"] == 0:
+        say(f"✓ All {counts['trials']} tasks completed!")
+    if counts["completed"]:
+        from assay.report.terminal import TerminalReport
+
+        say_report(TerminalReport(_document(result), detail=False))
+    name = result.manifest.name
+    say(f"Results: {result.folder}")
+    say(f"Details: {program()} bench eval {name} --rollout {result.manifest.created_at}")
+    if counts["infrastructure"]:
+        complain(
+            f"{counted(counts['infrastructure'], 'trial')} without a score, because of an "
+            f"infrastructure error; try again: {again}"
+        )
+    if result.run.stopped_by is not None:
+        complain(f"the benchmark was stopped: {result.run.stopped_by}")
+    for label, tally in result.run.tallies.items():
+        if tally.stop is not None:
+            complain(f"{label} was stopped: {tally.stop.reason}")
+    if counts["pending"]:
+        say(f"Unfinished, {counted(counts['pending'], 'trial')} left. Resume: {again}")
+    return code
+
+
+def _document(result: "BenchResult") -> "Document":
+    from assay import api
+    from assay.report.benchmark import benchmark_document
+
+    return benchmark_document(api.bench_summary(str(result.folder), save=True, notice=warn))
+
+
+def _exit_code(result: "BenchResult", counts: dict[str, int]) -> int:
+    if result.interrupted:
+        return INTERRUPTED
+    if counts["infrastructure"]:
+        return INFRASTRUCTURE
+    if any(tally.stop is not None for tally in result.run.tallies.values()):
+        return FAILED
+    return INFRASTRUCTURE if counts["pending"] else 0
+
+
+def _planned(prepared: "PreparedBench", show: Show) -> int:
+    from assay import api
+
+    for warning in prepared.run.warnings:
+        warn(warning)
+    if show.json:
+        say_json(api.bench_plan(prepared))
+        return 0
+    config = prepared.config
+    say(
+        f"{config.name}: {counted(prepared.trials, 'trial')} of "
+        f"{counted(len({task.task_id for task in prepared.tasks}), 'task')} and "
+        f"{counted(len(prepared.run.arms), 'arm')}, {config.parallel} at a time"
+    )
+    for line in _lines(prepared):
+        say(line)
+    total: float | None = 0.0
+    for estimate in api.estimate_bench(prepared):
+        cost = "$?" if estimate.usd is None else f"${estimate.usd:.2f}"
+        trials = counted(estimate.trials, "trial")
+        say(f"  {estimate.arm}: {trials}, {cost} ({estimate.because})")
+        total = None if total is None or estimate.usd is None else total + estimate.usd
+    say(f"in all: {'not known' if total is None else f'${total:.2f}'}; nothing was started")
+    return 0
+
+
+def _lines(prepared: "PreparedBench") -> Sequence[str]:
+    from assay.bench.arms import arm_labels
+
+    labels = arm_labels(prepared.config)
+    return [
+        f"  {task.task_id} x {entry.rollouts}: {label} ({entry.prepared_dir})"
+        for task, entry, label in zip(
+            prepared.tasks, prepared.config.tasks, labels, strict=True
+        )
+    ]
