@@ -32,15 +32,21 @@ class CallSettings:
 
 
 class Conversation:
-    """The messages and actions of one trial; `turn` and `position` say where it continues."""
+    """The messages and actions of one trial; the numbers say where it continues."""
 
     def __init__(
-        self, recorder: Recorder, context: Context, *, turn: int = 0, position: int = 0
+        self,
+        recorder: Recorder,
+        context: Context,
+        *,
+        turn: int = 0,
+        position: int = 0,
+        steps: int = 0,
     ) -> None:
         self.totals = EpisodeTotals()
         """Tokens and dollars so far."""
         self.usage, self.calls = Usage(), 0
-        self.turn, self.position, self.steps = turn, position, 0
+        self.turn, self.position, self.steps = turn, position, steps
         self._recorder, self._context = recorder, context
         self._asking = Asking(recorder, self.totals, context)
         self._positions: dict[int, tuple[int, Message]] = {}
@@ -73,10 +79,19 @@ class Conversation:
         self.calls += 1
         return reply
 
-    async def act(self, action: str) -> None:
+    async def act(self, action: str, reward: float = 0.0) -> None:
         """Write down something that was done; the model sees what came of it by itself."""
         self.steps += 1
-        self._acts.append(StepRecord(index=self.steps, action=action, reward=0.0, digest=None))
+        self._acts.append(
+            StepRecord(index=self.steps, action=action, reward=reward, digest=None)
+        )
+
+    async def graded(self, outcome: str, score: float) -> None:
+        """Write down the grade, as a turn of its own that is rewarded with the score."""
+        await self.flush()
+        self.turn += 1
+        await self.act(f"graded: {outcome}", score)
+        await self.flush()
 
     async def tell(self, action: str, came_of_it: str) -> None:
         """Write down something that was done without a model, with what came of it."""

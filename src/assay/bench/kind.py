@@ -111,6 +111,7 @@ class _AgentEnd:
     calls: int
     turn: int
     position: int
+    steps: int
 
 
 def limits_of(task: CodingTask, entry: TaskEntry) -> ResourceLimits:
@@ -319,7 +320,11 @@ class _Attempt:
         self._launched = True
         self._seconds |= {"setup": agent.setup_s, "agent": agent.seconds}
         talk = Conversation(
-            self._recorder, self._context, turn=agent.turn, position=agent.position
+            self._recorder,
+            self._context,
+            turn=agent.turn,
+            position=agent.position,
+            steps=agent.steps,
         )
         diff = (self._run_dir / "artifacts" / "diff.patch").read_bytes()
         graded = await self._grade(diff, talk)
@@ -374,6 +379,7 @@ class _Attempt:
             calls=talk.calls,
             turn=talk.turn,
             position=talk.position,
+            steps=talk.steps,
         )
         self._keep(agent, patch.diff, end)
         await asyncio.to_thread(shutil.rmtree, self._run_dir / "work", ignore_errors=True)
@@ -472,7 +478,7 @@ class _Attempt:
             timeout_s=self._entry.grading_timeout,
             judge=judge,
         )
-        await talk.flush()
+        await talk.graded(graded.outcome.value, graded.total_score)
         self._seconds["grading"] = time.monotonic() - start
         await asyncio.to_thread(shutil.rmtree, self._run_dir / "grading", ignore_errors=True)
         write_grade(

@@ -45,7 +45,7 @@ from assay.types import TrialState
 __all__ = ["check_choices", "common_metrics", "compare", "task_rule"]
 
 _FIRST = (
-    *("achievements", "reward", "success", "invalid_rate", "steps", "turns"),
+    *("achievements", "score", "reward", "success", "invalid_rate", "steps", "turns"),
     *("tokens", "cost_usd", "duration_s"),
 )
 """The order of metrics nobody chose; the rest follows as it comes."""
