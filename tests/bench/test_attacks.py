@@ -67,6 +67,14 @@ def test_a_fork_bomb_stops_at_its_limit_and_is_named(
     assert not leftovers("mark-of-the-bomb")
 
 
+def test_threads_count_as_processes(backend: BubblewrapBackend, tmp_path: Path) -> None:
+    crowd = "import threading, time\nfor _ in range(100):\n"
+    crowd += "    threading.Thread(target=time.sleep, args=(5,), daemon=True).start()"
+    end = run(backend, spec(tmp_path), *python(crowd))
+    assert "process_limit" in found(end)
+    assert end.exit_code != 0
+
+
 def test_who_eats_memory_is_killed_and_named(
     backend: BubblewrapBackend, tmp_path: Path
 ) -> None:

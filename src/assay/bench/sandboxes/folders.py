@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
-__all__ = ["TooDeep", "bytes_in", "new_folder", "remove_folder", "sweep_folders"]
+__all__ = ["PREFIX", "TooDeep", "bytes_in", "new_folder", "remove_folder", "sweep_folders"]
 
 PREFIX: Final = "assay-box-"
 _UNREADY: Final = "assay-new-box-"

@@ -4,13 +4,11 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 from typing import Final
 
-from assay.bench.sandboxes.folders import PREFIX
+from assay.bench.sandboxes.folders import PREFIX, new_folder, remove_folder
 from assay.bench.sandboxes.limits import Mechanism
 from assay.bench.sandboxes.roots import prepare, root_arguments
 from assay.bench.seams import ResourceLimits, SandboxSpec
@@ -64,17 +62,20 @@ def isolation_arguments(bwrap: str, *, network: bool) -> list[str]:
 @cache
 def check_bwrap(bwrap: str, *, network: bool) -> None:
     """Make one sandbox; SandboxUnavailable with bubblewrap's own words if it fails."""
-    with tempfile.TemporaryDirectory(prefix="assay-probe-") as name:
-        folder = Path(name)
+    folder, lock = new_folder()
+    try:
         prepare(folder, network=network)
         spec = SandboxSpec(mounts=(), limits=ResourceLimits(network=network))
         command = [
             *(bwrap, *isolation_arguments(bwrap, network=network)),
             *(*root_arguments(folder, spec), "--", "/usr/bin/setsid", "/bin/true"),
         ]
-        done = _run(command)
-    if done is not None:
-        raise SandboxUnavailable(f"bubblewrap cannot make a sandbox here: {done}; {_ALLOW}")
+        problem = _run(command)
+    finally:
+        remove_folder(folder)
+        os.close(lock)
+    if problem is not None:
+        raise SandboxUnavailable(f"bubblewrap cannot make a sandbox here: {problem}; {_ALLOW}")
 
 
 def _run(command: Sequence[str]) -> str | None:

@@ -31,6 +31,9 @@ _turns = count()
 _NPROC_PER_NAMESPACE: Final = (5, 14)
 """Since this kernel a user namespace counts its own processes, not all of the user."""
 
+_NEAR: Final = 0.9
+"""RLIMIT_NPROC refuses without telling us, so who comes this near to the limit is named."""
+
 
 def set_limit(pid: int, kind: int, value: int) -> None:
     """Lower an rlimit of a process; one that is lower already stays."""
@@ -67,18 +70,22 @@ class _Watched:
         if self._root is None:
             return None
         pids = descendants(self._root)
-        self._most = max(self._most, len(pids) - 1)
-        if len(pids) > self._limits.processes + 1:  # the supervisor
-            text = f"{len(pids) - 1} processes, where {self._limits.processes} are allowed"
-            return Finding("process_limit", f"{text}; all were killed")
-        self._keep_to_cpus(pids)
+        # Threads count, as they do for a control group; the supervisor does not.
+        tasks = [thread for pid in pids for thread in threads(pid)]
+        self._most = max(self._most, len(tasks) - 1)
+        if self._most > self._limits.processes:
+            return Finding("process_limit", f"{self._crowd()}; all were killed")
+        self._keep_to_cpus(tasks)
         self._look_at_memory(pids)
         self._cpu_s = max(self._cpu_s, cpu_seconds([self._root, *pids]))
         return None
 
-    def _keep_to_cpus(self, pids: list[int]) -> None:
+    def _crowd(self) -> str:
+        return f"{self._most} processes at once, where {self._limits.processes} are allowed"
+
+    def _keep_to_cpus(self, tasks: list[int]) -> None:
         """A process may change its own affinity: it is put back."""
-        for thread in (thread for pid in pids for thread in threads(pid)):
+        for thread in tasks:
             try:
                 if os.sched_getaffinity(thread) != self._cpus:
                     os.sched_setaffinity(thread, self._cpus)
@@ -104,8 +111,8 @@ class _Watched:
         if self._killed:
             text = f"{self._killed} of its processes were killed at the limit of "
             findings.append(Finding("memory_limit", f"{text}{self._limits.memory_mb} MB"))
-        if self._most == self._limits.processes:
-            findings.append(Finding("process_limit", f"it had {self._most}, the most allowed"))
+        if _NEAR * self._limits.processes <= self._most <= self._limits.processes:
+            findings.append(Finding("process_limit", self._crowd()))
         return Usage(self._cpu_s, self._peak / MIB, tuple(findings))
 
     def release(self) -> None:

@@ -1,0 +1,51 @@
+"""Limits by a scope of systemd: what it is asked for, and when it is not used."""
+
+from pathlib import Path
+
+import pytest
+
+from assay.bench.sandboxes.scopes import Scopes
+from assay.bench.seams import ResourceLimits
+from assay.errors import SandboxUnavailable
+
+
+def test_a_scope_is_asked_for_all_limits_and_hands_on_no_variable() -> None:
+    limits = ResourceLimits(cpus=1.5, memory_mb=64, processes=10)
+    prefix = Scopes().hold(limits, "assay-box-1").prefix
+    assert prefix[1:3] == ("--user", "--scope")
+    assert {
+        "--property=MemoryMax=67108864",
+        "--property=MemorySwapMax=0",
+        "--property=TasksMax=13",
+        "--property=CPUQuota=150%",
+    } <= {*prefix}
+    assert prefix[-3:] == ("--", "/usr/bin/env", "-i")
+
+
+def test_without_systemd_or_its_manager_it_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SandboxUnavailable, match="systemd-run is not installed"):
+        Scopes().held_by(ResourceLimits())
+    (tmp_path / "systemd-run").write_text("#!/bin/sh\n")
+    (tmp_path / "systemd-run").chmod(0o755)
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    with pytest.raises(SandboxUnavailable, match="no service manager"):
+        Scopes().held_by(ResourceLimits())
+
+
+@pytest.mark.bench
+def test_a_scope_without_limits_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from assay.bench.sandboxes import BubblewrapBackend
+
+    lazy = tmp_path / "systemd-run"
+    lazy.write_text('#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done\nshift\nexec "$@"\n')
+    lazy.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr("assay.bench.sandboxes.probing._problems", {})
+    with pytest.raises(SandboxUnavailable, match="scope without these limits"):
+        BubblewrapBackend("systemd scope").enforcement(ResourceLimits())
