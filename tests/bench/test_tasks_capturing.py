@@ -126,8 +126,9 @@ def test_preparing_never_overwrites_another_task(there: Path, tmp_path: Path) ->
     )
     into = tmp_path / "prepared"
     assert prepare_task(first, into).name == "add-what-is-added"
-    assert prepare_task(second, into).name != "add-what-is-added"
-    assert prepare_task(first, into).name == "add-what-is-added"
+    for _ in range(2):
+        assert prepare_task(first, into).name == "add-what-is-added"
+        assert prepare_task(second, into).name == "add-what-is-added-2"
     assert load_task(into / "add-what-is-added").instructions != "Other.\n"
     assert len(list(into.iterdir())) == 2
 

@@ -195,6 +195,12 @@ def test_missing_parts_of_a_task_are_errors(tmp_path: Path) -> None:
         load_task(folder)
 
 
+def test_a_password_in_an_address_is_not_kept_for_the_record(tmp_path: Path) -> None:
+    repo = {"git_url": "https://ada:secret@example.org/x.git", "start_commit_sha": "1" * 40}
+    task = load_task(make_task(tmp_path / "task", with_repo=False, repo=repo))
+    assert task.repo.origin == "https://example.org/x.git"
+
+
 def test_a_link_among_the_files_of_a_task_is_refused(tmp_path: Path) -> None:
     folder = make_task(tmp_path / "task")
     (folder / "overlay_files").mkdir()

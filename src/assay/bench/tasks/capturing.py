@@ -16,6 +16,7 @@ from assay._util.files import atomic_write, free_path
 from assay.bench.tasks.git import first_line, host_git, trusted_git
 from assay.bench.tasks.loading import EVALUATION, META, REFERENCE, load_task
 from assay.bench.tasks.paths import path_problem
+from assay.bench.tasks.source import without_password
 from assay.bench.tasks.tree import path_text
 from assay.bench.tasks.workspace import DIFF, INSTRUCTIONS
 from assay.errors import UsageError
@@ -23,8 +24,6 @@ from assay.errors import UsageError
 __all__ = ["new_task"]
 
 _TEST_FOLDERS = {"test", "tests"}
-_SECRET = re.compile(r"(?<=://)[^/@]*@")
-"""What stands before the host of an address: a user, perhaps with a password."""
 
 
 class _Change(NamedTuple):
@@ -190,7 +189,7 @@ class _Repository:
         """The addresses it knows, without the passwords in them."""
         end = host_git(self._path, "config", "--get-regexp", r"^remote\..*\.url$")
         lines = end.output.decode("utf-8", "replace").splitlines()
-        return [_SECRET.sub("", line.partition(" ")[2]) for line in lines]
+        return [without_password(line.partition(" ")[2]) for line in lines]
 
     def _asked(self, *arguments: str) -> bytes:
         end = trusted_git(self._git_dir, *arguments)

@@ -8,7 +8,7 @@ from pathlib import Path
 from assay.bench.seams import CodingTask
 from assay.bench.tasks.loading import load_task
 from assay.bench.tasks.paths import Wildcards
-from assay.bench.tasks.source import check_out, listing
+from assay.bench.tasks.source import check_out, look_up
 from assay.bench.tasks.tree import path_text, read_plain_file, scan
 from assay.bench.tasks.workspace import Workspace
 from assay.errors import UsageError
@@ -53,7 +53,7 @@ def exposed_files(task: CodingTask, workspace: Workspace) -> tuple[str, ...]:
 
 
 def _paths(task: CodingTask) -> Iterable[str]:
-    known = listing(task.repo, task.folder)
+    known = look_up(task.repo, task.folder).files
     if known is not None:
         return known
     with tempfile.TemporaryDirectory(prefix="assay-check-") as scratch:

@@ -31,8 +31,9 @@ from assay.bench.tasks.meta import (
     read_json,
     validated,
 )
+from assay.bench.tasks.objects import Entry
 from assay.bench.tasks.overrides import HIDDEN, REPLACES_SOURCE, overridden
-from assay.bench.tasks.source import FILES, listing, pinned
+from assay.bench.tasks.source import FILES, look_up, without_password
 from assay.bench.tasks.tree import path_text, read_plain_file, scan, shown_path
 from assay.bench.tasks.workspace import INSTRUCTIONS
 from assay.errors import UsageError
@@ -82,9 +83,9 @@ def load_task(
             f"{str(folder)!r} has no instructions: neither overlay_files/{INSTRUCTIONS} nor "
             f"lm.instructions in {META}; write one of them"
         )
-    source = overrides if overrides is not None and change.changes_evaluation else path
+    said_by = overrides if overrides is not None and change.changes_evaluation else path
     hidden = _files(folder / EVALUATION)
-    rubrics, tests, metrics = _evaluation(evaluation, hidden, source)
+    rubrics, tests, metrics = _evaluation(evaluation, hidden, said_by)
     scripts = {script.path for script in tests} | ({metrics.path} if metrics else set())
     visible = {name: content for name, content in overlay.items() if name not in HIDDEN}
     visible.pop(INSTRUCTIONS, None)
@@ -116,8 +117,9 @@ def load_task(
     )
     if not repository:
         return task
-    task = replace(task, repo=pinned(task.repo, task.folder))
-    return replace(task, checksum=_checksum(task))
+    source = look_up(task.repo, task.folder)
+    task = replace(task, repo=source.repo)
+    return replace(task, checksum=_checksum(task, source.files))
 
 
 def _files(folder: Path) -> dict[str, bytes]:
@@ -190,7 +192,7 @@ def _source(part: RepoPart, url: str | None) -> RepoSource:
         end_commit=part.end_commit_sha,
         subdir=part.subdir,
         sparse_checkout=tuple(part.sparse_checkout),
-        origin=part.git_url,
+        origin=part.git_url and without_password(part.git_url),
     )
 
 
@@ -261,9 +263,8 @@ def _limits(part: LimitsPart) -> dict[str, float]:
     return {name: float(value) for name, value in part.model_dump(exclude_none=True).items()}
 
 
-def _checksum(task: CodingTask) -> str:
+def _checksum(task: CodingTask, files: Mapping[str, Entry] | None) -> str:
     """A hash of all that decides what a trial of the task comes to."""
-    files = listing(task.repo, task.folder)
     repository: Any = {"commit": task.repo.start_commit, "subdir": task.repo.subdir}
     repository["sparse_checkout"] = task.repo.sparse_checkout
     if files is not None:

@@ -1,5 +1,6 @@
 """A task made ready to run without a network: its repository is stored with it."""
 
+import glob
 import re
 import shutil
 import tempfile
@@ -19,7 +20,7 @@ __all__ = ["prepare_task"]
 
 _KEPT = (META, INSTRUCTIONS, REFERENCE, "repo_info.json", "notes.md", "overrides.json")
 _KEPT_FOLDERS = ("overlay_files", "overlay_repo_files", EVALUATION)
-_STAMP = re.compile(r"_\d{8}_\d{6}$")
+_STAMP = re.compile(r"_\d{8}_\d{6}(-\d+)?$")
 
 
 def prepare_task(created: Path, into: Path, *, name: str | None = None) -> Path:
@@ -64,8 +65,9 @@ def prepare_task(created: Path, into: Path, *, name: str | None = None) -> Path:
             raise UsageError(
                 f"{str(created / REFERENCE)!r} does not fit the repository: {error}"
             ) from error
-        if _is_prepared(wanted, prepared.checksum):
-            return wanted
+        for known in sorted(into.glob(f"{glob.escape(wanted.name)}*")):
+            if _is_prepared(known, prepared.checksum):
+                return known
         folder = free_path(wanted)
         draft.rename(folder)
     return folder

@@ -21,7 +21,15 @@ from assay.bench.tasks.paths import Wildcards
 from assay.bench.tasks.tree import as_findings, entries, scan
 from assay.errors import ServiceError, UsageError
 
-__all__ = ["FILES", "START", "check_out", "is_remote", "listing", "pinned"]
+__all__ = [
+    "FILES",
+    "START",
+    "Source",
+    "check_out",
+    "is_remote",
+    "look_up",
+    "without_password",
+]
 
 FILES = "repo"
 """The folder of a task that holds the files themselves."""
@@ -29,6 +37,7 @@ START = "assay-start"
 """The branch of a bundle that holds nothing but the files a task starts from."""
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _REMOTE = re.compile(r"(?:(?:https?|ssh|git)://|[\w.-]+@[\w.-]+:)")
+_USER = re.compile(r"(?<=://)[^/@]*@(?=[^/])")
 _FETCH_SECONDS = 600
 
 
@@ -44,33 +53,39 @@ def is_remote(url: str) -> bool:
     return bool(_REMOTE.match(url))
 
 
-def pinned(repo: RepoSource, folder: Path) -> RepoSource:
-    """The same source with the whole name of its commit; looks at the source to know it.
+def without_password(url: str) -> str:
+    """An address without the user, token or password that may stand before its host."""
+    return _USER.sub("", url)
 
-    Args:
-        repo: Where the repository is.
-        folder: The task's own, for files and for relative paths.
+
+class Source(NamedTuple):
+    """What was found where the repository of a task is."""
+
+    repo: RepoSource
+    """The same place, with the whole name of its commit."""
+    files: Mapping[str, Entry] | None
+    """All paths with their contents' names; None if it is far away."""
+
+
+def look_up(repo: RepoSource, folder: Path) -> Source:
+    """Look at the repository of the task that has this folder.
+
+    Raises:
+        UsageError: There is no such repository, commit or folder in it.
+        ServiceError: It is far away, and was asked for the commit of a branch in vain.
     """
     if repo.git_url is None:
-        _files(folder)
-        return repo
+        return Source(repo, _of_files(repo, folder))
     if is_remote(repo.git_url):
-        return replace(repo, start_commit=_remote_commit(repo, repo.git_url))
+        return Source(replace(repo, start_commit=_remote_commit(repo, repo.git_url)), None)
     with _objects(repo, folder) as objects:
         # What was stored for the task keeps the name that its commit had where it came from.
         bundled = _local(repo.git_url, folder).is_file()
         commit = repo.start_commit if bundled else None
-        return replace(repo, start_commit=commit or objects.commit)
-
-
-def listing(repo: RepoSource, folder: Path) -> Mapping[str, Entry] | None:
-    """All paths of the repository with their contents' names; None if it is far away."""
-    if repo.git_url is None:
-        return _of_files(repo, folder)
-    if is_remote(repo.git_url):
-        return None
-    with _objects(repo, folder) as objects:
-        return _chosen(repo, _of_commit(objects))
+        return Source(
+            replace(repo, start_commit=commit or objects.commit),
+            _chosen(repo, _of_commit(objects)),
+        )
 
 
 def check_out(repo: RepoSource, folder: Path, into: Path) -> None:
@@ -254,9 +269,10 @@ def _remote_commit(repo: RepoSource, url: str) -> str:
             )
         return repo.start_commit
     name = f"refs/heads/{repo.branch}" if repo.branch else "HEAD"
+    where = without_password(url)
     end = host_git(Path.cwd(), "ls-remote", "--exit-code", "--", url, name, seconds=60)
     if end.code == 2:
-        raise UsageError(f"repo.branch: no branch {repo.branch!r} at {url!r}")
+        raise UsageError(f"repo.branch: no branch {repo.branch!r} at {where!r}")
     if end.code != 0:
         raise ServiceError(_unreachable(url, end.errors))
     return end.output.split()[0].decode()
@@ -275,12 +291,15 @@ def _fetch(repo: RepoSource, url: str, own: Path) -> str:
             return commit
         errors = end.errors
     if not errors:
-        raise UsageError(f"repo.start_commit_sha: no commit {commit!r} at {url!r}")
+        raise UsageError(
+            f"repo.start_commit_sha: no commit {commit!r} at {without_password(url)!r}"
+        )
     raise ServiceError(_unreachable(url, errors))
 
 
 def _unreachable(url: str, errors: bytes) -> str:
-    return (
+    # Git may have the address in what it says.
+    return without_password(
         f"cannot fetch {url!r}: {first_line(errors)}; check the address and your access, or "
         "prepare the task where it can be reached ('assay bench prepare')"
     )

@@ -230,7 +230,7 @@ def _build(task: CodingTask, folder: Path) -> None:
     write_commit(git_dir, write_tree(git_dir, found))
     _asked(git_dir, "read-tree", "main")
     if len(found) > _PACK_FROM:
-        _asked(git_dir, "repack", "-a", "-d", "-q")
+        _asked(git_dir, "repack", "-a", "-d", "-q", "--window=0")
 
 
 def _overlay(root: Path, files: Mapping[str, bytes], key: str) -> None:
