@@ -216,11 +216,11 @@ def test_an_answer_counts_only_with_the_key_of_its_grading() -> None:
 
     from assay.bench.grading.driver import _packed
 
-    body = _packed([{"exit_code": 0}])
+    body = _packed({"has_pytest": False, "ends": [{"exit_code": 0}]})
     line = b"assay-grading %s %s" % (hmac.digest(b"key", body, "sha256").hex().encode(), body)
     output = b"noise\nassay-grading zz zz\n" + line + b"\nmore"
-    assert read_answer(output, b"key") == ([{"exit_code": 0}], 1)
-    assert read_answer(output, b"another") == (None, 2)
+    assert read_answer(output, b"key") == ([{"exit_code": 0}], False, 1)
+    assert read_answer(output, b"another") == (None, True, 2)
 
 
 @pytest.mark.parametrize(
