@@ -9,8 +9,8 @@ comma := ,
 # Where it is set, every program that a test starts would compile all of assay again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test check perf prove-expert prove-faults prove-statistics mutants test-extras test-local warmup \
-	install install-peers install-oracles browser clean
+.PHONY: help demo test check perf prove-expert prove-faults prove-statistics mutants test-extras test-local test-bench \
+	warmup install install-peers install-oracles browser bubblewrap clean
 
 help:
 	@echo "make demo         compare the built-in models, and film the best episode into demo/"
@@ -23,6 +23,7 @@ help:
 	@echo "make mutants      count the small faults that the tests of judge and trials notice"
 	@echo "make test-extras  run the longer tests"
 	@echo "make test-local   run the tests of the models that are trained on this machine"
+	@echo "make test-bench   run the tests of sandboxes, with bubblewrap"
 	@echo "make warmup       compile the world engine ahead of time"
 	@echo "make install      only make the environment, .venv"
 	@echo "make clean        remove the environments and caches"
@@ -62,6 +63,9 @@ test-extras: warmup install-oracles browser
 test-local: .venv-local/installed
 	.venv-local/bin/python -m pytest -m local
 
+test-bench: install bubblewrap
+	$(BIN)/python -m pytest -m bench -n 2
+
 # Before the tests, so that not every worker compiles on its own.
 warmup: install
 	@$(BIN)/assay warmup
@@ -80,6 +84,13 @@ browser:
 		echo "installing Chromium for the tests of pages"; \
 		$$as apt-get update -qq && $$as apt-get install -qq -y --no-install-recommends chromium >/dev/null; } \
 		|| echo "no Chromium, so the tests of pages are skipped; install it: sudo apt install chromium, or brew install --cask chromium"; }
+
+bubblewrap:
+	@command -v bwrap >/dev/null 2>&1 || [ "$$(uname)" != Linux ] || { \
+		command -v apt-get >/dev/null 2>&1 && { [ "$$(id -u)" = 0 ] && as= || as="sudo -n"; \
+		echo "installing bubblewrap for the tests of sandboxes"; \
+		$$as apt-get update -qq && $$as apt-get install -qq -y --no-install-recommends bubblewrap >/dev/null; } \
+		|| echo "no bubblewrap, so the tests of sandboxes are skipped; install it: sudo apt install bubblewrap"; }
 
 clean:
 	rm -rf .venv .venv-peers .venv-inspect .venv-oracles .venv-mutants .venv-local .hypothesis .mypy_cache .pytest_cache .ruff_cache demo

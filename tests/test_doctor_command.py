@@ -20,6 +20,7 @@ from assay.api.checking import (
     check_extras,
     check_journals,
     check_python,
+    check_sandbox,
     check_service,
 )
 from assay.api.provider_checks import check_backends, check_models, check_providers
@@ -35,7 +36,7 @@ from assay.traces.store import Store
 
 NAMES = [
     *("python", "assay", "extras", "engine", "service", "models", "provider"),
-    *("finetune", "database", "journals", "disk"),
+    *("finetune", "sandbox", "database", "journals", "disk"),
 ]
 HOLD = """
 import sys, duckdb
@@ -131,6 +132,25 @@ def test_a_cache_that_cannot_be_written_to_is_told(
     check = check_engine()
     assert check.state is CheckState.WARN
     assert "ASSAY_CACHE_DIR" in (check.next_step or "")
+
+
+def test_what_the_sandbox_can_enforce_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SANDBOX_BACKEND", raising=False)
+    check = check_sandbox()
+    if check.state is CheckState.OK:
+        assert "bubblewrap (memory: " in check.detail
+        assert "network: network namespace without a way out" in check.detail
+    else:
+        assert check.next_step
+    monkeypatch.setenv("SANDBOX_BACKEND", "none")
+    assert "without limits" in check_sandbox().detail
+    monkeypatch.setenv("SANDBOX_BACKEND", "hope")
+    assert check_sandbox().state is CheckState.WARN
+    monkeypatch.delenv("SANDBOX_BACKEND")
+    monkeypatch.setenv("PATH", "/nowhere")
+    check = check_sandbox()
+    assert check.state is CheckState.WARN
+    assert "apt install bubblewrap" in (check.next_step or "")
 
 
 def test_a_service_that_answers_is_in_order() -> None:

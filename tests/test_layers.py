@@ -68,6 +68,7 @@ PUBLIC = {
         *("achievements", "actions", "costs", "deaths", "episodes", "hooks", "last_steps"),
         *("declared_hooks", "enhanced_hooks", "quality", "terrain", "training", "worlds"),
     },
+    "bench": {"sandboxes", "seams"},
     "agents": {"builtin", "game", "options", "own"},
     "crafter": {
         *("difficulty", "engine.jit", "gif", "rules", "text", "text.observation", "view"),

@@ -107,12 +107,14 @@ def ci_run(where: Path, makefile: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_ci_runs_every_part_and_tells_their_times(tmp_path: Path) -> None:
-    done = ci_run(tmp_path, "check test test-extras test-local:\n\t@echo all of $@\n")
+    done = ci_run(
+        tmp_path, "check test test-extras test-local test-bench:\n\t@echo all of $@\n"
+    )
     assert done.returncode == 0
     summary = done.stdout.partition("== summary\n")[2].splitlines()
-    assert [line.split()[0] for line in summary] == [*["passed"] * 4, "total", "not"]
-    assert [line.split(" s  ")[1] for line in summary[:4]] == [
-        *("make check", "make test", "make test-extras", "make test-local")
+    assert [line.split()[0] for line in summary] == [*["passed"] * 5, "total", "not"]
+    assert [line.split(" s  ")[1] for line in summary[:5]] == [
+        *("make check", "make test", "make test-extras", "make test-local", "make test-bench")
     ]
 
 

@@ -36,6 +36,7 @@ __all__ = [
     "check_extras",
     "check_journals",
     "check_python",
+    "check_sandbox",
     "check_service",
     "doctor",
 ]
@@ -88,6 +89,7 @@ def doctor(
     yield check_models()
     yield from check_providers()
     yield check_backends()
+    yield check_sandbox()
     yield check_database(path)
     yield from check_journals(path)
     yield check_disk(path)
@@ -192,6 +194,34 @@ def check_service(url: str | None, token: str | None = None) -> Check:
         start = f"assay serve starts one; check the address {address} and the network"
         return Check("service", CheckState.FAIL, str(error).splitlines()[0], start)
     return Check("service", CheckState.OK, f"answers on {address}")
+
+
+def check_sandbox() -> Check:
+    """What the sandbox of coding benchmarks can enforce here."""
+    import warnings
+
+    from assay.bench.sandboxes import choose_backend
+    from assay.bench.seams import ResourceLimits
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of none, which is told below
+            backend = choose_backend()
+        told = backend.enforcement(ResourceLimits())
+    except AssayError as error:
+        reason, _, step = str(error).partition("; ")
+        return Check(
+            "sandbox", CheckState.WARN, f"none, so no benchmarks: {reason}", step or None
+        )
+    if told.backend == "none":
+        detail = "none: agents of benchmarks run on this machine as you, without limits"
+        step = "unset SANDBOX_BACKEND to run them in bubblewrap"
+        return Check("sandbox", CheckState.WARN, detail, step)
+    held = (
+        f"memory: {told.memory}; processes: {told.processes}; CPUs: {told.cpus}; "
+        f"disk: {told.disk}; network: {told.network}"
+    )
+    return Check("sandbox", CheckState.OK, f"{told.backend} ({held})")
 
 
 def check_database(path: Path, patience: float = _TIMEOUT) -> Check:

@@ -133,7 +133,10 @@ class BoxedProcess:
         """The exit code of the command; None if the supervisor died before it could tell."""
         loop = asyncio.get_running_loop()
         while True:
-            chunk = await loop.sock_recv(self._socket, 4096)
+            try:
+                chunk = await loop.sock_recv(self._socket, 4096)
+            except ConnectionResetError:  # it died before it read what we said
+                return None
             if not chunk:
                 return None
             self._said = (self._said + chunk)[-_SAID:]

@@ -14,7 +14,7 @@ from assay.bench.sandboxes.limits import MIB, OWN_PROCESSES, HeldBy, Usage
 from assay.bench.seams import Finding, ResourceLimits
 from assay.errors import SandboxUnavailable
 
-__all__ = ["CgroupsV1", "CgroupsV2", "GroupV2", "cgroup_mounts", "own_groups"]
+__all__ = ["CgroupsV1", "CgroupsV2", "GroupV2", "cgroup_mounts", "limiting_group", "own_groups"]
 
 _PERIOD_US: Final = 100_000
 _CONTROLLERS_V1: Final = ("memory", "pids", "cpu")
@@ -293,19 +293,24 @@ class CgroupsV2:
         own = _here().get("")
         if own is None:
             raise SandboxUnavailable("cgroup v2 is not mounted")
-        top = own
-        while (top.parent / "cgroup.procs").exists():
-            top = top.parent
-        candidates = [own, *own.parents]
-        for folder in candidates[: candidates.index(top) + 1]:
-            if folder == own and folder != top:
-                continue
-            if os.access(folder, os.W_OK) and _gives_limits(folder):
-                return folder
-        raise SandboxUnavailable(
-            "no cgroup v2 group above ours is writable and has the controllers memory, pids "
-            "and cpu"
-        )
+        return limiting_group(own)
+
+
+def limiting_group(own: Path) -> Path:
+    """The nearest group above ours that can have limited ones below it; ours if it is the root.
+
+    Raises:
+        SandboxUnavailable: There is none that we may write to.
+    """
+    groups = [own]
+    while (groups[-1].parent / "cgroup.procs").exists():
+        groups.append(groups[-1].parent)
+    for folder in groups[1:] or groups:
+        if os.access(folder, os.W_OK) and _gives_limits(folder):
+            return folder
+    raise SandboxUnavailable(
+        "no cgroup v2 group above ours is writable and has the controllers memory, pids and cpu"
+    )
 
 
 def _gives_limits(folder: Path) -> bool:

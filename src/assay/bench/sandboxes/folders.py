@@ -31,7 +31,7 @@ class TooDeep(Exception):
 
 def new_folder() -> tuple[Path, int]:
     """A folder that is locked, and the handle that locks it."""
-    unready = Path(tempfile.mkdtemp(prefix=_UNREADY))
+    unready = Path(tempfile.mkdtemp(prefix=f"{_UNREADY}{os.getpid()}-"))
     handle = os.open(unready / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     fcntl.flock(handle, fcntl.LOCK_EX)
     # Only now does it have a name that somebody would sweep.
@@ -80,12 +80,19 @@ def bytes_in(folders: Iterable[Path], most: int | None = None) -> int:
     """
     total = 0
     seen: set[tuple[int, int]] = set()
-    waiting = [os.fsencode(folder) for folder in folders]
+    waiting = []
+    for folder in folders:
+        if folder.is_dir():
+            waiting.append(os.fsencode(folder))
+        elif folder.exists():
+            total += folder.lstat().st_blocks * 512
     while waiting:
         for entry in _entries(waiting.pop()):
             try:
                 status = entry.stat(follow_symlinks=False)
-            except FileNotFoundError:
+            except OSError as error:
+                if error.errno == errno.ENAMETOOLONG:
+                    raise TooDeep from error
                 continue
             if status.st_nlink > 1 and not stat.S_ISDIR(status.st_mode):
                 if (status.st_dev, status.st_ino) in seen:

@@ -36,10 +36,9 @@ class _Scope:
         mountinfo = Path("/proc/self/mountinfo").read_text("utf-8", errors="replace")
         groups = Path(f"/proc/{pid}/cgroup").read_text("utf-8", errors="replace")
         folder = own_groups(groups, cgroup_mounts(mountinfo)).get("")
-        asked = str(self._limits.memory_mb * MIB)
-        if folder is None or (folder / "memory.max").read_text("utf-8").strip() != asked:
+        if folder is None or not _has_limits(folder):
             raise SandboxUnavailable(
-                "systemd-run made a scope without the limit on memory; delegate the "
+                "systemd-run made a scope without these limits; delegate the "
                 "controllers memory, pids and cpu to user@.service, see "
                 "man systemd.resource-control"
             )
@@ -53,6 +52,13 @@ class _Scope:
 
     def release(self) -> None:
         """Nothing: the service manager removes it."""
+
+
+def _has_limits(group: Path) -> bool:
+    files = [group / name for name in ("memory.max", "pids.max", "cpu.max")]
+    return all(
+        file.exists() and not file.read_text("utf-8").startswith("max") for file in files
+    )
 
 
 class Scopes:

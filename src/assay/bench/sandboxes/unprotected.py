@@ -46,6 +46,10 @@ class UnprotectedBackend:
 
     name = "none"
 
+    def __init__(self) -> None:
+        """Say that it protects nothing."""
+        warnings.warn(_WARNING, UserWarning, stacklevel=2)
+
     def enforcement(self, limits: ResourceLimits) -> Enforcement:
         """Nothing is held."""
         return Enforcement(
@@ -63,7 +67,6 @@ class UnprotectedBackend:
 
     @asynccontextmanager
     async def _open(self, spec: SandboxSpec) -> AsyncIterator[Sandbox]:
-        warnings.warn(_WARNING, UserWarning, stacklevel=2)
         home = Path(tempfile.mkdtemp(prefix="assay-home-"))
         try:
             yield _UnprotectedSandbox(spec, self.enforcement(spec.limits), home)

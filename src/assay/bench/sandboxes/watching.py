@@ -52,6 +52,7 @@ class _Watched:
         self._peak = 0
         self._cpu_s = 0.0
         self._killed = 0
+        self._most = 0
 
     def admit(self, pid: int) -> None:
         # Twice, since memory that is asked for and not used is no fault; it bounds what a
@@ -66,6 +67,7 @@ class _Watched:
         if self._root is None:
             return None
         pids = descendants(self._root)
+        self._most = max(self._most, len(pids) - 1)
         if len(pids) > self._limits.processes + 1:  # the supervisor
             text = f"{len(pids) - 1} processes, where {self._limits.processes} are allowed"
             return Finding("process_limit", f"{text}; all were killed")
@@ -102,6 +104,8 @@ class _Watched:
         if self._killed:
             text = f"{self._killed} of its processes were killed at the limit of "
             findings.append(Finding("memory_limit", f"{text}{self._limits.memory_mb} MB"))
+        if self._most == self._limits.processes:
+            findings.append(Finding("process_limit", f"it had {self._most}, the most allowed"))
         return Usage(self._cpu_s, self._peak / MIB, tuple(findings))
 
     def release(self) -> None:

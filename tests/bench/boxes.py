@@ -1,0 +1,99 @@
+"""What the tests of sandboxes share: running commands, and seeing what is left of them."""
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from assay.bench.sandboxes import BubblewrapBackend
+from assay.bench.seams import (
+    Command,
+    CommandEnd,
+    Mount,
+    ResourceLimits,
+    Sandbox,
+    SandboxBackend,
+    SandboxSpec,
+)
+from assay.errors import SandboxUnavailable
+
+T = TypeVar("T")
+MECHANISMS = ("cgroup v2", "cgroup v1", "systemd scope", "watcher")
+SMALL = ResourceLimits(memory_mb=128, processes=24, disk_mb=32)
+
+
+def usable(mechanism: str | None) -> BubblewrapBackend:
+    """A backend that holds limits this way, or the test is skipped."""
+    backend = BubblewrapBackend(mechanism)
+    try:
+        backend.enforcement(ResourceLimits())
+    except SandboxUnavailable:
+        pytest.skip(f"{mechanism or 'bubblewrap'} does not work here")
+    return backend
+
+
+def spec(repository: Path, limits: ResourceLimits = SMALL, *mounts: Mount) -> SandboxSpec:
+    mine = Mount(repository, "/app/repo", writable=True)
+    return SandboxSpec(mounts=(mine, *mounts), limits=limits)
+
+
+def in_sandbox(
+    backend: SandboxBackend, given: SandboxSpec, do: Callable[[Sandbox], Awaitable[T]]
+) -> T:
+    async def main() -> T:
+        async with backend.open(given) as sandbox:
+            return await do(sandbox)
+
+    return asyncio.run(main())
+
+
+def run(
+    backend: SandboxBackend,
+    given: SandboxSpec,
+    *argv: str,
+    timeout_s: float = 60.0,
+    stdin: bytes = b"",
+) -> CommandEnd:
+    """One command in a sandbox of its own."""
+    command = Command(argv=argv, timeout_s=timeout_s, stdin=stdin)
+    return in_sandbox(backend, given, lambda sandbox: sandbox.run(command))
+
+
+def found(end: CommandEnd) -> set[str]:
+    return {finding.name for finding in end.findings}
+
+
+def python(text: str) -> tuple[str, ...]:
+    return ("/usr/bin/python3", "-c", text)
+
+
+def leftovers(mark: str = "no such mark") -> list[str]:
+    """What is left: processes with this in their command line, folders, groups, zombies."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            line = (folder / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if mark.encode() in line and int(folder.name) != os.getpid():
+            found.append(f"process {folder.name}: {line!r}")
+    name = f"assay-*box-{os.getpid()}-*"
+    found += [str(path) for path in Path(tempfile.gettempdir()).glob(name)]
+    found += [str(path) for path in Path("/sys/fs/cgroup").rglob(name)]
+    return found + [f"zombie {pid}" for pid in _zombies()]
+
+
+def _zombies() -> Iterator[str]:
+    for file in Path(f"/proc/{os.getpid()}/task").glob("*/children"):
+        for pid in file.read_text().split():
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+            if state == "Z":
+                yield pid
+
+
+def handles() -> int:
+    return len(os.listdir("/proc/self/fd"))

@@ -1,0 +1,330 @@
+"""Commands that mean harm do none, whichever way limits are held."""
+
+import asyncio
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from assay.bench.sandboxes import BubblewrapBackend
+from assay.bench.seams import Command, Mount, ResourceLimits, Sandbox
+
+from .boxes import MECHANISMS, SMALL, found, in_sandbox, leftovers, python, run, spec, usable
+
+pytestmark = pytest.mark.bench
+
+EAT = "import mmap\nkept = [bytearray(b'x' * 10_000_000) for _ in range(200)]\nprint('full')"
+EAT_TOGETHER = """
+import os, time
+for _ in range(6):
+    if os.fork() == 0:
+        kept = [bytearray(b'x' * 10_000_000) for _ in range(6)]
+        time.sleep(60)
+time.sleep(60)
+"""
+REACH = """
+import socket, sys
+for family, address in ((socket.AF_INET, '192.0.2.7'), (socket.AF_INET6, '2001:db8::7')):
+    try:
+        socket.socket(family).connect((address, 80))
+    except OSError as error:
+        print(error.errno)
+try:
+    socket.getaddrinfo('example.com', 80)
+except OSError as error:
+    print('no name')
+"""
+DAEMON = """
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.closerange(0, 100)
+        time.sleep(1000)
+    os._exit(0)
+os.wait()
+"""
+
+
+@pytest.fixture(params=MECHANISMS)
+def backend(request: pytest.FixtureRequest) -> BubblewrapBackend:
+    return usable(request.param)
+
+
+@pytest.fixture
+def any_way() -> BubblewrapBackend:
+    """For what does not depend on how limits are held."""
+    return usable(None)
+
+
+def test_a_fork_bomb_stops_at_its_limit_and_is_named(
+    backend: BubblewrapBackend, tmp_path: Path
+) -> None:
+    bomb = "bomb() { bomb | bomb & }; bomb; sleep 1; echo mark-of-the-bomb"
+    end = run(backend, spec(tmp_path), "bash", "-c", bomb, timeout_s=10)
+    assert "process_limit" in found(end)
+    assert not leftovers("mark-of-the-bomb")
+
+
+def test_who_eats_memory_is_killed_and_named(
+    backend: BubblewrapBackend, tmp_path: Path
+) -> None:
+    end = run(backend, spec(tmp_path), *python(EAT))
+    assert end.exit_code == 137
+    assert b"full" not in end.output
+    assert found(end) == {"memory_limit"}
+    assert 64 < end.peak_memory_mb < 300
+
+
+def test_processes_that_eat_memory_together_are_killed(
+    backend: BubblewrapBackend, tmp_path: Path
+) -> None:
+    end = run(backend, spec(tmp_path), *python(EAT_TOGETHER), timeout_s=5)
+    assert "memory_limit" in found(end)
+
+
+def test_a_large_file_stops_at_the_limit(backend: BubblewrapBackend, tmp_path: Path) -> None:
+    end = run(backend, spec(tmp_path), "dd", "if=/dev/zero", "of=large", "bs=1M", "count=2000")
+    assert "disk_limit" in found(end)
+    assert (tmp_path / "large").stat().st_size <= SMALL.disk_mb * 2**20
+
+
+@pytest.mark.parametrize("where", ["/app/repo", "/tmp", "/dev/shm"])
+def test_many_files_are_stopped_wherever_they_are(
+    any_way: BubblewrapBackend, tmp_path: Path, where: str
+) -> None:
+    fill = f"i=0; while :; do i=$((i+1)); head -c 1M /dev/zero > {where}/$i || exit 3; done"
+    end = run(any_way, spec(tmp_path), "sh", "-c", fill, timeout_s=30)
+    assert "disk_limit" in found(end)
+    assert not end.timed_out
+
+
+def test_a_million_empty_files_are_stopped(any_way: BubblewrapBackend, tmp_path: Path) -> None:
+    fill = "i = 0\nwhile True:\n    open(f'f{i}', 'w').close()\n    i += 1"
+    end = run(any_way, spec(tmp_path), *python(fill), timeout_s=30)
+    assert "disk_limit" in found(end)
+    assert not end.timed_out
+
+
+def test_files_without_a_name_count_as_well(any_way: BubblewrapBackend, tmp_path: Path) -> None:
+    hide = "import os, tempfile\nkept = []\nwhile True:\n    f = tempfile.TemporaryFile()\n"
+    hide += "    f.write(bytes(10_000_000)); f.flush(); kept.append(f)"
+    end = run(any_way, spec(tmp_path), *python(hide), timeout_s=30)
+    assert "disk_limit" in found(end)
+    assert not end.timed_out
+
+
+def test_folders_deeper_than_a_path_are_stopped_and_removed(
+    any_way: BubblewrapBackend, tmp_path: Path
+) -> None:
+    dig = "import os, time\nos.chdir('/tmp')\nfor _ in range(3000):\n    os.mkdir('dddd')\n"
+    dig += "    os.chdir('dddd')\nprint('dug', flush=True)\ntime.sleep(20)"
+    end = run(any_way, spec(tmp_path), *python(dig), timeout_s=30)
+    assert found(end) == {"disk_limit"}
+    assert not leftovers()
+
+
+def test_what_was_written_too_much_can_be_removed_by_the_next_command(
+    any_way: BubblewrapBackend, tmp_path: Path
+) -> None:
+    async def fill_and_clear(sandbox: Sandbox) -> None:
+        fill = "for i in 1 2 3 4 5 6 7 8; do head -c 10M /dev/zero > $i; done; sleep 5"
+        end = await sandbox.run(Command(argv=("sh", "-c", fill), timeout_s=10))
+        assert "disk_limit" in found(end)
+        clear = Command(argv=("sh", "-c", "sleep 0.5; rm *"), timeout_s=10)
+        assert (await sandbox.run(clear)).exit_code == 0
+        end = await sandbox.run(Command(argv=("sh", "-c", "echo small > a"), timeout_s=10))
+        assert not end.findings
+
+    in_sandbox(any_way, spec(tmp_path), fill_and_clear)
+
+
+def test_a_daemon_is_killed_and_named(backend: BubblewrapBackend, tmp_path: Path) -> None:
+    end = run(backend, spec(tmp_path), *python(f"mark = 'mark-of-the-daemon'\n{DAEMON}"))
+    assert end.exit_code == 0
+    assert found(end) == {"left_processes"}
+    assert not leftovers("mark-of-the-daemon")
+
+
+def test_processes_that_end_with_their_command_are_no_finding(
+    backend: BubblewrapBackend, tmp_path: Path
+) -> None:
+    end = run(backend, spec(tmp_path), "sh", "-c", "sleep 0.03 & true")
+    assert not end.findings
+
+
+def test_the_network_has_no_way_out_and_attempts_are_named(
+    backend: BubblewrapBackend, tmp_path: Path
+) -> None:
+    end = run(backend, spec(tmp_path), *python(REACH))
+    assert end.output.split() == [b"101", b"101", b"no", b"name"]
+    assert found(end) == {"network_refused"}
+    assert end.seconds < 10
+
+
+def test_a_server_of_this_machine_cannot_be_reached(
+    any_way: BubblewrapBackend, tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        text = f"import socket; socket.create_connection(('127.0.0.1', {port}), 2)"
+        end = run(any_way, spec(tmp_path), *python(text))
+        assert b"Connection refused" in end.output
+        allowed = spec(tmp_path, ResourceLimits(network=True))
+        assert run(any_way, allowed, *python(text)).exit_code == 0
+
+
+def test_a_unix_socket_that_is_mounted_can_be_reached(
+    any_way: BubblewrapBackend, tmp_path: Path
+) -> None:
+    folder = tmp_path / "sockets"
+    folder.mkdir()
+    (tmp_path / "repo").mkdir()
+
+    async def main() -> bytes:
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(await reader.readline())
+            writer.close()
+
+        server = await asyncio.start_unix_server(answer, folder / "model.sock")
+        async with server:
+            text = "import socket; s = socket.socket(socket.AF_UNIX); "
+            text += "s.connect('/sockets/model.sock'); s.send(b'hello\\n'); print(s.recv(99))"
+            given = spec(tmp_path / "repo", SMALL, Mount(folder, "/sockets"))
+            async with any_way.open(given) as sandbox:
+                end = await sandbox.run(Command(argv=python(text), timeout_s=10))
+            assert not end.findings
+            return end.output
+
+    assert asyncio.run(main()) == b"b'hello\\n'\n"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/etc/shadow",
+        "/etc/ssl/private",
+        "/root/.bashrc",
+        "/home",
+        "/var",
+        "/sys",
+        str(Path.home()),
+    ],
+)
+def test_files_of_this_machine_are_not_there(
+    any_way: BubblewrapBackend, tmp_path: Path, path: str
+) -> None:
+    assert run(any_way, spec(tmp_path), "test", "-e", path).exit_code == 1
+
+
+def test_no_variable_and_no_path_of_this_machine_is_in_proc(
+    any_way: BubblewrapBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-this-machine")
+    look = "cat /proc/*/environ /proc/*/cmdline; env; ls -l /proc/self/fd"
+    end = run(any_way, spec(tmp_path), "sh", "-c", look)
+    assert b"HOME=/tmp/home" in end.output
+    assert b"sk-of-this-machine" not in end.output
+    assert os.fsencode(tmp_path) not in end.output
+
+
+def test_processes_of_this_machine_are_not_seen(
+    any_way: BubblewrapBackend, tmp_path: Path
+) -> None:
+    end = run(any_way, spec(tmp_path), "sh", "-c", "ls -d /proc/[0-9]*")
+    assert len(end.output.split()) <= 5
+
+
+@pytest.mark.parametrize("path", ["/", "/usr", "/etc", "/dev", "/app", "/proc/sys/kernel"])
+def test_nothing_outside_of_its_folders_can_be_written_to(
+    any_way: BubblewrapBackend, tmp_path: Path, path: str
+) -> None:
+    end = run(any_way, spec(tmp_path), *python(f"open('{path}/new', 'w')"))
+    assert end.exit_code == 1
+    assert b"Error" in end.output
+
+
+def test_a_mount_that_is_not_writable_is_not(
+    any_way: BubblewrapBackend, tmp_path: Path
+) -> None:
+    (tmp_path / "given").mkdir()
+    (tmp_path / "repo").mkdir()
+    given = spec(tmp_path / "repo", SMALL, Mount(tmp_path / "given", "/given"))
+    end = run(any_way, given, "sh", "-c", "mount -o remount,rw /given; touch /given/new")
+    assert end.exit_code == 1
+    assert not list((tmp_path / "given").iterdir())
+
+
+def test_a_link_out_of_the_repository_leads_nowhere(
+    any_way: BubblewrapBackend, tmp_path: Path
+) -> None:
+    outside = tmp_path / "secret"
+    outside.write_text("of this machine")
+    (tmp_path / "repo").mkdir()
+    (tmp_path / "repo" / "link").symlink_to(outside)
+    end = run(any_way, spec(tmp_path / "repo"), "cat", "link", "../../secret")
+    assert end.exit_code == 1
+    assert b"of this machine" not in end.output
+
+
+def test_there_are_no_rights_to_gain(any_way: BubblewrapBackend, tmp_path: Path) -> None:
+    look = "grep -E 'CapEff|CapBnd|NoNewPrivs' /proc/self/status; id -u; unshare -Ur true"
+    end = run(any_way, spec(tmp_path), "sh", "-c", look)
+    lines = end.output.split(b"\n")
+    assert lines[0].split() == [b"CapEff:", b"0000000000000000"]
+    assert lines[1].split() == [b"CapBnd:", b"0000000000000000"]
+    assert lines[2].split() == [b"NoNewPrivs:", b"1"]
+    assert lines[3] == b"1000"
+    assert end.exit_code != 0
+
+
+@pytest.mark.parametrize(
+    "attack", ["kill -9 -1", "kill -9 $PPID; sleep 5", "kill -9 2; sleep 5"]
+)
+def test_who_kills_the_supervisor_is_dead_and_named(
+    backend: BubblewrapBackend, tmp_path: Path, attack: str
+) -> None:
+    end = run(backend, spec(tmp_path), "sh", "-c", f"{attack}; echo mark-of-the-killer")
+    assert end.exit_code == 137
+    assert "supervisor_killed" in found(end)
+    assert end.seconds < 4
+    assert not leftovers("mark-of-the-killer")
+
+
+@pytest.mark.parametrize("attack", ["kill -TERM 0", "kill -9 0"])
+def test_signals_to_the_own_group_end_only_the_command(
+    any_way: BubblewrapBackend, tmp_path: Path, attack: str
+) -> None:
+    end = run(any_way, spec(tmp_path), "sh", "-c", attack)
+    assert end.exit_code in (137, 143)
+    assert not end.findings
+
+
+def test_the_init_of_the_sandbox_cannot_be_killed(
+    any_way: BubblewrapBackend, tmp_path: Path
+) -> None:
+    end = run(any_way, spec(tmp_path), "sh", "-c", "kill -9 1; sleep 0.1; echo here")
+    assert (end.exit_code, end.output) == (0, b"here\n")
+
+
+def test_who_stops_the_supervisor_runs_into_the_time_limit(
+    any_way: BubblewrapBackend, tmp_path: Path
+) -> None:
+    end = run(any_way, spec(tmp_path), "sh", "-c", "kill -STOP $PPID", timeout_s=1)
+    assert end.timed_out
+    assert end.exit_code is None
+
+
+def test_cpus_are_limited_even_for_who_asks_for_more(
+    backend: BubblewrapBackend, tmp_path: Path
+) -> None:
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("there is one CPU only")
+    burn = "import os, time\nfor _ in range(3):\n    if os.fork() == 0: break\n"
+    burn += "end = time.monotonic() + 2\nwhile time.monotonic() < end:\n"
+    burn += "    os.sched_setaffinity(0, range(os.cpu_count()))\n"
+    burn += "time.sleep(0.1)"
+    end = run(backend, spec(tmp_path, ResourceLimits(cpus=1.0)), *python(burn))
+    assert end.exit_code == 0
+    assert end.cpu_s < 2.7

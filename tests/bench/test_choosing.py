@@ -1,0 +1,137 @@
+"""Which sandbox a name means, and what the one without protection does."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from assay.bench.sandboxes import BubblewrapBackend, UnprotectedBackend, choose_backend
+from assay.bench.seams import Command, Mount, ResourceLimits, Sandbox, SandboxSpec
+from assay.errors import SandboxUnavailable, UsageError
+
+from .boxes import found, in_sandbox, leftovers, run, spec
+
+OWN = """
+class Mine:
+    name = "mine"
+
+    def enforcement(self, limits):
+        return None
+
+    def open(self, spec):
+        return None
+
+class Half:
+    name = "half"
+"""
+
+
+@pytest.fixture
+def unprotected() -> UnprotectedBackend:
+    with pytest.warns(UserWarning, match="protects nothing"):
+        backend = choose_backend("none")
+    assert isinstance(backend, UnprotectedBackend)
+    return backend
+
+
+def test_bubblewrap_unless_the_variable_or_the_caller_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("SANDBOX_BACKEND", raising=False)
+    assert isinstance(choose_backend(), BubblewrapBackend)
+    monkeypatch.setenv("SANDBOX_BACKEND", "none")
+    with pytest.warns(UserWarning, match="protects nothing"):
+        assert isinstance(choose_backend(), UnprotectedBackend)
+    assert isinstance(choose_backend("bubblewrap"), BubblewrapBackend)
+
+
+def test_an_unknown_name_is_told_with_those_that_are_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(UsageError, match=r"did you mean 'bubblewrap'.*none, a class in a file"):
+        choose_backend("bublewrap")
+    monkeypatch.setenv("SANDBOX_BACKEND", "hope")
+    with pytest.raises(UsageError, match=r"'hope'.*\(from \$SANDBOX_BACKEND\)"):
+        choose_backend()
+
+
+def test_a_backend_of_ones_own_is_a_class_in_a_file(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    assert choose_backend(f"{tmp_path}/own.py:Mine").name == "mine"
+    with pytest.raises(UsageError, match="lacks enforcement, open"):
+        choose_backend(f"{tmp_path}/own.py:Half")
+    with pytest.raises(UsageError, match="no class 'Other'; there is Mine, Half"):
+        choose_backend(f"{tmp_path}/own.py:Other")
+
+
+def test_without_a_sandbox_commands_start_in_the_folder_of_the_mount(
+    unprotected: UnprotectedBackend, tmp_path: Path
+) -> None:
+    (tmp_path / "sub").mkdir()
+    given = SandboxSpec(mounts=(Mount(tmp_path, "/app/repo", True),), workdir="/app/repo/sub")
+    end = run(unprotected, given, "sh", "-c", "pwd; echo error >&2; cat; exit 3", stdin=b"in")
+    assert (end.exit_code, end.output) == (3, f"{tmp_path}/sub\nerror\nin".encode())
+    with pytest.raises(SandboxUnavailable, match="/elsewhere must be a mount"):
+        run(unprotected, SandboxSpec(mounts=given.mounts, workdir="/elsewhere"), "true")
+
+
+def test_without_a_sandbox_nothing_is_said_to_be_held(unprotected: UnprotectedBackend) -> None:
+    told = unprotected.enforcement(ResourceLimits())
+    assert {told.memory, told.processes, told.cpus, told.disk, told.network} == {"none"}
+
+
+def test_without_a_sandbox_keys_are_not_handed_on(
+    unprotected: UnprotectedBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-this-machine")
+    end = run(unprotected, spec(tmp_path), "env")
+    assert b"HOME=" in end.output
+    assert b"sk-of-this-machine" not in end.output
+
+
+def test_without_a_sandbox_the_time_limit_kills_the_group(
+    unprotected: UnprotectedBackend, tmp_path: Path
+) -> None:
+    script = "echo begun; sleep 1000 & sleep 1000; echo mark-of-the-unprotected"
+    end = run(unprotected, spec(tmp_path), "sh", "-c", script, timeout_s=0.3)
+    assert end.timed_out
+    assert (end.exit_code, end.output) == (None, b"begun\n")
+    assert not leftovers("mark-of-the-unprotected")
+
+
+def test_without_a_sandbox_a_cancelled_command_is_dead(
+    unprotected: UnprotectedBackend, tmp_path: Path
+) -> None:
+    async def cancel(sandbox: Sandbox) -> None:
+        script = "sleep 1000; echo mark-of-the-cancelled-one"
+        command = Command(argv=("sh", "-c", script), timeout_s=100)
+        task = asyncio.ensure_future(sandbox.run(command))
+        await asyncio.sleep(0.2)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    before = len(os.listdir("/proc/self/fd"))
+    in_sandbox(unprotected, spec(tmp_path), cancel)
+    assert not leftovers("mark-of-the-cancelled-one")
+    assert len(os.listdir("/proc/self/fd")) <= before
+
+
+def test_without_a_sandbox_output_is_bounded_and_use_is_measured(
+    unprotected: UnprotectedBackend, tmp_path: Path
+) -> None:
+    end = run(unprotected, spec(tmp_path), "sh", "-c", "yes | head -c 20000000; exec true")
+    assert len(end.output) < 1.1 * 2**20
+    assert found(end) == {"output_cut"}
+    burn = "import time\nwhile time.process_time() < 0.3: pass"
+    end = run(unprotected, spec(tmp_path), sys.executable, "-c", burn)
+    assert 0.2 < end.cpu_s < 1
+    assert end.peak_memory_mb > 3
+
+
+def test_without_a_sandbox_a_program_that_is_not_there_ends_with_127(
+    unprotected: UnprotectedBackend, tmp_path: Path
+) -> None:
+    assert run(unprotected, spec(tmp_path), "no-such-program").exit_code == 127

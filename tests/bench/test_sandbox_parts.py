@@ -1,0 +1,195 @@
+"""The parts of sandboxes that need none: output, folders, control groups as files."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from assay.bench.sandboxes.cgroups import GroupV2, cgroup_mounts, limiting_group, own_groups
+from assay.bench.sandboxes.folders import (
+    TooDeep,
+    bytes_in,
+    new_folder,
+    remove_folder,
+    sweep_folders,
+)
+from assay.bench.sandboxes.output import BoundedOutput
+from assay.bench.sandboxes.probing import bwrap_path, check_bwrap
+from assay.bench.sandboxes.processes import descendants, is_alive, names_of
+from assay.bench.sandboxes.roots import python_mounts, python_path
+from assay.bench.seams import ResourceLimits
+from assay.errors import SandboxUnavailable
+
+HYBRID = """\
+31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
+32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw,relatime - cgroup cgroup rw,cpu,cpuacct
+35 31 0:32 /box /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgroup rw,memory
+41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw,nsdelegate
+"""
+MINE = "4:memory:/box/mine\n2:cpu,cpuacct:/user\n1:name=systemd:/x\n0::/user.slice/a.scope\n"
+
+
+def test_short_output_is_kept_whole() -> None:
+    output = BoundedOutput(10)
+    for chunk in (b"abc", b"", b"defghij"):
+        output.add(chunk)
+    assert output.kept() == b"abcdefghij"
+    assert output.dropped == 0
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_long_output_lacks_its_middle_however_it_comes(size: int) -> None:
+    output = BoundedOutput(10)
+    whole = b"begin" + b"." * 990 + b"ended"
+    for start in range(0, len(whole), size):
+        output.add(whole[start : start + size])
+    assert output.kept() == b"begin\n[... 990 bytes left out ...]\nended"
+    assert output.dropped == 990
+
+
+def test_own_groups_are_found_below_where_they_are_mounted() -> None:
+    assert own_groups(MINE, cgroup_mounts(HYBRID)) == {
+        "memory": Path("/sys/fs/cgroup/memory/mine"),
+        "cpu": Path("/sys/fs/cgroup/cpu,cpuacct/user"),
+        "cpuacct": Path("/sys/fs/cgroup/cpu,cpuacct/user"),
+        "": Path("/sys/fs/cgroup/unified/user.slice/a.scope"),
+    }
+
+
+def group(folder: Path, controllers: str) -> Path:
+    """A folder that looks like a group of version 2."""
+    folder.mkdir()
+    (folder / "cgroup.procs").touch()
+    (folder / "cgroup.subtree_control").write_text(controllers)
+    return folder
+
+
+def test_the_nearest_group_that_can_limit_is_taken_and_ours_only_as_the_root(
+    tmp_path: Path,
+) -> None:
+    root = group(tmp_path / "root", "cpu memory pids")
+    middle = group(root / "middle", "cpu memory pids")
+    own = group(middle / "own", "cpu memory pids")
+    assert limiting_group(own) == middle
+    assert limiting_group(middle) == root
+    assert limiting_group(root) == root
+
+
+def test_a_group_of_version_2_is_limited_and_tells_what_was_used(tmp_path: Path) -> None:
+    names = ("memory.max", "memory.swap.max", "pids.max", "cpu.max", "cgroup.procs")
+    for name in names:
+        (tmp_path / name).touch()
+    held = GroupV2(tmp_path, ResourceLimits(cpus=1.5, memory_mb=64, processes=10))
+    held.set()
+    held.admit(123)
+    assert [(tmp_path / name).read_text() for name in names] == [
+        *("67108864", "0", "12", "150000 100000", "123")
+    ]
+    (tmp_path / "cpu.stat").write_text("usage_usec 2500000\nuser_usec 1\n")
+    (tmp_path / "memory.current").write_text("1048576\n")
+    assert held.check() is None
+    assert held.usage() == (2.5, 1.0, ())
+    (tmp_path / "memory.peak").write_text("2097152\n")
+    (tmp_path / "memory.events").write_text("low 0\noom 3\noom_kill 2\n")
+    (tmp_path / "pids.events").write_text("max 7\n")
+    usage = held.usage()
+    assert usage.peak_memory_mb == 2.0
+    assert [finding.name for finding in usage.findings] == ["memory_limit", "process_limit"]
+
+
+def test_what_files_take_is_counted_once_and_without_following_links(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "file").write_bytes(bytes(100_000))
+    os.link(tmp_path / "folder" / "file", tmp_path / "again")
+    (tmp_path / "link").symlink_to("/usr")
+    (tmp_path / "round").symlink_to(".")
+    (tmp_path / os.fsdecode(b"\xff")).touch()
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(10**12)
+    assert 100_000 < bytes_in([tmp_path]) < 150_000
+    assert 100_000 <= bytes_in([tmp_path / "folder" / "file"]) < 110_000
+    assert bytes_in([tmp_path / "nothing"]) == 0
+
+
+def dig(folder: Path, depth: int) -> None:
+    text = f"import os\nfor _ in range({depth}):\n    os.mkdir('d'); os.chdir('d')"
+    subprocess.run([sys.executable, "-c", text], cwd=folder, check=True)
+
+
+def test_folders_of_any_depth_are_measured_or_refused_and_removed(tmp_path: Path) -> None:
+    folder = tmp_path / "deep"
+    folder.mkdir()
+    dig(folder, 5000)
+    with pytest.raises(TooDeep):
+        bytes_in([folder])
+    remove_folder(folder)
+    assert not folder.exists()
+
+
+def test_folders_that_were_closed_are_measured_and_removed(tmp_path: Path) -> None:
+    folder = tmp_path / "closed"
+    (folder / "inner").mkdir(parents=True)
+    (folder / "inner" / "file").write_bytes(bytes(50_000))
+    (folder / "inner").chmod(0)
+    assert bytes_in([folder]) > 50_000
+    (folder / "inner").chmod(0)
+    remove_folder(folder)
+    assert not folder.exists()
+
+
+def test_only_folders_of_the_dead_are_swept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    living, lock = new_folder()
+    dead, gone = new_folder()
+    os.close(gone)
+    swept: list[str] = []
+    sweep_folders(swept.append)
+    assert swept == [dead.name]
+    assert [*tmp_path.iterdir()] == [living]
+    os.close(lock)
+
+
+def test_processes_below_one_are_found_whoever_started_them() -> None:
+    script = "sleep 77 & sh -c 'sleep 77 & wait' & wait"
+    with subprocess.Popen(["sh", "-c", script]) as process:
+        try:
+            for _ in range(1000):
+                below = descendants(process.pid)
+                if names_of(below).count("sleep 77") == 1 and len(below) == 3:
+                    break
+            assert len(below) == 3
+            assert all(map(is_alive, below))
+        finally:
+            for pid in [*descendants(process.pid), process.pid]:
+                os.kill(pid, 9)
+    assert not any(map(is_alive, below))
+    assert not descendants(process.pid)
+
+
+def test_python_needs_its_prefixes_and_no_more() -> None:
+    targets = [Path(mount.target) for mount in python_mounts()]
+    assert all(not mount.writable for mount in python_mounts())
+    assert python_path() == sys.executable
+    home = Path.home()
+    assert not [target for target in targets if home.is_relative_to(target)]
+    assert all(mount.source.exists() for mount in python_mounts())
+
+
+def test_without_bubblewrap_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(SandboxUnavailable, match="apt install bubblewrap"):
+        bwrap_path()
+
+
+def test_a_bubblewrap_that_fails_is_quoted(tmp_path: Path) -> None:
+    broken = tmp_path / "bwrap"
+    broken.write_text(
+        "#!/bin/sh\necho 'bwrap: setting up uid map: Permission denied' >&2\nexit 1"
+    )
+    broken.chmod(0o755)
+    with pytest.raises(SandboxUnavailable, match="setting up uid map: Permission denied; user"):
+        check_bwrap(str(broken), network=False)
