@@ -1,5 +1,6 @@
 """What is wrong with the files of a task, as far as it shows without running anything."""
 
+import stat
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -8,10 +9,11 @@ from assay.bench.seams import CodingTask
 from assay.bench.tasks.loading import load_task
 from assay.bench.tasks.paths import Wildcards
 from assay.bench.tasks.source import check_out, listing
-from assay.bench.tasks.tree import scan
+from assay.bench.tasks.tree import path_text, read_plain_file, scan
+from assay.bench.tasks.workspace import Workspace
 from assay.errors import UsageError
 
-__all__ = ["overrides_problems"]
+__all__ = ["exposed_files", "overrides_problems"]
 
 
 def overrides_problems(folder: Path, overrides: Path) -> tuple[str, ...]:
@@ -30,6 +32,23 @@ def overrides_problems(folder: Path, overrides: Path) -> tuple[str, ...]:
     return tuple(
         f"{overrides}: remove_repo_paths: {pattern!r} matches nothing in the repository"
         for pattern in idle
+    )
+
+
+def exposed_files(task: CodingTask, workspace: Workspace) -> tuple[str, ...]:
+    """The files that an agent would see though they are hidden: tests, solution, metrics.
+
+    A file counts as the same if it has the same content, wherever it is; empty ones do not.
+    """
+    hidden = {script.content.encode() for script in task.test_scripts}
+    hidden |= {*task.evaluation_files.values(), task.reference_patch or b""}
+    if task.metrics_script is not None:
+        hidden.add(task.metrics_script.content.encode())
+    hidden = {content for content in hidden if content.strip()}
+    return tuple(
+        path_text(path)
+        for path, status in scan(workspace.app).files.items()
+        if stat.S_ISREG(status.st_mode) and read_plain_file(workspace.app / path) in hidden
     )
 
 

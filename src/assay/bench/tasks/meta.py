@@ -8,7 +8,7 @@ that names the file, the key, the value and what is allowed.
 import json
 import re
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -106,6 +106,15 @@ _Number = StrictInt | StrictFloat
 
 class _Tolerant(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
+    _blanks: ClassVar[tuple[object, ...]] = (None,)
+    """What other tools write for what they do not know."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_blanks(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        return {key: inner for key, inner in value.items() if inner not in cls._blanks}
 
 
 class _Strict(BaseModel):
@@ -122,6 +131,8 @@ class MetadataPart(_Tolerant):
 class RepoPart(_Tolerant):
     """Where the repository is."""
 
+    _blanks: ClassVar[tuple[object, ...]] = (None, "", ".")
+
     git_url: Annotated[StrictStr, AfterValidator(_address)] | None = Field(
         default=None, validation_alias=AliasChoices("git_url", "clone_url")
     )
@@ -132,14 +143,6 @@ class RepoPart(_Tolerant):
     end_commit_sha: _Reference | None = None
     subdir: _Pattern | None = None
     sparse_checkout: list[_Pattern] = []
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_blanks(cls, value: Any) -> Any:
-        """Other tools write "", "." or null for what they do not know."""
-        if not isinstance(value, dict):
-            return value
-        return {key: inner for key, inner in value.items() if inner not in ("", ".", None)}
 
 
 class LmPart(_Tolerant):

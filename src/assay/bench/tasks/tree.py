@@ -25,6 +25,7 @@ __all__ = [
     "read_plain_file",
     "scan",
     "shown_path",
+    "target_leaves",
 ]
 
 LARGEST_FILE = 100 * 2**20
@@ -121,15 +122,23 @@ def entries(
     return found, {name: tuple(paths) for name, paths in left_out.items()}
 
 
+def target_leaves(path: str, target: str) -> bool:
+    """Whether a link at a path, as it is written, may point out of its repository."""
+    if target.startswith("/"):
+        path, target = "", os.path.relpath(target, REPOSITORY)
+    names = [part for part in target.split("/") if part not in ("", ".")]
+    up = next((at for at, part in enumerate(names) if part != ".."), len(names))
+    # What is above a name is not known if the name is a link itself.
+    return up > path.count("/") or ".." in names[up:]
+
+
 def link_leaves(root: Path, path: str) -> bool:
     """Whether a link points to something that is not in its repository."""
     target = os.readlink(root / path)
-    if target.startswith("/"):
-        below = os.path.normpath(target)
-        return not below.startswith(f"{REPOSITORY}/") and below != REPOSITORY
-    written = os.path.normpath(os.path.join(os.path.dirname(path), target))
-    if written == ".." or written.startswith("../"):
+    if target_leaves(path, target):
         return True
+    if target.startswith("/"):
+        return False
     try:
         real = os.path.realpath(root / path, strict=False)
     except OSError:  # a name that is too long for any file

@@ -11,7 +11,7 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,10 +38,11 @@ from assay.bench.tasks.tree import (
     path_text,
     scan,
     shown_path,
+    target_leaves,
 )
 from assay.errors import OutputError, PatchRejected, UsageError
 
-__all__ = ["INSTRUCTIONS", "Workspace", "apply_patch", "capture", "make_workspace"]
+__all__ = ["DIFF", "INSTRUCTIONS", "Workspace", "apply_patch", "capture", "make_workspace"]
 
 INSTRUCTIONS = "LM_INSTRUCTIONS.md"
 """The file beside the repository that holds what the agent is asked to do."""
@@ -53,10 +54,11 @@ _CACHES = Wildcards(
 _PACK_FROM = 100
 """With more objects than this, one pack is copied sooner than they are."""
 _IGNORE_SECONDS = 20
-_DIFF = (
+DIFF = (
     *("diff-tree", "-r", "-p", "--binary", "--full-index", "-M", "--no-ext-diff"),
     *("--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/"),
 )
+"""A difference of two trees with renames, modes and binary files, by no setting of anybody."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,13 +141,7 @@ def capture(workspace: Workspace) -> Patch:
         for path, status in seen.files.items()
         if path in start or (not _CACHES.match(path) and path not in unwanted)
     }
-    known = {entry.sha for entry in start.values()}
-
-    def store(content: bytes) -> str:
-        sha = blob_hash(content)
-        return sha if sha in known else write_blob(git_dir, content)
-
-    found, unread = entries(root, files, store, start)
+    found, unread = entries(root, files, _store(git_dir, start), start)
     left_out = {**seen.left_out, **unread}
     leaving = tuple(
         path
@@ -169,7 +165,8 @@ def apply_patch(workspace: Workspace, diff: bytes) -> None:
     if not diff.strip():
         return
     root, git_dir = workspace.repo, workspace.git_dir
-    before, _ = entries(root, scan(root).files, lambda text: write_blob(git_dir, text))
+    start = _entries_of(git_dir, workspace.baseline)
+    before, _ = entries(root, scan(root).files, _store(git_dir, start))
     with tempfile.TemporaryDirectory(prefix="assay-apply-") as scratch:
         index = {"GIT_INDEX_FILE": str(Path(scratch) / "index")}
         _asked(git_dir, "read-tree", write_tree(git_dir, before), variables=index)
@@ -296,7 +293,7 @@ def _difference(git_dir: Path, start: str, end: str) -> tuple[bytes, tuple[str, 
         count = 2 if fields[at][:1] == b"R" else 1
         paths += [os.fsdecode(path) for path in fields[at + 1 : at + 1 + count]]
         at += 1 + count
-    diff = _asked(git_dir, *_DIFF, start, end) if paths else b""
+    diff = _asked(git_dir, *DIFF, start, end) if paths else b""
     return diff, tuple(dict.fromkeys(paths))
 
 
@@ -335,9 +332,19 @@ def _check_change(path: str, entry: Entry, content: bytes) -> None:
         raise PatchRejected(f"the patch makes {shown!r} a submodule, which is not followed")
     if entry.mode == LINK:
         target = os.fsdecode(content)
-        where = os.path.normpath(os.path.join("/r", os.path.dirname(path), target))
-        if target.startswith("/") or not where.startswith("/r/"):
+        if target_leaves(path, target):
             raise PatchRejected(f"the patch makes {shown!r} a link to {target!r}, outside")
+
+
+def _store(git_dir: Path, start: Mapping[str, Entry]) -> Callable[[bytes], str]:
+    """Keeps contents that the start does not have, and names them all."""
+    known = {entry.sha for entry in start.values()}
+
+    def store(content: bytes) -> str:
+        sha = blob_hash(content)
+        return sha if sha in known else write_blob(git_dir, content)
+
+    return store
 
 
 def _entries_of(git_dir: Path, commit: str) -> dict[str, Entry]:

@@ -1,0 +1,255 @@
+"""A task made from two commits of a git repository: what was asked, what was done, its tests.
+
+Tests that changed between the commits become hidden tests, in `evaluation/`; the reference
+patch has all other changes. The repository itself is only read.
+"""
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
+
+from assay._util.files import atomic_write, free_path
+from assay.bench.tasks.git import first_line, host_git, trusted_git
+from assay.bench.tasks.loading import EVALUATION, META, REFERENCE, load_task
+from assay.bench.tasks.paths import path_problem
+from assay.bench.tasks.tree import path_text
+from assay.bench.tasks.workspace import DIFF, INSTRUCTIONS
+from assay.errors import UsageError
+
+__all__ = ["new_task"]
+
+_TEST_FOLDERS = {"test", "tests"}
+_SECRET = re.compile(r"(?<=://)[^/@]*@")
+"""What stands before the host of an address: a user, perhaps with a password."""
+
+
+class _Change(NamedTuple):
+    """A file that differs between the commits."""
+
+    path: str
+    deleted: bool
+
+
+def new_task(
+    repository: Path,
+    start: str,
+    end: str,
+    into: Path,
+    *,
+    title: str | None = None,
+    instructions: str | None = None,
+    rubrics: Mapping[str, str] | None = None,
+    tags: Sequence[str] = (),
+    subdir: str | None = None,
+    now: datetime | None = None,
+) -> Path:
+    """Write the folder of a new task below `into`, and return it.
+
+    Args:
+        repository: A local git repository.
+        start: The commit that the agent starts from.
+        end: The commit that has the solution and its tests.
+        into: Gets a folder that is named by the title and the time.
+        title: What people call it; the subject of the end commit if None.
+        instructions: What the agent is asked to do; the messages of the commits if None.
+        rubrics: Criteria by their ids; one for each test file if None. A test counts for the
+            rubric whose id its path contains, else for the first one.
+        tags: For choosing among tasks.
+        subdir: The folder of the repository that the task is about.
+        now: When it is made.
+
+    Raises:
+        UsageError: There is no such repository or commit, nothing changed between them, or
+            nothing would score a solution.
+    """
+    if subdir is not None and (problem := path_problem(subdir, in_repository=True)):
+        raise UsageError(f"subdir: {subdir!r} is not allowed: {problem}")
+    source = _Repository(repository, subdir)
+    first, last = source.commit(start, "start"), source.commit(end, "end")
+    changes = source.changes(first, last)
+    if not changes:
+        where = f" in {subdir!r}" if subdir else ""
+        raise UsageError(f"nothing changed{where} between {start!r} and {end!r}; name others")
+    hidden = [change.path for change in changes if _is_test(change.path) and not change.deleted]
+    tests = [path for path in hidden if _is_script(path)]
+    criteria = dict(rubrics or {}) or _criteria(tests)
+    if not criteria:
+        raise UsageError(
+            f"no test file changed between {start!r} and {end!r}, so nothing would score a "
+            "solution; give rubrics, each with an id and what it asks for"
+        )
+    message = source.message(first, last)
+    title = title or source.subject(last)
+    stamp = (now or datetime.now(UTC)).strftime("%Y%m%d_%H%M%S")
+    folder = free_path(into / f"{_slug(title)}_{stamp}")
+    text = instructions if instructions is not None else f"# {title}\n\n{message}"
+    meta = {
+        "task_id": folder.name,
+        "metadata": {"title": title, "tags": list(tags)},
+        "repo": {
+            "git_url": str(repository.resolve()),
+            "branch": source.branch,
+            "start_commit_sha": first,
+            "end_commit_sha": last,
+            "subdir": subdir,
+            "sparse_checkout": [],
+        },
+        "lm": {"instructions": text},
+        "evaluation": {
+            "rubrics": [
+                {"id": name, "criterion": criterion, "weight": 1.0}
+                for name, criterion in criteria.items()
+            ],
+            "test_scripts": [
+                {"path": path, "rubric_id": _rubric_of(path, criteria)} for path in tests
+            ],
+        },
+    }
+    info = {
+        "remote_urls": source.remotes,
+        "branch": source.branch,
+        "start_commit": first,
+        "end_commit": last,
+        "touched_files": [path_text(change.path) for change in changes],
+    }
+    files = {f"{EVALUATION}/{path}": source.content(last, path) for path in hidden}
+    files[INSTRUCTIONS] = f"{text.rstrip()}\n".encode()
+    files[REFERENCE] = source.patch(first, last, hidden)
+    files["repo_info.json"] = _json(info)
+    files["notes.md"] = _notes(title, message, changes, hidden).encode()
+    for path, content in files.items():
+        atomic_write(folder / path, content)
+    # Last, because a folder is a task when it has this.
+    atomic_write(folder / META, _json(meta))
+    load_task(folder, repository=False)
+    return folder
+
+
+class _Repository:
+    """What is read of a git repository, from a folder in it or all of it."""
+
+    def __init__(self, path: Path, subdir: str | None) -> None:
+        end = host_git(path, "rev-parse", "--absolute-git-dir")
+        if end.code != 0:
+            raise UsageError(f"{str(path)!r} is no git repository: {first_line(end.errors)}")
+        self._git_dir = Path(os.fsdecode(end.output.removesuffix(b"\n")))
+        self._path = path
+        self._relative = () if subdir is None else (f"--relative={subdir}",)
+        self._start = "" if subdir is None else f"{subdir}/"
+
+    def commit(self, name: str, key: str) -> str:
+        """The whole name of a commit."""
+        options = ("rev-parse", "--verify", "--quiet", "--end-of-options")
+        end = trusted_git(self._git_dir, *options, f"{name}^{{commit}}")
+        if end.code != 0:
+            raise UsageError(
+                f"{key}: no commit {name!r} in {str(self._path)!r}; 'git log' lists them"
+            )
+        return end.output.decode().split()[-1]
+
+    def changes(self, first: str, last: str) -> list[_Change]:
+        """What differs, by the new path; a rename is a deletion and a new file."""
+        options = ("diff-tree", "-r", "-z", "--no-renames", "--name-status")
+        fields = self._asked(*options, *self._relative, first, last).split(b"\0")[:-1]
+        return [
+            _Change(os.fsdecode(path), status == b"D")
+            for status, path in zip(fields[::2], fields[1::2], strict=True)
+        ]
+
+    def patch(self, first: str, last: str, without: Sequence[str]) -> bytes:
+        """The difference, but for some paths."""
+        out = [f":(exclude,literal,top){self._start}{path}" for path in without]
+        return self._asked(*DIFF, *self._relative, first, last, "--", ":(top)", *out)
+
+    def content(self, commit: str, path: str) -> bytes:
+        """A file as a commit has it."""
+        return self._asked("cat-file", "blob", f"{commit}:{self._start}{path}")
+
+    def subject(self, commit: str) -> str:
+        """The first line of a message."""
+        text = self._asked("log", "-1", "--format=%s", commit).decode("utf-8", "replace")
+        return " ".join(text.split())[:200] or commit[:12]
+
+    def message(self, first: str, last: str) -> str:
+        """The messages of all commits since the first, the oldest first."""
+        order = ("log", "--reverse", "--format=%B", f"{first}..{last}")
+        return self._asked(*order).decode("utf-8", "replace").strip()
+
+    @property
+    def branch(self) -> str | None:
+        """The branch that it is on."""
+        end = trusted_git(self._git_dir, "symbolic-ref", "--quiet", "--short", "HEAD")
+        return end.output.decode("utf-8", "replace").strip() or None
+
+    @property
+    def remotes(self) -> list[str]:
+        """The addresses it knows, without the passwords in them."""
+        end = host_git(self._path, "config", "--get-regexp", r"^remote\..*\.url$")
+        lines = end.output.decode("utf-8", "replace").splitlines()
+        return [_SECRET.sub("", line.partition(" ")[2]) for line in lines]
+
+    def _asked(self, *arguments: str) -> bytes:
+        end = trusted_git(self._git_dir, *arguments)
+        if end.code != 0:
+            raise UsageError(
+                f"git {arguments[0]} in {str(self._path)!r}: {first_line(end.errors)}"
+            )
+        return end.output
+
+
+def _is_test(path: str) -> bool:
+    """Whether a file is a test, or stands with tests."""
+    return _is_script(path) or not _TEST_FOLDERS.isdisjoint(path.split("/")[:-1])
+
+
+def _is_script(path: str) -> bool:
+    name = PurePosixPath(path).name
+    return name.endswith(".py") and (name.startswith("test_") or name.endswith("_test.py"))
+
+
+def _criteria(tests: Sequence[str]) -> dict[str, str]:
+    """A rubric for each test file, by its name, or by its path where names are the same."""
+    names = [PurePosixPath(path).stem for path in tests]
+    return {
+        name if names.count(name) == 1 else path: f"The tests of {path} pass"
+        for name, path in zip(names, tests, strict=True)
+    }
+
+
+def _rubric_of(path: str, criteria: Mapping[str, str]) -> str:
+    exact = [name for name in criteria if name in (path, PurePosixPath(path).stem)]
+    near = [name for name in criteria if name in path]
+    return [*exact, *near, *criteria][0]
+
+
+def _slug(title: str) -> str:
+    words = re.sub(r"[^\w\s-]", "", title.lower(), flags=re.ASCII)
+    return re.sub(r"[\s_-]+", "-", words).strip("-")[:50].strip("-") or "task"
+
+
+def _notes(title: str, message: str, changes: Sequence[_Change], hidden: Sequence[str]) -> str:
+    lines = [f"# {title}", "", message, "", "## Changed files", ""]
+    lines += [
+        f"- `{path_text(change.path)}`{' (deleted)' if change.deleted else ''}"
+        for change in changes
+    ]
+    if hidden:
+        lines += [
+            "",
+            "## Hidden from the agent",
+            "",
+            f"These files are in `{EVALUATION}/` as the end commit has them. Their changes are "
+            f"not in `{REFERENCE}`, and the agent has them as the start commit has them, if at "
+            "all.",
+            "",
+            *(f"- `{path_text(path)}`" for path in hidden),
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _json(value: Any) -> bytes:
+    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
