@@ -12,6 +12,7 @@ import pytest
 from assay.bench.grading import check_gradable, grade
 from assay.bench.sandboxes import BubblewrapBackend, UnprotectedBackend
 from assay.bench.seams import CodingOutcome, CodingTask, Grade, Rubric
+from assay.bench.tasks import load_task
 from assay.errors import UsageError
 from tests.bench.benching import (
     BROKEN,
@@ -25,6 +26,7 @@ from tests.bench.benching import (
 )
 
 pytestmark = pytest.mark.bench
+SAMPLES = sorted((Path(__file__).parents[2] / "examples/bench/tasks").iterdir())
 ADDS = (script("test_add.py", TEST_ADD),)
 
 
@@ -451,6 +453,24 @@ def test_without_a_sandbox_a_patch_is_graded_too(tmp_path: Path) -> None:
     assert (result.outcome, result.total_score) == (CodingOutcome.SOLVED, 1)
 
 
+@pytest.mark.parametrize("folder", SAMPLES, ids=lambda folder: folder.name)
+def test_the_reference_of_each_sample_scores_1(folder: Path, tmp_path: Path) -> None:
+    task = load_task(folder)
+    assert task.reference_patch is not None
+    result = asyncio.run(
+        grade(
+            task,
+            task.reference_patch,
+            BubblewrapBackend(),
+            folder=tmp_path / "grading",
+            limits=LIMITS,
+            timeout_s=60,
+        )
+    )
+    assert (result.outcome, result.total_score) == (CodingOutcome.SOLVED, 1)
+    assert result.findings == ()
+
+
 # Before anything runs
 
 
@@ -459,6 +479,7 @@ def test_without_pytest_nothing_is_started_and_the_way_to_it_is_named(tmp_path: 
 import sys
 from pathlib import Path
 from assay.bench.grading import check_gradable
+from assay.bench.tasks import load_task
 from assay.errors import UsageError
 from tests.bench.benching import small_task
 sys.path[:] = [path for path in sys.path if "site-packages" not in path]
