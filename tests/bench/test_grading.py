@@ -12,6 +12,7 @@ import pytest
 from assay.bench.grading import check_gradable, grade
 from assay.bench.sandboxes import BubblewrapBackend, UnprotectedBackend
 from assay.bench.seams import CodingOutcome, CodingTask, Grade, Rubric
+from assay.bench.tasks import load_task
 from assay.errors import UsageError
 from tests.bench.benching import (
     BROKEN,
@@ -25,6 +26,7 @@ from tests.bench.benching import (
 )
 
 pytestmark = pytest.mark.bench
+SAMPLES = sorted((Path(__file__).parents[2] / "examples/bench/tasks").iterdir())
 ADDS = (script("test_add.py", TEST_ADD),)
 
 
@@ -224,6 +226,77 @@ def test_who_kills_the_grader_is_named_and_gets_nothing(tmp_path: Path) -> None:
     assert "grader_killed" in names(result)
 
 
+@pytest.mark.parametrize("orders", ["a file", "a link", "a pipe", "a folder"])
+def test_who_pretends_that_grading_never_began_gets_nothing(
+    orders: str, tmp_path: Path
+) -> None:
+    make = {
+        "a file": "open(path, 'w').close()",
+        "a link": "os.symlink('/grading/driver.py', path)",
+        "a pipe": "os.mkfifo(path)",
+        "a folder": "os.makedirs(path + '/x', 0o000)",
+    }[orders]
+    source = f"""
+import os, signal
+path = "/orders/orders.json"
+{make}
+os.kill(os.getppid(), signal.SIGKILL)
+"""
+    task = small_task(tmp_path / "task", scripts=ADDS)
+    result = came_to(task, tmp_path, {"calc.py": source})
+    assert (result.outcome, result.total_score) == (CodingOutcome.TAMPERED, 0)
+
+
+def test_subtests_and_fixtures_of_a_script_count_with_their_tests(tmp_path: Path) -> None:
+    content = """\
+import unittest
+import pytest
+from calc import add
+
+
+@pytest.fixture(autouse=True)
+def before():
+    yield
+
+
+@pytest.fixture
+def after():
+    yield
+    raise RuntimeError("cannot clean up")
+
+
+def test_after(after): pass
+
+
+def test_parts(subtests):
+    for sum in (3, 4):
+        with subtests.test(sum=sum):
+            assert add(1, 2) == sum
+
+
+def test_good_parts(subtests):
+    for sum in (3, 3):
+        with subtests.test(sum=sum):
+            assert add(1, 2) == sum
+
+
+class Parts(unittest.TestCase):
+    def test_parts(self):
+        for sum in (3, 4):
+            with self.subTest(sum=sum):
+                self.assertEqual(add(1, 2), sum)
+"""
+    task = small_task(tmp_path / "task", scripts=(script("test_parts.py", content),))
+    result = came_to(task, tmp_path, {"calc.py": SOLVED})
+    assert statuses(result) == {
+        "test_after": "error",
+        "test_parts": "failed",
+        "test_good_parts": "passed",
+        "Parts::test_parts": "failed",
+    }
+    assert (result.outcome, result.findings) == (CodingOutcome.PARTLY, ())
+
+
 def test_processes_that_outlive_a_test_are_dead_before_the_next_one(tmp_path: Path) -> None:
     source = f"""
 import subprocess
@@ -380,6 +453,24 @@ def test_without_a_sandbox_a_patch_is_graded_too(tmp_path: Path) -> None:
     assert (result.outcome, result.total_score) == (CodingOutcome.SOLVED, 1)
 
 
+@pytest.mark.parametrize("folder", SAMPLES, ids=lambda folder: folder.name)
+def test_the_reference_of_each_sample_scores_1(folder: Path, tmp_path: Path) -> None:
+    task = load_task(folder)
+    assert task.reference_patch is not None
+    result = asyncio.run(
+        grade(
+            task,
+            task.reference_patch,
+            BubblewrapBackend(),
+            folder=tmp_path / "grading",
+            limits=LIMITS,
+            timeout_s=60,
+        )
+    )
+    assert (result.outcome, result.total_score) == (CodingOutcome.SOLVED, 1)
+    assert result.findings == ()
+
+
 # Before anything runs
 
 
@@ -388,6 +479,7 @@ def test_without_pytest_nothing_is_started_and_the_way_to_it_is_named(tmp_path: 
 import sys
 from pathlib import Path
 from assay.bench.grading import check_gradable
+from assay.bench.tasks import load_task
 from assay.errors import UsageError
 from tests.bench.benching import small_task
 sys.path[:] = [path for path in sys.path if "site-packages" not in path]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from assay.bench.grading import driver
 from assay.bench.grading.answers import read_answer
 from assay.bench.grading.cross_check import Checked, check_shell, check_tests
 from assay.bench.grading.metrics import read_metrics
@@ -211,16 +212,23 @@ def test_a_shell_script_is_one_test() -> None:
     assert check_shell(shell, end(timed_out=True)).timed_out
 
 
-def test_an_answer_counts_only_with_the_key_of_its_grading() -> None:
-    import hmac
-
-    from assay.bench.grading.driver import _packed
-
-    body = _packed([{"exit_code": 0}])
-    line = b"assay-grading %s %s" % (hmac.digest(b"key", body, "sha256").hex().encode(), body)
-    output = b"noise\nassay-grading zz zz\n" + line + b"\nmore"
-    assert read_answer(output, b"key") == ([{"exit_code": 0}], 1)
-    assert read_answer(output, b"another") == (None, 2)
+def test_the_driver_takes_its_orders_away_and_signs_what_it_says(tmp_path: Path) -> None:
+    orders = tmp_path / "orders.json"
+    write = 'printf "%s" 7 >"$ASSAY_RESULT"; echo told; exit 3'
+    jobs = [{"name": "x.sh", "argv": ["sh", "-c", write]}]
+    orders.write_text(json.dumps({"key": b"key".hex(), "timeout_s": 20, "jobs": jobs}), "utf-8")
+    # -S leaves out what is installed, pytest among it.
+    output = subprocess.run(
+        [sys.executable, "-I", "-S", "-B", driver.__file__, str(orders)],
+        stdout=subprocess.PIPE,
+        check=True,
+    ).stdout
+    assert not orders.exists()
+    ends, has_pytest, forged = read_answer(b"assay-grading zz zz\n" + output, b"key")
+    assert ends is not None
+    assert (ends[0]["exit_code"], ends[0]["output"], ends[0]["result"]) == (3, "told\n", "7")
+    assert (has_pytest, forged) == (False, 1)
+    assert read_answer(output, b"another key") == (None, True, 1)
 
 
 @pytest.mark.parametrize(

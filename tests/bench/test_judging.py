@@ -158,7 +158,9 @@ def test_links_are_not_followed_to_show_files_to_a_judge(tmp_path: Path) -> None
     (repo / "real" / "a.txt").write_text("a", "utf-8")
     (repo / "link.txt").symlink_to(tmp_path / "secret.txt")
     (repo / "folder").symlink_to(tmp_path)
+    (repo / "loop").symlink_to("loop")
     paths = ["real/a.txt", "link.txt", "folder/secret.txt", "../secret.txt", "gone.txt", "real"]
+    paths += ["loop", "loop/x", "link.txt/x"]
     assert read_touched(repo, paths) == {"real/a.txt": "a"}
 
 

@@ -20,13 +20,14 @@ class Answer(NamedTuple):
 
     ends: list[dict[str, Any]] | None
     """How each script ended, in their order; None if it did not come to its end."""
+    has_pytest: bool
     forged: int
     """Lines that look like an answer, but are not signed."""
 
 
 def read_answer(output: bytes, key: bytes) -> Answer:
     """Read what a driver that was given this key printed."""
-    ends, forged = None, 0
+    ends, has_pytest, forged = None, True, 0
     for line in output.split(b"\n"):
         word, _, rest = line.partition(b" ")
         if word != ANSWER.encode():
@@ -35,5 +36,6 @@ def read_answer(output: bytes, key: bytes) -> Answer:
         if not hmac.compare_digest(signature, hmac.digest(key, body, "sha256").hex().encode()):
             forged += 1
             continue
-        ends = json.loads(zlib.decompress(base64.b64decode(body)))
-    return Answer(ends, forged)
+        said = json.loads(zlib.decompress(base64.b64decode(body)))
+        ends, has_pytest = said["ends"], said["has_pytest"]
+    return Answer(ends, has_pytest, forged)

@@ -7,6 +7,7 @@ is installed. Nothing that is said here is believed without a cross-check.
 """
 
 import contextlib
+import importlib
 import importlib.abc
 import importlib.machinery
 import json
@@ -17,10 +18,8 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-__all__ = ["NO_PYTEST", "main"]
+__all__ = ["main"]
 
-NO_PYTEST = 97
-"""The exit code where pytest cannot be loaded."""
 _LONGEST_MESSAGE = 600
 
 
@@ -62,13 +61,12 @@ def _run_tests(settings: dict[str, Any]) -> int:
     os.environ.pop("PYTEST_ADDOPTS", None)
     os.environ.pop("PYTEST_PLUGINS", None)
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-    with contextlib.suppress(ImportError):
-        import pygments  # noqa: F401  pytest loads it late, when the repository is there
-    try:
-        import pytest
-    except ImportError as error:
-        print(f"cannot load pytest: {error}")
-        return NO_PYTEST
+    import pytest
+
+    with contextlib.suppress(
+        ImportError
+    ):  # which pytest would load when the repository is there
+        importlib.import_module("pygments")
     _add_repository(settings)
     script, root = settings["script"], settings["root"]
     options = ["-p", "no:cacheprovider", "-c", f"{root}/pytest.ini", "--import-mode=importlib"]

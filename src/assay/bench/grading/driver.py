@@ -11,6 +11,7 @@ import base64
 import contextlib
 import ctypes
 import hmac
+import importlib.util
 import json
 import os
 import selectors
@@ -48,7 +49,8 @@ def main() -> None:
         # An equal share of what is left: what one script does not use, the next ones have.
         share = (deadline - time.monotonic()) / (len(jobs) - number)
         ends.append(_run(job, max(share, 0.0)))
-    body = _packed(_bounded(ends))
+    has_pytest = importlib.util.find_spec("pytest") is not None
+    body = _packed({"has_pytest": has_pytest, "ends": _bounded(ends)})
     signature = hmac.digest(key, body, "sha256").hex()
     sys.stdout.write(f"\n{ANSWER} {signature} {body.decode()}\n")
 

@@ -6,7 +6,6 @@ that a patch contains or prints has a say in it.
 
 import asyncio
 import random
-import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -18,6 +17,7 @@ from assay.bench.grading.judging import Judge, read_touched
 from assay.bench.grading.running import is_run, module_names, run_scripts
 from assay.bench.grading.scoring import score, scored_rubrics, zero_scores
 from assay.bench.grading.scripts import plant
+from assay.bench.sandboxes.folders import remove_folder
 from assay.bench.seams import (
     CodingOutcome,
     CodingTask,
@@ -92,7 +92,7 @@ async def grade(
         )
     finally:
         await asyncio.to_thread(workspace.remove)
-        await asyncio.to_thread(shutil.rmtree, hidden, ignore_errors=True)
+        await asyncio.to_thread(remove_folder, hidden)
     findings = (*patch.findings, *_forged_results(patch.files), *run.findings)
     if run.tampered:
         return Grade(

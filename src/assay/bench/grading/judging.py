@@ -9,6 +9,7 @@ zero: it is an error of the infrastructure.
 import itertools
 import json
 import math
+import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -185,8 +186,8 @@ def read_touched(repo: Path, paths: Sequence[str]) -> dict[str, str]:
     touched: dict[str, str] = {}
     for path in paths[:_MOST_FILES]:
         file = repo / path
-        if not file.resolve().is_relative_to(repo.resolve()) or not file.is_file():
-            continue  # deleted, or somewhere else
+        if os.path.realpath(file) != os.path.join(os.path.realpath(repo), path):
+            continue  # through a link, or somewhere else
         with suppress(OSError):
             content = read_plain_file(file)[: 4 * _LONGEST_FILE]
             touched[path] = content.decode("utf-8", "replace")

@@ -36,6 +36,7 @@ from assay.bench.seams import (
     TestScript,
 )
 from assay.bench.tasks import Workspace
+from assay.bench.tasks.tree import read_plain_file
 from assay.errors import SandboxUnavailable
 
 __all__ = ["GRADING", "ScriptRun", "is_run", "module_names", "run_scripts"]
@@ -130,7 +131,7 @@ async def run_scripts(
     )
     async with backend.open(spec) as sandbox:
         end = await sandbox.run(command)
-    if (hidden / "orders/orders.json").exists():
+    if _is_as_it_was(hidden / "orders/orders.json", files["orders/orders.json"]):
         said = cut(end.output.decode("utf-8", "replace").strip()[-300:], 300)
         raise SandboxUnavailable(
             f"the grading of task {task.task_id!r} did not start in its sandbox: "
@@ -218,6 +219,14 @@ def _environment(task: CodingTask) -> dict[str, str]:
     }
 
 
+def _is_as_it_was(path: Path, content: bytes) -> bool:
+    """Whether a file has this content; nothing that took its place is followed."""
+    try:
+        return read_plain_file(path) == content
+    except OSError:
+        return False
+
+
 def _write_files(folder: Path, files: Mapping[str, bytes]) -> None:
     for path, content in files.items():
         target = folder / path
@@ -235,10 +244,10 @@ def _read(task: CodingTask, plan: _Plan, end: CommandEnd, key: bytes) -> ScriptR
     if answer.ends is None:
         return _without_answer(plan, end, findings, noise)
     ends = answer.ends
-    if without := [e for e in ends if e["exit_code"] == child.NO_PYTEST and not e["reports"]]:
+    if not answer.has_pytest and any(isinstance(k, PlantedScript) for k in plan.scripts):
         raise SandboxUnavailable(
-            f"pytest does not work in the sandbox: {cut(without[0]['output'].strip(), 200)}; "
-            "install it: pip install 'assay[bench]'"
+            f"{sys.executable} has no pytest in the sandbox; install it: "
+            "pip install 'assay[bench]'"
         )
     checked = [
         check_tests(script, e) if isinstance(script, PlantedScript) else check_shell(script, e)

@@ -10,6 +10,7 @@ import math
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from assay.bench.seams import TestScript
 from assay.errors import UsageError
@@ -86,7 +87,7 @@ def _expected(tree: ast.Module) -> Iterator[tuple[str, int]]:
             yield node.name, _parameters(node)
 
 
-def _is_test(node: ast.stmt) -> bool:
+def _is_test(node: ast.stmt) -> TypeGuard[ast.FunctionDef | ast.AsyncFunctionDef]:
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)
     return isinstance(node, functions) and node.name.startswith("test")
 
