@@ -1,0 +1,141 @@
+"""Rollouts beside each other: what became of tasks and of arms."""
+
+import pytest
+
+from assay.bench.comparing import RolloutComparison, TaskChange, compare_rollouts
+from assay.bench.manifest import ArmEntry, Manifest, TrialResult
+from assay.errors import UsageError
+from assay.judge import Verdict
+from tests.bench.rollouts import lost, manifest, scored, trial
+
+TASKS = [f"task {number}" for number in range(8)]
+
+
+def compared(*rollouts: list[TrialResult]) -> RolloutComparison:
+    made = {
+        f"r{number}": manifest(results, stamp=f"2025082{number}__00-00-00")
+        for number, results in enumerate(rollouts)
+    }
+    return compare_rollouts(made)
+
+
+def tasks(rows: tuple[object, ...]) -> list[str]:
+    return [getattr(row, "task", "") for row in rows]
+
+
+def test_tasks_that_changed_sides_are_named() -> None:
+    found = compared(
+        scored({"up": [0.0, 0.5], "down": [1.0, 1.0], "same": [1.0, 1.0], "odd": [1.0, 0.0]}),
+        scored({"up": [1.0, 1.0], "down": [0.0, 0.9], "same": [1.0, 1.0], "odd": [0.0, 0.0]}),
+    )
+    assert tasks(found.changes(TaskChange.NEWLY_PASSING)) == ["up"]
+    assert tasks(found.changes(TaskChange.NEWLY_FAILING)) == ["down"]
+    assert tasks(found.flaky) == ["odd"]
+
+
+def test_every_rollout_is_set_beside_the_first() -> None:
+    found = compared(scored({"a": [1.0]}), scored({"a": [1.0]}), scored({"a": [0.0]}))
+    (row,) = found.tasks
+    assert [row.change(place) for place in (1, 2)] == [None, TaskChange.NEWLY_FAILING]
+    assert [cell and cell.score and cell.score.point for cell in row.rollouts] == [1, 1, 0]
+
+
+def test_a_task_without_a_trial_that_counts_changed_no_side() -> None:
+    found = compared(scored({"a": [1.0], "b": [1.0]}), [lost("a"), trial("b", 1.0)])
+    assert not found.changes(TaskChange.NEWLY_FAILING)
+
+
+def test_the_verdict_is_paired_by_task() -> None:
+    before = scored({task: [0.1 * place, 0.2] for place, task in enumerate(TASKS)})
+    after = scored({task: [0.1 * place + 0.2, 0.45] for place, task in enumerate(TASKS)})
+    (arm,) = compared(before, after).arms
+    assert arm.comparison is not None
+    (contrast,) = arm.comparison.decisive
+    assert (contrast.paired, contrast.n_baseline) == (True, 8)
+    assert contrast.difference.point == pytest.approx(0.225)
+    assert contrast.verdict is Verdict.BETTER
+
+
+def test_a_task_that_is_another_now_is_named_and_not_judged() -> None:
+    before = [trial(task, 1.0) for task in TASKS]
+    after = [
+        trial(task, 0.0 if task == TASKS[0] else 1.0, task_checksum="new")
+        if task == TASKS[0]
+        else trial(task, 1.0)
+        for task in TASKS
+    ]
+    found = compared(before, after)
+    assert any(f"not judged: {TASKS[0]}." in note for note in found.notes)
+    assert found.tasks[0].changed
+    assert found.changes(TaskChange.NEWLY_FAILING) == ()
+    assert found.arms[0].comparison is not None
+    (contrast,) = found.arms[0].comparison.decisive
+    assert (contrast.n_baseline, contrast.difference.point) == (7, 0.0)
+
+
+def test_tasks_that_not_all_rollouts_have_are_named_and_not_judged() -> None:
+    found = compared(
+        scored({"a": [1.0], "b": [0.5], "c": [0.0]}), scored({"a": [0.5], "b": [0.0]})
+    )
+    assert "Not in all rollouts, and not judged: c." in found.notes
+    assert found.arms[0].comparison is not None
+    assert found.arms[0].comparison.decisive[0].n_baseline == 2
+
+
+def test_where_every_task_changed_nothing_is_judged() -> None:
+    found = compared([trial("a", 1.0, task_checksum="1")], [trial("a", 1.0, task_checksum="2")])
+    (arm,) = found.arms
+    assert arm.comparison is None
+    assert arm.reasons == ("oracle has no task that is the same in all rollouts.",)
+
+
+def test_single_arms_are_compared_whatever_their_labels() -> None:
+    found = compared(
+        scored({"a": [1.0], "b": [0.5]}, "v1"), scored({"a": [0.5], "b": [0.0]}, "v2")
+    )
+    (arm,) = found.arms
+    assert arm.arm == "v1 / v2"
+    assert arm.comparison is not None
+    assert arm.comparison.decisive[0].difference.point == -0.5
+
+
+def two_arms(first: float, second: float) -> list[TrialResult]:
+    return [
+        *scored({task: [first, first / 2] for task in TASKS}, "one"),
+        *scored({task: [second, second / 4] for task in TASKS}, "two"),
+    ]
+
+
+def test_arms_are_compared_by_their_labels_each_at_a_stricter_level() -> None:
+    found = compared(two_arms(0.5, 1.0), two_arms(0.25, 1.0))
+    assert [arm.arm for arm in found.arms] == ["one", "two"]
+    levels = {arm.comparison.setup.level for arm in found.arms if arm.comparison is not None}
+    assert levels == {0.975}
+    assert any("each at a level of 97.5 %" in note for note in found.notes)
+
+
+def test_arms_that_are_not_in_both_are_named() -> None:
+    gone = [*two_arms(1.0, 0.5), *scored({"task 0": [1.0]}, "gone")]
+    new = [*two_arms(1.0, 0.5), *scored({"task 0": [1.0]}, "new")]
+    reasons = {arm.arm: arm.reasons for arm in compared(gone, new).arms}
+    assert reasons["gone"] == ("gone is in r0 alone.",)
+    assert reasons["new"] == ("new is not in r0, so there is nothing to compare with.",)
+
+
+def test_an_arm_that_is_set_up_otherwise_is_told() -> None:
+    def made(stamp: str, timeout: int) -> Manifest:
+        entry = ArmEntry(label="oracle", agent="oracle", settings={"timeout": timeout})
+        return manifest(scored({"a": [1.0], "b": [0.0]}), stamp=stamp, arms=(entry,))
+
+    found = compare_rollouts({"old": made("1", 60), "new": made("2", 90)})
+    assert "oracle is not set up alike in old and new: timeout 60 and 90." in found.notes
+
+
+def test_tasks_without_a_checksum_are_told() -> None:
+    found = compared([trial("a", task_checksum="")], [trial("a", task_checksum="")])
+    assert any("Without a checksum" in note and "a." in note for note in found.notes)
+
+
+def test_one_rollout_cannot_be_compared() -> None:
+    with pytest.raises(UsageError, match="name two or more"):
+        compared(scored({"a": [1.0]}))
