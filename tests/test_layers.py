@@ -68,9 +68,11 @@ PUBLIC = {
         *("achievements", "actions", "costs", "deaths", "episodes", "hooks", "last_steps"),
         *("declared_hooks", "enhanced_hooks", "quality", "terrain", "training", "worlds"),
     },
-    "bench": {"sandboxes", "seams"},
     "agents": {"builtin", "game", "options", "own"},
-    "bench": {"comparing", "importing", "selecting", "summary", "tagging"},
+    "bench": {
+        *("arms", "checking", "coders", "comparing", "config", "grading", "importing", "kind"),
+        *("manifest", "sandboxes", "seams", "selecting", "summary", "tagging", "tasks"),
+    },
     "crafter": {
         *("difficulty", "engine.jit", "gif", "rules", "text", "text.observation", "view"),
     },
@@ -130,8 +132,8 @@ PUBLIC = {
         *("terminal", "variance"),
     },
     "rollouts": {
-        *("config", "environments", "estimate", "forks", "progress", "sample", "template"),
-        "verifying",
+        *("asking", "config", "environments", "estimate", "forks", "progress", "sample"),
+        *("template", "verifying"),
     },
     "runs": {
         "addresses",

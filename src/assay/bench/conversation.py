@@ -8,8 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from assay.agents import NewMessage, PreparedRequest
-from assay.agents.react import MessageType
+from assay.agents import MessageType, NewMessage, PreparedRequest
 from assay.metrics import EpisodeTotals
 from assay.rollouts.asking import Asking
 from assay.traces.recorder import Recorder

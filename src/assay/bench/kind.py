@@ -23,8 +23,7 @@ from assay.runs import Arm, TrialEnd
 from assay.traces.recorder import Recorder
 from assay.traces.records import RunRecord, SessionHeader
 from assay.traces.schema import StoredKind
-from assay.trials import Context, Group, Interrupted, Plan, Trial, classify
-from assay.trials.verdict import GroupStop
+from assay.trials import Context, Group, GroupStop, Interrupted, Plan, Trial, classify
 from assay.types import ChatModel, ChatReply, Encoded, Message, TrialState, Usage
 
 from .arms import arm_labels
