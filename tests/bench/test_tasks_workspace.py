@@ -19,6 +19,7 @@ from assay.bench.tasks import (
     load_task,
     make_workspace,
     prepare_task,
+    tree,
 )
 from assay.errors import PatchRejected, ServiceError, UsageError
 from tests.bench.tasks import git, make_repository, make_task, write
@@ -448,6 +449,18 @@ def test_a_file_larger_than_any_patch_is_named_and_left_out(fresh: MakeWorkspace
     patch = capture(workspace)
     assert patch.files == ("small",)
     assert named(patch) == {"large_file": "huge"}
+
+
+def test_too_much_is_named_and_does_not_crowd_out_what_was_done(
+    fresh: MakeWorkspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tree, "_LARGEST_SUM", 5_000)
+    workspace = fresh()
+    write(workspace.repo, {f"aaa{number}": "x" * 3_000 for number in range(4)})
+    write(workspace.repo, {"src/util.py": "u = 2\n", "zzz.py": "z = 1\n"})
+    patch = capture(workspace)
+    assert set(patch.files) == {"aaa0", "aaa1", "src/util.py", "zzz.py"}
+    assert named(patch) == {"patch_too_large": "aaa2, aaa3"}
 
 
 @pytest.mark.parametrize(

@@ -103,11 +103,15 @@ def entries(
     found: dict[str, Entry] = {}
     left_out: dict[str, list[str]] = {}
     size = new = 0
-    for path, status in files.items():
+    start = known or {}
+    # What was there first, then small files: a heap of junk does not crowd out a solution.
+    order = sorted(files, key=lambda path: (path not in start, files[path].st_size, path))
+    for path in order:
+        status = files[path]
         if size > _LARGEST_SUM or new >= _MOST_FILES:
             left_out.setdefault("patch_too_large", []).append(path)
-            if known and path in known:
-                found[path] = known[path]
+            if path in start:
+                found[path] = start[path]
             continue
         try:
             content = _content(root / path, status)
@@ -119,7 +123,8 @@ def entries(
         if known is not None and known.get(path) != entry:
             size += len(content)
             new += 1
-    return found, {name: tuple(paths) for name, paths in left_out.items()}
+    missing = {name: tuple(sorted(paths)) for name, paths in left_out.items()}
+    return dict(sorted(found.items())), missing
 
 
 def target_leaves(path: str, target: str) -> bool:
