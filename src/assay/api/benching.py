@@ -290,7 +290,10 @@ class _Keeper:
         self.write()
 
     def write(self) -> None:
-        """Write the manifest as it is known."""
+        """Write the manifest as it is known, with the tags it was given meanwhile."""
+        if (self._folder.path / "manifest.json").is_file():
+            tags = read_manifest(self._folder.path).tags
+            self.manifest = replace(self.manifest, tags=tags)
         self._folder.write(self.manifest)
 
 

@@ -95,11 +95,14 @@ def prepare_run(
     folder: RunFolder | None = None
     if resume is not None:
         named = folder = _named(database, resume)
+        _refuse_other_command(named, configuration)
         kept = named.record.configuration
         resolved = resolve(configuration, settings, file, source=source, stored=kept)
     elif run_id is not None:
         folder = _with_id(database, checked_run_id(run_id), fresh=fresh)
-        if folder is None:
+        if folder is not None:
+            _refuse_other_command(folder, configuration)
+        else:
             run_id = _free_id(database, run_id, resolved.config, fresh=fresh)
     elif not fresh:
         folder = _same_again(resolved.config)
@@ -242,6 +245,14 @@ def _refuse_change(folder: RunFolder, config: Any) -> None:
             f"run {folder.record.id!r} was started with another configuration: "
             f"{'; '.join(changes)}; leave these options as they were, or start anew "
             "with --fresh"
+        )
+
+
+def _refuse_other_command(folder: RunFolder, configuration: type[Configuration]) -> None:
+    if folder.is_of_benchmark != ("stamp" in configuration.counted()):
+        raise UsageError(
+            f"run {folder.record.id!r} is of another command; resume it with "
+            f"'{folder.resume_command}'"
         )
 
 

@@ -86,6 +86,19 @@ class RunFolder:
         self.has_ledger = has_ledger
         """Whether what it spends is written down in `ledger`; older runs have none."""
 
+    @property
+    def is_of_benchmark(self) -> bool:
+        """Whether it is a run of coding tasks, which have folders named by a stamp."""
+        return "stamp" in self.record.configuration
+
+    @property
+    def resume_command(self) -> str:
+        """What resumes it, on the command line."""
+        if self.is_of_benchmark:
+            said = self.record.configuration
+            return f"assay bench resume {said['name']}@{said['stamp']}"
+        return f"assay run --resume {self.record.id}"
+
     @classmethod
     def create(
         cls,

@@ -46,6 +46,8 @@ class OpenRun:
     """A run that is not finished."""
 
     run_id: str
+    resume: str
+    """The command that resumes it."""
     process: int | None
     """Who plays it; None if nobody does."""
     sessions: tuple[OpenSession, ...]
@@ -56,6 +58,7 @@ def list_open(database: Path) -> list[OpenRun]:
     return [
         OpenRun(
             run_id=folder.record.id,
+            resume=folder.resume_command,
             process=folder.holder(),
             sessions=tuple(_open_sessions(folder)),
         )

@@ -193,7 +193,7 @@ def _ended(result: "BenchResult", show: Show, again: str) -> int:
         return code
     if counts["pending"] == counts["infrastructure"] == 0:
         say(f"✓ All {counts['trials']} tasks completed!")
-    if counts["completed"]:
+    if counts["completed"] and not result.interrupted:
         from assay.report.terminal import TerminalReport
 
         say_report(TerminalReport(_document(result), detail=False))

@@ -111,7 +111,7 @@ def _say_run(run: "ListedRun", show: Show) -> None:
 
 
 def _say_open(run: "OpenRun") -> None:
-    how = f"'assay run --resume {run.run_id}' resumes it"
+    how = f"'{run.resume}' resumes it"
     if run.process is not None:
         how = f"process {run.process} is playing it"
     say_prose(f"run {run.run_id} is unfinished; {how}. Open episodes: {len(run.sessions)}")
