@@ -108,6 +108,7 @@ class _AgentEnd:
     tokens: Mapping[str, int]
     cost_usd: float | None
     calls: int
+    answered_as: str | None
     turn: int
     position: int
     steps: int
@@ -376,6 +377,7 @@ class _Attempt:
             tokens=asdict(talk.usage),
             cost_usd=talk.totals.cost_usd,
             calls=talk.calls,
+            answered_as=talk.answered_as,
             turn=talk.turn,
             position=talk.position,
             steps=talk.steps,
@@ -519,6 +521,7 @@ class _Attempt:
             tokens=asdict(tokens),
             cost_usd=cost,
             model_calls=agent.calls + talk.calls,
+            answered_as=agent.answered_as,
             cpu_s=round(agent.cpu_s, 3),
             peak_memory_mb=round(agent.peak_memory_mb, 1),
             disk_mb=round(agent.disk_mb, 3),
