@@ -5,7 +5,7 @@ that dies the kernel kills the rest. Below it a shell of ours, the supervisor, r
 reports its exit code, and stops itself, so that what is left can be looked at from outside. It
 speaks over a socket, which the command does not have and cannot open.
 
-It must be started by a thread that lives on: the kernel ends it with that thread.
+A launcher, another shell, is the parent of bubblewrap, and waits until `guarding` knows of it.
 """
 
 import asyncio
@@ -19,12 +19,20 @@ import subprocess
 from collections.abc import Sequence
 from typing import Final
 
+from assay.bench.sandboxes.guarding import guard, unguard
 from assay.bench.sandboxes.output import BoundedOutput
 from assay.bench.sandboxes.processes import cpu_seconds, descendants, is_alive, numbers
 from assay.errors import SandboxUnavailable
 
 __all__ = ["SUPERVISOR", "BoxedProcess"]
 
+_LAUNCHER: Final = (
+    "/bin/sh",
+    "-c",
+    # The exit keeps it from becoming bubblewrap, whose parent must not be assay.
+    'read go <&2 && [ "$go" = go ] || exit 125; "$@"; exit $?',
+    "launcher",
+)
 SUPERVISOR: Final = (
     "/bin/sh",
     "-c",
@@ -72,7 +80,7 @@ class BoxedProcess:
         self._inner_handle: int | None = None
         self._info = b""
         self._output_handle, output = os.pipe()
-        self._info_handle, info = os.pipe()
+        self._info_handle, info = _pipe_that_never_breaks()
         gate, self._gate = os.pipe()
         self._socket, theirs = socket.socketpair()
         self._socket.setblocking(False)
@@ -83,7 +91,16 @@ class BoxedProcess:
         arguments = _sealed(b"".join(os.fsencode(option) + b"\0" for option in options))
         try:
             self._process = subprocess.Popen(
-                [*prefix, bwrap, "--args", str(arguments), "--", *SUPERVISOR, *argv],
+                [
+                    *_LAUNCHER,
+                    *prefix,
+                    bwrap,
+                    "--args",
+                    str(arguments),
+                    "--",
+                    *SUPERVISOR,
+                    *argv,
+                ],
                 stdin=given,
                 stdout=output,
                 stderr=theirs.fileno(),
@@ -91,6 +108,7 @@ class BoxedProcess:
                 # An environment of ours could be read in /proc/1/environ.
                 env=_reach_manager() if prefix else {},
                 cwd="/",
+                start_new_session=True,
             )
         except BaseException:
             self._close_handles()
@@ -100,6 +118,8 @@ class BoxedProcess:
             for handle in (output, info, gate, given, arguments):
                 os.close(handle)
         self._handle = os.pidfd_open(self._process.pid)
+        guard(self._process.pid)
+        self._socket.send(b"go\n")
         asyncio.get_running_loop().add_reader(self._output_handle, self._take_output)
 
     @property
@@ -187,6 +207,7 @@ class BoxedProcess:
                 raise SandboxUnavailable(
                     f"process {self._inner} of a sandbox does not die within {_PATIENCE_S:g} s"
                 )
+        unguard(self._process.pid)
         self._process.wait()
         asyncio.get_running_loop().remove_reader(self._output_handle)
         self._take_output(rest=True)
@@ -238,6 +259,17 @@ class BoxedProcess:
         self._socket.close()
         for handle in (self._output_handle, self._info_handle, self._gate):
             os.close(handle)
+
+
+def _pipe_that_never_breaks() -> tuple[int, int]:
+    """A pipe whose end for writing can be read from, too, so that it always has a reader.
+
+    bubblewrap would die of one that has none, and leave its child waiting for it.
+    """
+    source, sink = os.pipe()
+    both = os.open(f"/proc/self/fd/{sink}", os.O_RDWR | os.O_CLOEXEC)
+    os.close(sink)
+    return source, both
 
 
 def _sealed(content: bytes) -> int:

@@ -19,7 +19,7 @@ from assay.bench.sandboxes.folders import (
     TooDeep,
     bytes_in,
     new_folder,
-    remove_folder,
+    remove_locked,
     sweep_folders,
 )
 from assay.bench.sandboxes.limits import MIB, HeldBy, Hold, Mechanism
@@ -124,7 +124,7 @@ class BubblewrapBackend:
                 raise SandboxUnavailable(f"{mount.source} is to be mounted and is not there")
         if not self._is_swept:
             self._is_swept = True
-            await asyncio.to_thread(sweep_folders, self._forget)
+            await asyncio.to_thread(sweep_folders, _forget)
         folder, lock = new_folder()
         try:
             prepare(folder, network=spec.limits.network)
@@ -146,17 +146,16 @@ class BubblewrapBackend:
         finally:
             await asyncio.shield(asyncio.to_thread(_remove, folder, lock))
 
-    def _forget(self, name: str) -> None:
-        for mechanism in self._mechanisms:
-            try:
-                mechanism.sweep(name)
-            except (OSError, SandboxUnavailable):
-                continue
+
+def _forget(name: str) -> None:
+    """Remove what a dead sandbox left, by whichever mechanism it was held."""
+    for mechanism in _MECHANISMS:
+        mechanism.sweep(name)
 
 
 def _remove(folder: Path, lock: int) -> None:
     try:
-        remove_folder(folder)
+        remove_locked(folder)
     finally:
         os.close(lock)
 

@@ -287,7 +287,11 @@ class CgroupsV2:
 
     def sweep(self, name: str) -> None:
         """Remove the group of a sandbox whose owner is dead."""
-        _remove(self._parent() / name)
+        try:
+            parent = self._parent()
+        except SandboxUnavailable:  # so there is none
+            return
+        _remove(parent / name)
 
     def _parent(self) -> Path:
         own = _here().get("")

@@ -13,10 +13,19 @@ import stat
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-__all__ = ["PREFIX", "TooDeep", "bytes_in", "new_folder", "remove_folder", "sweep_folders"]
+__all__ = [
+    "PREFIX",
+    "TooDeep",
+    "bytes_in",
+    "new_folder",
+    "remove_folder",
+    "remove_locked",
+    "sweep_folders",
+]
 
 PREFIX: Final = "assay-box-"
 _UNREADY: Final = "assay-new-box-"
@@ -49,17 +58,31 @@ def sweep_folders(forget: Callable[[str], None]) -> None:
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         try:
             handle = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except OSError:  # somebody else's, or just removed
+        except FileNotFoundError:
+            with suppress(OSError):  # its owner was killed while it removed it
+                folder.rmdir()
+            continue
+        except OSError:  # somebody else's
             continue
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             continue
         else:
-            forget(folder.name)
-            remove_folder(folder)
+            # What cannot be removed now keeps its folder, and is found again.
+            with suppress(OSError):
+                forget(folder.name)
+                remove_locked(folder)
         finally:
             os.close(handle)
+
+
+def remove_locked(folder: Path) -> None:
+    """Remove the folder of a sandbox, its lock last, so that what is left can be swept."""
+    for path in folder.iterdir():
+        if path.name != _LOCK:
+            remove_folder(path)
+    remove_folder(folder)
 
 
 def remove_folder(folder: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Final
 
-from assay.bench.sandboxes.folders import PREFIX, new_folder, remove_folder
+from assay.bench.sandboxes.folders import PREFIX, new_folder, remove_locked
 from assay.bench.sandboxes.limits import Mechanism
 from assay.bench.sandboxes.roots import prepare, root_arguments
 from assay.bench.seams import ResourceLimits, SandboxSpec
@@ -72,7 +72,7 @@ def check_bwrap(bwrap: str, *, network: bool) -> None:
         ]
         problem = _run(command)
     finally:
-        remove_folder(folder)
+        remove_locked(folder)
         os.close(lock)
     if problem is not None:
         raise SandboxUnavailable(f"bubblewrap cannot make a sandbox here: {problem}; {_ALLOW}")

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from itertools import count
 from pathlib import Path
 
 from assay.bench.sandboxes.cgroups import GroupV2, cgroup_mounts, own_groups
@@ -10,6 +11,8 @@ from assay.bench.seams import Finding, ResourceLimits
 from assay.errors import SandboxUnavailable
 
 __all__ = ["Scopes"]
+
+_numbers = count()
 
 
 class _Scope:
@@ -76,7 +79,9 @@ class Scopes:
 
     def hold(self, limits: ResourceLimits, name: str) -> _Scope:
         """Get ready for the scope of a command."""
-        return _Scope(shutil.which("systemd-run") or "systemd-run", limits, name)
+        # The scope of the last command may not be gone yet.
+        unit = f"{name}-{next(_numbers)}"
+        return _Scope(shutil.which("systemd-run") or "systemd-run", limits, unit)
 
     def sweep(self, name: str) -> None:
         """Nothing: a scope without processes is gone."""
