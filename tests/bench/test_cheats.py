@@ -174,8 +174,7 @@ def test_the_disk_is_filled_without_a_defence(tmp_path: Path) -> None:
 
 
 def test_who_fills_the_disk_meets_its_limit(tmp_path: Path) -> None:
-    # More than a patch takes of one file, so that nobody has to pack it.
-    limits = ResourceLimits(memory_mb=512, processes=64, disk_mb=34)
+    limits = ResourceLimits(memory_mb=512, processes=64, disk_mb=16)
     seen = contained("fill-disk", tmp_path, environment={"CHEAT_MB": "80"}, limits=limits)
     assert "disk_limit" in seen.findings
     assert "wrote 80 of" not in seen.end.notes

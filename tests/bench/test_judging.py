@@ -65,6 +65,11 @@ def test_votes_that_disagree_are_averaged_and_their_agreement_is_told(tmp_path: 
     assert score.reasoning == "1: because\n0.9: good\n0.2: poor"
 
 
+def test_what_is_known_of_a_judge_is_written_down() -> None:
+    judge = Judge(ScriptedModel(), model="scripted", votes=5)
+    assert judge.record() == {"model": "scripted", "votes": 5, "agree_within": 0.1}
+
+
 def test_one_vote_has_no_agreement(tmp_path: Path) -> None:
     assert judged(tmp_path, ScriptedModel(vote(0.5)), votes=1).agreement is None
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from assay._util.text import escaped_markdown
 from assay.errors import OutputError, UsageError
 from assay.judge import Comparison, compare, over_time
 from assay.report.comparison import comparison_document
@@ -18,7 +19,7 @@ from assay.report.data import as_csv, csv_cell
 from assay.report.document import Document, Figures, Section
 from assay.report.files import ENDINGS, write_document
 from assay.report.html import as_html
-from assay.report.markdown import as_markdown, escaped
+from assay.report.markdown import as_markdown
 from assay.report.over_time import over_time_document
 from tests.judge.subjects import NASTY, subject
 
@@ -146,7 +147,7 @@ def test_markdown_shows_names_as_text(found: Document) -> None:
     ],
 )
 def test_nothing_is_read_as_markdown(text: str, shown: str) -> None:
-    assert escaped(text) == shown
+    assert escaped_markdown(text) == shown
 
 
 def test_csv_has_a_row_per_candidate_and_metric_with_what_made_it(

@@ -1,8 +1,12 @@
 """Text from outside, made safe to show."""
 
+import re
 from collections.abc import Callable
 
-__all__ = ["counted", "cut", "printable", "shown"]
+__all__ = ["counted", "cut", "escaped_markdown", "printable", "shown"]
+
+_MARKDOWN = re.compile(r"([\\`*_\[\]#|~$])")
+_ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;"})
 
 
 def printable(text: str) -> str:
@@ -21,6 +25,11 @@ def cut(text: str, longest: int) -> str:
     """Return `text` as one printable line of at most `longest` letters; `…` says it went on."""
     line = printable(text[: longest + 1])
     return line if len(line) <= longest else f"{line[: longest - 1]}…"
+
+
+def escaped_markdown(text: str) -> str:
+    """Text in one line in which nothing is read as Markdown, HTML, a formula or a mention."""
+    return _MARKDOWN.sub(r"\\\1", printable(text)).translate(_ENTITIES)
 
 
 def shown(value: object, longest: int = 80, write: Callable[[object], str] = repr) -> str:

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assay._util.files import atomic_write
-from assay._util.text import counted
+from assay._util.text import counted, escaped_markdown
 from assay.datasets.building import BuiltDataset
 from assay.report.document import Document, Items, ReportTable, Section, Words
-from assay.report.markdown import as_markdown, escaped
+from assay.report.markdown import as_markdown
 
 if TYPE_CHECKING:
     from assay.report.figures.drawing import Drawing
@@ -38,7 +38,7 @@ def write_card(built: BuiltDataset, about: dict[str, Any]) -> list[Path]:
     for name, drawing in drawings:
         files.append(built.path.with_name(f"{stem}.{name}.png"))
         atomic_write(files[-1], drawing.png())
-        pictures.append(f"![{escaped(drawing.alt)}](<{files[-1].name}>)")
+        pictures.append(f"![{escaped_markdown(drawing.alt)}](<{files[-1].name}>)")
     text = as_markdown(_document(built, about))
     head, mark, rest = text.partition("\n## ")
     card = "\n\n".join((head.rstrip(), *pictures)) + f"\n{mark}{rest}"

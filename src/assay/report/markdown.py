@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from assay._util.text import printable
+from assay._util.text import escaped_markdown
 from assay.report.document import (
     Answers,
     Block,
@@ -15,37 +15,35 @@ from assay.report.document import (
     joined,
 )
 
-__all__ = ["as_markdown", "escaped"]
+__all__ = ["as_markdown"]
 
-_MEANING = re.compile(r"([\\`*_\[\]#|~$])")
-_ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;"})
 _LIST = re.compile(r"^(?:[-+=]|\d+(?=[.)]))")
 
 
 def as_markdown(document: Document) -> str:
     """The whole report, tables as GitHub and most other programs read them."""
-    parts = [f"# {escaped(document.title)}"]
+    parts = [f"# {escaped_markdown(document.title)}"]
     if document.summary:
         parts.append(_list(document.summary))
     for section in document.sections:
-        parts.append(f"## {escaped(section.title)}")
+        parts.append(f"## {escaped_markdown(section.title)}")
         parts += [text for block in section.blocks for text in _block(block)]
     if document.origin:
         parts.append("## What made this report")
         parts.append(
-            "\n".join(f"- {escaped(name)}: {escaped(text)}" for name, text in document.origin)
+            "\n".join(
+                f"- {escaped_markdown(name)}: {escaped_markdown(text)}"
+                for name, text in document.origin
+            )
         )
     return "\n\n".join(parts) + "\n"
 
 
-def escaped(text: str) -> str:
-    """Text in one line in which nothing is read as Markdown, HTML, a formula or a mention."""
-    return _MEANING.sub(r"\\\1", printable(text)).translate(_ENTITIES)
-
-
 def _paragraph(text: str) -> str:
     # What would begin a list, or underline the line before it, is written as an entity.
-    return _LIST.sub(lambda match: f"&#{ord(match[0][0])};{match[0][1:]}", escaped(text))
+    return _LIST.sub(
+        lambda match: f"&#{ord(match[0][0])};{match[0][1:]}", escaped_markdown(text)
+    )
 
 
 def _list(texts: Sequence[str]) -> str:
@@ -58,16 +56,16 @@ def _block(block: Block) -> Iterator[str]:
             yield _paragraph(text)
         case Items(items, title):
             if title:
-                yield f"**{escaped(title)}**"
+                yield f"**{escaped_markdown(title)}**"
             yield _list(items)
         case Answers(items):
             yield "\n".join(
-                f"{number}. **{escaped(question)}** {escaped(answer)}"
+                f"{number}. **{escaped_markdown(question)}** {escaped_markdown(answer)}"
                 for number, (question, answer) in enumerate(items, 1)
             )
         case ReportTable():
             if block.caption:
-                yield f"**{escaped(block.caption)}**"
+                yield f"**{escaped_markdown(block.caption)}**"
             yield "\n".join(_table(block))
             if block.note:
                 yield _paragraph(block.note)
@@ -76,10 +74,10 @@ def _block(block: Block) -> Iterator[str]:
 
 
 def _table(table: ReportTable) -> Iterator[str]:
-    yield _line(map(escaped, table.heads))
+    yield _line(map(escaped_markdown, table.heads))
     yield _line(["---", *["---:"] * (len(table.heads) - 1)])
     for row in table.rows:
-        yield _line(escaped(joined(cell)) for cell in row)
+        yield _line(escaped_markdown(joined(cell)) for cell in row)
 
 
 def _line(texts: Iterable[str]) -> str:

@@ -101,6 +101,10 @@ class Judge:
         self.votes = votes
         self._all_rubrics = all_rubrics
 
+    def record(self) -> dict[str, Any]:
+        """What is written down of it beside the votes."""
+        return {"model": self.model, "votes": self.votes, "agree_within": AGREE_WITHIN}
+
     async def score_rubrics(
         self, task: CodingTask, diff: bytes, touched: Mapping[str, str]
     ) -> dict[str, RubricScore]:

@@ -13,7 +13,7 @@ from typing import Any
 from assay._util.canonical import well_formed
 from assay._util.files import atomic_write
 from assay._util.provenance import provenance
-from assay._util.text import cut, printable
+from assay._util.text import cut, escaped_markdown, printable
 from assay.bench.seams import (
     CodingOutcome,
     CodingTask,
@@ -32,8 +32,6 @@ SCORING = "scoring_results.md"
 LOG = "logs/eval.log"
 FORMAT = "assay-grade/1"
 _LONGEST_DIFF = 100_000
-_MEANING = re.compile(r"([\\`*_\[\]#|~$])")
-_ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;"})
 
 
 def write_grade(
@@ -251,8 +249,7 @@ def _row(*cells: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Text in one line in which nothing is read as Markdown, HTML, a formula or a mention."""
-    return _MEANING.sub(r"\\\1", printable(well_formed(text))).translate(_ENTITIES)
+    return escaped_markdown(well_formed(text))
 
 
 def _code_block(text: str) -> Iterator[str]:

@@ -7,7 +7,7 @@ written = 0
 with open("filler.bin", "wb", buffering=0) as file:
     for _ in range(MOST):
         try:
-            file.write(os.urandom(1 << 20))
+            file.write(bytes(1 << 20))
         except OSError:
             break
         written += 1
