@@ -74,15 +74,8 @@ PUBLIC = {
     },
     "curves": {"analysis", "design", "files", "gather", "plan", "settings", "variance"},
     "datasets": {
-        "building",
-        "examples",
-        "filters",
-        "formats",
-        "manifest",
-        "plan",
-        "schemas",
-        "split",
-        "tokenizer",
+        *("building", "chat_template", "data_file", "examples", "filters", "formats"),
+        *("manifest", "masks", "message_checks", "plan", "schemas", "split", "tokenizer"),
         "validation",
     },
     "exchange": {

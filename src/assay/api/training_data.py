@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from assay.datasets.building import BuiltDataset
     from assay.datasets.filters import EpisodeFilters
     from assay.datasets.manifest import RowOrigin
-    from assay.datasets.validation import RowMask, ValidationReport
+    from assay.datasets.masks import RowMask
+    from assay.datasets.validation import ValidationReport
     from assay.traces.records import SessionRecord
     from assay.traces.store import Store
     from assay.traces.trace import Trace
@@ -372,9 +373,10 @@ def sft_validate(
     Raises:
         UsageError: The file cannot be read, or has no rows.
     """
+    from assay.datasets.message_checks import estimated
     from assay.datasets.split import read_seeds
     from assay.datasets.tokenizer import token_counter
-    from assay.datasets.validation import estimated, validate_file
+    from assay.datasets.validation import validate_file
 
     seeds = holdout_seeds or ()
     if isinstance(seeds, str):
@@ -398,10 +400,11 @@ def sft_show(data: Path | str, row: int) -> ShownRow:
     Raises:
         UsageError: There is no such row, or it cannot be read.
     """
+    from assay.datasets.data_file import read_values
     from assay.datasets.formats import read_row
     from assay.datasets.manifest import row_origins
+    from assay.datasets.masks import mask_of
     from assay.datasets.schemas import tool_schemas
-    from assay.datasets.validation import mask_of, read_values
 
     path, number = Path(data), 0
     for number, value, wrong in read_values(path):

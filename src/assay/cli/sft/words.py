@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 from assay._util.text import cut, printable
 
 if TYPE_CHECKING:
-    from assay.datasets.validation import RowMask, ValidationReport
+    from assay.datasets.masks import RowMask
+    from assay.datasets.validation import ValidationReport
 
 __all__ = ["length_lines", "say_masks", "tokens"]
 
