@@ -21,6 +21,7 @@ class RowFault(StrEnum):
     CALL = "a tool call that cannot be read"
     SCHEMA = "a tool call that its tool does not allow"
     NOTHING = "nothing to train"
+    TEMPLATE = "what the chat template does not take"
     LONG = "too long"
     SECRET = "what looks like a secret"
     LEAK = "a world that is held out"

@@ -8,13 +8,18 @@ who knows better counts.
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
+from assay.errors import UsageError
+
+from .chat_template import ChatTemplate
 from .data_file import data_lines, read_values
 from .findings import FIRST_PLACES, RowFault, RowFinding
+from .formats import read_row
 from .lengths import Lengths, lengths_of
 from .manifest import read_lineage
 from .message_checks import Count, estimated
@@ -23,6 +28,8 @@ from .row_checks import RowChecks
 __all__ = ["Lengths", "RowFault", "RowFinding", "ValidationReport", "validate_file"]
 
 _ONE_SIDED: Final = 0.5
+_RENDERED: Final = 100
+"""So many rows are written with a chat template, which takes a thousand times as long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +54,8 @@ class ValidationReport:
     seconds: float
     checked_against: tuple[int, ...]
     """The seeds that were looked for because they are held out."""
+    templated: int = 0
+    """The rows that were written with a chat template."""
 
     @property
     def ok(self) -> bool:
@@ -61,6 +70,7 @@ def validate_file(
     holdout_seeds: Sequence[int] = (),
     count: Count = estimated,
     tokenizer: str | None = None,
+    template: ChatTemplate | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> ValidationReport:
     """Check a data file of any format that is written here.
@@ -71,6 +81,7 @@ def validate_file(
         holdout_seeds: Worlds that must not be in it, beside those its manifest names.
         count: Counts the tokens of a text.
         tokenizer: Whose count that is; None for an estimate.
+        template: The chat template of a model, which the first rows are written with.
         progress: Told how many rows are done.
 
     Raises:
@@ -89,6 +100,7 @@ def validate_file(
     _add_duplicates(checks)
     seeds = _add_lineage(checks, path, holdout_seeds)
     _add_one_sided(checks)
+    templated = 0 if template is None else _add_rendered(checks, path, template)
     return ValidationReport(
         path=path,
         rows=checks.rows,
@@ -101,6 +113,7 @@ def validate_file(
         untrained_answers=checks.untrained,
         seconds=time.perf_counter() - started,
         checked_against=seeds,
+        templated=templated,
     )
 
 
@@ -143,3 +156,25 @@ def _add_one_sided(checks: RowChecks) -> None:
             words = f"{action!r} comes first in {times / trained:.0%} of the answers"
             words += "; --balance-actions evens them out"
             checks.findings.add(RowFault.ONE_SIDED, 0, words)
+
+
+def _add_rendered(checks: RowChecks, path: Path, template: ChatTemplate) -> int:
+    """Write the first rows with a chat template; returns how many were tried."""
+    tried = 0
+    for line, value, wrong in islice(read_values(path), _RENDERED):
+        try:
+            row = read_row(value)
+        except UsageError:
+            continue  # it was told already
+        if wrong is not None or not row.messages:
+            continue
+        tried += 1
+        try:
+            rendered = template.render(row)
+        except UsageError as error:
+            checks.findings.add(RowFault.TEMPLATE, line, str(error))
+            continue
+        if not rendered.trained and any(map(row.is_trained, range(len(row.messages)))):
+            words = "the chat template shows nothing of what is to be trained"
+            checks.findings.add(RowFault.NOTHING, line, words)
+    return tried
