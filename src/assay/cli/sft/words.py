@@ -87,8 +87,9 @@ def _say_masks(masks: Sequence["RowMask"], *, full: bool, estimated: bool) -> No
             if mask.role:
                 said = f"{mask.role:<9} {mark} {size:>7}  {_brief(mask.text)}"
             else:
-                said = f"{mark} {size:>7}  {_ends(mask.text)}"
-            console.print(Text(f"  {said}", style=style), soft_wrap=True)
+                said = f"{mark} {size:>7}  {_ends(mask.text, console.width - 20)}"
+            line = Text(f"  {said}", style=style)
+            console.print(line, no_wrap=True, overflow="ellipsis")
 
 
 def _brief(text: str) -> str:
@@ -96,8 +97,8 @@ def _brief(text: str) -> str:
     return cut(" ".join(text.split()), _BRIEF)
 
 
-def _ends(text: str) -> str:
+def _ends(text: str, width: int) -> str:
     """The beginning and the end of a text, on one line that shows where lines end."""
     whole = printable(text.replace("\n", "↵"))
-    half = _BRIEF // 2
-    return whole if len(whole) <= _BRIEF else f"{whole[:half]} … {whole[-half:]}"
+    half = (max(width, 20) - 3) // 2
+    return whole if len(whole) <= width else f"{whole[:half]} … {whole[-half:]}"

@@ -43,7 +43,7 @@ def build(
             Section("What this rests on", notes),
         ],
         origin=made_by({"analysis": name}, [("the episodes", basis.source)]),
-        more="--output report.html writes all of it with figures; .png or .svg the first one.",
+        more="--detail prints all of it; --output report.html adds figures.",
         values=lambda: {
             "format": ANALYSIS_FORMAT,
             "analysis": name,
