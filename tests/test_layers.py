@@ -66,7 +66,8 @@ PUBLIC = {
     },
     "analyses": {
         *("achievements", "actions", "costs", "deaths", "episodes", "hooks", "last_steps"),
-        *("declared_hooks", "enhanced_hooks", "quality", "terrain", "training", "worlds"),
+        *("declared_hooks", "enhanced_hooks", "hook_conditions", "hook_schema", "quality"),
+        *("terrain", "training", "worlds"),
     },
     "agents": {"builtin", "game", "options", "own"},
     "crafter": {
@@ -74,7 +75,8 @@ PUBLIC = {
     },
     "curves": {"analysis", "design", "files", "gather", "plan", "settings", "variance"},
     "datasets": {
-        *("building", "chat_template", "data_file", "examples", "filters", "formats"),
+        *("building", "chat_template", "data_file", "examples", "filters", "findings"),
+        "formats",
         *("manifest", "masks", "message_checks", "plan", "schemas", "split", "tokenizer"),
         "validation",
     },

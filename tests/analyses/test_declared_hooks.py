@@ -9,14 +9,10 @@ import numpy as np
 import pytest
 
 import assay
-from assay.analyses.declared_hooks import (
-    SCHEMA,
-    DeclaredHook,
-    DeclaredHooks,
-    StepState,
-    read_hooks,
-)
+from assay.analyses.declared_hooks import DeclaredHook, DeclaredHooks, read_hooks
 from assay.analyses.enhanced_hooks import Sign, analyse_enhanced_hooks
+from assay.analyses.hook_conditions import StepState
+from assay.analyses.hook_schema import SCHEMA
 from assay.errors import UsageError
 from assay.stats.within import difference_within
 

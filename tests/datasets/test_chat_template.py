@@ -10,8 +10,8 @@ import pytest
 
 import assay
 from assay.datasets.chat_template import ChatTemplate, find_template, has_jinja
+from assay.datasets.findings import RowFault
 from assay.datasets.formats import read_row
-from assay.datasets.validation import RowFault
 from assay.errors import UsageError
 
 needs_jinja = pytest.mark.skipif(

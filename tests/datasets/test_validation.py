@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import assay
-from assay.datasets.validation import RowFault, ValidationReport
+from assay.datasets.findings import RowFault
+from assay.datasets.validation import ValidationReport
 from assay.errors import UsageError
 from assay.traces.store import Store
 from tests.datasets.known import known_store

@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from assay.analyses.declared_hooks import DeclaredHook, DeclaredHooks, StepState
+from assay.analyses.declared_hooks import DeclaredHook, DeclaredHooks
 from assay.analyses.episodes import (
     LEVEL,
     SHARE,
@@ -28,6 +28,7 @@ from assay.analyses.episodes import (
     mean_over,
     world_of,
 )
+from assay.analyses.hook_conditions import StepState
 from assay.crafter import View
 from assay.crafter.rules import MATERIALS, OBJECTS
 from assay.errors import EpisodeOver, ReplayError, UsageError, WorldFull

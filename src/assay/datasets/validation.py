@@ -25,7 +25,7 @@ from .manifest import read_lineage
 from .message_checks import Count, estimated
 from .row_checks import RowChecks
 
-__all__ = ["Lengths", "RowFault", "RowFinding", "ValidationReport", "validate_file"]
+__all__ = ["ValidationReport", "validate_file"]
 
 _ONE_SIDED: Final = 0.5
 _RENDERED: Final = 100

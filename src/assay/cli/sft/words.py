@@ -88,8 +88,8 @@ def _say_masks(masks: Sequence["RowMask"], *, full: bool, estimated: bool) -> No
                 said = f"{mask.role:<9} {mark} {size:>7}  {_brief(mask.text)}"
             else:
                 said = f"{mark} {size:>7}  {_ends(mask.text, console.width - 20)}"
-            line = Text(f"  {said}", style=style)
-            console.print(line, no_wrap=True, overflow="ellipsis")
+            brief = Text(f"  {said}", style=style)
+            console.print(brief, no_wrap=True, overflow="ellipsis")
 
 
 def _brief(text: str) -> str:
