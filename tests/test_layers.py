@@ -66,7 +66,7 @@ PUBLIC = {
     },
     "analyses": {
         *("achievements", "actions", "costs", "deaths", "episodes", "hooks", "last_steps"),
-        *("declared_hooks", "enhanced_hooks", "hook_conditions", "hook_schema", "quality"),
+        *("declared_hooks", "enhanced_hooks", "hook_schema", "quality"),
         *("terrain", "training", "worlds"),
     },
     "agents": {"builtin", "game", "options", "own"},
@@ -75,8 +75,7 @@ PUBLIC = {
     },
     "curves": {"analysis", "design", "files", "gather", "plan", "settings", "variance"},
     "datasets": {
-        *("building", "chat_template", "data_file", "examples", "filters", "findings"),
-        "formats",
+        *("building", "chat_template", "data_file", "examples", "filters", "formats"),
         *("manifest", "masks", "message_checks", "plan", "schemas", "split", "tokenizer"),
         "validation",
     },

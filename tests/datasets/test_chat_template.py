@@ -229,3 +229,22 @@ def test_a_template_needs_its_library_and_says_which(tmp_path: Path) -> None:
         assay.sft_validate(data, chat_template=path)
     with pytest.raises(UsageError, match="pip install jinja2"):
         assay.sft_show(data, 1, chat_template=path)
+
+
+@pytest.mark.local
+@needs_jinja
+def test_calls_that_a_row_has_in_words_are_written_as_they_stand(tmp_path: Path) -> None:
+    data, path = tmp_path / "data.jsonl", tmp_path / "chat_template.jinja"
+    call = '<tool_call>\n{"name": "act", "arguments": {}}\n</tool_call>'
+    messages = [
+        said("system", "You play.\n\n# Tools\n\n<tools>\n{}\n</tools>"),
+        said("user", "Go."),
+        said("assistant", call),
+    ]
+    data.write_text(json.dumps({"messages": messages}) + "\n", "utf-8")
+    # As that of SmolLM2, it knows no calls, and takes no answer without content.
+    path.write_text("{% for m in messages %}[{{ m.role }}]{{ m.content + '|' }}{% endfor %}")
+    rendering = assay.sft_show(data, 1, chat_template=path).rendering
+    assert rendering is not None
+    assert [part.text for part in rendering.parts if part.trained] == [call + "|"]
+    assert assay.sft_validate(data, chat_template=path).ok

@@ -1,8 +1,8 @@
 """Hooks that are declared in a file: conditions over what was done and what the world was like.
 
 A hook fires in the step in which its condition becomes true, or in every step in which it is
-true (`"every": true`). The format is `hook_schema.SCHEMA`; whatever departs from it is an error that names
-the place.
+true (`"every": true`). The format is that of `hook_schema`; whatever departs from it is an
+error that names the place.
 """
 
 import json

@@ -9,7 +9,6 @@ from assay.errors import UsageError
 
 if TYPE_CHECKING:
     from assay.datasets.chat_template import ChatTemplate
-    from assay.datasets.formats import RowContent
     from assay.datasets.manifest import RowOrigin
     from assay.datasets.masks import RowMask
     from assay.datasets.tokenizer import TokenizerFile
@@ -124,6 +123,7 @@ def sft_show(
     Raises:
         UsageError: There is no such row, or it cannot be read.
     """
+    from assay.datasets.formats import read_row, written_row
     from assay.datasets.manifest import row_origins
     from assay.datasets.masks import mask_of
     from assay.datasets.message_checks import estimated
@@ -132,7 +132,8 @@ def sft_show(
     path = Path(data)
     counts = _tokenizer(tokenizer)
     template, not_rendered = _template(tokenizer, chat_template)
-    content = _row(path, row)
+    value = _row(path, row)
+    content = read_row(value)
     split = "holdout" if path.stem.endswith(".holdout") else "train"
     try:
         origin = next(islice(row_origins(path, split), row - 1, None), None)
@@ -141,7 +142,7 @@ def sft_show(
     rendering = None
     if template is not None:
         try:
-            rendered = template.render(content)
+            rendered = template.render(written_row(value))
         except UsageError as error:
             not_rendered = str(error)
         else:
@@ -159,8 +160,8 @@ def sft_show(
     )
 
 
-def _row(path: Path, row: int) -> "RowContent":
-    """What a row says.
+def _row(path: Path, row: int) -> Any:
+    """The value of a row, which has a shape that is known.
 
     Raises:
         UsageError: There is no such row, or it cannot be read.
@@ -175,9 +176,10 @@ def _row(path: Path, row: int) -> "RowContent":
         if wrong is not None:
             raise UsageError(f"row {row} of {str(path)!r} is not JSON: {wrong}")
         try:
-            return read_row(value)
+            read_row(value)
         except UsageError as error:
             raise UsageError(f"row {row} of {str(path)!r} {error}") from error
+        return value
     raise UsageError(f"row {row} is not in {str(path)!r}; its rows are 1 to {number}")
 
 

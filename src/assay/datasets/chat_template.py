@@ -227,9 +227,7 @@ class ChatTemplate:
                 TypeError,
                 ValueError,
             ) as error:
-                raise UsageError(
-                    f"the chat template of {str(self.path)!r} does not take this row: {error}"
-                ) from error
+                raise UsageError(f"{self.path.name} does not take this row: {error}") from error
             return written
 
         return write

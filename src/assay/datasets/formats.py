@@ -23,6 +23,7 @@ __all__ = [
     "message_text",
     "read_row",
     "with_calls",
+    "written_row",
 ]
 
 
@@ -219,6 +220,20 @@ def read_row(row: Any) -> RowContent:
     raise UsageError(
         f"has none of messages, conversations, or prompt and completion; it has {names}"
     )
+
+
+def written_row(row: Any) -> RowContent:
+    """The messages and tools of a row as they stand in the file, for a chat template.
+
+    Unlike `read_row` it leaves tools and calls in the words of the format `messages`.
+
+    Raises:
+        UsageError: It has none of the shapes of a row.
+    """
+    content = read_row(row)
+    if content.form == RowFormat.MESSAGES:
+        return RowContent(content.form, row["messages"], None)
+    return content
 
 
 def _listed(row: Mapping[str, Any], name: str) -> list[dict[str, Any]]:

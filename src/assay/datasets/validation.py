@@ -19,7 +19,7 @@ from assay.errors import UsageError
 from .chat_template import ChatTemplate
 from .data_file import data_lines, read_values
 from .findings import FIRST_PLACES, RowFault, RowFinding
-from .formats import read_row
+from .formats import written_row
 from .lengths import Lengths, lengths_of
 from .manifest import read_lineage
 from .message_checks import Count, estimated
@@ -163,7 +163,7 @@ def _add_rendered(checks: RowChecks, path: Path, template: ChatTemplate) -> int:
     tried = 0
     for line, value, wrong in islice(read_values(path), _RENDERED):
         try:
-            row = read_row(value)
+            row = written_row(value)
         except UsageError:
             continue  # it was told already
         if wrong is not None or not row.messages:
