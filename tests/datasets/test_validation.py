@@ -274,6 +274,23 @@ def test_one_episode_is_enough_and_an_empty_store_says_what_to_do(tmp_path: Path
         assay.sft_filter(tmp_path / "none.jsonl", database=tmp_path / "no.duckdb")
 
 
+def test_what_cannot_be_made_into_rows_says_what_to_do_and_leaves_no_writer_behind(
+    tmp_path: Path,
+) -> None:
+    run = make_run(models=["gpt-a"])
+    session = make_session(run)
+    without = fill(tmp_path / "without.duckdb", run, [session])
+    with without.writing() as connection:
+        connection.execute("DELETE FROM message_rows")
+        connection.execute("DELETE FROM message_bodies")
+    for name, form in (("a.jsonl", "openai"), ("a.parquet", "trl"), ("b.jsonl", "prompts")):
+        with pytest.raises(UsageError, match="rows are made of messages"):
+            assay.sft_filter(tmp_path / name, database=without, format=form)
+    one = fill(tmp_path / "one.duckdb", run, [session])
+    with pytest.raises(UsageError, match="'assay fork' plays several futures"):
+        assay.sft_filter(tmp_path / "c.jsonl", database=one, format="preference")
+
+
 WORDS = {
     "version": "1.0",
     "added_tokens": [],

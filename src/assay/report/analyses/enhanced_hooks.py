@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from assay._util.text import counted
 from assay.analyses.enhanced_hooks import EnhancedHooksAnalysis, HookEffect, Sign
 from assay.report.analyses.common import build
 from assay.report.data import interval_columns
@@ -72,7 +73,7 @@ def enhanced_hooks_document(found: EnhancedHooksAnalysis) -> Document:
     follows = Items(_follows(found), "What follows")
     return build(
         "enhanced-hooks",
-        f"Declared hooks in {found.basis.episodes:,} episodes",
+        f"Declared hooks in {counted(found.basis.episodes, 'episode')}",
         [_finding(found)],
         [
             Section("What goes with a hook", [often, Figures(lambda: _forest(found))]),
