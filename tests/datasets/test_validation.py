@@ -14,6 +14,7 @@ from assay.datasets.findings import RowFault
 from assay.datasets.validation import ValidationReport
 from assay.errors import UsageError
 from assay.traces.store import Store
+from assay.types import TrialState
 from tests.datasets.known import known_store
 from tests.traces.sessions import make_run, make_session
 from tests.traces.stores import fill
@@ -287,8 +288,12 @@ def test_what_cannot_be_made_into_rows_says_what_to_do_and_leaves_no_writer_behi
         with pytest.raises(UsageError, match="rows are made of messages"):
             assay.sft_filter(tmp_path / name, database=without, format=form)
     one = fill(tmp_path / "one.duckdb", run, [session])
-    with pytest.raises(UsageError, match="'assay fork' plays several futures"):
+    with pytest.raises(UsageError, match="episodes of Crafter that assay played"):
         assay.sft_filter(tmp_path / "c.jsonl", database=one, format="preference")
+    failed = make_session(run, turns=0, state=TrialState.INFRASTRUCTURE)
+    silent = fill(tmp_path / "silent.duckdb", run, [failed])
+    with pytest.raises(UsageError, match="assay run --resume"):
+        assay.sft_filter(tmp_path / "d.jsonl", database=silent)
 
 
 WORDS = {

@@ -201,6 +201,10 @@ def build_dataset(
 _ADVICE: Final = {
     "messages are stored": "rows are made of messages, so play them again with 'assay run', or"
     " name a store that has them with --database",
+    "completed": "'assay traces list' shows why they ended, and 'assay run --resume' tries"
+    " those again that a server failed",
+    "not a baseline": "--models takes baselines that it names",
+    "can be played again": "this format needs episodes of Crafter that assay played",
     "another answer in the same state": "'assay fork' plays several futures of one state",
 }
 """What to do about steps that no option asks for."""
