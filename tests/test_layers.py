@@ -66,7 +66,8 @@ PUBLIC = {
     },
     "analyses": {
         *("achievements", "actions", "costs", "deaths", "episodes", "hooks", "last_steps"),
-        *("declared_hooks", "enhanced_hooks", "quality", "terrain", "training", "worlds"),
+        *("declared_hooks", "enhanced_hooks", "hook_schema", "quality"),
+        *("terrain", "training", "worlds"),
     },
     "agents": {"builtin", "game", "options", "own"},
     "bench": {
@@ -78,15 +79,8 @@ PUBLIC = {
     },
     "curves": {"analysis", "design", "files", "gather", "plan", "settings", "variance"},
     "datasets": {
-        "building",
-        "examples",
-        "filters",
-        "formats",
-        "manifest",
-        "plan",
-        "schemas",
-        "split",
-        "tokenizer",
+        *("building", "chat_template", "data_file", "examples", "filters", "formats"),
+        *("manifest", "masks", "message_checks", "plan", "schemas", "split", "tokenizer"),
         "validation",
     },
     "exchange": {

@@ -9,14 +9,10 @@ import numpy as np
 import pytest
 
 import assay
-from assay.analyses.declared_hooks import (
-    SCHEMA,
-    DeclaredHook,
-    DeclaredHooks,
-    StepState,
-    read_hooks,
-)
+from assay.analyses.declared_hooks import DeclaredHook, DeclaredHooks, read_hooks
 from assay.analyses.enhanced_hooks import Sign, analyse_enhanced_hooks
+from assay.analyses.hook_conditions import StepState
+from assay.analyses.hook_schema import SCHEMA
 from assay.errors import UsageError
 from assay.stats.within import difference_within
 
@@ -230,7 +226,7 @@ def test_only_what_comes_after_the_landmark_counts_and_only_who_is_going_on(
     assert (effect.alive, effect.fired_by) == (12, 6)
     assert effect.difference.point == pytest.approx(2)
     assert effect.sign is Sign.MORE
-    assert "6 of 12 episodes that were going on at step 50" in effect.recommendation
+    assert "6 of 12 episodes that lasted beyond step 50" in effect.recommendation
 
 
 def test_models_are_compared_with_themselves(tmp_path: Path) -> None:

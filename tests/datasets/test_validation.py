@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 import assay
-from assay.datasets.validation import RowFault, ValidationReport
+from assay.datasets.findings import RowFault
+from assay.datasets.validation import ValidationReport
 from assay.errors import UsageError
 from assay.traces.store import Store
+from assay.types import TrialState
 from tests.datasets.known import known_store
 from tests.traces.sessions import make_run, make_session
 from tests.traces.stores import fill
@@ -271,6 +273,27 @@ def test_one_episode_is_enough_and_an_empty_store_says_what_to_do(tmp_path: Path
         assay.sft_filter(tmp_path / "none.jsonl", database=empty)
     with pytest.raises(UsageError, match="there is no database"):
         assay.sft_filter(tmp_path / "none.jsonl", database=tmp_path / "no.duckdb")
+
+
+def test_what_cannot_be_made_into_rows_says_what_to_do_and_leaves_no_writer_behind(
+    tmp_path: Path,
+) -> None:
+    run = make_run(models=["gpt-a"])
+    session = make_session(run)
+    without = fill(tmp_path / "without.duckdb", run, [session])
+    with without.writing() as connection:
+        connection.execute("DELETE FROM message_rows")
+        connection.execute("DELETE FROM message_bodies")
+    for name, form in (("a.jsonl", "openai"), ("a.parquet", "trl"), ("b.jsonl", "prompts")):
+        with pytest.raises(UsageError, match="rows are made of messages"):
+            assay.sft_filter(tmp_path / name, database=without, format=form)
+    one = fill(tmp_path / "one.duckdb", run, [session])
+    with pytest.raises(UsageError, match="episodes of Crafter that assay played"):
+        assay.sft_filter(tmp_path / "c.jsonl", database=one, format="preference")
+    failed = make_session(run, turns=0, state=TrialState.INFRASTRUCTURE)
+    silent = fill(tmp_path / "silent.duckdb", run, [failed])
+    with pytest.raises(UsageError, match="assay run --resume"):
+        assay.sft_filter(tmp_path / "d.jsonl", database=silent)
 
 
 WORDS = {

@@ -71,10 +71,6 @@ def _without(text: str, secret: str) -> str:
     return "".join([*kept, text[end:]])
 
 
-_HINTS = ("k-", "k_", "xai", "hf", "ghp", "gho", "glpat")
-_RARE = (("A", "AIza"), ("A", "AKIA"), ("B", "Bearer "), ("/", "://"))
-"""Without one of these no text has a key or a password. A single letter is found many times
-as fast as a word, so that of the second kind it is looked for first."""
 _KEYS = re.compile(
     r"\b(?:(?:sk|pk|rk|gsk|xai|hf|ghp|gho|glpat)[-_]|AIza|AKIA)[-_A-Za-z0-9]{12,}"
     r"|\bBearer [^\s'\"]{8,}|\w://[^\s/@:'\"]+:[^\s/@'\"]+@"
@@ -83,13 +79,16 @@ _KEYS = re.compile(
 
 def has_secret(text: str) -> bool:
     """Whether `text` has what looks like a key, a bearer token or a password in an address."""
-    for hint in _HINTS:
-        if hint in text:
-            return _KEYS.search(text) is not None
-    for letter, hint in _RARE:
-        if letter in text and hint in text:
-            return _KEYS.search(text) is not None
-    return False
+    # Without one of these no text has any of it. They are written out because a loop takes
+    # three times as long; a single letter is found many times as fast as a word.
+    hinted = (
+        ("k-" in text or "k_" in text or "xai" in text or "hf" in text)
+        or ("ghp" in text or "gho" in text or "glpat" in text)
+        or ("A" in text and ("AIza" in text or "AKIA" in text))
+        or ("B" in text and "Bearer " in text)
+        or ("/" in text and "://" in text)
+    )
+    return hinted and _KEYS.search(text) is not None
 
 
 def mask(text: str) -> str:

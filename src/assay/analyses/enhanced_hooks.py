@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from assay.analyses.declared_hooks import DeclaredHook, DeclaredHooks, StepState
+from assay.analyses.declared_hooks import DeclaredHook, DeclaredHooks
 from assay.analyses.episodes import (
     LEVEL,
     SHARE,
@@ -28,6 +28,7 @@ from assay.analyses.episodes import (
     mean_over,
     world_of,
 )
+from assay.analyses.hook_conditions import StepState
 from assay.crafter import View
 from assay.crafter.rules import MATERIALS, OBJECTS
 from assay.errors import EpisodeOver, ReplayError, UsageError, WorldFull
@@ -61,9 +62,9 @@ class Sign(StrEnum):
     """What the landmark analysis shows of a hook."""
 
     MORE = "more"
-    """Episodes in which it has fired go on to reach more."""
+    """Episodes in which it has fired reach more after the landmark."""
     FEWER = "fewer"
-    """They go on to reach fewer."""
+    """They reach fewer."""
     UNCLEAR = "unclear"
     """The data do not tell."""
     TOO_FEW = "too few"
@@ -261,7 +262,7 @@ def analyse_enhanced_hooks(
     if alive < 2 * _FEW:
         longest = sorted(one.row.steps for one in used)[len(used) // 2]
         notes.append(
-            f"Only {alive} episodes went on beyond step {at}, so that nothing is compared; the"
+            f"Only {alive} episodes lasted beyond step {at}, so that nothing is compared; the"
             f" median episode has {longest} steps. Choose an earlier --landmark before you look"
             " at results."
         )
@@ -352,24 +353,29 @@ def _recommend(
     result: str,
 ) -> str:
     """What follows from the numbers, with the numbers it follows from."""
-    parted = f"{fired_by} of {alive} episodes that were going on at step {at}"
+    parted = f"{fired_by} of {alive} episodes that lasted beyond step {at}"
     if sign is Sign.TOO_FEW:
         if not alive:
-            return f"No episode went on beyond step {at}: choose an earlier landmark."
+            return f"No episode lasted beyond step {at}: choose an earlier landmark."
         usual = "hardly any" if fired_by < alive / 2 else "almost all"
         return (
             f"It had fired in {parted}, {usual}: it cannot part episodes. Change its threshold,"
             " or choose another landmark before you look at results."
         )
-    size = f"{difference.point:+.1f} [{difference.low:+.1f}, {difference.high:+.1f}] {result}"
+    low, high = sorted((abs(difference.low), abs(difference.high)))
+    if sign is Sign.UNCLEAR:
+        size = f"{difference.point:+.1f} [{difference.low:+.1f}, {difference.high:+.1f}]"
+        size += f" {result}"
+    else:
+        size = f"{abs(difference.point):.1f} [{low:.1f} to {high:.1f}] {sign.value} {result}"
     if sign is Sign.MORE:
         return (
-            f"Where it had fired ({parted}), episodes of a model went on to reach {size}."
+            f"Where it had fired ({parted}), episodes of a model then reached {size}."
             f" Try what makes {name} happen earlier, and test that with 'assay compare'."
         )
     if sign is Sign.FEWER:
         return (
-            f"Where it had fired ({parted}), episodes of a model went on to reach {size}."
+            f"Where it had fired ({parted}), episodes of a model then reached {size}."
             f" Look at some of them, and try to prevent {name}; 'assay compare' tells whether"
             " that helps."
         )

@@ -46,6 +46,14 @@ if TYPE_CHECKING:
         register_comparison_plan,
         stored_subjects,
     )
+    from .data_files import (
+        DatasetStats,
+        RowRendering,
+        ShownRow,
+        sft_show,
+        sft_stats,
+        sft_validate,
+    )
     from .estimating import config_template, estimate
     from .experiments import (
         ExperimentDetails,
@@ -77,6 +85,7 @@ if TYPE_CHECKING:
     from .forking import fork, prepare_fork
     from .looping import LoopPlan, LoopResult, LoopWatch, plan_loop, run_loop
     from .preparing import prepare
+    from .row_tracing import TracedRow, sft_trace
     from .run_reports import run_report
     from .running import run, run_prepared
     from .sessions import (
@@ -104,17 +113,7 @@ if TYPE_CHECKING:
         register_plan,
         variance,
     )
-    from .training_data import (
-        DatasetStats,
-        ShownRow,
-        TracedRow,
-        peak_memory,
-        sft_filter,
-        sft_show,
-        sft_stats,
-        sft_trace,
-        sft_validate,
-    )
+    from .training_data import peak_memory, sft_filter
     from .worlds import play, serve, serve_finetune, serve_models
 
 __all__ = [
@@ -138,6 +137,7 @@ __all__ = [
     "ModelCheck",
     "PreparedBench",
     "RegisteredPlan",
+    "RowRendering",
     "SessionList",
     "ShownRow",
     "SmokeTest",

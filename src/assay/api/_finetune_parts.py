@@ -234,7 +234,7 @@ def checked_data(path: Path, backend: "Backend", progress: Progress) -> "Validat
     Raises:
         UsageError: It has errors, or another format.
     """
-    from assay.api.training_data import sft_validate
+    from assay.api.data_files import sft_validate
 
     report = sft_validate(path, progress=progress)
     other = [form for form in report.forms if form not in _FORMS]

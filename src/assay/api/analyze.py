@@ -252,7 +252,7 @@ def enhanced_hooks(
 
 def hook_schema() -> dict[str, Any]:
     """The JSON schema of a file of hooks."""
-    from assay.analyses.declared_hooks import SCHEMA
+    from assay.analyses.hook_schema import SCHEMA
 
     return dict(SCHEMA)
 

@@ -193,9 +193,9 @@ def _is_listed(
 
 def _question(path: Path | None) -> tuple[list[Any] | None, Any, list[Any]]:
     """What the first row of a data file asks: messages, schemas of tools, and the tools."""
+    from assay.datasets.data_file import read_values
     from assay.datasets.formats import read_row
     from assay.datasets.schemas import tool_schemas
-    from assay.datasets.validation import read_values
 
     if path is None or not path.is_file():
         return None, {}, []
@@ -229,7 +229,7 @@ async def _ask(model: "ChatModel", messages: list[Any] | None, tools: list[Any])
 
 def _call_problem(reply: "ChatReply", schemas: Any) -> str | None:
     """What is wrong with the tool calls of an answer."""
-    from assay.datasets.validation import calls_problem
+    from assay.datasets.message_checks import calls_problem
 
     calls = reply.message.value.get("tool_calls")
     if not calls:

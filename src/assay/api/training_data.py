@@ -1,95 +1,31 @@
-"""Training data: rows made of recorded episodes, checked, looked at, and traced back."""
+"""Training data: rows made of recorded episodes."""
 
-import os
 import resource
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from assay.api._stores import Where, store_at, traces_as_store
+from assay.api._episode_sources import open_source, source_from, store_of_folder
+from assay.api._stores import Where
 from assay.errors import UsageError
 from assay.types import TrialState
 
 if TYPE_CHECKING:
     from assay.datasets.building import BuiltDataset
     from assay.datasets.filters import EpisodeFilters
-    from assay.datasets.manifest import RowOrigin
-    from assay.datasets.validation import RowMask, ValidationReport
-    from assay.traces.records import SessionRecord
     from assay.traces.store import Store
-    from assay.traces.trace import Trace
 
-__all__ = [
-    "DatasetStats",
-    "ShownRow",
-    "TracedRow",
-    "peak_memory",
-    "sft_filter",
-    "sft_show",
-    "sft_stats",
-    "sft_trace",
-    "sft_validate",
-]
+__all__ = ["peak_memory", "sft_filter"]
 
 _SCORED_AT_ONCE = 500
 
 Progress = Callable[[int, int], None]
 """Told how much is done, and of how much."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TracedRow:
-    """One row of a data set, and the moment it came from."""
-
-    row: int
-    """Counted from 1, as the lines of the file."""
-    origin: "RowOrigin"
-    trace: "Trace"
-    steps_before: int
-    """Steps of the world before the first turn of the row."""
-    actions: tuple[str, ...]
-    """What was played in its turns."""
-    replayed: bool | None
-    """Whether the world, played again up to there, is the one that was recorded; None where
-    it cannot be played again."""
-    why_not: str = ""
-    """Why it cannot be, or where it differs."""
-    unlocked: Mapping[str, int] = field(default_factory=dict)
-    """What was achieved up to there, in the world that was played again."""
-    inventory: Mapping[str, int] = field(default_factory=dict)
-    """What the player had."""
-    database: Path | None = None
-    """Where the session is stored; None if it was read from a folder."""
-
-
-class ShownRow(NamedTuple):
-    """One row of a data set, whatever its format."""
-
-    row: int
-    form: str
-    masks: "list[RowMask]"
-    """Its messages, and which of them are trained."""
-    tools: list[str]
-    """The names of the tools it offers."""
-    origin: "RowOrigin | None"
-    """Where it came from; None where no manifest says it."""
-
-
-class DatasetStats(NamedTuple):
-    """What is in a data file."""
-
-    report: "ValidationReport"
-    lineage: dict[str, Any] | None
-    """What its manifest says of all rows; None where there is none."""
-    rewards: tuple[float, float, float] | None
-    """The least, the mean and the most reward of a row's turns."""
 
 
 def sft_filter(
@@ -217,7 +153,7 @@ def sft_filter(
         text = holdout_seeds
         held = Holdout.read(text) if isinstance(text, str) else Holdout(tuple(text))
     started = time.perf_counter()
-    with _opened(input_dir, database) as store:
+    with open_source(input_dir, database) as store:
         quality = {} if min_quality is None else _qualities(store)
         with store.reading() as connection:
             filters = replace(filters, experiments=named_experiments(connection, experiment))
@@ -232,7 +168,7 @@ def sft_filter(
             "command": command,
             "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
             "provenance": _provenance(),
-            "source": _source(input_dir, store, Path(output)),
+            "source": source_from(input_dir, store, Path(output)),
             "filters": filters.given(),
             "experiments": sorted({each.experiment_id for each in chosen}),
             "models": dict(Counter(each.model for each in chosen).most_common()),
@@ -249,7 +185,7 @@ def sft_filter(
             about=about,
             progress=progress,
         )
-    kept = store if input_dir is None else _store_of(Path(input_dir))
+    kept = store if input_dir is None else store_of_folder(Path(input_dir))
     built = replace(built, noted_in=_note_worlds(built, kept))
     if card:
         from assay.datasets.manifest import read_lineage
@@ -277,212 +213,6 @@ def _qualities(store: "Store") -> dict[str, float]:
     return scores
 
 
-def _store_of(folder: Path) -> "Store | None":
-    """The store whose traces a folder holds, if it is there."""
-    from assay.exchange.trace_folder import read_index
-
-    try:
-        index = read_index(folder)
-    except UsageError:
-        return None
-    path = None if index is None else folder / index.database
-    return store_at(path) if path is not None and path.is_file() else None
-
-
-def _note_worlds(built: "BuiltDataset", store: "Store | None") -> Path | None:
-    """Let a store know which worlds were trained on; None where it cannot."""
-    from assay.errors import StoreError
-    from assay.experiments.trained_worlds import register_dataset
-
-    if store is None or built.path is None:
-        return None
-    try:
-        with store.writing() as connection:
-            register_dataset(connection, built.dataset, built.path.name, built.worlds)
-    except StoreError:
-        return None
-    return store.path
-
-
-def sft_trace(data: Path | str, row: int, *, database: Where = None) -> TracedRow:
-    """The episode that a row came from, played again up to the row's first turn.
-
-    Args:
-        data: The data file; its manifest stands beside it.
-        row: The row, counted from 1.
-        database: The store to read; the one that the manifest names if there is none.
-
-    Raises:
-        UsageError: There is no such row, or no manifest, or no such session any more.
-    """
-    from assay.api.sessions import load_trace
-    from assay.datasets.manifest import read_lineage, row_origins
-
-    path = Path(data)
-    split = "holdout" if path.stem.endswith(".holdout") else "train"
-    origins = row_origins(path, split)
-    origin = next(islice(origins, row - 1, None), None) if row > 0 else None
-    if origin is None:
-        rows = (read_lineage(path) or {}).get("files", {}).get(split, {}).get("rows", 0)
-        raise UsageError(f"row {row} is not in {str(path)!r}; its rows are 1 to {rows}")
-    source = (read_lineage(path) or {}).get("source", {})
-    folder = None if database is not None else source.get("input_dir")
-    if database is None and "database" in source:
-        database = path.parent / source["database"]
-    with _opened(None if folder is None else path.parent / folder, database) as store:
-        trace = load_trace(origin.session_id, database=store)
-        where = None if folder is not None else store.path
-    session = trace.session
-    before = [played for played in session.played if played.turn < origin.first_turn]
-    within = [
-        step.action
-        for played in session.played
-        if origin.first_turn <= played.turn <= origin.last_turn
-        for step in played.steps
-    ]
-    steps = sum(len(played.steps) for played in before)
-    return TracedRow(
-        row=row,
-        origin=origin,
-        trace=trace,
-        steps_before=steps,
-        actions=tuple(within),
-        database=where,
-        **_replayed_to(session, steps),
-    )
-
-
-def sft_validate(
-    data: Path | str,
-    *,
-    max_tokens: int | None = None,
-    holdout_seeds: str | Sequence[int] | None = None,
-    tokenizer: Path | str | None = None,
-    progress: Progress = lambda done, total: None,
-) -> "ValidationReport":
-    """Check a data file before it is trained on.
-
-    Args:
-        data: JSON Lines or Parquet, of any format that `sft_filter` writes.
-        max_tokens: A row that is longer is an error.
-        holdout_seeds: Worlds that must not be in it, beside those its manifest names.
-        tokenizer: The tokenizer.json of a model, to count tokens and not estimate them.
-        progress: Told how many rows are done.
-
-    Raises:
-        UsageError: The file cannot be read, or has no rows.
-    """
-    from assay.datasets.split import read_seeds
-    from assay.datasets.tokenizer import token_counter
-    from assay.datasets.validation import estimated, validate_file
-
-    seeds = holdout_seeds or ()
-    if isinstance(seeds, str):
-        seeds = read_seeds(seeds, "--holdout-seeds")
-    report = validate_file(
-        Path(data),
-        most_tokens=max_tokens,
-        holdout_seeds=seeds,
-        count=estimated if tokenizer is None else token_counter(Path(tokenizer)),
-        tokenizer=None if tokenizer is None else str(tokenizer),
-        progress=progress,
-    )
-    if not report.rows:
-        raise UsageError(f"{str(data)!r} has no rows; 'assay sft filter' writes some")
-    return report
-
-
-def sft_show(data: Path | str, row: int) -> ShownRow:
-    """One row, message by message, with what is trained of it.
-
-    Raises:
-        UsageError: There is no such row, or it cannot be read.
-    """
-    from assay.datasets.formats import read_row
-    from assay.datasets.manifest import row_origins
-    from assay.datasets.schemas import tool_schemas
-    from assay.datasets.validation import mask_of, read_values
-
-    path, number = Path(data), 0
-    for number, value, wrong in read_values(path):
-        if number != row:
-            continue
-        if wrong is not None:
-            raise UsageError(f"row {row} of {str(path)!r} is not JSON: {wrong}")
-        try:
-            content = read_row(value)
-        except UsageError as error:
-            raise UsageError(f"row {row} of {str(path)!r} {error}") from error
-        split = "holdout" if path.stem.endswith(".holdout") else "train"
-        try:
-            origin = next(islice(row_origins(path, split), row - 1, None), None)
-        except UsageError:
-            origin = None
-        names = list(tool_schemas(content.tools or ()))
-        return ShownRow(row, content.form, mask_of(content), names, origin)
-    raise UsageError(f"row {row} is not in {str(path)!r}; its rows are 1 to {number}")
-
-
-def sft_stats(
-    data: Path | str, *, progress: Progress = lambda done, total: None
-) -> DatasetStats:
-    """What is in a data file: rows, tokens, actions, worlds, rewards.
-
-    Raises:
-        UsageError: The file cannot be read, or has no rows.
-    """
-    from assay.datasets.manifest import read_lineage, row_origins
-
-    path = Path(data)
-    report = sft_validate(path, progress=progress)
-    lineage = read_lineage(path)
-    rewards = None
-    if lineage is not None:
-        count, total, least, most = 0, 0.0, float("inf"), float("-inf")
-        split = "holdout" if path.stem.endswith(".holdout") else "train"
-        for origin in row_origins(path, split):
-            count, total = count + 1, total + origin.reward
-            least, most = min(least, origin.reward), max(most, origin.reward)
-        rewards = (least, total / count, most) if count else None
-    return DatasetStats(report, lineage, rewards)
-
-
-def _replayed_to(session: "SessionRecord", steps: int) -> dict[str, Any]:
-    """Play a session again for some steps, comparing each with what was recorded."""
-    from assay.metrics import Replay, verify_session
-
-    found = verify_session(session)
-    if found.reason is not None:
-        return {"replayed": None, "why_not": found.reason}
-    if found.steps < steps:
-        return {"replayed": False, "why_not": str(found.difference)}
-    episode = Replay(session)
-    for _ in islice(iter(episode), steps):
-        pass
-    inventory = {name: count for name, count in episode.world.view().inventory.items() if count}
-    return {"replayed": True, "unlocked": dict(episode.unlocked), "inventory": inventory}
-
-
-def peak_memory() -> int:
-    """The most bytes that this process has held in memory."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
-
-
-def _provenance() -> dict[str, Any]:
-    from assay._util.provenance import provenance
-
-    return provenance().record()
-
-
-def _source(input_dir: Path | str | None, store: "Store", output: Path) -> dict[str, str]:
-    """Where the episodes are, seen from the data file."""
-    here = output.absolute().parent
-    if input_dir is not None:
-        return {"input_dir": os.path.relpath(Path(input_dir).absolute(), here)}
-    return {"database": os.path.relpath(store.path.absolute(), here)}
-
-
 def _check_names(connection: Any, filters: "EpisodeFilters") -> None:
     """Refuse names that no episode can have.
 
@@ -505,35 +235,28 @@ def _check_names(connection: Any, filters: "EpisodeFilters") -> None:
                 raise unknown("hook", name, names, empty="no hook noticed anything in it")
 
 
-@contextmanager
-def _opened(input_dir: Path | str | None, database: Where) -> "Iterator[Store]":
-    """The store that is meant, or one for as long as the block takes, made of a folder."""
-    if input_dir is None:
-        yield store_at(database)
-        return
-    from assay.exchange.trace_folder import INDEX
+def _note_worlds(built: "BuiltDataset", store: "Store | None") -> Path | None:
+    """Let a store know which worlds were trained on; None where it cannot."""
+    from assay.errors import StoreError
+    from assay.experiments.trained_worlds import register_dataset
 
-    folder = Path(input_dir)
-    if not folder.is_dir():
-        raise UsageError(_no_folder(folder))
-    paths = [folder, *sorted(each.parent for each in folder.glob(f"*/{INDEX}"))]
-    with traces_as_store(paths) as traces:
-        yield traces.store
+    if store is None or built.path is None:
+        return None
+    try:
+        with store.writing() as connection:
+            register_dataset(connection, built.dataset, built.path.name, built.worlds)
+    except StoreError:
+        return None
+    return store.path
 
 
-def _no_folder(folder: Path) -> str:
-    from assay.exchange.trace_folder import INDEX
+def peak_memory() -> int:
+    """The most bytes that this process has held in memory."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
 
-    near = sorted(str(path.parent) for path in Path().glob(f"*/{INDEX}"))
-    stores = sorted(map(str, Path().glob("*.duckdb")))
-    there = " and ".join(
-        part
-        for part in (
-            f"folders of traces here: {', '.join(near)}" if near else "",
-            f"stores, for --database: {', '.join(stores)}" if stores else "",
-        )
-        if part
-    )
-    return f"there is no folder {str(folder)!r}; " + (
-        there or "here are neither folders of traces nor stores; 'assay run' makes both"
-    )
+
+def _provenance() -> dict[str, Any]:
+    from assay._util.provenance import provenance
+
+    return provenance().record()

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ["analyze"]
 
-Output = Annotated[list[Path] | None, Parameter(negative="")]
 _WHICH = Group("Which episodes", sort_key=2)
 
 
@@ -45,7 +44,18 @@ class Episodes:
     """The store to read, or a snapshot of one."""
 
 
-_ALL = Episodes()
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Telling:
+    """Where an analysis goes, and how much of it is printed."""
+
+    output: Annotated[list[Path] | None, Parameter(negative="")] = None
+    """Files to write; their endings say what."""
+    detail: Annotated[bool, Parameter(negative="", show_default=False)] = False
+    """Print all tables and lists, and not only what fits the screen."""
+
+
+_ALL, _BRIEF = Episodes(), Telling()
 
 analyze = App(
     name="analyze",
@@ -63,144 +73,92 @@ For example:
     group="Look",
 )
 
+_ARGS = """
 
-@analyze.command
-def achievements(
-    source: Path | None = None,
-    *,
-    output: Output = None,
-    which: Episodes = _ALL,
-    show: Show = Show(),
-) -> int:
+Args:
+    source: A folder or file of traces to read in place of the store.
+    which: Which episodes.
+    to: How it is told.
+    show: What to print.
+"""
+
+
+def _analysis(name: str, about: str) -> None:
+    """Add a command that asks for nothing but which episodes it is about."""
+
+    def command(
+        source: Path | None = None,
+        *,
+        which: Episodes = _ALL,
+        to: Telling = _BRIEF,
+        show: Show = Show(),
+    ) -> int:
+        from assay import api
+
+        return _tell(getattr(api.analyze, name), source, to, which, show)
+
+    command.__doc__ = about + _ARGS
+    analyze.command(command, name=name)
+
+
+_analysis(
+    "achievements",
     """Show how often and how soon each achievement is reached.
 
-    Beside each model stand people and the random policy of the Crafter paper. Named
-    is also what was missing for the next achievement when episodes ended.
+Beside each model stand people and the random policy of the Crafter paper. Named
+is also what was missing for the next achievement when episodes ended.
 
-    For example:
+For example:
 
-        assay analyze achievements --output achievements.png
+    assay analyze achievements --output achievements.png""",
+)
 
-    Args:
-        source: A folder or file of traces to read in place of the store.
-        output: Files to write; their endings say what.
-        which: Which episodes.
-        show: What to print.
-    """
-    from assay import api
-
-    return _tell(api.analyze.achievements, source, output, which, show)
-
-
-@analyze.command
-def deaths(
-    source: Path | None = None,
-    *,
-    output: Output = None,
-    which: Episodes = _ALL,
-    show: Show = Show(),
-) -> int:
+_analysis(
+    "deaths",
     """Show what episodes died of, when, and what the player was doing.
 
-    The engine knows what killed a player: a zombie, an arrow, lava, thirst, hunger
-    or fatigue. Episodes that died are played again to see their last steps.
+The engine knows what killed a player: a zombie, an arrow, lava, thirst, hunger
+or fatigue. Episodes that died are played again to see their last steps.
 
-    For example:
+For example:
 
-        assay analyze deaths --model builtin/forager --output deaths.html
+    assay analyze deaths --model builtin/forager --output deaths.html""",
+)
 
-    Args:
-        source: A folder or file of traces to read in place of the store.
-        output: Files to write; their endings say what.
-        which: Which episodes.
-        show: What to print.
-    """
-    from assay import api
-
-    return _tell(api.analyze.deaths, source, output, which, show)
-
-
-@analyze.command
-def hooks(
-    source: Path | None = None,
-    *,
-    output: Output = None,
-    which: Episodes = _ALL,
-    show: Show = Show(),
-) -> int:
+_analysis(
+    "hooks",
     """Show how often each hook fires, by model and by turn.
 
-    Also which hooks fire in the same episodes, on which actions, and when first.
+Also which hooks fire in the same episodes, on which actions, and when first.
 
-    For example:
+For example:
 
-        assay analyze hooks --traces traces_multi_model --output hooks.png
+    assay analyze hooks --traces traces_multi_model --output hooks.png""",
+)
 
-    Args:
-        source: A folder or file of traces to read in place of the store.
-        output: Files to write; their endings say what.
-        which: Which episodes.
-        show: What to print.
-    """
-    from assay import api
-
-    return _tell(api.analyze.hooks, source, output, which, show)
-
-
-@analyze.command
-def actions(
-    source: Path | None = None,
-    *,
-    output: Output = None,
-    which: Episodes = _ALL,
-    show: Show = Show(),
-) -> int:
+_analysis(
+    "actions",
     """Show what models do, what leads somewhere, and what is wasted.
 
-    Waste has four kinds: an action without effect, one ignored while asleep, one
-    that does not exist, and a reply that cannot be read.
+Waste has four kinds: an action without effect, one ignored while asleep, one
+that does not exist, and a reply that cannot be read.
 
-    For example:
+For example:
 
-        assay analyze actions --output action_patterns.png
+    assay analyze actions --output action_patterns.png""",
+)
 
-    Args:
-        source: A folder or file of traces to read in place of the store.
-        output: Files to write; their endings say what.
-        which: Which episodes.
-        show: What to print.
-    """
-    from assay import api
-
-    return _tell(api.analyze.actions, source, output, which, show)
-
-
-@analyze.command
-def costs(
-    source: Path | None = None,
-    *,
-    output: Output = None,
-    which: Episodes = _ALL,
-    show: Show = Show(),
-) -> int:
+_analysis(
+    "costs",
     """Show what results cost, in dollars and tokens.
 
-    By model, by achievement and by turn, with cached and reasoning tokens apart, and
-    who is on the frontier: nobody is both cheaper and better.
+By model, by achievement and by turn, with cached and reasoning tokens apart, and
+who is on the frontier: nobody is both cheaper and better.
 
-    For example:
+For example:
 
-        assay analyze costs --run latest --output costs.html
-
-    Args:
-        source: A folder or file of traces to read in place of the store.
-        output: Files to write; their endings say what.
-        which: Which episodes.
-        show: What to print.
-    """
-    from assay import api
-
-    return _tell(api.analyze.costs, source, output, which, show)
+    assay analyze costs --run latest --output costs.html""",
+)
 
 
 @analyze.command
@@ -208,8 +166,8 @@ def seeds(
     source: Path | None = None,
     *,
     metric: str | None = None,
-    output: Output = None,
     which: Episodes = _ALL,
+    to: Telling = _BRIEF,
     show: Show = Show(),
 ) -> int:
     """Show how much the world decides, and which worlds tell models apart.
@@ -225,13 +183,13 @@ def seeds(
     Args:
         source: A folder or file of traces to read in place of the store.
         metric: achievements, reward, steps or invalid_rate; achievements where there are any.
-        output: Files to write; their endings say what.
         which: Which episodes.
+        to: How it is told.
         show: What to print.
     """
     from assay import api
 
-    return _tell(api.analyze.seeds, source, output, which, show, metric=metric)
+    return _tell(api.analyze.seeds, source, to, which, show, metric=metric)
 
 
 @analyze.command
@@ -241,14 +199,14 @@ def enhanced_hooks(
     enhancements: Path | None = None,
     landmark: Whole | None = None,
     schema: Annotated[bool, Parameter(negative="", show_default=False)] = False,
-    output: Output = None,
     which: Episodes = _ALL,
+    to: Telling = _BRIEF,
     show: Show = Show(),
 ) -> int:
     """Try hooks of a file on stored episodes, and show what goes with them.
 
     Episodes are played again, so that a hook can ask for inventory, what is near,
-    day and night. Those still going on at the landmark, a step fixed beforehand, are
+    day and night. Those that last beyond the landmark, a step fixed beforehand, are
     parted by whether a hook had fired, and what they reach after it is compared: an
     association, not an effect. --schema prints the format of the file.
 
@@ -261,8 +219,8 @@ def enhanced_hooks(
         enhancements: A JSON file of hooks.
         landmark: The step at which episodes are parted; fix it before you look at results.
         schema: Print the JSON schema of such a file.
-        output: Files to write; their endings say what.
         which: Which episodes.
+        to: How it is told.
         show: What to print.
     """
     from assay import api
@@ -279,49 +237,34 @@ def enhanced_hooks(
         found = _found(
             api.analyze.enhanced_hooks,
             source,
-            output,
+            to,
             which,
             show,
             progress=progress,
             enhancements=enhancements,
             landmark=landmark,
         )
-    return _say_found(found, output, show)
+    return _say_found(found, to, show)
 
 
-@analyze.command
-def quality(
-    source: Path | None = None,
-    *,
-    output: Output = None,
-    which: Episodes = _ALL,
-    show: Show = Show(),
-) -> int:
+_analysis(
+    "quality",
     """Score every trace from 0 to 1, and say why.
 
-    The score is progress x (1 - waste) x (1 - loops) x (1 - replies without use).
-    Named are the best and the worst traces, and those that are nearly the same.
+The score is progress x (1 - waste) x (1 - loops) x (1 - replies without use).
+Named are the best and the worst traces, and those that are nearly the same.
 
-    For example:
+For example:
 
-        assay analyze quality --run latest --output quality.html
-
-    Args:
-        source: A folder or file of traces to read in place of the store.
-        output: Files to write; their endings say what.
-        which: Which episodes.
-        show: What to print.
-    """
-    from assay import api
-
-    return _tell(api.analyze.quality, source, output, which, show)
+    assay analyze quality --run latest --output quality.html""",
+)
 
 
 @analyze.command
 def training(
     *,
     job_ids: Annotated[list[str] | None, Parameter(negative="", show_default="latest")] = None,
-    output: Output = None,
+    to: Telling = _BRIEF,
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
@@ -336,51 +279,51 @@ def training(
 
     Args:
         job_ids: Ids of jobs, or starts of ids, with commas between them.
-        output: Files to write; their endings say what.
+        to: How it is told.
         database: The store that keeps the jobs.
         show: What to print.
     """
     from assay import api
     from assay.report.files import check_endings
 
-    check_endings(tuple(output or ()), pictures=True)
+    check_endings(tuple(to.output or ()), pictures=True)
     names = ",".join(job_ids or ["latest"])
     found = api.analyze.training(names, database=open_store(database, show))
-    return _say_found(found, output, show)
+    return _say_found(found, to, show)
 
 
 def _tell(
     function: Any,
     source: Path | None,
-    output: list[Path] | None,
+    to: Telling,
     which: Episodes,
     show: Show,
     **more: Any,
 ) -> int:
-    return _say_found(_found(function, source, output, which, show, **more), output, show)
+    return _say_found(_found(function, source, to, which, show, **more), to, show)
 
 
 def _found(
     function: Any,
     source: Path | None,
-    output: list[Path] | None,
+    to: Telling,
     which: Episodes,
     show: Show,
     **more: Any,
 ) -> Any:
     from assay.report.files import check_endings
 
-    check_endings(tuple(output or ()), pictures=True)
+    check_endings(tuple(to.output or ()), pictures=True)
     with compiling_shown(show):
         return function(_sources(source, which), **_which(which, show), **more)
 
 
-def _say_found(found: Any, output: list[Path] | None, show: Show) -> int:
+def _say_found(found: Any, to: Telling, show: Show) -> int:
     """Write and print what an analysis found."""
     from assay.report.analyses import analysis_document
     from assay.report.files import write_document
 
-    paths = tuple(output or ())
+    paths = tuple(to.output or ())
     document = analysis_document(found)
     write_document(document, *paths)
     if show.json:
@@ -393,7 +336,9 @@ def _say_found(found: Any, output: list[Path] | None, show: Show) -> int:
     else:
         from assay.report.terminal import TerminalReport
 
-        say_report(TerminalReport(document, detail=False, answer_first=True))
+        say_report(
+            TerminalReport(document, detail=to.detail, brief=not to.detail, answer_first=True)
+        )
     return 0
 
 

@@ -198,6 +198,18 @@ def build_dataset(
     )
 
 
+_ADVICE: Final = {
+    "messages are stored": "rows are made of messages, so play them again with 'assay run', or"
+    " name a store that has them with --database",
+    "completed": "'assay traces list' shows why they ended, and 'assay run --resume' tries"
+    " those again that a server failed",
+    "not a baseline": "--models takes baselines that it names",
+    "can be played again": "this format needs episodes of Crafter that assay played",
+    "another answer in the same state": "'assay fork' plays several futures of one state",
+}
+"""What to do about steps that no option asks for."""
+
+
 def nothing_left(steps: Sequence[FunnelStep]) -> UsageError:
     """The error of filters that leave nothing: which of them took the last."""
     last = next((step for step in reversed(steps) if step.removed.episodes), None)
@@ -209,10 +221,10 @@ def nothing_left(steps: Sequence[FunnelStep]) -> UsageError:
     missing = ""
     if last.missing:
         missing = f", {last.missing:,} of them because the store does not say"
+    advice = _ADVICE.get(last.name, "ask for less, and see the whole funnel with --stats-only")
     return UsageError(
         f"nothing is left to write: {last.name!r} removed the last "
-        f"{counted(last.removed.episodes, 'episode')}{missing}; ask for less, and see the "
-        "whole funnel with --stats-only"
+        f"{counted(last.removed.episodes, 'episode')}{missing}; {advice}"
     )
 
 

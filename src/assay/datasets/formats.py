@@ -15,7 +15,16 @@ from typing import Any, Final, NamedTuple
 
 from assay.errors import UsageError
 
-__all__ = ["RowContent", "RowFormat", "RowWriter", "in_words", "read_row", "with_calls"]
+__all__ = [
+    "RowContent",
+    "RowFormat",
+    "RowWriter",
+    "in_words",
+    "message_text",
+    "read_row",
+    "with_calls",
+    "written_row",
+]
 
 
 class RowFormat(StrEnum):
@@ -92,11 +101,12 @@ class RowWriter:
         return b'],"tools":%b}\n' % offered.encode()
 
 
-def _text(message: Mapping[str, Any]) -> str:
+def message_text(message: Mapping[str, Any]) -> str:
+    """What a message says, whether its content is a text or a list of parts."""
     content = message.get("content")
     if isinstance(content, list):
-        parts = [part.get("text", "") for part in content if isinstance(part, Mapping)]
-        return "\n".join(parts)
+        parts = [part.get("text") for part in content if isinstance(part, Mapping)]
+        return "\n".join(part for part in parts if isinstance(part, str))
     return content if isinstance(content, str) else ""
 
 
@@ -114,7 +124,7 @@ def _call_text(call: Mapping[str, Any]) -> str:
 
 def in_words(message: Mapping[str, Any], tools: str | None) -> list[dict[str, str]]:
     """A message as role and text alone; before it a system message where tools need one."""
-    role, text = str(message.get("role")), _text(message)
+    role, text = str(message.get("role")), message_text(message)
     written: list[dict[str, str]] = []
     if role == "assistant":
         calls = "\n".join(
@@ -136,7 +146,7 @@ def in_words(message: Mapping[str, Any], tools: str | None) -> list[dict[str, st
 
 def _in_turns(message: Mapping[str, Any]) -> list[dict[str, str]]:
     """A message as LLaMA-Factory's sharegpt has it."""
-    role, text = str(message.get("role")), _text(message)
+    role, text = str(message.get("role")), message_text(message)
     calls = [_call_text(call) for call in message.get("tool_calls") or ()]
     if calls and not text:
         value = calls[0] if len(calls) == 1 else f"[{', '.join(calls)}]"
@@ -154,6 +164,12 @@ class RowContent(NamedTuple):
     tools: list[Any] | None
     prompt: int = 0
     """How many of the messages are a prompt that is never trained."""
+
+    def is_trained(self, place: int) -> bool:
+        """Whether the message at a place is an answer to learn from."""
+        message = self.messages[place]
+        answers = message.get("role") == "assistant" and message.get("weight") != 0
+        return answers and place >= self.prompt
 
 
 def read_row(row: Any) -> RowContent:
@@ -204,6 +220,20 @@ def read_row(row: Any) -> RowContent:
     raise UsageError(
         f"has none of messages, conversations, or prompt and completion; it has {names}"
     )
+
+
+def written_row(row: Any) -> RowContent:
+    """The messages and tools of a row as they stand in the file, for a chat template.
+
+    Unlike `read_row` it leaves tools and calls in the words of the format `messages`.
+
+    Raises:
+        UsageError: It has none of the shapes of a row.
+    """
+    content = read_row(row)
+    if content.form == RowFormat.MESSAGES:
+        return RowContent(content.form, row["messages"], None)
+    return content
 
 
 def _listed(row: Mapping[str, Any], name: str) -> list[dict[str, Any]]:

@@ -54,16 +54,23 @@ class ChatParquet:
         """Name the columns that hold messages; beside them are `tools`, as JSON text."""
         fields = [(name, _MESSAGES) for name in columns]
         self._schema = pa.schema([*fields, ("tools", pa.string())])
-        self._writer = pq.ParquetWriter(stream, self._schema, compression="zstd")
+        self._stream = stream
+        # A writer that is never closed complains when it goes, so there is none without rows.
+        self._writer: pq.ParquetWriter | None = None
 
     def write(self, lines: Sequence[bytes]) -> None:
         """Add rows, each as JSON text."""
         rows = [json.loads(line) for line in lines]
-        self._writer.write_table(pa.Table.from_pylist(rows, self._schema))
+        self._open().write_table(pa.Table.from_pylist(rows, self._schema))
 
     def close(self) -> None:
         """Write what is left, and the end of the file."""
-        self._writer.close()
+        self._open().close()
+
+    def _open(self) -> pq.ParquetWriter:
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(self._stream, self._schema, compression="zstd")
+        return self._writer
 
 
 def parquet_rows(path: Path) -> Iterator[dict[str, Any]]:

@@ -228,7 +228,7 @@ def find_job(connection: duckdb.DuckDBPyConnection, name: str) -> FinetuneJob:
             "job",
             name,
             [job.id for job in jobs],
-            empty="no job was started with this store; --backend says where else to look",
+            empty="no job was started with this store: 'assay finetune start' starts one",
             see="assay finetune list",
         )
     return next(job for job in jobs if job.id == found.id)

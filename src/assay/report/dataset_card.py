@@ -32,7 +32,7 @@ def write_card(built: BuiltDataset, about: dict[str, Any]) -> list[Path]:
     stem = built.path.with_suffix("").name
     drawings: list[tuple[str, Drawing]] = [("funnel", turns_left(_left(built)))]
     if built.actions:
-        drawings.append(("actions", first_actions(built.actions)))
+        drawings.append(("actions", first_actions(built.actions, built.holdout_rows)))
     files: list[Path] = []
     pictures = []
     for name, drawing in drawings:
@@ -59,15 +59,16 @@ def _document(built: BuiltDataset, about: dict[str, Any]) -> Document:
     assert built.path is not None
     plan = about.get("plan", {})
     worlds = {split: len(those) for split, those in built.worlds.items()}
+    held = built.holdout_rows
     summary = [
         f"{counted(built.rows, 'row')} to train on, of {counted(worlds['train'], 'world')}.",
         f"{counted(built.left.episodes, 'episode')} and {built.left.tokens:,} tokens, as their "
-        "providers counted them, are in it.",
+        f"providers counted them, are in it{', held-out ones among them' if held else ''}.",
         f"Format {plan.get('form')}, one row per {plan.get('mode')}.",
     ]
-    if built.holdout_rows:
-        held = counted(worlds.get("holdout", 0), "world")
-        summary.append(f"{counted(built.holdout_rows, 'row')} of {held} are held out.")
+    if held:
+        others = counted(worlds.get("holdout", 0), "world")
+        summary.append(f"{counted(held, 'row')} of {others} are held out.")
     return Document(
         title=f"Training data: {built.path.name}",
         summary=summary,

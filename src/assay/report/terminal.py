@@ -26,7 +26,6 @@ from assay.report.document import (
     Figures,
     Items,
     ReportTable,
-    Section,
     Tone,
     Words,
     joined,
@@ -38,6 +37,8 @@ __all__ = ["TerminalReport", "as_text"]
 _GAP = 2
 _NARROW_NAME, _NARROWEST_NAME = 20, 12
 _MOST_ROWS = 24
+_SCREEN = 24
+"""Lines of the smallest terminal."""
 _STYLES = {Tone.PLAIN: "", Tone.NOTE: "dim", Tone.WARNING: "yellow", Tone.CALLOUT: "bold"}
 
 
@@ -52,41 +53,73 @@ class TerminalReport:
     """Whether to print the sections that are folded in a page."""
     answer_first: bool = False
     """Whether the answers in short follow the title."""
+    brief: bool = False
+    """Whether tables and lists behind the first table are left out if they do not fit."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Everything in order, an empty line between the parts."""
-        for place, part in enumerate(self._parts(options.ascii_only)):
+        parts = list(self._parts(options.ascii_only))
+        if self.brief:
+            parts = _on_a_screen(parts, console, options)
+        for place, (part, _) in enumerate(parts):
             if place:
                 yield Text()
             yield part
 
-    def _parts(self, ascii_only: bool) -> Iterator[RenderableType]:
+    def _parts(self, ascii_only: bool) -> Iterator[tuple[RenderableType, bool]]:
+        """What is printed, and of each part whether it has to be."""
         document = self.document
         if self.title:
-            yield _text(document.title, "bold", ascii_only)
+            yield _text(document.title, "bold", ascii_only), True
         if self.answer_first:
-            yield from (_text(line, "bold", ascii_only) for line in document.summary)
+            for line in document.summary:
+                yield _text(line, "bold", ascii_only), True
         shown = [
             section
             for section in document.sections
             if section.in_terminal and (self.detail or not section.folded)
         ]
-        for section in shown:
-            if not section.closing:
-                yield from self._blocks(section, ascii_only)
-        if document.more:
-            yield _text(document.more, "dim", ascii_only)
+        first = True
         for section in shown:
             if section.closing:
-                yield from self._blocks(section, ascii_only)
+                continue
+            for block in section.blocks:
+                needed = first or isinstance(block, Words)
+                first = first and not isinstance(block, ReportTable)
+                for part in self._block(block, ascii_only):
+                    yield part, needed
+        if document.more:
+            yield _text(document.more, "dim", ascii_only), True
+        for section in shown:
+            if section.closing:
+                for block in section.blocks:
+                    for part in self._block(block, ascii_only):
+                        yield part, True
                 lines = [_text(line, "bold", ascii_only) for line in document.summary]
-                yield Text("\n").join(lines)
+                yield Text("\n").join(lines), True
 
-    def _blocks(self, section: Section, ascii_only: bool) -> Iterator[RenderableType]:
-        for block in section.blocks:
-            if isinstance(block, ReportTable) and not self.detail:
-                block = replace(block, note="")
-            yield from _block(block, ascii_only, cut=bool(self.document.more))
+    def _block(self, block: Block, ascii_only: bool) -> Iterator[RenderableType]:
+        if isinstance(block, ReportTable) and not self.detail:
+            block = replace(block, note="")
+        yield from _block(block, ascii_only, cut=bool(self.document.more))
+
+
+def _on_a_screen(
+    parts: Sequence[tuple[RenderableType, bool]], console: Console, options: ConsoleOptions
+) -> list[tuple[RenderableType, bool]]:
+    """What has to be printed, and of the rest, in its order, what fits beside it."""
+    sizes = [len(console.render_lines(part, options, pad=False)) + 1 for part, _ in parts]
+    # The last line is for the next command.
+    room = max(_SCREEN, console.height) - 1
+    room -= sum(size for (_, needed), size in zip(parts, sizes, strict=True) if needed)
+    kept = []
+    for (part, needed), size in zip(parts, sizes, strict=True):
+        if not needed:
+            if size > room:
+                continue
+            room -= size
+        kept.append((part, needed))
+    return kept
 
 
 class _Pages(io.StringIO):

@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from assay.cli.numbers import Whole
 from assay.cli.output import Show, say, say_json
-from assay.cli.sft.words import say_masks
+from assay.cli.sft.words import say_trained
 
 __all__ = ["show_"]
 
@@ -18,6 +18,10 @@ def show_(
     /,
     *,
     full: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    tokenizer: Annotated[Path | None, Parameter(show_default="estimates")] = None,
+    chat_template: Annotated[
+        Path | None, Parameter(show_default="beside the tokenizer")
+    ] = None,
     show: Show = Show(),
 ) -> int:
     """Show one row message by message, and which of its messages are trained.
@@ -30,11 +34,16 @@ def show_(
         file: A data file of any format that 'assay sft filter' writes.
         row: The row, counted from 1.
         full: Show what is said in full.
+        tokenizer: The tokenizer.json of the model to train, a local file. Needs 'pip install
+            tokenizers'.
+        chat_template: The chat_template.jinja of the model to train, or the
+            tokenizer_config.json that holds it. Shows which of its text is trained. Needs
+            'pip install jinja2'.
         show: What to print.
     """
     from assay import api
 
-    shown = api.sft_show(file, row)
+    shown = api.sft_show(file, row, tokenizer=tokenizer, chat_template=chat_template)
     if show.json:
         say_json(
             {
@@ -45,6 +54,16 @@ def show_(
                     {"role": mask.role, "text": mask.text, "trained": mask.trained}
                     for mask in shown.masks
                 ],
+                "rendered": None
+                if shown.rendering is None
+                else {
+                    "template": str(shown.rendering.template),
+                    "marked": shown.rendering.marked,
+                    "parts": [
+                        {"text": part.text, "trained": part.trained, "tokens": part.tokens}
+                        for part in shown.rendering.parts
+                    ],
+                },
                 "origin": None if shown.origin is None else shown.origin._asdict(),
             }
         )
@@ -60,5 +79,5 @@ def show_(
                 f"from session {origin.session_id}, turn {origin.first_turn}; "
                 f"reward {origin.reward:g}"
             )
-    say_masks(shown.masks, full=full)
+    say_trained(shown, full=full)
     return 0

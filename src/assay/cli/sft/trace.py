@@ -11,7 +11,7 @@ from assay.cli.numbers import Whole
 from assay.cli.output import Show, compiling_shown, program, say, say_json
 
 if TYPE_CHECKING:
-    from assay.api.training_data import TracedRow
+    from assay.api.row_tracing import TracedRow
 
 __all__ = ["trace"]
 

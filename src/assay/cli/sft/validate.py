@@ -10,7 +10,7 @@ from cyclopts.validators import Number
 from assay._util.text import counted
 from assay.cli.numbers import Whole
 from assay.cli.output import Show, say, say_json
-from assay.cli.sft.words import length_lines, say_masks, tokens
+from assay.cli.sft.words import length_lines, say_trained, tokens
 from assay.cli.traces.counting import counting
 from assay.errors import UsageError
 
@@ -29,6 +29,9 @@ def validate(
     ] = None,
     holdout_seeds: Annotated[str | None, Parameter(show_default=False)] = None,
     tokenizer: Annotated[Path | None, Parameter(show_default="estimates")] = None,
+    chat_template: Annotated[
+        Path | None, Parameter(show_default="beside the tokenizer")
+    ] = None,
     epochs: Annotated[Whole, Parameter(validator=Number(gte=1))] = 3,
     price: Annotated[float | None, Parameter(show_default=False)] = None,
     show: Show = Show(),
@@ -50,6 +53,9 @@ def validate(
             its manifest names.
         tokenizer: The tokenizer.json of the model to train, a local file. Needs 'pip install
             tokenizers'.
+        chat_template: The chat_template.jinja of the model to train, or the
+            tokenizer_config.json that holds it. Shows which of its text is trained. Needs
+            'pip install jinja2'.
         epochs: How often training goes through the file, for the estimate of its cost.
         price: Dollars for a million trained tokens, as your provider lists them.
         show: What to print.
@@ -62,12 +68,15 @@ def validate(
             max_tokens=max_tokens,
             holdout_seeds=holdout_seeds,
             tokenizer=tokenizer,
+            chat_template=chat_template,
             progress=progress,
         )
     if show.json:
         say_json(_as_json(report))
-    else:
-        _say(report, epochs, price, show)
+        return 0 if report.ok else 1
+    _say(report, epochs, price, show)
+    if not show.quiet and report.lengths is not None:
+        _say_example(report.path, tokenizer, chat_template)
     return 0 if report.ok else 1
 
 
@@ -102,19 +111,20 @@ def _say(report: "ValidationReport", epochs: int, price: float | None, show: Sho
         if report.checked_against
         else "no held-out seeds are known to look for; --holdout-seeds names some"
     )
-    _say_example(report)
+    if report.templated:
+        say(f"the first {counted(report.templated, 'row')} were written with the chat template")
 
 
-def _say_example(report: "ValidationReport") -> None:
+def _say_example(path: Path, tokenizer: Path | None, chat_template: Path | None) -> None:
     from assay import api
 
     try:
-        shown = api.sft_show(report.path, 1)
+        shown = api.sft_show(path, 1, tokenizer=tokenizer, chat_template=chat_template)
     except UsageError:
         return
     say("")
     say("what is trained, in row 1:")
-    say_masks(shown.masks, full=False)
+    say_trained(shown, full=False)
 
 
 def _as_json(report: "ValidationReport") -> dict[str, object]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from assay._util.text import counted
 from assay.analyses.achievements import (
     HUMAN,
     RANDOM,
@@ -46,7 +47,7 @@ def achievements_document(found: AchievementsAnalysis) -> Document:
     drawn = Figures(lambda: _drawings(found))
     return build(
         "achievements",
-        f"Achievements in {found.basis.episodes:,} episodes",
+        f"Achievements in {counted(found.basis.episodes, 'episode')}",
         [_finding(found)],
         [
             Section("Success rates", [summary, drawn]),

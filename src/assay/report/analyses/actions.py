@@ -78,7 +78,7 @@ def actions_document(found: ActionsAnalysis) -> Document:
     ]
     return build(
         "actions",
-        f"Actions in {found.basis.episodes:,} episodes",
+        f"Actions in {counted(found.basis.episodes, 'episode')}",
         [_finding(found)],
         [
             Section("What is done", [what, Figures(lambda: _bars(found))]),

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from assay._util.text import counted
 from assay.analyses.episodes import Basis
 from assay.report.data import jsonable
 from assay.report.document import Document, Section, Tone, Words
@@ -43,7 +44,7 @@ def build(
             Section("What this rests on", notes),
         ],
         origin=made_by({"analysis": name}, [("the episodes", basis.source)]),
-        more="--output report.html writes all of it with figures; .png or .svg the first one.",
+        more="--detail prints all of it; --output report.html adds figures.",
         values=lambda: {
             "format": ANALYSIS_FORMAT,
             "analysis": name,
@@ -58,7 +59,8 @@ def build(
 def _rests_on(basis: Basis) -> str:
     left_out = ", ".join(f"{n} {state}" for state, n in basis.left_out.items())
     return (
-        f"{basis.episodes:,} episodes in {basis.worlds:,} worlds, from {basis.source}."
+        f"{counted(basis.episodes, 'episode')} in {counted(basis.worlds, 'world')}, from"
+        f" {basis.source}."
         f"{f' Not completed and left out: {left_out}.' if left_out else ''}"
     )
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from assay._util.text import counted
 from assay.analyses.costs import TOKENS, CostsAnalysis, ModelCosts, price_of
 from assay.report.analyses.common import INTERVALS, build, percent
 from assay.report.data import interval_columns
@@ -67,7 +68,7 @@ def costs_document(found: CostsAnalysis) -> Document:
     )
     return build(
         "costs",
-        f"What {found.basis.episodes:,} episodes cost",
+        f"What {counted(found.basis.episodes, 'episode')} cost",
         [_finding(found)],
         [
             Section("What results cost", [_short(found, one)]),

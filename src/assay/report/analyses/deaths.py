@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from assay._util.text import counted
 from assay.analyses.deaths import CAUSES, DeathsAnalysis
 from assay.report.analyses.common import INTERVALS, build, percent
 from assay.report.data import interval_columns
@@ -50,7 +51,7 @@ def deaths_document(found: DeathsAnalysis) -> Document:
     )
     return build(
         "deaths",
-        f"Deaths in {found.basis.episodes:,} episodes",
+        f"Deaths in {counted(found.basis.episodes, 'episode')}",
         [_finding(found)],
         [
             Section(

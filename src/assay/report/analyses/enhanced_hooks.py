@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from assay._util.text import counted
 from assay.analyses.enhanced_hooks import EnhancedHooksAnalysis, HookEffect, Sign
 from assay.report.analyses.common import build
 from assay.report.data import interval_columns
@@ -69,12 +70,10 @@ def enhanced_hooks_document(found: EnhancedHooksAnalysis) -> Document:
             for hook in found.hooks
         ],
     )
-    follows = Items(
-        [f"{hook.name}: {hook.recommendation}" for hook in found.hooks], "What follows"
-    )
+    follows = Items(_follows(found), "What follows")
     return build(
         "enhanced-hooks",
-        f"Declared hooks in {found.basis.episodes:,} episodes",
+        f"Declared hooks in {counted(found.basis.episodes, 'episode')}",
         [_finding(found)],
         [
             Section("What goes with a hook", [often, Figures(lambda: _forest(found))]),
@@ -99,6 +98,14 @@ def enhanced_hooks_document(found: EnhancedHooksAnalysis) -> Document:
     )
 
 
+def _follows(found: EnhancedHooksAnalysis) -> list[str]:
+    """What follows from each hook; hooks of which the same is to be said stand together."""
+    names: dict[str, list[str]] = {}
+    for hook in found.hooks:
+        names.setdefault(hook.recommendation, []).append(hook.name)
+    return [f"{', '.join(those)}: {said}" for said, those in names.items()]
+
+
 def _finding(found: EnhancedHooksAnalysis) -> str:
     clear = [hook for hook in found.hooks if hook.sign in (Sign.MORE, Sign.FEWER)]
     if not clear:
@@ -108,26 +115,34 @@ def _finding(found: EnhancedHooksAnalysis) -> str:
         )
 
     def said(hook: HookEffect) -> str:
-        return f"{hook.name} with {abs(hook.difference.point):.1f} {hook.sign.value}"
+        return (
+            f"a firing of {hook.name} goes with"
+            f" {abs(hook.difference.point):.1f} {hook.sign.value}"
+        )
 
     rest = len(found.hooks) - len(clear)
-    text = f"Firing by step {found.landmark} goes with what {found.result} come after it: "
-    text += ", ".join(map(said, clear))
+    text = f"By step {found.landmark}, {' and '.join(map(said, clear))} {found.result} after it"
     return f"{text}; of the other {rest} the data do not tell." if rest else f"{text}."
 
 
 def _forest(found: EnhancedHooksAnalysis) -> "Iterator[Drawing]":
     from assay.report.figures.intervals import ForestRow, forest
+    from assay.report.figures.style import listed
 
     rows = [
         ForestRow(hook.name, hook.difference, f"{hook.fired_by} of {hook.alive} fired")
         for hook in found.hooks
         if not math.isnan(hook.difference.point)
     ]
+    left_out = [hook.name for hook in found.hooks if math.isnan(hook.difference.point)]
+    meaning = "95 % interval of fired less not fired, within models, over worlds"
+    meaning += "; an association, not an effect"
+    if left_out:
+        meaning += f". Not drawn, too few episodes to compare: {listed(left_out)}"
     if rows:
         yield forest(
             rows,
             f"difference in later {found.result}",
-            meaning="95 % interval within models, over worlds; an association, not an effect",
+            meaning=meaning,
             title=f"What goes with a hook that fired by step {found.landmark}",
         )

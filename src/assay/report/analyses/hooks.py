@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from assay._util.text import counted
 from assay.analyses.hooks import HookOfModel, HooksAnalysis, HookSummary
 from assay.report.analyses.common import INTERVALS, build, percent
 from assay.report.data import interval_columns
@@ -56,7 +57,7 @@ def hooks_document(found: HooksAnalysis) -> Document:
     )
     return build(
         "hooks",
-        f"Hooks in {found.basis.episodes:,} episodes",
+        f"Hooks in {counted(found.basis.episodes, 'episode')}",
         [_finding(found)],
         [
             Section("By turn", [_short_table(found), Figures(lambda: _by_turn(found))]),

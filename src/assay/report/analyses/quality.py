@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from assay._util.text import counted
 from assay.analyses.quality import QualityAnalysis, TraceQuality
 from assay.report.analyses.common import INTERVALS, build, percent, replay_command
 from assay.report.document import Document, Figures, Items, ReportTable, Row, Section
@@ -73,7 +74,7 @@ def quality_document(found: QualityAnalysis) -> Document:
     ]
     return build(
         "quality",
-        f"Quality of {len(found.traces):,} traces",
+        f"Quality of {counted(len(found.traces), 'trace')}",
         [_finding(found)],
         sections,
         found,

@@ -15,6 +15,7 @@ from assay.report.figures.style import (
     GREY,
     FigureStyle,
     capital,
+    compact,
     in_style,
     interval_text,
     isolated,
@@ -30,6 +31,9 @@ from assay.report.figures.style import (
 from assay.stats.intervals import Interval
 
 __all__ = ["CostPoint", "cost_quality"]
+
+_LARGE = 10_000
+"""From here on, costs (tokens, then) are written as 10k."""
 
 
 class CostPoint(NamedTuple):
@@ -120,6 +124,8 @@ def _cost_axis(ax: Axes, costs: Sequence[float]) -> bool:
         ax.xaxis.set_minor_formatter(NullFormatter())
     elif max(costs) == min(costs) == 0:
         ax.set_xlim(-0.05, 1)
+    elif max(costs) >= _LARGE:
+        ax.xaxis.set_major_formatter(compact)
     return logarithmic
 
 

@@ -8,6 +8,7 @@ from assay.report.document import ReportTable
 from assay.report.figures.drawing import Drawing
 from assay.report.figures.style import (
     INK,
+    compact,
     in_style,
     listed,
     look,
@@ -44,8 +45,12 @@ def turns_left(steps: Sequence[tuple[str, int]]) -> Drawing:
 
 
 @in_style()
-def first_actions(counts: Mapping[str, int]) -> Drawing:
+def first_actions(counts: Mapping[str, int], held_out: int = 0) -> Drawing:
     """How many rows have an answer that begins with each action.
+
+    Args:
+        counts: Rows by their action.
+        held_out: How many of them are held out.
 
     Raises:
         UsageError: There are no rows.
@@ -54,13 +59,14 @@ def first_actions(counts: Mapping[str, int]) -> Drawing:
         raise UsageError("there is nothing to draw: there are no rows")
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     more = "" if len(ranked) <= _MOST else f"; {len(ranked) - _MOST} rarer ones are not drawn"
+    held = f", {held_out:,} of them held out" if held_out else ""
     total = sum(counts.values())
     return _bars(
         [(name or "(none)", count) for name, count in ranked[:_MOST]],
         title="First action of the answers",
         label="rows",
         head="action",
-        note=f"Of {total:,} rows{more}.",
+        note=f"Of {total:,} rows{held}{more}.",
         total=total,
     )
 
@@ -78,7 +84,9 @@ def _bars(
         ax.text(count, place, f" {count:,} ({share})", va="center", fontsize=9)
     ax.set_yticks(places, [plain(shortened(name)) for name, _ in rows])
     ax.invert_yaxis()
-    ax.grid(visible=False, axis="y")
+    # The numbers stand at the bars, and lines would run through them.
+    ax.grid(visible=False)
+    ax.xaxis.set_major_formatter(compact)
     ax.set_xlim(0, max(counts) * 1.3)
     ax.set_xlabel(label)
     said = listed((f"{name} {count:,}" for name, count in rows), _MOST)

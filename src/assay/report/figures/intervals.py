@@ -76,10 +76,12 @@ def forest(
     title = plain(title) if title else capital(label)
     said = [f"{shortened(row.name)}: {interval_text(row.interval)}" for row in rows]
     line = "" if zero_line is None else f" Dashed line: {number(zero_line)}."
+    known = all(row.interval.known for row in rows)
+    unknown = "" if known else " An open point has no interval."
     return Drawing(
         title,
         f"{title}; bars: {meaning}. {listed(said)}.",
-        f"Points: estimates; bars: {meaning}. An open point has no interval.{line}",
+        f"Points: estimates; bars: {meaning}.{unknown}{line}",
         figure,
         _table(rows, label),
     )
