@@ -22,7 +22,7 @@ from .seams import (
     SandboxBackend,
     SandboxSpec,
 )
-from .tasks import make_workspace
+from .tasks import exposed_files, make_workspace
 
 __all__ = ["TaskCheck", "check_task"]
 
@@ -156,16 +156,17 @@ async def _hidden(
         )
     # grep ends with 1 where it finds nothing, and with 2 where it could not look.
     seen = end.output.decode(errors="replace").split() if lines else []
+    seen += await asyncio.to_thread(exposed_files, task, workspace)
     if lines and end.exit_code not in (0, 1):
         return TaskCheck(name="hidden files", passed=False, detail="could not look for them")
     if seen:
         return TaskCheck(
             name="hidden files",
             passed=False,
-            detail=f"the agent can read lines of hidden tests in {', '.join(seen[:5])}",
+            detail=f"the agent can read hidden tests or the solution in {', '.join(seen[:5])}",
         )
     return TaskCheck(
-        name="hidden files", passed=True, detail="the agent sees no line of a hidden test"
+        name="hidden files", passed=True, detail="the agent sees no hidden test and no solution"
     )
 
 

@@ -327,7 +327,7 @@ class _Attempt:
             steps=agent.steps,
         )
         diff = (self._run_dir / "artifacts" / "diff.patch").read_bytes()
-        graded = await self._grade(diff, talk)
+        graded = await self._grade(agent, diff, talk)
         self._recorder.seconds = agent.seconds
         return self._end(agent, graded, talk, diff)
 
@@ -459,7 +459,7 @@ class _Attempt:
         atomic_write(self._run_dir / "logs" / "agent.log", end.log)
         atomic_write(self._run_dir / _AGENT_FILE, json.dumps(asdict(agent), indent=2).encode())
 
-    async def _grade(self, diff: bytes, talk: Conversation) -> Grade:
+    async def _grade(self, agent: _AgentEnd, diff: bytes, talk: Conversation) -> Grade:
         config = self._config
         judge = None
         if config.judge is not None:
@@ -487,7 +487,13 @@ class _Attempt:
             self._task,
             graded,
             diff=diff,
-            judge=None if judge is None else {"model": judge.model, "votes": judge.votes},
+            judge=None if judge is None else judge.record(),
+            agent_metrics={
+                "tokens_total": sum(agent.tokens[kind] for kind in ("prompt", "completion")),
+                "model_calls": agent.calls,
+                "time_taken_seconds": round(agent.seconds, 3),
+                "money_spent_usd": agent.cost_usd,
+            },
         )
         return graded
 

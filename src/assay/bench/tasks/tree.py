@@ -176,13 +176,17 @@ def read_plain_file(path: Path) -> bytes:
     It is neither followed nor waited for, even if it has just been replaced.
     """
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(handle, "rb") as stream:
+    try:
+        # Before it is opened as a stream, which a folder cannot be.
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "not a plain file")
         if status.st_size > LARGEST_FILE:
             raise OSError(errno.EFBIG, "too large")
-        return stream.read(LARGEST_FILE)
+        with open(handle, "rb", closefd=False) as stream:
+            return stream.read(LARGEST_FILE)
+    finally:
+        os.close(handle)
 
 
 def _names(folder: Path) -> list[str]:
