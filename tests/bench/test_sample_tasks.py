@@ -15,6 +15,9 @@ from assay.bench.tasks import (
     overrides_problems,
 )
 
+# Each starts pytest several times.
+pytestmark = pytest.mark.bench
+
 SAMPLES = sorted(
     path.parent
     for path in (Path(__file__).parents[2] / "examples/bench/tasks").glob("*/tb_meta.json")
