@@ -111,7 +111,7 @@ def _short(found: CostsAnalysis, one: str) -> ReportTable:
         "What an episode costs, and what it comes to",
         ["Model", found.result.capitalize(), _LABELS[metric].capitalize()]
         + ([] if ratio is None else [f"{'$' if metric == 'cost_usd' else 'Tokens'} per {one}"])
-        + ["Frontier", "Episodes"],
+        + ["Frontier"],
         [
             [
                 model.group,
@@ -119,7 +119,6 @@ def _short(found: CostsAnalysis, one: str) -> ReportTable:
                 mean_cell(metric, price_of(model, metric)),
                 *([] if ratio is None else [mean_cell(metric, _bounded(ratio(model)))]),
                 Cell("yes" if model.on_frontier else "no"),
-                f"{model.n:,}",
             ]
             for model in found.models
         ],

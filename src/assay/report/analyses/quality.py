@@ -75,7 +75,7 @@ def quality_document(found: QualityAnalysis) -> Document:
     return build(
         "quality",
         f"Quality of {counted(len(found.traces), 'trace')}",
-        [_finding(found)],
+        [_finding(found), *_ends(found)],
         sections,
         found,
         [_columns(found, trace) for trace in found.traces],
@@ -96,6 +96,14 @@ def _finding(found: QualityAnalysis) -> str:
         text += f"; what spoils most is {_WORDS[worst]} ({percent(lost[worst])})"
     n = len(found.duplicates)
     return f"{text}. {n:,} pairs are near duplicates." if n else f"{text}."
+
+
+def _ends(found: QualityAnalysis) -> Iterator[str]:
+    """The best and the worst trace, each with the command that replays it."""
+    ends = {"The best": found.traces[0], "The worst": found.traces[-1]}
+    for name, trace in ends.items() if len(found.traces) > 1 else ():
+        command = replay_command(trace.session_id, found.basis)
+        yield f"{name}, {trace.score:.2f}: {command}"
 
 
 def _line(found: QualityAnalysis, trace: TraceQuality) -> str:
