@@ -98,7 +98,7 @@ clean:
 # What a user needs, and no more.
 .venv/assay: pyproject.toml constraints.txt
 	$(make-environment)
-	$(call fill-environment,assay,.)
+	$(call fill-environment,assay,.[bench])
 
 .venv/installed: pyproject.toml constraints.txt
 	$(make-environment)
