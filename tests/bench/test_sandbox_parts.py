@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -166,6 +167,9 @@ def test_processes_below_one_are_found_whoever_started_them() -> None:
         finally:
             for pid in [*descendants(process.pid), process.pid]:
                 os.kill(pid, 9)
+    deadline = time.monotonic() + 5
+    while any(map(is_alive, below)) and time.monotonic() < deadline:
+        time.sleep(0.01)
     assert not any(map(is_alive, below))
     assert not descendants(process.pid)
 
