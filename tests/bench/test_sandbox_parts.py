@@ -147,9 +147,9 @@ def test_only_folders_of_the_dead_are_swept(
     living, lock = new_folder()
     dead, gone = new_folder()
     os.close(gone)
-    swept: list[str] = []
+    swept: list[Path] = []
     sweep_folders(swept.append)
-    assert swept == [dead.name]
+    assert swept == [dead]
     assert [*tmp_path.iterdir()] == [living]
     os.close(lock)
 
