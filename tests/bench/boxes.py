@@ -23,6 +23,8 @@ from assay.errors import SandboxUnavailable
 
 T = TypeVar("T")
 MECHANISMS = ("cgroup v2", "cgroup v1", "systemd scope", "watcher")
+MARK = f"mark-of-{os.getpid()}"
+"""For command lines, so that their processes can be found; no other worker has it."""
 SMALL = ResourceLimits(memory_mb=128, processes=24, disk_mb=32)
 
 

@@ -10,7 +10,18 @@ import pytest
 from assay.bench.sandboxes import BubblewrapBackend
 from assay.bench.seams import Command, Mount, ResourceLimits, Sandbox
 
-from .boxes import MECHANISMS, SMALL, found, in_sandbox, leftovers, python, run, spec, usable
+from .boxes import (
+    MARK,
+    MECHANISMS,
+    SMALL,
+    found,
+    in_sandbox,
+    leftovers,
+    python,
+    run,
+    spec,
+    usable,
+)
 
 pytestmark = pytest.mark.bench
 
@@ -61,15 +72,17 @@ def any_way() -> BubblewrapBackend:
 def test_a_fork_bomb_stops_at_its_limit_and_is_named(
     backend: BubblewrapBackend, tmp_path: Path
 ) -> None:
-    bomb = "bomb() { bomb | bomb & }; bomb; sleep 1; echo mark-of-the-bomb"
+    bomb = f"bomb() {{ bomb | bomb & }}; bomb; sleep 1; echo {MARK}"
     end = run(backend, spec(tmp_path), "bash", "-c", bomb, timeout_s=10)
     assert "process_limit" in found(end)
-    assert not leftovers("mark-of-the-bomb")
+    assert not leftovers(MARK)
 
 
 def test_threads_count_as_processes(backend: BubblewrapBackend, tmp_path: Path) -> None:
     crowd = "import threading, time\nfor _ in range(100):\n"
-    crowd += "    threading.Thread(target=time.sleep, args=(5,), daemon=True).start()"
+    crowd += (
+        "    threading.Thread(target=time.sleep, args=(5,), daemon=True).start()\ntime.sleep(1)"
+    )
     end = run(backend, spec(tmp_path), *python(crowd))
     assert "process_limit" in found(end)
     assert end.exit_code != 0
@@ -149,10 +162,10 @@ def test_what_was_written_too_much_can_be_removed_by_the_next_command(
 
 
 def test_a_daemon_is_killed_and_named(backend: BubblewrapBackend, tmp_path: Path) -> None:
-    end = run(backend, spec(tmp_path), *python(f"mark = 'mark-of-the-daemon'\n{DAEMON}"))
+    end = run(backend, spec(tmp_path), *python(f"mark = '{MARK}'\n{DAEMON}"))
     assert end.exit_code == 0
     assert found(end) == {"left_processes"}
-    assert not leftovers("mark-of-the-daemon")
+    assert not leftovers(MARK)
 
 
 def test_processes_that_end_with_their_command_are_no_finding(
@@ -293,11 +306,11 @@ def test_there_are_no_rights_to_gain(any_way: BubblewrapBackend, tmp_path: Path)
 def test_who_kills_the_supervisor_is_dead_and_named(
     backend: BubblewrapBackend, tmp_path: Path, attack: str
 ) -> None:
-    end = run(backend, spec(tmp_path), "sh", "-c", f"{attack}; echo mark-of-the-killer")
+    end = run(backend, spec(tmp_path), "sh", "-c", f"{attack}; echo {MARK}")
     assert end.exit_code == 137
     assert "supervisor_killed" in found(end)
     assert end.seconds < 4
-    assert not leftovers("mark-of-the-killer")
+    assert not leftovers(MARK)
 
 
 @pytest.mark.parametrize("attack", ["kill -TERM 0", "kill -9 0"])

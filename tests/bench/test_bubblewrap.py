@@ -1,8 +1,6 @@
 """Commands in a sandbox: what goes in, what comes out, and that nothing stays."""
 
 import asyncio
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -14,7 +12,7 @@ from assay.bench.sandboxes import BubblewrapBackend, python_mounts, python_path
 from assay.bench.seams import Command, Mount, ResourceLimits, Sandbox, SandboxSpec
 from assay.errors import SandboxUnavailable, UsageError
 
-from .boxes import SMALL, found, handles, in_sandbox, leftovers, run, spec, usable
+from .boxes import MARK, SMALL, found, handles, in_sandbox, leftovers, run, spec, usable
 
 pytestmark = pytest.mark.bench
 
@@ -103,30 +101,30 @@ def test_a_program_of_the_repository_does_not_replace_the_supervisor(
 
 
 def test_the_time_limit_kills_everything(backend: BubblewrapBackend, tmp_path: Path) -> None:
-    script = "echo begun; trap '' TERM; sleep 1000 & sleep 1000; echo mark-of-the-late"
+    script = f"echo begun; trap '' TERM; sleep 1000 & sleep 1000; echo {MARK}"
     end = run(backend, spec(tmp_path), "sh", "-c", script, timeout_s=0.5)
     assert end.timed_out
     assert end.exit_code is None
     assert end.output == b"begun\n"
     assert 0.5 <= end.seconds < 3
-    assert not leftovers("mark-of-the-late")
+    assert not leftovers(MARK)
 
 
 def test_a_cancelled_command_is_dead(backend: BubblewrapBackend, tmp_path: Path) -> None:
     async def cancel(sandbox: Sandbox) -> None:
         for pause in (0.0, 0.001, 0.005, 0.01, 0.02, 0.05, 0.3):
-            script = "sleep 1000 & sleep 1000; echo mark-of-the-cancelled"
+            script = f"sleep 1000 & sleep 1000; echo {MARK}"
             command = Command(argv=("sh", "-c", script), timeout_s=100)
             task = asyncio.ensure_future(sandbox.run(command))
             await asyncio.sleep(pause)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            assert not leftovers("mark-of-the-cancelled")[1:]  # its own folder
+            assert not leftovers(MARK)[1:]  # its own folder
 
     before = handles()
     in_sandbox(backend, spec(tmp_path), cancel)
-    assert not leftovers("mark-of-the-cancelled")
+    assert not leftovers(MARK)
     assert handles() <= before
 
 
@@ -243,29 +241,41 @@ def test_enforcement_names_what_holds_each_limit(
 KILLED = """
 import asyncio, sys
 from pathlib import Path
-from tests.bench.boxes import run, spec, usable
-script = "sleep 1000 & sleep 1000; echo " + sys.argv[2]
-run(usable(None), spec(Path(sys.argv[1])), "sh", "-c", script)
+from assay.bench.seams import Command
+from tests.bench.boxes import spec, usable
+
+async def main():
+    async with usable(None).open(spec(Path(sys.argv[1]))) as sandbox:
+        print("open", flush=True)
+        while True:
+            script = "sleep 1000 & sleep 0.02; echo " + sys.argv[2]
+            await sandbox.run(Command(argv=("sh", "-c", script), timeout_s=60))
+
+asyncio.run(main())
 """
 
 
 def test_when_assay_is_killed_its_sandboxes_die_and_the_next_one_clears_up(
-    backend: BubblewrapBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    usable(None)
     (tmp_path / "repo").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    for pause in (0.25, 0.3, 0.35, 0.4, 0.5, 1.0):
-        mark = f"mark-{os.getpid()}-{time.monotonic_ns()}"
-        arguments = [sys.executable, "-c", KILLED, str(tmp_path / "repo"), mark]
-        process = subprocess.Popen(arguments, cwd=Path(__file__).parents[2])
-        time.sleep(pause)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        deadline = time.monotonic() + 5
-        while leftovers(mark) and time.monotonic() < deadline:
+    arguments = [sys.executable, "-c", KILLED, str(tmp_path / "repo"), MARK]
+    for number in range(10):
+        with subprocess.Popen(
+            arguments, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE
+        ) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"open\n"
+            # At any moment of a command: while it is set up, runs, or is cleared up.
+            time.sleep(0.008 * number)
+            process.kill()
+        deadline = time.monotonic() + 10
+        while leftovers(MARK) and time.monotonic() < deadline:
             time.sleep(0.01)
-        assert not leftovers(mark)
+        assert not leftovers(MARK)
     assert list(tmp_path.glob("assay-box-*"))
     run(usable(None), spec(tmp_path / "repo"), "true")
     assert [path.name for path in tmp_path.iterdir()] == ["repo"]

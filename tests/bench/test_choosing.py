@@ -11,7 +11,7 @@ from assay.bench.sandboxes import BubblewrapBackend, UnprotectedBackend, choose_
 from assay.bench.seams import Command, Mount, ResourceLimits, Sandbox, SandboxSpec
 from assay.errors import SandboxUnavailable, UsageError
 
-from .boxes import found, in_sandbox, leftovers, run, spec
+from .boxes import MARK, found, in_sandbox, leftovers, run, spec
 
 OWN = """
 class Mine:
@@ -30,8 +30,7 @@ class Half:
 
 @pytest.fixture
 def unprotected() -> UnprotectedBackend:
-    with pytest.warns(UserWarning, match="protects nothing"):
-        backend = choose_backend("none")
+    backend = choose_backend("none")
     assert isinstance(backend, UnprotectedBackend)
     return backend
 
@@ -42,8 +41,7 @@ def test_bubblewrap_unless_the_variable_or_the_caller_says_otherwise(
     monkeypatch.delenv("SANDBOX_BACKEND", raising=False)
     assert isinstance(choose_backend(), BubblewrapBackend)
     monkeypatch.setenv("SANDBOX_BACKEND", "none")
-    with pytest.warns(UserWarning, match="protects nothing"):
-        assert isinstance(choose_backend(), UnprotectedBackend)
+    assert isinstance(choose_backend(), UnprotectedBackend)
     assert isinstance(choose_backend("bubblewrap"), BubblewrapBackend)
 
 
@@ -94,18 +92,18 @@ def test_without_a_sandbox_keys_are_not_handed_on(
 def test_without_a_sandbox_the_time_limit_kills_the_group(
     unprotected: UnprotectedBackend, tmp_path: Path
 ) -> None:
-    script = "echo begun; sleep 1000 & sleep 1000; echo mark-of-the-unprotected"
+    script = f"echo begun; sleep 1000 & sleep 1000; echo {MARK}"
     end = run(unprotected, spec(tmp_path), "sh", "-c", script, timeout_s=0.3)
     assert end.timed_out
     assert (end.exit_code, end.output) == (None, b"begun\n")
-    assert not leftovers("mark-of-the-unprotected")
+    assert not leftovers(MARK)
 
 
 def test_without_a_sandbox_a_cancelled_command_is_dead(
     unprotected: UnprotectedBackend, tmp_path: Path
 ) -> None:
     async def cancel(sandbox: Sandbox) -> None:
-        script = "sleep 1000; echo mark-of-the-cancelled-one"
+        script = f"sleep 1000; echo {MARK}"
         command = Command(argv=("sh", "-c", script), timeout_s=100)
         task = asyncio.ensure_future(sandbox.run(command))
         await asyncio.sleep(0.2)
@@ -115,7 +113,7 @@ def test_without_a_sandbox_a_cancelled_command_is_dead(
 
     before = len(os.listdir("/proc/self/fd"))
     in_sandbox(unprotected, spec(tmp_path), cancel)
-    assert not leftovers("mark-of-the-cancelled-one")
+    assert not leftovers(MARK)
     assert len(os.listdir("/proc/self/fd")) <= before
 
 

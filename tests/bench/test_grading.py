@@ -439,17 +439,16 @@ def test_where_there_are_tests_metrics_do_not_score(tmp_path: Path) -> None:
 def test_without_a_sandbox_a_patch_is_graded_too(tmp_path: Path) -> None:
     task = small_task(tmp_path / "task")
     patch = patch_of(task, tmp_path / "agent", {"calc.py": SOLVED})
-    with pytest.warns(UserWarning, match="protects nothing"):
-        result = asyncio.run(
-            grade(
-                task,
-                patch.diff,
-                UnprotectedBackend(),
-                folder=tmp_path / "grading",
-                limits=LIMITS,
-                timeout_s=30,
-            )
+    result = asyncio.run(
+        grade(
+            task,
+            patch.diff,
+            UnprotectedBackend(),
+            folder=tmp_path / "grading",
+            limits=LIMITS,
+            timeout_s=30,
         )
+    )
     assert (result.outcome, result.total_score) == (CodingOutcome.SOLVED, 1)
 
 

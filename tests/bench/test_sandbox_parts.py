@@ -148,9 +148,9 @@ def test_only_folders_of_the_dead_are_swept(
     living, lock = new_folder()
     dead, gone = new_folder()
     os.close(gone)
-    swept: list[str] = []
+    swept: list[Path] = []
     sweep_folders(swept.append)
-    assert swept == [dead.name]
+    assert swept == [dead]
     assert [*tmp_path.iterdir()] == [living]
     os.close(lock)
 
@@ -168,10 +168,8 @@ def test_processes_below_one_are_found_whoever_started_them() -> None:
         finally:
             for pid in [*descendants(process.pid), process.pid]:
                 os.kill(pid, 9)
-    # Whoever adopted them takes a moment to see that they are dead.
-    for _ in range(1000):
-        if not any(map(is_alive, below)):
-            break
+    deadline = time.monotonic() + 5
+    while any(map(is_alive, below)) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not any(map(is_alive, below))
     assert not descendants(process.pid)

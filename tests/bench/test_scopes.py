@@ -11,7 +11,7 @@ from assay.errors import SandboxUnavailable
 
 def test_a_scope_is_asked_for_all_limits_and_hands_on_no_variable() -> None:
     limits = ResourceLimits(cpus=1.5, memory_mb=64, processes=10)
-    prefix = Scopes().hold(limits, "assay-box-1").prefix
+    prefix = Scopes().hold(limits, Path("assay-box-1")).prefix
     assert prefix[1:3] == ("--user", "--scope")
     assert {
         "--property=MemoryMax=67108864",

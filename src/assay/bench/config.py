@@ -273,9 +273,9 @@ class BenchConfig(Configuration):
     def warnings(self) -> Iterator[str]:
         """What the user should know, though nothing is wrong."""
         if any(entry.sandbox == "none" for entry in self.tasks):
-            yield (
-                "sandbox 'none': agents and tests can do all that you can do on this machine"
-            )
+            from .sandboxes import UNPROTECTED
+
+            yield UNPROTECTED
 
     # What every run has, with the names that `runs` knows.
 

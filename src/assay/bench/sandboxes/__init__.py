@@ -3,10 +3,11 @@
 from assay.bench.sandboxes.bubblewrap import BubblewrapBackend
 from assay.bench.sandboxes.choosing import BACKENDS, choose_backend
 from assay.bench.sandboxes.roots import python_mounts, python_path, sandbox_environment
-from assay.bench.sandboxes.unprotected import UnprotectedBackend
+from assay.bench.sandboxes.unprotected import UNPROTECTED, UnprotectedBackend
 
 __all__ = [
     "BACKENDS",
+    "UNPROTECTED",
     "BubblewrapBackend",
     "UnprotectedBackend",
     "choose_backend",

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from assay._util.names import unknown_name
 from assay.bench.sandboxes.boxed import BoxedProcess
-from assay.bench.sandboxes.cgroups import CgroupsV1, CgroupsV2
+from assay.bench.sandboxes.cgroups import CgroupsV1, CgroupsV2, remove_noted
 from assay.bench.sandboxes.folders import (
     TooDeep,
     bytes_in,
@@ -124,7 +124,7 @@ class BubblewrapBackend:
                 raise SandboxUnavailable(f"{mount.source} is to be mounted and is not there")
         if not self._is_swept:
             self._is_swept = True
-            await asyncio.to_thread(sweep_folders, _forget)
+            await asyncio.to_thread(sweep_folders, remove_noted)
         folder, lock = new_folder()
         try:
             prepare(folder, network=spec.limits.network)
@@ -145,12 +145,6 @@ class BubblewrapBackend:
             )
         finally:
             await asyncio.shield(asyncio.to_thread(_remove, folder, lock))
-
-
-def _forget(name: str) -> None:
-    """Remove what a dead sandbox left, by whichever mechanism it was held."""
-    for mechanism in _MECHANISMS:
-        mechanism.sweep(name)
 
 
 def _remove(folder: Path, lock: int) -> None:
@@ -211,7 +205,7 @@ class _BubblewrapSandbox:
     async def run(self, command: Command) -> CommandEnd:
         """Run a command, after those that were given before."""
         async with self._turn:
-            hold = self._mechanism.hold(self._spec.limits, self._folder.name)
+            hold = self._mechanism.hold(self._spec.limits, self._folder)
             try:
                 return await self._run(command, hold)
             finally:

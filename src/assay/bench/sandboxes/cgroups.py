@@ -6,7 +6,7 @@ A group is made before its command starts and removed when it is dead; the kerne
 import errno
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -14,10 +14,19 @@ from assay.bench.sandboxes.limits import MIB, OWN_PROCESSES, HeldBy, Usage
 from assay.bench.seams import Finding, ResourceLimits
 from assay.errors import SandboxUnavailable
 
-__all__ = ["CgroupsV1", "CgroupsV2", "GroupV2", "cgroup_mounts", "limiting_group", "own_groups"]
+__all__ = [
+    "CgroupsV1",
+    "CgroupsV2",
+    "GroupV2",
+    "cgroup_mounts",
+    "limiting_group",
+    "own_groups",
+    "remove_noted",
+]
 
 _PERIOD_US: Final = 100_000
 _CONTROLLERS_V1: Final = ("memory", "pids", "cpu")
+_NOTED: Final = "groups"
 _PATIENCE_S: Final = 2.0
 
 
@@ -89,6 +98,18 @@ def _number(file: Path, key: str | None = None) -> int | None:
         return int(rows[key])
     except (OSError, KeyError, ValueError):
         return None
+
+
+def _note(folder: Path, groups: Iterable[Path]) -> None:
+    """Write down the groups that are about to be made, for whoever finds the folder."""
+    (folder / _NOTED).write_text("".join(f"{group}\n" for group in groups), "utf-8")
+
+
+def remove_noted(folder: Path) -> None:
+    """Remove the groups of a sandbox whose owner is dead."""
+    noted = folder / _NOTED
+    for line in noted.read_text("utf-8").splitlines() if noted.exists() else ():
+        _remove(Path(line))
 
 
 def _remove(folder: Path) -> None:
@@ -195,23 +216,16 @@ class CgroupsV1:
                 )
         return HeldBy(self.name, self.name, self.name)
 
-    def hold(self, limits: ResourceLimits, name: str) -> _GroupsV1:
+    def hold(self, limits: ResourceLimits, folder: Path) -> _GroupsV1:
         """Make the groups of a command."""
-        return _GroupsV1(self._folders(name), limits)
-
-    def sweep(self, name: str) -> None:
-        """Remove the groups of a sandbox whose owner is dead."""
-        for folder in dict.fromkeys(self._folders(name).values()):
-            _remove(folder)
-
-    def _folders(self, name: str) -> dict[str, Path]:
         own = _here()
-        wanted = (*_CONTROLLERS_V1, "cpuacct")
-        return {
-            controller: own[controller] / name
-            for controller in wanted
+        groups: dict[str, Path] = {
+            controller: own[controller] / folder.name
+            for controller in (*_CONTROLLERS_V1, "cpuacct")
             if controller in own and os.access(own[controller], os.W_OK)
         }
+        _note(folder, groups.values())
+        return _GroupsV1(groups, limits)
 
 
 class GroupV2:
@@ -273,25 +287,18 @@ class CgroupsV2:
         self._parent()
         return HeldBy(self.name, self.name, self.name)
 
-    def hold(self, limits: ResourceLimits, name: str) -> GroupV2:
+    def hold(self, limits: ResourceLimits, folder: Path) -> GroupV2:
         """Make the group of a command."""
-        folder = self._parent() / name
-        folder.mkdir()
-        group = GroupV2(folder, limits)
+        made = self._parent() / folder.name
+        _note(folder, [made])
+        made.mkdir()
+        group = GroupV2(made, limits)
         try:
             group.set()
         except OSError:
-            folder.rmdir()
+            made.rmdir()
             raise
         return group
-
-    def sweep(self, name: str) -> None:
-        """Remove the group of a sandbox whose owner is dead."""
-        try:
-            parent = self._parent()
-        except SandboxUnavailable:  # so there is none
-            return
-        _remove(parent / name)
 
     def _parent(self) -> Path:
         own = _here().get("")

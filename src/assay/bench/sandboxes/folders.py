@@ -49,11 +49,11 @@ def new_folder() -> tuple[Path, int]:
     return folder, handle
 
 
-def sweep_folders(forget: Callable[[str], None]) -> None:
+def sweep_folders(forget: Callable[[Path], None]) -> None:
     """Remove the folders of sandboxes whose owner is dead.
 
     Args:
-        forget: Removes what else has the name of such a sandbox.
+        forget: Removes what else a sandbox has, before its folder.
     """
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         try:
@@ -71,7 +71,7 @@ def sweep_folders(forget: Callable[[str], None]) -> None:
         else:
             # What cannot be removed now keeps its folder, and is found again.
             with suppress(OSError):
-                forget(folder.name)
+                forget(folder)
                 remove_locked(folder)
         finally:
             os.close(handle)

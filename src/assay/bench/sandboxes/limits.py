@@ -4,6 +4,7 @@ A mechanism holds all three or is not used. Disk is watched by the sandbox itsel
 network is a matter of namespaces.
 """
 
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from assay.bench.seams import Finding, ResourceLimits
@@ -64,10 +65,6 @@ class Mechanism(Protocol):
         """In words; SandboxUnavailable if it cannot hold one of these."""
         ...
 
-    def hold(self, limits: ResourceLimits, name: str) -> Hold:
-        """Get ready for one command of a sandbox, whose name nobody else has."""
-        ...
-
-    def sweep(self, name: str) -> None:
-        """Remove what a sandbox of that name left, whose owner is dead."""
+    def hold(self, limits: ResourceLimits, folder: Path) -> Hold:
+        """Get ready for one command of a sandbox, which alone has this folder."""
         ...

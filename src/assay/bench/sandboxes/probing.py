@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Final
 
-from assay.bench.sandboxes.folders import PREFIX, new_folder, remove_locked
-from assay.bench.sandboxes.limits import Mechanism
+from assay.bench.sandboxes.folders import new_folder, remove_locked
+from assay.bench.sandboxes.limits import Hold, Mechanism
 from assay.bench.sandboxes.roots import prepare, root_arguments
 from assay.bench.seams import ResourceLimits, SandboxSpec
 from assay.errors import SandboxUnavailable
@@ -108,32 +108,36 @@ def problem_of(mechanism: Mechanism) -> str | None:
 
 
 def _tried(mechanism: Mechanism) -> str | None:
+    folder, lock = new_folder()
     try:
-        hold = mechanism.hold(
-            ResourceLimits(), f"{PREFIX}probe-{os.getpid()}-{os.urandom(4).hex()}"
-        )
-    except (OSError, SandboxUnavailable) as error:
-        return str(error)
-    try:
-        with subprocess.Popen(
-            [*hold.prefix, "/bin/cat"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        ) as process:
-            assert process.stdin is not None
-            assert process.stdout is not None
-            try:
-                process.stdin.write(b"x\n")
-                process.stdin.flush()
-                if not process.stdout.readline():
-                    assert process.stderr is not None
-                    return process.stderr.read().decode(errors="replace").strip()
-                hold.admit(process.pid)
-            finally:
-                process.kill()
+        hold = mechanism.hold(ResourceLimits(), folder)
+        try:
+            return _held(hold)
+        finally:
+            hold.release()
     except (OSError, SandboxUnavailable) as error:
         return str(error)
     finally:
-        hold.release()
+        remove_locked(folder)
+        os.close(lock)
+
+
+def _held(hold: Hold) -> str | None:
+    with subprocess.Popen(
+        [*hold.prefix, "/bin/cat"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            process.stdin.write(b"x\n")
+            process.stdin.flush()
+            if not process.stdout.readline():
+                return process.stderr.read().decode(errors="replace").strip()
+            hold.admit(process.pid)
+        finally:
+            process.kill()
     return None

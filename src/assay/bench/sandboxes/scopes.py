@@ -77,11 +77,8 @@ class Scopes:
             raise SandboxUnavailable("no service manager of this user runs (XDG_RUNTIME_DIR)")
         return HeldBy(self.name, self.name, self.name)
 
-    def hold(self, limits: ResourceLimits, name: str) -> _Scope:
+    def hold(self, limits: ResourceLimits, folder: Path) -> _Scope:
         """Get ready for the scope of a command."""
         # The scope of the last command may not be gone yet.
-        unit = f"{name}-{next(_numbers)}"
+        unit = f"{folder.name}-{next(_numbers)}"
         return _Scope(shutil.which("systemd-run") or "systemd-run", limits, unit)
-
-    def sweep(self, name: str) -> None:
-        """Nothing: a scope without processes is gone."""

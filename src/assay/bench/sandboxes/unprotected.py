@@ -12,7 +12,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import warnings
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -32,23 +31,19 @@ from assay.bench.seams import (
 )
 from assay.errors import SandboxUnavailable
 
-__all__ = ["UnprotectedBackend"]
+__all__ = ["UNPROTECTED", "UnprotectedBackend"]
 
 _CHUNK: Final = 2**18
-_WARNING: Final = (
+UNPROTECTED: Final = (
     "sandbox 'none' protects nothing: commands run on this machine as you, with your files, "
     "the network and no limits but time"
 )
 
 
 class UnprotectedBackend:
-    """Runs commands as they are; must be asked for by name, and warns."""
+    """Runs commands as they are; must be asked for by name, and whoever asks is warned."""
 
     name = "none"
-
-    def __init__(self) -> None:
-        """Say that it protects nothing."""
-        warnings.warn(_WARNING, UserWarning, stacklevel=2)
 
     def enforcement(self, limits: ResourceLimits) -> Enforcement:
         """Nothing is held."""

@@ -10,6 +10,7 @@ import re
 import resource
 import signal
 from itertools import count
+from pathlib import Path
 from typing import Final
 
 from assay.bench.sandboxes.limits import MIB, OWN_PROCESSES, HeldBy, Usage
@@ -134,12 +135,9 @@ class Watching:
             )
         return HeldBy("watcher and RLIMIT_DATA", "watcher and RLIMIT_NPROC", "CPU affinity")
 
-    def hold(self, limits: ResourceLimits, name: str) -> _Watched:
+    def hold(self, limits: ResourceLimits, folder: Path) -> _Watched:
         """Get ready to look at a command."""
         return _Watched(limits)
-
-    def sweep(self, name: str) -> None:
-        """Nothing: it leaves nothing."""
 
 
 def _kill(pid: int) -> bool:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from assay.cli.output import Show, program, say, say_json, working
+from assay.cli.output import Show, program, say, say_json, warn, working
 from assay.errors import UsageError
 
 __all__ = ["check", "new", "prepare"]
@@ -130,6 +130,10 @@ def check(
 
     if tries < 1:
         raise UsageError(f"--tries {tries} is not allowed; give 1 or more")
+    if sandbox == "none":
+        from assay.bench.sandboxes import UNPROTECTED
+
+        warn(UNPROTECTED)
     with working(show, "checking"):
         checks = api.bench_check(
             task, overrides=overrides, tries=tries, sandbox=sandbox, timeout_s=timeout
