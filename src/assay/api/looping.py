@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,6 +13,7 @@ from assay.loop import LoopConfig, Notebook, Stage, StageDone, StageEvent, run_s
 if TYPE_CHECKING:
     from assay.api.finetuning import FinetunePlan
     from assay.experiments.finetune_jobs import FinetuneJob
+    from assay.finetune import PlannedJob
     from assay.judge import Comparison
     from assay.rollouts import RunConfig
     from assay.runs import PreparedRun, RunResult
@@ -175,10 +177,12 @@ def _stages(plan: LoopPlan, watch: LoopWatch) -> list[Stage]:
         Stage(
             _FINETUNE,
             f"{config.student} is trained on it",
-            of(
-                *("student", "backend", "epochs", "batch_size", "learning_rate"),
-                *("training_seed", "suffix"),
-            ),
+            {
+                **of("student", "backend", "epochs", "batch_size", "learning_rate"),
+                **of("training_seed", "suffix"),
+                # Keys of loops that were begun before there was this setting stay the same.
+                **({} if config.subset is None else of("subset")),
+            },
             lambda key, before: _trained(plan, before[_FILTER], watch),
         ),
         Stage(
@@ -328,7 +332,7 @@ def _trained(plan: LoopPlan, data: Mapping[str, Any], watch: LoopWatch) -> dict[
     config = plan.config
     chosen = {
         name: getattr(config, name)
-        for name in ("epochs", "batch_size", "learning_rate")
+        for name in ("epochs", "batch_size", "learning_rate", "subset")
         if getattr(config, name) is not None
     }
     job_plan = finetune_plan(
@@ -361,9 +365,10 @@ def _known_job(
     from assay.api.finetune_jobs import finetune_list
 
     [job] = wanted.jobs
+    sha256 = data["sha256"] if job.subset is None else _subset_sha256(wanted.data, job)
     for known in finetune_list(database=plan.database):
         same = (known.data_sha256, known.model, known.seed, known.suffix) == (
-            data["sha256"],
+            sha256,
             job.model.name,
             job.seed,
             plan.config.suffix,
@@ -373,6 +378,15 @@ def _known_job(
         if same and known.status not in ("failed", "cancelled"):
             return known
     return None
+
+
+def _subset_sha256(data: Path, job: "PlannedJob") -> str:
+    from assay.finetune import write_subset
+
+    assert job.subset is not None
+    rows = BytesIO()
+    write_subset(data, job.subset, job.seed, rows)
+    return hashlib.sha256(rows.getbuffer()).hexdigest()
 
 
 def _reported(plan: LoopPlan, done: Mapping[str, StageDone], comparison: "Comparison") -> Path:

@@ -87,6 +87,9 @@ class LoopConfig(Configuration):
     backend: str = Setting("local", choice("openai", "synth", "local"), at="finetune").about(
         "Who trains it"
     )
+    subset: int | None = Setting(None, whole(1, 10**9), at="finetune", without="all").about(
+        "How many of the rows are trained on, drawn by the training seed"
+    )
     epochs: int | None = Setting(
         None, whole(1, 1000), at="finetune", without="the model's own"
     ).about("How often the data is gone through")
