@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     )
     from .finetuning import FinetunePlan, finetune_plan, finetune_start
     from .forking import fork, prepare_fork
+    from .loop_estimating import LoopEstimate, StageEstimate, estimate_loop
     from .looping import LoopPlan, LoopResult, LoopWatch, plan_loop, run_loop
     from .preparing import prepare
     from .run_reports import run_report
@@ -107,6 +108,7 @@ __all__ = [
     "FinetunePlan",
     "ImportedCurves",
     "JobProgress",
+    "LoopEstimate",
     "LoopPlan",
     "LoopResult",
     "LoopWatch",
@@ -116,6 +118,7 @@ __all__ = [
     "SessionList",
     "ShownRow",
     "SmokeTest",
+    "StageEstimate",
     "TracedRow",
     "VarianceResult",
     "analysis",
@@ -128,6 +131,7 @@ __all__ = [
     "delete_sessions",
     "doctor",
     "estimate",
+    "estimate_loop",
     "experiment_log",
     "export",
     "export_experiments",

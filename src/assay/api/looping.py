@@ -7,7 +7,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from assay.errors import AssayError, LoopStopped, ServiceError
+from assay.errors import AssayError, LoopStopped, ServiceError, UsageError
 from assay.loop import LoopConfig, Notebook, Stage, StageDone, StageEvent, run_stages
 
 if TYPE_CHECKING:
@@ -18,9 +18,21 @@ if TYPE_CHECKING:
     from assay.rollouts import RunConfig
     from assay.runs import PreparedRun, RunResult
 
-__all__ = ["LoopPlan", "LoopResult", "LoopWatch", "plan_loop", "run_loop"]
+__all__ = [
+    "EXAM",
+    "FILTER",
+    "FINETUNE",
+    "TEACH",
+    "LoopPlan",
+    "LoopResult",
+    "LoopWatch",
+    "plan_loop",
+    "run_loop",
+    "run_settings",
+    "stages_of",
+]
 
-_TEACH, _FILTER, _FINETUNE, _EXAM = "teach", "filter", "finetune", "exam"
+TEACH, FILTER, FINETUNE, EXAM = "teach", "filter", "finetune", "exam"
 _PLAY: Final = (
     "difficulty",
     "view",
@@ -131,9 +143,11 @@ def run_loop(
     for warning in plan.warnings:
         watch.notice(warning)
     config.folder.mkdir(parents=True, exist_ok=True)
-    done = run_stages(_stages(plan, watch), Notebook(config.folder / "loop.json"), watch.stage)
-    student = done[_FINETUNE].result["model"]
-    exam = done[_EXAM].result["run"]
+    done = run_stages(
+        stages_of(plan, watch), Notebook(config.folder / "loop.json"), watch.stage
+    )
+    student = done[FINETUNE].result["model"]
+    exam = done[EXAM].result["run"]
     from assay.api.comparing import compare
 
     comparison = compare(exam, database=plan.database)
@@ -143,7 +157,8 @@ def run_loop(
     )
 
 
-def _stages(plan: LoopPlan, watch: LoopWatch) -> list[Stage]:
+def stages_of(plan: LoopPlan, watch: LoopWatch) -> list[Stage]:
+    """What a loop does, in its order."""
     config = plan.config
     stored = config.stored()
     play = {name: stored[name] for name in _PLAY}
@@ -153,13 +168,13 @@ def _stages(plan: LoopPlan, watch: LoopWatch) -> list[Stage]:
 
     return [
         Stage(
-            _TEACH,
+            TEACH,
             f"{config.teacher} plays {config.teacher_worlds} worlds",
             {**play, **of("teacher", "teacher_worlds", "teacher_seed")},
             lambda key, _: _played(
                 plan,
                 key,
-                _TEACH,
+                TEACH,
                 [config.teacher],
                 config.teacher_worlds,
                 config.teacher_seed,
@@ -168,14 +183,14 @@ def _stages(plan: LoopPlan, watch: LoopWatch) -> list[Stage]:
             lambda result: _is_stored(plan, result["run"]),
         ),
         Stage(
-            _FILTER,
+            FILTER,
             "the best of it becomes training data",
             of("min_achievements", "top", "drop_notes", "holdout"),
-            lambda key, before: _filtered(plan, key, before[_TEACH]["run"], watch),
+            lambda key, before: _filtered(plan, key, before[TEACH]["run"], watch),
             lambda result: Path(result["data"]).exists(),
         ),
         Stage(
-            _FINETUNE,
+            FINETUNE,
             f"{config.student} is trained on it",
             {
                 **of("student", "backend", "epochs", "batch_size", "learning_rate"),
@@ -183,10 +198,12 @@ def _stages(plan: LoopPlan, watch: LoopWatch) -> list[Stage]:
                 # Keys of loops that were begun before there was this setting stay the same.
                 **({} if config.subset is None else of("subset")),
             },
-            lambda key, before: _trained(plan, before[_FILTER], watch),
+            lambda key, before: _trained(
+                plan, before[FILTER], before[TEACH]["cost_usd"], watch
+            ),
         ),
         Stage(
-            _EXAM,
+            EXAM,
             f"all play {config.exam_worlds} fresh worlds",
             {
                 **play,
@@ -196,12 +213,12 @@ def _stages(plan: LoopPlan, watch: LoopWatch) -> list[Stage]:
             lambda key, before: _played(
                 plan,
                 key,
-                _EXAM,
-                [config.student, before[_FINETUNE]["model"], *config.beside],
+                EXAM,
+                [config.student, before[FINETUNE]["model"], *config.beside],
                 config.exam_worlds,
                 config.exam_seed,
                 watch,
-                before[_TEACH]["cost_usd"],
+                sum(each.get("cost_usd") or 0.0 for each in before.values()),
             ),
             lambda result: _is_stored(plan, result["run"]),
         ),
@@ -224,32 +241,13 @@ def _played(
     config = plan.config
     run_id = f"{stage}-{key[:12]}"
     if not _is_stored(plan, run_id):
-        stored = config.stored()
         budget = None if config.budget is None else config.budget - spent
         if budget is not None and budget <= 0:
             raise LoopStopped(
                 f"the budget is spent: ${spent:.2f} of ${config.budget:.2f}; give a larger"
                 " --budget to continue"
             )
-        settings = {
-            "models": models,
-            "episodes": worlds,
-            "seed": seed,
-            "baselines": False,
-            "until_decided": "achievements"
-            if stage == _EXAM and config.until_decided
-            else None,
-            **(
-                {"max_tokens": config.max_tokens, "temperature": config.temperature}
-                if stage == _EXAM
-                else {}
-            ),
-            "budget": budget,
-            "max_concurrent_episodes": config.concurrent,
-            "database": plan.database,
-            "traces_dir": config.folder / "traces",
-            **{name: stored[name] for name in _PLAY},
-        }
+        settings = {**run_settings(plan, stage, models, worlds, seed), "budget": budget}
         prepared = prepare(settings, run_id=run_id, command="assay loop", source="assay.loop")
         result = watch.play(prepared)
         if result.status != "finished":
@@ -262,6 +260,31 @@ def _played(
         "worlds": worlds,
         "seed": seed,
         "cost_usd": _spent(plan, run_id),
+    }
+
+
+def run_settings(
+    plan: LoopPlan, stage: str, models: list[str], worlds: int, seed: int
+) -> dict[str, Any]:
+    """The settings of the run of a stage, but for its budget."""
+    config = plan.config
+    stored = config.stored()
+    exam: dict[str, Any] = {}
+    if stage == EXAM:
+        exam = {"max_tokens": config.max_tokens, "temperature": config.temperature}
+        if config.until_decided:
+            exam["until_decided"] = "achievements"
+    return {
+        "models": models,
+        "episodes": worlds,
+        "seed": seed,
+        "baselines": False,
+        **exam,
+        "price": config.price,
+        "max_concurrent_episodes": config.concurrent,
+        "database": plan.database,
+        "traces_dir": config.folder / "traces",
+        **{name: stored[name] for name in _PLAY},
     }
 
 
@@ -326,7 +349,9 @@ def _filtered(plan: LoopPlan, key: str, run_id: str, watch: LoopWatch) -> dict[s
     }
 
 
-def _trained(plan: LoopPlan, data: Mapping[str, Any], watch: LoopWatch) -> dict[str, Any]:
+def _trained(
+    plan: LoopPlan, data: Mapping[str, Any], spent: float, watch: LoopWatch
+) -> dict[str, Any]:
     from assay.api.finetuning import finetune_plan, finetune_start
 
     config = plan.config
@@ -341,11 +366,13 @@ def _trained(plan: LoopPlan, data: Mapping[str, Any], watch: LoopWatch) -> dict[
         backend=config.backend,
         suffix=config.suffix,
         seed=config.training_seed,
+        price=config.training_price,
         database=plan.database,
         **chosen,
     )
     job = _known_job(plan, data, job_plan)
     if job is None:
+        _check_budget(plan, job_plan.cost, spent)
         [job] = finetune_start(job_plan, database=plan.database, command="assay loop")
     interval = 1.0 if config.backend == _LOCAL else 30.0
     [job] = watch.follow([job], plan.database, interval)
@@ -355,7 +382,30 @@ def _trained(plan: LoopPlan, data: Mapping[str, Any], watch: LoopWatch) -> dict[
         raise ServiceError(
             f"job {job.id} ended as {job.status}: {job.error or 'nobody says why'}"
         )
-    return {"model": job.result_model, "job": job.id, "address": job.address}
+    return {
+        "model": job.result_model,
+        "job": job.id,
+        "address": job.address,
+        "cost_usd": job_plan.cost,
+    }
+
+
+def _check_budget(plan: LoopPlan, cost: float | None, spent: float) -> None:
+    """Start no training that the budget does not cover, by its estimate."""
+    config = plan.config
+    if config.budget is None:
+        return
+    if cost is None:
+        raise UsageError(
+            f"the budget needs the price of training {config.student}; give it with"
+            " --training-price, in dollars for a million trained tokens"
+        )
+    if cost > config.budget - spent:
+        raise LoopStopped(
+            f"training {config.student} would cost about ${cost:.2f}, and"
+            f" ${config.budget - spent:.2f} of the budget of ${config.budget:.2f} are left;"
+            " give a larger --budget, or fewer rows with --subset or --epochs"
+        )
 
 
 def _known_job(
@@ -394,15 +444,11 @@ def _reported(plan: LoopPlan, done: Mapping[str, StageDone], comparison: "Compar
     from assay.loop.document import LoopFacts, TrainingPoint, loop_document
     from assay.report.files import write_document
 
-    events = finetune_events(done[_FINETUNE].result["job"], database=plan.database)
+    events = finetune_events(done[FINETUNE].result["job"], database=plan.database)
     points = [
         TrainingPoint(event.step, event.metrics) for event in events if event.step is not None
     ]
-    costs = [
-        trial.values.get("cost_usd")
-        for facts in comparison.subjects
-        for trial in facts.subject.trials
-    ]
+    costs = [stage.result["cost_usd"] for stage in done.values() if "cost_usd" in stage.result]
     facts = LoopFacts(
         config=plan.config,
         stages=done,

@@ -38,7 +38,7 @@ class LoopFacts:
     comparison: Comparison
     training: Sequence[TrainingPoint]
     cost_usd: float | None
-    """Of the exam; None if a price is not known."""
+    """Of all stages, training by its estimate; None if a price is not known."""
 
 
 def loop_document(facts: LoopFacts) -> Document:
@@ -131,7 +131,7 @@ def _stages(facts: LoopFacts) -> Iterator[Block]:
     )
     total = sum(done.seconds for done in facts.stages.values())
     cost = "not known" if facts.cost_usd is None else f"${facts.cost_usd:.2f}"
-    yield Words(f"All stages together took {_took(total)}; the exam cost {cost}.")
+    yield Words(f"All stages together took {_took(total)}; they cost {cost}.")
 
 
 def _took(seconds: float) -> str:
