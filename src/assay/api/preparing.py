@@ -100,14 +100,15 @@ def prepare(
         return prepared
     check_service_answers(chosen)
     pool = pool_of(chosen, None if chosen.budget is None else Budget(chosen.budget))
+    started: list[str] = []
     try:
         run_models(prepared, pool, own)
         prepared = with_addresses(prepared, _asked_at(prepared, pool))
-        check_reachable(pool, chosen)
+        check_reachable(pool, chosen, started.append)
     finally:
         pool.close()
-    known = _known_worlds(chosen, own)
-    return replace(prepared, warnings=(*prepared.warnings, *known)) if known else prepared
+    words = (*prepared.warnings, *started, *_known_worlds(chosen, own))
+    return replace(prepared, warnings=words)
 
 
 def _check_forks(prepared: PreparedRun[RunConfig]) -> None:

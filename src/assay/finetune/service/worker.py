@@ -94,7 +94,8 @@ class Worker:
                         *(str(job.folder), str(self._files), str(self._threads)),
                     ],
                     env={**_KEEPS_MEMORY, **os.environ},
-                    stdin=subprocess.DEVNULL,
+                    # It closes with this process, however that ends.
+                    stdin=subprocess.PIPE,
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
@@ -102,6 +103,9 @@ class Worker:
             self._job = job
         code = self._wait()
         with self._lock:
+            assert self._process is not None
+            assert self._process.stdin is not None
+            self._process.stdin.close()
             self._process = self._job = None
             if job.ended or (self._closed and code):
                 return
