@@ -152,7 +152,7 @@ def test_a_reply_comes_in_pieces_where_a_client_asks(tmp_path: Path) -> None:
 
 def test_an_example_that_is_too_long_fails_its_job_and_is_named(tmp_path: Path) -> None:
     long: Any = json.loads(json.dumps(ROWS[:12]))
-    long[4]["messages"][-2]["content"] = "far too long " * 5000
+    long[4]["messages"][-2]["content"] = "\n".join(f"line {n} of many" for n in range(5000))
     with serving(tmp_path) as client:
         made = client.fine_tuning.jobs.create(
             model="local/tiny", training_file=upload(client, long)

@@ -8,7 +8,7 @@ import pytest
 
 import assay
 from assay.cli.program import main
-from assay.errors import LoopStopped, UsageError
+from assay.errors import LoopStopped, ServiceError, UsageError
 from tests.finetune.server import Service
 
 KEY = "sk-test-2f8a6c4d9b1e"
@@ -88,3 +88,12 @@ def test_a_dry_run_knows_what_is_done_and_how_long_it_took(service: Service) -> 
     assert all(stage.done for stage in before)
     assert not exam.done
     assert exam.why == "time by this folder's last run"
+
+
+def test_that_nobody_can_train_is_known_before_anything_is_taught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ASSAY_FINETUNE_URL", "http://127.0.0.1:1/v1")
+    with pytest.raises(ServiceError, match="no fine-tuning service answers at"):
+        assay.run_loop(**{**SMALL, "backend": "local", "student": "local/tiny"})
+    assert not Path("loop").exists()

@@ -8,7 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from assay.errors import AssayError, LoopStopped, ServiceError, UsageError
-from assay.loop import LoopConfig, Notebook, Stage, StageDone, StageEvent, run_stages
+from assay.loop import (
+    LoopConfig,
+    Notebook,
+    Stage,
+    StageDone,
+    StageEvent,
+    done_before,
+    run_stages,
+)
 
 if TYPE_CHECKING:
     from assay.api.finetuning import FinetunePlan
@@ -142,10 +150,11 @@ def run_loop(
     config = plan.config
     for warning in plan.warnings:
         watch.notice(warning)
+    stages, notebook = stages_of(plan, watch), Notebook(config.folder / "loop.json")
+    if config.backend == _LOCAL and len(done_before(stages, notebook)) < len(stages):
+        _find_service(watch)
     config.folder.mkdir(parents=True, exist_ok=True)
-    done = run_stages(
-        stages_of(plan, watch), Notebook(config.folder / "loop.json"), watch.stage
-    )
+    done = run_stages(stages, notebook, watch.stage)
     student = done[FINETUNE].result["model"]
     exam = done[EXAM].result["run"]
     from assay.api.comparing import compare
@@ -155,6 +164,17 @@ def run_loop(
     return LoopResult(
         plan=plan, stages=done, comparison=comparison, student=student, report=report
     )
+
+
+def _find_service(watch: LoopWatch) -> None:
+    """Learn before anything is taught that nobody can train."""
+    from assay.api._finetune_parts import backend_of, place_of
+    from assay.api._local_service import check_local, ensure_local
+
+    address = place_of(backend_of(_LOCAL, None), None).address
+    assert address is not None
+    ensure_local(address, watch.notice)
+    check_local(address)
 
 
 def stages_of(plan: LoopPlan, watch: LoopWatch) -> list[Stage]:
