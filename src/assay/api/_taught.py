@@ -6,8 +6,7 @@ from typing import Any, Final
 
 from assay.api._tuned import is_tuned, jobs_of
 from assay.datasets.manifest import PLAYED
-from assay.rollouts import RunConfig
-from assay.rollouts.arms import arm_options
+from assay.rollouts import RunConfig, arm_options
 from assay.runs import PreparedRun
 
 __all__ = ["as_taught"]
