@@ -10,7 +10,7 @@ comma := ,
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help demo test check perf prove-expert prove-faults prove-statistics mutants test-extras test-local test-bench \
-	warmup install install-peers install-oracles browser bubblewrap clean
+	warmup install install-peers install-oracles install-local browser bubblewrap clean
 
 help:
 	@echo "make demo         compare the built-in models, and film the best episode into demo/"
@@ -42,7 +42,7 @@ check: install
 	$(BIN)/mypy src tests perf prove
 	$(BIN)/python -m pytest -q tests/test_layers.py tests/test_exports.py
 
-perf: install install-peers
+perf: install install-peers install-local
 	$(BIN)/python -m perf
 
 prove-expert: warmup
@@ -72,7 +72,9 @@ warmup: install
 
 install: .venv/installed
 
-install-peers: .venv-peers/installed .venv-inspect/installed .venv-oracles/installed
+install-peers: .venv-peers/installed .venv-inspect/installed .venv-oracles/installed .venv-trl/installed
+
+install-local: .venv-local/installed
 
 install-oracles: .venv-oracles/installed
 
@@ -93,7 +95,7 @@ bubblewrap:
 		|| echo "no bubblewrap, so the tests of sandboxes are skipped; install it: sudo apt install bubblewrap"; }
 
 clean:
-	rm -rf .venv .venv-peers .venv-inspect .venv-oracles .venv-mutants .venv-local .hypothesis .mypy_cache .pytest_cache .ruff_cache demo
+	rm -rf .venv .venv-peers .venv-inspect .venv-oracles .venv-mutants .venv-local .venv-trl .hypothesis .mypy_cache .pytest_cache .ruff_cache demo
 
 # What a user needs, and no more.
 .venv/assay: pyproject.toml constraints.txt
@@ -121,6 +123,12 @@ clean:
 .venv-inspect/installed: perf/inspect-requirements.txt
 	$(make-environment)
 	@echo "installing Inspect AI into $(@D) (about a minute the first time)"
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+.venv-trl/installed: perf/trl-requirements.txt
+	$(make-environment)
+	@echo "installing TRL and transformers into $(@D) (about two minutes the first time)"
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
 

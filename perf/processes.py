@@ -11,10 +11,12 @@ from typing import Final
 
 __all__ = [
     "INSPECT_PYTHON",
+    "LOCAL_PYTHON",
     "ORACLES_PYTHON",
     "PATH",
     "PEERS_PYTHON",
     "ROOT",
+    "TRL_PYTHON",
     "PeerFailed",
     "ask",
     "figures",
@@ -37,6 +39,14 @@ ORACLES_PYTHON: Final = Path(
     os.environ.get("ASSAY_ORACLES_PYTHON") or ROOT / ".venv-oracles" / "bin" / "python"
 )
 """The Python that has rliable and AdaStop; `make install-oracles` makes it."""
+LOCAL_PYTHON: Final = Path(
+    os.environ.get("ASSAY_LOCAL_PYTHON") or ROOT / ".venv-local" / "bin" / "python"
+)
+"""The Python that has torch and the weights of SmolLM2; `make install-local` makes it."""
+TRL_PYTHON: Final = Path(
+    os.environ.get("ASSAY_TRL_PYTHON") or ROOT / ".venv-trl" / "bin" / "python"
+)
+"""The Python that has TRL, peft and transformers; `make install-peers` makes it."""
 
 _SCRIPTS: Final = Path(__file__).resolve().parent / "peers"
 

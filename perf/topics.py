@@ -6,6 +6,7 @@ from typing import Final
 from . import (
     rows_batches,
     rows_gymnasium,
+    rows_local_models,
     rows_looks,
     rows_models,
     rows_queries,
@@ -23,7 +24,13 @@ from . import (
     rows_training_data,
 )
 from .measure import Row, Topic
-from .processes import INSPECT_PYTHON, ORACLES_PYTHON, PEERS_PYTHON
+from .processes import (
+    INSPECT_PYTHON,
+    LOCAL_PYTHON,
+    ORACLES_PYTHON,
+    PEERS_PYTHON,
+    TRL_PYTHON,
+)
 
 __all__ = ["TOPICS", "choose", "unavailable"]
 
@@ -57,6 +64,8 @@ TOPICS: Final = (
     rows_models.PACE,
     rows_statistics.TOPIC,
     rows_statistics.BCA,
+    rows_local_models.STEP,
+    rows_local_models.GENERATE,
 )
 
 
@@ -85,6 +94,8 @@ def unavailable(no_peers: bool) -> dict[str, str]:
         ),
         ("rliable", "oracles", ORACLES_PYTHON, rows_statistics.RLIABLE_SIDES),
         ("datasets", "oracles", ORACLES_PYTHON, rows_training_data.DATASETS_SIDES),
+        ("torch", "local", LOCAL_PYTHON, rows_local_models.LOCAL_SIDES),
+        ("TRL", "peers", TRL_PYTHON, rows_local_models.TRL_SIDES),
     )
     missing: dict[str, str] = {}
     for name, environment, python, sides in groups:

@@ -390,6 +390,42 @@ def test_the_lineage_of_the_data_is_kept_with_the_job(service: Service, capsys: 
     assert "assay" in json.loads(provenance)
 
 
+def test_a_fine_tuned_model_plays_as_it_was_taught_unless_the_user_says_otherwise(
+    service: Service, capsys: Out
+) -> None:
+    assay.run(
+        models=["builtin/forager"],
+        episodes=2,
+        max_turns=8,
+        baselines=False,
+        view="short",
+        history=2,
+        actions_per_turn=1,
+    )
+    assay.sft_filter("played.jsonl", min_reward=-9)
+    assert run("finetune start played.jsonl --model gpt-4o-mini --poll-interval 0 --quiet") == 0
+    (job,) = service.jobs.values()
+    name = job.about["fine_tuned_model"]
+    line = f"run --models {name.upper()} --episodes 1 --seed 900 --max-turns 2 --no-baselines"
+    capsys.readouterr()
+
+    assert run(line) == 0
+    told = capsys.readouterr().err
+    assert "was taught with view short, history 2, actions per turn 1, so this run" in told
+    assert "what it learned may not show" not in told
+    played = "SELECT DISTINCT metadata->>'$.agent' FROM session_traces WHERE seed = {}"
+    ((agent,),) = stored(played.format(900))
+    asked = json.loads(agent)
+    assert (asked["view"], asked["history"], asked["actions_per_turn"]) == ("short", 2, 1)
+
+    assert run(f"{line.replace('900', '901')} --view full --history 2") == 0
+    told = capsys.readouterr().err
+    assert "was taught with view short, and this run plays with view full" in told
+    ((agent,),) = stored(played.format(901))
+    asked = json.loads(agent)
+    assert (asked["view"], asked["history"], asked["actions_per_turn"]) == ("full", 2, 1)
+
+
 @pytest.mark.extras
 def test_a_terminal_shows_a_bar_with_the_loss_as_a_curve(service: Service) -> None:
     service.script = ("running", "running", "succeeded")

@@ -1,7 +1,6 @@
 """The local service trains, survives its own end, and its models answer as they were taught."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -99,6 +98,8 @@ def test_a_model_is_trained_and_answers_as_it_was_taught(tmp_path: Path) -> None
         assert job.trained_tokens > 0
         made = steps(client, first)
         assert made == list(range(1, len(made) + 1))
+        told = client.fine_tuning.jobs.list_events(first, limit=100).data
+        assert any("0 were answered with a malformed call" in event.message for event in told)
         assert client.fine_tuning.jobs.retrieve(second).status == "cancelled"
         with ThreadPoolExecutor(8) as pool:
             replies = list(pool.map(lambda number: ask(client, name, number), range(96, 112)))
@@ -121,17 +122,45 @@ def test_a_job_survives_the_kill_of_its_service(tmp_path: Path) -> None:
         until(client, job, "running")
         while len(steps(client, job)) < 5:
             time.sleep(0.05)
-    # The process that trained is an orphan now: it ends by itself, or with the machine.
-    [folder] = (tmp_path / "jobs").iterdir()
-    for process in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            if str(folder) in process.read_text():
-                os.kill(int(process.parent.name), signal.SIGKILL)
-        except OSError:
-            continue
+    # The process that trained knows that it is alone, keeps a checkpoint and ends.
     with serving(tmp_path) as client:
         assert until(client, job, "succeeded").fine_tuned_model
         made = steps(client, job)
         assert made[-1] == max(made) > 5
         events = client.fine_tuning.jobs.list_events(job, limit=100).data
         assert "Training is resumed" in [event.message for event in events]
+
+
+def test_a_reply_comes_in_pieces_where_a_client_asks(tmp_path: Path) -> None:
+    messages: Any = asked(3)
+    tools: Any = TOOLS
+    with serving(tmp_path) as client:
+        whole = ask(client, "local/tiny", 3).choices[0].message.tool_calls[0].function
+        pieces = client.chat.completions.create(
+            model="local/tiny", messages=messages, tools=tools, stream=True
+        )
+        calls = [
+            call.function
+            for piece in pieces
+            for choice in piece.choices
+            for call in choice.delta.tool_calls or ()
+            if call.function is not None
+        ]
+    assert "".join(call.name or "" for call in calls) == whole.name
+    assert "".join(call.arguments or "" for call in calls) == whole.arguments
+
+
+def test_an_example_that_is_too_long_fails_its_job_and_is_named(tmp_path: Path) -> None:
+    long: Any = json.loads(json.dumps(ROWS[:12]))
+    long[4]["messages"][-2]["content"] = "\n".join(f"line {n} of many" for n in range(5000))
+    with serving(tmp_path) as client:
+        made = client.fine_tuning.jobs.create(
+            model="local/tiny", training_file=upload(client, long)
+        )
+        while not (job := client.fine_tuning.jobs.retrieve(made.id)).finished_at:
+            time.sleep(0.1)
+    assert job.status == "failed"
+    assert job.error is not None
+    assert (job.error.code, job.error.param) == ("invalid_training_file", "training_file")
+    assert "row 5 has" in job.error.message
+    assert "takes up to 4,096" in job.error.message

@@ -28,6 +28,7 @@ def test_a_user_adds_a_provider_and_a_model(tmp_path: Path) -> None:
         base_url = "https://models.example/v1/"
         key_variable = "MY_KEY"
         limit_field = "max_completion_tokens"
+        timeout_s = 600
         unsupported = ["seed"]
 
         [models."my/small"]
@@ -48,6 +49,7 @@ def test_a_user_adds_a_provider_and_a_model(tmp_path: Path) -> None:
     assert entry.unsupported == ("seed", "temperature")
     assert entry.send == {"reasoning_effort": "low"}
     assert entry.requests_per_minute == 60
+    assert entry.provider.timeout_s == 600
     assert registry.resolve("mine/other").unsupported == ("seed",)
     assert "gpt-4o-mini" in registry.entries
 

@@ -83,6 +83,7 @@ if TYPE_CHECKING:
     )
     from .finetuning import FinetunePlan, finetune_plan, finetune_start
     from .forking import fork, prepare_fork
+    from .loop_estimating import LoopEstimate, StageEstimate, estimate_loop
     from .looping import LoopPlan, LoopResult, LoopWatch, plan_loop, run_loop
     from .preparing import prepare
     from .row_tracing import TracedRow, sft_trace
@@ -130,6 +131,7 @@ __all__ = [
     "GradedTrial",
     "ImportedCurves",
     "JobProgress",
+    "LoopEstimate",
     "LoopPlan",
     "LoopResult",
     "LoopWatch",
@@ -141,6 +143,7 @@ __all__ = [
     "SessionList",
     "ShownRow",
     "SmokeTest",
+    "StageEstimate",
     "TracedRow",
     "VarianceResult",
     "analysis",
@@ -166,6 +169,7 @@ __all__ = [
     "doctor",
     "estimate",
     "estimate_bench",
+    "estimate_loop",
     "experiment_log",
     "export",
     "export_experiments",

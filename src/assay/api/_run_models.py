@@ -43,6 +43,7 @@ __all__ = [
     "is_played_here",
     "limit_record",
     "pool_of",
+    "price_of",
     "run_models",
 ]
 
@@ -170,7 +171,7 @@ def pool_of(
         base_url=config.openai_base_url,
         key=config.openai_api_key,
         budget=budget,
-        price=_price(config.price),
+        price=price_of(config.price),
         max_connections=config.max_connections,
         connections=min(_MOST_CONNECTIONS, connections_allowed()),
         cache=config.cache,
@@ -180,7 +181,8 @@ def pool_of(
     )
 
 
-def _price(text: str | None) -> Price | None:
+def price_of(text: str | None) -> Price | None:
+    """A price in words, such as 0.3/1.2: dollars per million tokens in and out."""
     if text is None:
         return None
     numbers = [float(part) for part in text.split("/")]

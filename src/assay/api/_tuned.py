@@ -12,7 +12,7 @@ from assay.models import Registry, load_registry
 if TYPE_CHECKING:
     from assay.experiments.finetune_jobs import FinetuneJob
 
-__all__ = ["at_provider", "is_tuned", "registry_for", "with_jobs"]
+__all__ = ["at_provider", "is_tuned", "jobs_of", "registry_for", "with_jobs"]
 
 _PREFIX = "ft:"
 
@@ -44,7 +44,7 @@ def registry_for(database: Where, names: Iterable[str] | None = None) -> Registr
     registry = load_registry()
     if names is not None and not any(map(is_tuned, names)):
         return registry
-    return with_jobs(registry, _jobs(database))
+    return with_jobs(registry, jobs_of(database))
 
 
 def with_jobs(registry: Registry, jobs: "Iterable[FinetuneJob]") -> Registry:
@@ -63,7 +63,8 @@ def with_jobs(registry: Registry, jobs: "Iterable[FinetuneJob]") -> Registry:
     return registry
 
 
-def _jobs(database: Where) -> "list[FinetuneJob]":
+def jobs_of(database: Where) -> "list[FinetuneJob]":
+    """The jobs of a store, the oldest first; one that is not there or is taken has none."""
     from assay.experiments.finetune_jobs import list_jobs
     from assay.traces.store import Store
 

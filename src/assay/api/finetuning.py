@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     )
     from assay.traces.store import Store
 
-__all__ = ["FinetunePlan", "finetune_plan", "finetune_start"]
+__all__ = ["FinetunePlan", "finetune_plan", "finetune_start", "speeds_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +158,7 @@ def finetune_plan(
         address=place.address,
         jobs=jobs,
         price=price,
-        speeds=_speeds(database, place.address, models),
+        speeds=speeds_of(database, place.address, models),
         warnings=tuple(warnings),
         missing=place.missing,
     )
@@ -259,9 +259,10 @@ def _validation(path: Path, given: Path | str | bool | None) -> Path | None:
     return beside if beside.is_file() else None
 
 
-def _speeds(
+def speeds_of(
     database: Where, address: str | None, models: "Sequence[TunableModel]"
 ) -> dict[str, float]:
+    """Seconds a trained token took in earlier jobs of a store, by model."""
     from assay.experiments.finetune_jobs import seconds_per_token
 
     store = store_at(database)

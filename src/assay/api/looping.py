@@ -3,22 +3,44 @@
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from assay.errors import AssayError, LoopStopped, ServiceError
-from assay.loop import LoopConfig, Notebook, Stage, StageDone, StageEvent, run_stages
+from assay.errors import AssayError, LoopStopped, ServiceError, UsageError
+from assay.loop import (
+    LoopConfig,
+    Notebook,
+    Stage,
+    StageDone,
+    StageEvent,
+    done_before,
+    run_stages,
+)
 
 if TYPE_CHECKING:
     from assay.api.finetuning import FinetunePlan
     from assay.experiments.finetune_jobs import FinetuneJob
+    from assay.finetune import PlannedJob
     from assay.judge import Comparison
     from assay.rollouts import RunConfig
     from assay.runs import PreparedRun, RunResult
 
-__all__ = ["LoopPlan", "LoopResult", "LoopWatch", "plan_loop", "run_loop"]
+__all__ = [
+    "EXAM",
+    "FILTER",
+    "FINETUNE",
+    "TEACH",
+    "LoopPlan",
+    "LoopResult",
+    "LoopWatch",
+    "plan_loop",
+    "run_loop",
+    "run_settings",
+    "stages_of",
+]
 
-_TEACH, _FILTER, _FINETUNE, _EXAM = "teach", "filter", "finetune", "exam"
+TEACH, FILTER, FINETUNE, EXAM = "teach", "filter", "finetune", "exam"
 _PLAY: Final = (
     "difficulty",
     "view",
@@ -128,10 +150,13 @@ def run_loop(
     config = plan.config
     for warning in plan.warnings:
         watch.notice(warning)
+    stages, notebook = stages_of(plan, watch), Notebook(config.folder / "loop.json")
+    if config.backend == _LOCAL and len(done_before(stages, notebook)) < len(stages):
+        _find_service(watch)
     config.folder.mkdir(parents=True, exist_ok=True)
-    done = run_stages(_stages(plan, watch), Notebook(config.folder / "loop.json"), watch.stage)
-    student = done[_FINETUNE].result["model"]
-    exam = done[_EXAM].result["run"]
+    done = run_stages(stages, notebook, watch.stage)
+    student = done[FINETUNE].result["model"]
+    exam = done[EXAM].result["run"]
     from assay.api.comparing import compare
 
     comparison = compare(exam, database=plan.database)
@@ -141,7 +166,19 @@ def run_loop(
     )
 
 
-def _stages(plan: LoopPlan, watch: LoopWatch) -> list[Stage]:
+def _find_service(watch: LoopWatch) -> None:
+    """Learn before anything is taught that nobody can train."""
+    from assay.api._finetune_parts import backend_of, place_of
+    from assay.api._local_service import check_local, ensure_local
+
+    address = place_of(backend_of(_LOCAL, None), None).address
+    assert address is not None
+    ensure_local(address, watch.notice)
+    check_local(address)
+
+
+def stages_of(plan: LoopPlan, watch: LoopWatch) -> list[Stage]:
+    """What a loop does, in its order."""
     config = plan.config
     stored = config.stored()
     play = {name: stored[name] for name in _PLAY}
@@ -151,13 +188,13 @@ def _stages(plan: LoopPlan, watch: LoopWatch) -> list[Stage]:
 
     return [
         Stage(
-            _TEACH,
+            TEACH,
             f"{config.teacher} plays {config.teacher_worlds} worlds",
             {**play, **of("teacher", "teacher_worlds", "teacher_seed")},
             lambda key, _: _played(
                 plan,
                 key,
-                _TEACH,
+                TEACH,
                 [config.teacher],
                 config.teacher_worlds,
                 config.teacher_seed,
@@ -166,23 +203,27 @@ def _stages(plan: LoopPlan, watch: LoopWatch) -> list[Stage]:
             lambda result: _is_stored(plan, result["run"]),
         ),
         Stage(
-            _FILTER,
+            FILTER,
             "the best of it becomes training data",
             of("min_achievements", "top", "drop_notes", "holdout"),
-            lambda key, before: _filtered(plan, key, before[_TEACH]["run"], watch),
+            lambda key, before: _filtered(plan, key, before[TEACH]["run"], watch),
             lambda result: Path(result["data"]).exists(),
         ),
         Stage(
-            _FINETUNE,
+            FINETUNE,
             f"{config.student} is trained on it",
-            of(
-                *("student", "backend", "epochs", "batch_size", "learning_rate"),
-                *("training_seed", "suffix"),
+            {
+                **of("student", "backend", "epochs", "batch_size", "learning_rate"),
+                **of("training_seed", "suffix"),
+                # Keys of loops that were begun before there was this setting stay the same.
+                **({} if config.subset is None else of("subset")),
+            },
+            lambda key, before: _trained(
+                plan, before[FILTER], before[TEACH]["cost_usd"], watch
             ),
-            lambda key, before: _trained(plan, before[_FILTER], watch),
         ),
         Stage(
-            _EXAM,
+            EXAM,
             f"all play {config.exam_worlds} fresh worlds",
             {
                 **play,
@@ -192,12 +233,12 @@ def _stages(plan: LoopPlan, watch: LoopWatch) -> list[Stage]:
             lambda key, before: _played(
                 plan,
                 key,
-                _EXAM,
-                [config.student, before[_FINETUNE]["model"], *config.beside],
+                EXAM,
+                [config.student, before[FINETUNE]["model"], *config.beside],
                 config.exam_worlds,
                 config.exam_seed,
                 watch,
-                before[_TEACH]["cost_usd"],
+                sum(each.get("cost_usd") or 0.0 for each in before.values()),
             ),
             lambda result: _is_stored(plan, result["run"]),
         ),
@@ -220,32 +261,13 @@ def _played(
     config = plan.config
     run_id = f"{stage}-{key[:12]}"
     if not _is_stored(plan, run_id):
-        stored = config.stored()
         budget = None if config.budget is None else config.budget - spent
         if budget is not None and budget <= 0:
             raise LoopStopped(
                 f"the budget is spent: ${spent:.2f} of ${config.budget:.2f}; give a larger"
                 " --budget to continue"
             )
-        settings = {
-            "models": models,
-            "episodes": worlds,
-            "seed": seed,
-            "baselines": False,
-            "until_decided": "achievements"
-            if stage == _EXAM and config.until_decided
-            else None,
-            **(
-                {"max_tokens": config.max_tokens, "temperature": config.temperature}
-                if stage == _EXAM
-                else {}
-            ),
-            "budget": budget,
-            "max_concurrent_episodes": config.concurrent,
-            "database": plan.database,
-            "traces_dir": config.folder / "traces",
-            **{name: stored[name] for name in _PLAY},
-        }
+        settings = {**run_settings(plan, stage, models, worlds, seed), "budget": budget}
         prepared = prepare(settings, run_id=run_id, command="assay loop", source="assay.loop")
         result = watch.play(prepared)
         if result.status != "finished":
@@ -258,6 +280,31 @@ def _played(
         "worlds": worlds,
         "seed": seed,
         "cost_usd": _spent(plan, run_id),
+    }
+
+
+def run_settings(
+    plan: LoopPlan, stage: str, models: list[str], worlds: int, seed: int
+) -> dict[str, Any]:
+    """The settings of the run of a stage, but for its budget."""
+    config = plan.config
+    stored = config.stored()
+    exam: dict[str, Any] = {}
+    if stage == EXAM:
+        exam = {"max_tokens": config.max_tokens, "temperature": config.temperature}
+        if config.until_decided:
+            exam["until_decided"] = "achievements"
+    return {
+        "models": models,
+        "episodes": worlds,
+        "seed": seed,
+        "baselines": False,
+        **exam,
+        "price": config.price,
+        "max_concurrent_episodes": config.concurrent,
+        "database": plan.database,
+        "traces_dir": config.folder / "traces",
+        **{name: stored[name] for name in _PLAY},
     }
 
 
@@ -322,13 +369,15 @@ def _filtered(plan: LoopPlan, key: str, run_id: str, watch: LoopWatch) -> dict[s
     }
 
 
-def _trained(plan: LoopPlan, data: Mapping[str, Any], watch: LoopWatch) -> dict[str, Any]:
+def _trained(
+    plan: LoopPlan, data: Mapping[str, Any], spent: float, watch: LoopWatch
+) -> dict[str, Any]:
     from assay.api.finetuning import finetune_plan, finetune_start
 
     config = plan.config
     chosen = {
         name: getattr(config, name)
-        for name in ("epochs", "batch_size", "learning_rate")
+        for name in ("epochs", "batch_size", "learning_rate", "subset")
         if getattr(config, name) is not None
     }
     job_plan = finetune_plan(
@@ -337,11 +386,13 @@ def _trained(plan: LoopPlan, data: Mapping[str, Any], watch: LoopWatch) -> dict[
         backend=config.backend,
         suffix=config.suffix,
         seed=config.training_seed,
+        price=config.training_price,
         database=plan.database,
         **chosen,
     )
     job = _known_job(plan, data, job_plan)
     if job is None:
+        _check_budget(plan, job_plan.cost, spent)
         [job] = finetune_start(job_plan, database=plan.database, command="assay loop")
     interval = 1.0 if config.backend == _LOCAL else 30.0
     [job] = watch.follow([job], plan.database, interval)
@@ -351,7 +402,30 @@ def _trained(plan: LoopPlan, data: Mapping[str, Any], watch: LoopWatch) -> dict[
         raise ServiceError(
             f"job {job.id} ended as {job.status}: {job.error or 'nobody says why'}"
         )
-    return {"model": job.result_model, "job": job.id, "address": job.address}
+    return {
+        "model": job.result_model,
+        "job": job.id,
+        "address": job.address,
+        "cost_usd": job_plan.cost,
+    }
+
+
+def _check_budget(plan: LoopPlan, cost: float | None, spent: float) -> None:
+    """Start no training that the budget does not cover, by its estimate."""
+    config = plan.config
+    if config.budget is None:
+        return
+    if cost is None:
+        raise UsageError(
+            f"the budget needs the price of training {config.student}; give it with"
+            " --training-price, in dollars for a million trained tokens"
+        )
+    if cost > config.budget - spent:
+        raise LoopStopped(
+            f"training {config.student} would cost about ${cost:.2f}, and"
+            f" ${config.budget - spent:.2f} of the budget of ${config.budget:.2f} are left;"
+            " give a larger --budget, or fewer rows with --subset or --epochs"
+        )
 
 
 def _known_job(
@@ -361,9 +435,10 @@ def _known_job(
     from assay.api.finetune_jobs import finetune_list
 
     [job] = wanted.jobs
+    sha256 = data["sha256"] if job.subset is None else _subset_sha256(wanted.data, job)
     for known in finetune_list(database=plan.database):
         same = (known.data_sha256, known.model, known.seed, known.suffix) == (
-            data["sha256"],
+            sha256,
             job.model.name,
             job.seed,
             plan.config.suffix,
@@ -375,20 +450,25 @@ def _known_job(
     return None
 
 
+def _subset_sha256(data: Path, job: "PlannedJob") -> str:
+    from assay.finetune import write_subset
+
+    assert job.subset is not None
+    rows = BytesIO()
+    write_subset(data, job.subset, job.seed, rows)
+    return hashlib.sha256(rows.getbuffer()).hexdigest()
+
+
 def _reported(plan: LoopPlan, done: Mapping[str, StageDone], comparison: "Comparison") -> Path:
     from assay.api.finetune_jobs import finetune_events
     from assay.loop.document import LoopFacts, TrainingPoint, loop_document
     from assay.report.files import write_document
 
-    events = finetune_events(done[_FINETUNE].result["job"], database=plan.database)
+    events = finetune_events(done[FINETUNE].result["job"], database=plan.database)
     points = [
         TrainingPoint(event.step, event.metrics) for event in events if event.step is not None
     ]
-    costs = [
-        trial.values.get("cost_usd")
-        for facts in comparison.subjects
-        for trial in facts.subject.trials
-    ]
+    costs = [stage.result["cost_usd"] for stage in done.values() if "cost_usd" in stage.result]
     facts = LoopFacts(
         config=plan.config,
         stages=done,

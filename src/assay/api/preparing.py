@@ -19,6 +19,7 @@ from assay.api._run_parts import (
     hooks_of,
     metrics_of,
 )
+from assay.api._taught import as_taught
 from assay.api._tuned import at_provider, registry_for
 from assay.crafter.rules import TASK
 from assay.errors import StoreError, UsageError
@@ -85,7 +86,10 @@ def prepare(
     if resume is None and (
         renamed := _renamed(prepared.config, model_map or {}, provider, own)
     ):
-        prepared = prepared_with({**settings, "models": renamed})
+        settings = {**settings, "models": renamed}
+        prepared = prepared_with(settings)
+    if resume is None:
+        prepared = as_taught(prepared, lambda taught: prepared_with({**settings, **taught}))
     chosen = prepared.config
     # A file of the user that cannot be used is found out before anything is played.
     hooks_of(chosen)
@@ -96,14 +100,15 @@ def prepare(
         return prepared
     check_service_answers(chosen)
     pool = pool_of(chosen, None if chosen.budget is None else Budget(chosen.budget))
+    started: list[str] = []
     try:
         run_models(prepared, pool, own)
         prepared = with_addresses(prepared, _asked_at(prepared, pool))
-        check_reachable(pool, chosen)
+        check_reachable(pool, chosen, started.append)
     finally:
         pool.close()
-    known = _known_worlds(chosen, own)
-    return replace(prepared, warnings=(*prepared.warnings, *known)) if known else prepared
+    words = (*prepared.warnings, *started, *_known_worlds(chosen, own))
+    return replace(prepared, warnings=words)
 
 
 def _check_forks(prepared: PreparedRun[RunConfig]) -> None:

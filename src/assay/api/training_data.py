@@ -111,9 +111,10 @@ def sft_filter(
     from assay.datasets.examples import Mode
     from assay.datasets.filters import EpisodeFilters, choose_episodes
     from assay.datasets.formats import RowFormat
+    from assay.datasets.manifest import PLAYED
     from assay.datasets.plan import DatasetPlan
     from assay.datasets.split import Holdout, read_seeds, read_share
-    from assay.traces.facts import named_experiments, session_facts
+    from assay.traces.facts import agent_settings, named_experiments, session_facts
 
     for kind, name, allowed in (("mode", mode, Mode), ("format", format, RowFormat)):
         if name not in list(allowed):
@@ -161,6 +162,7 @@ def sft_filter(
             found, steps, chosen = choose_episodes(
                 session_facts(connection, sql), filters, quality
             )
+            played = agent_settings(connection, {each.experiment_id for each in chosen})
         if output is None:
             return episodes_only(found, steps, chosen, time.perf_counter() - started)
         out = held.among({each.seed for each in chosen if each.seed is not None})
@@ -173,6 +175,8 @@ def sft_filter(
             "experiments": sorted({each.experiment_id for each in chosen}),
             "models": dict(Counter(each.model for each in chosen).most_common()),
             "holdout_seeds": sorted(out),
+            # Rows of other modes show more or less of the past than a request did.
+            PLAYED: played if plan.mode is Mode.CALL else {**played, "history": None},
         }
         built = build_dataset(
             store,

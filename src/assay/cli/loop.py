@@ -1,17 +1,20 @@
 """`assay loop`: teach, train, examine, judge."""
 
 import shlex
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from assay.cli import run_options
-from assay.cli.output import Show, note, say, say_json, say_report
+from assay.cli.lists import say_table
+from assay.cli.live_words import cost, duration
+from assay.cli.output import Show, note, say, say_json, say_report, working
 
 if TYPE_CHECKING:
     from assay.api import LoopPlan, LoopResult
-    from assay.loop import StageEvent
+    from assay.loop import LoopConfig, StageEvent
 
 __all__ = ["loop"]
 
@@ -37,7 +40,7 @@ def loop(
 
     Args:
         config: A TOML file with [teacher], [play], [filter], [finetune] and [exam].
-        dry_run: Show what would be done; nothing is started.
+        dry_run: Show what would be done, how long it takes and what it costs; start nothing.
         options: What to choose, before the file.
         show: What to print.
     """
@@ -109,24 +112,58 @@ def _looped(plan: "LoopPlan", show: Show) -> "LoopResult":
 
 
 def _planned(plan: "LoopPlan", show: Show) -> int:
+    from assay import api
+
     config = plan.config
-    stored = config.stored()
+    with working(show, "estimating"):
+        estimate = api.estimate_loop(plan)
     if show.json:
-        say_json({"config": stored, "database": str(plan.database)})
+        say_json(
+            {
+                "config": config.stored(),
+                "database": str(plan.database),
+                "stages": [asdict(stage) for stage in estimate.stages],
+                "seconds": estimate.seconds,
+                "dollars": estimate.dollars,
+                "budget": estimate.budget,
+            }
+        )
         return 0
-    games = config.teacher_worlds + (2 + len(config.beside)) * config.exam_worlds
-    say(
-        f"teach: {config.teacher} plays seeds {config.teacher_seed} to"
-        f" {config.teacher_seed + config.teacher_worlds - 1}"
-    )
-    say(f"filter: holds out {config.holdout} of the worlds to validate by")
-    say(f"finetune: {config.student} at backend {config.backend}")
-    say(
-        f"exam: {config.student} before and after, {', '.join(config.beside)}, on seeds"
-        f" {config.exam_seed} to {config.exam_seed + config.exam_worlds - 1}"
-    )
-    say(f"{games} episodes of up to {config.step_limit} steps; nothing was started")
+    for name, words in _stages_in_words(config).items():
+        say(f"{name}: {words}")
+    say("")
+    rows = [
+        (each.name, _time(each.seconds), _dollars(each.dollars), each.why)
+        for each in estimate.stages
+    ]
+    rows.append(("in all", _time(estimate.seconds), _dollars(estimate.dollars), ""))
+    say_table(("stage", "~time", "~cost", ""), rows, ("stage", ""))
+    say("An estimate for episodes that take all their turns; those that end early cost less.")
+    if estimate.budget is not None:
+        say(f"The budget is {_dollars(estimate.budget)}, for all stages together.")
+    say("nothing was started (--dry-run)")
     return 0
+
+
+def _stages_in_words(config: "LoopConfig") -> dict[str, str]:
+    taught, asked = config.teacher_seed, config.exam_seed
+    beside = "".join(f", {name}" for name in config.beside)
+    return {
+        "teach": f"{config.teacher} plays seeds {taught} to"
+        f" {taught + config.teacher_worlds - 1}, up to {config.max_turns} turns each",
+        "filter": f"holds out {config.holdout} of the worlds to validate by",
+        "finetune": f"{config.student} at backend {config.backend}",
+        "exam": f"{config.student} before and after{beside}, on seeds {asked} to"
+        f" {asked + config.exam_worlds - 1}",
+    }
+
+
+def _time(seconds: float | None) -> str:
+    return "not known" if seconds is None else duration(seconds)
+
+
+def _dollars(amount: float | None) -> str:
+    return "not known" if amount is None else cost(amount)
 
 
 def _as_json(result: "LoopResult") -> dict[str, Any]:

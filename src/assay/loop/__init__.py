@@ -12,8 +12,16 @@ from assay._util.lazy import lazy_names as _lazy_names
 
 if TYPE_CHECKING:
     from .config import LoopConfig
-    from .stages import Notebook, Stage, StageDone, StageEvent, run_stages
+    from .stages import Notebook, Stage, StageDone, StageEvent, done_before, run_stages
 
-__all__ = ["LoopConfig", "Notebook", "Stage", "StageDone", "StageEvent", "run_stages"]
+__all__ = [
+    "LoopConfig",
+    "Notebook",
+    "Stage",
+    "StageDone",
+    "StageEvent",
+    "done_before",
+    "run_stages",
+]
 
 __getattr__, __dir__ = _lazy_names(__name__)

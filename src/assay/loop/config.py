@@ -44,8 +44,8 @@ class LoopConfig(Configuration):
     view: str = Setting("short", choice("full", "short"), at="play").about(
         "How models see the world"
     )
-    history: int = Setting(1, whole(0, 1000), at="play").about("Turns that models see again")
-    actions_per_turn: int = Setting(1, whole(1, 100), at="play").about(
+    history: int = Setting(1, whole(1, 100), at="play").about("Turns that models see again")
+    actions_per_turn: int = Setting(1, whole(1, 50), at="play").about(
         "The most actions in a turn"
     )
     step_limit: int = Setting(300, whole(1, 10**6), at="play").about(
@@ -87,6 +87,9 @@ class LoopConfig(Configuration):
     backend: str = Setting("local", choice("openai", "synth", "local"), at="finetune").about(
         "Who trains it"
     )
+    subset: int | None = Setting(None, whole(1, 10**9), at="finetune", without="all").about(
+        "How many of the rows are trained on, drawn by the training seed"
+    )
     epochs: int | None = Setting(
         None, whole(1, 1000), at="finetune", without="the model's own"
     ).about("How often the data is gone through")
@@ -99,6 +102,13 @@ class LoopConfig(Configuration):
     training_seed: int = Setting(42, whole(0, _LAST_SEED), at="finetune.seed").about(
         "Of the first weights and the order of rows"
     )
+    training_price: float | None = Setting(
+        None,
+        real(0.0, 1e6),
+        Counts.NOTHING,
+        at="finetune.price",
+        without="the backend's own, where it is known",
+    ).about("Dollars for a million trained tokens, as your provider lists them")
     suffix: str | None = Setting(None, text(64), at="finetune", without="none").about(
         "A part of the new model's name"
     )
@@ -118,6 +128,9 @@ class LoopConfig(Configuration):
     max_tokens: int = Setting(128, whole(1, 10**6), at="exam").about(
         "The most tokens of a reply in the exam"
     )
+    price: str | None = Setting(
+        None, text(64), Counts.NOTHING, at="exam.price", without="none"
+    ).about("The price of models without a known one: IN/OUT in dollars per million tokens")
     beside: tuple[str, ...] = Setting(("builtin/random",), names, at="exam.beside").about(
         "Models that sit the same exam, for comparison"
     )

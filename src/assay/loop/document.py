@@ -38,7 +38,7 @@ class LoopFacts:
     comparison: Comparison
     training: Sequence[TrainingPoint]
     cost_usd: float | None
-    """Of the exam; None if a price is not known."""
+    """Of all stages, training by its estimate; None if a price is not known."""
 
 
 def loop_document(facts: LoopFacts) -> Document:
@@ -92,6 +92,12 @@ def _training(facts: LoopFacts) -> Iterator[Block]:
             f"The loss on rows of worlds that it was not trained on: {before:.3f} before,"
             f" {after:.3f} after."
         )
+    kept, free = (_curve(facts, f"malformed_calls_{how}") for how in ("constrained", "free"))
+    if kept and free:
+        yield Words(
+            f"Malformed calls: {kept[-1][1]:.0%} of its answers where calls are kept to their"
+            f" schema, as in the exam, and {free[-1][1]:.0%} where they are free."
+        )
     if _curve(facts, "train_loss"):
         yield Figures(partial(_losses, facts))
 
@@ -131,7 +137,7 @@ def _stages(facts: LoopFacts) -> Iterator[Block]:
     )
     total = sum(done.seconds for done in facts.stages.values())
     cost = "not known" if facts.cost_usd is None else f"${facts.cost_usd:.2f}"
-    yield Words(f"All stages together took {_took(total)}; the exam cost {cost}.")
+    yield Words(f"All stages together took {_took(total)}; they cost {cost}.")
 
 
 def _took(seconds: float) -> str:

@@ -16,7 +16,7 @@ from assay._util.canonical import canonical_json, content_hash
 from assay._util.files import atomic_write
 from assay.errors import AssayError, UsageError
 
-__all__ = ["Notebook", "Stage", "StageDone", "StageEvent", "run_stages"]
+__all__ = ["Notebook", "Stage", "StageDone", "StageEvent", "done_before", "run_stages"]
 
 _FORMAT: Final = "assay-loop/1"
 Result = Mapping[str, Any]
@@ -83,6 +83,11 @@ class Notebook:
         """What a key came to, if that is done."""
         return self._done.get(key)
 
+    def latest(self, stage: str) -> StageDone | None:
+        """What a stage came to last, with any settings."""
+        done = [each for each in self._done.values() if each.name == stage]
+        return max(done, key=lambda each: each.at, default=None)
+
     def keep(self, done: StageDone) -> None:
         """Note that a stage is done."""
         self._done[done.key] = done
@@ -117,6 +122,17 @@ def run_stages(
         notebook.keep(done)
         results[stage.name] = done
         listen(event._replace(done=done))
+    return results
+
+
+def done_before(stages: Sequence[Stage], notebook: Notebook) -> dict[str, StageDone]:
+    """The first stages, as far as they need not be done again."""
+    results: dict[str, StageDone] = {}
+    for stage, key in _keys(stages, results):
+        known = notebook.find(key)
+        if known is None or not stage.is_there(known.result):
+            break
+        results[stage.name] = known
     return results
 
 

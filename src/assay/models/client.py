@@ -56,7 +56,7 @@ class RemoteModel:
         pace: The turns of this provider and key; shared by its models.
         budget: What the run may spend; None for no limit.
         price: What tokens cost, if not what the entry says.
-        timeout: Seconds for one attempt.
+        timeout: Seconds for one attempt; as its provider's row says unless given.
         retries: How patient a call is.
         http: Connections that models share.
         seed: For the random part of waits.
@@ -76,7 +76,7 @@ class RemoteModel:
         pace: Pace | None = None,
         budget: Budget | None = None,
         price: Price | None = None,
-        timeout: float = 120.0,
+        timeout: float | None = None,
         retries: CallRetries | None = None,
         http: Connections | None = None,
         seed: int = 0,
@@ -94,7 +94,8 @@ class RemoteModel:
                 "give --price IN/OUT, in dollars per million tokens"
             )
         self._pace = pace or Pace(per_minute=entry.requests_per_minute)
-        self._budget, self._timeout = budget, timeout
+        self._budget = budget
+        self._timeout = entry.provider.timeout_s if timeout is None else timeout
         self._retries = retries or CallRetries()
         self._writer = RequestWriter(entry)
         self._jitter = random.Random(f"{seed} {entry.name}")

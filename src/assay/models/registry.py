@@ -44,6 +44,8 @@ class Provider:
     """Fields that must not be in a request: temperature, seed."""
     fine_tuned: tuple[str, ...] = ()
     """How the base models begin whose `ft:` names are answered here."""
+    timeout_s: float = 120.0
+    """How long it is waited for an answer."""
     note: str = ""
 
 

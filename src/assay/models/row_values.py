@@ -195,6 +195,7 @@ PROVIDER_KEYS: Final[Mapping[str, tuple[Reader, str]]] = {
     "limit_field": (_limit, " or ".join(repr(one) for one in _LIMITS)),
     "unsupported": (_fields, f"a list of some of {', '.join(_SENT)}"),
     "fine_tuned": (_beginnings, "a list of texts that names of base models begin with"),
+    "timeout_s": (_count, "a whole number from 1 on"),
     "note": (_text, f"a text of at most {_LONGEST} characters, on one line"),
 }
 """How each key of a provider is read, and what it takes."""

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from assay._util.lazy import lazy_names as _lazy_names
 
 if TYPE_CHECKING:
-    from .arms import arms_of
+    from .arms import arm_options, arms_of
     from .config import RunConfig
     from .kind import EpisodeKind, EpisodeParts
     from .progress import EpisodeEnd, TurnProgress
@@ -19,6 +19,7 @@ __all__ = [
     "EpisodeSpec",
     "RunConfig",
     "TurnProgress",
+    "arm_options",
     "arms_of",
 ]
 

@@ -5,7 +5,7 @@ A number that is missing is None, whether the store has NULL or NaN there.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from math import isnan
 from typing import Any, Final
@@ -21,6 +21,7 @@ from .views import EPISODES
 
 __all__ = [
     "SessionFacts",
+    "agent_settings",
     "known_achievements",
     "known_hooks",
     "named_experiments",
@@ -199,6 +200,25 @@ def named_experiments(
             ).fetchall()
             ids.update(experiment for (experiment,) in rows)
     return frozenset(ids)
+
+
+def agent_settings(
+    connection: duckdb.DuckDBPyConnection, experiments: Collection[str]
+) -> dict[str, Any]:
+    """How the model was asked, as far as all sessions of these experiments agree."""
+    rows = connection.execute(
+        """
+        SELECT DISTINCT metadata -> '$.agent' FROM session_traces
+        WHERE list_contains(?, experiment_id)
+        """,
+        [list(experiments)],
+    ).fetchall()
+    told = [json.loads(agent) if agent else {} for (agent,) in rows]
+    return {
+        name: value
+        for name, value in (told[0] if told else {}).items()
+        if all(each.get(name) == value for each in told)
+    }
 
 
 def known_hooks(connection: duckdb.DuckDBPyConnection) -> list[str]:

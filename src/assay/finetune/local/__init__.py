@@ -15,11 +15,13 @@ from assay._util.lazy import lazy_names as _lazy_names
 if TYPE_CHECKING:
     from .bases import BASES, base_named, smollm2_file
     from .generating import Generator, ModelReply, ModelRequest, load, load_base
+    from .malformed import MalformedCalls, malformed_calls
     from .training import Settings, StepDone, TokenCounts, TrainedModel, Validated, train
 
 __all__ = [
     "BASES",
     "Generator",
+    "MalformedCalls",
     "ModelReply",
     "ModelRequest",
     "Settings",
@@ -30,6 +32,7 @@ __all__ = [
     "base_named",
     "load",
     "load_base",
+    "malformed_calls",
     "smollm2_file",
     "train",
 ]

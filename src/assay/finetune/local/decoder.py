@@ -14,11 +14,22 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-__all__ = ["Appended", "Buffered", "Decoder", "Past", "Shape", "add_lora"]
+__all__ = [
+    "Appended",
+    "Buffered",
+    "Decoder",
+    "Layers",
+    "Past",
+    "Shape",
+    "add_lora",
+    "merge_lora",
+]
 
 
 _ROOM: Final = 64
 """Tokens that fit into a buffer before it must grow."""
+_WITH_WEIGHTS: Final = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+"""Attention that also says the logarithm of what it divided by; without gradients."""
 _EMBEDDED: Final = 0.1
 """The spread of embeddings at first; with 0.02 a narrow model takes thrice the steps."""
 
@@ -40,8 +51,15 @@ class Shape:
     epsilon: float = 1e-5
 
 
+Layers = Sequence[tuple[Tensor, Tensor]]
+"""Keys and values, layer by layer."""
+
+
 class Past(Protocol):
     """Keys and values of the tokens before, layer by layer."""
+
+    shared: Layers
+    """Those that stand before every row of the batch, without the axis of rows; or nothing."""
 
     def extend(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Add those of new tokens; returns those of all."""
@@ -51,8 +69,8 @@ class Past(Protocol):
 class Appended:
     """Keeps all in new tensors, so that gradients reach what was before."""
 
-    def __init__(self, before: Sequence[tuple[Tensor, Tensor]] = ()) -> None:
-        self._before = before
+    def __init__(self, before: Layers = (), shared: Layers = ()) -> None:
+        self._before, self.shared = before, shared
         self.kept: list[tuple[Tensor, Tensor]] = []
         """All keys and values, after a pass."""
 
@@ -68,7 +86,8 @@ class Appended:
 class Buffered:
     """Keeps all in tensors with room for more; not for training."""
 
-    def __init__(self, before: Sequence[tuple[Tensor, Tensor]]) -> None:
+    def __init__(self, before: Layers, shared: Layers = ()) -> None:
+        self.shared = shared
         self._buffers = [_with_room(torch.stack(each)) for each in before]
         self._used = before[0][0].shape[2]
 
@@ -120,17 +139,16 @@ class _Block(nn.Module):
         if rotation is not None:
             keys = _rotated(keys, rotation)
         keys, values = past.extend(layer, keys, values)
-        x, known, mask = x[:, -last:], known[:, -last:], mask[:, :, -last:]
+        x, known = x[:, -last:], known[:, -last:]
         batch, count, width = x.shape
         queries = self._split(self.q(known))
         if rotation is not None:
             queries = _rotated(queries, rotation[:, :, -last:])
         # Heads that share keys stand behind each other, so that no key is copied.
-        group = self.heads // self.kv_heads
-        queries = queries.reshape(batch, self.kv_heads, group * count, -1)
-        if group > 1:
-            mask = mask.repeat(1, 1, group, 1)
-        mixed = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
+        queries = queries.reshape(batch, self.kv_heads, -1, queries.shape[-1])
+        mixed = _attention(
+            queries, keys, values, mask, past.shared[layer] if past.shared else None
+        )
         mixed = mixed.reshape(batch, self.heads, count, -1).transpose(1, 2)
         x = x + self.o(mixed.reshape(batch, count, width))
         inner = self.inner_norm(x)
@@ -141,6 +159,26 @@ class _Block(nn.Module):
         batch, count, width = x.shape
         heads = width // (self.q.weight.shape[0] // self.heads)
         return x.view(batch, count, heads, -1).transpose(1, 2)
+
+
+def _attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: Tensor,
+    shared: tuple[Tensor, Tensor] | None,
+) -> Tensor:
+    """What each query sees; what all rows share is read once for all of them."""
+    if shared is None:
+        return functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
+    batch, heads, count, width = queries.shape
+    alike = queries.transpose(0, 1).reshape(1, heads, batch * count, width)
+    far, far_weight = _WITH_WEIGHTS(alike, shared[0][None], shared[1][None])
+    near, near_weight = _WITH_WEIGHTS(queries, keys, values, attn_mask=mask)
+    far = far.view(heads, batch, count, width).transpose(0, 1)
+    far_weight = far_weight.reshape(heads, batch, count).transpose(0, 1)
+    share = torch.sigmoid(far_weight - near_weight.reshape(batch, heads, count))
+    return near + share[..., None] * (far - near)
 
 
 def _rotated(x: Tensor, rotation: Tensor) -> Tensor:
@@ -194,11 +232,17 @@ class Decoder(nn.Module):
         else:
             angles = tokens[:, None, :, 1, None] * self.turns
             rotation = torch.polar(torch.ones_like(angles), angles)
-        count = tokens.shape[1]
+        count, final = tokens.shape[1], len(self.blocks) - 1
+        # In numbers, and once: each layer would turn truth values into numbers anew.
+        added = torch.where(mask, 0.0, -torch.inf).to(x.dtype)
+        group = self.shape.heads // self.shape.kv_heads
+        of_all = added.repeat(1, 1, group, 1)
         for layer, block in enumerate(self.blocks):
-            final = layer == len(self.blocks) - 1
-            wanted = last if final and last is not None else count
-            x = block(x, mask, rotation, past, layer, wanted)
+            if layer == final and last is not None:
+                of_last = added[:, :, -last:].repeat(1, 1, group, 1)
+                x = block(x, of_last, rotation, past, layer, last)
+            else:
+                x = block(x, of_all, rotation, past, layer, count)
         return self.norm(x)
 
     def logits(self, known: Tensor) -> Tensor:
@@ -221,6 +265,22 @@ class _Lora(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         change = functional.linear(functional.linear(x, self.lora_a), self.lora_b)
         return functional.linear(x, self.weight) + self.scale * change
+
+    def merged(self) -> nn.Linear:
+        """The same as a plain layer, which is quicker to use."""
+        out, given = self.weight.shape
+        layer = nn.Linear(given, out, bias=False, device="meta")
+        changed = self.weight + self.scale * self.lora_b @ self.lora_a
+        layer.weight = nn.Parameter(changed.detach(), requires_grad=False)
+        return layer
+
+
+def merge_lora(model: Decoder) -> None:
+    """Make low-rank changes part of the weights, for a model that is only to answer."""
+    for block in model.blocks:
+        for name, layer in list(block.named_children()):
+            if isinstance(layer, _Lora):
+                setattr(block, name, layer.merged())
 
 
 def add_lora(model: Decoder, rank: int, alpha: float, generator: torch.Generator) -> None:

@@ -7,7 +7,6 @@ turn out differently beside other requests.
 
 import hashlib
 import json
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -22,16 +21,15 @@ from assay.errors import UsageError
 
 from .bases import base_named
 from .batches import causal, padded
-from .decoder import Appended, Buffered, Decoder
+from .decoder import Appended, Buffered, Decoder, merge_lora
 from .grammar import Grammar, call_grammar
+from .prefixes import PrefixCache
 from .storing import StoredModel
 from .templates import EncodedRow, Template, head_key
 from .tokens import Tokenizer
 
 __all__ = ["Generator", "ModelReply", "ModelRequest", "load", "load_base"]
 
-_KEPT: Final = 256
-"""Prefixes that are kept at most."""
 _GRAMMARS: Final = 64
 _MASKS: Final = 2000
 
@@ -96,9 +94,10 @@ class Generator:
     ) -> None:
         self.base = base
         self._model, self._tokenizer, self._template = model.eval(), tokenizer, template
+        merge_lora(self._model)
         self._head = head
         self._context = base_named(base).defaults.context
-        self._prefixes: OrderedDict[bytes, list[tuple[Tensor, Tensor]]] = OrderedDict()
+        self._prefixes = PrefixCache(self._model)
         self._grammars: dict[str, Grammar] = {}
         self._allowed: dict[tuple[int, Any], Tensor] = {}
         self._pieces = tokenizer.pieces
@@ -123,8 +122,8 @@ class Generator:
         if not rows:
             return []
         with torch.inference_mode():
-            fresh = self._write(rows)
-        return [self._reply(row, fresh) for row in rows]
+            reused = self._write(rows)
+        return [self._reply(row, reused[row.place]) for row in rows]
 
     def _row(self, place: int, request: ModelRequest) -> _Row:
         problem = self.refusal(request)
@@ -155,20 +154,20 @@ class Generator:
             self._grammars[key] = call_grammar(request.tools, request.tool_choice)
         return self._grammars[key]
 
-    def _write(self, rows: list[_Row]) -> set[int]:
-        """Write all replies; returns the places of those whose prefix was computed now."""
-        past, fresh, before_real = self._before(rows)
-        tokens, real = padded([row.prompt.rest for row in rows])
-        kept = Appended(past)
-        known = self._model(tokens, causal(real, before_real), kept, last=1)
-        buffered = Buffered(kept.kept)
-        seen = real if before_real is None else torch.cat([before_real, real], 1)
+    def _write(self, rows: list[_Row]) -> tuple[int, ...]:
+        """Write all replies; returns how many tokens of each prompt were known before."""
+        before = self._prefixes.before([row.prompt for row in rows])
+        tokens, real = padded([row.prompt.rest[row.prompt.opening :] for row in rows])
+        kept = Appended(before.past, before.shared)
+        known = self._model(tokens, causal(real, before.real), kept, last=1)
+        buffered = Buffered(kept.kept, before.shared)
+        seen = real if before.real is None else torch.cat([before.real, real], 1)
         live = rows
         while True:
             self._choose(live, self._model.logits(known[:, -1]))
             going = [i for i, row in enumerate(live) if row.done is None]
             if not going:
-                return fresh
+                return before.reused
             if len(going) < len(live):
                 keep = torch.tensor(going)
                 buffered.keep(keep)
@@ -179,41 +178,6 @@ class Generator:
                 for row in live
             ]
             known = self._model(torch.tensor(told)[:, None], seen[:, None, None], buffered)
-
-    def _before(
-        self, rows: list[_Row]
-    ) -> tuple[list[tuple[Tensor, Tensor]], set[int], Tensor | None]:
-        """Keys and values of the prefixes, which are computed where they are not kept."""
-        if not max(len(row.prompt.prefix) for row in rows):
-            return [], set(), None
-        wanted = {row.prompt.prefix.tobytes(): row for row in reversed(rows)}
-        missing = [row for key, row in wanted.items() if key not in self._prefixes]
-        if missing:
-            tokens, real = padded([row.prompt.prefix for row in missing])
-            kept = Appended()
-            self._model(tokens, causal(real), kept, last=1)
-            for i, row in enumerate(missing):
-                length = len(row.prompt.prefix)
-                self._prefixes[row.prompt.prefix.tobytes()] = [
-                    (keys[i, :, -length:].clone(), values[i, :, -length:].clone())
-                    for keys, values in kept.kept
-                ]
-        found = [self._prefixes[row.prompt.prefix.tobytes()] for row in rows]
-        for key in wanted:
-            self._prefixes.move_to_end(key)
-        while len(self._prefixes) > _KEPT:
-            self._prefixes.popitem(last=False)
-        lengths = torch.tensor([len(row.prompt.prefix) for row in rows])
-        longest = int(lengths.max())
-        real = torch.arange(longest) >= (longest - lengths)[:, None]
-        past = [
-            (
-                _stacked([each[layer][0] for each in found], longest),
-                _stacked([each[layer][1] for each in found], longest),
-            )
-            for layer in range(len(found[0]))
-        ]
-        return past, {row.place for row in missing}, real
 
     def _choose(self, rows: Sequence[_Row], logits: Tensor) -> None:
         """Add a token to each reply."""
@@ -268,7 +232,7 @@ class Generator:
             self._allowed[key] = mask
         return mask
 
-    def _reply(self, row: _Row, fresh: set[int]) -> ModelReply:
+    def _reply(self, row: _Row, reused: int) -> ModelReply:
         text = self._tokenizer.decode(row.ids)
         message: dict[str, Any] = {"role": "assistant", "content": text}
         if row.request.tools and row.request.tool_choice != "none":
@@ -281,18 +245,9 @@ class Generator:
             message=message,
             finish_reason="tool_calls" if message.get("tool_calls") else row.done or "stop",
             prompt_tokens=len(row.prompt.prefix) + len(row.prompt.rest),
-            cached_tokens=0 if row.place in fresh else len(row.prompt.prefix),
+            cached_tokens=reused,
             completion_tokens=len(row.ids),
         )
-
-
-def _stacked(parts: Sequence[Tensor], length: int) -> Tensor:
-    """Head, token, width of each, in a batch, with padding before them."""
-    heads, _, width = parts[0].shape
-    together = parts[0].new_zeros(len(parts), heads, length, width)
-    for row, part in enumerate(parts):
-        together[row, :, length - part.shape[1] :] = part
-    return together
 
 
 def load(folder: Path) -> Generator:

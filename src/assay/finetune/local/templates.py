@@ -35,6 +35,8 @@ class EncodedRow:
     rest: _Tokens
     trained: NDArray[np.bool_]
     """Which tokens of the rest are to be learned."""
+    opening: int = 0
+    """Tokens of the rest that later requests of the same conversation begin with too."""
 
 
 class Template(Protocol):
@@ -213,7 +215,14 @@ class ChatMl:
         """The messages, and the line that a reply opens with."""
         row = self.encode(messages, tools, [False] * len(messages))
         ids = [*row.rest[:, 0].tolist(), *self._opening("assistant")]
-        return EncodedRow(row.prefix, _counted(ids, len(row.prefix)), np.zeros(len(ids), bool))
+        head = _head(messages)
+        first = self.encode(messages[: head + 1], tools, [False] * (head + 1))
+        return EncodedRow(
+            row.prefix,
+            _counted(ids, len(row.prefix)),
+            np.zeros(len(ids), bool),
+            opening=len(first.rest),
+        )
 
     def position(self, prompt: EncodedRow, place: int) -> tuple[int, ...]:
         """The next number along the text."""

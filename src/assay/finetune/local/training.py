@@ -31,6 +31,8 @@ __all__ = ["Settings", "StepDone", "TokenCounts", "TrainedModel", "Validated", "
 _WARM_UP: Final = 100
 """Steps in which the learning rate rises, or a tenth of all where there are fewer."""
 _DECAY: Final = 0.1
+_KEPT_S: Final = 60.0
+"""Seconds after which a checkpoint is kept, however few steps were made."""
 _VALIDATED: Final = 512
 """Rows that are enough to validate by."""
 
@@ -46,7 +48,7 @@ class Settings:
     """Ends before the epochs do; 0 gives the untrained model."""
     threads: int = 1
     checkpoint_steps: int = 200
-    """Steps between checkpoints."""
+    """The most steps between checkpoints; where steps are slow there are fewer."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained with."""
@@ -292,6 +294,7 @@ class _Training:
         )
         self._validated: list[Validated] = []
         self._losses: list[float] = []
+        self._kept_at = time.monotonic()
         self._step = 0
         resumed = TrainingState.read(folder)
         if resumed is not None:
@@ -373,7 +376,9 @@ class _Training:
 
     def _keep(self) -> None:
         stopping = self._should_stop()
-        if stopping or self._step % self._prepared.settings.checkpoint_steps == 0:
+        late = time.monotonic() - self._kept_at >= _KEPT_S
+        if stopping or late or self._step % self._prepared.settings.checkpoint_steps == 0:
+            self._kept_at = time.monotonic()
             TrainingState.write(
                 self._folder,
                 self._prepared.identity,

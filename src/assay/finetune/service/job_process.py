@@ -2,12 +2,16 @@
 
 Started by the service. Events go to the job's folder as they happen; `result.json` says at the
 end what came of it, an error that the client can mend among it. Ended by SIGTERM it keeps a
-checkpoint, and the next process resumes from it.
+checkpoint, and the next process resumes from it; so it does when the service that started it
+is gone, whose end of standard input then closes.
 """
 
+import fcntl
 import json
+import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +38,11 @@ def main(arguments: Sequence[str]) -> int:
         stopped = True
 
     signal.signal(signal.SIGTERM, stop)
+    # Not through sys.stdin, whose lock a thread must not hold when Python ends.
+    threading.Thread(target=lambda: stop(os.read(0, 1)), daemon=True).start()
+    # One that a killed service left may still be at its last step.
+    lock = (folder / "lock").open("w")
+    fcntl.flock(lock, fcntl.LOCK_EX)
     try:
         result = _trained(folder, files, told, int(arguments[2]), lambda: stopped)
     except UsageError as error:
@@ -112,7 +121,25 @@ def _trained(
         f"{trained.parameters:,} parameters were trained on {trained.tokens.learned:,} tokens"
         f" of answers an epoch; {share:.0%} of all tokens are not head",
     )
+    _tell_malformed(folder, held or rows, trained.steps)
     return {"trained_tokens": trained.tokens.learned * numbers["n_epochs"]}
+
+
+def _tell_malformed(folder: Path, rows: list[Any], step: int) -> None:
+    from assay.finetune.local import load, malformed_calls
+
+    found = malformed_calls(load(folder / "training"), rows)
+    if found is not None:
+        append_event(
+            folder,
+            f"Of {found.asked} requests, {found.constrained} were answered with a malformed"
+            f" call where calls are kept to their schema, and {found.free} where they are free",
+            {
+                "step": step,
+                "malformed_calls_constrained": found.constrained / found.asked,
+                "malformed_calls_free": found.free / found.asked,
+            },
+        )
 
 
 def _rows(files: Path, name: str) -> list[Any]:
