@@ -200,6 +200,8 @@ class ChatReply:
     waited_s: float = 0.0
     """Time in the queue for a turn and between attempts: not the model's time."""
     retries: int = 0
+    answered_as: str | None = None
+    """What the provider calls the model that answered, where it says so."""
 
 
 class ChatModel(Protocol):

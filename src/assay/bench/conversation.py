@@ -46,6 +46,8 @@ class Conversation:
         self.totals = EpisodeTotals()
         """Tokens and dollars so far."""
         self.usage, self.calls = Usage(), 0
+        self.answered_as: str | None = None
+        """What the provider calls the model that answered last."""
         self.turn, self.position, self.steps = turn, position, steps
         self._recorder, self._context = recorder, context
         self._asking = Asking(recorder, self.totals, context)
@@ -77,6 +79,7 @@ class Conversation:
         reply = await self._asking.ask(model, prepared, new, self._place)
         self.usage += reply.usage
         self.calls += 1
+        self.answered_as = reply.answered_as or self.answered_as
         return reply
 
     async def act(self, action: str, reward: float = 0.0) -> None:

@@ -205,6 +205,7 @@ class RemoteModel:
             usage=reply.usage or Usage(),
             cost_usd=dollars,
             latency_s=seconds,
+            answered_as=reply.model,
         )
 
     def _dollars(self, usage: Usage | None, call: "_Call") -> float | None:

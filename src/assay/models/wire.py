@@ -79,6 +79,8 @@ class WireReply:
     """None if the provider did not say."""
     refusal: str | None = None
     """Why there is no answer, in the words of who refused."""
+    model: str | None = None
+    """What the provider calls the model that answered."""
 
 
 def read_reply(
@@ -116,7 +118,12 @@ def read_reply(
         clean(finish)[:40],
         read_usage(document.get("usage")),
         _refusal(said, finish),
+        _model(document.get("model"), clean),
     )
+
+
+def _model(said: object, clean: Callable[[str], str]) -> str | None:
+    return clean(said)[:200] if isinstance(said, str) and said else None
 
 
 def parse_object(body: bytes) -> dict[str, Any]:

@@ -1,46 +1,5 @@
-"""Coding agents that come with assay, and how one is named."""
+"""Coding agents: whoever works on the repository of a task in a sandbox."""
 
-from collections.abc import Mapping
-from typing import Final
-
-from assay._util.names import unknown_name
-from assay.bench.seams import Coder
-from assay.errors import UsageError
-
-from .cheats import CHEATS, CheatCoder
-from .command import CommandCoder
-from .oracle import NopCoder, OracleCoder
-from .react import ReactCoder
+from .choosing import AGENTS, make_coder
 
 __all__ = ["AGENTS", "make_coder"]
-
-AGENTS: Final[Mapping[str, str]] = {
-    "react-coder": "a model of 'assay models' with shell and edit tools",
-    "command": "a command line of yours, given as the key command",
-    "oracle": "applies the reference solution of the task",
-    "nop": "does nothing",
-    **{f"cheat/{name}": f"an attack: tries to {cheat.tries}" for name, cheat in CHEATS.items()},
-}
-"""The agents, and what each does."""
-
-
-def make_coder(name: str, command: str | None = None) -> Coder:
-    """The coding agent of a name.
-
-    Args:
-        name: The agent.
-        command: What the agent `command` runs.
-    """
-    match name:
-        case "react-coder":
-            return ReactCoder()
-        case "command":
-            assert command is not None, "the configuration asks for it"
-            return CommandCoder(command)
-        case "oracle":
-            return OracleCoder()
-        case "nop":
-            return NopCoder()
-        case _ if name in AGENTS:
-            return CheatCoder(name)
-    raise UsageError(unknown_name("agent", name, AGENTS))

@@ -49,6 +49,7 @@ def run(
     price: Text = None,
     openai_base_url: Text = None,
     judge: Text = None,
+    agent: Text = None,
     model_map: MayDiffer = None,
     fresh: RunFlag = False,
     dry_run: RunFlag = False,
@@ -73,6 +74,7 @@ def run(
         price: The price of models without a known one: IN/OUT in dollars per million tokens.
         openai_base_url: The server for OpenAI's models and for models in no list.
         judge: The model that scores rubrics without tests.
+        agent: Who works on every task, whatever the file says; see 'assay bench agents'.
         model_map: Replace a model by another, as OLD=NEW. May be repeated.
         fresh: Start a new run, even if the same command left an unfinished one.
         dry_run: Print the plan, the number of trials and the estimated cost; start nothing.
@@ -94,6 +96,7 @@ def run(
         },
         command=shlex.join(["assay", *command_line.get()]),
         model_map=model_map_of(model_map or ()),
+        agent=agent,
         fresh=fresh,
         dry=dry_run,
     )
