@@ -223,7 +223,7 @@ class BenchConfig(Configuration):
     judge: str | None = Setting(None, label, RUN, without="none").about(
         "The model that scores rubrics without tests"
     )
-    judge_votes: int = Setting(3, whole(1, 99), RUN).about("How often it is asked for each")
+    judge_votes: int = Setting(3, whole(1, 25), RUN).about("How often it is asked for each")
     parallel: int = Setting(1, whole(1, 10_000), NOTHING).about(
         "The most trials at the same time, rollouts included"
     )
