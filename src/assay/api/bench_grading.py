@@ -223,6 +223,7 @@ class _Grader:
                 )
 
         begun = time.monotonic()
+        shutil.rmtree(run_dir / "grading", ignore_errors=True)
         try:
             new = run_apart(graded)
         finally:

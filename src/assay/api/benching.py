@@ -189,6 +189,11 @@ def prepare_bench(
         fresh=fresh,
         source=source,
     )
+    if file is not None and prepared.resumed is not None:
+        # The same command again: the folders of the run are those that it began with.
+        kept = prepared.resumed.record.configuration
+        began = replace(prepared.config, stamp=kept["stamp"], data_dir=Path(kept["data_dir"]))
+        prepared = replace(prepared, config=began)
     config = prepared.config
     tasks = _load(config.tasks)
     _check_unchanged(config, tasks)

@@ -496,6 +496,8 @@ class _Attempt:
 
             judge = Judge(ask, model=config.judge, votes=config.judge_votes)
         start = time.monotonic()
+        # Whoever was killed while it graded has left something there.
+        await asyncio.to_thread(shutil.rmtree, self._run_dir / "grading", ignore_errors=True)
         graded = await grade(
             self._task,
             diff,
