@@ -5,6 +5,7 @@ from typing import Final
 
 from . import (
     rows_batches,
+    rows_bench,
     rows_gymnasium,
     rows_looks,
     rows_models,
@@ -54,6 +55,7 @@ TOPICS: Final = (
     rows_models.PACE,
     rows_statistics.TOPIC,
     rows_statistics.BCA,
+    rows_bench.TOPIC,
 )
 
 
