@@ -5,6 +5,7 @@ from typing import Final
 
 from . import (
     rows_batches,
+    rows_bench,
     rows_gymnasium,
     rows_local_models,
     rows_looks,
@@ -66,6 +67,7 @@ TOPICS: Final = (
     rows_statistics.BCA,
     rows_local_models.STEP,
     rows_local_models.GENERATE,
+    rows_bench.TOPIC,
 )
 
 

@@ -1,8 +1,8 @@
 """Tasks that are made and checked, and trials that are graded after their run."""
 
+import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,15 +14,22 @@ from assay.bench.arms import overrides_of
 from assay.bench.checking import TaskCheck, check_task
 from assay.bench.config import BenchConfig, TaskEntry
 from assay.bench.grading import Judge, check_gradable, grade, read_grade, write_grade
-from assay.bench.kind import limits_of, outcomes_of
-from assay.bench.manifest import LAUNCHED, Manifest, RolloutFolder, TrialResult
+from assay.bench.kind import (
+    AgentEnd,
+    JudgeBill,
+    agent_end,
+    graded_result,
+    limits_of,
+    outcomes_of,
+)
+from assay.bench.manifest import Manifest, RolloutFolder, TrialResult
 from assay.bench.sandboxes import choose_backend
 from assay.bench.seams import CodingTask, Grade
 from assay.bench.selecting import Rollout, select_rollout
 from assay.bench.tasks import load_task, new_task, overrides_problems, prepare_task
 from assay.errors import UsageError
-from assay.models import Budget
-from assay.types import ChatReply, ChatRequest, Encoded, Message, TrialState
+from assay.models import Budget, ModelPool
+from assay.types import ChatModel, ChatReply, ChatRequest, Encoded, Message
 
 __all__ = [
     "GradedTrial",
@@ -146,16 +153,22 @@ def _graded(
         run_dir = Path(result.run_dir)
         known = read_grade(run_dir)
         patch = run_dir / "artifacts" / "diff.patch"
-        if not patch.is_file() or (known is not None and not again):
+        agent = agent_end(run_dir, result.session_id)
+        if agent is None or (known is not None and not again):
             yield GradedTrial(result, known, False)
             continue
         if grader is None:
             grader = _Grader(manifest, judge, votes, budget)
-        graded = grader.grade(result, patch.read_bytes())
-        updated = _with_grade(result, graded)
+        graded, updated = grader.grade(result, agent, patch.read_bytes())
         if known is not None:
             _keep_old(run_dir)
-        write_grade(run_dir, grader.task_of(result), graded, diff=patch.read_bytes())
+        write_grade(
+            run_dir,
+            grader.task_of(result),
+            graded,
+            diff=patch.read_bytes(),
+            judge=grader.judged_by,
+        )
         folder.write_result(updated)
         manifest = folder.brought_up(manifest)
         folder.write(manifest)
@@ -169,35 +182,54 @@ class _Grader:
     def __init__(
         self, manifest: Manifest, judge: str | None, votes: int, budget: float | None
     ) -> None:
-        self._config = BenchConfig(**_settings(manifest, judge, votes, budget))
+        self._config = BenchConfig(**_settings(manifest, judge, votes))
+        self._budget = None if budget is None else Budget(budget)
         self._tasks: dict[tuple[str, str], tuple[CodingTask, TaskEntry]] = {}
+
+    @property
+    def judged_by(self) -> dict[str, Any] | None:
+        """The judge as the files of a grade name it; None without one."""
+        config = self._config
+        if config.judge is None:
+            return None
+        return {"model": config.judge, "votes": config.judge_votes}
 
     def task_of(self, result: TrialResult) -> CodingTask:
         """The task of a trial, which must be what it was."""
         return self._entry_of(result)[0]
 
-    def grade(self, result: TrialResult, diff: bytes) -> Grade:
-        """Grade one patch."""
+    def grade(
+        self, result: TrialResult, agent: AgentEnd, diff: bytes
+    ) -> tuple[Grade, TrialResult]:
+        """Grade what an agent left; the trial with that grade, too."""
         task, entry = self._entry_of(result)
         check_gradable(task, judged=self._config.judge is not None)
         backend = choose_backend(entry.sandbox)
         limits = limits_of(task, entry)
         backend.enforcement(limits)
-        scratch = Path(result.run_dir).absolute() / "grading"
+        run_dir = Path(result.run_dir).absolute()
+        asking = _Asking(self._config, self._budget)
 
         async def graded() -> Grade:
-            async with _judge(self._config) as judge:
+            async with asking as judge:
                 return await grade(
                     task,
                     diff,
                     backend,
-                    folder=scratch,
+                    folder=run_dir / "grading",
                     limits=limits,
                     timeout_s=entry.grading_timeout,
                     judge=judge,
                 )
 
-        return run_apart(graded)
+        begun = time.monotonic()
+        shutil.rmtree(run_dir / "grading", ignore_errors=True)
+        try:
+            new = run_apart(graded)
+        finally:
+            shutil.rmtree(run_dir / "grading", ignore_errors=True)
+        seconds = time.monotonic() - begun
+        return new, graded_result(result, agent, new, grading_s=seconds, judge=asking.bill)
 
     def _entry_of(self, result: TrialResult) -> tuple[CodingTask, TaskEntry]:
         from assay.bench.arms import arm_labels
@@ -220,36 +252,43 @@ class _Grader:
         return self._tasks[key]
 
 
-class _judge:
+class _Asking:
     """The judge of a configuration, if it has one; its connections close with the block."""
 
-    def __init__(self, config: BenchConfig) -> None:
-        self._config = config
-        self._pool: Any = None
-        self._model: Any = None
+    def __init__(self, config: BenchConfig, budget: Budget | None) -> None:
+        self.bill = JudgeBill()
+        self._config, self._budget = config, budget
+        self._pool: ModelPool | None = None
+        self._model: ChatModel | None = None
 
     async def __aenter__(self) -> Judge | None:
         config = self._config
         if config.judge is None:
             return None
-        budget = None if config.budget is None else Budget(config.budget)
-        self._pool = pool_of(config, budget)
-        model = self._model = model_of(config.judge, config, self._pool)
-
-        async def ask(messages: Sequence[Message], tools: Encoded) -> ChatReply:
-            return await model.reply(ChatRequest(model.name, messages, tools, max_tokens=4096))
-
-        return Judge(ask, model=config.judge, votes=config.judge_votes)
+        self._pool = pool_of(config, self._budget)
+        self._model = model_of(config.judge, config, self._pool)
+        return Judge(self._ask, model=config.judge, votes=config.judge_votes)
 
     async def __aexit__(self, *_: object) -> None:
         if self._model is not None:
             await self._model.close()
+        if self._pool is not None:
             self._pool.close()
 
+    async def _ask(self, messages: Sequence[Message], tools: Encoded) -> ChatReply:
+        assert self._model is not None
+        request = ChatRequest(self._model.name, messages, tools, max_tokens=4096)
+        reply = await self._model.reply(request)
+        spent, cost = self.bill.cost_usd, reply.cost_usd
+        self.bill = JudgeBill(
+            self.bill.usage + reply.usage,
+            None if spent is None or cost is None else spent + cost,
+            self.bill.calls + 1,
+        )
+        return reply
 
-def _settings(
-    manifest: Manifest, judge: str | None, votes: int, budget: float | None
-) -> dict[str, Any]:
+
+def _settings(manifest: Manifest, judge: str | None, votes: int) -> dict[str, Any]:
     stored = dict(manifest.configuration)
     if "tasks" not in stored:
         raise UsageError(
@@ -259,29 +298,10 @@ def _settings(
     stored = {name: value for name, value in stored.items() if name not in _DERIVED}
     if judge is not None:
         stored |= {"judge": judge, "judge_votes": votes}
-    return stored | {"budget": budget}
+    return stored
 
 
 _DERIVED = ("models",)
-
-
-def _with_grade(result: TrialResult, graded: Grade) -> TrialResult:
-    return replace(
-        result,
-        status=LAUNCHED,
-        launch_rc=0,
-        state=TrialState.RESULT,
-        outcome=graded.outcome.value,
-        score=graded.total_score,
-        tests_passed=sum(report.status == "passed" for report in graded.tests),
-        tests_total=len(graded.tests),
-        rubrics={scored.rubric.id: scored.score for scored in graded.rubrics},
-        standard_metrics=graded.standard_metrics,
-        custom_metrics=graded.custom_metrics,
-        findings=tuple((found.name, found.detail) for found in graded.findings),
-        error=None,
-        ended_at=time.time(),
-    )
 
 
 def _keep_old(run_dir: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from assay._util.provenance import provenance
+from assay._util.text import counted
 from assay.agents import BUILTIN_MODELS
 from assay.api._run_models import (
     Troubles,
@@ -111,6 +112,7 @@ def bench_run(
     *,
     models: Mapping[str, ChatModel] | None = None,
     model_map: Mapping[str, str] | None = None,
+    agent: str | None = None,
     fresh: bool = False,
     listen: Callable[[Event], None] = lambda _: None,
     notice: Callable[[str], None] = lambda _: None,
@@ -124,6 +126,7 @@ def bench_run(
         config: The file.
         models: Models of your own, by the names that the file has for them.
         model_map: Names of models to replace, each with the name that takes its place.
+        agent: Who works on every task, whatever the file says.
         fresh: Start anew, whatever is unfinished.
         listen: Who hears of progress, as events of `assay.trials`.
         notice: Who hears of everything else, in sentences.
@@ -134,6 +137,7 @@ def bench_run(
         settings,
         command="assay.bench_run(...)",
         model_map=model_map,
+        agent=agent,
         fresh=fresh,
         source="assay.bench_run",
         own=models or {},
@@ -149,6 +153,7 @@ def prepare_bench(
     *,
     command: str = "",
     model_map: Mapping[str, str] | None = None,
+    agent: str | None = None,
     resume: str | None = None,
     fresh: bool = False,
     dry: bool = False,
@@ -162,6 +167,7 @@ def prepare_bench(
         settings: What to choose, by the names of `BenchConfig`; None means not chosen.
         command: The command line, for the record.
         model_map: Names of models to replace.
+        agent: Who works on every task, whatever the file says.
         resume: The id of an unfinished run.
         fresh: Start anew, whatever is unfinished.
         dry: Leave out what only a run needs: keys, sandboxes, a folder.
@@ -170,7 +176,7 @@ def prepare_bench(
     """
     given = {name: value for name, value in settings.items() if value is not None}
     if file is not None:
-        said = read_benchmark(file, model_map)
+        said = read_benchmark(file, model_map, agent=agent)
         entries = tuple(TaskEntry(**entry) for entry in said["tasks"])
         tasks = _load(entries)
         given = {**said, "checksums": [task.checksum for task in tasks], **given}
@@ -183,12 +189,20 @@ def prepare_bench(
         fresh=fresh,
         source=source,
     )
+    if file is not None and prepared.resumed is not None:
+        # The same command again: the folders of the run are those that it began with.
+        kept = prepared.resumed.record.configuration
+        began = replace(prepared.config, stamp=kept["stamp"], data_dir=Path(kept["data_dir"]))
+        prepared = replace(prepared, config=began)
     config = prepared.config
     tasks = _load(config.tasks)
     _check_unchanged(config, tasks)
     _check_agents(config, tasks)
     backends = {name: choose_backend(name) for name in _sandboxes(config)}
-    if not dry:
+    if dry:
+        missing = (*prepared.warnings, *_missing(config, own or {}))
+        prepared = replace(prepared, warnings=missing)
+    else:
         for entry, task in zip(config.tasks, tasks, strict=True):
             check_gradable(task, judged=config.judge is not None)
             backends[entry.sandbox].enforcement(limits_of(task, entry))
@@ -263,7 +277,7 @@ def estimate_bench(prepared: PreparedBench) -> tuple[BenchEstimate, ...]:
             estimates.append(BenchEstimate(arm, n, 0.0, "no model is asked"))
         elif arm in before:
             mean = sum(before[arm]) / len(before[arm])
-            said = f"~, as in {len(before[arm])} earlier trials"
+            said = f"~, as in {counted(len(before[arm]), 'earlier trial')}"
             estimates.append(BenchEstimate(arm, n, mean * n, said))
         elif len(limits) == n:
             estimates.append(BenchEstimate(arm, n, sum(limits), "at most, by cost_limit"))
@@ -371,22 +385,36 @@ def _check_models(config: BenchConfig, own: Mapping[str, ChatModel]) -> None:
         pool.close()
 
 
+def _missing(config: BenchConfig, own: Mapping[str, ChatModel]) -> tuple[str, ...]:
+    """What has to be set before the models can be asked, in sentences."""
+    pool = pool_of(config)
+    try:
+        entries = [
+            pool.entry(name, retired=True) for name in _asked(config, own) if name not in own
+        ]
+        return tuple(dict.fromkeys(words for each in entries for words in pool.missing(each)))
+    finally:
+        pool.close()
+
+
 def _models(
     config: BenchConfig, pool: ModelPool, own: Mapping[str, ChatModel]
 ) -> dict[str, ChatModel]:
-    # An agent without a model may still be labelled with one.
+    return {name: own.get(name) or model_of(name, config, pool) for name in _asked(config, own)}
+
+
+def _asked(config: BenchConfig, own: Mapping[str, ChatModel]) -> list[str]:
+    """The models that are asked; an agent without a model may still be labelled with one."""
     asking = {
         entry.model
         for entry in config.tasks
-        if entry.model is not None and make_coder(entry.agent, entry.command).needs_model
+        if make_coder(entry.agent, entry.command).needs_model
     } | {config.judge}
-    for name in sorted(filter(None, asking)):
+    names = sorted(filter(None, asking))
+    for name in names:
         if name in BUILTIN_MODELS and is_played_here(name, config) and name not in own:
             raise UsageError(f"{name} plays Crafter and cannot write code; name another model")
-    return {
-        name: own.get(name) or model_of(name, config, pool)
-        for name in sorted(filter(None, asking))
-    }
+    return names
 
 
 def _sandboxes(config: BenchConfig) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ So a sweep over a parameter and a comparison of models are never averaged togeth
 
 from collections import Counter
 from collections.abc import Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +18,10 @@ __all__ = ["OWN_OVERRIDES", "arm_labels", "arms_of", "overrides_of"]
 
 OWN_OVERRIDES = "overrides.json"
 """The file in the folder of a task that is applied unless it is told otherwise."""
+
+
+_LONGEST = 40
+"""Characters of a setting that a label has."""
 
 
 class _Who(NamedTuple):
@@ -44,11 +49,20 @@ def arm_labels(config: BenchConfig) -> tuple[str, ...]:
     distinct = list(dict.fromkeys(whos))
     bases = Counter(who.base for who in distinct)
     differing = _differing(config, whos)
-    names = {
-        who: who.base if bases[who.base] == 1 else f"{who.base} {differing[who]}".strip()
-        for who in distinct
-    }
+    names: dict[_Who, str] = {}
+    for who in distinct:
+        name = who.base if bases[who.base] == 1 else f"{who.base} {differing[who]}".strip()
+        names[who] = _free(name, [*names.values()])
     return tuple(names[who] for who in whos)
+
+
+def _free(name: str, taken: list[str]) -> str:
+    """The name, or with a number where another arm has it: arms are never thrown together."""
+    numbers = count(2)
+    free = name
+    while free in taken:
+        free = f"{name} ({next(numbers)})"
+    return free
 
 
 def arms_of(config: BenchConfig) -> tuple[Arm, ...]:
@@ -104,16 +118,26 @@ def _settings(entry: TaskEntry) -> dict[str, Any]:
 
 def _differing(config: BenchConfig, whos: list[_Who]) -> Mapping[_Who, str]:
     """For each arm, in words, the settings that not all arms of its base share."""
-    flat = {who: _flat(_settings(entry)) for who, entry in zip(whos, config.tasks, strict=True)}
+    flat = {who: _flat(entry) for who, entry in zip(whos, config.tasks, strict=True)}
     told = {}
     for who, settings in flat.items():
         others = [flat[other] for other in flat if other.base == who.base]
         names = sorted({name for each in others for name in each})
         apart = [name for name in names if len({str(each.get(name)) for each in others}) > 1]
-        told[who] = " ".join(f"{name}={settings[name]}" for name in apart if name in settings)
+        told[who] = " ".join(
+            f"{name}={_brief(settings[name])}" for name in apart if name in settings
+        )
     return told
 
 
-def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _flat(entry: TaskEntry) -> dict[str, Any]:
+    settings = _settings(entry)
     flat = {name: value for name, value in settings.items() if name != "environment"}
-    return flat | dict(settings.get("environment", {}))
+    who = {"agent": entry.agent, **({"model": entry.model} if entry.model else {})}
+    return who | flat | dict(settings.get("environment", {}))
+
+
+def _brief(value: Any) -> str:
+    """A value in a label: one line, and not a long one."""
+    text = " ".join(str(value).split())
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"

@@ -223,7 +223,7 @@ class BenchConfig(Configuration):
     judge: str | None = Setting(None, label, RUN, without="none").about(
         "The model that scores rubrics without tests"
     )
-    judge_votes: int = Setting(3, whole(1, 99), RUN).about("How often it is asked for each")
+    judge_votes: int = Setting(3, whole(1, 25), RUN).about("How often it is asked for each")
     parallel: int = Setting(1, whole(1, 10_000), NOTHING).about(
         "The most trials at the same time, rollouts included"
     )
@@ -332,12 +332,15 @@ class BenchConfig(Configuration):
         return ()
 
 
-def read_benchmark(file: Path, model_map: Mapping[str, str] | None = None) -> dict[str, Any]:
+def read_benchmark(
+    file: Path, model_map: Mapping[str, str] | None = None, *, agent: str | None = None
+) -> dict[str, Any]:
     """What a TOML file says, by the names of `BenchConfig`.
 
     Args:
         file: The file.
         model_map: Names of models to replace, each with the name that takes its place.
+        agent: Who works on every task, whatever the file says.
     """
     if not file.is_file():
         raise UsageError(f"there is no benchmark file {str(file)!r}; see docs/bench.md")
@@ -359,7 +362,7 @@ def read_benchmark(file: Path, model_map: Mapping[str, str] | None = None) -> di
     for name, value in defaults.items():
         _read(name, value, f"{file}: [defaults]")
     entries = [
-        asdict(_entry(_with_defaults(defaults, table), f"{file}: task {number}"))
+        asdict(_entry(_with_defaults(defaults, table, agent), f"{file}: task {number}"))
         for number, table in enumerate(tables, 1)
     ]
     renamed = _renamed(entries, model_map or {})
@@ -377,10 +380,10 @@ def _belongs(name: str) -> str:
     return f"; {name!r} belongs below [[tasks]] or [defaults]" if name in _KEYS else ""
 
 
-def _with_defaults(defaults: Mapping[str, Any], table: Any) -> Any:
+def _with_defaults(defaults: Mapping[str, Any], table: Any, agent: str | None) -> Any:
     if not isinstance(table, Mapping):
         return table
-    merged = {**defaults, **table}
+    merged = {**defaults, **table, **({} if agent is None else {"agent": agent})}
     if "timeout" in table or TIMEOUT_VARIABLE not in table.get("environment_variables", {}):
         return merged
     # The variable of a task says more than the time that all of them have.

@@ -6,6 +6,7 @@ it was graded is graded again and not worked on again. One that was killed earli
 
 import asyncio
 import json
+import os
 import shutil
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -13,7 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from assay._util.canonical import derived_id
 from assay._util.files import atomic_write
@@ -52,12 +53,28 @@ from .seams import (
 )
 from .tasks import Workspace, capture, make_workspace
 
-__all__ = ["CodingEnd", "CodingKind", "CodingSpec", "limits_of", "planned_results"]
+__all__ = [
+    "AgentEnd",
+    "CodingEnd",
+    "CodingKind",
+    "CodingSpec",
+    "JudgeBill",
+    "agent_end",
+    "graded_result",
+    "limits_of",
+    "outcomes_of",
+    "planned_results",
+    "specs_of",
+]
 
 TASK = "bench/"
 """What the names of coding tasks begin with in the store."""
 _AGENT_FILE = "agent.json"
 _POLL_S = 0.1
+_GRACE_S = 10.0
+"""Seconds after its time limit until an agent that has not ended is stopped."""
+_SAYS_MORE = (CodingOutcome.SOLVED, CodingOutcome.TAMPERED)
+"""What a grade says that counts more than how the agent stopped."""
 _T = TypeVar("_T")
 
 
@@ -91,7 +108,7 @@ class CodingEnd(TrialEnd):
 
 
 @dataclass(frozen=True, slots=True)
-class _AgentEnd:
+class AgentEnd:
     """What the folder of a trial says of its agent."""
 
     session_id: str
@@ -128,7 +145,8 @@ def specs_of(config: BenchConfig, run_id: str) -> tuple[CodingSpec, ...]:
     specs: list[CodingSpec] = []
     for number, (label, entry) in enumerate(zip(labels, config.tasks, strict=True)):
         for _ in range(entry.rollouts):
-            world = (label, entry.prepared_dir)
+            # However the file spells the folder, it is the same task.
+            world = (label, os.path.realpath(entry.prepared_dir))
             spec = CodingSpec(
                 run_id=run_id,
                 arm=label,
@@ -235,7 +253,7 @@ class CodingKind:
     def resumes(self, trial: Trial[CodingSpec]) -> bool:
         """A trial resumes where its agent has ended, with the grading."""
         run_dir = Path(self._planned[trial.id].run_dir)
-        return _agent_end(run_dir, trial.id) is not None
+        return agent_end(run_dir, trial.id) is not None
 
     async def attempt(
         self, trial: Trial[CodingSpec], recorder: Recorder, context: Context
@@ -312,7 +330,7 @@ class _Attempt:
 
     async def run(self) -> CodingEnd:
         """From the first file to the grade."""
-        agent = _agent_end(self._run_dir, self._planned.session_id)
+        agent = agent_end(self._run_dir, self._planned.session_id)
         if agent is None:
             shutil.rmtree(self._run_dir, ignore_errors=True)
             self._run_dir.mkdir(parents=True)
@@ -344,7 +362,7 @@ class _Attempt:
             ended_at=time.time(),
         )
 
-    async def _work(self) -> _AgentEnd:
+    async def _work(self) -> AgentEnd:
         """Let the agent work on a copy of the repository, and keep what it changed."""
         entry, task = self._entry, self._task
         coder = make_coder(entry.agent, entry.command)
@@ -362,7 +380,7 @@ class _Attempt:
         disk_mb = await asyncio.to_thread(_size_mb, workspace.repo)
         patch = await asyncio.to_thread(capture, workspace)
         findings = (*end.findings, *patch.findings, *_looked(end.log, task))
-        agent = _AgentEnd(
+        agent = AgentEnd(
             session_id=self._planned.session_id,
             stop=end.stop.value,
             notes=end.notes,
@@ -437,13 +455,20 @@ class _Attempt:
         )
 
     async def _coded(self, work: Awaitable[CoderEnd]) -> CoderEnd:
+        """Wait for an agent; one that does not keep the time itself is stopped a little later.
+
+        Only the agent knows its log and its last message, so that it is to end by itself.
+        """
+        scope = asyncio.timeout(self._entry.timeout + _GRACE_S)
         try:
-            return await asyncio.wait_for(work, self._entry.timeout)
+            async with scope:
+                return await work
         except TimeoutError:
-            # In a call of its model, for one: what it has changed so far counts.
+            if not scope.expired():
+                raise
             return CoderEnd(stop=CoderStop.TIME_LIMIT, notes="")
 
-    def _keep(self, agent: _AgentEnd, diff: bytes, end: CoderEnd) -> None:
+    def _keep(self, agent: AgentEnd, diff: bytes, end: CoderEnd) -> None:
         """Put what the agent left into the folder of the trial; the last file settles it."""
         artifacts = self._run_dir / "artifacts"
         atomic_write(artifacts / "diff.patch", diff)
@@ -459,7 +484,7 @@ class _Attempt:
         atomic_write(self._run_dir / "logs" / "agent.log", end.log)
         atomic_write(self._run_dir / _AGENT_FILE, json.dumps(asdict(agent), indent=2).encode())
 
-    async def _grade(self, agent: _AgentEnd, diff: bytes, talk: Conversation) -> Grade:
+    async def _grade(self, agent: AgentEnd, diff: bytes, talk: Conversation) -> Grade:
         config = self._config
         judge = None
         if config.judge is not None:
@@ -470,6 +495,8 @@ class _Attempt:
 
             judge = Judge(ask, model=config.judge, votes=config.judge_votes)
         start = time.monotonic()
+        # Whoever was killed while it graded has left something there.
+        await asyncio.to_thread(shutil.rmtree, self._run_dir / "grading", ignore_errors=True)
         graded = await grade(
             self._task,
             diff,
@@ -498,43 +525,70 @@ class _Attempt:
         return graded
 
     def _end(
-        self, agent: _AgentEnd, graded: Grade, talk: Conversation, diff: bytes
+        self, agent: AgentEnd, graded: Grade, talk: Conversation, diff: bytes
     ) -> CodingEnd:
-        outcome = graded.outcome.value
-        if agent.stop != CoderStop.COMPLETED and graded.outcome is not CodingOutcome.SOLVED:
-            outcome = agent.stop  # a limit explains more than what it left undone
-        tokens = Usage(**agent.tokens) + talk.usage
-        costs = (agent.cost_usd, talk.totals.cost_usd)
-        cost = None if None in costs else sum(filter(None, costs))
-        result = replace(
+        result = graded_result(
             self._planned,
-            status=LAUNCHED,
-            launch_rc=0,
-            state=TrialState.RESULT,
-            outcome=outcome,
-            agent_stop=agent.stop,
-            score=graded.total_score,
-            tests_passed=sum(report.status == "passed" for report in graded.tests),
-            tests_total=len(graded.tests),
-            rubrics={scored.rubric.id: scored.score for scored in graded.rubrics},
-            standard_metrics=graded.standard_metrics,
-            custom_metrics=graded.custom_metrics,
-            findings=(
-                *agent.findings,
-                *((found.name, found.detail) for found in graded.findings),
-            ),
-            seconds={name: round(value, 3) for name, value in self._seconds.items()},
-            tokens=asdict(tokens),
-            cost_usd=cost,
-            model_calls=agent.calls + talk.calls,
-            answered_as=agent.answered_as,
-            cpu_s=round(agent.cpu_s, 3),
-            peak_memory_mb=round(agent.peak_memory_mb, 1),
-            disk_mb=round(agent.disk_mb, 3),
-            enforcement=agent.enforcement,
-            ended_at=time.time(),
+            agent,
+            graded,
+            grading_s=self._seconds["grading"],
+            judge=JudgeBill(talk.usage, talk.totals.cost_usd, talk.calls),
         )
-        return CodingEnd(stop_reason=outcome, outcomes=outcomes_of(result, diff), result=result)
+        outcomes = outcomes_of(result, diff)
+        return CodingEnd(stop_reason=str(result.outcome), outcomes=outcomes, result=result)
+
+
+class JudgeBill(NamedTuple):
+    """What the judge of one trial took."""
+
+    usage: Usage = Usage()
+    cost_usd: float | None = 0.0
+    calls: int = 0
+
+
+def graded_result(
+    planned: TrialResult,
+    agent: AgentEnd,
+    graded: Grade,
+    *,
+    grading_s: float,
+    judge: JudgeBill,
+) -> TrialResult:
+    """A trial with what its agent left and the grade of it, as the manifest has it."""
+    outcome = graded.outcome.value
+    if agent.stop != CoderStop.COMPLETED and graded.outcome not in _SAYS_MORE:
+        outcome = agent.stop  # a limit explains more than what it left undone
+    costs = (agent.cost_usd, judge.cost_usd)
+    seconds = {"setup": agent.setup_s, "agent": agent.seconds, "grading": grading_s}
+    return replace(
+        planned,
+        status=LAUNCHED,
+        launch_rc=0,
+        state=TrialState.RESULT,
+        outcome=outcome,
+        agent_stop=agent.stop,
+        score=graded.total_score,
+        tests_passed=sum(report.status == "passed" for report in graded.tests),
+        tests_total=len(graded.tests),
+        rubrics={scored.rubric.id: scored.score for scored in graded.rubrics},
+        standard_metrics=graded.standard_metrics,
+        custom_metrics=graded.custom_metrics,
+        findings=(
+            *agent.findings,
+            *((found.name, found.detail) for found in graded.findings),
+        ),
+        error=None,
+        seconds={name: round(value, 3) for name, value in seconds.items()},
+        tokens=asdict(Usage(**agent.tokens) + judge.usage),
+        cost_usd=None if None in costs else sum(filter(None, costs)),
+        model_calls=agent.calls + judge.calls,
+        answered_as=agent.answered_as,
+        cpu_s=round(agent.cpu_s, 3),
+        peak_memory_mb=round(agent.peak_memory_mb, 1),
+        disk_mb=round(agent.disk_mb, 3),
+        enforcement=agent.enforcement,
+        ended_at=time.time(),
+    )
 
 
 def outcomes_of(result: TrialResult, diff: bytes) -> dict[str, float]:
@@ -552,18 +606,18 @@ def outcomes_of(result: TrialResult, diff: bytes) -> dict[str, float]:
     }
 
 
-def _agent_end(run_dir: Path, session_id: str) -> _AgentEnd | None:
+def agent_end(run_dir: Path, session_id: str) -> AgentEnd | None:
     """What the agent of a trial came to; None if it has not ended."""
     try:
         said = json.loads((run_dir / _AGENT_FILE).read_text("utf-8"))
     except (OSError, ValueError):
         return None
     if said.get("session_id") != session_id or said.keys() != {
-        part.name for part in fields(_AgentEnd)
+        part.name for part in fields(AgentEnd)
     }:
         return None
     findings = tuple((name, detail) for name, detail in said["findings"])
-    return _AgentEnd(**{**said, "findings": findings, "files": tuple(said["files"])})
+    return AgentEnd(**{**said, "findings": findings, "files": tuple(said["files"])})
 
 
 def _spent(entry: TaskEntry, talk: Conversation) -> CoderStop | None:

@@ -4,6 +4,7 @@ The model is asked from outside of the sandbox; only what it calls runs in it. E
 a shell of its own: files stay, processes and variables do not.
 """
 
+import asyncio
 import json
 import shlex
 import time
@@ -112,7 +113,6 @@ class _Session:
 
     async def work(self) -> CoderEnd:
         job = self._job
-        assert job.ask is not None, "this agent needs a model"
         messages = [
             Message({"role": "system", "content": _SYSTEM}),
             Message({"role": "user", "content": job.task.instructions}),
@@ -123,7 +123,9 @@ class _Session:
                 return self._end(CoderStop.TIME_LIMIT)
             if (limit := job.spent()) is not None:
                 return self._end(limit)
-            reply = (await job.ask(messages, TOOLS)).message
+            reply = await self._asked(messages)
+            if reply is None:
+                return self._end(CoderStop.TIME_LIMIT)
             messages.append(reply)
             self._notes = reply.text or self._notes
             calls = reply.value.get("tool_calls") or []
@@ -144,6 +146,18 @@ class _Session:
                     )
                 )
         return self._end(CoderStop.TURN_LIMIT)
+
+    async def _asked(self, messages: list[Message]) -> Message | None:
+        """What the model answers; None if there was no time left for it."""
+        assert self._job.ask is not None, "this agent needs a model"
+        scope = asyncio.timeout(self._left_s)
+        try:
+            async with scope:
+                return (await self._job.ask(messages, TOOLS)).message
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            return None
 
     @property
     def _left_s(self) -> float:

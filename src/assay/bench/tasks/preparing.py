@@ -41,7 +41,8 @@ def prepare_task(created: Path, into: Path, *, name: str | None = None) -> Path:
         )
     wanted = into / (name or _folder_name(task.task_id))
     into.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".preparing-", dir=into) as scratch:
+    # Absolute, because git is run in the folder that it works on.
+    with tempfile.TemporaryDirectory(prefix=".preparing-", dir=into.resolve()) as scratch:
         draft = Path(scratch) / "task"
         draft.mkdir()
         for kept in _KEPT:

@@ -35,6 +35,7 @@ Parallel = Annotated[int | None, Parameter(group=_CHOICES, show_default="1")]
 DataDir = Annotated[Path | None, Parameter(group=_CHOICES, show_default="data")]
 Database = Annotated[Path | None, Parameter(group=_CHOICES, show_default=False)]
 Dollars = Annotated[float | None, Parameter(group=_CHOICES, show_default="none")]
+Patience = Annotated[float | None, Parameter(group=_CHOICES, show_default="120")]
 Text = Annotated[str | None, Parameter(group=_CHOICES, show_default=False)]
 
 
@@ -49,6 +50,8 @@ def run(
     price: Text = None,
     openai_base_url: Text = None,
     judge: Text = None,
+    call_patience: Patience = None,
+    agent: Text = None,
     model_map: MayDiffer = None,
     fresh: RunFlag = False,
     dry_run: RunFlag = False,
@@ -73,6 +76,8 @@ def run(
         price: The price of models without a known one: IN/OUT in dollars per million tokens.
         openai_base_url: The server for OpenAI's models and for models in no list.
         judge: The model that scores rubrics without tests.
+        call_patience: Give up a call that keeps failing after this many seconds.
+        agent: Who works on every task, whatever the file says; see 'assay bench agents'.
         model_map: Replace a model by another, as OLD=NEW. May be repeated.
         fresh: Start a new run, even if the same command left an unfinished one.
         dry_run: Print the plan, the number of trials and the estimated cost; start nothing.
@@ -91,9 +96,11 @@ def run(
             "price": price,
             "openai_base_url": openai_base_url,
             "judge": judge,
+            "call_patience": call_patience,
         },
         command=shlex.join(["assay", *command_line.get()]),
         model_map=model_map_of(model_map or ()),
+        agent=agent,
         fresh=fresh,
         dry=dry_run,
     )

@@ -1,0 +1,235 @@
+"""`python -m prove.bench`: a benchmark under load and under `kill -9`, counted.
+
+First 25 and then 100 trials of the reference solution, eight at a time: how many a minute, how
+much memory the runner takes, and what is left when it has ended. Then the runner is killed at
+random moments and resumed: nothing that had ended may be lost or run again. Prints Markdown for
+`docs/design/bench.md`; the exit code is 1 if anything was lost or left behind.
+"""
+
+import argparse
+import json
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final, NamedTuple
+
+import duckdb
+
+from assay._util.provenance import provenance
+
+from .fault_parts.processes import code_of, printed, start_assay
+from .parts import markdown
+
+__all__ = ["main"]
+
+_TASK: Final = Path(__file__).parents[1] / "examples" / "bench" / "tasks" / "fix-bookings"
+_NAME: Final = "proof"
+_FEW, _MANY, _PARALLEL = 25, 100, 8
+_KILLS, _KILLED_TRIALS = 20, 30
+_LATEST_S: Final = 8.0
+"""Seconds after its start in which a run is killed."""
+_PATIENCE_S: Final = 900.0
+_SEED: Final = 18
+
+
+class Load(NamedTuple):
+    """A benchmark that was left to itself."""
+
+    trials: int
+    seconds: float
+    peak_mb: float
+    """The most memory that the runner had, its sandboxes aside."""
+    wrong: list[str]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; its exit code is 1 if something was lost or left behind."""
+    parser = argparse.ArgumentParser(prog="python -m prove.bench", description=__doc__)
+    parser.add_argument("--seed", type=int, default=_SEED, help=f"of the moments ({_SEED})")
+    parser.add_argument("--kills", type=int, default=_KILLS, help=f"how many ({_KILLS})")
+    parser.add_argument(
+        "--trials", type=int, default=_MANY, help=f"of the longer benchmark ({_MANY})"
+    )
+    asked = parser.parse_args(arguments)
+    started = time.perf_counter()
+    with TemporaryDirectory(prefix="assay-prove-bench-") as folder:
+        loads = [
+            _under_load(Path(folder) / f"load-{trials}", trials)
+            for trials in (min(_FEW, asked.trials), asked.trials)
+        ]
+        wrong = [words for load in loads for words in load.wrong]
+        rows = [
+            [
+                f"{load.trials}",
+                f"{load.seconds:.0f} s",
+                f"{60 * load.trials / load.seconds:.0f}",
+                f"{load.peak_mb:.0f} MB",
+            ]
+            for load in loads
+        ]
+        print(
+            markdown(["trials, 8 at a time", "time", "a minute", "the runner's memory"], rows)
+        )
+        print(f"\nmemory: {loads[1].peak_mb / loads[0].peak_mb:.2f} times that of fewer trials")
+        kills = _Kills(Path(folder) / "kills", random.Random(asked.seed))
+        kills.go(asked.kills)
+        wrong += kills.wrong
+        print(
+            f"\n{kills.count} kills, {kills.alive} met the runner alive, in {kills.runs} "
+            f"benchmarks of {_KILLED_TRIALS} trials; {kills.settled} ends of agents and trials "
+            f"stood before a kill, {len(kills.wrong)} were lost or run again"
+        )
+    print(f"\n{time.perf_counter() - started:,.0f} s, seed {asked.seed}, {provenance()}")
+    print(*(f"WRONG {words}" for words in wrong), sep="\n")
+    return 1 if wrong else 0
+
+
+def _under_load(folder: Path, trials: int) -> Load:
+    """Run many trials, and see what they take and leave."""
+    _write(folder, trials, _PARALLEL)
+    began = time.monotonic()
+    process = start_assay(folder, "bench", "run", "proof.toml", "--quiet")
+    peak = 0.0
+    while process.poll() is None and time.monotonic() - began < _PATIENCE_S:
+        peak = max(peak, _peak_mb(process.pid))
+        time.sleep(0.05)
+    code = code_of(process)
+    seconds = time.monotonic() - began
+    wrong = [] if code == 0 else [f"exit code {code}: {printed(folder)[-500:]}"]
+    wrong += _wrong_end(folder, trials)
+    wrong += [f"left behind: {what}" for what in _left(folder, process.pid)]
+    print(f"{trials} trials: {seconds:.0f} s", file=sys.stderr, flush=True)
+    return Load(trials, seconds, peak, wrong)
+
+
+class _Kills:
+    """Kills runs at random moments, and resumes them."""
+
+    def __init__(self, folder: Path, chance: random.Random) -> None:
+        self.wrong: list[str] = []
+        self.count = self.alive = self.runs = self.settled = 0
+        self._folder, self._chance = folder, chance
+
+    def go(self, kills: int) -> None:
+        """Kill so often; a benchmark that is done is followed by the next."""
+        while self.count < kills:
+            self.runs += 1
+            self._one(self._folder / f"run-{self.runs}", kills)
+
+    def _one(self, folder: Path, kills: int) -> None:
+        _write(folder, _KILLED_TRIALS, 4)
+        before: dict[str, bytes] = {}
+        pids = []
+        while self.count < kills:
+            process = start_assay(folder, "bench", "run", "proof.toml", "--quiet")
+            pids.append(process.pid)
+            time.sleep(self._chance.uniform(0.5, _LATEST_S))
+            self.alive += process.poll() is None
+            process.kill()
+            process.wait()
+            self.count += 1
+            before = self._compared(folder, before)
+            print(f"kill {self.count}: {len(before)} ends", file=sys.stderr, flush=True)
+            if _finished(folder):
+                break
+        self.settled += len(before)
+        if not _finished(folder):
+            process = start_assay(folder, "bench", "run", "proof.toml", "--quiet")
+            pids.append(process.pid)
+            code = code_of(process, _PATIENCE_S)
+            if code != 0:
+                self.wrong.append(f"exit code {code} on resume: {printed(folder)[-500:]}")
+        self._compared(folder, before)
+        self.wrong += _wrong_end(folder, _KILLED_TRIALS)
+        self.wrong += [f"left: {what}" for pid in pids for what in _left(folder, pid)]
+
+    def _compared(self, folder: Path, before: dict[str, bytes]) -> dict[str, bytes]:
+        after = dict(_ends(folder))
+        for name, said in before.items():
+            if name not in after:
+                self.wrong.append(f"{name} is lost")
+            elif after[name] != said:
+                self.wrong.append(f"{name} was run again")
+        return after
+
+
+def _write(folder: Path, trials: int, parallel: int) -> None:
+    folder.mkdir(parents=True)
+    shutil.copytree(_TASK, folder / "task")
+    (folder / "proof.toml").write_text(
+        f'name = "{_NAME}"\nparallel = {parallel}\n\n[[tasks]]\nprepared_dir = "task"\n'
+        f'agent = "oracle"\nrollouts = {trials}\n',
+        "utf-8",
+    )
+
+
+def _ends(folder: Path) -> Iterator[tuple[str, bytes]]:
+    """Every end that is written down: of agents, and of trials with a score."""
+    data = folder / "data"
+    for path in (data / "runs").glob("*/agent.json"):
+        yield f"agent of {path.parent.name}", path.read_bytes()
+    for path in (data / "rollouts" / _NAME).glob("*/task_results/*.json"):
+        if json.loads(path.read_bytes())["state"] == "result":
+            yield f"trial {path.stem}", path.read_bytes()
+
+
+def _manifests(folder: Path) -> list[dict[str, Any]]:
+    found = sorted((folder / "data" / "rollouts" / _NAME).glob("*/manifest.json"))
+    return [json.loads(path.read_text("utf-8")) for path in found]
+
+
+def _finished(folder: Path) -> bool:
+    return any(manifest["finished"] for manifest in _manifests(folder))
+
+
+def _wrong_end(folder: Path, trials: int) -> Iterator[str]:
+    """What is not as it must be once a benchmark is done."""
+    manifests = _manifests(folder)
+    if len(manifests) != 1:
+        yield f"{len(manifests)} rollouts in place of one"
+    for manifest in manifests:
+        scores = [result["score"] for result in manifest["results"]]
+        if scores != [1.0] * trials:
+            yield f"{sum(score == 1.0 for score in scores)} of {trials} trials have their score"
+    with duckdb.connect(str(next(folder.glob("*.duckdb"))), read_only=True) as store:
+        states = store.execute("SELECT state, count(*) FROM trials GROUP BY state").fetchall()
+    if states != [("result", trials)]:
+        yield f"the store has {states}"
+
+
+def _left(folder: Path, pid: int) -> Iterator[str]:
+    """Processes, mounts, groups and folders that a runner left behind."""
+    name = f"assay-*box-{pid}-*"
+    yield from map(str, Path(tempfile.gettempdir()).glob(name))
+    yield from map(str, Path("/sys/fs/cgroup").rglob(name))
+    for unwanted in ("work", "grading"):
+        yield from map(str, (folder / "data" / "runs").glob(f"*/{unwanted}"))
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            session = int((process / "stat").read_text().rpartition(")")[2].split()[3])
+            # A sandbox has mounts of its own, and those come from the folder.
+            mounted = str(folder) in (process / "mountinfo").read_text()
+        except (OSError, ValueError):
+            continue
+        if session == pid or mounted:
+            yield f"process {process.name}"
+
+
+def _peak_mb(pid: int) -> float:
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0.0
+    found = [line.split()[1] for line in lines if line.startswith("VmHWM")]
+    return int(found[0]) / 1024 if found else 0.0
+
+
+if __name__ == "__main__":
+    os.environ.pop("ASSAY_DATABASE", None)
+    sys.exit(main())

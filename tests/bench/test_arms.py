@@ -1,0 +1,121 @@
+"""Which trials are compared with which: every distinct agent, model and setting is an arm."""
+
+from pathlib import Path
+
+import pytest
+
+from assay.bench.arms import arm_labels, arms_of
+from assay.bench.config import BenchConfig, TaskEntry
+from assay.bench.kind import specs_of
+
+from .tasks import make_task
+
+
+def labels(*entries: TaskEntry) -> tuple[str, ...]:
+    config = BenchConfig(tasks=entries)
+    assert {arm.label for arm in arms_of(config)} == {*arm_labels(config)}
+    return arm_labels(config)
+
+
+def entry(
+    prepared: str | Path = "task", model: str | None = "gpt-4", **more: object
+) -> TaskEntry:
+    return TaskEntry(prepared_dir=str(prepared), model=model, **more)  # type: ignore[arg-type]
+
+
+def test_every_model_of_a_comparison_is_an_arm() -> None:
+    models = ("gpt-4", "claude-3-sonnet", "gemini-pro")
+    assert labels(*(entry(model=model, rollouts=5) for model in models)) == (
+        "react-coder+gpt-4",
+        "react-coder+claude-3-sonnet",
+        "react-coder+gemini-pro",
+    )
+
+
+def test_every_value_of_a_sweep_is_an_arm_that_its_label_tells() -> None:
+    sweep = [
+        entry(environment_variables={"TIMEOUT_SEC": seconds}, timeout=float(seconds))
+        for seconds in ("1800", "3600")
+    ]
+    assert labels(*sweep) == (
+        "react-coder+gpt-4 TIMEOUT_SEC=1800",
+        "react-coder+gpt-4 TIMEOUT_SEC=3600",
+    )
+
+
+def test_one_arm_works_on_many_tasks() -> None:
+    assert {*labels(entry("a"), entry("b"), entry("c"))} == {"react-coder+gpt-4"}
+
+
+def test_the_overrides_of_a_task_make_no_arm_and_explicit_ones_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    plain = make_task(Path("plain"))
+    own = make_task(Path("own"), {"overrides.json": "{}"})
+    other = Path("other.json")
+    other.write_text("{}")
+    assert labels(entry(plain), entry(own)) == ("react-coder+gpt-4",) * 2
+    named = str(own / "overrides.json")
+    assert labels(entry(own), entry(own, overrides=named)) == ("react-coder+gpt-4",) * 2
+    assert labels(entry(own), entry(own, overrides=str(other))) == (
+        "react-coder+gpt-4",
+        f"react-coder+gpt-4 overrides={other}",
+    )
+    assert labels(entry(own), entry(own, apply_overrides=False)) == (
+        "react-coder+gpt-4",
+        "react-coder+gpt-4 overrides=none",
+    )
+
+
+@pytest.mark.parametrize(
+    "setting", [{"token_limit": 10}, {"cost_limit": 0.1}, {"memory_mb": 64}, {"max_turns": 3}]
+)
+def test_limits_make_arms(setting: dict[str, object]) -> None:
+    ((name, value),) = setting.items()
+    assert labels(entry(), entry(**setting)) == (
+        "react-coder+gpt-4",
+        f"react-coder+gpt-4 {name}={value}",
+    )
+
+
+def test_one_label_for_two_models_or_agents_is_told_apart() -> None:
+    assert labels(entry(label="mine"), entry(label="mine", model="gemini-pro")) == (
+        "mine model=gpt-4",
+        "mine model=gemini-pro",
+    )
+    assert labels(
+        entry(label="mine", model=None, agent="nop"),
+        entry(label="mine", model=None, agent="oracle"),
+    ) == ("mine agent=nop", "mine agent=oracle")
+
+
+def test_long_commands_make_short_labels_that_stay_different() -> None:
+    start = "echo this is a command line that is long\n" * 3
+    first, second = labels(
+        entry(model=None, agent="command", command=f"{start} one"),
+        entry(model=None, agent="command", command=f"{start} two"),
+    )
+    assert first != second
+    assert all("\n" not in label and len(label) < 70 for label in (first, second))
+
+
+def test_arms_are_never_thrown_together_by_their_labels() -> None:
+    given = labels(
+        entry(label="x timeout=5.0"),
+        entry(label="x", timeout=5.0),
+        entry(label="x", timeout=6.0),
+    )
+    assert len(set(given)) == 3
+
+
+def test_rollouts_of_one_task_are_counted_on_however_its_folder_is_spelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_task(tmp_path / "task")
+    monkeypatch.chdir(tmp_path)
+    config = BenchConfig(tasks=(entry("task", rollouts=2), entry("./task", rollouts=1)))
+    specs = specs_of(config, "run")
+    assert [spec.rollout for spec in specs] == [0, 1, 2]
+    assert len({spec.session_id for spec in specs}) == 3
+    assert [spec.index for spec in specs] == [0, 1, 2]
