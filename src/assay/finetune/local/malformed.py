@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from assay.datasets.message_checks import calls_problem
 from assay.datasets.schemas import tool_schemas
-from assay.datasets.validation import calls_problem
 
 from .generating import Generator, ModelRequest
 from .templates import read_rows
