@@ -40,6 +40,8 @@ class LearningDefaults:
     learning_rate: float
     context: int
     """The most tokens a row may have."""
+    muon: float = 0.0
+    """The rate of Muon for matrices inside of blocks, in learning rates; 0: AdamW for all."""
 
 
 class Base(ABC):
@@ -67,8 +69,10 @@ class Base(ABC):
 
 class _Tiny(Base):
     name = "local/tiny"
-    defaults = LearningDefaults(epochs=2, batch_size=64, learning_rate=3e-3, context=4096)
-    _WIDTH, _LAYERS, _HEADS = 128, 3, 4
+    defaults = LearningDefaults(
+        epochs=2, batch_size=64, learning_rate=3e-3, context=4096, muon=7.0
+    )
+    _WIDTH, _LAYERS, _HEADS = 128, 2, 4
 
     def words(self, rows: Sequence[RowContent]) -> tuple[str, ...]:
         messages = [message for row in rows for message in row.messages]

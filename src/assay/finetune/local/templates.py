@@ -122,6 +122,8 @@ def _compact(function: Mapping[str, Any]) -> str:
         value = json.loads(arguments)
     except (TypeError, ValueError):
         return str(arguments)
+    if isinstance(value, dict):
+        value = dict(sorted(value.items(), key=lambda item: not isinstance(item[1], str)))
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
