@@ -283,7 +283,7 @@ class _Training:
             if weight.requires_grad
         ]
         self._trained = dict(trained)
-        self._optimizers = optimizers_of(self._trained, prepared.base.defaults.muon)
+        self._optimizers = optimizers_of(self._trained, prepared.base.muon)
         self._validated: list[Validated] = []
         self._losses: list[float] = []
         self._step = 0
