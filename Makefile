@@ -9,7 +9,7 @@ comma := ,
 # Where it is set, every program that a test starts would compile all of assay again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test check perf prove-expert prove-faults prove-statistics mutants test-extras test-local warmup \
+.PHONY: help demo test check perf prove-expert prove-faults prove-loop prove-statistics mutants test-extras test-local warmup \
 	install install-peers install-oracles browser clean
 
 help:
@@ -20,6 +20,7 @@ help:
 	@echo "make prove-expert play the expert's 1,000 episodes and print the table of docs/expert.md"
 	@echo "make prove-statistics  simulate how often intervals hold; the tables of docs/design/statistics.md"
 	@echo "make prove-faults attack runs, files and servers, and count what is lost; the table of docs/design/faults.md"
+	@echo "make prove-loop   teach local/tiny, examine it, and print the tables of docs/design/local-models.md"
 	@echo "make mutants      count the small faults that the tests of judge and trials notice"
 	@echo "make test-extras  run the longer tests"
 	@echo "make test-local   run the tests of the models that are trained on this machine"
@@ -52,6 +53,9 @@ prove-statistics: install
 
 prove-faults: warmup
 	$(BIN)/python -m prove.faults
+
+prove-loop: .venv-local/installed
+	.venv-local/bin/python -m prove.loop
 
 mutants: .venv-mutants/installed
 	.venv-mutants/bin/python -m prove.mutants
