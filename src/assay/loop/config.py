@@ -133,7 +133,14 @@ class LoopConfig(Configuration):
     )
 
     def complete(self) -> None:
-        """Refuse an exam on worlds that were taught."""
+        """Refuse an exam on worlds that were taught, and answers of two teachers in one file."""
+        if self.relabel_rounds and (self.teacher != "builtin/expert" or self.actions_per_turn > 1):
+            raise UsageError(
+                f"with [relabel] rounds = {self.relabel_rounds}, builtin/expert answers in place"
+                f" of pupils, one action in a turn; the teacher is {self.teacher}, with"
+                f" actions_per_turn = {self.actions_per_turn}: take builtin/expert and 1, or"
+                " rounds = 0"
+            )
         taught = range(self.teacher_seed, self.practice_seed(self.relabel_rounds))
         asked = range(self.exam_seed, self.exam_seed + self.exam_worlds)
         if max(taught.start, asked.start) < min(taught.stop, asked.stop):
