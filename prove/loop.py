@@ -211,14 +211,19 @@ def report(done: LoopResult, curve: Mapping[str, Any], free: Sat) -> tuple[str, 
     parts = sat(done.plan.database, curve["curve"]["run"])
     played = next(iter(parts.values())).achievements
     whole = student._replace(achievements={w: student.achievements[w] for w in played})
+    learned = [*((count, parts[model]) for count, model in by_rows), (rows, whole)]
     lines.append(
         markdown(
             ["rows", "achievements", f"over {_RANDOM}, 95 %"],
             [
                 [f"{count:,}", f"{each.mean:.2f}", _shown(each.over(random))]
-                for count, each in (*((n, parts[model]) for n, model in by_rows), (rows, whole))
+                for count, each in learned
             ],
         )
+    )
+    draw(
+        [(count, each.over(random)) for count, each in learned],
+        config.folder / "achievements-by-rows.svg",
     )
     missed = [
         f"the interval over {name} is not clear of zero"
@@ -229,6 +234,25 @@ def report(done: LoopResult, curve: Mapping[str, Any], free: Sat) -> tuple[str, 
         lines.append(f"+{_WANTED:g} over {_RANDOM} was not reached.")
     lines.append(f"`python -m prove.loop`, {provenance()}")
     return "\n\n".join(lines), missed
+
+
+def draw(points: Sequence[tuple[int, Interval]], path: Path) -> None:
+    """The curve: achievements over those of random play, against rows."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 3.2), layout="constrained")
+    axes = figure.add_subplot()
+    rows = [count for count, _ in points]
+    means = [over.point for _, over in points]
+    below = [over.point - over.low for _, over in points]
+    above = [over.high - over.point for _, over in points]
+    axes.errorbar(rows, means, (below, above), marker="o", capsize=3)
+    axes.axhline(0, color="grey", linewidth=0.8)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(rows, [f"{count:,}" for count in rows])
+    axes.set_xlabel("rows trained on")
+    axes.set_ylabel(f"achievements over {_RANDOM}")
+    figure.savefig(path, metadata={"Date": None})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -165,7 +165,7 @@ def _stages(plan: LoopPlan, watch: LoopWatch) -> list[Stage]:
             Stage(
                 practice,
                 f"the pupil plays {config.relabel_worlds} worlds",
-                {**play, **of("relabel_worlds", "temperature", "max_tokens")},
+                {**play, **of("relabel_worlds", "relabel_temperature", "max_tokens")},
                 lambda key, before: _played(
                     plan,
                     key,
@@ -175,6 +175,7 @@ def _stages(plan: LoopPlan, watch: LoopWatch) -> list[Stage]:
                     config.practice_seed(number),
                     watch,
                     _cost(before),
+                    config.relabel_temperature,
                 ),
                 lambda result: _is_stored(plan, result["run"]),
             ),
@@ -234,6 +235,7 @@ def _stages(plan: LoopPlan, watch: LoopWatch) -> list[Stage]:
                 config.exam_seed,
                 watch,
                 _cost(before),
+                config.temperature,
             ),
             lambda result: _is_stored(plan, result["run"]),
         ),
@@ -249,6 +251,7 @@ def _played(
     seed: int,
     watch: LoopWatch,
     spent: float = 0.0,
+    temperature: float | None = None,
 ) -> dict[str, Any]:
     """A run of its own, whose id follows from the key: the same call resumes it."""
     from assay.api.preparing import prepare
@@ -271,11 +274,8 @@ def _played(
             "until_decided": "achievements"
             if stage == _EXAM and config.until_decided
             else None,
-            **(
-                {"max_tokens": config.max_tokens, "temperature": config.temperature}
-                if stage != _TEACH
-                else {}
-            ),
+            **({} if stage == _TEACH else {"max_tokens": config.max_tokens}),
+            **({} if temperature is None else {"temperature": temperature}),
             "budget": budget,
             "max_concurrent_episodes": config.concurrent,
             "database": plan.database,

@@ -90,6 +90,9 @@ class LoopConfig(Configuration):
     relabel_epochs: int = Setting(1, whole(1, 1000), at="relabel.epochs").about(
         "How often a pupil goes through the data before it plays"
     )
+    relabel_temperature: float = Setting(0.7, real(0.0, 2.0), at="relabel.temperature").about(
+        "How freely a pupil answers: the more freely, the more mistakes it is corrected for"
+    )
 
     student: str = Setting("local/tiny", label, at="finetune.model", group="Training").about(
         "The model that is trained further"
@@ -133,11 +136,13 @@ class LoopConfig(Configuration):
     )
 
     def complete(self) -> None:
-        """Refuse an exam on worlds that were taught, and answers of two teachers in one file."""
-        if self.relabel_rounds and (self.teacher != "builtin/expert" or self.actions_per_turn > 1):
+        """Refuse an exam on worlds that were taught, and two teachers in one file."""
+        if self.relabel_rounds and (
+            self.teacher != "builtin/expert" or self.actions_per_turn > 1
+        ):
             raise UsageError(
-                f"with [relabel] rounds = {self.relabel_rounds}, builtin/expert answers in place"
-                f" of pupils, one action in a turn; the teacher is {self.teacher}, with"
+                f"with [relabel] rounds = {self.relabel_rounds}, builtin/expert answers for"
+                f" pupils, one action in a turn; the teacher is {self.teacher}, with"
                 f" actions_per_turn = {self.actions_per_turn}: take builtin/expert and 1, or"
                 " rounds = 0"
             )

@@ -41,6 +41,7 @@ class LearningDefaults:
     context: int
     """The most tokens a row may have."""
 
+
 class Base(ABC):
     """A model that can be trained."""
 
