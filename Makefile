@@ -9,7 +9,7 @@ comma := ,
 # Where it is set, every program that a test starts would compile all of assay again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test check perf prove-bench prove-expert prove-faults prove-statistics mutants test-extras test-local test-bench \
+.PHONY: help demo test check perf prove-bench prove-expert prove-faults prove-loop prove-statistics mutants test-extras test-local test-bench \
 	warmup install install-peers install-oracles install-local browser bubblewrap clean
 
 help:
@@ -21,6 +21,7 @@ help:
 	@echo "make prove-statistics  simulate how often intervals hold; the tables of docs/design/statistics.md"
 	@echo "make prove-faults attack runs, files and servers, and count what is lost; the table of docs/design/faults.md"
 	@echo "make prove-bench  run 100 coding trials, then kill the runner 20 times; the table of docs/design/bench.md"
+	@echo "make prove-loop   teach local/tiny, examine it, and print the tables of docs/design/local-models.md"
 	@echo "make mutants      count the small faults that the tests of judge and trials notice"
 	@echo "make test-extras  run the longer tests"
 	@echo "make test-local   run the tests of the models that are trained on this machine"
@@ -57,6 +58,9 @@ prove-faults: warmup
 
 prove-bench: install bubblewrap
 	$(BIN)/python -m prove.bench
+
+prove-loop: .venv-local/installed
+	.venv-local/bin/python -m prove.loop
 
 mutants: .venv-mutants/installed
 	.venv-mutants/bin/python -m prove.mutants

@@ -23,6 +23,7 @@ from assay.finetune.local import (
     smollm2_file,
     train,
 )
+from assay.finetune.local.templates import text_of
 from assay.finetune.local.tokens import WordTokenizer
 
 pytestmark = pytest.mark.local
@@ -248,6 +249,22 @@ def test_a_text_comes_back_from_its_words() -> None:
     words = WordTokenizer.of(["the cat sat", "the cat ran"] * 3, [])
     text = 'the cat sat, 42 times {"x":["y"]}'
     assert words.decode(words.encode(text)) == text
+
+
+def test_words_that_never_stand_apart_are_one_token_and_rows_of_a_map_are_letters() -> None:
+    written = [f"My goal is to {what}" for what in ("drink", "sleep")] * 5
+    words = WordTokenizer.of(written, ["--- seen ---", "=T=", "near tree", "near cow"] * 5)
+    assert len(words.encode("My goal is to drink")) == 1
+    assert len(words.encode("My goal is to eat")) == 1 + len(" eat")
+    assert len(words.encode_line("--- seen ---")) == 1
+    assert len(words.encode_line("=T=")) == 3
+    assert words.decode(words.encode("My goal is to eat")) == "My goal is to eat"
+
+
+def test_a_reason_is_read_before_the_action_in_whatever_order_it_was_given() -> None:
+    call = {"function": {"name": "go", "arguments": '{"actions":["up"],"reasoning":"a tree"}'}}
+    told = text_of({"role": "assistant", "content": None, "tool_calls": [call]})
+    assert told.index("a tree") < told.index("up")
 
 
 needs_weights = pytest.mark.skipif(

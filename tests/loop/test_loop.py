@@ -57,6 +57,28 @@ def test_a_loop_reports_and_does_nothing_twice(
     assert any("full_valid_loss" in point for point in values["training"])
 
 
+def test_a_pupil_practises_and_the_student_learns_from_its_mistakes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    practice = {"teacher": "builtin/expert", "relabel_rounds": 1, "relabel_worlds": 3}
+    with assay.serve_finetune(port=0, folder=tmp_path / "service") as service:
+        monkeypatch.setenv("ASSAY_FINETUNE_URL", service.base_url)
+        found = assay.run_loop(
+            folder=tmp_path / "loop", **{**SMALL, **practice, "min_achievements": 1}
+        )
+    assert list(found.stages) == [
+        *("teach", "filter", "pupil-1", "practice-1", "relabel-1", "finetune", "exam")
+    ]
+    before, after = (found.stages[name].result for name in ("filter", "relabel-1"))
+    assert after["rows"] + after["holdout_rows"] > before["rows"] + before["holdout_rows"]
+    rows = [json.loads(line) for line in Path(after["data"]).read_text("utf-8").splitlines()]
+    calls = [row["messages"][-1]["tool_calls"][0]["function"] for row in rows]
+    assert all("My goal is to" in call["arguments"] for call in calls)
+    assert found.student == found.stages["finetune"].result["model"]
+    assert found.stages["pupil-1"].result["model"] != found.student
+    assert "practised" in found.report.read_text("utf-8")
+
+
 def test_the_same_by_single_commands(tmp_path: Path) -> None:
     script = Path(__file__).parents[2] / "examples" / "loop" / "pipeline.sh"
     small = {"WORLDS": "3", "EXAM": "2", "STEPS": "12", "MIN_ACHIEVEMENTS": "0"}

@@ -99,5 +99,18 @@ def test_an_exam_on_worlds_that_were_taught_is_refused() -> None:
     LoopConfig.of({**seeds, "exam_seed": 110})
     LoopConfig.of({**seeds, "exam_seed": 50, "exam_worlds": 50})
     for exam in (109, 100, 60):
-        with pytest.raises(UsageError, match="are among those of the teacher, 100 to 109"):
+        with pytest.raises(UsageError, match="are among those that are taught, 100 to 109"):
             LoopConfig.of({**seeds, "exam_seed": exam, "exam_worlds": 50})
+
+
+def test_worlds_that_pupils_practise_on_are_taught_too() -> None:
+    seeds = {"teacher_seed": 100, "teacher_worlds": 10, "relabel_worlds": 5}
+    LoopConfig.of({**seeds, "relabel_rounds": 2, "exam_seed": 120})
+    with pytest.raises(UsageError, match="are among those that are taught, 100 to 119"):
+        LoopConfig.of({**seeds, "relabel_rounds": 2, "exam_seed": 119})
+
+
+@pytest.mark.parametrize("other", [{"teacher": "builtin/forager"}, {"actions_per_turn": 2}])
+def test_pupils_are_corrected_by_the_one_who_taught_them(other: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="take builtin/expert and 1, or rounds = 0"):
+        LoopConfig.of({"relabel_rounds": 1, **other})

@@ -83,6 +83,8 @@ def estimate_loop(plan: LoopPlan) -> LoopEstimate:
                 {"done": True, "seconds": 0.0, "dollars": 0.0, "why": "done before"}
                 if stage.name in done
                 else made[stage.name]()
+                if stage.name in made
+                else _practised(plan, notebook.latest(stage.name))
             ),
         )
         for stage in stages
@@ -135,6 +137,19 @@ def _filtered(turns: int, before: StageDone | None) -> dict[str, Any]:
     if before is not None and (rows := before.result["rows"] + before.result["holdout_rows"]):
         took = before.seconds / rows
     return {"seconds": took * turns, "dollars": 0.0}
+
+
+def _practised(plan: LoopPlan, before: StageDone | None) -> dict[str, Any]:
+    """A stage of practice, which nothing but its last time says anything of."""
+    dollars = 0.0 if plan.config.backend == "local" else None
+    if before is None:
+        why = "pupils have not practised here yet"
+        return {"seconds": None, "dollars": dollars, "why": why}
+    return {
+        "seconds": before.seconds,
+        "dollars": dollars,
+        "why": "time by this folder's last round",
+    }
 
 
 def _trained(plan: LoopPlan, teach: Any) -> dict[str, Any]:

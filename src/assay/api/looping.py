@@ -41,6 +41,7 @@ __all__ = [
 ]
 
 TEACH, FILTER, FINETUNE, EXAM = "teach", "filter", "finetune", "exam"
+_PUPIL, _PRACTICE, _RELABEL = "pupil", "practice", "relabel"
 _PLAY: Final = (
     "difficulty",
     "view",
@@ -186,6 +187,43 @@ def stages_of(plan: LoopPlan, watch: LoopWatch) -> list[Stage]:
     def of(*names: str) -> dict[str, Any]:
         return {name: stored[name] for name in names}
 
+    training = ("student", "backend", "batch_size", "learning_rate", "training_seed", "suffix")
+
+    def round_of(number: int) -> list[Stage]:
+        """A pupil plays, and the data gets the expert's answers to what it came to."""
+        pupil, practice = f"{_PUPIL}-{number + 1}", f"{_PRACTICE}-{number + 1}"
+        return [
+            Stage(
+                pupil,
+                f"a pupil, {config.student}, is trained on it",
+                of("relabel_epochs", *training),
+                lambda key, before: _trained(plan, before, config.relabel_epochs, None, watch),
+            ),
+            Stage(
+                practice,
+                f"the pupil plays {config.relabel_worlds} worlds",
+                {**play, **of("relabel_worlds", "relabel_temperature", "max_tokens")},
+                lambda key, before: _played(
+                    plan,
+                    key,
+                    practice,
+                    [before[pupil]["model"]],
+                    config.relabel_worlds,
+                    config.practice_seed(number),
+                    watch,
+                    _cost(before),
+                ),
+                lambda result: _is_stored(plan, result["run"]),
+            ),
+            Stage(
+                f"{_RELABEL}-{number + 1}",
+                "the expert says what it would have done there",
+                {},
+                lambda key, before: _filtered(plan, key, before, watch),
+                lambda result: Path(result["data"]).exists(),
+            ),
+        ]
+
     return [
         Stage(
             TEACH,
@@ -206,21 +244,19 @@ def stages_of(plan: LoopPlan, watch: LoopWatch) -> list[Stage]:
             FILTER,
             "the best of it becomes training data",
             of("min_achievements", "top", "drop_notes", "holdout"),
-            lambda key, before: _filtered(plan, key, before[TEACH]["run"], watch),
+            lambda key, before: _filtered(plan, key, before, watch),
             lambda result: Path(result["data"]).exists(),
         ),
+        *(stage for number in range(config.relabel_rounds) for stage in round_of(number)),
         Stage(
             FINETUNE,
             f"{config.student} is trained on it",
             {
-                **of("student", "backend", "epochs", "batch_size", "learning_rate"),
-                **of("training_seed", "suffix"),
+                **of("epochs", *training),
                 # Keys of loops that were begun before there was this setting stay the same.
                 **({} if config.subset is None else of("subset")),
             },
-            lambda key, before: _trained(
-                plan, before[FILTER], before[TEACH]["cost_usd"], watch
-            ),
+            lambda key, before: _trained(plan, before, config.epochs, config.subset, watch),
         ),
         Stage(
             EXAM,
@@ -238,7 +274,7 @@ def stages_of(plan: LoopPlan, watch: LoopWatch) -> list[Stage]:
                 config.exam_worlds,
                 config.exam_seed,
                 watch,
-                sum(each.get("cost_usd") or 0.0 for each in before.values()),
+                _cost(before),
             ),
             lambda result: _is_stored(plan, result["run"]),
         ),
@@ -289,17 +325,21 @@ def run_settings(
     """The settings of the run of a stage, but for its budget."""
     config = plan.config
     stored = config.stored()
-    exam: dict[str, Any] = {}
-    if stage == EXAM:
-        exam = {"max_tokens": config.max_tokens, "temperature": config.temperature}
-        if config.until_decided:
-            exam["until_decided"] = "achievements"
+    student: dict[str, Any] = {}
+    if stage != TEACH:
+        examined = stage == EXAM
+        student = {
+            "max_tokens": config.max_tokens,
+            "temperature": config.temperature if examined else config.relabel_temperature,
+        }
+        if examined and config.until_decided:
+            student["until_decided"] = "achievements"
     return {
         "models": models,
         "episodes": worlds,
         "seed": seed,
         "baselines": False,
-        **exam,
+        **student,
         "price": config.price,
         "max_concurrent_episodes": config.concurrent,
         "database": plan.database,
@@ -337,15 +377,34 @@ def _is_stored(plan: LoopPlan, run_id: str) -> bool:
             return False
 
 
-def _filtered(plan: LoopPlan, key: str, run_id: str, watch: LoopWatch) -> dict[str, Any]:
+def _cost(before: Mapping[str, Mapping[str, Any]]) -> float:
+    """Dollars of the stages before."""
+    return float(sum(result.get("cost_usd") or 0.0 for result in before.values()))
+
+
+def _filtered(
+    plan: LoopPlan, key: str, before: Mapping[str, Mapping[str, Any]], watch: LoopWatch
+) -> dict[str, Any]:
+    """Rows of all that was played; where pupils played too, all answers are the expert's.
+
+    What the teacher must come to is not asked of pupils: their mistakes are wanted.
+    """
     from assay.api.training_data import sft_filter
 
     config = plan.config
+    runs = [result["run"] for result in before.values() if "run" in result]
+    practised = len(runs) > 1
+    chosen: dict[str, Any] = {"min_achievements": config.min_achievements}
+    if practised and config.min_achievements is not None:
+        chosen = {
+            "sql": f"num_achievements >= {config.min_achievements} or run_id <> '{runs[0]}'"
+        }
     built = sft_filter(
         config.folder / f"data-{key[:12]}.jsonl",
         database=plan.database,
-        experiment=[run_id],
-        min_achievements=config.min_achievements,
+        experiment=runs,
+        relabel=practised,
+        **chosen,
         top=config.top,
         holdout_seeds=config.holdout,
         drop_notes=config.drop_notes,
@@ -370,16 +429,24 @@ def _filtered(plan: LoopPlan, key: str, run_id: str, watch: LoopWatch) -> dict[s
 
 
 def _trained(
-    plan: LoopPlan, data: Mapping[str, Any], spent: float, watch: LoopWatch
+    plan: LoopPlan,
+    before: Mapping[str, Mapping[str, Any]],
+    epochs: int | None,
+    subset: int | None,
+    watch: LoopWatch,
 ) -> dict[str, Any]:
+    """A model trained on the last data that was made."""
     from assay.api.finetuning import finetune_plan, finetune_start
 
     config = plan.config
-    chosen = {
-        name: getattr(config, name)
-        for name in ("epochs", "batch_size", "learning_rate", "subset")
-        if getattr(config, name) is not None
+    data = [result for result in before.values() if "data" in result][-1]
+    wanted: dict[str, Any] = {
+        "epochs": epochs,
+        "batch_size": config.batch_size,
+        "learning_rate": config.learning_rate,
+        "subset": subset,
     }
+    chosen = {name: value for name, value in wanted.items() if value is not None}
     job_plan = finetune_plan(
         data["data"],
         model=config.student,
@@ -392,7 +459,7 @@ def _trained(
     )
     job = _known_job(plan, data, job_plan)
     if job is None:
-        _check_budget(plan, job_plan.cost, spent)
+        _check_budget(plan, job_plan.cost, _cost(before))
         [job] = finetune_start(job_plan, database=plan.database, command="assay loop")
     interval = 1.0 if config.backend == _LOCAL else 30.0
     [job] = watch.follow([job], plan.database, interval)

@@ -81,6 +81,19 @@ class LoopConfig(Configuration):
         "The share of worlds whose rows are not trained on, to validate by"
     )
 
+    relabel_rounds: int = Setting(
+        0, whole(0, 100), at="relabel.rounds", group="Practice"
+    ).about("How often a pupil plays and builtin/expert says what it would have done there")
+    relabel_worlds: int = Setting(40, whole(1, 10**6), at="relabel.worlds").about(
+        "Worlds that a pupil plays in a round; their seeds follow those of the teacher"
+    )
+    relabel_epochs: int = Setting(1, whole(1, 1000), at="relabel.epochs").about(
+        "How often a pupil goes through the data before it plays"
+    )
+    relabel_temperature: float = Setting(0.7, real(0.0, 2.0), at="relabel.temperature").about(
+        "How freely a pupil answers: the more freely, the more mistakes it is corrected for"
+    )
+
     student: str = Setting("local/tiny", label, at="finetune.model", group="Training").about(
         "The model that is trained further"
     )
@@ -136,12 +149,25 @@ class LoopConfig(Configuration):
     )
 
     def complete(self) -> None:
-        """Refuse an exam on worlds that were taught."""
-        taught = range(self.teacher_seed, self.teacher_seed + self.teacher_worlds)
+        """Refuse an exam on worlds that were taught, and two teachers in one file."""
+        if self.relabel_rounds and (
+            self.teacher != "builtin/expert" or self.actions_per_turn > 1
+        ):
+            raise UsageError(
+                f"with [relabel] rounds = {self.relabel_rounds}, builtin/expert answers for"
+                f" pupils, one action in a turn; the teacher is {self.teacher}, with"
+                f" actions_per_turn = {self.actions_per_turn}: take builtin/expert and 1, or"
+                " rounds = 0"
+            )
+        taught = range(self.teacher_seed, self.practice_seed(self.relabel_rounds))
         asked = range(self.exam_seed, self.exam_seed + self.exam_worlds)
         if max(taught.start, asked.start) < min(taught.stop, asked.stop):
             raise UsageError(
                 f"the exam's worlds, seeds {asked.start} to {asked.stop - 1}, are among those"
-                f" of the teacher, {taught.start} to {taught.stop - 1}; choose another seed in"
+                f" that are taught, {taught.start} to {taught.stop - 1}; choose another seed in"
                 " [exam] or [teacher]"
             )
+
+    def practice_seed(self, number: int) -> int:
+        """The first world of a round of practice, counted from 0."""
+        return self.teacher_seed + self.teacher_worlds + number * self.relabel_worlds

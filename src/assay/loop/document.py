@@ -74,6 +74,15 @@ def _data(facts: LoopFacts) -> Iterator[Block]:
         f" {taught['seed'] + taught['worlds'] - 1}; {left:,} of them became {made['rows']:,}"
         f" rows to train on, and {made['holdout_rows']:,} of other worlds to validate by."
     )
+    for name, done in facts.stages.items():
+        if name.startswith("relabel-"):
+            made = done.result
+            yield Words(
+                f"Then a pupil practised on {facts.config.relabel_worlds} other worlds, and"
+                f" {facts.config.teacher} said what it would have done in its place:"
+                f" {made['rows']:,} rows to train on in all, {made['holdout_rows']:,} to"
+                " validate by."
+            )
     rows = [
         [step["filter"], f"{step['episodes']:,}", f"{step['turns']:,}"]
         for step in made["funnel"]

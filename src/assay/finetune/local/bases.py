@@ -47,6 +47,8 @@ class Base(ABC):
 
     name: str
     defaults: LearningDefaults
+    muon: float = 0.0
+    """The rate of Muon for matrices inside of blocks, in learning rates; 0: AdamW for all."""
 
     def words(self, rows: Sequence[RowContent]) -> tuple[str, ...]:
         """The vocabulary that comes from the data; empty where the model has its own."""
@@ -68,7 +70,8 @@ class Base(ABC):
 class _Tiny(Base):
     name = "local/tiny"
     defaults = LearningDefaults(epochs=2, batch_size=64, learning_rate=3e-3, context=4096)
-    _WIDTH, _LAYERS, _HEADS = 128, 3, 4
+    muon = 7.0
+    _WIDTH, _LAYERS, _HEADS = 128, 2, 4
 
     def words(self, rows: Sequence[RowContent]) -> tuple[str, ...]:
         messages = [message for row in rows for message in row.messages]

@@ -30,7 +30,6 @@ __all__ = ["StoredModel", "TrainingState", "remove_checkpoint"]
 
 _FORMAT: Final = "assay-model/1"
 _CHECKPOINT: Final = "checkpoint.safetensors"
-_MOMENTS: Final = ("exp_avg", "exp_avg_sq", "step")
 Weights = Mapping[str, Tensor]
 
 
@@ -139,25 +138,32 @@ class TrainingState:
         step: int,
         validated: Sequence[tuple[int, float, float]],
         weights: Weights,
-        optimizer: torch.optim.Optimizer,
+        optimizers: Sequence[torch.optim.Optimizer],
     ) -> None:
         """Keep where a training stands, in place of the checkpoint before."""
         state = {"identity": identity, "step": step, "validated": validated}
         tensors = dict(weights)
         for name, weight in weights.items():
-            for moment in _MOMENTS:
-                tensors[f"{name}/{moment}"] = optimizer.state[weight][moment]
+            for optimizer in optimizers:
+                for moment, value in optimizer.state.get(weight, {}).items():
+                    tensors[f"{name}/{moment}"] = value
         content = _packed(tensors, {"state": canonical_json(state).decode()})
         atomic_write(folder / _CHECKPOINT, content)
 
-    def restore(self, weights: Weights, optimizer: torch.optim.Optimizer) -> int:
+    def restore(self, weights: Weights, optimizers: Sequence[torch.optim.Optimizer]) -> int:
         """Put all back; returns how many steps were made."""
         with torch.no_grad():
             for name, weight in weights.items():
                 weight.copy_(self._tensors[name])
-                optimizer.state[weight] = {
-                    moment: self._tensors[f"{name}/{moment}"] for moment in _MOMENTS
-                }
+        for optimizer in optimizers:
+            for group in optimizer.param_groups:
+                for weight in group["params"]:
+                    name = next(name for name, one in weights.items() if one is weight)
+                    optimizer.state[weight] = {
+                        key.removeprefix(f"{name}/"): value
+                        for key, value in self._tensors.items()
+                        if key.startswith(f"{name}/")
+                    }
         return int(self._state["step"])
 
 

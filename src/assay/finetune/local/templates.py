@@ -105,25 +105,36 @@ def _head(messages: Messages) -> int:
 
 
 def text_of(message: Mapping[str, Any]) -> str:
-    """What a message says, with its tool calls in words."""
-    return _in_words(message)["content"]
+    """What a message says, with its tool calls in words.
+
+    Arguments that are texts come first: a reason is then written before what follows from it.
+    """
+    return _in_words(message, texts_first=True)["content"]
 
 
-def _in_words(message: Mapping[str, Any]) -> Mapping[str, str]:
+def _in_words(message: Mapping[str, Any], *, texts_first: bool = False) -> Mapping[str, str]:
     """A message as role and text, with arguments as the grammar of calls writes them."""
     calls = [
-        {**call, "function": {**call["function"], "arguments": _compact(call["function"])}}
+        {
+            **call,
+            "function": {
+                **call["function"],
+                "arguments": _compact(call["function"], texts_first=texts_first),
+            },
+        }
         for call in message.get("tool_calls") or ()
     ]
     return in_words({**message, "tool_calls": calls}, None)[-1]
 
 
-def _compact(function: Mapping[str, Any]) -> str:
+def _compact(function: Mapping[str, Any], *, texts_first: bool) -> str:
     arguments = function.get("arguments", "")
     try:
         value = json.loads(arguments)
     except (TypeError, ValueError):
         return str(arguments)
+    if texts_first and isinstance(value, dict):
+        value = dict(sorted(value.items(), key=lambda item: not isinstance(item[1], str)))
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from itertools import pairwise
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 __all__ = ["BytePairs", "Tokenizer", "WordTokenizer"]
 
@@ -43,7 +43,7 @@ _WORD: Final = re.compile(
 
 
 class WordTokenizer:
-    """Words, frequent lines and single characters of the data.
+    """Words of the data, those that always stand together as one, and single characters.
 
     Where a line has no space, such as a row of a map, each character is a word. A word that
     is not known is spelt; a character that is not known is `UNKNOWN`.
@@ -67,29 +67,25 @@ class WordTokenizer:
         """What each number stands for, after the signs."""
         first = len(self.SIGNS)
         self._ids = {piece: first + i for i, piece in enumerate(self.vocabulary)}
+        self._longest = max((len(_WORD.findall(piece)) for piece in self.vocabulary), default=1)
+        self._of_text = lru_cache(maxsize=10_000)(self._together)
 
     @classmethod
     def of(cls, texts: Iterable[str], lines: Iterable[str]) -> "WordTokenizer":
         """The words of texts that are to be written, and of lines that are to be read.
 
-        A line with a space that is one in a hundred texts or more is a word of its own.
+        Words that hardly ever stand apart are one.
         """
-        words: Counter[str] = Counter()
+        written, read = Counter(texts), Counter(lines)
         characters = set(map(chr, range(32, 127))) | {"\n"}
-        count = 0
-        for text in texts:
-            count += 1
-            words.update(_WORD.findall(text))
+        for text in (*written, *read):
             characters.update(text)
-        read = Counter(lines)
-        for line, times in read.items():
-            characters.update(line)
-            if " " in line:
-                for word in _WORD.findall(line):
-                    words[word] += times
-        whole = {line for line, times in read.items() if " " in line and times > count / 100}
+        told = [(_WORD.findall(text), times) for text, times in written.items()]
+        told += [(_WORD.findall(line), times) for line, times in read.items() if " " in line]
+        words = _counted((word, times) for text, times in told for word in text)
         known = {word for word, times in words.items() if len(word) > 1 and times > 2}
-        return cls([*sorted(characters), *sorted(known | whole)])
+        joined = _joined(told, least=max(3, written.total() // _OFTEN))
+        return cls([*sorted(characters), *sorted(known | joined)])
 
     @cached_property
     def pieces(self) -> Sequence[str | None]:
@@ -102,26 +98,75 @@ class WordTokenizer:
         return self.SIGNS.index(sign) if sign in self.SIGNS else self.UNKNOWN
 
     def encode(self, text: str) -> list[int]:
-        """Word by word."""
-        return list(self._spelt(_WORD.findall(text)))
+        """Word by word, as many together as there is a number for."""
+        return list(self._of_text(text))
 
     def encode_line(self, line: str) -> list[int]:
-        """The whole line where it is a frequent one, else its words, or its characters."""
-        if line in self._ids:
-            return [self._ids[line]]
-        return list(self._spelt(_WORD.findall(line) if " " in line else line))
+        """As `encode`, or character by character where there is no space."""
+        return self.encode(line) if " " in line else list(self._spelt(line))
 
-    def _spelt(self, words: Iterable[str]) -> Iterator[int]:
-        for word in words:
-            number = self._ids.get(word)
-            if number is not None:
-                yield number
+    def _together(self, text: str) -> tuple[int, ...]:
+        words, place, ids = _WORD.findall(text), 0, list[int]()
+        while place < len(words):
+            for count in range(min(self._longest, len(words) - place), 0, -1):
+                number = self._ids.get("".join(words[place : place + count]))
+                if number is not None:
+                    ids.append(number)
+                    break
             else:
-                yield from (self._ids.get(character, self.UNKNOWN) for character in word)
+                count = 1
+                ids += self._spelt(words[place])
+            place += count
+        return tuple(ids)
+
+    def _spelt(self, characters: str) -> Iterator[int]:
+        return (self._ids.get(character, self.UNKNOWN) for character in characters)
 
     def decode(self, ids: Iterable[int]) -> str:
         """The words put together."""
         return "".join(self.pieces[number] or "" for number in ids)
+
+
+_Thing = TypeVar("_Thing")
+_TOGETHER: Final = 0.9
+"""Of two words, the share of times at which the rarer one stands beside the other."""
+_OFTEN: Final = 1000
+"""They are one word if they stand together in one text of so many."""
+
+
+def _joined(texts: Sequence[tuple[list[str], int]], least: int) -> set[str]:
+    """Words that hardly ever stand apart, joined, again and again; texts with their times."""
+    joined: set[str] = set()
+    while True:
+        words = _counted((word, times) for text, times in texts for word in text)
+        pairs = _counted((pair, times) for text, times in texts for pair in pairwise(text))
+        found = {
+            pair
+            for pair, times in pairs.items()
+            if times >= max(least, _TOGETHER * min(words[pair[0]], words[pair[1]]))
+        }
+        if not found:
+            return joined
+        joined |= {left + right for left, right in found}
+        texts = [(_with_joined(text, found), times) for text, times in texts]
+
+
+def _counted(found: Iterable[tuple[_Thing, int]]) -> Counter[_Thing]:
+    counts: Counter[_Thing] = Counter()
+    for thing, times in found:
+        counts[thing] += times
+    return counts
+
+
+def _with_joined(text: list[str], pairs: set[tuple[str, str]]) -> list[str]:
+    """A text with its pairs as one; what was just joined waits for the next round."""
+    made: list[str] = []
+    place = 0
+    while place < len(text):
+        count = 2 if tuple(text[place : place + 2]) in pairs else 1
+        made.append("".join(text[place : place + count]))
+        place += count
+    return made
 
 
 _PIECE: Final = re.compile(

@@ -23,6 +23,7 @@ from assay.errors import TrainingStopped, UsageError
 
 from .bases import Base, base_named
 from .batches import Batch, Learned, batches_of, learn
+from .optimizing import optimizers_of
 from .storing import StoredModel, TrainingState, remove_checkpoint
 from .templates import EncodedRow, Template, head_key, read_rows, trained_messages
 
@@ -30,7 +31,6 @@ __all__ = ["Settings", "StepDone", "TokenCounts", "TrainedModel", "Validated", "
 
 _WARM_UP: Final = 100
 """Steps in which the learning rate rises, or a tenth of all where there are fewer."""
-_DECAY: Final = 0.1
 _KEPT_S: Final = 60.0
 """Seconds after which a checkpoint is kept, however few steps were made."""
 _VALIDATED: Final = 512
@@ -285,13 +285,7 @@ class _Training:
             if weight.requires_grad
         ]
         self._trained = dict(trained)
-        self._optimizer = torch.optim.AdamW(
-            [
-                {"params": [w for _, w in trained if w.dim() > 1], "weight_decay": _DECAY},
-                {"params": [w for _, w in trained if w.dim() == 1], "weight_decay": 0.0},
-            ],
-            betas=(0.9, 0.95),
-        )
+        self._optimizers = optimizers_of(self._trained, prepared.base.muon)
         self._validated: list[Validated] = []
         self._losses: list[float] = []
         self._kept_at = time.monotonic()
@@ -303,7 +297,7 @@ class _Training:
                     f"{folder} has a checkpoint of another training (other rows, settings or "
                     "seed); remove it, or name another folder"
                 )
-            self._step = resumed.restore(self._trained, self._optimizer)
+            self._step = resumed.restore(self._trained, [each for each, _ in self._optimizers])
             self._validated = [Validated(*each) for each in resumed.validated]
 
     def run(self) -> TrainedModel:
@@ -325,14 +319,16 @@ class _Training:
     def _one(self, batch: Batch, epoch: int) -> None:
         began, prepared = time.perf_counter(), self._prepared
         rate = self._rate()
-        for group in self._optimizer.param_groups:
-            group["lr"] = rate
+        for optimizer, times in self._optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = times * rate
+            optimizer.zero_grad()
         learned = learn(self._model, batch)
         loss = learned.losses.mean()
-        self._optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(list(self._trained.values()), 1.0)
-        self._optimizer.step()
+        for optimizer, _ in self._optimizers:
+            optimizer.step()
         self._step += 1
         self._losses.append(loss.item())
         self._on_step(
@@ -385,7 +381,7 @@ class _Training:
                 self._step,
                 self._validated_values(),
                 self._trained,
-                self._optimizer,
+                [each for each, _ in self._optimizers],
             )
         if stopping:
             raise TrainingStopped(
