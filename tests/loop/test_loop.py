@@ -41,7 +41,7 @@ def test_a_loop_reports_and_does_nothing_twice(
         again, made = looped()
         assert made == []
         assert again.student == first.student
-        other, made = looped(learning_rate=1e-4)
+        other, made = looped(learning_rate=1e-3)
         assert made == ["finetune", "exam"]
         assert other.student != first.student
     assert other.student.startswith("ft:local/tiny:")

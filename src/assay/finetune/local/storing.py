@@ -83,7 +83,10 @@ class StoredModel:
         wanted = {n: w for n, w in model.named_parameters() if w.requires_grad}
         weights, _ = _unpacked(path)
         if {n: w.shape for n, w in weights.items()} != {n: w.shape for n, w in wanted.items()}:
-            raise UsageError(f"{path} has weights of another shape than its model.json says")
+            raise UsageError(
+                f"{path} has weights of another shape than {self.base} has now; it was made by "
+                "an earlier assay, or damaged: train it again with 'assay finetune start'"
+            )
         model.load_state_dict(weights, strict=False)
         return model
 
