@@ -197,7 +197,11 @@ def _wrong_end(folder: Path, trials: int) -> Iterator[str]:
         scores = [result["score"] for result in manifest["results"]]
         if scores != [1.0] * trials:
             yield f"{sum(score == 1.0 for score in scores)} of {trials} trials have their score"
-    with duckdb.connect(str(next(folder.glob("*.duckdb"))), read_only=True) as store:
+    databases = [*folder.glob("*.duckdb")]
+    if not databases:
+        yield "there is no store"
+        return
+    with duckdb.connect(str(databases[0]), read_only=True) as store:
         states = store.execute("SELECT state, count(*) FROM trials GROUP BY state").fetchall()
     if states != [("result", trials)]:
         yield f"the store has {states}"

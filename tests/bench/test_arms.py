@@ -1,6 +1,7 @@
 """Which trials are compared with which: every distinct agent, model and setting is an arm."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,7 +72,7 @@ def test_the_overrides_of_a_task_make_no_arm_and_explicit_ones_do(
 @pytest.mark.parametrize(
     "setting", [{"token_limit": 10}, {"cost_limit": 0.1}, {"memory_mb": 64}, {"max_turns": 3}]
 )
-def test_limits_make_arms(setting: dict[str, object]) -> None:
+def test_limits_make_arms(setting: dict[str, Any]) -> None:
     ((name, value),) = setting.items()
     assert labels(entry(), entry(**setting)) == (
         "react-coder+gpt-4",
