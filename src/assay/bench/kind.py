@@ -336,6 +336,8 @@ class _Attempt:
             shutil.rmtree(self._run_dir, ignore_errors=True)
             self._run_dir.mkdir(parents=True)
             agent = await self._work()
+        # Also where it was killed between the end of the agent and this line.
+        await asyncio.to_thread(shutil.rmtree, self._run_dir / "work", ignore_errors=True)
         self._launched = True
         self._seconds |= {"setup": agent.setup_s, "agent": agent.seconds}
         talk = Conversation(
@@ -402,7 +404,6 @@ class _Attempt:
             steps=talk.steps,
         )
         self._keep(agent, patch.diff, end)
-        await asyncio.to_thread(shutil.rmtree, self._run_dir / "work", ignore_errors=True)
         return agent
 
     async def _workspace(self) -> Workspace:
