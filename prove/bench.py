@@ -23,6 +23,7 @@ from typing import Any, Final, NamedTuple
 import duckdb
 
 from assay._util.provenance import provenance
+from assay._util.text import counted
 
 from .fault_parts.processes import code_of, printed, start_assay
 from .parts import markdown
@@ -100,7 +101,8 @@ def _kills(folder: Path, times: int, chance: random.Random) -> list[str]:
     print(
         f"\n{kills.count} kills, {kills.alive} met it alive, in {kills.runs} benchmarks "
         f"of {_KILLED_TRIALS} trials; {kills.settled} ends of agents and trials stood before "
-        f"the last one, and {len(kills.wrong)} things were lost, run again or left behind"
+        f"the last one; {len(kills.wrong)} things were lost, run again or left behind, and "
+        f"{counted(kills.graded_again, 'trial')} graded twice"
     )
     return kills.wrong
 
@@ -129,6 +131,8 @@ class _Kills:
     def __init__(self, folder: Path, chance: random.Random) -> None:
         self.wrong: list[str] = []
         self.count = self.alive = self.runs = self.settled = 0
+        self.graded_again = 0
+        """Trials that were killed between their result and the end of their journal."""
         self._folder, self._chance = folder, chance
 
     def go(self, kills: int) -> None:
@@ -171,6 +175,8 @@ class _Kills:
         for name, said in before.items():
             if name not in after:
                 self.wrong.append(f"{name} is lost")
+            elif after[name] != said and _lasting(after[name]) == _lasting(said):
+                self.graded_again += 1
             elif after[name] != said:
                 self.wrong.append(f"{name} was run again")
         return after
@@ -203,6 +209,15 @@ def _ends(folder: Path) -> Iterator[tuple[str, bytes]]:
     for path in (data / "rollouts" / _NAME).glob("*/task_results/*.json"):
         if json.loads(path.read_bytes())["state"] == "result":
             yield f"trial {path.stem}", path.read_bytes()
+
+
+def _lasting(said: bytes) -> dict[str, Any]:
+    """What a second grading of the same patch does not change."""
+    values: dict[str, Any] = json.loads(said)
+    timed = values.pop("ended_at", None), values.get("seconds", {})
+    if isinstance(timed[1], dict):
+        timed[1].pop("grading", None)
+    return values
 
 
 def _manifests(folder: Path) -> list[dict[str, Any]]:
