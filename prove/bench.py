@@ -11,6 +11,7 @@ import json
 import os
 import random
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -22,6 +23,7 @@ from typing import Any, Final, NamedTuple
 import duckdb
 
 from assay._util.provenance import provenance
+from assay._util.text import counted
 
 from .fault_parts.processes import code_of, printed, start_assay
 from .parts import markdown
@@ -32,8 +34,9 @@ _TASK: Final = Path(__file__).parents[1] / "examples" / "bench" / "tasks" / "fix
 _NAME: Final = "proof"
 _FEW, _MANY, _PARALLEL = 25, 100, 8
 _KILLS, _KILLED_TRIALS = 20, 30
-_LATEST_S: Final = 8.0
-"""Seconds after its start in which a run is killed."""
+_LATEST_S: Final = 6.0
+"""Seconds in which a run is killed: every third time after its start, else after its first
+trial has begun."""
 _PATIENCE_S: Final = 900.0
 _SEED: Final = 18
 
@@ -53,41 +56,55 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m prove.bench", description=__doc__)
     parser.add_argument("--seed", type=int, default=_SEED, help=f"of the moments ({_SEED})")
     parser.add_argument("--kills", type=int, default=_KILLS, help=f"how many ({_KILLS})")
+    parser.add_argument("--part", choices=("load", "kills"), help="only this (both)")
     parser.add_argument(
         "--trials", type=int, default=_MANY, help=f"of the longer benchmark ({_MANY})"
     )
     asked = parser.parse_args(arguments)
     started = time.perf_counter()
+    wrong: list[str] = []
     with TemporaryDirectory(prefix="assay-prove-bench-") as folder:
-        loads = [
-            _under_load(Path(folder) / f"load-{trials}", trials)
-            for trials in (min(_FEW, asked.trials), asked.trials)
-        ]
-        wrong = [words for load in loads for words in load.wrong]
-        rows = [
-            [
-                f"{load.trials}",
-                f"{load.seconds:.0f} s",
-                f"{60 * load.trials / load.seconds:.0f}",
-                f"{load.peak_mb:.0f} MB",
-            ]
-            for load in loads
-        ]
-        print(
-            markdown(["trials, 8 at a time", "time", "a minute", "the runner's memory"], rows)
-        )
-        print(f"\nmemory: {loads[1].peak_mb / loads[0].peak_mb:.2f} times that of fewer trials")
-        kills = _Kills(Path(folder) / "kills", random.Random(asked.seed))
-        kills.go(asked.kills)
-        wrong += kills.wrong
-        print(
-            f"\n{kills.count} kills, {kills.alive} met the runner alive, in {kills.runs} "
-            f"benchmarks of {_KILLED_TRIALS} trials; {kills.settled} ends of agents and trials "
-            f"stood before a kill, {len(kills.wrong)} were lost or run again"
-        )
+        if asked.part != "kills":
+            wrong += _load(Path(folder), asked.trials)
+        if asked.part != "load":
+            wrong += _kills(Path(folder) / "kills", asked.kills, random.Random(asked.seed))
     print(f"\n{time.perf_counter() - started:,.0f} s, seed {asked.seed}, {provenance()}")
     print(*(f"WRONG {words}" for words in wrong), sep="\n")
     return 1 if wrong else 0
+
+
+def _load(folder: Path, trials: int) -> list[str]:
+    """Run few trials and many, and print what they take; what is wrong."""
+    loads = [
+        _under_load(folder / f"load-{number}", number) for number in (min(_FEW, trials), trials)
+    ]
+    rows = [
+        [
+            f"{load.trials}",
+            f"{load.seconds:.0f} s",
+            f"{60 * load.trials / load.seconds:.0f}",
+            f"{load.peak_mb:.0f} MB",
+        ]
+        for load in loads
+    ]
+    head = [f"trials, {_PARALLEL} at a time", "time", "a minute", "the runner's memory"]
+    print(markdown(head, rows))
+    ratio = loads[1].peak_mb / loads[0].peak_mb
+    print(f"\nmemory: {ratio:.2f} times that of fewer trials", flush=True)
+    return [words for load in loads for words in load.wrong]
+
+
+def _kills(folder: Path, times: int, chance: random.Random) -> list[str]:
+    """Kill runs and resume them, and print what that came to; what is wrong."""
+    kills = _Kills(folder, chance)
+    kills.go(times)
+    print(
+        f"\n{kills.count} kills, {kills.alive} met it alive, in {kills.runs} benchmarks "
+        f"of {_KILLED_TRIALS} trials; {kills.settled} ends of agents and trials stood before "
+        f"the last one; {len(kills.wrong)} things were lost, run again or left behind, and "
+        f"{counted(kills.graded_again, 'trial')} graded twice"
+    )
+    return kills.wrong
 
 
 def _under_load(folder: Path, trials: int) -> Load:
@@ -114,6 +131,8 @@ class _Kills:
     def __init__(self, folder: Path, chance: random.Random) -> None:
         self.wrong: list[str] = []
         self.count = self.alive = self.runs = self.settled = 0
+        self.graded_again = 0
+        """Trials that were killed between their result and the end of their journal."""
         self._folder, self._chance = folder, chance
 
     def go(self, kills: int) -> None:
@@ -129,7 +148,9 @@ class _Kills:
         while self.count < kills:
             process = start_assay(folder, "bench", "run", "proof.toml", "--quiet")
             pids.append(process.pid)
-            time.sleep(self._chance.uniform(0.5, _LATEST_S))
+            if self.count % 3:
+                _wait_for_work(folder, process)
+            time.sleep(self._chance.uniform(0.0, _LATEST_S))
             self.alive += process.poll() is None
             process.kill()
             process.wait()
@@ -154,9 +175,20 @@ class _Kills:
         for name, said in before.items():
             if name not in after:
                 self.wrong.append(f"{name} is lost")
+            elif after[name] != said and _lasting(after[name]) == _lasting(said):
+                self.graded_again += 1
             elif after[name] != said:
                 self.wrong.append(f"{name} was run again")
         return after
+
+
+def _wait_for_work(folder: Path, process: "subprocess.Popen[bytes]") -> None:
+    """Wait until a run that was just started works on a trial."""
+    began = time.time()
+    while process.poll() is None and time.time() - began < _PATIENCE_S:
+        if any(path.stat().st_mtime > began for path in (folder / "data" / "runs").glob("2*")):
+            return
+        time.sleep(0.02)
 
 
 def _write(folder: Path, trials: int, parallel: int) -> None:
@@ -179,6 +211,14 @@ def _ends(folder: Path) -> Iterator[tuple[str, bytes]]:
             yield f"trial {path.stem}", path.read_bytes()
 
 
+def _lasting(said: bytes) -> dict[str, Any]:
+    """What a second grading of the same patch does not change."""
+    values: dict[str, Any] = json.loads(said)
+    if isinstance(values.get("seconds"), dict):  # that of a trial, not of an agent
+        del values["ended_at"], values["seconds"]["grading"]
+    return values
+
+
 def _manifests(folder: Path) -> list[dict[str, Any]]:
     found = sorted((folder / "data" / "rollouts" / _NAME).glob("*/manifest.json"))
     return [json.loads(path.read_text("utf-8")) for path in found]
@@ -197,7 +237,11 @@ def _wrong_end(folder: Path, trials: int) -> Iterator[str]:
         scores = [result["score"] for result in manifest["results"]]
         if scores != [1.0] * trials:
             yield f"{sum(score == 1.0 for score in scores)} of {trials} trials have their score"
-    with duckdb.connect(str(next(folder.glob("*.duckdb"))), read_only=True) as store:
+    databases = [*folder.glob("*.duckdb")]
+    if not databases:
+        yield "there is no store"
+        return
+    with duckdb.connect(str(databases[0]), read_only=True) as store:
         states = store.execute("SELECT state, count(*) FROM trials GROUP BY state").fetchall()
     if states != [("result", trials)]:
         yield f"the store has {states}"

@@ -1,4 +1,4 @@
-"""`eval`, `regrade`, and tasks from a repository to a proof, by the command line."""
+"""`regrade`, and tasks from a repository to a proof, by the command line."""
 
 import json
 from collections.abc import Iterator
@@ -63,29 +63,6 @@ def test_regrade_keeps_the_old_grade_and_changes_the_store(
     (old,) = run.glob("evaluation_results.*.json")
     assert json.loads(old.read_text())["total_score"] == 0.25
     assert not (run / "grading").exists()
-
-
-def test_eval_grades_what_has_no_grade_and_prints_every_rubric(
-    folder: Path, server: CodingServer, capsys: pytest.CaptureFixture[str]
-) -> None:
-    calc_task(folder / "task", tests=False)
-    toml(folder / "bench.toml", entry(agent="oracle"), judge="judge", judge_votes=2)
-    works = server.scripts["judge"]
-    server.scripts["judge"] = lambda _: 503
-    asked = ("--openai-base-url", server.url, "--call-patience", "0.1")
-    assert command(folder, "bench", "run", "bench.toml", *asked).code == 3
-    (lost,) = results(folder)
-    assert lost["score"] is None
-    server.scripts["judge"] = works
-    server.asked.clear()
-    done = here(capsys, "bench", "eval", "bench", "--latest")
-    assert done.code == 0, done.errors
-    assert "reads (weight 1): 0.25, votes agree 100%" in done.output
-    (graded,) = results(folder)
-    assert (graded["score"], graded["state"], graded["error"]) == (0.25, "result", None)
-    assert (graded["model_calls"], len(server.asked)) == (2, 2)
-    done = here(capsys, "bench", "eval", "bench", "--latest")
-    assert len(server.asked) == 2, "it has a grade"
 
 
 def test_a_task_goes_from_a_repository_to_a_proof(

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -49,66 +50,68 @@ def trials_in_store(folder: Path) -> list[tuple[Any, ...]]:
         return store.execute("SELECT id, state FROM trials ORDER BY id").fetchall()
 
 
-def test_a_model_server_that_is_down_leaves_no_score_and_a_resume_finishes(
+def test_errors_of_infrastructure_leave_no_score_and_a_resume_does_only_what_is_left(
     tmp_path: Path, server: CodingServer
 ) -> None:
-    calc_task(tmp_path / "task")
-    toml(tmp_path / "bench.toml", entry(model="coder") + entry(agent="nop"))
-    works = server.scripts["coder"]
-    server.scripts["coder"] = lambda _: DOWN
-    asked = ("--openai-base-url", server.url, "--call-patience", "0.2")
-    done = command(tmp_path, "bench", "run", "bench.toml", *asked, OPENAI_API_KEY="x")
+    """The model of one trial is down, and the judge of another one whose agent has ended."""
+    place = tmp_path / "here"
+    calc_task(place / "task")
+    calc_task(place / "judged", tests=False)
+    entries = entry(agent="nop") + entry(model="coder")
+    agent = entry("judged", agent="command", command=HALF)
+    toml(place / "bench.toml", entries + agent, judge="judge", parallel=3)
+    works = dict(server.scripts)
+    server.scripts |= dict.fromkeys(works, lambda _: DOWN)
+    asked = ("--openai-base-url", server.url, "--price", "1/10", "--call-patience", "0.2")
+    done = command(place, "bench", "run", "bench.toml", *asked, OPENAI_API_KEY="x")
     assert done.code == 3, done.errors
-    assert "without a score, because of an infrastructure error" in done.errors
-    down, nop = results(tmp_path)
-    assert (down["score"], down["state"]) == (None, "infrastructure")
-    assert down["outcome"] == "ModelUnavailable"
+    assert "2 trials without a score, because of an infrastructure error" in done.errors
+    nop, *down = results(place)
     assert nop["score"] == 0
-    server.scripts["coder"] = works
-    done = command(tmp_path, "bench", "resume", "bench", OPENAI_API_KEY="x")
-    assert done.code == 0, done.errors
-    finished, again = results(tmp_path)
-    assert (finished["score"], finished["state"], finished["error"]) == (1, "result", None)
-    assert again == nop, "what has ended is not run again"
-    assert [state for _, state in trials_in_store(tmp_path)] == ["result"] * 2
+    for result in down:
+        assert (result["score"], result["state"]) == (None, "infrastructure")
+        assert result["outcome"] == "ModelUnavailable"
+    agent_file = Path(down[1]["run_dir"]) / "agent.json"
+    ended = (place / agent_file).read_bytes()
 
-
-def test_a_judge_that_fails_is_no_zero_and_a_resume_only_grades(
-    tmp_path: Path, server: CodingServer
-) -> None:
-    calc_task(tmp_path / "task", tests=False)
-    text = entry(agent="command", command=HALF)
-    toml(tmp_path / "bench.toml", text, judge="judge", judge_votes=3)
-    asked = ("--openai-base-url", server.url, "--price", "1/10")
-    scores = server.scripts["judge"]
-    server.scripts["judge"] = lambda _: DOWN
-    patience = ("--call-patience", "0.2")
-    done = command(tmp_path, "bench", "run", "bench.toml", *asked, *patience)
-    assert done.code == 3, done.errors
-    (down,) = results(tmp_path)
-    assert (down["score"], down["state"]) == (None, "infrastructure")
-    agent = tmp_path / down["run_dir"] / "agent.json"
-    before = (agent.read_bytes(), agent.stat().st_mtime_ns)
-
-    server.scripts["judge"] = scores
+    server.scripts.update(works)
     server.asked.clear()
-    done = command(tmp_path, "bench", "resume", "bench")
+    copy = tmp_path / "copy"
+    shutil.copytree(place, copy)
+    evaluated(copy, server)
+
+    server.asked.clear()
+    done = command(place, "bench", "resume", "bench", OPENAI_API_KEY="x")
     assert done.code == 0, done.errors
-    (graded,) = results(tmp_path)
-    assert (agent.read_bytes(), agent.stat().st_mtime_ns) == before, (
-        "the agent is not run again"
-    )
-    assert (graded["score"], graded["outcome"]) == (0.5, "partly_solved")
-    assert (len(server.asked), graded["model_calls"]) == (3, 3)
-    assert graded["cost_usd"] == pytest.approx(3 * 0.0002)
-    (database,) = tmp_path.glob("*.duckdb")
+    again, coded, judged = results(place)
+    assert again == nop, "what has ended is not run again"
+    assert (coded["score"], coded["state"], coded["error"]) == (1, "result", None)
+    assert (place / agent_file).read_bytes() == ended, "the agent is not run again"
+    assert (judged["score"], judged["outcome"]) == (0.5, "partly_solved")
+    assert judged["model_calls"] == 3
+    assert sum(request["model"] == "judge" for request in server.asked) == 3
+    assert judged["cost_usd"] == pytest.approx(3 * 0.0002)
+    assert [state for _, state in trials_in_store(place)] == ["result"] * 3
+    (database,) = place.glob("*.duckdb")
     with duckdb.connect(str(database), read_only=True) as store:
         calls = store.execute(
-            "SELECT model_name, sum(calls), sum(cost_usd) FROM model_usage GROUP BY 1"
+            "SELECT calls, cost_usd FROM model_usage WHERE model_name = 'judge'"
         ).fetchall()
-    assert calls == [("judge", 3, pytest.approx(0.0006))]
-    shown = command(tmp_path, "traces", "show", graded["session_id"], "--full")
+    assert calls == [(3, pytest.approx(0.0006))], "its calls are in the journal"
+    shown = command(place, "traces", "show", judged["session_id"], "--full")
     assert "as I see it" in shown.output
+
+
+def evaluated(folder: Path, server: CodingServer) -> None:
+    """`eval` grades what has no grade, and runs no agent."""
+    done = command(folder, "bench", "eval", "bench", "--latest")
+    assert done.code == 3, "one of the agents has not ended"
+    assert "reads (weight 1): 0.50, votes agree 100%" in done.output
+    assert "no grade; " in done.output
+    _, coded, graded = results(folder)
+    assert coded["score"] is None
+    assert (graded["score"], graded["state"], graded["error"]) == (0.5, "result", None)
+    assert (graded["model_calls"], len(server.asked)) == (3, 3)
 
 
 def test_the_judge_is_in_the_budget(tmp_path: Path, server: CodingServer) -> None:

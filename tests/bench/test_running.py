@@ -10,6 +10,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
+import assay
+
 from .runs import HALF, Done, calc_task, command, entry, results, rollout, toml
 
 pytestmark = pytest.mark.bench
@@ -148,14 +150,17 @@ def test_no_key_of_the_environment_is_in_a_sandbox_or_in_a_file(tmp_path: Path) 
     assert "✓ Task" not in done.errors, "no icons"
 
 
-def test_an_agent_that_ends_with_an_error_is_graded_and_named(tmp_path: Path) -> None:
+def test_an_agent_that_ends_with_an_error_is_graded_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     calc_task(tmp_path / "task")
     toml(
         tmp_path / "bench.toml",
         entry(agent="command", command=f"{HALF}; exit 3") + entry(agent="cheat/fake-passed"),
         parallel=2,
     )
-    assert command(tmp_path, "bench", "run", "bench.toml").code == 0
+    assay.bench_run("bench.toml")
     failed, cheat = results(tmp_path)
     assert (failed["outcome"], failed["score"], failed["status"]) == (
         "agent_failed",

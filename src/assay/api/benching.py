@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +37,7 @@ from assay.bench.tasks import load_task
 from assay.errors import UsageError
 from assay.models import Budget, ModelPool
 from assay.runs import PreparedRun, RunResult, execute, prepare_run
+from assay.traces.folder import RunFolder
 from assay.trials import Event, Retries, Stop
 from assay.types import ChatModel, TrialState
 
@@ -240,14 +240,19 @@ def run_prepared_bench(
         planned,
         keeper.ended,
     )
-    try:
+
+    def begin(journals: RunFolder) -> None:
+        # Not before the run can be resumed: a manifest of no run would stay unfinished.
         keeper.write()
+        begin_run(run, budget, notice, journals)
+
+    try:
         result = execute(
             run,
             kind,
             retries=Retries(seed=config.seed),
             limits_seen=lambda: map(limit_record, pool.history()),
-            begin=partial(begin_run, run, budget, notice),
+            begin=begin,
             on_stop=pool.leave,
             listen=listen,
             notice=notice,

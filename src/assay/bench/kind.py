@@ -335,6 +335,8 @@ class _Attempt:
             shutil.rmtree(self._run_dir, ignore_errors=True)
             self._run_dir.mkdir(parents=True)
             agent = await self._work()
+        # Also where it was killed between the end of the agent and this line.
+        await asyncio.to_thread(shutil.rmtree, self._run_dir / "work", ignore_errors=True)
         self._launched = True
         self._seconds |= {"setup": agent.setup_s, "agent": agent.seconds}
         talk = Conversation(
@@ -401,7 +403,6 @@ class _Attempt:
             steps=talk.steps,
         )
         self._keep(agent, patch.diff, end)
-        await asyncio.to_thread(shutil.rmtree, self._run_dir / "work", ignore_errors=True)
         return agent
 
     async def _workspace(self) -> Workspace:
