@@ -168,6 +168,7 @@ def _graded(
             graded,
             diff=patch.read_bytes(),
             judge=grader.judged_by,
+            agent_metrics=agent.metrics(),
         )
         folder.write_result(updated)
         manifest = folder.brought_up(manifest)

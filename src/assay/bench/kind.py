@@ -130,6 +130,15 @@ class AgentEnd:
     position: int
     steps: int
 
+    def metrics(self) -> dict[str, Any]:
+        """Tokens, calls, time and dollars, for the file of a grade."""
+        return {
+            "tokens_total": self.tokens["prompt"] + self.tokens["completion"],
+            "model_calls": self.calls,
+            "time_taken_seconds": round(self.seconds, 3),
+            "money_spent_usd": self.cost_usd,
+        }
+
 
 def limits_of(task: CodingTask, entry: TaskEntry) -> ResourceLimits:
     """What a sandbox may use: the file says more than the task, the task more than defaults."""
@@ -260,6 +269,9 @@ class CodingKind:
     ) -> CodingEnd:
         """Let the agent work, unless it has, and grade what it leaves."""
         spec = trial.payload
+        if (known := self._graded(trial)) is not None:
+            recorder.seconds = known.result.seconds["agent"]
+            return known
         attempt = _Attempt(
             self._config.tasks[spec.entry],
             self._tasks[spec.entry],
@@ -281,6 +293,16 @@ class CodingKind:
             raise
         self._ended(end.result)
         return end
+
+    def _graded(self, trial: Trial[CodingSpec]) -> CodingEnd | None:
+        """What a trial came to that was killed between its result and its journal's end."""
+        planned = self._planned[trial.id]
+        known = self._folder.result(planned.run_id)
+        if known is None or known.state is not TrialState.RESULT or not self.resumes(trial):
+            return None
+        diff = (Path(known.run_dir) / "artifacts" / "diff.patch").read_bytes()
+        outcomes = outcomes_of(known, diff)
+        return CodingEnd(stop_reason=known.outcome or "", outcomes=outcomes, result=known)
 
     async def close(self) -> None:
         """Nothing is held open between trials."""
@@ -516,12 +538,7 @@ class _Attempt:
             graded,
             diff=diff,
             judge=None if judge is None else judge.record(),
-            agent_metrics={
-                "tokens_total": sum(agent.tokens[kind] for kind in ("prompt", "completion")),
-                "model_calls": agent.calls,
-                "time_taken_seconds": round(agent.seconds, 3),
-                "money_spent_usd": agent.cost_usd,
-            },
+            agent_metrics=agent.metrics(),
         )
         return graded
 

@@ -203,6 +203,11 @@ class RolloutFolder:
         """Write what one trial came to."""
         _write_json(self.path / "task_results" / f"{result.run_id}.json", result.as_json())
 
+    def result(self, run_id: str) -> TrialResult | None:
+        """What one trial came to; None if it has not ended."""
+        path = self.path / "task_results" / f"{run_id}.json"
+        return _result(_json(path), path) if path.is_file() else None
+
     def results(self) -> Iterator[TrialResult]:
         """What has ended, by the files of the trials."""
         for path in sorted((self.path / "task_results").glob("*.json")):
