@@ -40,7 +40,7 @@ from .wire import BadRequest, Question, as_asked
 __all__ = ["MAX_BODY", "ModelApp", "guarded"]
 
 MAX_BODY: Final = 8 << 20
-"""A request may have this many bytes."""
+"""A request may have this many bytes, unless a server says so."""
 _LARGE: Final = 256 << 10
 _LARGE_AT_ONCE: Final = 32
 """So many large bodies are read at once, which bounds the memory that clients can fill."""
@@ -77,6 +77,7 @@ class ModelApp:
         limits: How much is answered at once.
         ask: Who answers; by default the models of the table, whose replies are given the shape
             that the question demands.
+        max_body: A request may have this many bytes.
     """
 
     def __init__(
@@ -85,7 +86,9 @@ class ModelApp:
         faults: Faults,
         limits: ServingLimits,
         ask: Callable[[Question], Awaitable[ChatReply]] | None = None,
+        max_body: int = MAX_BODY,
     ) -> None:
+        self._max_body = max_body
         self._models, self._faults = table, faults
         self._ask = ask or self._scripted
         self._gate = Gate(limits)
@@ -185,9 +188,9 @@ class ModelApp:
     async def _body(self, request: Request) -> bytes:
         declared = request.headers.get("content-length", "")
         if declared.isdecimal() and len(declared) < 7 and int(declared) <= _LARGE:
-            return await whole_body(request, MAX_BODY)
+            return await whole_body(request, self._max_body)
         async with self._large:
-            return await whole_body(request, MAX_BODY)
+            return await whole_body(request, self._max_body)
 
     def _turned_away(self, protocol: WireProtocol, excess: TooMuch, now: float) -> ModelAnswer:
         limited = excess.code == "rate_limit_exceeded"
