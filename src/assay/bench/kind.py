@@ -28,7 +28,7 @@ from assay.trials import Context, Group, GroupStop, Interrupted, Plan, Trial, cl
 from assay.types import ChatModel, ChatReply, Encoded, Message, TrialState, Usage
 
 from .arms import arm_labels
-from .coders import make_coder
+from .coders import installed_agent, make_coder
 from .coders.react import TOOLS
 from .config import BenchConfig, TaskEntry
 from .conversation import CallSettings, Conversation
@@ -230,6 +230,7 @@ class CodingKind:
                 "task_dir": entry.prepared_dir,
                 "run_dir": self._planned[spec.session_id].run_dir,
                 "agent": entry.agent,
+                **_program_record(entry.agent),
                 "sandbox": entry.sandbox,
                 "limits": asdict(limits_of(task, entry)),
                 "timeout": entry.timeout,
@@ -584,6 +585,13 @@ def _shared_folder(coder: Coder) -> Iterator[Path | None]:
         return
     with tempfile.TemporaryDirectory(prefix="assay-agent-") as folder:
         yield Path(folder)
+
+
+def _program_record(name: str) -> dict[str, str]:
+    agent = installed_agent(name)
+    if agent is None:
+        return {}
+    return {"agent_version": agent.version, "agent_sha256": agent.sha256}
 
 
 def _program_mounts(coder: Coder, shared: Path | None) -> tuple[Mount, ...]:
