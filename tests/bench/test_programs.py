@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ FIX = """\
 sed -i 's/in bookings:/in sorted(bookings):/; s/start < taken/start <= taken/; \
 s/taken\\[-1\\]\\[0\\], end/taken[-1][0], max(taken[-1][1], end)/' bookings.py"""
 DONE = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
+TRIED = {"codex": "0.166.0", "claude-code": "2.1.197", "mini-swe-agent": "2.4.6"}
 COMMANDS = {"exec_command": "cmd", "Bash": "command", "bash": "command"}
 """The tool of each agent that runs a command line, and its argument."""
 
@@ -59,10 +61,13 @@ class Scripted:
 
 
 @pytest.fixture(scope="module")
-def agents(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def agents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A cache of agents; `$ASSAY_TEST_AGENTS` names one that outlives the tests."""
     kept = os.environ.get("ASSAY_TEST_AGENTS")
-    return Path(kept) if kept else tmp_path_factory.mktemp("cache")
+    folder = Path(kept) if kept else tmp_path_factory.mktemp("cache")
+    yield folder
+    if not kept:
+        shutil.rmtree(folder)  # a gigabyte
 
 
 @pytest.fixture
@@ -75,7 +80,7 @@ def install(agents: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         if PROGRAMS[name].installer == "npm" and shutil.which("npm") is None:
             pytest.skip(f"{name} needs npm to be installed")
         try:
-            install_agent(name)
+            install_agent(name, TRIED[name])
         except UsageError as error:
             pytest.skip(f"{name} cannot be installed here: {error}")
 
