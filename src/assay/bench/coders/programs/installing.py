@@ -170,7 +170,8 @@ def _pip(folder: Path, packages: Sequence[str], version: str | None) -> str:
     python = str(folder / "bin" / "python")
     wanted = [f"{packages[0]}=={version}" if version else packages[0], *packages[1:]]
     pip = [python, "-m", "pip", "--disable-pip-version-check", "--no-input"]
-    for package in wanted:  # one at a time: pip looks for long where it must suit several
+    # One at a time: both in one command had not ended after 500 s when it was tried.
+    for package in wanted:
         _run([*pip, "install", "--quiet", package], packages[0])
     code = f"import importlib.metadata as m; print(m.version({packages[0]!r}))"
     return _run([python, "-c", code], packages[0]).strip()
