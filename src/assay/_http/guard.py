@@ -32,7 +32,8 @@ class Guard:
     """Refuses requests for other hosts, from other origins, or without the token.
 
     Servers besides that of worlds name their own command and open paths, and put a refusal
-    into the shape their clients know.
+    into the shape that the clients of a path know. The token may also stand in a header of
+    their own, as it is.
     """
 
     def __init__(
@@ -44,10 +45,12 @@ class Guard:
         token: str | None = None,
         command: str = "assay serve",
         open_paths: frozenset[str] = _OPEN,
-        shape: Callable[[Refusal], Refusal] = lambda refusal: refusal,
+        key_header: bytes | None = None,
+        shape: Callable[[Refusal, str], Refusal] = lambda refusal, path: refusal,
     ) -> None:
         self._app = app
         self._command, self._open, self._shape = command, open_paths, shape
+        self._key_header = key_header
         self._names = {name.lower() for name in (host, "localhost", *allowed)}
         address = _address(host)
         # Behind 0.0.0.0 any address of the machine is right; only names can be made to lie.
@@ -60,7 +63,7 @@ class Guard:
         if refusal is None:
             await self._app(scope, receive, send)
         else:
-            await deny(self._shape(refusal), scope, receive, send)
+            await deny(self._shape(refusal, scope["path"]), scope, receive, send)
 
     def _refusal(self, scope: Scope) -> Refusal | None:
         hosts, origins, tokens = [], [], []
@@ -71,6 +74,8 @@ class Guard:
                 origins.append(value.decode("latin-1"))
             elif name == b"authorization":
                 tokens.append(value)
+            elif name == self._key_header:
+                tokens.append(b"Bearer " + value)
         if len(hosts) != 1 or not self._is_ours(hosts[0]):
             return _forbidden(
                 "the Host of the request is not one of this service; "

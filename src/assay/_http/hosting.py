@@ -3,12 +3,14 @@
 What the application does is its own business; all servers of assay start and stop here.
 """
 
+import asyncio
 import contextlib
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
@@ -18,7 +20,16 @@ from assay._http.guard import is_loopback
 from assay._http.protocol import BoundedHttp, QuietWebSocket
 from assay.errors import UsageError
 
-__all__ = ["HostSettings", "Server", "address_of", "in_thread", "listening", "make_server"]
+__all__ = [
+    "HostSettings",
+    "Server",
+    "address_of",
+    "in_loop",
+    "in_thread",
+    "listening",
+    "listening_at",
+    "make_server",
+]
 
 _CONNECTIONS: Final = 1000
 _KEEP_ALIVE: Final = 75
@@ -49,6 +60,7 @@ class Server(uvicorn.Server):
     """Called when clients can connect."""
     ending: Callable[[], None] = staticmethod(lambda: None)
     """Called when it begins to end, before open requests are waited for."""
+    takes_signals = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, and tell."""
@@ -62,8 +74,9 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """End on SIGINT and SIGTERM, where this is the main thread."""
-        if threading.current_thread() is not threading.main_thread():
+        """End on SIGINT and SIGTERM, where they are its business and this the main thread."""
+        is_main = threading.current_thread() is threading.main_thread()
+        if not (self.takes_signals and is_main):
             yield
             return
         before = {number: signal.signal(number, self._stop) for number in _SIGNALS}
@@ -127,6 +140,24 @@ def in_thread(server: Server, listener: socket.socket) -> Iterator[None]:
         thread.join()
 
 
+@contextlib.asynccontextmanager
+async def in_loop(server: Server, listener: socket.socket) -> AsyncIterator[None]:
+    """Serve in the event loop that runs, for as long as the block takes; takes no signals."""
+    ready = asyncio.Event()
+    server.announce, server.takes_signals = ready.set, False
+    task = asyncio.create_task(server.serve([listener]))
+    try:
+        starting = asyncio.create_task(ready.wait())
+        await asyncio.wait({task, starting}, return_when=asyncio.FIRST_COMPLETED)
+        starting.cancel()
+        if task.done():
+            raise RuntimeError("the service did not start")
+        yield
+    finally:
+        server.should_exit = True
+        await task
+
+
 def address_of(host: str, listener: socket.socket) -> str:
     """The URL of a host and of the port that a socket really has."""
     name = f"[{host}]" if ":" in host else host
@@ -138,6 +169,18 @@ def listening(host: str, port: int, *, backlog: int = _CONNECTIONS) -> Iterator[
     """A socket on which clients can connect; port 0 picks a free one."""
     with contextlib.closing(_bind(host, port, backlog)) as listener:
         yield listener
+
+
+@contextlib.contextmanager
+def listening_at(path: Path) -> Iterator[socket.socket]:
+    """A Unix socket on which clients can connect; its file is removed in the end."""
+    with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as listener:
+        listener.bind(str(path))
+        try:
+            listener.listen(_CONNECTIONS)
+            yield listener
+        finally:
+            path.unlink(missing_ok=True)
 
 
 def _bind(host: str, port: int, backlog: int) -> socket.socket:

@@ -374,6 +374,11 @@ def _check_agents(config: BenchConfig, tasks: Sequence[CodingTask]) -> None:
                 f"{entry.prepared_dir}: agent {entry.agent!r} asks a model, and the task names "
                 "none; add the key model"
             )
+        if coder.program is not None and entry.sandbox == "none":
+            raise UsageError(
+                f"{entry.prepared_dir}: agent {entry.agent!r} needs a sandbox that mounts what "
+                "it is made of, and 'none' does not; use bubblewrap"
+            )
         if entry.agent == "oracle" and task.reference_patch is None:
             raise UsageError(
                 f"{entry.prepared_dir} has no reference solution for the agent 'oracle'; put "

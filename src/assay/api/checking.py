@@ -29,6 +29,7 @@ __all__ = [
     "DEFAULT_SERVICE",
     "Check",
     "CheckState",
+    "check_agents",
     "check_assay",
     "check_database",
     "check_disk",
@@ -90,6 +91,7 @@ def doctor(
     yield from check_providers()
     yield check_backends()
     yield check_sandbox()
+    yield check_agents()
     yield check_database(path)
     yield from check_journals(path)
     yield check_disk(path)
@@ -222,6 +224,19 @@ def check_sandbox() -> Check:
         f"disk: {told.disk}; network: {told.network}"
     )
     return Check("sandbox", CheckState.OK, f"{told.backend} ({held})")
+
+
+def check_agents() -> Check:
+    """Which coding agents of others are installed."""
+    from assay.bench.coders import PROGRAMS, installed_agent
+
+    told = []
+    for name in PROGRAMS:
+        agent = installed_agent(name)
+        told.append(f"{name} {'is not installed' if agent is None else agent.version}")
+    missing = any(installed_agent(name) is None for name in PROGRAMS)
+    step = "to run one of them in benchmarks: assay bench agents install NAME"
+    return Check("agents", CheckState.OK, "; ".join(told), step if missing else None)
 
 
 def check_database(path: Path, patience: float = _TIMEOUT) -> Check:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from assay._util.canonical import canonical_json
 from assay.runs.arms import Arm
 
+from .coders import installed_agent
 from .config import BenchConfig, TaskEntry
 
 __all__ = ["OWN_OVERRIDES", "arm_labels", "arms_of", "overrides_of"]
@@ -80,6 +81,7 @@ def arms_of(config: BenchConfig) -> tuple[Arm, ...]:
                 settings=settings,
                 version={
                     "agent": entry.agent,
+                    **_program_version(entry.agent),
                     "model": entry.model,
                     "settings": settings,
                     "judge": config.judge,
@@ -93,6 +95,11 @@ def arms_of(config: BenchConfig) -> tuple[Arm, ...]:
             ),
         )
     return tuple(arms.values())
+
+
+def _program_version(agent: str) -> dict[str, str]:
+    installed = installed_agent(agent)
+    return {} if installed is None else {"agent_version": installed.version}
 
 
 def _who(entry: TaskEntry) -> _Who:

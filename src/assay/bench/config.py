@@ -43,6 +43,7 @@ from assay._util.values import (
 from assay.errors import UsageError
 from assay.traces.location import DATABASE_VARIABLE, DEFAULT_DATABASE
 
+from .coders import default_agent
 from .seams import ResourceLimits
 
 __all__ = ["DEFAULT_AGENT", "BenchConfig", "TaskEntry", "read_benchmark"]
@@ -384,6 +385,8 @@ def _with_defaults(defaults: Mapping[str, Any], table: Any, agent: str | None) -
     if not isinstance(table, Mapping):
         return table
     merged = {**defaults, **table, **({} if agent is None else {"agent": agent})}
+    if merged.get("sandbox") != "none":  # which an agent that is a program cannot use
+        merged.setdefault("agent", default_agent())
     if "timeout" in table or TIMEOUT_VARIABLE not in table.get("environment_variables", {}):
         return merged
     # The variable of a task says more than the time that all of them have.

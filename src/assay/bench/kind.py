@@ -8,9 +8,10 @@ import asyncio
 import json
 import os
 import shutil
+import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -28,7 +29,7 @@ from assay.trials import Context, Group, GroupStop, Interrupted, Plan, Trial, cl
 from assay.types import ChatModel, ChatReply, Encoded, Message, TrialState, Usage
 
 from .arms import arm_labels
-from .coders import make_coder
+from .coders import installed_agent, make_coder
 from .coders.react import TOOLS
 from .config import BenchConfig, TaskEntry
 from .conversation import CallSettings, Conversation
@@ -37,7 +38,10 @@ from .manifest import LAUNCH_FAILED, LAUNCHED, RolloutFolder, TrialResult
 from .sandboxes import python_mounts, sandbox_environment
 from .seams import (
     APP,
+    PROGRAM,
     REPOSITORY,
+    SHARED,
+    Coder,
     CoderEnd,
     CoderStop,
     CodingJob,
@@ -245,13 +249,15 @@ class CodingKind:
             episode=spec.episode,
             replicate=spec.rollout,
             created_at=time.time(),
-            tools=TOOLS if coder.needs_model else None,
+            # A program offers tools of its own, and may change them while it runs.
+            tools=TOOLS if coder.needs_model and coder.program is None else None,
             metadata={
                 "benchmark": self._config.name,
                 "task_checksum": task.checksum,
                 "task_dir": entry.prepared_dir,
                 "run_dir": self._planned[spec.session_id].run_dir,
                 "agent": entry.agent,
+                **_program_record(entry.agent),
                 "sandbox": entry.sandbox,
                 "limits": asdict(limits_of(task, entry)),
                 "timeout": entry.timeout,
@@ -395,11 +401,13 @@ class _Attempt:
         workspace = await self._workspace()
         self._seconds["setup"] = time.monotonic() - start
         talk = Conversation(self._recorder, self._context)
-        async with self._sandbox(workspace) as sandbox:
-            self._launched = True
-            start = time.monotonic()
-            end = await self._coded(coder.work(self._job(sandbox, talk, coder.needs_model)))
-            seconds = time.monotonic() - start
+        with _shared_folder(coder) as shared:
+            async with self._sandbox(workspace, _program_mounts(coder, shared)) as sandbox:
+                self._launched = True
+                start = time.monotonic()
+                job = self._job(sandbox, talk, coder.needs_model)
+                end = await self._coded(coder.work(replace(job, shared=shared)))
+                seconds = time.monotonic() - start
         await talk.flush()
         disk_mb = await asyncio.to_thread(_size_mb, workspace.repo)
         patch = await asyncio.to_thread(capture, workspace)
@@ -438,10 +446,13 @@ class _Attempt:
             ) from error
 
     @asynccontextmanager
-    async def _sandbox(self, workspace: Workspace) -> AsyncIterator[Sandbox]:
+    async def _sandbox(
+        self, workspace: Workspace, more: Sequence[Mount]
+    ) -> AsyncIterator[Sandbox]:
         spec = SandboxSpec(
             mounts=(
                 *python_mounts(),
+                *more,
                 Mount(workspace.app, APP),
                 Mount(workspace.repo, REPOSITORY, writable=True),
             ),
@@ -636,6 +647,29 @@ def agent_end(run_dir: Path, session_id: str) -> AgentEnd | None:
         return None
     findings = tuple((name, detail) for name, detail in said["findings"])
     return AgentEnd(**{**said, "findings": findings, "files": tuple(said["files"])})
+
+
+@contextmanager
+def _shared_folder(coder: Coder) -> Iterator[Path | None]:
+    """A folder that a program shares with its coder; its path is short enough for sockets."""
+    if coder.program is None:
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="assay-agent-") as folder:
+        yield Path(folder)
+
+
+def _program_record(name: str) -> dict[str, str]:
+    agent = installed_agent(name)
+    if agent is None:
+        return {}
+    return {"agent_version": agent.version, "agent_sha256": agent.sha256}
+
+
+def _program_mounts(coder: Coder, shared: Path | None) -> tuple[Mount, ...]:
+    if coder.program is None or shared is None:
+        return ()
+    return Mount(coder.program, PROGRAM), Mount(shared, SHARED)
 
 
 def _spent(entry: TaskEntry, talk: Conversation) -> CoderStop | None:

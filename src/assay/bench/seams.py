@@ -16,7 +16,9 @@ from assay.types import ChatReply, Encoded, Message
 
 __all__ = [
     "APP",
+    "PROGRAM",
     "REPOSITORY",
+    "SHARED",
     "Coder",
     "CoderEnd",
     "CoderStop",
@@ -46,6 +48,10 @@ APP = "/app"
 """Where a sandbox has the overlay files of a task."""
 REPOSITORY = "/app/repo"
 """Where a sandbox has the repository; commands start there."""
+PROGRAM = "/opt/agent"
+"""Where it has the files of an agent that is a program."""
+SHARED = "/run/assay"
+"""Where it has the folder that such an agent shares with what starts it."""
 
 
 # Tasks
@@ -286,6 +292,8 @@ class CodingJob:
     spent: Callable[[], CoderStop | None] = lambda: None
     """The limit of tokens or dollars that is used up, if one is."""
     max_turns: int = 100
+    shared: Path | None = None
+    """A folder that the sandbox can read at `SHARED`; for agents that are programs."""
 
 
 class Coder(Protocol):
@@ -293,6 +301,8 @@ class Coder(Protocol):
 
     name: str
     needs_model: bool
+    program: Path | None
+    """The folder of a program, which its sandbox can read at `PROGRAM`; None if it is none."""
 
     async def work(self, job: CodingJob) -> CoderEnd:
         """Solve the task, or try to."""

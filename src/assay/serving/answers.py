@@ -1,7 +1,8 @@
 """Answers as they go over HTTP: right ones, refusals, and those that are broken on purpose."""
 
+import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from starlette.types import Receive, Scope, Send
 
@@ -13,6 +14,7 @@ from .wire import error_body
 
 __all__ = [
     "CuttableHttp",
+    "ErrorShape",
     "ModelAnswer",
     "broken",
     "failed",
@@ -31,6 +33,16 @@ _FAILURES: Final = (
     (503, "the server is overloaded, on request"),
 )
 _PAGE: Final = b"<html><body><h1>It works!</h1></body></html>"
+
+
+class ErrorShape(Protocol):
+    """How a protocol says what is wrong."""
+
+    def __call__(
+        self, status: int, message: str, *, code: str | None = None, param: str | None = None
+    ) -> bytes:
+        """The body of an answer."""
+        ...
 
 
 class ModelAnswer(NamedTuple):
@@ -58,17 +70,17 @@ def failed(
     code: str | None = None,
     param: str | None = None,
     headers: Mapping[str, str] | None = None,
+    shape: ErrorShape = error_body,
 ) -> ModelAnswer:
-    """An answer that says what is wrong."""
-    kind = "requests" if status == 429 else _kind(status)
-    return json_answer(error_body(message, type=kind, code=code, param=param), status, headers)
+    """An answer that says what is wrong, in the shape of the protocol."""
+    return json_answer(shape(status, message, code=code, param=param), status, headers)
 
 
-def _kind(status: int) -> str:
-    return "server_error" if status >= 500 else "invalid_request_error"
-
-
-def too_much(reason: TooMuch, headers: Mapping[str, str] | None = None) -> ModelAnswer:
+def too_much(
+    reason: TooMuch,
+    headers: Mapping[str, str] | None = None,
+    shape: ErrorShape = error_body,
+) -> ModelAnswer:
     """The refusal of a call, with the time after which to try again.
 
     Whole seconds are all that one header can tell, so another has the milliseconds.
@@ -79,17 +91,18 @@ def too_much(reason: TooMuch, headers: Mapping[str, str] | None = None) -> Model
         "retry-after-ms": str(milliseconds),
     }
     message = f"{reason.message}; try again in {milliseconds} ms"
-    return failed(429, message, code=reason.code, headers={**(headers or {}), **told})
+    told = {**(headers or {}), **told}
+    return failed(429, message, code=reason.code, headers=told, shape=shape)
 
 
-def reshaped(refusal: Refusal) -> Refusal:
-    """A refusal of the guard, in the shape that clients of this protocol know."""
+def reshaped(refusal: Refusal, shape: ErrorShape = error_body) -> Refusal:
+    """A refusal of the guard, in the shape that clients of the protocol know."""
     code = {401: "invalid_api_key"}.get(refusal.status, refusal.body["code"])
     message = refusal.body["detail"]
     if refusal.status == 401:
         message = "the API key is missing or wrong: send 'Authorization: Bearer <key>'"
-    error = {"message": message, "type": _kind(refusal.status), "param": None, "code": code}
-    return Refusal(refusal.status, {"error": error}, refusal.headers)
+    body = json.loads(shape(refusal.status, message, code=code))
+    return Refusal(refusal.status, body, refusal.headers)
 
 
 def broken(answer: ModelAnswer, draw: int) -> ModelAnswer:
@@ -102,10 +115,10 @@ def broken(answer: ModelAnswer, draw: int) -> ModelAnswer:
     return answer._replace(parts=((*kinds, b'{"choices":[]}')[draw % 5],))
 
 
-def failure(draw: int) -> ModelAnswer:
+def failure(draw: int, shape: ErrorShape = error_body) -> ModelAnswer:
     """One of the errors that servers have."""
     status, message = _FAILURES[draw % len(_FAILURES)]
-    return failed(status, message)
+    return failed(status, message, shape=shape)
 
 
 async def send_answer(answer: ModelAnswer, send: Send) -> None:

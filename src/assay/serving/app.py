@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
@@ -11,6 +12,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from assay._http.guard import Guard
+from assay._http.refusal import Refusal
 from assay._http.replies import Abandoned, whole_body
 from assay._util.canonical import canonical_json
 from assay.errors import ModelRejected, RequestTooLarge
@@ -31,21 +33,20 @@ from .faults import Fate, Faults, ServedFault, fate_of
 from .limits import Gate, ServingLimits, TooMuch
 from .model_table import ModelTable
 from .pauses import Pauses
+from .protocols import PROTOCOLS, WireProtocol
 from .stats import Outcome, Stats
-from .streaming import events
-from .wire import BadRequest, Question, as_asked, completion, read_request
+from .wire import BadRequest, Question, as_asked
 
 __all__ = ["MAX_BODY", "ModelApp", "guarded"]
 
 MAX_BODY: Final = 8 << 20
-"""A request may have this many bytes."""
+"""A request may have this many bytes, unless a server says so."""
 _LARGE: Final = 256 << 10
 _LARGE_AT_ONCE: Final = 32
 """So many large bodies are read at once, which bounds the memory that clients can fill."""
-_CHAT: Final = "/v1/chat/completions"
 _MODELS: Final = "/v1/models"
 _METHODS: Final = {
-    _CHAT: "POST",
+    **dict.fromkeys(PROTOCOLS, "POST"),
     _MODELS: "GET",
     "/stats": "GET",
     "/stats/reset": "POST",
@@ -76,6 +77,7 @@ class ModelApp:
         limits: How much is answered at once.
         ask: Who answers; by default the models of the table, whose replies are given the shape
             that the question demands.
+        max_body: A request may have this many bytes.
     """
 
     def __init__(
@@ -84,7 +86,9 @@ class ModelApp:
         faults: Faults,
         limits: ServingLimits,
         ask: Callable[[Question], Awaitable[ChatReply]] | None = None,
+        max_body: int = MAX_BODY,
     ) -> None:
+        self._max_body = max_body
         self._models, self._faults = table, faults
         self._ask = ask or self._scripted
         self._gate = Gate(limits)
@@ -100,13 +104,13 @@ class ModelApp:
         """ModelAnswer a request."""
         if scope["type"] == "lifespan":
             await _live(receive, send)
-        elif scope["path"] == _CHAT and scope["method"] == "POST":
-            await self._chat(scope, receive, send)
+        elif scope["path"] in PROTOCOLS and scope["method"] == "POST":
+            await self._chat(PROTOCOLS[scope["path"]], scope, receive, send)
         else:
             await send_answer(self._look(scope["path"], scope["method"]), send)
 
     def _look(self, path: str, method: str) -> ModelAnswer:
-        """The answer of every route but the one for chat."""
+        """The answer of every route but those that ask a model."""
         named = path.removeprefix(f"{_MODELS}/")
         allowed = "GET" if named != path else _METHODS.get(path)
         if allowed is None:
@@ -136,8 +140,10 @@ class ModelApp:
         owner = self._models.provider(name)
         return {"id": name, "object": "model", "created": 0, "owned_by": owner}
 
-    async def _chat(self, scope: Scope, receive: Receive, send: Send) -> None:
-        call = await self._admit(Request(scope, receive))
+    async def _chat(
+        self, protocol: WireProtocol, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        call = await self._admit(protocol, Request(scope, receive))
         if isinstance(call, ModelAnswer):
             await send_answer(call, send)
             return
@@ -150,100 +156,98 @@ class ModelApp:
             self._gate.leave(call.ticket)
             self.stats.end(call.request, outcome, call.usage)
         if outcome is Outcome.ENDING:
-            await send_answer(failed(503, "the server ends"), send)
+            ending = failed(503, "the server ends", shape=protocol.error)
+            await send_answer(ending, send)
         elif outcome is Outcome.CUT:
             await send_cut(call.answer, call.draw, scope, receive, send)
         else:
             await send_answer(call.answer, send)
 
-    async def _admit(self, request: Request) -> _Call | ModelAnswer:
+    async def _admit(self, protocol: WireProtocol, request: Request) -> _Call | ModelAnswer:
         """Let a call in and ask the model, or turn it away."""
         try:
             body = await self._body(request)
             now = time.monotonic()
             excess = self._gate.refusal(now)
             if excess is not None:
-                return self._turned_away(excess, now)
-            question = read_request(body)
+                return self._turned_away(protocol, excess, now)
+            question = protocol.read(body)
             self._models.require(question.request.model)
         except (BadRequest, ModelRejected, RequestTooLarge, Abandoned) as error:
             self.stats.turn_away(Outcome.REFUSED)
-            return _blamed(error)
+            return _blamed(error, protocol)
         ticket = self._gate.enter(now)
         name = blake2b(body, digest_size=16).digest()
         attempt = self.stats.admit(question.request.model, name, len(body))
         fate = fate_of(self._faults, name, attempt)
         self._gate.expect(ticket, now + fate.seconds)
-        answer, outcome, usage = await self._answer(question, fate, name, now)
+        answer, outcome, usage = await self._answer(protocol, question, fate, name, now)
         due = now + fate.seconds
         return _Call(ticket, name, due, answer, outcome, usage, fate.draw)
 
     async def _body(self, request: Request) -> bytes:
         declared = request.headers.get("content-length", "")
         if declared.isdecimal() and len(declared) < 7 and int(declared) <= _LARGE:
-            return await whole_body(request, MAX_BODY)
+            return await whole_body(request, self._max_body)
         async with self._large:
-            return await whole_body(request, MAX_BODY)
+            return await whole_body(request, self._max_body)
 
-    def _turned_away(self, excess: TooMuch, now: float) -> ModelAnswer:
+    def _turned_away(self, protocol: WireProtocol, excess: TooMuch, now: float) -> ModelAnswer:
         limited = excess.code == "rate_limit_exceeded"
         self.stats.turn_away(Outcome.RATE_LIMITED if limited else Outcome.TOO_MANY)
-        return too_much(excess, self._gate.rate_headers(now))
+        return too_much(excess, self._gate.rate_headers(now), protocol.error)
 
     async def _scripted(self, question: Question) -> ChatReply:
         return as_asked(await self._models.answer(question.request), question)
 
     async def _answer(
-        self, question: Question, fate: Fate, name: bytes, now: float
+        self,
+        protocol: WireProtocol,
+        question: Question,
+        fate: Fate,
+        name: bytes,
+        now: float,
     ) -> tuple[ModelAnswer, Outcome, Usage]:
         """What is sent in the end, and what is counted."""
         headers = {"x-request-id": name.hex(), **self._gate.rate_headers(now)}
         if fate.fault is ServedFault.ERROR:
-            return failure(fate.draw), Outcome.ERROR, Usage()
+            return failure(fate.draw, protocol.error), Outcome.ERROR, Usage()
         if fate.fault is ServedFault.BUSY:
             reason = TooMuch("rate_limit_exceeded", "too many requests, on request", 0.0)
-            return too_much(reason, headers), Outcome.BUSY, Usage()
+            return too_much(reason, headers, protocol.error), Outcome.BUSY, Usage()
         try:
             reply = await self._ask(question)
         except ModelRejected as error:
-            return failed(400, str(error)), Outcome.REFUSED, Usage()
+            return failed(400, str(error), shape=protocol.error), Outcome.REFUSED, Usage()
         except Exception:
             # A model that fails must not take the server down, nor look like a fault.
             _log.exception("the model %r failed", question.request.model)
-            return failed(500, "the model failed: a bug"), Outcome.BUG, Usage()
-        told = {
-            "id": f"chatcmpl-{name.hex()}",
-            "model": question.request.model,
-        }
-        created = int(time.time())
-        if question.stream:
-            usage = question.include_usage
-            parts = tuple(events(reply, **told, created=created, include_usage=usage))
-            answer = ModelAnswer(200, parts, headers, stream=True)
-        else:
-            answer = json_answer(completion(reply, **told, created=created), 200, headers)
+            bug = failed(500, "the model failed: a bug", shape=protocol.error)
+            return bug, Outcome.BUG, Usage()
+        answer = protocol.answer(reply, question, name.hex(), headers)
         if fate.fault is ServedFault.MALFORMED:
             return broken(answer, fate.draw), Outcome.MALFORMED, Usage()
         outcome = Outcome.ANSWERED if fate.fault is None else Outcome(fate.fault)
         return answer, outcome, reply.usage
 
 
-def _blamed(error: Exception) -> ModelAnswer:
+def _blamed(error: Exception, protocol: WireProtocol) -> ModelAnswer:
+    blame = partial(failed, shape=protocol.error)
     match error:
         case BadRequest():
-            return failed(400, str(error), param=error.param)
+            return blame(400, str(error), param=error.param)
         case ModelRejected():
-            return failed(404, str(error), code="model_not_found", param="model")
+            return blame(404, str(error), code="model_not_found", param="model")
         case Abandoned():
             refusal = error.refusal
-            return failed(
+            return blame(
                 refusal.status,
                 refusal.body["detail"],
                 code=refusal.body["code"],
                 headers=refusal.headers,
             )
         case _:
-            return failed(413, str(error), code="too_large")
+            return blame(413, str(error), code="too_large")
 
 
 async def _live(receive: Receive, send: Send) -> None:
@@ -270,5 +274,11 @@ def guarded(
         token=key,
         command=command,
         open_paths=frozenset({"/health"}),
-        shape=reshaped,
+        key_header=b"x-api-key",
+        shape=_reshaped,
     )
+
+
+def _reshaped(refusal: Refusal, path: str) -> Refusal:
+    protocol = PROTOCOLS.get(path)
+    return reshaped(refusal) if protocol is None else reshaped(refusal, protocol.error)

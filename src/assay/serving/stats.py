@@ -61,7 +61,7 @@ class Stats:
         self.reset()
 
     def reset(self) -> None:
-        """Count from nothing; what befell requests before is forgotten too."""
+        """Count from nothing; what happened to requests before is forgotten too."""
         self._since = time.monotonic()
         self._cpu = time.process_time()
         self._outcomes: Counter[Outcome] = Counter()
@@ -93,10 +93,7 @@ class Stats:
         self._outcomes[outcome] += 1
         if outcome not in _RIGHT:
             return
-        self._usage = Usage(
-            prompt=self._usage.prompt + usage.prompt,
-            completion=self._usage.completion + usage.completion,
-        )
+        self._usage += usage
         seen = self._seen.get(request)
         if seen is not None:
             self._answered_again += seen.answered > 0
@@ -120,6 +117,8 @@ class Stats:
             "max_in_flight": self.max_in_flight,
             "prompt_tokens": self._usage.prompt,
             "completion_tokens": self._usage.completion,
+            "cached_tokens": self._usage.cached,
+            "reasoning_tokens": self._usage.reasoning,
             "request_bytes": self._bytes,
             "seconds": time.monotonic() - self._since,
             "cpu_seconds": time.process_time() - self._cpu,

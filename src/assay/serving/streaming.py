@@ -6,25 +6,22 @@ from typing import Any, Final
 
 from assay.types import ChatReply
 
-from .wire import usage_of
+from .wire import Question, pieces, usage_of
 
 __all__ = ["DONE", "events"]
 
 DONE: Final = b"data: [DONE]\n\n"
 """The last event of a stream."""
-_PIECE: Final = 64
-"""Characters of text in an event."""
 
 
-def events(
-    reply: ChatReply, *, id: str, model: str, created: int, include_usage: bool
-) -> Iterator[bytes]:
+def events(reply: ChatReply, question: Question, *, id: str, created: int) -> Iterator[bytes]:
     """The events of a reply, the last one included."""
+    include_usage = question.include_usage
     head: dict[str, Any] = {
         "id": id,
         "object": "chat.completion.chunk",
         "created": created,
-        "model": model,
+        "model": question.request.model,
     }
     extra: dict[str, Any] = {"usage": None} if include_usage else {}
     for delta in _deltas(reply):
@@ -43,17 +40,13 @@ def _deltas(reply: ChatReply) -> Iterator[dict[str, Any]]:
     content, calls = value.pop("content", None), value.pop("tool_calls", None) or []
     text = content if isinstance(content, str) else ""
     yield {**value, "content": "" if text else content}
-    yield from ({"content": piece} for piece in _pieces(text))
+    yield from ({"content": piece} for piece in pieces(text))
     for index, call in enumerate(calls):
         function = call["function"]
         opened = {**call, "index": index, "function": {**function, "arguments": ""}}
         yield {"tool_calls": [opened]}
-        for piece in _pieces(function["arguments"]):
+        for piece in pieces(function["arguments"]):
             yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
-
-
-def _pieces(text: str) -> Iterator[str]:
-    return (text[start : start + _PIECE] for start in range(0, len(text), _PIECE))
 
 
 def _event(value: dict[str, Any]) -> bytes:

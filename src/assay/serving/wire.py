@@ -2,12 +2,12 @@
 
 Messages go through as they are: what a model is asked is what was sent, and the message of
 its reply stands in the answer byte for byte, unless the client demands another function, an
-answer by a schema, or fewer tokens. Knows nothing of HTTP, models or faults. Another
-protocol would be another such module.
+answer by a schema, or fewer tokens. Knows nothing of HTTP, models or faults. The other
+protocols translate to this one: `responses` and `messages`.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, Literal, NotRequired
 
@@ -22,16 +22,21 @@ from .examples import example
 
 __all__ = [
     "BadRequest",
+    "ChatBody",
     "Question",
     "as_asked",
     "completion",
     "error_body",
+    "explained",
+    "pieces",
     "read_request",
     "usage_of",
 ]
 
 _MAX_NAME: Final = 512
 _MAX_TOKENS: Final = 10_000_000
+_PIECE: Final = 64
+"""Characters of text in an event."""
 _ROLES: Final = frozenset({"system", "developer", "user", "assistant", "tool"})
 _OPEN: Final = ConfigDict(extra="allow", strict=True)
 
@@ -116,6 +121,19 @@ class _Request(BaseModel):
     stream_options: _StreamOptions | None = None
 
 
+class ChatBody(TypedDict, total=False):
+    """A request of chat as another protocol makes it; it is checked as if it were sent."""
+
+    model: str
+    messages: list[dict[str, Any]]
+    tools: list[dict[str, Any]]
+    tool_choice: Any
+    response_format: dict[str, Any] | None
+    temperature: float | None
+    max_completion_tokens: int | None
+    stream: bool | None
+
+
 class BadRequest(Exception):
     """A body that is no request; `param` is the field to blame."""
 
@@ -138,6 +156,17 @@ class Question:
     """What the answer must fit, where no function is to be called."""
     max_tokens: int | None = None
     """Where the answer is cut off, if the client says so."""
+    custom: frozenset[str] = frozenset()
+    """Functions that are custom tools in the protocol of the client."""
+
+    @classmethod
+    def of_chat(cls, body: ChatBody, *, custom: frozenset[str] = frozenset()) -> "Question":
+        """What a body asks that another protocol was translated to."""
+        try:
+            asked = _Request.model_validate(body)
+        except ValidationError as error:
+            raise explained(error) from None
+        return _question(asked, custom)
 
 
 def read_request(body: bytes) -> Question:
@@ -145,7 +174,11 @@ def read_request(body: bytes) -> Question:
     try:
         asked = _Request.model_validate_json(body)
     except ValidationError as error:
-        raise _explained(error) from None
+        raise explained(error) from None
+    return _question(asked)
+
+
+def _question(asked: _Request, custom: frozenset[str] = frozenset()) -> Question:
     tools = [] if asked.tool_choice == "none" else asked.tools or []
     try:
         request = ChatRequest(
@@ -167,6 +200,7 @@ def read_request(body: bytes) -> Question:
         demanded=_demanded(asked.tool_choice, tools),
         schema=None if tools else _answer_schema(asked.response_format),
         max_tokens=asked.max_completion_tokens or asked.max_tokens,
+        custom=custom,
     )
 
 
@@ -234,13 +268,19 @@ def _with(reply: ChatReply, value: dict[str, Any], reason: str) -> ChatReply:
     return replace(reply, message=message, finish_reason=reason, usage=usage)
 
 
-def _explained(error: ValidationError) -> BadRequest:
+def explained(error: ValidationError, tags: frozenset[str] = _ROLES) -> BadRequest:
+    """A body that is no request, and why.
+
+    Args:
+        error: What is wrong.
+        tags: The kinds of items, which are no part of the name of a field.
+    """
     found = error.errors(include_url=False, include_input=False, include_context=False)[0]
     param = ""
     for before, part in zip((None, *found["loc"]), found["loc"], strict=False):
         if isinstance(part, int):
             param += f"[{part}]"
-        elif not (isinstance(before, int) and part in _ROLES):  # the kind of a message
+        elif not (isinstance(before, int) and part in tags):
             param += f".{part}" if param else part
     param = printable(param)[:100]
     where = f"{param}: " if param else ""
@@ -258,8 +298,14 @@ def usage_of(usage: Usage) -> dict[str, Any]:
     }
 
 
-def completion(reply: ChatReply, *, id: str, model: str, created: int) -> bytes:
+def pieces(text: str) -> Iterator[str]:
+    """A text as a stream has it."""
+    return (text[start : start + _PIECE] for start in range(0, len(text), _PIECE))
+
+
+def completion(reply: ChatReply, question: Question, *, id: str, created: int) -> bytes:
     """A whole answer."""
+    model = question.request.model
     head = f'{{"id":{json.dumps(id)},"object":"chat.completion","created":{created}'
     middle = f',"model":{json.dumps(model)},"choices":[{{"index":0,"message":'
     end = (
@@ -270,9 +316,11 @@ def completion(reply: ChatReply, *, id: str, model: str, created: int) -> bytes:
 
 
 def error_body(
-    message: str, *, type: str, code: str | None = None, param: str | None = None
+    status: int, message: str, *, code: str | None = None, param: str | None = None
 ) -> bytes:
     """An answer that says what is wrong."""
+    kind = "server_error" if status >= 500 else "invalid_request_error"
+    kind = "requests" if status == 429 else kind
     return canonical_json(
-        {"error": {"message": message, "type": type, "param": param, "code": code}}
+        {"error": {"message": message, "type": kind, "param": param, "code": code}}
     )

@@ -1,5 +1,7 @@
 """An agent that is a command line: it starts in the repository and works until it ends."""
 
+from pathlib import Path
+
 from assay.bench.seams import CoderEnd, CoderStop, CodingJob, Command, CommandEnd
 
 __all__ = ["CommandCoder", "ended_by"]
@@ -13,6 +15,7 @@ class CommandCoder:
 
     name = "command"
     needs_model = False
+    program: Path | None = None
 
     def __init__(self, command: str) -> None:
         self._command = command

@@ -1,5 +1,7 @@
 """Two measures of every task: the reference solution, and nothing at all."""
 
+from pathlib import Path
+
 from assay.bench.seams import CoderEnd, CoderStop, CodingJob, Command
 from assay.errors import UsageError
 
@@ -13,6 +15,7 @@ class OracleCoder:
 
     name = "oracle"
     needs_model = False
+    program: Path | None = None
 
     async def work(self, job: CodingJob) -> CoderEnd:
         """Apply the patch in the sandbox, which has no other way to see it."""
@@ -37,6 +40,7 @@ class NopCoder:
 
     name = "nop"
     needs_model = False
+    program: Path | None = None
 
     async def work(self, job: CodingJob) -> CoderEnd:
         """Leave everything as it is."""

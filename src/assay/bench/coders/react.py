@@ -9,6 +9,7 @@ import json
 import shlex
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from assay.bench.seams import (
@@ -95,6 +96,7 @@ class ReactCoder:
 
     name = "react-coder"
     needs_model = True
+    program: Path | None = None
 
     async def work(self, job: CodingJob) -> CoderEnd:
         """Ask, run what was called, show what came of it, and so on."""

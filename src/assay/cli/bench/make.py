@@ -21,10 +21,16 @@ def new(
     start: str,
     end: str = "HEAD",
     into: Path = Path("data/tasks/created"),
-    title: Maybe = None,
-    instructions: Maybe = None,
+    title: Annotated[
+        str | None, Parameter(show_default="the subject of the end commit")
+    ] = None,
+    instructions: Annotated[
+        str | None, Parameter(show_default="the messages of the commits")
+    ] = None,
     instructions_file: Annotated[Path | None, Parameter(show_default=False)] = None,
-    rubric: Annotated[list[str] | None, Parameter(negative="", show_default=False)] = None,
+    rubric: Annotated[
+        list[str] | None, Parameter(negative="", show_default="one for each test file")
+    ] = None,
     tag: Annotated[list[str] | None, Parameter(negative="", show_default=False)] = None,
     subdir: Maybe = None,
     show: Show = Show(),
@@ -42,10 +48,10 @@ def new(
         start: The commit that the agent starts from.
         end: The commit that has the solution and its tests.
         into: Gets the folder of the task.
-        title: What people call it; without it, the subject of the end commit.
-        instructions: What the agent is asked to do; without it, the messages of the commits.
+        title: What people call it.
+        instructions: What the agent is asked to do.
         instructions_file: The same, from a file.
-        rubric: A criterion, as ID=TEXT. May be repeated; without any, one for each test file.
+        rubric: A criterion, as ID=TEXT. May be repeated.
         tag: A tag of the task. May be repeated.
         subdir: The folder of the repository that the task is about.
         show: What to print.
@@ -79,7 +85,7 @@ def prepare(
     /,
     *,
     into: Path = Path("data/tasks/prepared"),
-    name: Maybe = None,
+    name: Annotated[str | None, Parameter(show_default="the name of the task")] = None,
     show: Show = Show(),
 ) -> int:
     """Make a task ready to run: its repository is put beside it, so that no network is needed.
@@ -91,7 +97,7 @@ def prepare(
     Args:
         created: The folder of a task, as 'assay bench new' writes it.
         into: Gets the folder of the prepared task.
-        name: What that is called; without it, the name of the task.
+        name: What that is called.
         show: What to print.
     """
     from assay import api
@@ -107,7 +113,9 @@ def check(
     /,
     *,
     tries: int = 3,
-    overrides: Annotated[Path | None, Parameter(show_default=False)] = None,
+    overrides: Annotated[
+        Path | None, Parameter(show_default="the overrides.json of the task")
+    ] = None,
     sandbox: Annotated[str | None, Parameter(show_default="bubblewrap")] = None,
     timeout: float = 600.0,
     show: Show = Show(),
@@ -121,7 +129,7 @@ def check(
     Args:
         task: The folder of a prepared task.
         tries: How often the reference solution is graded.
-        overrides: Overrides to apply; without it, the overrides.json of the task.
+        overrides: Overrides to apply.
         sandbox: Where it is graded.
         timeout: The most seconds for each grading.
         show: What to print.

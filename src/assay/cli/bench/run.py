@@ -161,6 +161,8 @@ def _run(prepared: "PreparedBench", show: Show, verbose: int) -> int:
             f"tasks={len(config.tasks)} parallel={config.parallel}"
         )
         note(f"[rollouts] output={prepared.folder.path}")
+        for line in _programs(prepared):
+            note(f"[rollouts] {line}")
         if verbose < 2:
             note("[rollouts] Running in quiet mode - use -vv for full output")
         note(f"[rollouts] Starting {prepared.trials} tasks with parallel={config.parallel}")
@@ -253,7 +255,7 @@ def _planned(prepared: "PreparedBench", show: Show) -> int:
         f"{counted(len({task.task_id for task in prepared.tasks}), 'task')} and "
         f"{counted(len(prepared.run.arms), 'arm')}, {config.parallel} at a time"
     )
-    for line in _lines(prepared):
+    for line in (*_lines(prepared), *(f"  {line}" for line in _programs(prepared))):
         say(line)
     total: float | None = 0.0
     for estimate in api.estimate_bench(prepared):
@@ -263,6 +265,20 @@ def _planned(prepared: "PreparedBench", show: Show) -> int:
         total = None if total is None or estimate.usd is None else total + estimate.usd
     say(f"in all: {'not known' if total is None else f'${total:.2f}'}; nothing was started")
     return 0
+
+
+def _programs(prepared: "PreparedBench") -> Sequence[str]:
+    """The versions of agents that were installed."""
+    from assay.bench.coders import default_agent, installed_agent
+
+    names = dict.fromkeys(entry.agent for entry in prepared.config.tasks)
+    found = [agent for name in names if (agent := installed_agent(name)) is not None]
+    default = default_agent()
+    return [
+        f"agent={agent.name} version={agent.version} sha256={agent.sha256[:12]}"
+        + (" (works on tasks that name no agent)" if agent.name == default else "")
+        for agent in found
+    ]
 
 
 def _lines(prepared: "PreparedBench") -> Sequence[str]:

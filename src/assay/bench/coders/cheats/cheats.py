@@ -61,6 +61,7 @@ class CheatCoder:
     """A coding agent that is one of the attacks; it is named `cheat/` and the attack."""
 
     needs_model = False
+    program: Path | None = None
 
     def __init__(self, name: str, *, environment: Mapping[str, str] | None = None) -> None:
         """Choose an attack.

@@ -1,0 +1,66 @@
+"""Runs in a sandbox, with nothing but the standard library: a port that leads to a socket.
+
+    python3 forwarder.py plan.json
+
+The plan says the socket, the files to write first, and the agent: its argv, environment and
+standard input, in all of which @PORT@ is the port. Ends with the exit code of the agent.
+"""
+
+import asyncio
+import json
+import os
+import sys
+from typing import Any
+
+
+async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    """Hand on bytes until one side has ended."""
+    try:
+        while chunk := await source.read(65536):
+            sink.write(chunk)
+            await sink.drain()
+        if sink.can_write_eof():
+            sink.write_eof()
+    except (ConnectionError, RuntimeError):
+        sink.close()
+
+
+async def main(plan: dict[str, Any]) -> int:
+    """Forward while the agent runs."""
+
+    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            back, there = await asyncio.open_unix_connection(plan["socket"])
+        except OSError:
+            writer.close()
+            return
+        try:
+            await asyncio.gather(pump(reader, there), pump(back, writer))
+        finally:
+            there.close()
+            writer.close()
+
+    server = await asyncio.start_server(forward, "127.0.0.1", 0)
+    port = str(server.sockets[0].getsockname()[1])
+
+    def filled(text: str) -> str:
+        return text.replace("@PORT@", port)
+
+    for path, text in plan["files"].items():
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(filled(text))
+    variables = {name: filled(value) for name, value in plan["environment"].items()}
+    child = await asyncio.create_subprocess_exec(
+        *map(filled, plan["argv"]),
+        stdin=asyncio.subprocess.PIPE if plan["stdin"] else asyncio.subprocess.DEVNULL,
+        env={**os.environ, **variables},
+    )
+    await child.communicate(plan["stdin"].encode() or None)
+    code = child.returncode or 0
+    return code if code >= 0 else 128 - code
+
+
+if __name__ == "__main__":
+    with open(sys.argv[1], encoding="utf-8") as given:
+        sys.exit(asyncio.run(main(json.load(given))))

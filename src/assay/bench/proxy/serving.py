@@ -1,0 +1,144 @@
+"""A server of one trial's model, on a Unix socket that its sandbox has.
+
+An agent asks it by any protocol of `serving`, with no key. Each call goes through `ask` of the
+job: budget, pace, retries, journal and counts are those of every call of assay. When a limit is
+used up, or the model cannot be asked, the agent is told so in the words of its protocol, and
+`stopped` is set.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from assay._http.hosting import in_loop, listening_at, make_server
+from assay.bench.seams import CoderStop, CodingJob
+from assay.errors import ModelRejected
+from assay.serving import Faults, ModelTable, ServingLimits
+from assay.serving.answers import CuttableHttp
+from assay.serving.app import ModelApp
+from assay.types import ChatReply, Message, Usage
+
+if TYPE_CHECKING:
+    from assay.serving.wire import Question
+
+__all__ = ["ModelProxy"]
+
+_MAX_BODY: Final = 64 << 20
+"""Bytes of a request: agents send all of their history every time."""
+
+
+class _AnyName(ModelTable):
+    """Every name means the model of the arm: agents have names of their own for it."""
+
+    def require(self, name: str) -> None:
+        """Take it."""
+
+
+class ModelProxy:
+    """Answers the calls of one agent, one at a time."""
+
+    def __init__(self, job: CodingJob) -> None:
+        self.usage, self.calls = Usage(), 0
+        """What was counted here, whatever the agent says."""
+        self.stop: CoderStop | None = None
+        """The limit that is used up, if one is."""
+        self.error: Exception | None = None
+        """Why the model could not be asked, if it could not."""
+        self.stopped = asyncio.Event()
+        """Set when the agent gets no more answers."""
+        self._job = job
+        self._turn = asyncio.Lock()
+        self._known: dict[bytes, Message] = {}
+        self._open: set[asyncio.Task[ChatReply]] = set()
+
+    @asynccontextmanager
+    async def serving(self, path: Path) -> AsyncIterator[None]:
+        """Listen on a socket at a path, for as long as the block takes."""
+        app = ModelApp(
+            _AnyName({}), Faults(), ServingLimits(), ask=self._ask, max_body=_MAX_BODY
+        )
+        with listening_at(path) as listener:
+            server = make_server(app, http=CuttableHttp)
+            async with in_loop(server, listener):
+                try:
+                    yield
+                finally:
+                    app.close()
+                    for task in self._open:
+                        task.cancel()
+
+    async def _ask(self, question: "Question") -> ChatReply:
+        async with self._turn:
+            self._check()
+            task = asyncio.ensure_future(self._asked(question))
+            self._open.add(task)
+            try:
+                return await task
+            except asyncio.CancelledError:
+                raise ModelRejected("the trial has ended") from None
+            finally:
+                self._open.discard(task)
+
+    def _check(self) -> None:
+        """Refuse a call that is one too many."""
+        if self.error is None and self.stop is None:
+            self.stop = self._job.spent()
+            if self.calls >= self._job.max_turns:
+                self.stop = self.stop or CoderStop.TURN_LIMIT
+        if self.stop is not None:
+            self.stopped.set()
+            raise ModelRejected(f"the {self.stop.replace('_', ' ')} of this trial is used up")
+        if self.error is not None:
+            raise ModelRejected("the model cannot be asked any more; this trial ends")
+
+    async def _asked(self, question: "Question") -> ChatReply:
+        assert self._job.ask is not None, "an agent with a proxy has a model"
+        messages, last = self._recognized(question.request.messages)
+        try:
+            reply = await self._job.ask(messages, question.request.tools)
+        except Exception as error:
+            # Whatever it is, the trial ends with it, and not the agent with a guess.
+            self.error = error
+            self.stopped.set()
+            raise ModelRejected(f"the model cannot be asked: {type(error).__name__}") from error
+        self.calls += 1
+        self.usage += reply.usage
+        self._known[_chained(last, reply.message)] = reply.message
+        for call in reply.message.value.get("tool_calls") or ():
+            function = call["function"]
+            await self._job.acted(f"{function['name']} {function['arguments']}", "")
+        return reply
+
+    def _recognized(self, messages: Sequence[Message]) -> tuple[list[Message], bytes]:
+        """The messages, those that were seen at their place before as the same objects.
+
+        A reply comes back as its protocol tells it; what the model is shown is its own words.
+        """
+        found, last = [], b""
+        for message in messages:
+            last = _chained(last, message)
+            found.append(self._known.setdefault(last, message))
+        return found, last
+
+
+def _chained(before: bytes, message: Message) -> bytes:
+    """What stands for a message after others: a hash of what every protocol tells of it."""
+    value = message.value
+    calls = [
+        [call.get("id"), call["function"]["name"], _parsed(call["function"]["arguments"])]
+        for call in value.get("tool_calls") or ()
+    ]
+    essence = [message.role, value.get("content") or "", calls, value.get("tool_call_id")]
+    told = json.dumps(essence, sort_keys=True).encode()
+    return blake2b(before + told, digest_size=16).digest()
+
+
+def _parsed(arguments: str) -> Any:
+    try:
+        return json.loads(arguments)
+    except ValueError:
+        return arguments

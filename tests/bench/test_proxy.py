@@ -1,0 +1,250 @@
+"""The proxy of a trial: three protocols on a Unix socket, counted and limited."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2 as httpx
+import pytest
+
+from assay.bench.proxy import AgentProgram, ModelProxy, forwarded
+from assay.bench.sandboxes import BubblewrapBackend, python_mounts
+from assay.bench.seams import (
+    REPOSITORY,
+    SHARED,
+    CoderStop,
+    CodingJob,
+    Mount,
+    SandboxBackend,
+    SandboxSpec,
+)
+from assay.errors import ModelUnavailable
+from assay.types import ChatReply, Encoded, Message, Usage
+
+from .benching import LIMITS, small_task
+
+USAGE = Usage(prompt=100, completion=20, cached=60, reasoning=7)
+BODIES: dict[str, Any] = {
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": "hi"}]},
+    "/v1/responses": {"input": "hi"},
+    "/v1/messages": {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 9},
+}
+
+
+class Asked:
+    """Whoever is asked for the model: answers, and keeps what it was asked."""
+
+    def __init__(self, *, error: Exception | None = None, wait: bool = False) -> None:
+        self.messages: list[Sequence[Message]] = []
+        self.acts: list[str] = []
+        self._error, self._wait = error, wait
+
+    async def ask(self, messages: Sequence[Message], tools: Encoded) -> ChatReply:
+        self.messages.append(messages)
+        if self._error is not None:
+            raise self._error
+        if self._wait:
+            await asyncio.sleep(60)
+        if tools.value and messages[-1].role != "tool":
+            function = {"name": "shell", "arguments": '{"cmd": "ls"}'}
+            call = {"id": "call_1", "type": "function", "function": function}
+            # As a provider may put it, with keys of its own.
+            said = {"role": "assistant", "content": None, "refusal": None, "tool_calls": [call]}
+            return ChatReply(Message(said), "tool_calls", USAGE)
+        return ChatReply(Message({"role": "assistant", "content": "hello"}), "stop", USAGE)
+
+    async def acted(self, action: str, came_of_it: str) -> None:
+        self.acts.append(action)
+
+
+def job(asked: Asked, folder: Path, **more: Any) -> CodingJob:
+    given: dict[str, Any] = {"sandbox": None, "timeout_s": 30.0, **more}
+    task = small_task(folder / "task")
+    return CodingJob(task=task, ask=asked.ask, acted=asked.acted, **given)
+
+
+@asynccontextmanager
+async def client(proxy: ModelProxy, folder: Path) -> AsyncIterator[httpx.AsyncClient]:
+    path = folder / "s"
+    transport = httpx.AsyncHTTPTransport(uds=str(path))
+    async with (
+        proxy.serving(path),
+        httpx.AsyncClient(transport=transport, base_url="http://proxy") as found,
+    ):
+        yield found
+    assert not path.exists()
+
+
+def counted(path: str, usage: Any) -> Usage:
+    """What an answer says of its tokens, in our words."""
+    if "chat" in path:
+        cached = usage["prompt_tokens_details"]["cached_tokens"]
+        thought = usage["completion_tokens_details"]["reasoning_tokens"]
+        return Usage(usage["prompt_tokens"], usage["completion_tokens"], cached, thought)
+    if "responses" in path:
+        cached = usage["input_tokens_details"]["cached_tokens"]
+        thought = usage["output_tokens_details"]["reasoning_tokens"]
+        return Usage(usage["input_tokens"], usage["output_tokens"], cached, thought)
+    cached = usage["cache_read_input_tokens"]
+    # The protocol does not tell what was thought.
+    return Usage(usage["input_tokens"] + cached, usage["output_tokens"], cached, 7)
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_each_protocol_counts_the_tokens_that_the_proxy_counts(
+    path: str, tmp_path: Path
+) -> None:
+    async def run() -> None:
+        proxy = ModelProxy(job(Asked(), tmp_path))
+        told = Usage()
+        async with client(proxy, tmp_path) as line:
+            for _ in range(3):
+                got = await line.post(path, json={"model": "any/name", **BODIES[path]})
+                assert got.status_code == 200
+                assert "hello" in got.text
+                told += counted(path, got.json()["usage"])
+        assert (proxy.calls, proxy.usage, proxy.stop) == (3, told, None)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_a_limit_that_is_used_up_is_told_in_the_shape_of_the_protocol(
+    path: str, tmp_path: Path
+) -> None:
+    async def run() -> None:
+        limits = [None, CoderStop.TOKEN_LIMIT]
+        proxy = ModelProxy(job(Asked(), tmp_path, spent=lambda: limits.pop(0)))
+        async with client(proxy, tmp_path) as line:
+            body = {"model": "m", **BODIES[path], "stream": True}
+            assert (await line.post(path, json=body)).status_code == 200
+            assert not proxy.stopped.is_set()
+            for _ in range(2):
+                got = await line.post(path, json=body)
+                assert got.status_code == 400
+                assert "token limit" in got.json()["error"]["message"]
+                assert ("type" in got.json()) == (path == "/v1/messages")
+        assert (proxy.stop, proxy.calls) == (CoderStop.TOKEN_LIMIT, 1)
+        assert proxy.stopped.is_set()
+
+    asyncio.run(run())
+
+
+def test_after_the_last_turn_no_more_is_answered(tmp_path: Path) -> None:
+    async def run() -> None:
+        proxy = ModelProxy(job(Asked(), tmp_path, max_turns=1))
+        async with client(proxy, tmp_path) as line:
+            codes = [
+                (
+                    await line.post("/v1/responses", json={"model": "m", "input": "x"})
+                ).status_code
+                for _ in range(2)
+            ]
+        assert codes == [200, 400]
+        assert proxy.stop is CoderStop.TURN_LIMIT
+
+    asyncio.run(run())
+
+
+def test_what_was_said_before_is_known_again_and_calls_are_written_down(
+    tmp_path: Path,
+) -> None:
+    async def run() -> None:
+        asked = Asked()
+        proxy = ModelProxy(job(asked, tmp_path))
+        tools = [{"type": "function", "name": "shell", "parameters": {"type": "object"}}]
+        history: list[Any] = [{"role": "user", "content": "go"}]
+        async with client(proxy, tmp_path) as line:
+            for _ in range(2):
+                body = {"model": "m", "input": history, "tools": tools}
+                answer = (await line.post("/v1/responses", json=body)).json()
+                history += answer["output"]
+                history.append(
+                    {"type": "function_call_output", "call_id": "call_1", "output": "a.py"}
+                )
+        first, second = asked.messages
+        assert second[0] is first[0]
+        # The reply as the model gave it, not as the protocol told it.
+        assert "refusal" in second[1].value
+        assert [message.role for message in second] == ["user", "assistant", "tool"]
+        assert asked.acts == ['shell {"cmd": "ls"}']
+
+    asyncio.run(run())
+
+
+def test_a_trial_that_ends_does_not_wait_for_an_open_call(tmp_path: Path) -> None:
+    async def run() -> float:
+        proxy = ModelProxy(job(Asked(wait=True), tmp_path))
+        loop = asyncio.get_running_loop()
+        async with client(proxy, tmp_path) as line:
+            call = asyncio.ensure_future(
+                line.post("/v1/responses", json={"model": "m", "input": "x"})
+            )
+            await asyncio.sleep(0.2)
+            began = loop.time()
+            assert not call.done()
+        with pytest.raises((httpx.HTTPError, asyncio.CancelledError)):
+            (await call).raise_for_status()
+        return loop.time() - began
+
+    assert asyncio.run(run()) < 3
+
+
+AGENT = """
+import json, os, sys, urllib.request
+prompt = sys.stdin.read()
+for number in range(int(sys.argv[1])):
+    body = json.dumps({"model": "m", "input": prompt}).encode()
+    line = urllib.request.Request(os.environ["BASE"] + "/responses", body)
+    with urllib.request.urlopen(line) as answer:
+        print(json.load(answer)["output"][0]["content"][0]["text"], open("/tmp/conf").read())
+sys.exit(7)
+"""
+
+
+async def run_agent(backend: SandboxBackend, asked: Asked, tmp_path: Path, times: int) -> Any:
+    shared, repo = tmp_path / "shared", tmp_path / "repo"
+    for folder in (shared, repo):
+        folder.mkdir()
+    (shared / "agent.py").write_text(AGENT)
+    mounts = (*python_mounts(), Mount(shared, SHARED), Mount(repo, REPOSITORY, True))
+    spec = SandboxSpec(mounts=mounts, limits=LIMITS)
+    async with backend.open(spec) as sandbox:
+        given = job(asked, tmp_path, sandbox=sandbox, shared=shared, max_turns=2)
+        proxy = ModelProxy(given)
+        program = AgentProgram(
+            argv=(sys.executable, f"{SHARED}/agent.py", str(times)),
+            environment={"BASE": "http://127.0.0.1:@PORT@/v1"},
+            files={"/tmp/conf": "port @PORT@"},
+            stdin="solve it",
+        )
+        return await forwarded(given, proxy, program), proxy
+
+
+@pytest.mark.bench
+def test_an_agent_in_a_sandbox_reaches_its_model_and_nothing_else(tmp_path: Path) -> None:
+    asked = Asked()
+    end, proxy = asyncio.run(run_agent(BubblewrapBackend(), asked, tmp_path, 2))
+    assert end.exit_code == 7
+    assert end.output.decode().count("hello port ") == 2
+    assert (proxy.calls, proxy.usage) == (2, USAGE + USAGE)
+    assert asked.messages[0][0].value == {"role": "user", "content": "solve it"}
+    assert not any(finding.name == "network_refused" for finding in end.findings)
+
+
+@pytest.mark.bench
+def test_an_agent_that_asks_too_often_is_told_so(tmp_path: Path) -> None:
+    end, proxy = asyncio.run(run_agent(BubblewrapBackend(), Asked(), tmp_path, 3))
+    assert proxy.stop is CoderStop.TURN_LIMIT
+    assert end.exit_code == 1
+    assert b"400" in end.output
+
+
+@pytest.mark.bench
+def test_a_model_that_cannot_be_asked_ends_the_trial_and_not_the_agent(tmp_path: Path) -> None:
+    asked = Asked(error=ModelUnavailable("down"))
+    with pytest.raises(ModelUnavailable, match="down"):
+        asyncio.run(run_agent(BubblewrapBackend(), asked, tmp_path, 1))
