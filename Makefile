@@ -9,7 +9,7 @@ comma := ,
 # Where it is set, every program that a test starts would compile all of assay again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test check perf prove-bench prove-expert prove-faults prove-loop prove-statistics mutants test-extras test-local test-bench \
+.PHONY: help demo test check perf prove-agents prove-bench prove-expert prove-faults prove-loop prove-statistics mutants test-extras test-local test-bench \
 	warmup install install-peers install-oracles install-local browser bubblewrap clean
 
 help:
@@ -21,6 +21,7 @@ help:
 	@echo "make prove-statistics  simulate how often intervals hold; the tables of docs/design/statistics.md"
 	@echo "make prove-faults attack runs, files and servers, and count what is lost; the table of docs/design/faults.md"
 	@echo "make prove-bench  run 100 coding trials, then kill the runner 20 times; the table of docs/design/bench.md"
+	@echo "make prove-agents install codex, claude-code and mini-swe-agent, and let each solve a task offline"
 	@echo "make prove-loop   teach local/tiny, examine it, and print the tables of docs/design/local-models.md"
 	@echo "make mutants      count the small faults that the tests of judge and trials notice"
 	@echo "make test-extras  run the longer tests"
@@ -58,6 +59,10 @@ prove-faults: warmup
 
 prove-bench: install bubblewrap
 	$(BIN)/python -m prove.bench
+
+prove-agents: install bubblewrap
+	ASSAY_TEST_AGENTS=$${XDG_CACHE_HOME:-$$HOME/.cache}/assay-test-agents \
+		$(BIN)/python -m pytest -m bench tests/bench/test_programs.py
 
 prove-loop: .venv-local/installed
 	.venv-local/bin/python -m prove.loop

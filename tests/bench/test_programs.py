@@ -77,6 +77,8 @@ def install(agents: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     def installed(name: str) -> None:
         if installed_agent(name) is not None:
             return
+        if name != "codex" and "ASSAY_TEST_AGENTS" not in os.environ:
+            pytest.skip(f"{name} is large; 'make prove-agents' installs and runs it")
         if PROGRAMS[name].installer == "npm" and shutil.which("npm") is None:
             pytest.skip(f"{name} needs npm to be installed")
         try:

@@ -15,6 +15,7 @@ from assay._util.lazy import lazy_names as _lazy_names
 if TYPE_CHECKING:
     from . import analyze
     from ._run_models import chat_model
+    from .bench_agents import ListedAgent, bench_agents, bench_install_agent
     from .bench_grading import (
         GradedTrial,
         bench_check,
@@ -131,6 +132,7 @@ __all__ = [
     "GradedTrial",
     "ImportedCurves",
     "JobProgress",
+    "ListedAgent",
     "LoopEstimate",
     "LoopPlan",
     "LoopResult",
@@ -149,11 +151,13 @@ __all__ = [
     "analysis",
     "analyze",
     "ask_once",
+    "bench_agents",
     "bench_check",
     "bench_compare",
     "bench_counts",
     "bench_eval",
     "bench_import",
+    "bench_install_agent",
     "bench_new",
     "bench_plan",
     "bench_prepare",

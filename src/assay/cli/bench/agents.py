@@ -2,7 +2,6 @@
 
 import time
 from dataclasses import asdict
-from typing import Any
 
 from cyclopts import App
 
@@ -35,30 +34,20 @@ def list_agents(*, show: Show = Show()) -> int:
     Args:
         show: What to print.
     """
-    from assay.bench.coders import AGENTS, PROGRAMS, default_agent, installed_agent
+    from assay import api
 
-    default = default_agent()
-    told: dict[str, dict[str, Any]] = {}
-    for name, about in AGENTS.items():
-        agent = installed_agent(name) if name in PROGRAMS else None
-        told[name] = {
-            "about": about,
-            "default": name == default,
-            "version": None if agent is None else agent.version,
-            "sha256": None if agent is None else agent.sha256,
-            "installed": name not in PROGRAMS or agent is not None,
-        }
+    told = api.bench_agents()
     if show.json:
-        say_json(told)
+        say_json({name: agent._asdict() for name, agent in told.items()})
         return 0
-    width = max(map(len, AGENTS))
-    for name, agent_told in told.items():
-        notes = [agent_told["about"]]
-        if agent_told["version"]:
-            notes.append(f"{agent_told['version']} is installed")
-        elif not agent_told["installed"]:
+    width = max(map(len, told))
+    for name, agent in told.items():
+        notes = [agent.about]
+        if agent.version:
+            notes.append(f"{agent.version} is installed")
+        elif not agent.installed:
             notes.append(f"not installed: assay bench agents install {name}")
-        if agent_told["default"]:
+        if agent.default:
             notes.append("the default")
         say_prose(f"{name:<{width}}  {'; '.join(notes)}", indent=width + 2)
     return 0
@@ -78,13 +67,13 @@ def install(agent: str, /, *, show: Show = Show()) -> int:
         agent: Its name, or NAME@VERSION; the latest version without one.
         show: What to print.
     """
-    from assay.bench.coders import install_agent
+    from assay import api
 
     name, _, version = agent.partition("@")
     if not (show.quiet or show.json):
         note(f"installing {agent}; this can take minutes")
     began = time.monotonic()
-    installed = install_agent(name, version or None)
+    installed = api.bench_install_agent(name, version or None)
     if show.json:
         say_json({**asdict(installed), "folder": str(installed.folder)})
     elif not show.quiet:
