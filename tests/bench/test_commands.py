@@ -75,6 +75,7 @@ def test_a_summary_that_cannot_be_saved_is_printed_with_a_warning(bench: Bench) 
     assert bench.complaints.startswith("warning: ")
 
 
+@pytest.mark.bench
 def test_reports_come_in_every_format(bench: Bench) -> None:
     bench.write(FIRST, 0.9, 0.5)
     paths = [bench.folder / f"report.{ending}" for ending in ("html", "md", "json", "csv")]
@@ -113,6 +114,7 @@ def test_lost_trials_are_shown_at_both_ends_over_a_fixed_denominator(bench: Benc
     assert "agent failed" in printed
 
 
+@pytest.mark.bench
 def test_rollouts_given_together_are_summed_up_together(bench: Bench) -> None:
     bench.write(FIRST, 0.9, 0.5)
     bench.write(SECOND, 0.9, 0.5)
@@ -122,6 +124,7 @@ def test_rollouts_given_together_are_summed_up_together(bench: Bench) -> None:
     assert "named twice" in bench.complaints
 
 
+@pytest.mark.bench
 def test_names_from_outside_are_shown_as_text(bench: Bench) -> None:
     results = [
         trial("a", 1.0, EVIL, findings=((EVIL, EVIL),), outcome=EVIL),
@@ -145,6 +148,7 @@ def test_names_from_outside_are_shown_as_text(bench: Bench) -> None:
     assert "<script>" not in markdown
 
 
+@pytest.mark.bench
 def test_compare_says_what_became_worse_and_ends_with_1_if_asked_to(bench: Bench) -> None:
     bench.write(FIRST, 0.9, 0.5)
     bench.write(SECOND, 0.4, 0.5)
@@ -181,6 +185,7 @@ def test_an_arm_that_is_gone_cannot_be_judged(bench: Bench) -> None:
     bench("compare", FIRST, SECOND)
 
 
+@pytest.mark.bench
 def test_a_comparison_is_written_for_programs(bench: Bench) -> None:
     bench.write(FIRST, 0.9, 0.5)
     bench.write(SECOND, 0.4, 0.5)

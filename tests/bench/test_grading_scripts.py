@@ -103,6 +103,7 @@ def test_all_kinds_of_tests_are_known_before_they_run() -> None:
     }
 
 
+@pytest.mark.bench
 def test_pytest_finds_the_same_tests_and_the_canary_last(tmp_path: Path) -> None:
     known = planted(ALL_KINDS.replace("async ", ""))
     (tmp_path / "test_x.py").write_text(known.content, "utf-8")

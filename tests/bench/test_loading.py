@@ -68,6 +68,7 @@ def test_the_custom_analysis_of_the_seed(
     )
 
 
+@pytest.mark.bench
 def test_the_comparison_of_the_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for place, (name, scores) in enumerate(

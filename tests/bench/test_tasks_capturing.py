@@ -100,6 +100,7 @@ def test_what_makes_no_task_is_an_error(there: Path, tmp_path: Path) -> None:
     assert not into.exists()
 
 
+@pytest.mark.bench
 def test_a_prepared_task_needs_its_repository_no_more(there: Path, tmp_path: Path) -> None:
     created = new_task(there, "HEAD~1", "HEAD", tmp_path / "created", now=NOW)
     write(created, {".env": "KEY=sk-1", "overrides.json": '{"prompt": "x"}'})
@@ -119,6 +120,7 @@ def test_a_prepared_task_needs_its_repository_no_more(there: Path, tmp_path: Pat
     assert [path.name for path in (tmp_path / "prepared").iterdir()] == [folder.name]
 
 
+@pytest.mark.bench
 def test_preparing_never_overwrites_another_task(there: Path, tmp_path: Path) -> None:
     first = new_task(there, "HEAD~1", "HEAD", tmp_path / "created", now=NOW)
     second = new_task(

@@ -183,6 +183,7 @@ def test_hidden_files_that_an_agent_would_see_are_told(tmp_path: Path) -> None:
     assert exposed_files(task, workspace) == ("repo/copy.csv", "test.py")
 
 
+@pytest.mark.bench
 def test_a_repository_on_a_server_is_fetched_at_any_of_its_commits(
     tmp_path: Path, unused_tcp_port: int
 ) -> None:
