@@ -71,7 +71,18 @@ PUBLIC = {
     },
     "agents": {"builtin", "game", "options", "own"},
     "bench": {
-        *("arms", "checking", "coders", "comparing", "config", "grading", "importing", "kind"),
+        *(
+            "arms",
+            "checking",
+            "coders",
+            "attempt",
+            "comparing",
+            "config",
+            "ends",
+            "grading",
+            "importing",
+            "kind",
+        ),
         *("manifest", "sandboxes", "seams", "selecting", "summary", "tagging", "tasks"),
     },
     "crafter": {

@@ -13,7 +13,6 @@ from assay.bench.seams import (
     CoderEnd,
     CodingJob,
     CodingTask,
-    Finding,
     Grade,
     Mount,
     Patch,
@@ -21,6 +20,7 @@ from assay.bench.seams import (
     ResourceLimits,
     Rubric,
     SandboxSpec,
+    TrialFinding,
 )
 from assay.bench.tasks import capture, make_workspace
 
@@ -128,7 +128,7 @@ class Attack(NamedTuple):
 
     @property
     def findings(self) -> dict[str, str]:
-        found: list[Finding] = [
+        found: list[TrialFinding] = [
             *self.end.findings,
             *self.patch.findings,
             *self.grade.findings,

@@ -226,7 +226,7 @@ def test_a_unix_socket_that_is_mounted_can_be_reached(
     [
         "/etc/shadow",
         "/etc/ssl/private",
-        "/root/.bashrc",
+        str(Path.home() / ".bashrc"),
         "/home",
         "/var",
         "/sys",

@@ -8,7 +8,7 @@ import pytest
 
 from assay.bench import seams
 from assay.bench.grading import read_grade, write_grade
-from assay.bench.seams import CodingOutcome, Finding, Grade, Rubric, RubricScore
+from assay.bench.seams import CodingOutcome, Grade, Rubric, RubricScore, TrialFinding
 from assay.errors import UsageError
 from tests.bench.benching import small_task
 
@@ -34,7 +34,7 @@ GRADE = Grade(
     ),
     standard_metrics={"total_score": 0.5},
     custom_metrics={"lines": 6.0},
-    findings=(Finding("left_processes", "1 process"),),
+    findings=(TrialFinding("left_processes", "1 process"),),
     seconds=1.5,
     log="== tests/test_add.py\n1 failed, 1 passed\n",
 )
@@ -76,7 +76,7 @@ def test_what_others_wrote_means_nothing_on_the_page(tmp_path: Path) -> None:
         GRADE,
         tests=(seams.TestReport("t.py", "test_x", "failed", evil),),
         rubrics=(replace(GRADE.rubrics[1], reasoning=evil),),
-        findings=(Finding("unexpected_tests", evil),),
+        findings=(TrialFinding("unexpected_tests", evil),),
     )
     diff = f"+````\n+```\n# Score 1.0\n{evil}\n".encode()
     write_grade(tmp_path, small_task(tmp_path / "task"), grade, diff=diff)

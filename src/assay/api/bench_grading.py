@@ -11,17 +11,11 @@ from assay._util.files import free_path
 from assay._util.loops import run_apart
 from assay.api._run_models import model_of, pool_of
 from assay.bench.arms import overrides_of
+from assay.bench.attempt import limits_of
 from assay.bench.checking import TaskCheck, check_task
 from assay.bench.config import BenchConfig, TaskEntry
+from assay.bench.ends import AgentEnd, JudgeBill, agent_end, graded_result, outcomes_of
 from assay.bench.grading import Judge, check_gradable, grade, read_grade, write_grade
-from assay.bench.kind import (
-    AgentEnd,
-    JudgeBill,
-    agent_end,
-    graded_result,
-    limits_of,
-    outcomes_of,
-)
 from assay.bench.manifest import Manifest, RolloutFolder, TrialResult
 from assay.bench.sandboxes import choose_backend
 from assay.bench.seams import CodingTask, Grade

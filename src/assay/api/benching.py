@@ -18,10 +18,11 @@ from assay.api._run_models import (
 )
 from assay.api.running import begin_run
 from assay.bench.arms import arm_labels, arms_of, overrides_of
+from assay.bench.attempt import limits_of
 from assay.bench.coders import make_coder
 from assay.bench.config import BenchConfig, TaskEntry, read_benchmark
 from assay.bench.grading import check_gradable
-from assay.bench.kind import CodingKind, limits_of, planned_results, specs_of
+from assay.bench.kind import CodingKind, planned_results, specs_of
 from assay.bench.manifest import (
     ArmEntry,
     Manifest,

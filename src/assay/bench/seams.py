@@ -28,7 +28,6 @@ __all__ = [
     "Command",
     "CommandEnd",
     "Enforcement",
-    "Finding",
     "Grade",
     "MetricsScript",
     "Mount",
@@ -42,6 +41,7 @@ __all__ = [
     "SandboxSpec",
     "TestReport",
     "TestScript",
+    "TrialFinding",
 ]
 
 APP = "/app"
@@ -146,7 +146,7 @@ class CodingTask:
     """A hash of all of it, repository included."""
 
 
-class Finding(NamedTuple):
+class TrialFinding(NamedTuple):
     """Something a reader of a score should know: an attack that was contained, a limit hit."""
 
     name: str
@@ -161,7 +161,7 @@ class Patch:
     diff: bytes
     files: tuple[str, ...] = ()
     """Paths that it touches, old and new."""
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[TrialFinding, ...] = ()
 
 
 # Sandboxes
@@ -209,7 +209,7 @@ class CommandEnd:
     timed_out: bool = False
     cpu_s: float = 0.0
     peak_memory_mb: float = 0.0
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[TrialFinding, ...] = ()
     """Limits that it hit, processes it left behind, connections that were refused."""
 
 
@@ -274,7 +274,7 @@ class CoderEnd:
     log: bytes = b""
     cpu_s: float = 0.0
     peak_memory_mb: float = 0.0
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[TrialFinding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -367,6 +367,6 @@ class Grade:
     tests: tuple[TestReport, ...] = ()
     standard_metrics: Mapping[str, float] = field(default_factory=dict)
     custom_metrics: Mapping[str, float] = field(default_factory=dict)
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[TrialFinding, ...] = ()
     seconds: float = 0.0
     log: str = ""

@@ -19,7 +19,7 @@ from assay.bench.seams import (
     CodingJob,
     Command,
     CommandEnd,
-    Finding,
+    TrialFinding,
 )
 from assay.types import Encoded, Message
 
@@ -109,7 +109,7 @@ class _Session:
         self._until = time.monotonic() + job.timeout_s
         self._log: list[bytes] = []
         self._cpu_s = self._peak_mb = 0.0
-        self._findings: dict[str, Finding] = {}
+        self._findings: dict[str, TrialFinding] = {}
         self._notes = ""
         self._submitted = False
 

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from assay.bench.grading.driver import ANSWER
 
-__all__ = ["Answer", "read_answer"]
+__all__ = ["DriverAnswer", "read_answer"]
 
 
-class Answer(NamedTuple):
+class DriverAnswer(NamedTuple):
     """What the driver said."""
 
     ends: list[dict[str, Any]] | None
@@ -25,7 +25,7 @@ class Answer(NamedTuple):
     """Lines that look like an answer, but are not signed."""
 
 
-def read_answer(output: bytes, key: bytes) -> Answer:
+def read_answer(output: bytes, key: bytes) -> DriverAnswer:
     """Read what a driver that was given this key printed."""
     ends, has_pytest, forged = None, True, 0
     for line in output.split(b"\n"):
@@ -38,4 +38,4 @@ def read_answer(output: bytes, key: bytes) -> Answer:
             continue
         said = json.loads(zlib.decompress(base64.b64decode(body)))
         ends, has_pytest = said["ends"], said["has_pytest"]
-    return Answer(ends, has_pytest, forged)
+    return DriverAnswer(ends, has_pytest, forged)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from assay._util.text import cut
 from assay.bench.grading.scripts import PlantedScript
-from assay.bench.seams import Finding, TestReport, TestScript
+from assay.bench.seams import TestReport, TestScript, TrialFinding
 
 __all__ = ["Checked", "check_shell", "check_tests"]
 
@@ -25,7 +25,7 @@ class Checked(NamedTuple):
     """What one script came to."""
 
     reports: tuple[TestReport, ...]
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[TrialFinding, ...] = ()
     tampered: bool = False
     timed_out: bool = False
 
@@ -125,14 +125,14 @@ def _counted(
     ]
     if unexpected:
         findings.append(
-            Finding(
+            TrialFinding(
                 "unexpected_tests",
                 f"{script}: not in it, so not counted: {cut(', '.join(unexpected), 200)}",
             )
         )
     if end["exit_code"] < 0 or (canary is None and not whole):
         findings.append(
-            Finding(
+            TrialFinding(
                 "test_process_died",
                 f"{script}: the tests' process ended early, with exit code {end['exit_code']}",
             )
@@ -168,14 +168,14 @@ def _distrusted(script: TestScript, names: Sequence[str], name: str, detail: str
     reports = tuple(
         TestReport(script.path, test, "error", f"not believed: {detail}") for test in names
     )
-    return Checked(reports, (Finding(name, f"{script.path}: {detail}"),), tampered=True)
+    return Checked(reports, (TrialFinding(name, f"{script.path}: {detail}"),), tampered=True)
 
 
 def _timed_out(script: TestScript, names: Sequence[str]) -> Checked:
     message = "the time for this script was over"
     return Checked(
         tuple(TestReport(script.path, name, "missing", message) for name in names),
-        (Finding("grading_timeout", f"{script.path}: {message}"),),
+        (TrialFinding("grading_timeout", f"{script.path}: {message}"),),
         timed_out=True,
     )
 

@@ -21,11 +21,11 @@ from assay.bench.sandboxes.folders import remove_folder
 from assay.bench.seams import (
     CodingOutcome,
     CodingTask,
-    Finding,
     Grade,
     ResourceLimits,
     SandboxBackend,
     TestReport,
+    TrialFinding,
 )
 from assay.bench.tasks import apply_patch, capture, make_workspace
 from assay.errors import PatchRejected, UsageError
@@ -76,7 +76,7 @@ async def grade(
         try:
             await asyncio.to_thread(apply_patch, workspace, diff)
         except PatchRejected as error:
-            finding = Finding("patch_rejected", cut(str(error), 300))
+            finding = TrialFinding("patch_rejected", cut(str(error), 300))
             return _ungraded(task, CodingOutcome.PATCH_REJECTED, finding)
         patch = await asyncio.to_thread(capture, workspace)
         # Before anything runs in it: what a judge reads is what the patch left.
@@ -145,20 +145,22 @@ def check_gradable(task: CodingTask, *, judged: bool = False) -> None:
         raise UsageError(f"all rubrics of task {task.task_id!r} have weight 0; give one more")
 
 
-def _ungraded(task: CodingTask, outcome: CodingOutcome, *findings: Finding) -> Grade:
+def _ungraded(task: CodingTask, outcome: CodingOutcome, *findings: TrialFinding) -> Grade:
     """The grade of a patch on which no test was run."""
     return Grade(outcome=outcome, total_score=0.0, rubrics=zero_scores(task), findings=findings)
 
 
-def _forged_results(paths: Sequence[str]) -> Iterator[Finding]:
+def _forged_results(paths: Sequence[str]) -> Iterator[TrialFinding]:
     for path in paths:
         if PurePosixPath(path).name in _RESULT_FILES:
-            yield Finding("result_forged", f"{path} is named like a result; nothing reads it")
+            yield TrialFinding(
+                "result_forged", f"{path} is named like a result; nothing reads it"
+            )
 
 
-def _skipped(tests: Sequence[TestReport]) -> Iterator[Finding]:
+def _skipped(tests: Sequence[TestReport]) -> Iterator[TrialFinding]:
     if skipped := [test for test in tests if test.status == "skipped"]:
         why = f"{skipped[0].name}: {skipped[0].message}"
-        yield Finding(
+        yield TrialFinding(
             "tests_skipped", cut(f"{len(skipped)} of {len(tests)}, such as {why}", 300)
         )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from assay._util.text import cut, shown
-from assay.bench.seams import Finding
+from assay.bench.seams import TrialFinding
 
 __all__ = ["Metrics", "read_metrics"]
 
@@ -20,7 +20,7 @@ class Metrics(NamedTuple):
 
     standard: Mapping[str, float]
     custom: Mapping[str, float]
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[TrialFinding, ...] = ()
 
 
 def read_metrics(path: str, end: Mapping[str, Any]) -> Metrics:
@@ -40,17 +40,19 @@ def read_metrics(path: str, end: Mapping[str, Any]) -> Metrics:
         )
     if not isinstance(result, dict) or not set(result) <= set(_GROUPS):
         return _failed(path, f"it must write an object of {' and '.join(_GROUPS)}")
-    findings: list[Finding] = []
+    findings: list[TrialFinding] = []
     standard, custom = (_numbers(path, group, result.get(group), findings) for group in _GROUPS)
     return Metrics(standard, custom, tuple(findings))
 
 
-def _numbers(path: str, group: str, values: Any, findings: list[Finding]) -> dict[str, float]:
+def _numbers(
+    path: str, group: str, values: Any, findings: list[TrialFinding]
+) -> dict[str, float]:
     if values is None:
         return {}
     if not isinstance(values, dict) or len(values) > _MOST:
         findings.append(
-            Finding(
+            TrialFinding(
                 "metric_refused", f"{path}: {group} is no object of at most {_MOST} numbers"
             )
         )
@@ -62,7 +64,7 @@ def _numbers(path: str, group: str, values: Any, findings: list[Finding]) -> dic
             numbers[name] = float(value)
             continue
         findings.append(
-            Finding(
+            TrialFinding(
                 "metric_refused",
                 f"{path}: {group}: {shown(name, 50)} is {shown(value, 60)}, no finite number",
             )
@@ -78,4 +80,4 @@ def _is_finite(value: float) -> bool:
 
 
 def _failed(path: str, why: str) -> Metrics:
-    return Metrics({}, {}, (Finding("metrics_failed", f"{path}: {why}"),))
+    return Metrics({}, {}, (TrialFinding("metrics_failed", f"{path}: {why}"),))

@@ -17,11 +17,11 @@ from assay._util.text import cut, escaped_markdown, printable
 from assay.bench.seams import (
     CodingOutcome,
     CodingTask,
-    Finding,
     Grade,
     Rubric,
     RubricScore,
     TestReport,
+    TrialFinding,
 )
 from assay.errors import UsageError
 
@@ -165,7 +165,7 @@ def _grade(results: Mapping[str, Any], log: str) -> Grade:
         ),
         standard_metrics=results["standard_metrics"],
         custom_metrics=results["custom_metrics"],
-        findings=tuple(Finding(**finding) for finding in results["findings"]),
+        findings=tuple(TrialFinding(**finding) for finding in results["findings"]),
         seconds=float(results["grading_seconds"]),
         log=log,
     )

@@ -27,13 +27,13 @@ from assay.bench.seams import (
     CodingTask,
     Command,
     CommandEnd,
-    Finding,
     Mount,
     ResourceLimits,
     SandboxBackend,
     SandboxSpec,
     TestReport,
     TestScript,
+    TrialFinding,
 )
 from assay.bench.tasks import Workspace
 from assay.bench.tasks.tree import read_plain_file
@@ -52,7 +52,7 @@ class ScriptRun(NamedTuple):
 
     tests: tuple[TestReport, ...] = ()
     metrics: Metrics = Metrics({}, {})
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[TrialFinding, ...] = ()
     log: str = ""
     timed_out: bool = False
     tampered: bool = False
@@ -240,7 +240,7 @@ def _read(task: CodingTask, plan: _Plan, end: CommandEnd, key: bytes) -> ScriptR
     findings = list(end.findings)
     if answer.forged:
         detail = f"{counted(answer.forged, 'line')} posed as the grader's"
-        findings.append(Finding("answer_forged", detail))
+        findings.append(TrialFinding("answer_forged", detail))
     if answer.ends is None:
         return _without_answer(plan, end, findings, noise)
     ends = answer.ends
@@ -256,7 +256,7 @@ def _read(task: CodingTask, plan: _Plan, end: CommandEnd, key: bytes) -> ScriptR
     findings += [finding for script in checked for finding in script.findings]
     if left := sum(e["left_processes"] for e in ends):
         detail = f"{counted(left, 'process', 'processes')} outlived a hidden test, and died"
-        findings.append(Finding("left_processes", detail))
+        findings.append(TrialFinding("left_processes", detail))
     metrics = Metrics({}, {})
     if task.metrics_script is not None:
         metrics = read_metrics(task.metrics_script.path, ends[-1])
@@ -272,7 +272,7 @@ def _read(task: CodingTask, plan: _Plan, end: CommandEnd, key: bytes) -> ScriptR
 
 
 def _without_answer(
-    plan: _Plan, end: CommandEnd, findings: Sequence[Finding], noise: str
+    plan: _Plan, end: CommandEnd, findings: Sequence[TrialFinding], noise: str
 ) -> ScriptRun:
     """The driver was stopped: by its time, by a limit, or by what it ran."""
     why = "the time for grading was over" if end.timed_out else "the grader was killed"
@@ -284,7 +284,7 @@ def _without_answer(
     killed = not end.timed_out and not any(name.endswith("_limit") for name, _ in findings)
     if killed:
         detail = f"the process that grades was killed (exit code {end.exit_code})"
-        findings = [*findings, Finding("grader_killed", detail)]
+        findings = [*findings, TrialFinding("grader_killed", detail)]
     return ScriptRun(
         tests=tuple(tests),
         findings=tuple(findings),

@@ -7,10 +7,10 @@ from assay.bench.grading.metrics import Metrics
 from assay.bench.seams import (
     CodingOutcome,
     CodingTask,
-    Finding,
     Rubric,
     RubricScore,
     TestReport,
+    TrialFinding,
 )
 
 __all__ = ["Score", "score", "scored_rubrics", "zero_scores"]
@@ -24,7 +24,7 @@ class Score(NamedTuple):
     outcome: CodingOutcome
     total: float
     rubrics: tuple[RubricScore, ...]
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[TrialFinding, ...] = ()
 
 
 def scored_rubrics(task: CodingTask) -> tuple[Rubric, ...]:
@@ -69,7 +69,7 @@ def score(
     counted = [rubric for rubric in rubrics if rubric.score is not None]
     weights = sum(rubric.rubric.weight for rubric in counted)
     findings = [
-        Finding(
+        TrialFinding(
             "rubric_not_scored", f"{rubric.rubric.id}: it has no test, and no judge was asked"
         )
         for rubric in rubrics
@@ -85,7 +85,7 @@ def score(
         return Score(_outcome(reported, tests), reported, rubrics, tuple(findings))
     if task.metrics_script is not None:
         detail = f"{task.metrics_script.path}: no total_score from 0 to 1 in standard_metrics"
-        findings.append(Finding("metrics_failed", detail))
+        findings.append(TrialFinding("metrics_failed", detail))
     return Score(CodingOutcome.TESTS_DID_NOT_RUN, 0.0, rubrics, tuple(findings))
 
 

@@ -37,10 +37,10 @@ from assay.bench.seams import (
     Command,
     CommandEnd,
     Enforcement,
-    Finding,
     ResourceLimits,
     Sandbox,
     SandboxSpec,
+    TrialFinding,
 )
 from assay.errors import SandboxUnavailable, UsageError
 
@@ -169,7 +169,7 @@ class _Stop(NamedTuple):
 
     code: int | None = None
     timed_out: bool = False
-    finding: Finding | None = None
+    finding: TrialFinding | None = None
 
 
 class _BubblewrapSandbox:
@@ -271,7 +271,7 @@ class _BubblewrapSandbox:
             watched.cancel()
             await asyncio.gather(ended, watched, return_exceptions=True)
 
-    async def _watch(self, box: BoxedProcess, hold: Hold) -> Finding:
+    async def _watch(self, box: BoxedProcess, hold: Hold) -> TrialFinding:
         """Look at a command while it runs; returns when it is to be killed."""
         # What an earlier command wrote too much may still be removed.
         allowed = max(self._disk_limit, self._used) + _SLACK
@@ -286,23 +286,23 @@ class _BubblewrapSandbox:
             if found is not None:
                 return found
 
-    def _look_at_disk(self, box: BoxedProcess, allowed: int) -> Finding | None:
+    def _look_at_disk(self, box: BoxedProcess, allowed: int) -> TrialFinding | None:
         limit = f"the limit of {self._spec.limits.disk_mb} MB"
         try:
             used = bytes_in(self._writable, most=allowed)
         except TooDeep:
-            return Finding("disk_limit", "folders are nested too deeply to be measured")
+            return TrialFinding("disk_limit", "folders are nested too deeply to be measured")
         used += unlinked_bytes(box.processes())
         self._was_full = self._was_full or used >= self._disk_limit
         if used > allowed:
-            return Finding("disk_limit", f"it wrote more than {limit}; it was killed")
+            return TrialFinding("disk_limit", f"it wrote more than {limit}; it was killed")
         return None
 
-    async def _look(self, box: BoxedProcess, stop: _Stop) -> list[Finding]:
+    async def _look(self, box: BoxedProcess, stop: _Stop) -> list[TrialFinding]:
         """What can be seen only while the namespaces are there."""
         if stop == _Stop():
             text = "what it left behind and whether it tried to reach the network is not known"
-            return [Finding("supervisor_killed", f"it killed the supervisor; {text}")]
+            return [TrialFinding("supervisor_killed", f"it killed the supervisor; {text}")]
         found = [] if stop.finding is None else [stop.finding]
         if stop.code is not None:
             deadline = time.monotonic() + _GRACE_S
@@ -312,15 +312,15 @@ class _BubblewrapSandbox:
                 detail = (
                     f"{len(left)} still ran when it ended, and were killed: {names_of(left)}"
                 )
-                found.append(Finding("left_processes", detail))
+                found.append(TrialFinding("left_processes", detail))
         if not self._spec.limits.network and box.inner is not None:
             refused = refused_connections(box.inner)
             if refused:
                 detail = f"{refused} times it sent something to an address that has no route"
-                found.append(Finding("network_refused", detail))
+                found.append(TrialFinding("network_refused", detail))
         return found
 
-    async def _final(self, box: BoxedProcess, stop: _Stop) -> list[Finding]:
+    async def _final(self, box: BoxedProcess, stop: _Stop) -> list[TrialFinding]:
         """What can be seen when all is dead."""
         found = []
         before = self._used
@@ -333,9 +333,11 @@ class _BubblewrapSandbox:
         self._was_full = False
         if is_over and (stop.finding is None or stop.finding.name != "disk_limit"):
             limit = self._spec.limits.disk_mb
-            found.append(Finding("disk_limit", f"it wrote up to the limit of {limit} MB"))
+            found.append(TrialFinding("disk_limit", f"it wrote up to the limit of {limit} MB"))
         if box.output.dropped:
             found.append(
-                Finding("output_cut", f"{box.output.dropped} bytes of its output are left out")
+                TrialFinding(
+                    "output_cut", f"{box.output.dropped} bytes of its output are left out"
+                )
             )
         return found

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from assay.bench.sandboxes.limits import MIB, OWN_PROCESSES, HeldBy, Usage
-from assay.bench.seams import Finding, ResourceLimits
+from assay.bench.sandboxes.limits import MIB, OWN_PROCESSES, HeldBy, ResourceUse
+from assay.bench.seams import ResourceLimits, TrialFinding
 from assay.errors import SandboxUnavailable
 
 __all__ = [
@@ -132,14 +132,14 @@ def _remove(folder: Path) -> None:
 
 def _findings(
     killed: int | None, refused: int | None, limits: ResourceLimits
-) -> Iterator[Finding]:
+) -> Iterator[TrialFinding]:
     if killed:
-        yield Finding(
+        yield TrialFinding(
             "memory_limit",
             f"{killed} of its processes were killed at the limit of {limits.memory_mb} MB",
         )
     if refused:
-        yield Finding(
+        yield TrialFinding(
             "process_limit",
             f"{refused} processes were not started at the limit of {limits.processes}",
         )
@@ -179,10 +179,10 @@ class _GroupsV1:
         for folder in dict.fromkeys(self._folders.values()):
             _write(folder / "cgroup.procs", pid)
 
-    def check(self) -> Finding | None:
+    def check(self) -> TrialFinding | None:
         return None
 
-    def usage(self) -> Usage:
+    def usage(self) -> ResourceUse:
         memory, pids = self._folders["memory"], self._folders["pids"]
         cpu = None
         if "cpuacct" in self._folders:
@@ -190,7 +190,7 @@ class _GroupsV1:
         peak = _number(memory / "memory.max_usage_in_bytes") or 0
         killed = _number(memory / "memory.oom_control", "oom_kill")
         refused = _number(pids / "pids.events", "max")
-        return Usage(
+        return ResourceUse(
             None if cpu is None else cpu / 1e9,
             peak / MIB,
             tuple(_findings(killed, refused, self._limits)),
@@ -251,18 +251,18 @@ class GroupV2:
         """Put the process into the group."""
         _write(self._folder / "cgroup.procs", pid)
 
-    def check(self) -> Finding | None:
+    def check(self) -> TrialFinding | None:
         """Nothing but the memory it has, since older kernels do not keep the peak."""
         self._peak = max(self._peak, _number(self._folder / "memory.current") or 0)
         return None
 
-    def usage(self) -> Usage:
+    def usage(self) -> ResourceUse:
         """What the group counted."""
         cpu = _number(self._folder / "cpu.stat", "usage_usec")
         peak = _number(self._folder / "memory.peak") or self._peak
         killed = _number(self._folder / "memory.events", "oom_kill")
         refused = _number(self._folder / "pids.events", "max")
-        return Usage(
+        return ResourceUse(
             None if cpu is None else cpu / 1e6,
             peak / MIB,
             tuple(_findings(killed, refused, self._limits)),

@@ -7,9 +7,9 @@ network is a matter of namespaces.
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from assay.bench.seams import Finding, ResourceLimits
+from assay.bench.seams import ResourceLimits, TrialFinding
 
-__all__ = ["MIB", "OWN_PROCESSES", "HeldBy", "Hold", "Mechanism", "Usage"]
+__all__ = ["MIB", "OWN_PROCESSES", "HeldBy", "Hold", "Mechanism", "ResourceUse"]
 
 MIB = 2**20
 OWN_PROCESSES = 2
@@ -24,13 +24,13 @@ class HeldBy(NamedTuple):
     cpus: str
 
 
-class Usage(NamedTuple):
+class ResourceUse(NamedTuple):
     """What a command used, as far as its mechanism tells."""
 
     cpu_s: float | None = None
     """None if it does not count it."""
     peak_memory_mb: float = 0.0
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[TrialFinding, ...] = ()
 
 
 class Hold(Protocol):
@@ -43,11 +43,11 @@ class Hold(Protocol):
         """Hold this process, and all that it will start. It waits meanwhile."""
         ...
 
-    def check(self) -> Finding | None:
+    def check(self) -> TrialFinding | None:
         """Look at it while it runs; what is found ends the command."""
         ...
 
-    def usage(self) -> Usage:
+    def usage(self) -> ResourceUse:
         """What it used until now; the last call is before its processes are killed."""
         ...
 

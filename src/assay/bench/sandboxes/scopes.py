@@ -6,8 +6,8 @@ from itertools import count
 from pathlib import Path
 
 from assay.bench.sandboxes.cgroups import GroupV2, cgroup_mounts, own_groups
-from assay.bench.sandboxes.limits import MIB, OWN_PROCESSES, HeldBy, Usage
-from assay.bench.seams import Finding, ResourceLimits
+from assay.bench.sandboxes.limits import MIB, OWN_PROCESSES, HeldBy, ResourceUse
+from assay.bench.seams import ResourceLimits, TrialFinding
 from assay.errors import SandboxUnavailable
 
 __all__ = ["Scopes"]
@@ -47,11 +47,11 @@ class _Scope:
             )
         self._group = GroupV2(folder, self._limits)
 
-    def check(self) -> Finding | None:
+    def check(self) -> TrialFinding | None:
         return None
 
-    def usage(self) -> Usage:
-        return Usage() if self._group is None else self._group.usage()
+    def usage(self) -> ResourceUse:
+        return ResourceUse() if self._group is None else self._group.usage()
 
     def release(self) -> None:
         """Nothing: the service manager removes it."""

@@ -24,10 +24,10 @@ from assay.bench.seams import (
     Command,
     CommandEnd,
     Enforcement,
-    Finding,
     ResourceLimits,
     Sandbox,
     SandboxSpec,
+    TrialFinding,
 )
 from assay.errors import SandboxUnavailable
 
@@ -152,7 +152,7 @@ class _UnprotectedSandbox:
         findings = []
         if output.dropped:
             cut = f"{output.dropped} bytes of its output are left out"
-            findings.append(Finding("output_cut", cut))
+            findings.append(TrialFinding("output_cut", cut))
         return CommandEnd(
             exit_code=None if timed_out else code if code >= 0 else 128 - code,
             output=output.kept(),

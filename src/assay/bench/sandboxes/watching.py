@@ -13,7 +13,7 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
-from assay.bench.sandboxes.limits import MIB, OWN_PROCESSES, HeldBy, Usage
+from assay.bench.sandboxes.limits import MIB, OWN_PROCESSES, HeldBy, ResourceUse
 from assay.bench.sandboxes.processes import (
     cpu_seconds,
     descendants,
@@ -22,7 +22,7 @@ from assay.bench.sandboxes.processes import (
     resident_memory,
     threads,
 )
-from assay.bench.seams import Finding, ResourceLimits
+from assay.bench.seams import ResourceLimits, TrialFinding
 from assay.errors import SandboxUnavailable
 
 __all__ = ["Watching", "set_limit"]
@@ -67,7 +67,7 @@ class _Watched:
         os.sched_setaffinity(pid, self._cpus)
         self._root = pid
 
-    def check(self) -> Finding | None:
+    def check(self) -> TrialFinding | None:
         if self._root is None:
             return None
         pids = descendants(self._root)
@@ -75,7 +75,7 @@ class _Watched:
         tasks = [thread for pid in pids for thread in threads(pid)]
         self._most = max(self._most, len(tasks) - 1)
         if self._most > self._limits.processes:
-            return Finding("process_limit", f"{self._crowd()}; all were killed")
+            return TrialFinding("process_limit", f"{self._crowd()}; all were killed")
         self._keep_to_cpus(tasks)
         self._look_at_memory(pids)
         self._cpu_s = max(self._cpu_s, cpu_seconds([self._root, *pids]))
@@ -104,17 +104,17 @@ class _Watched:
             return
         self._killed += _kill(max(used, key=lambda pid: used[pid]))
 
-    def usage(self) -> Usage:
+    def usage(self) -> ResourceUse:
         if self._root is not None:
             pids = descendants(self._root)
             self._cpu_s = max(self._cpu_s, cpu_seconds([self._root, *pids]))
         findings = []
         if self._killed:
             text = f"{self._killed} of its processes were killed at the limit of "
-            findings.append(Finding("memory_limit", f"{text}{self._limits.memory_mb} MB"))
+            findings.append(TrialFinding("memory_limit", f"{text}{self._limits.memory_mb} MB"))
         if _NEAR * self._limits.processes <= self._most <= self._limits.processes:
-            findings.append(Finding("process_limit", self._crowd()))
-        return Usage(self._cpu_s, self._peak / MIB, tuple(findings))
+            findings.append(TrialFinding("process_limit", self._crowd()))
+        return ResourceUse(self._cpu_s, self._peak / MIB, tuple(findings))
 
     def release(self) -> None:
         """Nothing: it made nothing."""

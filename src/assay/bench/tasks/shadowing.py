@@ -7,7 +7,7 @@ should know of them all the same.
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from assay.bench.seams import Finding
+from assay.bench.seams import TrialFinding
 from assay.bench.tasks.tree import read_plain_file, shown_path
 
 __all__ = ["shadowing_findings"]
@@ -20,7 +20,7 @@ _CODE = (".py", ".pyc", ".so")
 _TABLE = b"[tool.pytest"
 
 
-def shadowing_findings(root: Path, paths: Iterable[str]) -> Iterator[Finding]:
+def shadowing_findings(root: Path, paths: Iterable[str]) -> Iterator[TrialFinding]:
     """A finding for each path that changes how tests run, or what runs them."""
     for path in paths:
         *folders, name = path.split("/")
@@ -32,7 +32,7 @@ def shadowing_findings(root: Path, paths: Iterable[str]) -> Iterator[Finding]:
             or not _MODULES.isdisjoint(folders)
             or (name == "pyproject.toml" and _configures_pytest(root / path))
         ):
-            yield Finding("test_runner_shadowed", shown_path(path))
+            yield TrialFinding("test_runner_shadowed", shown_path(path))
 
 
 def _configures_pytest(path: Path) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from assay._util.text import cut
-from assay.bench.seams import REPOSITORY, Finding
+from assay.bench.seams import REPOSITORY, TrialFinding
 from assay.bench.tasks.objects import FILE, LINK, PROGRAM, Entry
 
 __all__ = [
@@ -152,12 +152,12 @@ def link_leaves(root: Path, path: str) -> bool:
     return real != inside and not real.startswith(f"{inside}/")
 
 
-def as_findings(left_out: Mapping[str, tuple[str, ...]]) -> Iterator[Finding]:
+def as_findings(left_out: Mapping[str, tuple[str, ...]]) -> Iterator[TrialFinding]:
     """A finding for each reason, with some of the paths."""
     for name, paths in left_out.items():
         named = ", ".join(shown_path(path) for path in paths[:_NAMED])
         more = f" and {len(paths) - _NAMED:,} more" if len(paths) > _NAMED else ""
-        yield Finding(name, f"{named}{more}")
+        yield TrialFinding(name, f"{named}{more}")
 
 
 def path_text(path: str) -> str:

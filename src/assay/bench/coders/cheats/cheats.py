@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from assay._util.text import cut, shown
-from assay.bench.seams import CoderEnd, CoderStop, CodingJob, Command, Finding
+from assay.bench.seams import CoderEnd, CoderStop, CodingJob, Command, TrialFinding
 from assay.errors import UsageError
 
 __all__ = ["CHEATS", "Cheat", "CheatCoder"]
@@ -98,7 +98,7 @@ class CheatCoder:
             stop = CoderStop.TIME_LIMIT
         elif end.exit_code != 0:
             stop = CoderStop.FAILED
-        finding = Finding("attack", f"{self.name} tries to {self.cheat.tries}: {last}")
+        finding = TrialFinding("attack", f"{self.name} tries to {self.cheat.tries}: {last}")
         return CoderEnd(
             stop=stop,
             notes=said,

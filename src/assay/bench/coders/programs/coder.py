@@ -6,7 +6,7 @@ from typing import Final, NamedTuple, Protocol
 
 from assay.bench.coders.command import ended_by
 from assay.bench.proxy import AgentProgram, ModelProxy, forwarded
-from assay.bench.seams import PROGRAM, CoderEnd, CoderStop, CodingJob, Finding
+from assay.bench.seams import PROGRAM, CoderEnd, CoderStop, CodingJob, TrialFinding
 from assay.types import Usage
 
 from .installing import InstalledAgent
@@ -62,7 +62,7 @@ class ProgramCoder:
         return replace(coded, stop=proxy.stop or coded.stop, findings=tuple(findings))
 
 
-def _differences(name: str, told: Usage | None, proxy: ModelProxy) -> list[Finding]:
+def _differences(name: str, told: Usage | None, proxy: ModelProxy) -> list[TrialFinding]:
     """Where the agent's own count of tokens is another one than ours."""
     if told is None:
         return []
@@ -74,4 +74,4 @@ def _differences(name: str, told: Usage | None, proxy: ModelProxy) -> list[Findi
     ]
     if not apart:
         return []
-    return [Finding("token_count_differs", f"{name} counts {', '.join(apart)} tokens")]
+    return [TrialFinding("token_count_differs", f"{name} counts {', '.join(apart)} tokens")]

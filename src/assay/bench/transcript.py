@@ -16,7 +16,7 @@ from assay.traces.records import MessageRecord, PlayedRecord, StepRecord
 from assay.trials import Context
 from assay.types import ChatModel, ChatReply, ChatRequest, Encoded, Message, Usage
 
-__all__ = ["CallSettings", "Conversation"]
+__all__ = ["CallSettings", "CodingTranscript"]
 
 _KINDS = {"system": MessageType.SYSTEM, "tool": MessageType.FEEDBACK}
 
@@ -30,7 +30,7 @@ class CallSettings:
     seed: int | None = None
 
 
-class Conversation:
+class CodingTranscript:
     """The messages and actions of one trial; the numbers say where it continues."""
 
     def __init__(
