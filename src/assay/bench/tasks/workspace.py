@@ -109,6 +109,7 @@ def make_workspace(task: CodingTask, folder: Path, *, cache: Path | None = None)
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{str(folder)!r} is taken; give a workspace a new folder")
+    folder = folder.absolute()  # git runs in folders of its own
     app = folder / "app"
     app.mkdir(parents=True)
     if cache is not None and task.checksum:
