@@ -270,7 +270,7 @@ def _sequence(place: str, found: Mapping[str, Any], depth: int) -> Condition:
 
         def test(state: StepState) -> bool:
             true, before = _asked(tests, state), list(began)
-            # A chain goes on from an earlier step: one step is not two parts of it.
+            # A chain continues from an earlier step: one step is not two parts of it.
             starts = [state.step, *before[:-1]]
             for index, start in enumerate(starts):
                 if true[index] and start is not None:

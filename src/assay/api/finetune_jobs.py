@@ -65,7 +65,7 @@ def finetune_follow(
         on_trouble: Told of what is tried again.
 
     Raises:
-        ServiceError: Patience ended; the job goes on without us.
+        ServiceError: Patience ended; the job continues without us.
     """
     from assay.experiments.finetune_jobs import job_events, update_job
     from assay.finetune import WatchedJob, watch
@@ -155,7 +155,7 @@ def finetune_events(
     backend: str | None = None,
     base_url: str | None = None,
 ) -> "list[FinetuneEvent]":
-    """What happened to a job, the oldest first; its service is asked while it goes on."""
+    """What happened to a job, the oldest first; its service is asked while it runs."""
     job = finetune_status(name, database=database, backend=backend, base_url=base_url)
     return stored_events(store_at(database), job)
 
