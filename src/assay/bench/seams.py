@@ -29,6 +29,9 @@ __all__ = [
     "CommandEnd",
     "Enforcement",
     "Grade",
+    "ImageBackend",
+    "ImageRecipe",
+    "ImageSandbox",
     "MetricsScript",
     "Mount",
     "Patch",
@@ -184,6 +187,30 @@ class SandboxSpec:
     """All variables that its commands have."""
     workdir: str = REPOSITORY
     limits: ResourceLimits = field(default_factory=ResourceLimits)
+    image: str | None = None
+    """A file system that `ImageBackend.build` has made, which commands change in a copy of
+    their own; None for the programs of this machine, to read."""
+    layer: Path | None = None
+    """A tar file of `ImageSandbox.export`, unpacked over the image before anything runs."""
+    user: str | None = None
+    """Who runs commands, a name or a number of the image; None for whom the image names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageRecipe:
+    """What an image is built from: its content alone decides whether it is built anew."""
+
+    context: Path
+    """The folder that the Dockerfile copies from."""
+    dockerfile: str = "Dockerfile"
+    """Its path below the context."""
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    """Values of its ARG."""
+    base_images: Mapping[str, str] = field(default_factory=dict)
+    """By the name after FROM, what stands for it here: an image of the engine, or a folder or
+    tar file with a file system."""
+    network: bool = False
+    """Whether RUN reaches one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,6 +273,34 @@ class SandboxBackend(Protocol):
 
     def open(self, spec: SandboxSpec) -> AbstractAsyncContextManager[Sandbox]:
         """A sandbox; when it is left, nothing of it is alive or mounted."""
+        ...
+
+
+class ImageSandbox(Sandbox, Protocol):
+    """A sandbox on an image, of which one can keep what was changed."""
+
+    async def export(self, target: Path, *, exclude: Sequence[str] = ()) -> None:
+        """Write all files that differ from the image to a tar file, mounts left out.
+
+        What was deleted is an empty file `.wh.NAME` there, as in the layers of images.
+
+        Args:
+            target: The tar file.
+            exclude: Absolute paths that are left out, with all below them.
+        """
+        ...
+
+
+class ImageBackend(SandboxBackend, Protocol):
+    """A backend whose sandboxes can start from an image; those sandboxes can be exported."""
+
+    async def build(self, recipe: ImageRecipe) -> str:
+        """Build an image, unless there is one of the same content; its name for `SandboxSpec`.
+
+        Raises:
+            UsageError: An instruction or a base image cannot be honoured here.
+            SandboxUnavailable: A RUN failed; with the end of what it printed.
+        """
         ...
 
 
