@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 import assay
 from assay._util.provenance import provenance
-from assay.api import LoopResult, LoopWatch
+from assay.api import LoopResult, LoopWatch, plan_loop
 from assay.loop import Notebook, Stage, StageEvent, run_stages
 from assay.stats import Interval, paired_difference
 from assay.traces.queries import EpisodeRow, episodes
@@ -266,7 +266,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(arguments)
     os.environ["ASSAY_FINETUNE_URL"] = f"http://127.0.0.1:{asked.port}/v1"
     chosen = {} if asked.folder is None else {"folder": asked.folder}
-    plan = assay.plan_loop(asked.config, **chosen)
+    plan = plan_loop(asked.config, **chosen)
     folder = plan.config.folder
     folder.mkdir(parents=True, exist_ok=True)
     watch = LoopWatch(stage=_told)
