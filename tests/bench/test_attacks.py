@@ -350,7 +350,8 @@ def test_cpus_are_limited_even_for_who_asks_for_more(
         pytest.skip("there is one CPU only")
     burn = "import os, time\nfor _ in range(3):\n    if os.fork() == 0: break\n"
     burn += "end = time.monotonic() + 2\nwhile time.monotonic() < end:\n"
-    burn += "    os.sched_setaffinity(0, range(os.cpu_count()))\n"
+    burn += "    try: os.sched_setaffinity(0, range(os.cpu_count()))\n"
+    burn += "    except PermissionError: pass\n"
     burn += "time.sleep(0.1)"
     end = run(backend, spec(tmp_path, ResourceLimits(cpus=1.0)), *python(burn))
     assert end.exit_code == 0

@@ -73,6 +73,7 @@ class BoxedProcess:
         options: Sequence[str],
         argv: Sequence[str],
         stdin: bytes,
+        seccomp: bytes = b"",
     ) -> None:
         self.output = BoundedOutput()
         self._said = b""
@@ -88,6 +89,10 @@ class BoxedProcess:
         given = _sealed(stdin) if stdin else os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         # Not on the command line, where everybody could read them, inside as well.
         options = [*options, "--info-fd", str(info), "--block-fd", str(gate)]
+        handles = [info, gate]
+        if seccomp:
+            handles.append(_sealed(seccomp))
+            options += ["--seccomp", str(handles[-1])]
         arguments = _sealed(b"".join(os.fsencode(option) + b"\0" for option in options))
         try:
             self._process = subprocess.Popen(
@@ -104,7 +109,7 @@ class BoxedProcess:
                 stdin=given,
                 stdout=output,
                 stderr=theirs.fileno(),
-                pass_fds=(arguments, info, gate),
+                pass_fds=(arguments, *handles),
                 # An environment of ours could be read in /proc/1/environ.
                 env=_reach_manager() if prefix else {},
                 cwd="/",
@@ -115,7 +120,7 @@ class BoxedProcess:
             raise
         finally:
             theirs.close()
-            for handle in (output, info, gate, given, arguments):
+            for handle in (output, given, arguments, *handles):
                 os.close(handle)
         self._handle = os.pidfd_open(self._process.pid)
         guard(self._process.pid)

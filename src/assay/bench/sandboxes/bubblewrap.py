@@ -219,6 +219,7 @@ class _BubblewrapSandbox:
             options=[*self._options, *self._variables(command)],
             argv=command.argv,
             stdin=command.stdin,
+            seccomp=hold.seccomp,
         )
         try:
             inner = await box.started()

@@ -149,6 +149,7 @@ class _GroupsV1:
     """The groups of one command, one for each controller."""
 
     prefix: tuple[str, ...] = ()
+    seccomp = b""
 
     def __init__(self, folders: dict[str, Path], limits: ResourceLimits) -> None:
         self._folders = folders
@@ -232,6 +233,7 @@ class GroupV2:
     """The group of one command; its folder is there, by whomever it was made."""
 
     prefix: tuple[str, ...] = ()
+    seccomp = b""
 
     def __init__(self, folder: Path, limits: ResourceLimits) -> None:
         self._folder = folder

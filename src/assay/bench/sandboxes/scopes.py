@@ -18,6 +18,8 @@ _numbers = count()
 class _Scope:
     """The scope of one command; it is gone when its last process is."""
 
+    seccomp = b""
+
     def __init__(self, systemd_run: str, limits: ResourceLimits, name: str) -> None:
         properties = {
             "MemoryMax": limits.memory_mb * MIB,

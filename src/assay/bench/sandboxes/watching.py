@@ -1,4 +1,4 @@
-"""Limits without control groups: rlimits, the affinity of CPUs, and somebody who looks.
+"""Limits without control groups: rlimits, a fixed affinity of CPUs, and somebody who looks.
 
 What happens between two looks can be over the limit for that long. Memory that belongs to no
 process, such as a System V segment that nobody has attached, is not seen.
@@ -22,6 +22,7 @@ from assay.bench.sandboxes.processes import (
     resident_memory,
     threads,
 )
+from assay.bench.sandboxes.seccomp import FILTERED_MACHINES, keep_affinity
 from assay.bench.seams import ResourceLimits, TrialFinding
 from assay.errors import SandboxUnavailable
 
@@ -50,6 +51,7 @@ class _Watched:
     prefix: tuple[str, ...] = ()
 
     def __init__(self, limits: ResourceLimits) -> None:
+        self.seccomp = keep_affinity()
         self._limits = limits
         self._root: int | None = None
         self._cpus = _some_cpus(limits)
@@ -72,26 +74,15 @@ class _Watched:
             return None
         pids = descendants(self._root)
         # Threads count, as they do for a control group; the supervisor does not.
-        tasks = [thread for pid in pids for thread in threads(pid)]
-        self._most = max(self._most, len(tasks) - 1)
+        self._most = max(self._most, sum(len(threads(pid)) for pid in pids) - 1)
         if self._most > self._limits.processes:
             return TrialFinding("process_limit", f"{self._crowd()}; all were killed")
-        self._keep_to_cpus(tasks)
         self._look_at_memory(pids)
         self._cpu_s = max(self._cpu_s, cpu_seconds([self._root, *pids]))
         return None
 
     def _crowd(self) -> str:
         return f"{self._most} processes at once, where {self._limits.processes} are allowed"
-
-    def _keep_to_cpus(self, tasks: list[int]) -> None:
-        """A process may change its own affinity: it is put back."""
-        for thread in tasks:
-            try:
-                if os.sched_getaffinity(thread) != self._cpus:
-                    os.sched_setaffinity(thread, self._cpus)
-            except OSError:
-                continue
 
     def _look_at_memory(self, pids: list[int]) -> None:
         limit = self._limits.memory_mb * MIB
@@ -133,7 +124,13 @@ class Watching:
                 f"a limit of {limits.cpus:g} CPUs cannot be held without control groups; ask "
                 "for a whole number of CPUs"
             )
-        return HeldBy("watcher and RLIMIT_DATA", "watcher and RLIMIT_NPROC", "CPU affinity")
+        if platform.machine() not in FILTERED_MACHINES:
+            raise SandboxUnavailable(
+                f"without control groups nothing holds CPUs on {platform.machine()}"
+            )
+        return HeldBy(
+            "watcher and RLIMIT_DATA", "watcher and RLIMIT_NPROC", "CPU affinity and seccomp"
+        )
 
     def hold(self, limits: ResourceLimits, folder: Path) -> _Watched:
         """Get ready to look at a command."""
