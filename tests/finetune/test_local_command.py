@@ -5,6 +5,7 @@ import re
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,12 @@ pytest.importorskip("torch", reason="needs the extra local; make test-local has 
 pytestmark = pytest.mark.local
 
 
-def test_a_service_that_a_command_started_is_told_of_and_ends_with_it(tmp_path: Path) -> None:
+def usual_place(folder: Path) -> tuple[int, dict[str, str]]:
+    """A free port where local models are usually asked, and the environment that says so."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    rows = tmp_path / "models.toml"
+    rows = folder / "models.toml"
     rows.write_text(
         f'[providers.local]\nbase_url = "http://127.0.0.1:{port}/v1"\n'
         'base_url_variable = "ASSAY_FINETUNE_URL"\npath = "/v1"\n'
@@ -26,11 +28,22 @@ def test_a_service_that_a_command_started_is_told_of_and_ends_with_it(tmp_path: 
     outside = {
         name: value for name, value in os.environ.items() if name != "ASSAY_FINETUNE_URL"
     }
+    own = {"ASSAY_MODELS": str(rows), "XDG_DATA_HOME": str(folder / "data")}
+    return port, {**outside, **own}
+
+
+def answers(port: int) -> bool:
+    with socket.socket() as asked:
+        return asked.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_a_service_that_a_command_started_is_told_of_and_ends_with_it(tmp_path: Path) -> None:
+    port, environment = usual_place(tmp_path)
     played = "--episodes 1 --max-turns 1 --max-tokens 16 --no-baselines"
     done = subprocess.run(
         [sys.executable, "-m", "assay", "run", "--models", "local/tiny", *played.split()],
         cwd=tmp_path,
-        env={**outside, "ASSAY_MODELS": str(rows), "XDG_DATA_HOME": str(tmp_path / "data")},
+        env=environment,
         capture_output=True,
         text=True,
     )
@@ -39,5 +52,38 @@ def test_a_service_that_a_command_started_is_told_of_and_ends_with_it(tmp_path: 
     assert told is not None, done.stderr
     assert told[1] == f"http://127.0.0.1:{port}/v1"
     assert Path(told[2]).is_file()
-    with socket.socket() as gone:
-        assert gone.connect_ex(("127.0.0.1", port)) != 0
+    assert not answers(port)
+
+
+def test_a_service_that_two_commands_use_ends_with_the_last(tmp_path: Path) -> None:
+    port, environment = usual_place(tmp_path)
+    use = f"""
+import sys
+from assay.api._local_service import ensure_local
+ensure_local("http://127.0.0.1:{port}/v1")
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+    def command() -> "subprocess.Popen[str]":
+        started = subprocess.Popen(
+            [sys.executable, "-c", use],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert started.stdout is not None
+        assert started.stdout.readline() == "ready\n"
+        return started
+
+    first, second = command(), command()
+    first.communicate()
+    assert first.returncode == 0
+    assert answers(port)
+    second.communicate()
+    for _ in range(100):
+        if not answers(port):
+            break
+        time.sleep(0.1)
+    assert not answers(port)

@@ -1,7 +1,12 @@
-"""The service for local models: one that runs already, or one that ends with this process."""
+"""The service for local models: one that runs already, or one that is started for a command.
+
+It ends with the last command that uses it: each holds a lock that the service waits for.
+"""
 
 import atexit
+import fcntl
 import json
+import os
 import subprocess
 import sys
 import urllib.request
@@ -19,6 +24,8 @@ _PATIENCE_S: Final = 2.0
 _END_S: Final = 15.0
 _started: dict[str, "subprocess.Popen[bytes]"] = {}
 """By address."""
+_use: int | None = None
+"""The file whose lock says that this process uses the service, once it does."""
 
 
 def ensure_local(address: str, notice: Callable[[str], None] = lambda _: None) -> None:
@@ -35,13 +42,15 @@ def ensure_local(address: str, notice: Callable[[str], None] = lambda _: None) -
         ServiceError: It cannot be started.
     """
     usual = load_registry().providers["local"].base_url or ""
-    if address != usual or address in _started or _answers(address):
+    if address != usual or address in _started:
         return
-    from assay.finetune.service import default_folder, require_local
+    from assay.finetune.service import default_folder, require_local, users_file
 
+    _share(users_file(default_folder()))
+    if _answers(address):
+        return
     require_local()
     log = default_folder() / "service.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
     port = str(urlsplit(address).port)
     with log.open("ab") as errors:
         process = subprocess.Popen(
@@ -49,7 +58,7 @@ def ensure_local(address: str, notice: Callable[[str], None] = lambda _: None) -
                 *(sys.executable, "-m", "assay", "serve-finetune", "--json"),
                 *("--port", port, "--end-with-stdin"),
             ],
-            # It ends when this closes, however this process comes to its end.
+            # It ends once this closes, however this process comes to its end.
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
@@ -61,6 +70,26 @@ def ensure_local(address: str, notice: Callable[[str], None] = lambda _: None) -
         atexit.register(_end_all)
     _started[address] = process
     notice(f"local models answer at {address} until this command ends (log: {log})")
+
+
+def _share(path: Path) -> None:
+    """Tell a service that another command has started to stay, or let one that ends end."""
+    global _use
+    if _use is None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _use = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(_use, fcntl.LOCK_SH)
+
+
+def _used_by_others() -> bool:
+    assert _use is not None
+    try:
+        fcntl.flock(_use, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        fcntl.flock(_use, fcntl.LOCK_UN)
+    return False
 
 
 def check_local(address: str) -> None:
@@ -101,9 +130,12 @@ def _wait(process: "subprocess.Popen[bytes]", log: Path) -> None:
 
 
 def _end_all() -> None:
+    others = _used_by_others()
     for process in _started.values():
         assert process.stdin is not None
         process.stdin.close()
+        if others:
+            continue
         try:
             process.wait(_END_S)
         except subprocess.TimeoutExpired:

@@ -205,13 +205,20 @@ def limit_record(line: tuple[str, PaceChange]) -> LimitRecord:
     )
 
 
-def chat_model(name: str, *, provider: str | None = None, database: Where = None) -> ChatModel:
+def chat_model(
+    name: str,
+    *,
+    provider: str | None = None,
+    database: Where = None,
+    notice: Callable[[str], None] = lambda _: None,
+) -> ChatModel:
     """A model by its name, built in, of a provider or fine-tuned; close it after use.
 
     Args:
         name: The model.
         provider: Who answers for it, if it is a fine-tuned one that its name does not tell.
         database: The store whose jobs may have made it.
+        notice: Told of a service that was started for it.
 
     Raises:
         UsageError: Nobody answers at its address.
@@ -221,5 +228,5 @@ def chat_model(name: str, *, provider: str | None = None, database: Where = None
     config = RunConfig(models=(name,), database=store_at(database).path)
     pool = pool_of(config)
     model = model_of(name, config, pool)
-    check_reachable(pool, config)
+    check_reachable(pool, config, notice)
     return model

@@ -1,5 +1,6 @@
 """Models that can be named, and one question to one of them."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from assay._util.loops import run_apart
@@ -55,7 +56,11 @@ def list_models(provider: str | None = None, *, database: Where = None) -> Model
 
 
 def try_model(
-    name: str, *, provider: str | None = None, database: Where = None
+    name: str,
+    *,
+    provider: str | None = None,
+    database: Where = None,
+    notice: Callable[[str], None] = lambda _: None,
 ) -> "tuple[ChatModel, ChatReply]":
     """Ask a model one short question; it costs far less than a cent with most models.
 
@@ -63,10 +68,11 @@ def try_model(
         name: The model.
         provider: Who answers for it, if it is a fine-tuned one that its name does not tell.
         database: The store whose jobs may have made it.
+        notice: Told of a service that was started for it.
     """
     from assay.api._run_models import chat_model
 
-    model = chat_model(name, provider=provider, database=database)
+    model = chat_model(name, provider=provider, database=database, notice=notice)
     return model, run_apart(lambda: ask_once(model))
 
 

@@ -1,5 +1,6 @@
 """Questions about fine-tuning that train nothing: does it answer, does it fit, is it well."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -67,7 +68,11 @@ class ModelCheck(NamedTuple):
 
 
 def finetune_test(
-    name: str = "latest", *, data: Path | str | None = None, database: Where = None
+    name: str = "latest",
+    *,
+    data: Path | str | None = None,
+    database: Where = None,
+    notice: Callable[[str], None] = lambda _: None,
 ) -> SmokeTest:
     """Ask a fine-tuned model one question: the first row of its data, if that is there.
 
@@ -75,6 +80,7 @@ def finetune_test(
         name: A job, or the model it has made.
         data: A data file to take the question from.
         database: The store.
+        notice: Told of a service that was started for it.
 
     Raises:
         UsageError: The job has made no model.
@@ -89,7 +95,7 @@ def finetune_test(
         )
     path = Path(data) if data is not None else None if job.data is None else Path(job.data)
     messages, tools, offered = _question(path)
-    model = chat_model(job.result_model, database=database)
+    model = chat_model(job.result_model, database=database, notice=notice)
     reply = run_apart(lambda: _ask(model, messages, offered))
     return SmokeTest(
         model=job.result_model,

@@ -9,7 +9,7 @@ from cyclopts import App, Parameter
 from assay._util.text import printable
 from assay.cli.database import Database
 from assay.cli.lists import say_prose, say_table
-from assay.cli.output import Show, say, say_json, warn
+from assay.cli.output import Show, note, say, say_json, warn
 from assay.errors import ModelRejected
 from assay.traces.location import DEFAULT_DATABASE
 
@@ -101,7 +101,7 @@ def try_model(
     """
     from assay import api
 
-    model, reply = api.try_model(name, provider=provider, database=database)
+    model, reply = api.try_model(name, provider=provider, database=database, notice=note)
     if show.json:
         say_json(
             {

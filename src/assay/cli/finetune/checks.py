@@ -8,7 +8,7 @@ from cyclopts import Parameter
 from assay._util.text import cut
 from assay.cli.database import Database, open_store
 from assay.cli.finetune.words import Address
-from assay.cli.output import Show, say, say_json, warn
+from assay.cli.output import Show, note, say, say_json, warn
 from assay.cli.traces.counting import counting
 from assay.traces.location import DEFAULT_DATABASE
 
@@ -44,7 +44,7 @@ def test(
     """
     from assay import api
 
-    found = api.finetune_test(job, data=data, database=open_store(database, show))
+    found = api.finetune_test(job, data=data, database=open_store(database, show), notice=note)
     if show.json:
         say_json(
             {

@@ -175,7 +175,7 @@ def _tested(jobs: Any, database: Path, show: Show) -> dict[str, Any]:
         if not job.succeeded:
             continue
         try:
-            test = api.finetune_test(job.id, database=database)
+            test = api.finetune_test(job.id, database=database, notice=note)
         except AssayError as error:
             # The model is there and paid for: that it does not answer yet loses nothing.
             warn(f"{job.result_model} was made, and did not answer: {error}")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         default_folder,
         run,
         running,
+        users_file,
     )
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "require_local",
     "run",
     "running",
+    "users_file",
 ]
 
 __getattr__, __dir__ = _lazy_names(__name__)

@@ -36,6 +36,7 @@ __all__ = [
     "default_folder",
     "run",
     "running",
+    "users_file",
 ]
 
 DEFAULT_PORT: Final = 8904
@@ -65,7 +66,8 @@ class FinetuneServerSettings(HostSettings):
     api_key: str | None = field(default=None, repr=False)
     """What clients must send, if anything."""
     ends_with: IO[bytes] | None = None
-    """It ends when this does: the other end of a pipe, of whoever started it."""
+    """It ends when this does, the other end of a pipe of whoever started it, and nobody holds
+    the lock of `users_file`."""
 
 
 @dataclass(frozen=True)
@@ -89,15 +91,26 @@ def run(settings: FinetuneServerSettings, announce: Callable[[RunningFinetune], 
         server.announce = lambda: announce(service)
         if settings.ends_with is not None:
             threading.Thread(
-                target=_follow, args=(server, settings.ends_with), daemon=True
+                target=_follow,
+                args=(server, settings.ends_with, users_file(settings.folder)),
+                daemon=True,
             ).start()
         server.run([listener])
 
 
-def _follow(server: Server, stream: IO[bytes]) -> None:
+def users_file(folder: Path) -> Path:
+    """The file that whoever uses a service of this folder holds a shared lock on."""
+    return folder / "users"
+
+
+def _follow(server: Server, stream: IO[bytes], users: Path) -> None:
     while stream.read(1):
         pass
-    server.should_exit = True
+    with users.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        server.should_exit = True
+        # Held until this process is gone, so that nobody takes it for one that stays.
+        threading.Event().wait()
 
 
 @contextlib.contextmanager
