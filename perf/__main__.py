@@ -8,6 +8,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+
+from assay.bench.coders.programs import agents_folder
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -17,6 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = _parser().parse_args(arguments)
     # The engine gets an entry more here, and that must not reach the user's cache.
     with tempfile.TemporaryDirectory(prefix="assay-perf-cache-") as folder:
+        (Path(folder) / "agents").symlink_to(agents_folder())
         os.environ["ASSAY_CACHE_DIR"] = folder
         return _run(asked)
 

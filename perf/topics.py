@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from . import (
+    rows_agents,
     rows_batches,
     rows_bench,
     rows_gymnasium,
@@ -68,6 +69,8 @@ TOPICS: Final = (
     rows_local_models.STEP,
     rows_local_models.GENERATE,
     rows_bench.TOPIC,
+    rows_agents.START,
+    rows_agents.PROXY,
 )
 
 

@@ -1,0 +1,216 @@
+"""Real coding agents: their start in a sandbox, and what a call through their proxy takes."""
+
+import asyncio
+import itertools
+import json
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+
+from assay.bench.coders import installed_agent
+from assay.bench.proxy import ModelProxy
+from assay.bench.sandboxes import BubblewrapBackend, python_mounts
+from assay.bench.seams import (
+    PROGRAM,
+    CodingJob,
+    CodingTask,
+    Command,
+    Mount,
+    RepoSource,
+    SandboxSpec,
+)
+from assay.errors import SandboxUnavailable
+from assay.models import ModelPool, load_registry
+from assay.types import ChatReply, ChatRequest, Encoded, Message
+
+from .measure import Row, Topic
+from .processes import PeerFailed
+from .servers import address_of
+
+__all__ = ["PROXY", "START"]
+
+_AGENT: Final = "codex"
+_STARTS: Final = 5
+_CALLS: Final = 50
+_BODY: Final = {
+    "model": "stub",
+    "messages": [{"role": "user", "content": "what is in this folder? " * 400}],
+    "tools": [{"type": "function", "function": {"name": "shell", "parameters": {}}}],
+}
+"""About as long as the first request of an agent."""
+_numbers = itertools.count()
+
+
+def _binary() -> tuple[Path, str]:
+    """The folder of an agent, and its program below that."""
+    agent = installed_agent(_AGENT)
+    if agent is None:
+        raise PeerFailed(f"{_AGENT} is not there: assay bench agents install {_AGENT}")
+    return agent.folder, agent.binary
+
+
+def _in_sandbox(turn: int) -> float:
+    """Seconds until the agent has said its version, in a sandbox that is open."""
+    del turn
+    folder, binary = _binary()
+    argv = (f"{PROGRAM}/{binary}", "--version")
+
+    async def main() -> float:
+        with tempfile.TemporaryDirectory(prefix="assay-perf-agent-") as repo:
+            spec = SandboxSpec(
+                mounts=(
+                    *python_mounts(),
+                    Mount(folder, PROGRAM),
+                    Mount(Path(repo), "/app/repo", writable=True),
+                )
+            )
+            async with BubblewrapBackend().open(spec) as sandbox:
+                began = time.perf_counter()
+                for _ in range(_STARTS):
+                    end = await sandbox.run(Command(argv=argv, timeout_s=60))
+                    if end.exit_code != 0:
+                        raise PeerFailed(f"it ended with {end.exit_code}: {end.output!r}")
+                return (time.perf_counter() - began) / _STARTS
+
+    try:
+        return asyncio.run(main())
+    except SandboxUnavailable as error:
+        raise PeerFailed(str(error)) from error
+
+
+def _bare(turn: int) -> float:
+    del turn
+    folder, binary = _binary()
+    began = time.perf_counter()
+    for _ in range(_STARTS):
+        subprocess.run([folder / binary, "--version"], check=True, capture_output=True)
+    return (time.perf_counter() - began) / _STARTS
+
+
+START: Final = Topic(
+    name="agent-starts",
+    unit="start",
+    sides={"sandbox": _in_sandbox, "bare": _bare},
+    rows=(
+        Row(
+            name="agent-start",
+            what=f"a start of {_AGENT} in a sandbox that is open",
+            ours="sandbox",
+            peer="bare",
+            against="its bare start",
+            cost="times its wall time",
+            peer_unit="start",
+        ),
+    ),
+    notes=(
+        f"`{_AGENT} --version`, mounted read-only, with all limits held; beside the same "
+        "program started without a sandbox.",
+    ),
+)
+
+
+async def _calls(session: aiohttp.ClientSession) -> float:
+    """Seconds of a call, one after the other."""
+    for number in range(_CALLS + 1):
+        if number == 1:
+            began = time.perf_counter()
+        # What an agent asks differs from call to call.
+        body = {**_BODY, "user": str(next(_numbers))}
+        async with session.post("/v1/chat/completions", data=json.dumps(body)) as answer:
+            if answer.status != 200:
+                raise PeerFailed(f"answered {answer.status}: {await answer.text()}")
+            await answer.read()
+    return (time.perf_counter() - began) / _CALLS
+
+
+class _Ask:
+    """Asks the stub as a trial does, without a journal."""
+
+    def __init__(self, address: str) -> None:
+        pool = ModelPool(load_registry(), base_url=f"{address}/v1")
+        self.model = pool.make("stub")
+
+    async def ask(self, messages: Sequence[Message], tools: Encoded) -> ChatReply:
+        request = ChatRequest(
+            model="stub",
+            messages=list(messages),
+            tools=tools,
+            temperature=0.0,
+            max_tokens=1000,
+        )
+        return await self.model.reply(request)
+
+
+async def _acted(action: str, came_of_it: str) -> None:
+    """Write nothing down."""
+
+
+def _proxied(turn: int) -> float:
+    del turn
+    asks = _Ask(address_of("-m", "perf.peers.stub_chat"))
+    task = CodingTask(
+        folder=Path(), task_id="none", title="", instructions="", repo=RepoSource()
+    )
+    job = CodingJob(
+        task=task,
+        sandbox=None,  # type: ignore[arg-type]  # the proxy runs nothing in it
+        timeout_s=60,
+        ask=asks.ask,
+        acted=_acted,
+        max_turns=10 * _CALLS,
+    )
+
+    async def main() -> float:
+        folder = Path(tempfile.mkdtemp(prefix="assay-perf-"))
+        try:
+            async with ModelProxy(job).serving(folder / "model.sock"):
+                connector = aiohttp.UnixConnector(str(folder / "model.sock"))
+                async with aiohttp.ClientSession(
+                    "http://localhost", connector=connector
+                ) as session:
+                    return await _calls(session)
+        finally:
+            await asks.model.close()
+            shutil.rmtree(folder)
+
+    return asyncio.run(main())
+
+
+def _direct(turn: int) -> float:
+    del turn
+
+    async def main() -> float:
+        stub = address_of("-m", "perf.peers.stub_chat")
+        async with aiohttp.ClientSession(stub) as session:
+            return await _calls(session)
+
+    return asyncio.run(main())
+
+
+PROXY: Final = Topic(
+    name="proxy-calls",
+    unit="call",
+    sides={"proxy": _proxied, "direct": _direct},
+    rows=(
+        Row(
+            name="proxy-call",
+            what="a call through the proxy of a trial, to a model that answers at once",
+            ours="proxy",
+            peer="direct",
+            against="the same call straight to the model",
+            cost="times its wall time",
+            peer_unit="call",
+        ),
+    ),
+    notes=(
+        "A chat request of 10 kB, one after the other: to the proxy on its Unix socket, which "
+        "counts, limits and asks the model over HTTP; beside the same bytes to the same model. "
+        "The difference is what the proxy adds to a call, however long the model thinks.",
+    ),
+)
