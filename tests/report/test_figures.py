@@ -286,9 +286,9 @@ def test_the_line_of_the_best_leaves_out_whoever_is_dearer_and_worse() -> None:
 
 
 def test_a_mean_curve_is_the_mean_of_the_runs_that_are_there() -> None:
-    long = ([0, 10, 20], [0.0, 1.0, 2.0])
+    long = ([0, 5, 10, 15, 20], [0.0, 0.5, 1.0, 1.5, 2.0])
     short = ([0, 10], [2.0, 3.0])
-    curve = mean_curve([long, short], points=5)
+    curve = mean_curve([long, short])
     assert curve.steps.tolist() == [0, 5, 10, 15, 20]
     assert curve.mean.tolist() == [1, 1.5, 2, 1.5, 2]
     assert curve.runs.tolist() == [2, 2, 2, 1, 1]
@@ -297,7 +297,8 @@ def test_a_mean_curve_is_the_mean_of_the_runs_that_are_there() -> None:
 
 
 def test_the_end_of_a_run_counts_although_no_even_step_meets_it() -> None:
-    curve = mean_curve([([0, 10], [0.0, 1.0]), ([0, 7], [0.0, 7.0])], points=3)
+    runs = [([0, 1, 10], [0.0, 0.1, 1.0]), ([0, 7], [0.0, 7.0])]
+    curve = mean_curve(runs, points=3)
     assert curve.steps.tolist() == [0, 5, 7, 10]
     assert curve.runs.tolist() == [2, 2, 2, 1]
 

@@ -126,8 +126,9 @@ def mean_curve(runs: Sequence[Run], *, level: float = 0.95, points: int = 200) -
     Args:
         runs: At least one; steps need not agree.
         level: Of the interval at each step.
-        points: How many common steps, evenly from the first to the last of any run; those
-            at which a run begins or ends are added.
+        points: How many common steps at most: those of all runs, if there are no more of
+            them; else evenly from the first to the last, with those at which a run begins or
+            ends.
 
     Raises:
         UsageError: No run has a finite point.
@@ -135,10 +136,10 @@ def mean_curve(runs: Sequence[Run], *, level: float = 0.95, points: int = 200) -
     cleaned = [run for run in map(_clean, runs) if len(run[0])]
     if not cleaned:
         raise UsageError("the mean of no runs was asked for; give one with a finite point")
-    first = min(float(steps[0]) for steps, _ in cleaned)
-    last = max(float(steps[-1]) for steps, _ in cleaned)
-    ends = [end for steps, _ in cleaned for end in (steps[0], steps[-1])]
-    grid = np.unique([*np.linspace(first, last, points), *ends])
+    grid = np.unique(np.concatenate([steps for steps, _ in cleaned]))
+    if len(grid) > points:
+        ends = [end for steps, _ in cleaned for end in (steps[0], steps[-1])]
+        grid = np.unique([*np.linspace(grid[0], grid[-1], points), *ends])
     values_R_G = np.array(
         [np.interp(grid, steps, values, left=np.nan, right=np.nan) for steps, values in cleaned]
     )
