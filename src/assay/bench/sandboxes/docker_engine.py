@@ -25,8 +25,8 @@ _DEFAULT: Final = "/var/run/docker.sock"
 _VERSION: Final = "/v1.41"
 """Of the API: Docker 20.10 and newer speak it."""
 START: Final = (
-    "install and start Docker: sudo apt install docker.io (Debian, Ubuntu), or Docker Desktop; "
-    "be in the group docker, or name another engine with DOCKER_HOST=unix:///path/to/socket"
+    "install and start Docker: sudo apt install docker.io (Debian, Ubuntu), "
+    "sudo systemctl start docker; be in the group docker, or name another engine with DOCKER_HOST=unix:///path/to/socket"
 )
 _HEADER: Final = 8
 """Bytes before each piece of a stream: which output, three zeros, how long."""
