@@ -81,7 +81,7 @@ test-bench: install bubblewrap
 	$(BIN)/python -m pytest -m bench -n 2
 
 test-docker: install docker-engine
-	tests/bench/with-engine $(BIN)/python -m pytest -m docker -n 2
+	tests/bench/with-engine $(BIN)/python -m pytest -m docker -n 2 --dist loadfile
 
 # Before the tests, so that not every worker compiles on its own.
 warmup: install
