@@ -68,6 +68,7 @@ TOPICS: Final = (
     rows_local_models.STEP,
     rows_local_models.GENERATE,
     rows_bench.TOPIC,
+    rows_bench.DOCKER,
 )
 
 
