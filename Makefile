@@ -61,9 +61,9 @@ prove-faults: warmup
 prove-bench: install bubblewrap
 	$(BIN)/python -m prove.bench
 
-prove-agents: install bubblewrap
-	ASSAY_TEST_AGENTS=$${XDG_CACHE_HOME:-$$HOME/.cache}/assay-test-agents \
-		$(BIN)/python -m pytest -m bench tests/bench/test_programs.py
+prove-agents: install bubblewrap docker-engine
+	ASSAY_TEST_AGENTS=$${XDG_CACHE_HOME:-$$HOME/.cache}/assay-test-agents tests/bench/with-engine \
+		$(BIN)/python -m pytest -m "bench or docker" tests/bench/test_programs.py
 
 prove-loop: .venv-local/installed
 	.venv-local/bin/python -m prove.loop
