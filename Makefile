@@ -9,8 +9,8 @@ comma := ,
 # Where it is set, every program that a test starts would compile all of assay again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test check perf prove-agents prove-bench prove-expert prove-faults prove-loop prove-statistics mutants test-extras test-local test-bench \
-	warmup install install-peers install-oracles install-local browser bubblewrap clean
+.PHONY: help demo test check perf prove-agents prove-bench prove-expert prove-faults prove-loop prove-statistics mutants test-extras test-local test-bench test-docker \
+	warmup install install-peers install-oracles install-local browser bubblewrap docker-engine clean
 
 help:
 	@echo "make demo         compare the built-in models, and film the best episode into demo/"
@@ -27,6 +27,7 @@ help:
 	@echo "make test-extras  run the longer tests"
 	@echo "make test-local   run the tests of the models that are trained on this machine"
 	@echo "make test-bench   run the tests of sandboxes, with bubblewrap"
+	@echo "make test-docker  run the tests of Docker's sandboxes, with an engine of their own where none answers"
 	@echo "make warmup       compile the world engine ahead of time"
 	@echo "make install      only make the environment, .venv"
 	@echo "make clean        remove the environments and caches"
@@ -60,9 +61,9 @@ prove-faults: warmup
 prove-bench: install bubblewrap
 	$(BIN)/python -m prove.bench
 
-prove-agents: install bubblewrap
-	ASSAY_TEST_AGENTS=$${XDG_CACHE_HOME:-$$HOME/.cache}/assay-test-agents \
-		$(BIN)/python -m pytest -m bench tests/bench/test_programs.py
+prove-agents: install bubblewrap docker-engine
+	ASSAY_TEST_AGENTS=$${XDG_CACHE_HOME:-$$HOME/.cache}/assay-test-agents tests/bench/with-engine \
+		$(BIN)/python -m pytest -m "bench or docker" tests/bench/test_programs.py
 
 prove-loop: .venv-local/installed
 	.venv-local/bin/python -m prove.loop
@@ -78,6 +79,9 @@ test-local: .venv-local/installed
 
 test-bench: install bubblewrap
 	$(BIN)/python -m pytest -m bench -n 2
+
+test-docker: install docker-engine
+	tests/bench/with-engine $(BIN)/python -m pytest -m docker -n 2 --dist loadfile
 
 # Before the tests, so that not every worker compiles on its own.
 warmup: install
@@ -106,6 +110,14 @@ bubblewrap:
 		echo "installing bubblewrap for the tests of sandboxes"; \
 		$$as apt-get update -qq && $$as apt-get install -qq -y --no-install-recommends bubblewrap >/dev/null; } \
 		|| echo "no bubblewrap, so the tests of sandboxes are skipped; install it: sudo apt install bubblewrap"; }
+
+# Only where no engine answers; tests/bench/with-engine starts what is installed here.
+docker-engine:
+	@command -v dockerd >/dev/null 2>&1 || [ -S /var/run/docker.sock ] || [ -n "$$DOCKER_HOST" ] || [ "$$(uname)" != Linux ] || { \
+		command -v apt-get >/dev/null 2>&1 && { [ "$$(id -u)" = 0 ] && as= || as="sudo -n"; \
+		echo "installing Docker's engine for the tests of sandboxes"; \
+		$$as apt-get update -qq && $$as apt-get install -qq -y --no-install-recommends docker.io >/dev/null; } \
+		|| echo "no Docker, so its tests are skipped; install it: sudo apt install docker.io"; }
 
 clean:
 	rm -rf .venv .venv-peers .venv-inspect .venv-oracles .venv-mutants .venv-local .venv-trl .hypothesis .mypy_cache .pytest_cache .ruff_cache demo

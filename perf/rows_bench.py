@@ -1,15 +1,18 @@
-"""What a whole coding trial adds to its agent's command, beside a bare bubblewrap of it."""
+"""What a whole coding trial adds to its agent's command, beside a bare sandbox of it."""
 
+import asyncio
 import atexit
 import shutil
 import subprocess
 import tempfile
 import time
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import assay
+from assay.bench.sandboxes.docker_engine import Engine
+from assay.bench.sandboxes.docker_images import root_image
 from assay.bench.sandboxes.probing import isolation_arguments
 from assay.errors import SandboxUnavailable
 from assay.trials import Event, TrialEnded, TrialStarted
@@ -17,7 +20,7 @@ from assay.trials import Event, TrialEnded, TrialStarted
 from .measure import Row, Topic
 from .processes import ROOT, PeerFailed
 
-__all__ = ["TOPIC"]
+__all__ = ["DOCKER", "TOPIC"]
 
 _TASK: Final = ROOT / "examples" / "bench" / "tasks" / "fix-bookings"
 _COMMAND: Final = "sleep 5; sed -i 's/in bookings:/in sorted(bookings):/' bookings.py"
@@ -43,9 +46,9 @@ def _folder() -> Path:
 
 
 @cache
-def _trial(turn: int) -> _Trial:
+def _trial(turn: int, sandbox: str) -> _Trial:
     """A benchmark of one trial, from its start to its end; the program itself runs already."""
-    folder = _folder() / f"turn-{turn}"
+    folder = _folder() / f"{sandbox}-{turn}"
     folder.mkdir()
     file = folder / "bench.toml"
     entry = f"[[tasks]]\nprepared_dir = '{_TASK}'\nagent = 'command'\n"
@@ -57,7 +60,11 @@ def _trial(turn: int) -> _Trial:
 
     try:
         ended = assay.bench_run(
-            file, listen=listen, data_dir=folder / "data", database=folder / "traces.duckdb"
+            file,
+            sandbox=sandbox,
+            listen=listen,
+            data_dir=folder / "data",
+            database=folder / "traces.duckdb",
         )
     except SandboxUnavailable as error:
         raise PeerFailed(str(error)) from error
@@ -67,13 +74,13 @@ def _trial(turn: int) -> _Trial:
     return _Trial(at[TrialEnded] - at[TrialStarted], result.seconds["grading"])
 
 
-def _ungraded(turn: int) -> float:
-    trial = _trial(turn)
+def _ungraded(turn: int, *, sandbox: str) -> float:
+    trial = _trial(turn, sandbox)
     return trial.whole - trial.grading
 
 
-def _graded(turn: int) -> float:
-    return _trial(turn).whole
+def _graded(turn: int, *, sandbox: str) -> float:
+    return _trial(turn, sandbox).whole
 
 
 def _bare(turn: int) -> float:
@@ -91,12 +98,39 @@ def _bare(turn: int) -> float:
     return time.perf_counter() - started
 
 
+def _docker_run(turn: int) -> float:
+    found = shutil.which("docker")
+    if found is None:
+        raise PeerFailed("the command docker is not installed")
+    repo = _folder() / f"docker-run-{turn}"
+    shutil.copytree(_TASK / "repo", repo)
+    try:
+        image = asyncio.run(_root())
+    except SandboxUnavailable as error:
+        raise PeerFailed(str(error)) from error
+    mounts = ("--volume", "/usr:/usr:ro", "--volume", f"{repo}:/app/repo")
+    options = ("--rm", "--network", "none", "--workdir", "/app/repo")
+    command = [found, "run", *options, *mounts, image, "sh", "-c", _COMMAND]
+    started = time.perf_counter()
+    subprocess.run(command, check=True, capture_output=True)
+    return time.perf_counter() - started
+
+
+async def _root() -> str:
+    async with Engine.connected() as engine:
+        return await root_image(engine)
+
+
 _AGAINST: Final = "a bare bwrap of its command"
 
 TOPIC: Final = Topic(
     name="bench-trial",
     unit="trial",
-    sides={"trial": _ungraded, "graded": _graded, "bwrap": _bare},
+    sides={
+        "trial": partial(_ungraded, sandbox="bubblewrap"),
+        "graded": partial(_graded, sandbox="bubblewrap"),
+        "bwrap": _bare,
+    },
     rows=(
         Row(
             name="bench-overhead",
@@ -124,6 +158,43 @@ TOPIC: Final = Topic(
         "the patch, and all that is written down; beside a subprocess of bubblewrap with the "
         "same namespaces, and no limits, that runs the same command. The second row adds a "
         "fresh sandbox with three hidden tests.",
+    ),
+    rounds_at_most=5,
+)
+
+DOCKER: Final = Topic(
+    name="docker-trial",
+    unit="trial",
+    sides={
+        "trial": partial(_ungraded, sandbox="docker"),
+        "graded": partial(_graded, sandbox="docker"),
+        "docker": _docker_run,
+    },
+    rows=(
+        Row(
+            name="docker-overhead",
+            what="a coding trial in Docker whose agent takes 5 s, but for its grading",
+            ours="trial",
+            peer="docker",
+            against="a bare docker run of its command",
+            cost="times its wall time",
+            peer_unit="command",
+            most=1.5,
+        ),
+        Row(
+            name="docker-graded",
+            what="the same trial, graded by its hidden tests",
+            ours="graded",
+            peer="docker",
+            against="a bare docker run of its command",
+            cost="times its wall time",
+            peer_unit="command",
+        ),
+    ),
+    notes=(
+        "The same trial with the sandbox docker, beside `docker run --rm --network none` of "
+        "its command with the same image and /usr, and no limits. It needs Docker's engine: "
+        "`tests/bench/with-engine python -m perf --only docker-trial` starts one.",
     ),
     rounds_at_most=5,
 )

@@ -69,6 +69,7 @@ TOPICS: Final = (
     rows_local_models.STEP,
     rows_local_models.GENERATE,
     rows_bench.TOPIC,
+    rows_bench.DOCKER,
     rows_agents.START,
     rows_agents.PROXY,
 )

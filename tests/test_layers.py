@@ -26,7 +26,7 @@ OWN_FILE = Path("models/cache.py")
 SERVERS = {"_http", "service", "serving", "finetune", "viewer"}
 HOMES = {
     "PIL": {"crafter", "cli"},
-    "aiohttp": {"models", "service"},
+    "aiohttp": {"bench", "models", "service"},
     "crafter": {"crafter"},
     "cyclopts": {"cli"},
     "duckdb": STORES,

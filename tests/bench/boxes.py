@@ -9,7 +9,10 @@ from typing import TypeVar
 
 import pytest
 
+from assay._util.loops import run_apart
 from assay.bench.sandboxes import BubblewrapBackend
+from assay.bench.sandboxes.docker import DockerBackend
+from assay.bench.sandboxes.docker_engine import Engine, engine_socket
 from assay.bench.seams import (
     Command,
     CommandEnd,
@@ -23,18 +26,23 @@ from assay.errors import SandboxUnavailable
 
 T = TypeVar("T")
 MECHANISMS = ("cgroup v2", "cgroup v1", "systemd scope", "watcher")
+DOCKER = pytest.param("docker", marks=pytest.mark.docker)
+WAYS = [*(pytest.param(name, marks=pytest.mark.bench) for name in MECHANISMS), DOCKER]
+"""Every way in which limits are held."""
+ANY_WAY = [pytest.param(None, id="bubblewrap", marks=pytest.mark.bench), DOCKER]
+"""The sandboxes, each with the first way that works."""
 MARK = f"mark-of-{os.getpid()}"
 """For command lines, so that their processes can be found; no other worker has it."""
 SMALL = ResourceLimits(memory_mb=128, processes=24, disk_mb=32)
 
 
-def usable(mechanism: str | None) -> BubblewrapBackend:
+def usable(way: str | None) -> BubblewrapBackend | DockerBackend:
     """A backend that holds limits this way, or the test is skipped."""
-    backend = BubblewrapBackend(mechanism)
+    backend = DockerBackend() if way == "docker" else BubblewrapBackend(way)
     try:
         backend.enforcement(ResourceLimits())
-    except SandboxUnavailable:
-        pytest.skip(f"{mechanism or 'bubblewrap'} does not work here")
+    except SandboxUnavailable as error:
+        pytest.skip(f"{way or 'bubblewrap'} does not work here: {error}")
     return backend
 
 
@@ -86,7 +94,20 @@ def leftovers(mark: str = "no such mark") -> list[str]:
     name = f"assay-*box-{os.getpid()}-*"
     found += [str(path) for path in Path(tempfile.gettempdir()).glob(name)]
     found += [str(path) for path in Path("/sys/fs/cgroup").rglob(name)]
+    found += [f"container {container}" for container in containers(f"assay-box-{os.getpid()}-")]
     return found + [f"zombie {pid}" for pid in _zombies()]
+
+
+def containers(prefix: str) -> list[str]:
+    """Those of an engine that runs, by the start of their names."""
+
+    async def ask() -> list[str]:
+        async with Engine.connected() as engine:
+            listed = await engine.call("GET", "/containers/json", query={"all": "1"})
+        names = [name.lstrip("/") for one in listed for name in one["Names"]]
+        return [name for name in names if name.startswith(prefix)]
+
+    return run_apart(ask) if os.path.exists(engine_socket()) else []
 
 
 def _zombies() -> Iterator[str]:

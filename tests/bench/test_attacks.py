@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from assay.bench.sandboxes import BubblewrapBackend
-from assay.bench.seams import Command, Mount, ResourceLimits, Sandbox
+from assay.bench.seams import Command, Mount, ResourceLimits, Sandbox, SandboxBackend
 
 from .boxes import (
+    ANY_WAY,
     MARK,
-    MECHANISMS,
     SMALL,
+    WAYS,
     found,
     in_sandbox,
     leftovers,
@@ -22,8 +22,6 @@ from .boxes import (
     spec,
     usable,
 )
-
-pytestmark = pytest.mark.bench
 
 EAT = "import mmap\nkept = [bytearray(b'x' * 10_000_000) for _ in range(200)]\nprint('full')"
 EAT_TOGETHER = """
@@ -58,19 +56,19 @@ os.wait()
 """
 
 
-@pytest.fixture(params=MECHANISMS)
-def backend(request: pytest.FixtureRequest) -> BubblewrapBackend:
+@pytest.fixture(params=WAYS)
+def backend(request: pytest.FixtureRequest) -> SandboxBackend:
     return usable(request.param)
 
 
-@pytest.fixture
-def any_way() -> BubblewrapBackend:
+@pytest.fixture(params=ANY_WAY)
+def any_way(request: pytest.FixtureRequest) -> SandboxBackend:
     """For what does not depend on how limits are held."""
-    return usable(None)
+    return usable(request.param)
 
 
 def test_a_fork_bomb_stops_at_its_limit_and_is_named(
-    backend: BubblewrapBackend, tmp_path: Path
+    backend: SandboxBackend, tmp_path: Path
 ) -> None:
     bomb = f"bomb() {{ bomb | bomb & }}; bomb; sleep 1; echo {MARK}"
     end = run(backend, spec(tmp_path), "bash", "-c", bomb, timeout_s=10)
@@ -78,7 +76,7 @@ def test_a_fork_bomb_stops_at_its_limit_and_is_named(
     assert not leftovers(MARK)
 
 
-def test_threads_count_as_processes(backend: BubblewrapBackend, tmp_path: Path) -> None:
+def test_threads_count_as_processes(backend: SandboxBackend, tmp_path: Path) -> None:
     # It stays for a moment once it gets no more, so that who only looks now and then sees it.
     crowd = """
 import sys, threading, time
@@ -94,9 +92,7 @@ except RuntimeError:
     assert end.exit_code != 0
 
 
-def test_who_eats_memory_is_killed_and_named(
-    backend: BubblewrapBackend, tmp_path: Path
-) -> None:
+def test_who_eats_memory_is_killed_and_named(backend: SandboxBackend, tmp_path: Path) -> None:
     end = run(backend, spec(tmp_path), *python(EAT))
     assert end.exit_code == 137
     assert b"full" not in end.output
@@ -105,13 +101,13 @@ def test_who_eats_memory_is_killed_and_named(
 
 
 def test_processes_that_eat_memory_together_are_killed(
-    backend: BubblewrapBackend, tmp_path: Path
+    backend: SandboxBackend, tmp_path: Path
 ) -> None:
     end = run(backend, spec(tmp_path), *python(EAT_TOGETHER), timeout_s=5)
     assert "memory_limit" in found(end)
 
 
-def test_a_large_file_stops_at_the_limit(backend: BubblewrapBackend, tmp_path: Path) -> None:
+def test_a_large_file_stops_at_the_limit(backend: SandboxBackend, tmp_path: Path) -> None:
     end = run(backend, spec(tmp_path), "dd", "if=/dev/zero", "of=large", "bs=1M", "count=2000")
     assert "disk_limit" in found(end)
     assert (tmp_path / "large").stat().st_size <= SMALL.disk_mb * 2**20
@@ -119,7 +115,7 @@ def test_a_large_file_stops_at_the_limit(backend: BubblewrapBackend, tmp_path: P
 
 @pytest.mark.parametrize("where", ["/app/repo", "/tmp", "/dev/shm"])
 def test_many_files_are_stopped_wherever_they_are(
-    any_way: BubblewrapBackend, tmp_path: Path, where: str
+    any_way: SandboxBackend, tmp_path: Path, where: str
 ) -> None:
     fill = f"i=0; while :; do i=$((i+1)); head -c 1M /dev/zero > {where}/$i || exit 3; done"
     end = run(any_way, spec(tmp_path), "sh", "-c", fill, timeout_s=30)
@@ -127,14 +123,14 @@ def test_many_files_are_stopped_wherever_they_are(
     assert not end.timed_out
 
 
-def test_a_million_empty_files_are_stopped(any_way: BubblewrapBackend, tmp_path: Path) -> None:
+def test_a_million_empty_files_are_stopped(any_way: SandboxBackend, tmp_path: Path) -> None:
     fill = "i = 0\nwhile True:\n    open(f'f{i}', 'w').close()\n    i += 1"
     end = run(any_way, spec(tmp_path), *python(fill), timeout_s=30)
     assert "disk_limit" in found(end)
     assert not end.timed_out
 
 
-def test_files_without_a_name_count_as_well(any_way: BubblewrapBackend, tmp_path: Path) -> None:
+def test_files_without_a_name_count_as_well(any_way: SandboxBackend, tmp_path: Path) -> None:
     hide = "import os, tempfile\nkept = []\nwhile True:\n    f = tempfile.TemporaryFile()\n"
     hide += "    f.write(bytes(10_000_000)); f.flush(); kept.append(f)"
     end = run(any_way, spec(tmp_path), *python(hide), timeout_s=30)
@@ -143,7 +139,7 @@ def test_files_without_a_name_count_as_well(any_way: BubblewrapBackend, tmp_path
 
 
 def test_folders_deeper_than_a_path_are_stopped_and_removed(
-    any_way: BubblewrapBackend, tmp_path: Path
+    any_way: SandboxBackend, tmp_path: Path
 ) -> None:
     dig = "import os, time\nos.chdir('/tmp')\nfor _ in range(3000):\n    os.mkdir('dddd')\n"
     dig += "    os.chdir('dddd')\nprint('dug', flush=True)\ntime.sleep(20)"
@@ -153,7 +149,7 @@ def test_folders_deeper_than_a_path_are_stopped_and_removed(
 
 
 def test_what_was_written_too_much_can_be_removed_by_the_next_command(
-    any_way: BubblewrapBackend, tmp_path: Path
+    any_way: SandboxBackend, tmp_path: Path
 ) -> None:
     async def fill_and_clear(sandbox: Sandbox) -> None:
         fill = "for i in 1 2 3 4 5 6 7 8; do head -c 10M /dev/zero > $i; done; sleep 5"
@@ -167,7 +163,7 @@ def test_what_was_written_too_much_can_be_removed_by_the_next_command(
     in_sandbox(any_way, spec(tmp_path), fill_and_clear)
 
 
-def test_a_daemon_is_killed_and_named(backend: BubblewrapBackend, tmp_path: Path) -> None:
+def test_a_daemon_is_killed_and_named(backend: SandboxBackend, tmp_path: Path) -> None:
     end = run(backend, spec(tmp_path), *python(f"mark = '{MARK}'\n{DAEMON}"))
     assert end.exit_code == 0
     assert found(end) == {"left_processes"}
@@ -175,14 +171,14 @@ def test_a_daemon_is_killed_and_named(backend: BubblewrapBackend, tmp_path: Path
 
 
 def test_processes_that_end_with_their_command_are_no_finding(
-    backend: BubblewrapBackend, tmp_path: Path
+    backend: SandboxBackend, tmp_path: Path
 ) -> None:
     end = run(backend, spec(tmp_path), "sh", "-c", "sleep 0.03 & true")
     assert not end.findings
 
 
 def test_the_network_has_no_way_out_and_attempts_are_named(
-    backend: BubblewrapBackend, tmp_path: Path
+    backend: SandboxBackend, tmp_path: Path
 ) -> None:
     end = run(backend, spec(tmp_path), *python(REACH))
     assert end.output.split() == [b"101", b"101", b"no", b"name"]
@@ -191,7 +187,7 @@ def test_the_network_has_no_way_out_and_attempts_are_named(
 
 
 def test_a_server_of_this_machine_cannot_be_reached(
-    any_way: BubblewrapBackend, tmp_path: Path
+    any_way: SandboxBackend, tmp_path: Path
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -199,11 +195,13 @@ def test_a_server_of_this_machine_cannot_be_reached(
         end = run(any_way, spec(tmp_path), *python(text))
         assert b"Connection refused" in end.output
         allowed = spec(tmp_path, ResourceLimits(network=True))
+        if "bridge" in any_way.enforcement(allowed.limits).network:
+            return  # which leads out, and not to this machine's own addresses
         assert run(any_way, allowed, *python(text)).exit_code == 0
 
 
 def test_a_unix_socket_that_is_mounted_can_be_reached(
-    any_way: BubblewrapBackend, tmp_path: Path
+    any_way: SandboxBackend, tmp_path: Path
 ) -> None:
     folder = tmp_path / "sockets"
     folder.mkdir()
@@ -215,6 +213,8 @@ def test_a_unix_socket_that_is_mounted_can_be_reached(
             writer.close()
 
         server = await asyncio.start_unix_server(answer, folder / "model.sock")
+        # In Docker, the user of the sandbox is another one than root.
+        (folder / "model.sock").chmod(0o666)
         async with server:
             text = "import socket; s = socket.socket(socket.AF_UNIX); "
             text += "s.connect('/sockets/model.sock'); s.send(b'hello\\n'); print(s.recv(99))"
@@ -240,13 +240,15 @@ def test_a_unix_socket_that_is_mounted_can_be_reached(
     ],
 )
 def test_files_of_this_machine_are_not_there(
-    any_way: BubblewrapBackend, tmp_path: Path, path: str
+    any_way: SandboxBackend, tmp_path: Path, path: str
 ) -> None:
-    assert run(any_way, spec(tmp_path), "test", "-e", path).exit_code == 1
+    # An empty folder, as Docker hides things behind, has nothing of this machine.
+    look = f'test ! -e {path} || test -z "$(ls -A {path})"'
+    assert run(any_way, spec(tmp_path), "sh", "-c", look).exit_code == 0
 
 
 def test_no_variable_and_no_path_of_this_machine_is_in_proc(
-    any_way: BubblewrapBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    any_way: SandboxBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-this-machine")
     look = "cat /proc/*/environ /proc/*/cmdline; env; ls -l /proc/self/fd"
@@ -257,7 +259,7 @@ def test_no_variable_and_no_path_of_this_machine_is_in_proc(
 
 
 def test_processes_of_this_machine_are_not_seen(
-    any_way: BubblewrapBackend, tmp_path: Path
+    any_way: SandboxBackend, tmp_path: Path
 ) -> None:
     end = run(any_way, spec(tmp_path), "sh", "-c", "ls -d /proc/[0-9]*")
     assert len(end.output.split()) <= 5
@@ -265,16 +267,14 @@ def test_processes_of_this_machine_are_not_seen(
 
 @pytest.mark.parametrize("path", ["/", "/usr", "/etc", "/dev", "/app", "/proc/sys/kernel"])
 def test_nothing_outside_of_its_folders_can_be_written_to(
-    any_way: BubblewrapBackend, tmp_path: Path, path: str
+    any_way: SandboxBackend, tmp_path: Path, path: str
 ) -> None:
     end = run(any_way, spec(tmp_path), *python(f"open('{path}/new', 'w')"))
     assert end.exit_code == 1
     assert b"Error" in end.output
 
 
-def test_a_mount_that_is_not_writable_is_not(
-    any_way: BubblewrapBackend, tmp_path: Path
-) -> None:
+def test_a_mount_that_is_not_writable_is_not(any_way: SandboxBackend, tmp_path: Path) -> None:
     (tmp_path / "given").mkdir()
     (tmp_path / "repo").mkdir()
     given = spec(tmp_path / "repo", SMALL, Mount(tmp_path / "given", "/given"))
@@ -284,7 +284,7 @@ def test_a_mount_that_is_not_writable_is_not(
 
 
 def test_a_link_out_of_the_repository_leads_nowhere(
-    any_way: BubblewrapBackend, tmp_path: Path
+    any_way: SandboxBackend, tmp_path: Path
 ) -> None:
     outside = tmp_path / "secret"
     outside.write_text("of this machine")
@@ -295,7 +295,7 @@ def test_a_link_out_of_the_repository_leads_nowhere(
     assert b"of this machine" not in end.output
 
 
-def test_there_are_no_rights_to_gain(any_way: BubblewrapBackend, tmp_path: Path) -> None:
+def test_there_are_no_rights_to_gain(any_way: SandboxBackend, tmp_path: Path) -> None:
     look = "grep -E 'CapEff|CapBnd|NoNewPrivs' /proc/self/status; id -u; unshare -Ur true"
     end = run(any_way, spec(tmp_path), "sh", "-c", look)
     lines = end.output.split(b"\n")
@@ -310,18 +310,21 @@ def test_there_are_no_rights_to_gain(any_way: BubblewrapBackend, tmp_path: Path)
     "attack", ["kill -9 -1", "kill -9 $PPID; sleep 5", "kill -9 2; sleep 5"]
 )
 def test_who_kills_the_supervisor_is_dead_and_named(
-    backend: BubblewrapBackend, tmp_path: Path, attack: str
+    backend: SandboxBackend, tmp_path: Path, attack: str
 ) -> None:
     end = run(backend, spec(tmp_path), "sh", "-c", f"{attack}; echo {MARK}")
-    assert end.exit_code == 137
-    assert "supervisor_killed" in found(end)
-    assert end.seconds < 4
+    if backend.name == "docker":  # where it belongs to another user, and outlives them all
+        assert not end.findings
+    else:
+        assert end.exit_code == 137
+        assert "supervisor_killed" in found(end)
+        assert end.seconds < 4
     assert not leftovers(MARK)
 
 
 @pytest.mark.parametrize("attack", ["kill -TERM 0", "kill -9 0"])
 def test_signals_to_the_own_group_end_only_the_command(
-    any_way: BubblewrapBackend, tmp_path: Path, attack: str
+    any_way: SandboxBackend, tmp_path: Path, attack: str
 ) -> None:
     end = run(any_way, spec(tmp_path), "sh", "-c", attack)
     assert end.exit_code in (137, 143)
@@ -329,14 +332,14 @@ def test_signals_to_the_own_group_end_only_the_command(
 
 
 def test_the_init_of_the_sandbox_cannot_be_killed(
-    any_way: BubblewrapBackend, tmp_path: Path
+    any_way: SandboxBackend, tmp_path: Path
 ) -> None:
     end = run(any_way, spec(tmp_path), "sh", "-c", "kill -9 1; sleep 0.1; echo here")
-    assert (end.exit_code, end.output) == (0, b"here\n")
+    assert (end.exit_code, end.output[-5:]) == (0, b"here\n")
 
 
 def test_who_stops_the_supervisor_runs_into_the_time_limit(
-    any_way: BubblewrapBackend, tmp_path: Path
+    any_way: SandboxBackend, tmp_path: Path
 ) -> None:
     end = run(any_way, spec(tmp_path), "sh", "-c", "kill -STOP $PPID", timeout_s=1)
     assert end.timed_out
@@ -344,7 +347,7 @@ def test_who_stops_the_supervisor_runs_into_the_time_limit(
 
 
 def test_cpus_are_limited_even_for_who_asks_for_more(
-    backend: BubblewrapBackend, tmp_path: Path
+    backend: SandboxBackend, tmp_path: Path
 ) -> None:
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("there is one CPU only")

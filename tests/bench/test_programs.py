@@ -1,4 +1,4 @@
-"""Real agents, offline: each solves a sample task with a scripted model, in bubblewrap."""
+"""Real agents, offline: each solves a sample task with a scripted model, in a sandbox."""
 
 import json
 import os
@@ -15,9 +15,8 @@ from assay.bench.coders import PROGRAMS, install_agent, installed_agent
 from assay.errors import UsageError
 from assay.types import ChatReply, ChatRequest, Message, Usage
 
+from .boxes import usable
 from .npm import fake_npm
-
-pytestmark = pytest.mark.bench
 
 TASK = Path(__file__).parents[2] / "examples" / "bench" / "tasks" / "fix-bookings"
 FIX = """\
@@ -103,14 +102,22 @@ def run(folder: Path, agent: str, model: Scripted, **keys: Any) -> BenchResult:
 
 
 @pytest.mark.parametrize("agent", PROGRAMS)
+@pytest.mark.parametrize(
+    "sandbox",
+    [
+        pytest.param("bubblewrap", marks=pytest.mark.bench),
+        pytest.param("docker", marks=pytest.mark.docker),
+    ],
+)
 def test_a_real_agent_solves_a_task_offline(
-    agent: str, install: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    agent: str, sandbox: str, install: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    usable("docker" if sandbox == "docker" else None)
     install(agent)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-planted-0123456789abcdefghijkl")
     # Messages have no place for what was thought, so claude-code cannot count it.
     model = Scripted(reasoning=0 if agent == "claude-code" else 3)
-    (trial,) = run(tmp_path, agent, model, timeout=120).manifest.results
+    (trial,) = run(tmp_path, agent, model, timeout=120, sandbox=sandbox).manifest.results
     log = (Path(trial.run_dir) / "logs" / "agent.log").read_text("utf-8", errors="replace")
     assert (trial.outcome, trial.agent_stop, trial.score) == ("solved", "completed", 1.0), log
     told = {"prompt": model.usage.prompt, "completion": model.usage.completion}
@@ -121,6 +128,7 @@ def test_a_real_agent_solves_a_task_offline(
     assert "planted" not in log
 
 
+@pytest.mark.bench
 @pytest.mark.parametrize(
     ("keys", "outcome"),
     [
@@ -142,6 +150,7 @@ def test_a_limit_ends_a_real_agent(
     assert trial.seconds["agent"] < 30
 
 
+@pytest.mark.bench
 @pytest.mark.parametrize("share", [1, 2], ids=["right", "wrong"])
 def test_a_count_of_tokens_that_is_not_ours_is_a_finding(
     share: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -31,7 +31,7 @@ from assay.bench.manifest import (
     claim_rollout,
     read_manifest,
 )
-from assay.bench.sandboxes import choose_backend
+from assay.bench.sandboxes import ModalBackend, choose_backend
 from assay.bench.seams import CodingTask, SandboxBackend
 from assay.bench.selecting import select_rollout
 from assay.bench.tasks import load_task
@@ -114,6 +114,7 @@ def bench_run(
     models: Mapping[str, ChatModel] | None = None,
     model_map: Mapping[str, str] | None = None,
     agent: str | None = None,
+    sandbox: str | None = None,
     fresh: bool = False,
     listen: Callable[[Event], None] = lambda _: None,
     notice: Callable[[str], None] = lambda _: None,
@@ -128,6 +129,7 @@ def bench_run(
         models: Models of your own, by the names that the file has for them.
         model_map: Names of models to replace, each with the name that takes its place.
         agent: Who works on every task, whatever the file says.
+        sandbox: Where every task runs, whatever the file says.
         fresh: Start anew, whatever is unfinished.
         listen: Who hears of progress, as events of `assay.trials`.
         notice: Who hears of everything else, in sentences.
@@ -139,6 +141,7 @@ def bench_run(
         command="assay.bench_run(...)",
         model_map=model_map,
         agent=agent,
+        sandbox=sandbox,
         fresh=fresh,
         source="assay.bench_run",
         own=models or {},
@@ -155,6 +158,7 @@ def prepare_bench(
     command: str = "",
     model_map: Mapping[str, str] | None = None,
     agent: str | None = None,
+    sandbox: str | None = None,
     resume: str | None = None,
     fresh: bool = False,
     dry: bool = False,
@@ -169,6 +173,7 @@ def prepare_bench(
         command: The command line, for the record.
         model_map: Names of models to replace.
         agent: Who works on every task, whatever the file says.
+        sandbox: Where every task runs, whatever the file says.
         resume: The id of an unfinished run.
         fresh: Start anew, whatever is unfinished.
         dry: Leave out what only a run needs: keys, sandboxes, a folder.
@@ -177,7 +182,7 @@ def prepare_bench(
     """
     given = {name: value for name, value in settings.items() if value is not None}
     if file is not None:
-        said = read_benchmark(file, model_map, agent=agent)
+        said = read_benchmark(file, model_map, agent=agent, sandbox=sandbox)
         entries = tuple(TaskEntry(**entry) for entry in said["tasks"])
         tasks = _load(entries)
         given = {**said, "checksums": [task.checksum for task in tasks], **given}
@@ -201,7 +206,11 @@ def prepare_bench(
     _check_agents(config, tasks)
     backends = {name: choose_backend(name) for name in _sandboxes(config)}
     if dry:
-        missing = (*prepared.warnings, *_missing(config, own or {}))
+        missing = (
+            *prepared.warnings,
+            *_missing(config, own or {}),
+            *_elsewhere(config, tasks, backends),
+        )
         prepared = replace(prepared, warnings=missing)
     else:
         for entry, task in zip(config.tasks, tasks, strict=True):
@@ -378,7 +387,7 @@ def _check_agents(config: BenchConfig, tasks: Sequence[CodingTask]) -> None:
         if coder.program is not None and entry.sandbox == "none":
             raise UsageError(
                 f"{entry.prepared_dir}: agent {entry.agent!r} needs a sandbox that mounts what "
-                "it is made of, and 'none' does not; use bubblewrap"
+                "it is made of, and 'none' does not; use bubblewrap or docker"
             )
         if entry.agent == "oracle" and task.reference_patch is None:
             raise UsageError(
@@ -406,6 +415,18 @@ def _missing(config: BenchConfig, own: Mapping[str, ChatModel]) -> tuple[str, ..
         return tuple(dict.fromkeys(words for each in entries for words in pool.missing(each)))
     finally:
         pool.close()
+
+
+def _elsewhere(
+    config: BenchConfig, tasks: Sequence[CodingTask], backends: Mapping[str, SandboxBackend]
+) -> tuple[str, ...]:
+    """What sandboxes that are only planned would be asked for."""
+    plans = [
+        backend.plan(limits_of(task, entry))
+        for entry, task in zip(config.tasks, tasks, strict=True)
+        if isinstance(backend := backends[entry.sandbox], ModalBackend)
+    ]
+    return tuple(dict.fromkeys(plans))
 
 
 def _models(

@@ -33,6 +33,7 @@ __all__ = [
     "check_assay",
     "check_database",
     "check_disk",
+    "check_docker",
     "check_engine",
     "check_extras",
     "check_journals",
@@ -91,6 +92,7 @@ def doctor(
     yield from check_providers()
     yield check_backends()
     yield check_sandbox()
+    yield check_docker()
     yield check_agents()
     yield check_database(path)
     yield from check_journals(path)
@@ -224,6 +226,21 @@ def check_sandbox() -> Check:
         f"disk: {told.disk}; network: {told.network}"
     )
     return Check("sandbox", CheckState.OK, f"{told.backend} ({held})")
+
+
+def check_docker() -> Check:
+    """Whether an engine of Docker answers; only the sandbox `docker` needs one."""
+    from assay.bench.sandboxes import choose_backend
+    from assay.bench.seams import ResourceLimits
+
+    try:
+        told = choose_backend("docker").enforcement(ResourceLimits())
+    except AssayError as error:
+        reason, _, step = str(error).partition("; ")
+        return Check(
+            "docker", CheckState.OK, f"{reason}; only --sandbox docker needs one: {step}"
+        )
+    return Check("docker", CheckState.OK, f"its engine answers ({told.memory})")
 
 
 def check_agents() -> Check:

@@ -306,12 +306,18 @@ class CodingAttempt:
 
 @contextmanager
 def _shared_folder(coder: Coder) -> Iterator[Path | None]:
-    """A folder that a program shares with its coder; its path is short enough for sockets."""
+    """A folder that a program shares with its coder; its path is short enough for sockets.
+
+    It can be read by whomever a sandbox has as its user; the one around it lets nobody else in.
+    """
     if coder.program is None:
         yield None
         return
     with tempfile.TemporaryDirectory(prefix="assay-agent-") as folder:
-        yield Path(folder)
+        shared = Path(folder, "s")
+        shared.mkdir()
+        shared.chmod(0o755)
+        yield shared
 
 
 def _program_mounts(coder: Coder, shared: Path | None) -> tuple[Mount, ...]:

@@ -334,7 +334,11 @@ class BenchConfig(Configuration):
 
 
 def read_benchmark(
-    file: Path, model_map: Mapping[str, str] | None = None, *, agent: str | None = None
+    file: Path,
+    model_map: Mapping[str, str] | None = None,
+    *,
+    agent: str | None = None,
+    sandbox: str | None = None,
 ) -> dict[str, Any]:
     """What a TOML file says, by the names of `BenchConfig`.
 
@@ -342,6 +346,7 @@ def read_benchmark(
         file: The file.
         model_map: Names of models to replace, each with the name that takes its place.
         agent: Who works on every task, whatever the file says.
+        sandbox: Where, whatever the file says.
     """
     if not file.is_file():
         raise UsageError(f"there is no benchmark file {str(file)!r}; see docs/bench.md")
@@ -362,8 +367,10 @@ def read_benchmark(
         defaults = {**defaults, "sandbox": named}
     for name, value in defaults.items():
         _read(name, value, f"{file}: [defaults]")
+    given = {"agent": agent, "sandbox": sandbox}
+    for_all = {name: value for name, value in given.items() if value is not None}
     entries = [
-        asdict(_entry(_with_defaults(defaults, table, agent), f"{file}: task {number}"))
+        asdict(_entry(_with_defaults(defaults, table, for_all), f"{file}: task {number}"))
         for number, table in enumerate(tables, 1)
     ]
     renamed = _renamed(entries, model_map or {})
@@ -381,10 +388,10 @@ def _belongs(name: str) -> str:
     return f"; {name!r} belongs below [[tasks]] or [defaults]" if name in _KEYS else ""
 
 
-def _with_defaults(defaults: Mapping[str, Any], table: Any, agent: str | None) -> Any:
+def _with_defaults(defaults: Mapping[str, Any], table: Any, given: Mapping[str, str]) -> Any:
     if not isinstance(table, Mapping):
         return table
-    merged = {**defaults, **table, **({} if agent is None else {"agent": agent})}
+    merged = {**defaults, **table, **given}
     if merged.get("sandbox") != "none":  # which an agent that is a program cannot use
         merged.setdefault("agent", default_agent())
     if "timeout" in table or TIMEOUT_VARIABLE not in table.get("environment_variables", {}):

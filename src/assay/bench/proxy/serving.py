@@ -62,6 +62,8 @@ class ModelProxy:
             _AnyName({}), Faults(), ServingLimits(), ask=self._ask, max_body=_MAX_BODY
         )
         with listening_at(path) as listener:
+            # The user of a sandbox may be another one; its folder lets nobody else in.
+            path.chmod(0o666)
             server = make_server(app, http=CuttableHttp)
             async with in_loop(server, listener):
                 try:

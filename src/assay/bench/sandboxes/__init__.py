@@ -2,6 +2,7 @@
 
 from assay.bench.sandboxes.bubblewrap import BubblewrapBackend
 from assay.bench.sandboxes.choosing import BACKENDS, choose_backend
+from assay.bench.sandboxes.modal import ModalBackend
 from assay.bench.sandboxes.roots import python_mounts, python_path, sandbox_environment
 from assay.bench.sandboxes.unprotected import UNPROTECTED, UnprotectedBackend
 
@@ -9,6 +10,7 @@ __all__ = [
     "BACKENDS",
     "UNPROTECTED",
     "BubblewrapBackend",
+    "ModalBackend",
     "UnprotectedBackend",
     "choose_backend",
     "python_mounts",

@@ -15,13 +15,8 @@ from typing import Final, NamedTuple
 from assay._util.names import unknown_name
 from assay.bench.sandboxes.boxed import BoxedProcess
 from assay.bench.sandboxes.cgroups import CgroupsV1, CgroupsV2, remove_noted
-from assay.bench.sandboxes.folders import (
-    TooDeep,
-    bytes_in,
-    new_folder,
-    remove_locked,
-    sweep_folders,
-)
+from assay.bench.sandboxes.disk import DiskLimit
+from assay.bench.sandboxes.folders import new_folder, remove_locked, sweep_folders
 from assay.bench.sandboxes.limits import MIB, HeldBy, Hold, Mechanism
 from assay.bench.sandboxes.probing import (
     bwrap_path,
@@ -29,7 +24,7 @@ from assay.bench.sandboxes.probing import (
     isolation_arguments,
     problem_of,
 )
-from assay.bench.sandboxes.processes import names_of, refused_connections, unlinked_bytes
+from assay.bench.sandboxes.processes import names_of, refused_connections
 from assay.bench.sandboxes.roots import ENVIRONMENT, USER_ID, WRITABLE, prepare, root_arguments
 from assay.bench.sandboxes.scopes import Scopes
 from assay.bench.sandboxes.watching import Watching, set_limit
@@ -50,12 +45,8 @@ _MECHANISMS: Final[Sequence[Mechanism]] = (CgroupsV2(), CgroupsV1(), Scopes(), W
 """The best first."""
 _LOOK_S: Final = 0.05
 _DISK_S: Final = 0.1
-_SLACK: Final = MIB
-"""So that a single file, which RLIMIT_FSIZE stops, is not also killed for its folder."""
 _GRACE_S: Final = 0.1
 """How long processes may take to end after the command that started them."""
-_FILE_TOO_LARGE: Final = 128 + 25
-"""The exit code of who was killed for writing beyond RLIMIT_FSIZE."""
 
 
 class BubblewrapBackend:
@@ -128,20 +119,20 @@ class BubblewrapBackend:
         folder, lock = new_folder()
         try:
             prepare(folder, network=spec.limits.network)
-            writable = _outermost(
+            disk = DiskLimit(
                 [
                     *(mount.source for mount in spec.mounts if mount.writable),
                     *(folder / name for name in WRITABLE),
-                ]
+                ],
+                spec.limits.disk_mb,
             )
-            at_first = await asyncio.to_thread(bytes_in, writable)
+            await disk.begin()
             yield _BubblewrapSandbox(
                 spec=spec,
                 enforcement=self.enforcement(spec.limits),
                 mechanism=mechanism,
                 folder=folder,
-                writable=writable,
-                disk_limit=at_first + spec.limits.disk_mb * MIB,
+                disk=disk,
             )
         finally:
             await asyncio.shield(asyncio.to_thread(_remove, folder, lock))
@@ -152,16 +143,6 @@ def _remove(folder: Path, lock: int) -> None:
         remove_locked(folder)
     finally:
         os.close(lock)
-
-
-def _outermost(folders: Sequence[Path]) -> list[Path]:
-    """These without those that lie in another one, which would be counted twice."""
-    resolved = dict.fromkeys(folder.resolve() for folder in folders)
-    return [
-        folder
-        for folder in resolved
-        if not any(folder != other and folder.is_relative_to(other) for other in resolved)
-    ]
 
 
 class _Stop(NamedTuple):
@@ -182,17 +163,13 @@ class _BubblewrapSandbox:
         enforcement: Enforcement,
         mechanism: Mechanism,
         folder: Path,
-        writable: Sequence[Path],
-        disk_limit: int,
+        disk: DiskLimit,
     ) -> None:
         self.enforcement = enforcement
         self._spec = spec
         self._mechanism = mechanism
         self._folder = folder
-        self._writable = writable
-        self._disk_limit = disk_limit
-        self._used = 0
-        self._was_full = False
+        self._disk = disk
         self._bwrap = bwrap_path()
         self._options = [
             *isolation_arguments(self._bwrap, network=spec.limits.network),
@@ -274,30 +251,16 @@ class _BubblewrapSandbox:
 
     async def _watch(self, box: BoxedProcess, hold: Hold) -> TrialFinding:
         """Look at a command while it runs; returns when it is to be killed."""
-        # What an earlier command wrote too much may still be removed.
-        allowed = max(self._disk_limit, self._used) + _SLACK
         next_disk = 0.0
         while True:
             await asyncio.sleep(_LOOK_S)
             found = hold.check()
             if found is None and (now := time.monotonic()) >= next_disk:
-                found = await asyncio.to_thread(self._look_at_disk, box, allowed)
+                found = await self._disk.look(box.processes)
                 # A quarter of the time at most is spent on looking.
                 next_disk = time.monotonic() + max(_DISK_S, 3 * (time.monotonic() - now))
             if found is not None:
                 return found
-
-    def _look_at_disk(self, box: BoxedProcess, allowed: int) -> TrialFinding | None:
-        limit = f"the limit of {self._spec.limits.disk_mb} MB"
-        try:
-            used = bytes_in(self._writable, most=allowed)
-        except TooDeep:
-            return TrialFinding("disk_limit", "folders are nested too deeply to be measured")
-        used += unlinked_bytes(box.processes())
-        self._was_full = self._was_full or used >= self._disk_limit
-        if used > allowed:
-            return TrialFinding("disk_limit", f"it wrote more than {limit}; it was killed")
-        return None
 
     async def _look(self, box: BoxedProcess, stop: _Stop) -> list[TrialFinding]:
         """What can be seen only while the namespaces are there."""
@@ -324,17 +287,9 @@ class _BubblewrapSandbox:
     async def _final(self, box: BoxedProcess, stop: _Stop) -> list[TrialFinding]:
         """What can be seen when all is dead."""
         found = []
-        before = self._used
-        try:
-            self._used = await asyncio.to_thread(bytes_in, self._writable)
-        except TooDeep:
-            self._used = 0
-        is_full = self._was_full or self._used >= self._disk_limit
-        is_over = (is_full and before < self._disk_limit) or stop.code == _FILE_TOO_LARGE
-        self._was_full = False
-        if is_over and (stop.finding is None or stop.finding.name != "disk_limit"):
-            limit = self._spec.limits.disk_mb
-            found.append(TrialFinding("disk_limit", f"it wrote up to the limit of {limit} MB"))
+        full = await self._disk.end(stop.code)
+        if full and (stop.finding is None or stop.finding.name != full.name):
+            found.append(full)
         if box.output.dropped:
             found.append(
                 TrialFinding(

@@ -6,7 +6,7 @@ A group is made before its command starts and removed when it is dead; the kerne
 import errno
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -17,8 +17,11 @@ from assay.errors import SandboxUnavailable
 __all__ = [
     "CgroupsV1",
     "CgroupsV2",
+    "GroupCounts",
+    "GroupOfProcess",
     "GroupV2",
     "cgroup_mounts",
+    "limit_findings",
     "limiting_group",
     "own_groups",
     "remove_noted",
@@ -130,9 +133,8 @@ def _remove(folder: Path) -> None:
         time.sleep(0.001)
 
 
-def _findings(
-    killed: int | None, refused: int | None, limits: ResourceLimits
-) -> Iterator[TrialFinding]:
+def limit_findings(killed: int, refused: int, limits: ResourceLimits) -> Iterator[TrialFinding]:
+    """What a reader should know of so many processes killed, and so many not started."""
     if killed:
         yield TrialFinding(
             "memory_limit",
@@ -143,6 +145,73 @@ def _findings(
             "process_limit",
             f"{refused} processes were not started at the limit of {limits.processes}",
         )
+
+
+class GroupCounts(NamedTuple):
+    """What the kernel has counted for the processes of a group, since it was made."""
+
+    cpu_s: float | None
+    memory: int
+    """Bytes now."""
+    peak_memory: int | None
+    """None if the kernel does not keep it."""
+    killed: int
+    """Processes, at the limit of memory."""
+    refused: int
+    """Processes that were not started, at their limit."""
+
+
+def _counts_v1(folders: Mapping[str, Path]) -> GroupCounts:
+    memory, pids = folders["memory"], folders["pids"]
+    cpu = _number(folders["cpuacct"] / "cpuacct.usage") if "cpuacct" in folders else None
+    return GroupCounts(
+        None if cpu is None else cpu / 1e9,
+        _number(memory / "memory.usage_in_bytes") or 0,
+        _number(memory / "memory.max_usage_in_bytes"),
+        _number(memory / "memory.oom_control", "oom_kill") or 0,
+        _number(pids / "pids.events", "max") or 0,
+    )
+
+
+def _counts_v2(folder: Path) -> GroupCounts:
+    cpu = _number(folder / "cpu.stat", "usage_usec")
+    return GroupCounts(
+        None if cpu is None else cpu / 1e6,
+        _number(folder / "memory.current") or 0,
+        _number(folder / "memory.peak"),
+        _number(folder / "memory.events", "oom_kill") or 0,
+        _number(folder / "pids.events", "max") or 0,
+    )
+
+
+class GroupOfProcess:
+    """The groups that a process is in, by whomever they were made."""
+
+    def __init__(self, pid: int) -> None:
+        """Find them; OSError if there is no such process."""
+        mountinfo = Path("/proc/self/mountinfo").read_text("utf-8", errors="replace")
+        text = Path(f"/proc/{pid}/cgroup").read_text("utf-8", errors="replace")
+        self._folders = own_groups(text, cgroup_mounts(mountinfo))
+        self._version = 1 if "memory" in self._folders else 2
+        self._members = self._folders["pids" if self._version == 1 else ""] / "cgroup.procs"
+
+    @property
+    def name(self) -> str:
+        """The name of the innermost, which tells whose it is."""
+        return self._members.parent.name
+
+    def counts(self) -> GroupCounts:
+        """What was counted until now; all zero when it is gone."""
+        return (
+            _counts_v1(self._folders) if self._version == 1 else _counts_v2(self._folders[""])
+        )
+
+    def processes(self) -> list[int]:
+        """All in it, zombies too."""
+        try:
+            return [int(line) for line in self._members.read_text("utf-8").split()]
+        except OSError:
+            return []
 
 
 class _GroupsV1:
@@ -184,17 +253,11 @@ class _GroupsV1:
         return None
 
     def usage(self) -> ResourceUse:
-        memory, pids = self._folders["memory"], self._folders["pids"]
-        cpu = None
-        if "cpuacct" in self._folders:
-            cpu = _number(self._folders["cpuacct"] / "cpuacct.usage")
-        peak = _number(memory / "memory.max_usage_in_bytes") or 0
-        killed = _number(memory / "memory.oom_control", "oom_kill")
-        refused = _number(pids / "pids.events", "max")
+        counts = _counts_v1(self._folders)
         return ResourceUse(
-            None if cpu is None else cpu / 1e9,
-            peak / MIB,
-            tuple(_findings(killed, refused, self._limits)),
+            counts.cpu_s,
+            (counts.peak_memory or 0) / MIB,
+            tuple(limit_findings(counts.killed, counts.refused, self._limits)),
         )
 
     def release(self) -> None:
@@ -260,14 +323,11 @@ class GroupV2:
 
     def usage(self) -> ResourceUse:
         """What the group counted."""
-        cpu = _number(self._folder / "cpu.stat", "usage_usec")
-        peak = _number(self._folder / "memory.peak") or self._peak
-        killed = _number(self._folder / "memory.events", "oom_kill")
-        refused = _number(self._folder / "pids.events", "max")
+        counts = _counts_v2(self._folder)
         return ResourceUse(
-            None if cpu is None else cpu / 1e6,
-            peak / MIB,
-            tuple(_findings(killed, refused, self._limits)),
+            counts.cpu_s,
+            (counts.peak_memory or self._peak) / MIB,
+            tuple(limit_findings(counts.killed, counts.refused, self._limits)),
         )
 
     def release(self) -> None:

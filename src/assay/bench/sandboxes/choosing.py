@@ -11,6 +11,7 @@ from typing import Final
 from assay._util.names import unknown_name
 from assay._util.user_files import run_user_file
 from assay.bench.sandboxes.bubblewrap import BubblewrapBackend
+from assay.bench.sandboxes.modal import ModalBackend
 from assay.bench.sandboxes.unprotected import UnprotectedBackend
 from assay.bench.seams import SandboxBackend
 from assay.errors import UsageError
@@ -19,7 +20,13 @@ __all__ = ["BACKENDS", "VARIABLE", "choose_backend"]
 
 VARIABLE: Final = "SANDBOX_BACKEND"
 """The variable that names the backend where nothing else does."""
-BACKENDS: Final[tuple[str, ...]] = (BubblewrapBackend.name, UnprotectedBackend.name)
+_DOCKER: Final = "docker"
+BACKENDS: Final[tuple[str, ...]] = (
+    BubblewrapBackend.name,
+    _DOCKER,
+    ModalBackend.name,
+    UnprotectedBackend.name,
+)
 _PARTS: Final = ("name", "enforcement", "open")
 
 
@@ -27,8 +34,8 @@ def choose_backend(name: str | None = None) -> SandboxBackend:
     """The backend of this name.
 
     Args:
-        name: bubblewrap, none, or a class in a file, `mine.py:Class`; by default what
-            `$SANDBOX_BACKEND` says, else bubblewrap.
+        name: bubblewrap, docker, modal, none, or a class in a file, `mine.py:Class`; by
+            default what `$SANDBOX_BACKEND` says, else bubblewrap.
 
     Raises:
         UsageError: It means none.
@@ -36,6 +43,13 @@ def choose_backend(name: str | None = None) -> SandboxBackend:
     meant = name or os.environ.get(VARIABLE) or BubblewrapBackend.name
     if meant == BubblewrapBackend.name:
         return BubblewrapBackend()
+    if meant == _DOCKER:
+        # Its client of HTTP takes a while to import.
+        from assay.bench.sandboxes.docker import DockerBackend
+
+        return DockerBackend()
+    if meant == ModalBackend.name:
+        return ModalBackend()
     if meant == UnprotectedBackend.name:
         return UnprotectedBackend()
     path, colon, member = meant.rpartition(":")

@@ -18,10 +18,13 @@ __all__ = [
     "HOME",
     "USER_ID",
     "WRITABLE",
+    "hidden_paths",
     "prepare",
     "python_mounts",
     "python_path",
     "root_arguments",
+    "root_links",
+    "root_mounts",
     "sandbox_environment",
 ]
 
@@ -107,33 +110,48 @@ def prepare(folder: Path, *, network: bool) -> None:
             (folder / "etc" / name).write_text(text, "utf-8")
 
 
-def root_arguments(folder: Path, spec: SandboxSpec) -> list[str]:
-    """The options of bubblewrap that make up the file system."""
-    found = ["--ro-bind", "/usr", "/usr"]
-    for link in _LINKS:
-        if os.path.islink(link):
-            found += ["--symlink", os.readlink(link), link]
-        elif os.path.isdir(link):
-            found += ["--ro-bind", link, link]
+def root_links() -> dict[str, str]:
+    """The links at the top of the file system, with what they lead to."""
+    return {link: os.readlink(link) for link in _LINKS if os.path.islink(link)}
+
+
+def root_mounts(folder: Path, spec: SandboxSpec) -> list[Mount]:
+    """All that is mounted into a sandbox, outer folders first."""
+    found = [Mount(Path("/usr"), "/usr")]
+    found += [
+        Mount(Path(link), link)
+        for link in _LINKS
+        if os.path.isdir(link) and not os.path.islink(link)
+    ]
     for name in _ETC:
         if os.path.exists(f"/etc/{name}"):
-            found += ["--ro-bind", f"/etc/{name}", f"/etc/{name}"]
+            found.append(Mount(Path("/etc", name), f"/etc/{name}"))
     for file in sorted((folder / "etc").iterdir()):
-        found += ["--ro-bind", str(file), f"/etc/{file.name}"]
-    if spec.limits.network:
-        found += ["--ro-bind-try", os.path.realpath("/etc/resolv.conf"), "/etc/resolv.conf"]
-    found += ["--proc", "/proc", "--dev", "/dev"]
+        found.append(Mount(file, f"/etc/{file.name}"))
+    resolver = Path(os.path.realpath("/etc/resolv.conf"))
+    if spec.limits.network and resolver.exists():
+        found.append(Mount(resolver, "/etc/resolv.conf"))
     for name, target in WRITABLE.items():
-        found += ["--bind", str(folder / name), target]
-    for mount in sorted(spec.mounts, key=lambda mount: len(PurePosixPath(mount.target).parts)):
+        found.append(Mount(folder / name, target, writable=True))
+    found += sorted(spec.mounts, key=lambda mount: len(PurePosixPath(mount.target).parts))
+    return found
+
+
+def root_arguments(folder: Path, spec: SandboxSpec) -> list[str]:
+    """The options of bubblewrap that make up the file system."""
+    found = []
+    for link, target in root_links().items():
+        found += ["--symlink", target, link]
+    found += ["--proc", "/proc", "--dev", "/dev"]
+    for mount in root_mounts(folder, spec):
         kind = "--bind" if mount.writable else "--ro-bind"
         found += [kind, str(mount.source), mount.target]
-    for target in _own_source(spec.mounts):
+    for target in hidden_paths(spec.mounts):
         found += ["--tmpfs", target, "--remount-ro", target]
     return [*found, "--remount-ro", "/dev", "--remount-ro", "/"]
 
 
-def _own_source(mounts: Sequence[Mount]) -> Iterator[str]:
+def hidden_paths(mounts: Sequence[Mount]) -> Iterator[str]:
     """Where mounts would show assay itself, whose samples come with their solutions."""
     package = Path(__file__).resolve().parents[2]
     for mount in mounts:

@@ -52,6 +52,7 @@ def run(
     judge: Text = None,
     call_patience: Patience = None,
     agent: Text = None,
+    sandbox: Text = None,
     model_map: MayDiffer = None,
     fresh: RunFlag = False,
     dry_run: RunFlag = False,
@@ -78,6 +79,8 @@ def run(
         judge: The model that scores rubrics without tests.
         call_patience: Give up a call that keeps failing after this many seconds.
         agent: Who works on every task, whatever the file says; see 'assay bench agents'.
+        sandbox: Where every task runs, whatever the file says: bubblewrap, docker, none, or
+            mine.py:Class.
         model_map: Replace a model by another, as OLD=NEW. May be repeated.
         fresh: Start a new run, even if the same command left an unfinished one.
         dry_run: Print the plan, the number of trials and the estimated cost; start nothing.
@@ -101,6 +104,7 @@ def run(
         command=shlex.join(["assay", *command_line.get()]),
         model_map=model_map_of(model_map or ()),
         agent=agent,
+        sandbox=sandbox,
         fresh=fresh,
         dry=dry_run,
     )

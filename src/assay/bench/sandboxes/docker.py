@@ -1,0 +1,267 @@
+"""Sandboxes by Docker: a container each, in which commands are started one after another.
+
+The engine must run on this machine, since its processes are looked at from here. A folder of
+assay's own stands for each container, and is locked as long as its owner lives, so that the
+containers of a killed assay can be told from those in use.
+"""
+
+import asyncio
+import fcntl
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from assay._util.loops import run_apart
+from assay.bench.sandboxes.cgroups import remove_noted
+from assay.bench.sandboxes.disk import DiskLimit
+from assay.bench.sandboxes.docker_containers import FOLDER_LABEL, MACHINE_LABEL, Container
+from assay.bench.sandboxes.docker_engine import Engine
+from assay.bench.sandboxes.docker_images import LABEL, build_image, has_image
+from assay.bench.sandboxes.docker_sandbox import DockerSandbox, to_the_end
+from assay.bench.sandboxes.folders import new_folder, remove_locked, sweep_folders
+from assay.bench.sandboxes.roots import USER_ID, WRITABLE, prepare
+from assay.bench.seams import (
+    Enforcement,
+    ImageRecipe,
+    ImageSandbox,
+    Mount,
+    ResourceLimits,
+    SandboxSpec,
+)
+from assay.errors import SandboxUnavailable
+
+__all__ = ["DockerBackend"]
+
+
+class DockerBackend:
+    """Runs commands in containers of Docker's engine, with all limits held."""
+
+    name = "docker"
+
+    def __init__(self) -> None:
+        """Use the engine that `$DOCKER_HOST` names, else that of this machine."""
+        self._is_swept = False
+
+    def enforcement(self, limits: ResourceLimits) -> Enforcement:
+        """By what these limits are held here.
+
+        Raises:
+            SandboxUnavailable: One of them cannot be, or no engine answers.
+        """
+        _check_platform()
+
+        async def ask() -> Enforcement:
+            async with Engine.connected() as engine:
+                return await _enforcement(engine, limits)
+
+        return run_apart(ask)
+
+    async def build(self, recipe: ImageRecipe) -> str:
+        """Build an image, unless the engine has it; its name.
+
+        Raises:
+            UsageError: A base image is neither mapped nor there, or the image has volumes.
+            SandboxUnavailable: The build failed; with the end of what it printed.
+        """
+        async with Engine.connected() as engine:
+            return await build_image(
+                engine, recipe, network=await _network(engine, recipe.network)
+            )
+
+    def open(self, spec: SandboxSpec) -> AbstractAsyncContextManager[ImageSandbox]:
+        """A container, which is removed when it is left."""
+        return self._open(spec)
+
+    @asynccontextmanager
+    async def _open(self, spec: SandboxSpec) -> AsyncIterator[ImageSandbox]:
+        _check_platform()
+        for mount in spec.mounts:
+            if not mount.source.exists():
+                raise SandboxUnavailable(f"{mount.source} is to be mounted and is not there")
+        async with Engine.connected() as engine:
+            enforcement = await _enforcement(engine, spec.limits)
+            if not self._is_swept:
+                self._is_swept = True
+                await _sweep(engine)
+            folder, lock = new_folder()
+            container = Container(engine, folder)
+            writable = [mount.source for mount in spec.mounts if mount.writable]
+            try:
+                prepare(folder, network=spec.limits.network)
+                user = await _user(engine, spec)
+                if spec.image is None:
+                    writable += [folder / name for name in WRITABLE]
+                    disk = DiskLimit(writable, spec.limits.disk_mb)
+                    await asyncio.to_thread(_hand_over, writable, spec.mounts)
+                else:
+                    disk = DiskLimit(writable, spec.limits.disk_mb, container.layer_bytes)
+                    _let_write(spec.mounts)
+                await container.create(spec, await _network(engine, spec.limits.network))
+                await disk.begin()
+                yield DockerSandbox(spec, enforcement, container, user, disk)
+            finally:
+                await to_the_end(_clear_up(container, folder, lock, writable))
+
+
+async def _clear_up(
+    container: Container, folder: Path, lock: int, writable: Sequence[Path]
+) -> None:
+    try:
+        await container.remove()
+        await asyncio.to_thread(_take_back, writable)
+        await asyncio.to_thread(remove_locked, folder)
+    finally:
+        os.close(lock)
+
+
+async def _enforcement(engine: Engine, limits: ResourceLimits) -> Enforcement:
+    info = await engine.call("GET", "/info")
+    _check_engine(info)
+    held = f"docker, cgroup v{info.get('CgroupVersion', '1')}"
+    network = await _network(engine, limits.network)
+    return Enforcement(
+        backend=DockerBackend.name,
+        memory=held,
+        processes=held,
+        cpus=held,
+        disk="watcher and RLIMIT_FSIZE",
+        network={
+            "none": "network namespace without a way out",
+            "bridge": "allowed, by the bridge of the engine",
+            "host": "allowed, that of this machine",
+        }[network],
+    )
+
+
+def _check_platform() -> None:
+    if sys.platform != "linux":
+        raise SandboxUnavailable(
+            f"sandbox 'docker' needs Linux, and this is {sys.platform}, where the engine runs "
+            "in a virtual machine whose processes cannot be followed from here; run assay in a "
+            "Linux machine, or without protection, only with agents and tasks you trust: "
+            "--sandbox none"
+        )
+
+
+def _check_engine(info: Mapping[str, Any]) -> None:
+    """SandboxUnavailable if this engine cannot hold all limits, or not be looked at."""
+    if info.get("OSType") != "linux":
+        raise SandboxUnavailable(
+            f"Docker's engine runs containers of {info.get('OSType')}, and those of linux are "
+            "needed; switch it to Linux containers"
+        )
+    options = {option.split(",")[0] for option in info.get("SecurityOptions") or ()}
+    for option in ("name=rootless", "name=userns"):
+        if option in options:
+            raise SandboxUnavailable(
+                f"Docker's engine gives containers other users than this machine ({option}), "
+                "so that files cannot be shared with them; use an engine without it, or "
+                "--sandbox bubblewrap"
+            )
+    for key, word in (
+        *(("MemoryLimit", "memory"), ("PidsLimit", "processes")),
+        ("CpuCfsQuota", "CPUs"),
+    ):
+        if not info.get(key):
+            raise SandboxUnavailable(
+                f"Docker's engine cannot hold the limit on {word} here ({key} in docker info); "
+                "the kernel must have that controller of control groups"
+            )
+
+
+async def _network(engine: Engine, allowed: bool) -> str:
+    """The mode: none, that of the engine's bridge, or this machine's where it has no bridge."""
+    if not allowed:
+        return "none"
+    names = {network["Name"] for network in await engine.call("GET", "/networks")}
+    return "bridge" if "bridge" in names else "host"
+
+
+async def _user(engine: Engine, spec: SandboxSpec) -> str:
+    """Who runs commands."""
+    if spec.image is None:
+        return f"{_user_id()}:{_group_id()}"
+    image = await has_image(engine, spec.image)
+    if image is None:
+        raise SandboxUnavailable(
+            f"the engine has no image {spec.image!r} (any more); build it again"
+        )
+    return spec.user or image["Config"].get("User") or "0:0"
+
+
+def _user_id() -> int:
+    return os.getuid() or USER_ID
+
+
+def _group_id() -> int:
+    return os.getgid() if os.getuid() else USER_ID
+
+
+def _hand_over(folders: Sequence[Path], mounts: Sequence[Mount]) -> None:
+    """Let the user of the sandbox have what it may write; root's files are not for it else."""
+    if os.getuid() != 0:
+        return
+    _change_owner(folders, _user_id(), _group_id())
+    for mount in mounts:
+        needed = 0o005 if mount.source.is_dir() else 0o004
+        mode = mount.source.stat().st_mode
+        if not mount.writable and mode & needed != needed:
+            raise SandboxUnavailable(
+                f"{mount.source} is to be mounted, and the user {USER_ID} of the sandbox may "
+                "not read it; allow it: chmod o+rX"
+            )
+
+
+def _take_back(folders: Sequence[Path]) -> None:
+    if os.getuid() == 0:
+        _change_owner(folders, 0, 0)
+
+
+def _change_owner(folders: Sequence[Path], user: int, group: int) -> None:
+    """Of these and all below them; links are not followed."""
+    if folders:
+        paths = [os.path.realpath(folder) for folder in folders]
+        command = ["chown", "-hR", f"{user}:{group}", "--", *paths]
+        subprocess.run(command, check=False, capture_output=True)
+
+
+def _let_write(mounts: Sequence[Mount]) -> None:
+    """An image has users of its own, whom the folders of this machine do not know."""
+    for mount in mounts:
+        if mount.writable and mount.source.is_dir():
+            mount.source.chmod(0o777)
+
+
+async def _sweep(engine: Engine) -> None:
+    """Remove the containers and folders of sandboxes whose owner is dead."""
+    query = {"all": "1", "filters": json.dumps({"label": [f"{LABEL}=sandbox"]})}
+    for found in await engine.call("GET", "/containers/json", query=query):
+        labels = found["Labels"]
+        if labels.get(MACHINE_LABEL) == platform.node() and not _is_locked(
+            Path(labels.get(FOLDER_LABEL, ""))
+        ):
+            await Container(engine, Path(labels[FOLDER_LABEL]), found["Id"]).remove()
+    await asyncio.to_thread(sweep_folders, remove_noted)
+
+
+def _is_locked(folder: Path) -> bool:
+    """Whether whoever made it lives; a folder is removed after its container."""
+    try:
+        handle = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return False
+    except OSError:  # somebody else's
+        return True
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(handle)
+    return False

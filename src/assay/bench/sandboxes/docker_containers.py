@@ -1,0 +1,237 @@
+"""The container of one sandbox: made, started, killed and removed.
+
+Its first process is ours, of a user that commands do not have. It waits for the end of its
+standard input, which comes when assay closes it or dies; the kernel then kills all others.
+"""
+
+import asyncio
+import os
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from assay.bench.sandboxes.cgroups import GroupOfProcess
+from assay.bench.sandboxes.docker_engine import Engine, EngineStream
+from assay.bench.sandboxes.docker_images import LABEL, root_image
+from assay.bench.sandboxes.docker_layers import deleted_in, put_layer, without_deleted
+from assay.bench.sandboxes.limits import MIB
+from assay.bench.sandboxes.processes import is_alive, parent
+from assay.bench.sandboxes.roots import ENVIRONMENT, hidden_paths, root_mounts
+from assay.bench.seams import SandboxSpec
+from assay.errors import SandboxUnavailable
+
+__all__ = [
+    "FOLDER_LABEL",
+    "MACHINE_LABEL",
+    "Container",
+    "RunningContainer",
+    "environment_list",
+]
+
+_KEEPER_ID: Final = 64_999
+"""The user of our own process in a container; no command has it."""
+_KEEPER: Final = ("/bin/sh", "-c", "exec 3<&0; (read end <&3) & wait $!")
+"""Ends with its standard input; waiting, it also buries those who have no parent any more."""
+_OWN_PROCESSES: Final = 2
+"""Those of ours, which the limit would count."""
+FOLDER_LABEL: Final = "assay.folder"
+MACHINE_LABEL: Final = "assay.machine"
+_MASKED: Final = (
+    *("/proc/acpi", "/proc/asound", "/proc/kcore", "/proc/keys", "/proc/latency_stats"),
+    *("/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats"),
+    *("/sys/devices/virtual/powercap", "/sys/firmware"),
+)
+"""What Docker itself hides; a list of ours replaces its own."""
+_COUNT_IPV6: Final = {"net.ipv6.conf.all.disable_ipv6": "0"}
+"""Docker turns it off where there is no network, and attempts would not be counted."""
+
+
+class RunningContainer(NamedTuple):
+    """A container that runs."""
+
+    init: int
+    """Its first process, as this machine numbers it."""
+    group: GroupOfProcess
+    keeper: EngineStream
+    """Our end of the standard input that keeps it alive."""
+
+    def processes(self) -> list[int]:
+        """All that live in it, but ours."""
+        return [
+            pid for pid in self.group.processes() if not self._is_ours(pid) and is_alive(pid)
+        ]
+
+    def _is_ours(self, pid: int) -> bool:
+        if pid == self.init:
+            return True
+        try:
+            owner = os.stat(f"/proc/{pid}").st_uid
+        except OSError:
+            return False
+        return owner == _KEEPER_ID and parent(pid) == self.init
+
+
+class Container:
+    """The container of one sandbox, named as its folder is."""
+
+    def __init__(self, engine: Engine, folder: Path, number: str | None = None) -> None:
+        self.engine = engine
+        self._folder = folder
+        self._id = number
+        self.deleted: list[str] = []
+        """What the layer that it began with had deleted."""
+        self._running: RunningContainer | None = None
+        self._may_run = False
+
+    @property
+    def path(self) -> str:
+        """Where the API has it."""
+        return f"/containers/{self._id or self._folder.name}"
+
+    async def create(self, spec: SandboxSpec, network: str) -> None:
+        """Make it; nothing runs yet."""
+        labels = {
+            LABEL: "sandbox",
+            FOLDER_LABEL: str(self._folder),
+            MACHINE_LABEL: platform.node(),
+        }
+        info = await self.engine.call("GET", "/info")
+        image = spec.image or await root_image(self.engine)
+        if spec.layer is not None:
+            self.deleted = await asyncio.to_thread(deleted_in, spec.layer)
+        if self.deleted:
+            image, without = self._own_image, image
+            await without_deleted(self.engine, without, self.deleted, image)
+        made = await self.engine.call(
+            "POST",
+            "/containers/create",
+            query={"name": self._folder.name},
+            body={
+                **_creation(spec, self._folder, image, network, info["NCPU"]),
+                "Labels": labels,
+            },
+        )
+        self._id = made["Id"]
+        if spec.layer is not None:
+            targets = [mount.target for mount in spec.mounts]
+            await put_layer(self.engine, self.path, spec.layer, exclude=targets)
+
+    @property
+    def _own_image(self) -> str:
+        """The image that it alone has, if it needs one."""
+        return f"assay-layer:{self._folder.name}"
+
+    async def running(self) -> RunningContainer:
+        """Start it, unless it runs."""
+        if self._running is None:
+            keeper = await self.engine.attach(f"{self.path}/attach?stream=1&stdin=1")
+            self._may_run = True
+            try:
+                await self.engine.call("POST", f"{self.path}/start", accept=(304,))
+                state = (await self.engine.call("GET", f"{self.path}/json"))["State"]
+                self._running = RunningContainer(
+                    state["Pid"], self._group(state["Pid"]), keeper
+                )
+            except BaseException:
+                keeper.close()
+                raise
+        return self._running
+
+    def _group(self, pid: int) -> GroupOfProcess:
+        try:
+            group = GroupOfProcess(pid)
+        except OSError:
+            group = None
+        if group is None or (self._id or "") not in group.name:
+            raise SandboxUnavailable(
+                "the processes of Docker's engine cannot be seen from here; assay must run on "
+                "the machine of the engine, or in a container with --pid=host --cgroupns=host"
+            )
+        return group
+
+    async def kill(self) -> None:
+        """Kill all that runs in it, and wait until it is dead."""
+        running, self._running = self._running, None
+        if not self._may_run:
+            return
+        await self.engine.call("POST", f"{self.path}/kill", accept=(404, 409))
+        await self.engine.call("POST", f"{self.path}/wait", accept=(404,))
+        self._may_run = False
+        if running is not None:
+            running.keeper.close()
+
+    async def remove(self) -> None:
+        """Remove it, whatever runs in it."""
+        running, self._running = self._running, None
+        query = {"force": "1", "v": "1"}
+        await self.engine.call("DELETE", self.path, query=query, accept=(404, 409))
+        await self.engine.call("DELETE", f"/images/{self._own_image}", accept=(404, 409))
+        if running is not None:
+            running.keeper.close()
+
+    async def layer_bytes(self) -> int:
+        """What was written into its copy of the image."""
+        found = await self.engine.call("GET", f"{self.path}/json", query={"size": "1"})
+        return int(found.get("SizeRw") or 0)
+
+
+def _creation(
+    spec: SandboxSpec, folder: Path, image: str, network: str, cpus: int
+) -> dict[str, Any]:
+    """What the engine is asked for."""
+    limits = spec.limits
+    environment = {**({} if spec.image else ENVIRONMENT), **spec.environment}
+    mounts = list(spec.mounts) if spec.image else root_mounts(folder, spec)
+    masked = _MASKED if spec.image else (*_MASKED, "/sys", *hidden_paths(spec.mounts))
+    body = {
+        "Image": image,
+        "Entrypoint": list(_KEEPER),
+        "Cmd": [],
+        "User": f"{_KEEPER_ID}:{_KEEPER_ID}",
+        "Env": environment_list(environment),
+        "OpenStdin": True,
+        "StdinOnce": True,
+        "AttachStdin": True,
+        "Healthcheck": {"Test": ["NONE"]},
+        "HostConfig": {
+            "NetworkMode": network,
+            "Sysctls": _COUNT_IPV6 if network == "none" and _has_ipv6() else {},
+            "CapDrop": ["ALL"],
+            "SecurityOpt": ["no-new-privileges"],
+            "ReadonlyRootfs": spec.image is None,
+            "IpcMode": "private",
+            "Memory": limits.memory_mb * MIB,
+            "MemorySwap": limits.memory_mb * MIB,
+            "PidsLimit": limits.processes + _OWN_PROCESSES,
+            "NanoCpus": round(min(limits.cpus, cpus) * 1e9),
+            "ShmSize": min(64, limits.disk_mb) * MIB,
+            "Ulimits": [
+                {"Name": "fsize", "Soft": limits.disk_mb * MIB, "Hard": limits.disk_mb * MIB},
+                {"Name": "core", "Soft": 0, "Hard": 0},
+            ],
+            "Mounts": [
+                {
+                    "Type": "bind",
+                    "Source": os.path.realpath(mount.source),
+                    "Target": mount.target,
+                    "ReadOnly": not mount.writable,
+                }
+                for mount in mounts
+                # With a network, it is the engine that knows how names are looked up.
+                if network == "none" or mount.target != "/etc/resolv.conf"
+            ],
+            "MaskedPaths": list(masked),
+            "LogConfig": {"Type": "none"},
+        },
+    }
+    return body if network == "host" else {**body, "Hostname": "sandbox"}
+
+
+def _has_ipv6() -> bool:
+    return os.path.exists("/proc/sys/net/ipv6/conf/all/disable_ipv6")
+
+
+def environment_list(environment: Mapping[str, str]) -> list[str]:
+    """Variables as the engine takes them."""
+    return [f"{name}={value}" for name, value in environment.items()]

@@ -1,0 +1,131 @@
+"""What a Dockerfile starts from, and what its .dockerignore leaves out.
+
+Only that much of it is read here; the engine reads the rest.
+"""
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from assay.bench.tasks.paths import Wildcards
+from assay.errors import UsageError
+
+__all__ = ["Dockerfile", "ignored_paths"]
+
+_VARIABLE: Final = re.compile(r"\$(?:\{(\w+)(?::-([^}]*))?\}|(\w+))")
+_FROM_IMAGE: Final = re.compile(r"(--from=)(\S+)")
+_SCRATCH: Final = "scratch"
+
+
+class Dockerfile:
+    """The text of a Dockerfile, of which the names of images can be replaced."""
+
+    def __init__(self, text: str, arguments: Mapping[str, str]) -> None:
+        self._instructions = list(_instructions(text))
+        self._given = arguments
+        self.bases: list[str] = []
+        """The images of others that it needs, in the order in which it names them."""
+        self.with_bases({})
+
+    def with_bases(self, images: Mapping[str, str]) -> str:
+        """The text with these images in the place of those it names."""
+        lines = []
+        values: dict[str, str] = {}
+        stages: list[str] = []
+        count = 0
+        for raw in self._instructions:
+            word, _, rest = raw.strip().partition(" ")
+            word = word.upper()
+            if word == "ARG" and not count:
+                name, _, default = rest.strip().partition("=")
+                values[name] = self._given.get(name, " ".join(shlex.split(default)))
+            elif word == "FROM":
+                count += 1
+                raw = self._starting(rest, values, stages, images)
+            elif word == "COPY" and (found := _FROM_IMAGE.search(rest)):
+                source = found[2]
+                if source not in stages and not source.isdigit():
+                    self._need(source)
+                    raw = raw.replace(found[0], f"--from={images.get(source, source)}", 1)
+            lines.append(raw)
+        if not count:
+            raise UsageError("the Dockerfile has no FROM; it must say what it starts from")
+        return "\n".join(lines) + "\n"
+
+    def _starting(
+        self, rest: str, values: Mapping[str, str], stages: list[str], images: Mapping[str, str]
+    ) -> str:
+        words = rest.split()
+        options = [word for word in words if word.startswith("--")]
+        name, *more = [word for word in words if not word.startswith("--")] or [""]
+        name = _VARIABLE.sub(
+            lambda found: values.get(found[1] or found[3]) or found[2] or "", name
+        )
+        if not name:
+            raise UsageError(f"FROM {rest} names no image; give its ARG a value")
+        if name not in stages and name != _SCRATCH:
+            self._need(name)
+            name = images.get(name, name)
+        if len(more) == 2 and more[0].upper() == "AS":
+            stages.append(more[1])
+        return " ".join(["FROM", *options, name, *more])
+
+    def _need(self, name: str) -> None:
+        if name not in self.bases:
+            self.bases.append(name)
+
+
+def _instructions(text: str) -> Iterator[str]:
+    """Each instruction with the lines that continue it, and each comment by itself."""
+    waiting: list[str] = []
+    for line in text.splitlines():
+        is_comment = line.lstrip().startswith("#")
+        if not waiting and (is_comment or not line.strip()):
+            yield line
+            continue
+        waiting.append(line)
+        if is_comment or line.rstrip().endswith("\\"):
+            continue
+        yield _joined(waiting)
+        waiting = []
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(lines: list[str]) -> str:
+    """The lines of a FROM or ARG as one, those of others as they are."""
+    word = lines[0].split(maxsplit=1)[0].upper()
+    if word not in ("FROM", "ARG", "COPY"):
+        return "\n".join(lines)
+    kept = [line for line in lines if not line.lstrip().startswith("#")]
+    return " ".join(line.rstrip().removesuffix("\\").strip() for line in kept)
+
+
+def ignored_paths(context: Path, *, keep: str) -> set[str]:
+    """What the file .dockerignore of a context leaves out.
+
+    Args:
+        context: The folder.
+        keep: A path that is never left out.
+    """
+    file = context / ".dockerignore"
+    if not file.is_file():
+        return set()
+    rules = []
+    for line in file.read_text("utf-8").splitlines():
+        pattern = line.strip()
+        if pattern and not pattern.startswith("#"):
+            named = pattern.removeprefix("!").strip().removeprefix("./")
+            rules.append((not pattern.startswith("!"), Wildcards([named])))
+    found = set()
+    for path in context.rglob("*"):
+        name = path.relative_to(context).as_posix()
+        ignored = False
+        for excluded, wildcards in rules:
+            if wildcards.match(name):
+                ignored = excluded
+        if ignored and name != keep:
+            found.add(name)
+    return found
