@@ -73,7 +73,20 @@ class BoxedProcess:
         options: Sequence[str],
         argv: Sequence[str],
         stdin: bytes,
+        mounting: Sequence[str] = (),
+        handles: Sequence[int] = (),
     ) -> None:
+        """Start it.
+
+        Args:
+            prefix: What stands before all of it, and needs the manager of services.
+            bwrap: Where bubblewrap is.
+            options: What it is told.
+            argv: The command.
+            stdin: What the command reads.
+            mounting: What stands before bubblewrap and mounts what it needs.
+            handles: Open files that its options name.
+        """
         self.output = BoundedOutput()
         self._said = b""
         self._inner: int | None = None
@@ -94,6 +107,7 @@ class BoxedProcess:
                 [
                     *_LAUNCHER,
                     *prefix,
+                    *mounting,
                     bwrap,
                     "--args",
                     str(arguments),
@@ -104,7 +118,7 @@ class BoxedProcess:
                 stdin=given,
                 stdout=output,
                 stderr=theirs.fileno(),
-                pass_fds=(arguments, info, gate),
+                pass_fds=(arguments, info, gate, *handles),
                 # An environment of ours could be read in /proc/1/environ.
                 env=_reach_manager() if prefix else {},
                 cwd="/",
