@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -69,8 +69,10 @@ _GRACE_S = 10.0
 def limits_of(task: CodingTask, entry: TaskEntry) -> ResourceLimits:
     """What a sandbox may use: the file says more than the task, the task more than defaults."""
     said: dict[str, Any] = {**task.limits, **entry.limits}
-    kinds = {part.name: type(part.default) for part in fields(ResourceLimits)}
-    return ResourceLimits(**{name: kinds[name](value) for name, value in said.items()})
+    for name in ("memory_mb", "processes", "disk_mb"):
+        if name in said:  # the kernel takes no fraction of them
+            said[name] = int(said[name])
+    return replace(ResourceLimits(), **said)
 
 
 class CodingAttempt:

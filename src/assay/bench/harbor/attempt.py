@@ -26,7 +26,7 @@ from assay.errors import SandboxUnavailable
 
 from .grading import grade_steps, layer_of, passes, verifier_timeout
 from .task import SOLVE, HarborStep, HarborTask
-from .trial import SOLUTION, BaseImages, HarborTrial
+from .trial import SOLUTION, BaseImages, HarborTrial, changed_programs
 
 __all__ = ["HarborAttempt", "solution_of"]
 
@@ -79,6 +79,8 @@ class HarborAttempt(CodingAttempt):
             end, took = await self._step(trial, coder, step, layer, target, talk)
             ends.append(end)
             seconds, layer = seconds + took, target
+            if changed_programs(target) and end.stop is CoderStop.FAILED:
+                break
             if step is not task.steps[-1] and step.min_rewards:
                 limit = verifier_timeout(step, self._entry.grading_timeout)
                 verified = await trial.verify(step, target, limit)
@@ -128,7 +130,14 @@ class HarborAttempt(CodingAttempt):
                     solution=solution_of(self._harbor) if solves else None,
                     python=_PYTHON,
                 )
-                end = await self._coded(coder.work(job), timeout_s)
+                try:
+                    end = await self._coded(coder.work(job), timeout_s)
+                except SandboxUnavailable as error:
+                    # Nothing starts where the agent has removed the shell.
+                    await trial.export(sandbox, target)
+                    if not changed_programs(target):
+                        raise
+                    end = CoderEnd(stop=CoderStop.FAILED, notes=str(error))
                 seconds = time.monotonic() - start
                 await trial.export(sandbox, target)
         return end, seconds
@@ -166,7 +175,7 @@ def _stopped_early(task: HarborTask, begun: int) -> tuple[TrialFinding, ...]:
         return ()
     step = task.steps[begun - 1]
     left = ", ".join(later.name for later in task.steps[begun:])
-    text = f"{step.name} did not reach its min_reward, so {left} was not begun"
+    text = f"{step.name} was not good enough, so {left} was not begun"
     return (TrialFinding("steps_not_begun", text),)
 
 

@@ -253,7 +253,8 @@ def read_task_file(path: Path) -> TaskFile:
     try:
         return TaskFile.model_validate(said)
     except ValidationError as error:
-        wrong = error.errors()[0]
+        # Of several ways to read a value, the one that came furthest says most.
+        wrong = max(error.errors(), key=lambda each: len(each["loc"]))
     loc = [part for part in wrong["loc"] if not _is_alternative(part)]
     key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc)
     if wrong["type"] == "extra_forbidden":

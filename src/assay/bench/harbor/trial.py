@@ -39,7 +39,7 @@ from .rewards import read_rewards, read_tests
 from .schema import ArtifactPart, HealthcheckPart
 from .task import SOLVE, TEST, HarborStep, HarborTask, Verification, recipe_of
 
-__all__ = ["BaseImages", "HarborTrial", "Verified", "check_images"]
+__all__ = ["BaseImages", "HarborTrial", "Verified", "changed_programs", "check_images"]
 
 TESTS: Final = "/tests"
 SOLUTION: Final = "/solution"
@@ -233,6 +233,10 @@ class HarborTrial:
             timeout_s: The most seconds for the tests.
         """
         how = step.verification
+        if replaced := _replaced(layer):
+            text = f"the agent put something else in the place of {', '.join(replaced)}"
+            finding = TrialFinding("logs_replaced", text)
+            return Verified(None, CodingOutcome.TAMPERED, (finding,))
         logs = self._fresh("verifier")
         logs.chmod(0o777)
         mounts = [Mount(logs, VERIFIER_LOGS, writable=True)]
@@ -248,12 +252,17 @@ class HarborTrial:
         network = self._allowed(how.network)
         spec = self._spec(base, over, how.user, network=network, workdir=workdir, mounts=mounts)
         spec = replace(spec, environment=how.variables)
-        async with self._open(spec) as sandbox:
-            if not how.separate:
-                await self._collect(sandbox, how)
-            end = await sandbox.run(
-                Command(argv=("sh", "-c", f"{TESTS}/{TEST}"), timeout_s=timeout_s)
-            )
+        command = Command(argv=("sh", "-c", f"{TESTS}/{TEST}"), timeout_s=timeout_s)
+        try:
+            async with self._open(spec) as sandbox:
+                if not how.separate:
+                    await self._collect(sandbox, how)
+                end = await sandbox.run(command)
+        except SandboxUnavailable as error:
+            # Nothing starts where the agent has removed the shell.
+            if how.separate or not changed_programs(layer):
+                raise
+            end = CommandEnd(exit_code=None, output=str(error).encode(), seconds=0.0)
         return _verified(end, logs, how, layer)
 
     async def _collect(self, sandbox: ImageSandbox, how: Verification) -> None:
@@ -362,7 +371,7 @@ async def _healthy(sandbox: ImageSandbox, check: HealthcheckPart) -> None:
 
 def _verified(end: CommandEnd, logs: Path, how: Verification, layer: Path) -> Verified:
     findings = [*end.findings]
-    if not how.separate and (changed := _changed_programs(layer)):
+    if not how.separate and (changed := changed_programs(layer)):
         more = f" and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
         text = (
             f"the tests ran with programs that the agent changed: {', '.join(changed[:_NAMED])}"
@@ -379,13 +388,22 @@ def _verified(end: CommandEnd, logs: Path, how: Verification, layer: Path) -> Ve
     return Verified(reading.rewards, reading.outcome, tuple(findings), tests, log)
 
 
-def _changed_programs(layer: Path) -> list[str]:
-    """Files of the layer where an image has its programs."""
+def changed_programs(layer: Path) -> list[str]:
+    """Files of the layer where an image has its programs, folders that are gone included."""
     return sorted(
         f"/{path}"
         for path, _ in layer_paths(layer)
-        if path.startswith(_PROGRAMS) and "__pycache__" not in path
+        if "__pycache__" not in path
+        and any(path.startswith(place) or place.startswith(f"{path}/") for place in _PROGRAMS)
     )
+
+
+def _replaced(layer: Path) -> list[str]:
+    """Folders that tests need and that are none any more."""
+    places = {place.strip("/").split("/")[0] for place in HIDDEN}
+    return [
+        f"/{path}" for path, deleted in layer_paths(layer) if path in places and not deleted
+    ]
 
 
 def _is_left_out(path: Path, artifact: ArtifactPart) -> bool:

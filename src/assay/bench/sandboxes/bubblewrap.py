@@ -23,7 +23,7 @@ from assay.bench.sandboxes.folders import (
     sweep_folders,
 )
 from assay.bench.sandboxes.image_roots import ImageRoot, private_root
-from assay.bench.sandboxes.image_users import image_user
+from assay.bench.sandboxes.image_users import Find, ImageUser, image_user
 from assay.bench.sandboxes.images import Image, build_image, load_image
 from assay.bench.sandboxes.layers import write_layer
 from assay.bench.sandboxes.limits import MIB, HeldBy, Hold, Mechanism
@@ -146,12 +146,13 @@ class BubblewrapBackend:
         image = await asyncio.to_thread(load_image, spec.image)
         async with self._folder(spec) as folder:
             root = await asyncio.to_thread(private_root, image.layers, folder, spec.layer)
-            async with self._open_root(spec, root, image) as sandbox:
+            # Users are those of the image: what was laid over it may have made up others.
+            async with self._open_root(spec, root, image, image.find) as sandbox:
                 yield sandbox
 
     @asynccontextmanager
     async def _open_root(
-        self, spec: SandboxSpec, root: ImageRoot, image: Image
+        self, spec: SandboxSpec, root: ImageRoot, image: Image, find: Find
     ) -> AsyncIterator[ImageSandbox]:
         """A sandbox on a root that somebody else has made, and will remove."""
         async with self._folder(spec) as folder:
@@ -166,6 +167,7 @@ class BubblewrapBackend:
                 disk_limit=writable.limit,
                 root=root,
                 image=image,
+                user=image_user(find, spec.user or image.user),
             )
 
     @asynccontextmanager
@@ -418,10 +420,9 @@ class _BubblewrapSandbox:
 class _BubblewrapImageSandbox(_BubblewrapSandbox):
     """Runs commands on the files of an image, as a user of it."""
 
-    def __init__(self, *, root: ImageRoot, image: Image, **parts: Any) -> None:
-        self._root, self._image = root, image
+    def __init__(self, *, root: ImageRoot, image: Image, user: ImageUser, **parts: Any) -> None:
+        self._root, self._image, self._user = root, image, user
         super().__init__(**parts)
-        self._user = image_user(root, self._spec.user or image.user)
 
     async def export(self, target: Path, *, exclude: Sequence[str] = ()) -> None:
         """Write all that differs from the image to a tar file."""

@@ -105,8 +105,9 @@ def _lines(text: str, source: str) -> Iterator[tuple[int, str]]:
         while place < len(lines):
             line = lines[place]
             place += 1
-            if line.lstrip().startswith("#") or (whole and not line.strip()):
+            if line.lstrip().startswith("#") or not line.strip():
                 continue
+            number = number if whole else place
             if not re.search(r"\\\s*$", line):
                 whole += line
                 break

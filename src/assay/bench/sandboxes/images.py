@@ -35,7 +35,8 @@ from assay.bench.sandboxes.dockerfile import (
 )
 from assay.bench.sandboxes.folders import remove_folder
 from assay.bench.sandboxes.image_roots import ImageRoot, copy_tree, overlays, private_root
-from assay.bench.sandboxes.image_users import owner_of
+from assay.bench.sandboxes.image_users import Find, owner_of
+from assay.bench.sandboxes.roots import IMAGE_ENVIRONMENT
 from assay.bench.seams import (
     SHARED,
     Command,
@@ -70,9 +71,14 @@ class Image:
     workdir: str = "/"
     user: str | None = None
 
+    def find(self, path: str) -> Path | None:
+        """A file of it on this machine, by its path without a slash before it."""
+        places = (layer / path for layer in self.layers)
+        return next((place for place in places if place.is_file()), None)
+
 
 OpenRoot: TypeAlias = Callable[
-    [SandboxSpec, ImageRoot, Image], AbstractAsyncContextManager[ImageSandbox]
+    [SandboxSpec, ImageRoot, Image, Find], AbstractAsyncContextManager[ImageSandbox]
 ]
 
 
@@ -202,7 +208,8 @@ def _base_image(path: Path, name: str) -> Image:
             for emptied in _EMPTIED:
                 (layer / emptied).unlink(missing_ok=True)
                 (layer / emptied).touch()
-            _write_record(folder, Image(name=mark, layers=()), [mark])
+            path_of = {"PATH": IMAGE_ENVIRONMENT["PATH"]}
+            _write_record(folder, Image(name=mark, layers=(), environment=path_of), [mark])
             _put(folder, mark)
     return load_image(mark)
 
@@ -403,7 +410,7 @@ class _Builder:
             ),
             user=user,
         )
-        async with self._open(spec, self._root, self._image) as sandbox:
+        async with self._open(spec, self._root, self._image, self._root.find) as sandbox:
             end = await sandbox.run(Command(argv=argv, timeout_s=_RUN_S))
         if end.exit_code == 0:
             return
@@ -421,7 +428,7 @@ class _Builder:
         recipe, where = self._recipe, self._plan.source
         sources, target = _sources(recipe.context, step, self._variables, where)
         said = expanded(step.flags.get("chown", "0:0"), self._variables)
-        owner = owner_of(self._root, said)
+        owner = owner_of(self._root.find, said)
         target_path = str(PurePosixPath(self._image.workdir, target))
         alone = len(sources) == 1 and not sources[0].is_dir() and not target.endswith("/")
         with tempfile.TemporaryDirectory(prefix="assay-stage-") as name:
