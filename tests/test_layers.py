@@ -80,6 +80,7 @@ PUBLIC = {
             "config",
             "ends",
             "grading",
+            "harbor",
             "importing",
             "kind",
         ),

@@ -14,13 +14,31 @@ from assay.bench.arms import overrides_of
 from assay.bench.attempt import limits_of
 from assay.bench.checking import TaskCheck, check_task
 from assay.bench.config import BenchConfig, TaskEntry
-from assay.bench.ends import AgentEnd, JudgeBill, agent_end, graded_result, outcomes_of
+from assay.bench.ends import (
+    AgentEnd,
+    JudgeBill,
+    agent_end,
+    graded_result,
+    outcomes_of,
+    patch_of,
+)
 from assay.bench.grading import Judge, check_gradable, grade, read_grade, write_grade
+from assay.bench.harbor import (
+    BaseImages,
+    HarborTask,
+    HarborTrial,
+    check_harbor_task,
+    check_images,
+    grade_steps,
+    is_harbor_task,
+    load_any_task,
+    problems_of,
+)
 from assay.bench.manifest import Manifest, RolloutFolder, TrialResult
 from assay.bench.sandboxes import choose_backend
-from assay.bench.seams import CodingTask, Grade
+from assay.bench.seams import CodingTask, Grade, ResourceLimits, SandboxBackend
 from assay.bench.selecting import Rollout, select_rollout
-from assay.bench.tasks import load_task, new_task, overrides_problems, prepare_task
+from assay.bench.tasks import new_task, overrides_problems, prepare_task
 from assay.errors import UsageError
 from assay.models import Budget, ModelPool
 from assay.types import ChatModel, ChatReply, ChatRequest, Encoded, Message
@@ -55,6 +73,8 @@ def bench_check(
     tries: int = 3,
     sandbox: str | None = None,
     timeout_s: float = 600.0,
+    base_images: Sequence[str] = (),
+    build_network: bool = False,
 ) -> tuple[TaskCheck, ...]:
     """Find out whether a task measures what it says; each check says what is wrong.
 
@@ -64,6 +84,8 @@ def bench_check(
         tries: How often the reference solution is graded.
         sandbox: Where; see `assay.bench.sandboxes`.
         timeout_s: The most seconds for each grading.
+        base_images: What stands for an image of FROM, each as NAME=LOCAL.
+        build_network: Whether building an image reaches the network.
     """
     entry = TaskEntry(
         prepared_dir=str(folder), overrides=None if overrides is None else str(overrides)
@@ -74,14 +96,34 @@ def bench_check(
     if applied is not None:
         said = "; ".join(problems) or f"every key and path of {applied} fits"
         checks.append(TaskCheck(name="overrides", passed=not problems, detail=said))
-    task = load_task(Path(folder), applied)
-    check_gradable(task)
+    is_harbor = applied is None and is_harbor_task(Path(folder))
+    if is_harbor and (refused := problems_of(Path(folder))):
+        return tuple(TaskCheck(name="refused", passed=False, detail=why) for why in refused)
+    task = load_any_task(Path(folder), applied)
     backend = choose_backend(sandbox)
     limits = limits_of(task, entry)
-    backend.enforcement(limits)
+    bases = BaseImages.of(base_images, network=build_network)
     scratch = free_path(Path(folder).resolve().parent / f".check-{task.task_id}")
+    if isinstance(task, HarborTask):
+        try:
+            check_images(task, backend, bases)
+        except UsageError as error:
+            return (TaskCheck(name="refused", passed=False, detail=str(error)),)
+    else:
+        check_gradable(task)
+    backend.enforcement(limits)
 
     async def check() -> tuple[TaskCheck, ...]:
+        if isinstance(task, HarborTask):
+            return await check_harbor_task(
+                task,
+                backend,
+                bases,
+                folder=scratch,
+                tries=tries,
+                limits=limits,
+                timeout_s=timeout_s,
+            )
         return await check_task(
             task, backend, folder=scratch, tries=tries, limits=limits, timeout_s=timeout_s
         )
@@ -146,28 +188,28 @@ def _graded(
     for result in manifest.results:
         run_dir = Path(result.run_dir)
         known = read_grade(run_dir)
-        patch = run_dir / "artifacts" / "diff.patch"
+        patch = patch_of(run_dir)
         agent = agent_end(run_dir, result.session_id)
         if agent is None or (known is not None and not again):
             yield GradedTrial(result, known, False)
             continue
         if grader is None:
             grader = _Grader(manifest, judge, votes, budget)
-        graded, updated = grader.grade(result, agent, patch.read_bytes())
+        graded, updated = grader.grade(result, agent, patch)
         if known is not None:
             _keep_old(run_dir)
         write_grade(
             run_dir,
             grader.task_of(result),
             graded,
-            diff=patch.read_bytes(),
+            diff=patch,
             judge=grader.judged_by,
             agent_metrics=agent.metrics(),
         )
         folder.write_result(updated)
         manifest = folder.brought_up(manifest)
         folder.write(manifest)
-        _store(manifest, updated, patch.read_bytes())
+        _store(manifest, updated, patch)
         yield GradedTrial(updated, graded, True)
 
 
@@ -198,7 +240,8 @@ class _Grader:
     ) -> tuple[Grade, TrialResult]:
         """Grade what an agent left; the trial with that grade, too."""
         task, entry = self._entry_of(result)
-        check_gradable(task, judged=self._config.judge is not None)
+        if not isinstance(task, HarborTask):
+            check_gradable(task, judged=self._config.judge is not None)
         backend = choose_backend(entry.sandbox)
         limits = limits_of(task, entry)
         backend.enforcement(limits)
@@ -207,6 +250,11 @@ class _Grader:
 
         async def graded() -> Grade:
             async with asking as judge:
+                if isinstance(task, HarborTask):
+                    trial = self._trial(task, backend, limits, entry, run_dir)
+                    return await grade_steps(
+                        task, trial, run_dir / "artifacts", timeout_s=entry.grading_timeout
+                    )
                 return await grade(
                     task,
                     diff,
@@ -226,6 +274,25 @@ class _Grader:
         seconds = time.monotonic() - begun
         return new, graded_result(result, agent, new, grading_s=seconds, judge=asking.bill)
 
+    def _trial(
+        self,
+        task: HarborTask,
+        backend: SandboxBackend,
+        limits: ResourceLimits,
+        entry: TaskEntry,
+        run_dir: Path,
+    ) -> HarborTrial:
+        config, folder = self._config, run_dir / "grading"
+        folder.mkdir(parents=True)
+        return HarborTrial(
+            task,
+            backend,
+            BaseImages.of(config.base_images, network=config.build_network),
+            folder=folder,
+            limits=limits,
+            network=entry.network,
+        )
+
     def _entry_of(self, result: TrialResult) -> tuple[CodingTask, TaskEntry]:
         from assay.bench.arms import arm_labels
 
@@ -237,7 +304,7 @@ class _Grader:
                 for label, entry in zip(labels, self._config.tasks, strict=True)
                 if (label, entry.prepared_dir) == key
             )
-            task = load_task(Path(entry.prepared_dir), overrides_of(entry))
+            task = load_any_task(Path(entry.prepared_dir), overrides_of(entry))
             if result.task_checksum and task.checksum != result.task_checksum:
                 raise UsageError(
                     f"{entry.prepared_dir} was changed since {result.run_id} ran; put it back, "

@@ -22,6 +22,7 @@ from assay.bench.attempt import limits_of
 from assay.bench.coders import make_coder
 from assay.bench.config import BenchConfig, TaskEntry, read_benchmark
 from assay.bench.grading import check_gradable
+from assay.bench.harbor import BaseImages, HarborTask, check_images, load_any_task
 from assay.bench.kind import CodingKind, planned_results, specs_of
 from assay.bench.manifest import (
     ArmEntry,
@@ -34,7 +35,6 @@ from assay.bench.manifest import (
 from assay.bench.sandboxes import ModalBackend, choose_backend
 from assay.bench.seams import CodingTask, SandboxBackend
 from assay.bench.selecting import select_rollout
-from assay.bench.tasks import load_task
 from assay.errors import UsageError
 from assay.models import Budget, ModelPool
 from assay.runs import PreparedRun, RunResult, execute, prepare_run
@@ -213,9 +213,14 @@ def prepare_bench(
         )
         prepared = replace(prepared, warnings=missing)
     else:
+        bases = BaseImages.of(config.base_images, network=config.build_network)
         for entry, task in zip(config.tasks, tasks, strict=True):
-            check_gradable(task, judged=config.judge is not None)
-            backends[entry.sandbox].enforcement(limits_of(task, entry))
+            backend = backends[entry.sandbox]
+            if isinstance(task, HarborTask):
+                check_images(task, backend, bases)
+            else:
+                check_gradable(task, judged=config.judge is not None)
+            backend.enforcement(limits_of(task, entry))
         _check_models(config, own or {})
         if prepared.resumed is None:
             stamp = claim_rollout(config.data_dir, config.name).stamp
@@ -354,7 +359,7 @@ def _load(entries: Sequence[TaskEntry]) -> tuple[CodingTask, ...]:
     for entry in entries:
         key = (entry.prepared_dir, overrides_of(entry))
         if key not in known:
-            known[key] = load_task(Path(entry.prepared_dir), key[1])
+            known[key] = load_any_task(Path(entry.prepared_dir), key[1])
         tasks.append(known[key])
     folders: dict[str, str] = {}
     for entry, task in zip(entries, tasks, strict=True):
@@ -362,7 +367,7 @@ def _load(entries: Sequence[TaskEntry]) -> tuple[CodingTask, ...]:
         if Path(other).resolve() != Path(entry.prepared_dir).resolve():
             raise UsageError(
                 f"{other} and {entry.prepared_dir} both hold a task {task.task_id!r}; give one "
-                "of them another task_id in its tb_meta.json"
+                "of them another task_id in its tb_meta.json, or another name in its task.toml"
             )
     return tuple(tasks)
 
@@ -389,10 +394,11 @@ def _check_agents(config: BenchConfig, tasks: Sequence[CodingTask]) -> None:
                 f"{entry.prepared_dir}: agent {entry.agent!r} needs a sandbox that mounts what "
                 "it is made of, and 'none' does not; use bubblewrap or docker"
             )
-        if entry.agent == "oracle" and task.reference_patch is None:
+        if entry.agent == "oracle" and not task.has_reference:
+            place = "solution/solve.sh" if isinstance(task, HarborTask) else "diff.patch"
             raise UsageError(
                 f"{entry.prepared_dir} has no reference solution for the agent 'oracle'; put "
-                "it there as diff.patch"
+                f"it there as {place}"
             )
 
 

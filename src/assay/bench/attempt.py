@@ -33,6 +33,7 @@ from .ends import (
     agent_end,
     graded_result,
     outcomes_of,
+    patch_of,
 )
 from .grading import Judge, grade, write_grade
 from .manifest import LAUNCH_FAILED, LAUNCHED, TrialResult
@@ -47,6 +48,7 @@ from .seams import (
     CoderStop,
     CodingJob,
     CodingTask,
+    Enforcement,
     Grade,
     Mount,
     ResourceLimits,
@@ -58,7 +60,7 @@ from .seams import (
 from .tasks import Workspace, capture, make_workspace
 from .transcript import CallSettings, CodingTranscript
 
-__all__ = ["CodingAttempt", "limits_of"]
+__all__ = ["CodingAttempt", "limits_of", "program_mounts", "shared_folder"]
 
 _GRACE_S = 10.0
 """Seconds after its time limit until an agent that has not ended is stopped."""
@@ -67,6 +69,9 @@ _GRACE_S = 10.0
 def limits_of(task: CodingTask, entry: TaskEntry) -> ResourceLimits:
     """What a sandbox may use: the file says more than the task, the task more than defaults."""
     said: dict[str, Any] = {**task.limits, **entry.limits}
+    for name in ("memory_mb", "processes", "disk_mb"):
+        if name in said:  # the kernel takes no fraction of them
+            said[name] = int(said[name])
     return replace(ResourceLimits(), **said)
 
 
@@ -111,7 +116,7 @@ class CodingAttempt:
             position=agent.position,
             steps=agent.steps,
         )
-        diff = (self._run_dir / "artifacts" / "diff.patch").read_bytes()
+        diff = patch_of(self._run_dir)
         graded = await self._grade(agent, diff, talk)
         self._recorder.seconds = agent.seconds
         return self._end(agent, graded, talk, diff)
@@ -138,18 +143,41 @@ class CodingAttempt:
         workspace = await self._workspace()
         self._seconds["setup"] = time.monotonic() - start
         talk = CodingTranscript(self._recorder, self._context)
-        with _shared_folder(coder) as shared:
-            async with self._sandbox(workspace, _program_mounts(coder, shared)) as sandbox:
+        with shared_folder(coder) as shared:
+            async with self._sandbox(workspace, program_mounts(coder, shared)) as sandbox:
                 self._launched = True
                 start = time.monotonic()
                 job = self._job(sandbox, talk, coder.needs_model)
-                end = await self._coded(coder.work(replace(job, shared=shared)))
+                work = coder.work(replace(job, shared=shared))
+                end = await self._coded(work, entry.timeout)
                 seconds = time.monotonic() - start
         await talk.flush()
         disk_mb = await asyncio.to_thread(_size_mb, workspace.repo)
         patch = await asyncio.to_thread(capture, workspace)
         findings = (*end.findings, *patch.findings, *_looked(end.log, task))
-        agent = AgentEnd(
+        agent = self._agent_end(
+            replace(end, findings=findings),
+            talk,
+            seconds=seconds,
+            disk_mb=disk_mb,
+            files=patch.files,
+            enforcement=enforcement,
+        )
+        atomic_write(self._run_dir / "artifacts" / "diff.patch", patch.diff)
+        self._keep(agent, end)
+        return agent
+
+    def _agent_end(
+        self,
+        end: CoderEnd,
+        talk: CodingTranscript,
+        *,
+        seconds: float,
+        disk_mb: float,
+        files: Sequence[str],
+        enforcement: Enforcement,
+    ) -> AgentEnd:
+        return AgentEnd(
             session_id=self._planned.session_id,
             stop=end.stop.value,
             notes=end.notes,
@@ -158,8 +186,8 @@ class CodingAttempt:
             cpu_s=end.cpu_s,
             peak_memory_mb=end.peak_memory_mb,
             disk_mb=disk_mb,
-            findings=tuple((finding.name, finding.detail) for finding in findings),
-            files=patch.files,
+            findings=tuple((finding.name, finding.detail) for finding in end.findings),
+            files=tuple(files),
             enforcement=asdict(enforcement),
             tokens=asdict(talk.usage),
             cost_usd=talk.totals.cost_usd,
@@ -169,8 +197,6 @@ class CodingAttempt:
             position=talk.position,
             steps=talk.steps,
         )
-        self._keep(agent, patch.diff, end)
-        return agent
 
     async def _workspace(self) -> Workspace:
         made = asyncio.to_thread(make_workspace, self._task, self._run_dir / "work")
@@ -225,12 +251,12 @@ class CodingAttempt:
             max_turns=entry.max_turns,
         )
 
-    async def _coded(self, work: Awaitable[CoderEnd]) -> CoderEnd:
+    async def _coded(self, work: Awaitable[CoderEnd], timeout_s: float) -> CoderEnd:
         """Wait for an agent; one that does not keep the time itself is stopped a little later.
 
         Only the agent knows its log and its last message, so that it is to end by itself.
         """
-        scope = asyncio.timeout(self._entry.timeout + _GRACE_S)
+        scope = asyncio.timeout(timeout_s + _GRACE_S)
         try:
             async with scope:
                 return await work
@@ -239,10 +265,9 @@ class CodingAttempt:
                 raise
             return CoderEnd(stop=CoderStop.TIME_LIMIT, notes="")
 
-    def _keep(self, agent: AgentEnd, diff: bytes, end: CoderEnd) -> None:
+    def _keep(self, agent: AgentEnd, end: CoderEnd) -> None:
         """Put what the agent left into the folder of the trial; the last file settles it."""
         artifacts = self._run_dir / "artifacts"
-        atomic_write(artifacts / "diff.patch", diff)
         atomic_write(artifacts / "notes.md", f"{mask(end.notes)}\n".encode(errors="replace"))
         repo = self._task.repo
         about = {
@@ -268,15 +293,7 @@ class CodingAttempt:
         start = time.monotonic()
         # Whoever was killed while it graded has left something there.
         await asyncio.to_thread(shutil.rmtree, self._run_dir / "grading", ignore_errors=True)
-        graded = await grade(
-            self._task,
-            diff,
-            self._backend,
-            folder=self._run_dir / "grading",
-            limits=self._limits,
-            timeout_s=self._entry.grading_timeout,
-            judge=judge,
-        )
+        graded = await self._graded(diff, judge)
         await talk.graded(graded.outcome.value, graded.total_score)
         self._seconds["grading"] = time.monotonic() - start
         await asyncio.to_thread(shutil.rmtree, self._run_dir / "grading", ignore_errors=True)
@@ -289,6 +306,17 @@ class CodingAttempt:
             agent_metrics=agent.metrics(),
         )
         return graded
+
+    async def _graded(self, diff: bytes, judge: Judge | None) -> Grade:
+        return await grade(
+            self._task,
+            diff,
+            self._backend,
+            folder=self._run_dir / "grading",
+            limits=self._limits,
+            timeout_s=self._entry.grading_timeout,
+            judge=judge,
+        )
 
     def _end(
         self, agent: AgentEnd, graded: Grade, talk: CodingTranscript, diff: bytes
@@ -305,7 +333,7 @@ class CodingAttempt:
 
 
 @contextmanager
-def _shared_folder(coder: Coder) -> Iterator[Path | None]:
+def shared_folder(coder: Coder) -> Iterator[Path | None]:
     """A folder that a program shares with its coder; its path is short enough for sockets.
 
     It can be read by whomever a sandbox has as its user; the one around it lets nobody else in.
@@ -320,7 +348,8 @@ def _shared_folder(coder: Coder) -> Iterator[Path | None]:
         yield shared
 
 
-def _program_mounts(coder: Coder, shared: Path | None) -> tuple[Mount, ...]:
+def program_mounts(coder: Coder, shared: Path | None) -> tuple[Mount, ...]:
+    """What the sandbox of an agent needs that is a program."""
     if coder.program is None or shared is None:
         return ()
     return Mount(coder.program, PROGRAM), Mount(shared, SHARED)

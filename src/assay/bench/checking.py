@@ -24,7 +24,7 @@ from .seams import (
 )
 from .tasks import exposed_files, make_workspace
 
-__all__ = ["TaskCheck", "check_task"]
+__all__ = ["TaskCheck", "check_task", "reference_check", "scores_nothing"]
 
 _NOTHING = b"""\
 diff --git a/.assay-nothing b/.assay-nothing
@@ -85,11 +85,11 @@ async def check_task(
         else:
             reference = task.reference_patch
             grades = [await graded(reference, f"reference-{k}") for k in range(tries)]
-            checks.append(_reference(grades))
+            checks.append(reference_check(grades))
         empty = await graded(b"", "empty")
-        checks.append(_scores_nothing("an empty patch", empty))
+        checks.append(scores_nothing("an empty patch", empty))
         idle = await graded(_NOTHING, "idle")
-        checks.append(_scores_nothing("a patch that does nothing", idle))
+        checks.append(scores_nothing("a patch that does nothing", idle))
         checks.append(await _hidden(task, backend, folder / "seen", limits, timeout_s))
     finally:
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
@@ -107,7 +107,8 @@ def _about_the_rubrics(task: CodingTask) -> Iterator[TaskCheck]:
         )
 
 
-def _reference(grades: list[Grade]) -> TaskCheck:
+def reference_check(grades: list[Grade]) -> TaskCheck:
+    """Whether the reference scored 1 in every try."""
     from assay.stats import exact_share
 
     solved = sum(grade.total_score >= 1.0 for grade in grades)
@@ -123,7 +124,8 @@ def _reference(grades: list[Grade]) -> TaskCheck:
     return TaskCheck(name="reference", passed=solved == len(grades), detail=detail)
 
 
-def _scores_nothing(what: str, graded: Grade) -> TaskCheck:
+def scores_nothing(what: str, graded: Grade) -> TaskCheck:
+    """Whether what solves nothing scored 0."""
     passed = [report.name for report in graded.tests if report.status == "passed"]
     detail = f"{what} scored {graded.total_score:.2f} ({graded.outcome})"
     if graded.total_score > 0:

@@ -75,6 +75,19 @@ def _variables(value: Any) -> dict[str, str]:
     return dict(value)
 
 
+@value_type("a table such as { 'ubuntu:24.04' = 'roots/noble' }, or NAME=LOCAL")
+def _base_images(value: Any) -> tuple[str, ...]:
+    if isinstance(value, Mapping):
+        value = [f"{name}={place}" for name, place in value.items()]
+    if not isinstance(value, (list, tuple)):
+        raise ValueError
+    for pair in value:
+        name, _, place = str(pair).partition("=")
+        if not (name and place):
+            raise ValueError(f"{pair!r} is not NAME=LOCAL")
+    return tuple(value)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskEntry:
     """One of `[[tasks]]`: a task, who works on it, and how often."""
@@ -148,7 +161,10 @@ _KEYS: Final[Mapping[str, ValueType]] = {
     "network": flag,
 }
 """The keys of a task, and what each takes."""
-_TOP: Final = ("name", "parallel", "judge", "judge_votes", "defaults", "tasks")
+_TOP: Final = (
+    *("name", "parallel", "judge", "judge_votes", "base_images", "build_network"),
+    *("defaults", "tasks"),
+)
 
 
 @value_type("tables, each with a prepared_dir")
@@ -248,6 +264,12 @@ class BenchConfig(Configuration):
     ).about("The most calls at the same time per provider")
     call_patience: float = Setting(120.0, real(0.1, 86_400), NOTHING).about(
         "Give up a call that keeps failing after this many seconds"
+    )
+    base_images: tuple[str, ...] = Setting((), _base_images, NOTHING, added=True).about(
+        "What stands for an image of FROM, as NAME=LOCAL: a folder or tar file, or an image"
+    )
+    build_network: bool = Setting(False, flag, NOTHING, added=True).about(
+        "Whether building an image reaches the network"
     )
     cache: Path | None = Setting(None, path, NOTHING).about(
         "A file that keeps replies, so that repeated requests cost nothing"
@@ -381,7 +403,7 @@ def read_benchmark(
         if entry["overrides"] is not None:
             entry["overrides"] = _located(entry["overrides"], folder, where, "overrides")
     settings: dict[str, Any] = {"name": file.stem, "config_file": str(file), "tasks": renamed}
-    return settings | {name: said[name] for name in _TOP[:4] if name in said}
+    return settings | {name: said[name] for name in _TOP[:-2] if name in said}
 
 
 def _belongs(name: str) -> str:

@@ -28,6 +28,7 @@ __all__ = [
     "agent_end",
     "graded_result",
     "outcomes_of",
+    "patch_of",
 ]
 
 AGENT_FILE = "agent.json"
@@ -96,6 +97,12 @@ def agent_end(run_dir: Path, session_id: str) -> AgentEnd | None:
         return None
     findings = tuple((name, detail) for name, detail in said["findings"])
     return AgentEnd(**{**said, "findings": findings, "files": tuple(said["files"])})
+
+
+def patch_of(run_dir: Path) -> bytes:
+    """The patch that an agent left; empty where what it left is no patch."""
+    path = run_dir / "artifacts" / "diff.patch"
+    return path.read_bytes() if path.is_file() else b""
 
 
 def graded_result(

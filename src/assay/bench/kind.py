@@ -22,7 +22,8 @@ from .attempt import CodingAttempt, limits_of
 from .coders import installed_agent, make_coder
 from .coders.react import TOOLS
 from .config import BenchConfig
-from .ends import CodingEnd, agent_end, outcomes_of
+from .ends import CodingEnd, agent_end, outcomes_of, patch_of
+from .harbor import HarborAttempt, HarborTask
 from .manifest import RolloutFolder, TrialResult
 from .seams import (
     CodingTask,
@@ -187,9 +188,11 @@ class CodingKind:
         if (known := self._graded(trial)) is not None:
             recorder.seconds = known.result.seconds["agent"]
             return known
-        attempt = CodingAttempt(
+        task = self._tasks[spec.entry]
+        kind = HarborAttempt if isinstance(task, HarborTask) else CodingAttempt
+        attempt = kind(
             self._config.tasks[spec.entry],
-            self._tasks[spec.entry],
+            task,
             self._backends[self._config.tasks[spec.entry].sandbox],
             self._planned[trial.id],
             recorder,
@@ -215,8 +218,7 @@ class CodingKind:
         known = self._folder.result(planned.run_id)
         if known is None or known.state is not TrialState.RESULT or not self.resumes(trial):
             return None
-        diff = (Path(known.run_dir) / "artifacts" / "diff.patch").read_bytes()
-        outcomes = outcomes_of(known, diff)
+        outcomes = outcomes_of(known, patch_of(Path(known.run_dir)))
         return CodingEnd(stop_reason=known.outcome or "", outcomes=outcomes, result=known)
 
     async def close(self) -> None:

@@ -5,6 +5,7 @@ they were given. A coder works in a sandbox on a copy of the repository. A grade
 came to in a fresh sandbox. Nothing here opens a file or starts a process.
 """
 
+import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -148,6 +149,11 @@ class CodingTask:
     checksum: str = ""
     """A hash of all of it, repository included."""
 
+    @property
+    def has_reference(self) -> bool:
+        """Whether the agent `oracle` can solve it."""
+        return self.reference_patch is not None
+
 
 class TrialFinding(NamedTuple):
     """Something a reader of a score should know: an attack that was contained, a limit hit."""
@@ -186,6 +192,7 @@ class SandboxSpec:
     environment: Mapping[str, str] = field(default_factory=dict)
     """All variables that its commands have."""
     workdir: str = REPOSITORY
+    """Where commands start; empty for where the image says."""
     limits: ResourceLimits = field(default_factory=ResourceLimits)
     image: str | None = None
     """A file system that `ImageBackend.build` has made, which commands change in a copy of
@@ -349,6 +356,12 @@ class CodingJob:
     max_turns: int = 100
     shared: Path | None = None
     """A folder that the sandbox can read at `SHARED`; for agents that are programs."""
+    workdir: str = REPOSITORY
+    """Where commands start."""
+    solution: str | None = None
+    """A script in the sandbox that solves the task, where that is no patch."""
+    python: str = sys.executable
+    """A Python that the sandbox has."""
 
 
 class Coder(Protocol):
@@ -382,6 +395,8 @@ class CodingOutcome(StrEnum):
     TAMPERED = "tampered"
     """What reports results was manipulated; the score is 0."""
     GRADING_TIMEOUT = "grading_timeout"
+    REWARDS_DISAGREE = "rewards_disagree"
+    """The verifier of a Harbor task left two rewards that are not the same."""
 
 
 class TestReport(NamedTuple):

@@ -18,7 +18,12 @@ class OracleCoder:
     program: Path | None = None
 
     async def work(self, job: CodingJob) -> CoderEnd:
-        """Apply the patch in the sandbox, which has no other way to see it."""
+        """Apply the patch in the sandbox, which has no other way to see it; or run it."""
+        if job.solution is not None:
+            command = Command(argv=("sh", "-c", job.solution), timeout_s=job.timeout_s)
+            end = await job.sandbox.run(command)
+            await job.acted(job.solution, end.output.decode(errors="replace"))
+            return ended_by(end, notes="ran the reference solution")
         if job.task.reference_patch is None:
             raise UsageError(
                 f"task {job.task.task_id!r} has no reference solution: put it into its folder "

@@ -84,11 +84,19 @@ TOOLS: Final = Encoded(
     ]
 )
 
-_SYSTEM: Final = f"""\
-You are a software engineer. You work alone on one task, in a git repository at {REPOSITORY}.
+_SYSTEM: Final = """\
+You are a software engineer. You work alone on one task, in {place}.
 Look at the code before you change it, make the smallest change that does all that is asked, \
-and check it by running it. Hidden tests will judge the files of the repository, not your words.
+and check it by running it. Hidden tests will judge {judged}, not your words.
 Nobody answers questions. When the task is done, call submit."""
+
+
+def _system(workdir: str) -> str:
+    if workdir == REPOSITORY:
+        place, judged = f"a git repository at {REPOSITORY}", "the files of the repository"
+    else:
+        place, judged = f"a machine of your own, in the folder {workdir}", "the files you leave"
+    return _SYSTEM.format(place=place, judged=judged)
 
 
 class ReactCoder:
@@ -116,7 +124,7 @@ class _Session:
     async def work(self) -> CoderEnd:
         job = self._job
         messages = [
-            Message({"role": "system", "content": _SYSTEM}),
+            Message({"role": "system", "content": _system(job.workdir)}),
             Message({"role": "user", "content": job.task.instructions}),
         ]
         blanks = 0

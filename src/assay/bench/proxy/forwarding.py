@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
-from assay.bench.sandboxes import python_path
 from assay.bench.seams import SHARED, CodingJob, Command, CommandEnd
 
 from .serving import ModelProxy
@@ -49,7 +48,7 @@ async def forwarded(
     (job.shared / "plan.json").write_text(json.dumps(plan), "utf-8")
     (job.shared / "forwarder.py").write_bytes(_SCRIPT.read_bytes())
     command = Command(
-        argv=(python_path(), "-I", f"{SHARED}/forwarder.py", f"{SHARED}/plan.json"),
+        argv=(job.python, "-I", f"{SHARED}/forwarder.py", f"{SHARED}/plan.json"),
         timeout_s=job.timeout_s,
     )
     async with proxy.serving(job.shared / _SOCKET):

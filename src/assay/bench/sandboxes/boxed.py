@@ -74,7 +74,21 @@ class BoxedProcess:
         argv: Sequence[str],
         stdin: bytes,
         seccomp: bytes = b"",
+        mounting: Sequence[str] = (),
+        handles: Sequence[int] = (),
     ) -> None:
+        """Start it.
+
+        Args:
+            prefix: What stands before all of it, and needs the manager of services.
+            bwrap: Where bubblewrap is.
+            options: What it is told.
+            argv: The command.
+            stdin: What the command reads.
+            seccomp: A filter of its system calls; empty for none.
+            mounting: What stands before bubblewrap and mounts what it needs.
+            handles: Open files that its options name.
+        """
         self.output = BoundedOutput()
         self._said = b""
         self._inner: int | None = None
@@ -89,16 +103,17 @@ class BoxedProcess:
         given = _sealed(stdin) if stdin else os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         # Not on the command line, where everybody could read them, inside as well.
         options = [*options, "--info-fd", str(info), "--block-fd", str(gate)]
-        handles = [info, gate]
+        passed = [info, gate]
         if seccomp:
-            handles.append(_sealed(seccomp))
-            options += ["--seccomp", str(handles[-1])]
+            passed.append(_sealed(seccomp))
+            options += ["--seccomp", str(passed[-1])]
         arguments = _sealed(b"".join(os.fsencode(option) + b"\0" for option in options))
         try:
             self._process = subprocess.Popen(
                 [
                     *_LAUNCHER,
                     *prefix,
+                    *mounting,
                     bwrap,
                     "--args",
                     str(arguments),
@@ -109,7 +124,7 @@ class BoxedProcess:
                 stdin=given,
                 stdout=output,
                 stderr=theirs.fileno(),
-                pass_fds=(arguments, *handles),
+                pass_fds=(arguments, *passed, *handles),
                 # An environment of ours could be read in /proc/1/environ.
                 env=_reach_manager() if prefix else {},
                 cwd="/",
@@ -120,7 +135,7 @@ class BoxedProcess:
             raise
         finally:
             theirs.close()
-            for handle in (output, given, arguments, *handles):
+            for handle in (output, given, arguments, *passed):
                 os.close(handle)
         self._handle = os.pidfd_open(self._process.pid)
         guard(self._process.pid)

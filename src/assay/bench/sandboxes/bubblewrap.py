@@ -10,28 +10,45 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from assay._util.names import unknown_name
 from assay.bench.sandboxes.boxed import BoxedProcess
 from assay.bench.sandboxes.cgroups import CgroupsV1, CgroupsV2, remove_noted
 from assay.bench.sandboxes.disk import DiskLimit
 from assay.bench.sandboxes.folders import new_folder, remove_locked, sweep_folders
+from assay.bench.sandboxes.image_roots import ImageRoot, private_root
+from assay.bench.sandboxes.image_users import Find, ImageUser, image_user
+from assay.bench.sandboxes.images import Image, build_image, load_image
+from assay.bench.sandboxes.layers import write_layer
 from assay.bench.sandboxes.limits import MIB, HeldBy, Hold, Mechanism
+from assay.bench.sandboxes.namespaces import user_namespace
 from assay.bench.sandboxes.probing import (
     bwrap_path,
     check_bwrap,
+    image_isolation,
     isolation_arguments,
     problem_of,
 )
 from assay.bench.sandboxes.processes import names_of, refused_connections
-from assay.bench.sandboxes.roots import ENVIRONMENT, USER_ID, WRITABLE, prepare, root_arguments
+from assay.bench.sandboxes.roots import (
+    ENVIRONMENT,
+    IMAGE_ENVIRONMENT,
+    MOUNTED,
+    USER_ID,
+    WRITABLE,
+    image_root_arguments,
+    prepare,
+    root_arguments,
+)
 from assay.bench.sandboxes.scopes import Scopes
 from assay.bench.sandboxes.watching import Watching, set_limit
 from assay.bench.seams import (
     Command,
     CommandEnd,
     Enforcement,
+    ImageRecipe,
+    ImageSandbox,
     ResourceLimits,
     Sandbox,
     SandboxSpec,
@@ -107,9 +124,45 @@ class BubblewrapBackend:
         """A sandbox with a folder of its own for `/tmp`, which is removed with it."""
         return self._open(spec)
 
+    async def build(self, recipe: ImageRecipe) -> str:
+        """Build an image by our own steps, unless it is there; see `images`."""
+        return await build_image(recipe, self._open_root)
+
     @asynccontextmanager
     async def _open(self, spec: SandboxSpec) -> AsyncIterator[Sandbox]:
-        mechanism, _ = self._chosen(spec.limits)
+        if spec.image is None:
+            async with self._folder(spec) as folder:
+                yield await self._sandbox(spec, folder, [folder / name for name in WRITABLE])
+            return
+        image = await asyncio.to_thread(load_image, spec.image)
+        async with self._folder(spec) as folder:
+            root = await asyncio.to_thread(private_root, image.layers, folder, spec.layer)
+            # Users are those of the image: what was laid over it may have made up others.
+            async with self._open_root(spec, root, image, image.find) as sandbox:
+                yield sandbox
+
+    @asynccontextmanager
+    async def _open_root(
+        self, spec: SandboxSpec, root: ImageRoot, image: Image, find: Find
+    ) -> AsyncIterator[ImageSandbox]:
+        """A sandbox on a root that somebody else has made, and will remove."""
+        async with self._folder(spec) as folder:
+            mechanism, _ = self._chosen(spec.limits)
+            disk = await _disk_limit(spec, [root.writable, folder / "shm"])
+            yield _BubblewrapImageSandbox(
+                spec=spec,
+                enforcement=self.enforcement(spec.limits),
+                mechanism=mechanism,
+                folder=folder,
+                disk=disk,
+                root=root,
+                image=image,
+                user=image_user(find, spec.user or image.user),
+            )
+
+    @asynccontextmanager
+    async def _folder(self, spec: SandboxSpec) -> AsyncIterator[Path]:
+        """A folder with what every sandbox has of its own, removed at the end."""
         for mount in spec.mounts:
             if not mount.source.exists():
                 raise SandboxUnavailable(f"{mount.source} is to be mounted and is not there")
@@ -119,23 +172,29 @@ class BubblewrapBackend:
         folder, lock = new_folder()
         try:
             prepare(folder, network=spec.limits.network)
-            disk = DiskLimit(
-                [
-                    *(mount.source for mount in spec.mounts if mount.writable),
-                    *(folder / name for name in WRITABLE),
-                ],
-                spec.limits.disk_mb,
-            )
-            await disk.begin()
-            yield _BubblewrapSandbox(
-                spec=spec,
-                enforcement=self.enforcement(spec.limits),
-                mechanism=mechanism,
-                folder=folder,
-                disk=disk,
-            )
+            yield folder
         finally:
             await asyncio.shield(asyncio.to_thread(_remove, folder, lock))
+
+    async def _sandbox(
+        self, spec: SandboxSpec, folder: Path, own: Sequence[Path]
+    ) -> "_BubblewrapSandbox":
+        mechanism, _ = self._chosen(spec.limits)
+        return _BubblewrapSandbox(
+            spec=spec,
+            enforcement=self.enforcement(spec.limits),
+            mechanism=mechanism,
+            folder=folder,
+            disk=await _disk_limit(spec, own),
+        )
+
+
+async def _disk_limit(spec: SandboxSpec, own: Sequence[Path]) -> DiskLimit:
+    """The limit on what a sandbox writes, to mounts and to folders of its own."""
+    given = [mount.source for mount in spec.mounts if mount.writable]
+    disk = DiskLimit([*given, *own], spec.limits.disk_mb)
+    await disk.begin()
+    return disk
 
 
 def _remove(folder: Path, lock: int) -> None:
@@ -171,13 +230,27 @@ class _BubblewrapSandbox:
         self._folder = folder
         self._disk = disk
         self._bwrap = bwrap_path()
-        self._options = [
+        self._options = self._arguments()
+        self._turn = asyncio.Lock()
+
+    def _arguments(self) -> list[str]:
+        spec = self._spec
+        return [
             *isolation_arguments(self._bwrap, network=spec.limits.network),
             *("--uid", str(USER_ID), "--gid", str(USER_ID)),
-            *root_arguments(folder, spec),
+            *root_arguments(self._folder, spec),
             *("--chdir", spec.workdir),
         ]
-        self._turn = asyncio.Lock()
+
+    def _start(self, command: Command, hold: Hold) -> BoxedProcess:
+        return BoxedProcess(
+            prefix=hold.prefix,
+            bwrap=self._bwrap,
+            options=[*self._options, *self._variables(command)],
+            argv=command.argv,
+            stdin=command.stdin,
+            seccomp=hold.seccomp,
+        )
 
     async def run(self, command: Command) -> CommandEnd:
         """Run a command, after those that were given before."""
@@ -190,14 +263,7 @@ class _BubblewrapSandbox:
 
     async def _run(self, command: Command, hold: Hold) -> CommandEnd:
         started = time.monotonic()
-        box = BoxedProcess(
-            prefix=hold.prefix,
-            bwrap=self._bwrap,
-            options=[*self._options, *self._variables(command)],
-            argv=command.argv,
-            stdin=command.stdin,
-            seccomp=hold.seccomp,
-        )
+        box = self._start(command, hold)
         try:
             inner = await box.started()
             set_limit(inner, resource.RLIMIT_FSIZE, self._spec.limits.disk_mb * MIB)
@@ -297,3 +363,48 @@ class _BubblewrapSandbox:
                 )
             )
         return found
+
+
+class _BubblewrapImageSandbox(_BubblewrapSandbox):
+    """Runs commands on the files of an image, as a user of it."""
+
+    def __init__(self, *, root: ImageRoot, image: Image, user: ImageUser, **parts: Any) -> None:
+        self._root, self._image, self._user = root, image, user
+        super().__init__(**parts)
+
+    async def export(self, target: Path, *, exclude: Sequence[str] = ()) -> None:
+        """Write all that differs from the image to a tar file."""
+        left_out = [*exclude, *(mount.target for mount in self._spec.mounts), *MOUNTED]
+        async with self._turn:
+            await asyncio.to_thread(write_layer, target, self._root.changes(), left_out)
+
+    def _arguments(self) -> list[str]:
+        spec = self._spec
+        return [
+            *image_isolation(self._bwrap, network=spec.limits.network),
+            *image_root_arguments(self._folder, self._root.path, spec),
+            *("--chdir", spec.workdir or self._image.workdir),
+        ]
+
+    def _start(self, command: Command, hold: Hold) -> BoxedProcess:
+        namespace = user_namespace()
+        return BoxedProcess(
+            prefix=hold.prefix,
+            mounting=self._root.prefix,
+            bwrap=self._bwrap,
+            options=[*self._options, *self._variables(command)],
+            argv=(*self._user.switch, *command.argv),
+            stdin=command.stdin,
+            seccomp=hold.seccomp,
+            handles=() if namespace is None else (namespace,),
+        )
+
+    def _variables(self, command: Command) -> list[str]:
+        variables = {
+            **IMAGE_ENVIRONMENT,
+            "HOME": self._user.home,
+            **self._image.environment,
+            **self._spec.environment,
+            **command.environment,
+        }
+        return [part for name in variables for part in ("--setenv", name, variables[name])]

@@ -10,11 +10,12 @@ from typing import Final
 
 from assay.bench.sandboxes.folders import new_folder, remove_locked
 from assay.bench.sandboxes.limits import Hold, Mechanism
+from assay.bench.sandboxes.namespaces import CAPABILITIES, user_namespace
 from assay.bench.sandboxes.roots import prepare, root_arguments
 from assay.bench.seams import ResourceLimits, SandboxSpec
 from assay.errors import SandboxUnavailable
 
-__all__ = ["bwrap_path", "check_bwrap", "isolation_arguments", "problem_of"]
+__all__ = ["bwrap_path", "check_bwrap", "image_isolation", "isolation_arguments", "problem_of"]
 
 _INSTALL: Final = (
     "install it: sudo apt install bubblewrap (Debian, Ubuntu), sudo dnf install bubblewrap "
@@ -57,6 +58,19 @@ def isolation_arguments(bwrap: str, *, network: bool) -> list[str]:
         # Who makes a namespace is root in it, and could mount memory that nobody counts.
         found.append("--disable-userns")
     return [*found, "--cap-drop", "ALL", "--hostname", "sandbox", "--clearenv"]
+
+
+def image_isolation(bwrap: str, *, network: bool) -> list[str]:
+    """The options for a sandbox on an image, in which its users are."""
+    namespace = user_namespace()
+    if namespace is None:
+        root = ("--uid", "0", "--gid", "0")
+        return [*isolation_arguments(bwrap, network=network), *root]
+    found = ["--userns", str(namespace), "--die-with-parent", "--new-session", "--clearenv"]
+    found += ["--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"]
+    found += ["--hostname", "sandbox", "--cap-drop", "ALL"]
+    found += [part for name in CAPABILITIES for part in ("--cap-add", name)]
+    return found if network else [*found, "--unshare-net"]
 
 
 @cache

@@ -16,9 +16,12 @@ from assay.bench.seams import Mount, SandboxSpec
 __all__ = [
     "ENVIRONMENT",
     "HOME",
+    "IMAGE_ENVIRONMENT",
+    "MOUNTED",
     "USER_ID",
     "WRITABLE",
     "hidden_paths",
+    "image_root_arguments",
     "prepare",
     "python_mounts",
     "python_path",
@@ -41,6 +44,13 @@ ENVIRONMENT: Final[Mapping[str, str]] = {
 """Variables of every command, unless the sandbox has others."""
 WRITABLE: Final = {"tmp": "/tmp", "shm": "/dev/shm"}
 """Folders of every sandbox that it may write to, by their names in its folder here."""
+IMAGE_ENVIRONMENT: Final[Mapping[str, str]] = {
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "HOSTNAME": "sandbox",
+}
+"""Variables of every command on an image, unless the image or the sandbox has others."""
+MOUNTED: Final = ("/proc", "/dev", "/etc/hosts", "/etc/resolv.conf")
+"""What a sandbox on an image has from us and not from the image."""
 _LINKS: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _ETC: Final = (
     "alternatives",
@@ -149,6 +159,20 @@ def root_arguments(folder: Path, spec: SandboxSpec) -> list[str]:
     for target in hidden_paths(spec.mounts):
         found += ["--tmpfs", target, "--remount-ro", target]
     return [*found, "--remount-ro", "/dev", "--remount-ro", "/"]
+
+
+def image_root_arguments(folder: Path, root: Path, spec: SandboxSpec) -> list[str]:
+    """The options of bubblewrap that make up the file system of a sandbox on an image."""
+    found = ["--bind", str(root), "/", "--proc", "/proc", "--dev", "/dev"]
+    found += ["--bind", str(folder / "shm"), "/dev/shm"]
+    found += ["--ro-bind", str(folder / "etc" / "hosts"), "/etc/hosts"]
+    names = folder / "etc" / "resolv.conf"
+    own = str(names) if names.exists() else os.path.realpath("/etc/resolv.conf")
+    found += ["--ro-bind-try", own, "/etc/resolv.conf"]
+    for mount in sorted(spec.mounts, key=lambda mount: len(PurePosixPath(mount.target).parts)):
+        kind = "--bind" if mount.writable else "--ro-bind"
+        found += [kind, str(mount.source), mount.target]
+    return [*found, "--remount-ro", "/dev"]
 
 
 def hidden_paths(mounts: Sequence[Mount]) -> Iterator[str]:

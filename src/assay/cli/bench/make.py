@@ -5,6 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from assay.cli.bench.options import Flag, Pairs, base_images_of
 from assay.cli.output import Show, program, say, say_json, warn, working
 from assay.errors import UsageError
 
@@ -118,6 +119,8 @@ def check(
     ] = None,
     sandbox: Annotated[str | None, Parameter(show_default="bubblewrap")] = None,
     timeout: float = 600.0,
+    base_image: Pairs = None,
+    build_network: Flag = False,
     show: Show = Show(),
 ) -> int:
     """Prove a task: the reference solution scores 1 every time, and doing nothing scores 0.
@@ -132,6 +135,8 @@ def check(
         overrides: Overrides to apply.
         sandbox: Where it is graded.
         timeout: The most seconds for each grading.
+        base_image: What stands for an image of FROM: NAME=LOCAL. May be repeated.
+        build_network: Let the building of an image reach the network.
         show: What to print.
     """
     from assay import api
@@ -144,7 +149,13 @@ def check(
         warn(UNPROTECTED)
     with working(show, "checking"):
         checks = api.bench_check(
-            task, overrides=overrides, tries=tries, sandbox=sandbox, timeout_s=timeout
+            task,
+            overrides=overrides,
+            tries=tries,
+            sandbox=sandbox,
+            timeout_s=timeout,
+            base_images=base_images_of(base_image),
+            build_network=build_network,
         )
     passed = all(each.passed for each in checks)
     if show.json:

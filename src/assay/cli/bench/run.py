@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Group, Parameter
 
 from assay._util.text import counted
+from assay.cli.bench.options import Pairs, base_images_of
 from assay.cli.bench.watching import BenchDisplay
 from assay.cli.output import (
     Show,
@@ -54,6 +55,8 @@ def run(
     agent: Text = None,
     sandbox: Text = None,
     model_map: MayDiffer = None,
+    base_image: Pairs = None,
+    build_network: RunFlag = False,
     fresh: RunFlag = False,
     dry_run: RunFlag = False,
     verbose: Verbosity = 0,
@@ -82,6 +85,8 @@ def run(
         sandbox: Where every task runs, whatever the file says: bubblewrap, docker, none, or
             mine.py:Class.
         model_map: Replace a model by another, as OLD=NEW. May be repeated.
+        base_image: What stands for an image of FROM: NAME=LOCAL. May be repeated.
+        build_network: Let the building of an image reach the network.
         fresh: Start a new run, even if the same command left an unfinished one.
         dry_run: Print the plan, the number of trials and the estimated cost; start nothing.
         verbose: Print plain lines, without icons; given twice, whole logs.
@@ -100,6 +105,8 @@ def run(
             "openai_base_url": openai_base_url,
             "judge": judge,
             "call_patience": call_patience,
+            "base_images": base_images_of(base_image) or None,
+            "build_network": build_network or None,
         },
         command=shlex.join(["assay", *command_line.get()]),
         model_map=model_map_of(model_map or ()),

@@ -5,7 +5,6 @@ A folder is complete when it has its `agent.json`: it is made beside its place a
 
 import hashlib
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -17,9 +16,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from platformdirs import user_cache_path
-
 from assay._util.names import unknown_name
+from assay.bench.cache import cache_folder
 from assay.errors import UsageError
 
 __all__ = ["PROGRAMS", "InstalledAgent", "agents_folder", "install_agent", "installed_agent"]
@@ -83,9 +81,7 @@ class InstalledAgent:
 
 def agents_folder() -> Path:
     """Where agents are installed."""
-    chosen = os.environ.get("ASSAY_CACHE_DIR")
-    root = Path(chosen).expanduser() if chosen else user_cache_path("assay")
-    return root / "agents"
+    return cache_folder() / "agents"
 
 
 def installed_agent(name: str) -> InstalledAgent | None:

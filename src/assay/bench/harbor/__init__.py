@@ -1,0 +1,22 @@
+"""Tasks in the layout of Harbor, run as they are."""
+
+from .attempt import HarborAttempt
+from .checking import check_harbor_task
+from .grading import grade_steps
+from .loading import load_any_task
+from .task import HarborTask, is_harbor_task, load_harbor_task, problems_of
+from .trial import BaseImages, HarborTrial, check_images
+
+__all__ = [
+    "BaseImages",
+    "HarborAttempt",
+    "HarborTask",
+    "HarborTrial",
+    "check_harbor_task",
+    "check_images",
+    "grade_steps",
+    "is_harbor_task",
+    "load_any_task",
+    "load_harbor_task",
+    "problems_of",
+]

@@ -1,0 +1,316 @@
+"""`task.toml` of Harbor, schema 1.0 to 1.4, as pydantic reads it.
+
+Keys that are not known are errors: what is not read is not honoured. Nothing is filled in that
+the file does not say, but for Harbor's own defaults. Reads values; opens no file.
+"""
+
+import re
+import tomllib
+from pathlib import Path, PurePosixPath
+from types import NoneType, UnionType
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import model_validator as _model_validator
+
+from assay._util.names import unknown_name
+from assay._util.text import shown
+from assay.errors import UsageError
+
+__all__ = [
+    "SCHEMAS",
+    "AgentPart",
+    "ArtifactPart",
+    "CollectPart",
+    "EnvironmentPart",
+    "HealthcheckPart",
+    "StepPart",
+    "TaskFile",
+    "VerifierPart",
+    "artifacts_of",
+    "number_of",
+    "read_task_file",
+]
+
+SCHEMAS: Final = ("1.0", "1.1", "1.2", "1.3", "1.4")
+_UNITS: Final = {"G": 1024.0, "M": 1.0, "K": 1 / 1024}
+
+
+def _variable(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
+        raise ValueError("the name of a variable: letters, digits and _")
+    return name
+
+
+def _value(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("no NUL in it")
+    return text
+
+
+def _inside(path: str) -> str:
+    if ".." in PurePosixPath(path).parts or "\0" in path:
+        raise ValueError("a path without '..'")
+    return path
+
+
+def _absolute(path: str) -> str:
+    if not path.startswith("/"):
+        raise ValueError("an absolute path")
+    return _inside(path)
+
+
+def _step_name(name: str) -> str:
+    if not re.fullmatch(r"[\w][\w.-]*", name, re.ASCII):
+        raise ValueError("the name of a folder below steps/: letters, digits, '-', '_' and '.'")
+    return name
+
+
+_Variables = dict[
+    Annotated[str, AfterValidator(_variable)], Annotated[str, AfterValidator(_value)]
+]
+_Seconds = Annotated[float, Field(gt=0, le=604_800)]
+_User = Annotated[str, Field(min_length=1, pattern=r"^[\w.-]+(:[\w.-]+)?$")] | int
+_Network = Literal["no-network", "public", "allowlist"]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class HealthcheckPart(_Part):
+    """A command that must succeed before the agent starts."""
+
+    command: str
+    interval_sec: float = 5.0
+    timeout_sec: _Seconds = 30.0
+    start_period_sec: float = 0.0
+    start_interval_sec: float = 5.0
+    retries: Annotated[int, Field(ge=1)] = 3
+
+
+class ArtifactPart(_Part):
+    """Something that a separate verifier gets, at the same path."""
+
+    source: Annotated[str, AfterValidator(_absolute)]
+    destination: Annotated[str, AfterValidator(_inside)] | None = None
+    exclude: list[str] = []
+    service: str | None = None
+
+
+class CollectPart(_Part):
+    """A command that runs after the agent, before artifacts are taken."""
+
+    command: str
+    service: str = "main"
+    timeout_sec: _Seconds = 60.0
+    user: _User | None = None
+
+
+class _Phase(_Part):
+    """What may be said of the agent and of the verifier."""
+
+    user: _User | None = None
+    network_mode: _Network | None = None
+    allowed_hosts: list[str] | None = None
+
+
+class AgentPart(_Phase):
+    """The phase of the agent."""
+
+    timeout_sec: _Seconds | None = None
+
+
+class EnvironmentPart(_Part):
+    """What a sandbox is made from, and what it may use."""
+
+    network_mode: _Network = "public"
+    allowed_hosts: list[str] | None = None
+    build_timeout_sec: _Seconds = 600.0
+    docker_image: str | None = None
+    os: Literal["linux", "windows"] = "linux"
+    cpus: Annotated[int, Field(ge=1)] | None = None
+    memory_mb: Annotated[int, Field(ge=1)] | None = None
+    storage_mb: Annotated[int, Field(ge=1)] | None = None
+    gpus: Annotated[int, Field(ge=0)] | None = None
+    gpu_types: list[str] | None = None
+    tpu: dict[str, Any] | None = None
+    mcp_servers: list[dict[str, Any]] = []
+    env: _Variables = {}
+    skills_dir: str | None = None
+    healthcheck: HealthcheckPart | None = None
+    workdir: Annotated[str, AfterValidator(_absolute)] | None = None
+
+    @_model_validator(mode="before")
+    @classmethod
+    def _modern(cls, said: Any) -> Any:
+        """Bring the keys of older schemas to those of today."""
+        if not isinstance(said, dict):
+            return said
+        new = dict(said)
+        if isinstance(new.get("os"), str):
+            new["os"] = new["os"].lower()
+        for old, key in (("memory", "memory_mb"), ("storage", "storage_mb")):
+            if old in new:
+                size = _megabytes(new.pop(old))
+                if new.setdefault(key, size) != size:
+                    raise ValueError(f"{old} and {key} that say the same")
+        internet = new.pop("allow_internet", None)
+        if internet is not None and not isinstance(internet, bool):
+            raise ValueError("allow_internet that is true or false")
+        if internet is not None and "network_mode" not in new and "allowed_hosts" not in new:
+            new["network_mode"] = "public" if internet else "no-network"
+        return new
+
+
+class VerifierPart(_Phase):
+    """The phase of the tests."""
+
+    timeout_sec: _Seconds | None = None
+    env: _Variables = {}
+    environment_mode: Literal["shared", "separate"] | None = None
+    environment: EnvironmentPart | None = None
+    collect: list[CollectPart] = []
+
+    @_model_validator(mode="after")
+    def _one_mode(self) -> "VerifierPart":
+        if self.environment_mode == "shared" and self.environment is not None:
+            raise ValueError("environment_mode 'separate', or no [verifier.environment]")
+        return self
+
+    @property
+    def mode(self) -> str | None:
+        """Shared or separate; None if it does not say."""
+        implied = None if self.environment is None else "separate"
+        return self.environment_mode or implied
+
+
+class StepPart(_Part):
+    """One of `[[steps]]`."""
+
+    name: Annotated[str, AfterValidator(_step_name)]
+    agent: AgentPart = AgentPart()
+    verifier: VerifierPart = VerifierPart()
+    min_reward: float | dict[str, float] | None = None
+    healthcheck: HealthcheckPart | None = None
+    artifacts: list[str | ArtifactPart] = []
+
+
+class _Author(_Part):
+    name: str
+    email: str | None = None
+
+
+class PackagePart(_Part):
+    """What the task is called where it is published."""
+
+    name: str
+    version: Annotated[str, Field(min_length=1)] | None = None
+    description: str = ""
+    authors: list[_Author] = []
+    keywords: list[str] = []
+
+
+class _SolutionPart(_Part):
+    env: _Variables = {}
+
+
+class TaskFile(_Part):
+    """All of `task.toml`."""
+
+    schema_version: Literal["1.0", "1.1", "1.2", "1.3", "1.4"] = "1.4"
+    task: PackagePart | None = None
+    metadata: dict[str, Any] = {}
+    verifier: VerifierPart = VerifierPart()
+    agent: AgentPart = AgentPart()
+    environment: EnvironmentPart = EnvironmentPart()
+    solution: _SolutionPart = _SolutionPart()
+    source: str | None = None
+    multi_step_reward_strategy: Literal["mean", "final"] | None = None
+    steps: list[StepPart] | None = None
+    artifacts: list[str | ArtifactPart] = []
+
+    @_model_validator(mode="before")
+    @classmethod
+    def _modern(cls, said: Any) -> Any:
+        if isinstance(said, dict) and "version" in said:
+            return {"schema_version": said["version"]} | {
+                key: value for key, value in said.items() if key != "version"
+            }
+        return said
+
+
+def read_task_file(path: Path) -> TaskFile:
+    """Read a `task.toml`.
+
+    Raises:
+        UsageError: It cannot be read; the message names the key, the value and what is allowed.
+    """
+    try:
+        said = tomllib.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"{path} cannot be read: {error}") from error
+    try:
+        return TaskFile.model_validate(said)
+    except ValidationError as error:
+        # Of several ways to read a value, the one that came furthest says most.
+        wrong = max(error.errors(), key=lambda each: len(each["loc"]))
+    loc = [part for part in wrong["loc"] if not _is_alternative(part)]
+    key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc)
+    if wrong["type"] == "extra_forbidden":
+        named = unknown_name("key", str(loc[-1]), _keys(loc[:-1]))
+        where = key.lstrip(".").rpartition(".")[0]
+        raise UsageError(f"{path}: {f'[{where}]: ' if where else ''}{named}")
+    allowed = wrong["msg"].removeprefix("Value error, ")
+    raise UsageError(
+        f"{path}: {key.lstrip('.')}: {shown(wrong['input'])} is not allowed: {allowed}"
+    )
+
+
+def _is_alternative(part: int | str) -> bool:
+    """Whether a part of a location is the name of a type, of which there were several."""
+    return isinstance(part, str) and (
+        part in ("str", "int", "float")
+        or "[" in part
+        or (part.endswith("Part") and part[0].isupper())
+    )
+
+
+def _keys(loc: list[int | str]) -> list[str]:
+    """The keys of the table that a location leads to."""
+    kind: Any = TaskFile
+    for part in loc:
+        if isinstance(part, int):
+            continue
+        kind = _model_in(kind.model_fields[part].annotation)
+    return sorted(kind.model_fields)
+
+
+def _model_in(kind: Any) -> Any:
+    """The table that a field is, or is a list of."""
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return kind
+    if get_origin(kind) in (Union, UnionType, list):
+        found = [_model_in(inner) for inner in get_args(kind) if inner is not NoneType]
+        return next((inner for inner in found if inner is not None), None)
+    return None
+
+
+def _megabytes(size: Any) -> int:
+    text = str(size).strip().upper()
+    if not re.fullmatch(r"\d+(\.\d+)?[GMK]", text):
+        raise ValueError("sizes such as '2G' or '512M'")
+    return int(float(text[:-1]) * _UNITS[text[-1]])
+
+
+def artifacts_of(said: list[str | ArtifactPart]) -> tuple[ArtifactPart, ...]:
+    """Artifacts, each as a table; a bare path stands for one."""
+    return tuple(
+        ArtifactPart(source=_absolute(entry)) if isinstance(entry, str) else entry
+        for entry in said
+    )
+
+
+def number_of(user: str | int | None) -> str | None:
+    """A user as a sandbox takes it."""
+    return None if user is None else str(user)

@@ -1,0 +1,384 @@
+"""A task folder in Harbor's layout read into a value; nothing in the folder is ever changed.
+
+    task.toml  instruction.md  environment/  tests/  solution/      one step
+    task.toml  environment/  tests/  steps/<name>/…                 several
+
+What cannot be honoured here is named by `problems_of`, before anything is started.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from assay._util.canonical import canonical_json, content_hash
+from assay._util.redact import has_secret
+from assay.bench.cache import cache_folder
+from assay.bench.seams import CodingTask, ImageRecipe, RepoSource
+from assay.errors import UsageError
+
+from .schema import (
+    ArtifactPart,
+    CollectPart,
+    EnvironmentPart,
+    HealthcheckPart,
+    StepPart,
+    TaskFile,
+    artifacts_of,
+    number_of,
+    read_task_file,
+)
+
+__all__ = [
+    "CONFIG",
+    "HarborStep",
+    "HarborTask",
+    "Verification",
+    "is_harbor_task",
+    "load_harbor_task",
+    "problems_of",
+    "recipe_of",
+]
+
+CONFIG: Final = "task.toml"
+INSTRUCTION: Final = "instruction.md"
+TEST: Final = "test.sh"
+SOLVE: Final = "solve.sh"
+_VERIFIER_S: Final = 600.0
+_FORMAT: Final = "harbor-task/1"
+_TEMPLATE: Final = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
+_SECRET: Final = re.compile(
+    r"(^|_)(KEY|SECRET|TOKEN|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE
+)
+_CANARY: Final = re.compile(r"(<!--.*canary.*-->|#.*canary.*)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """How one step is verified."""
+
+    separate: bool
+    """In an image of its own, with artifacts, and not on what the agent left."""
+    environment: EnvironmentPart
+    recipe: Path
+    """The folder of its Dockerfile, if it is separate."""
+    tests: tuple[Path, ...] = ()
+    """Folders that make up /tests, the last one counts most; none if the image has them."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    timeout_s: float = _VERIFIER_S
+    user: str | None = None
+    network: bool = False
+    collect: tuple[CollectPart, ...] = ()
+    artifacts: tuple[ArtifactPart, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HarborStep:
+    """One step; most tasks have one, without a name."""
+
+    name: str
+    instructions: str
+    verification: Verification
+    solution: Path | None = None
+    """The folder with solve.sh."""
+    workdir_files: Path | None = None
+    """Files that are put into the working directory before the agent starts."""
+    timeout_s: float | None = None
+    user: str | None = None
+    network: bool = False
+    healthchecks: tuple[HealthcheckPart, ...] = ()
+    min_rewards: Mapping[str, float] = field(default_factory=dict)
+    """Below one of these, the steps after it are not begun."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HarborTask(CodingTask):
+    """A task of Harbor; what a repository is for other tasks is an image here."""
+
+    config: TaskFile
+    steps: tuple[HarborStep, ...]
+    solution_variables: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def has_reference(self) -> bool:
+        """Whether every step has a solution."""
+        return all(step.solution is not None for step in self.steps)
+
+    @property
+    def shares_verifier(self) -> bool:
+        """Whether a step is verified on what the agent left."""
+        return any(not step.verification.separate for step in self.steps)
+
+
+def is_harbor_task(folder: Path) -> bool:
+    """Whether a folder has a task in Harbor's layout."""
+    return (folder / CONFIG).is_file()
+
+
+def problems_of(folder: Path) -> tuple[str, ...]:
+    """All that cannot be honoured here of a task, each by its name.
+
+    Raises:
+        UsageError: Its task.toml cannot be read.
+    """
+    config = read_task_file(folder / CONFIG)
+    return tuple(dict.fromkeys(_problems(folder, config)))
+
+
+def load_harbor_task(folder: Path) -> HarborTask:
+    """Read a task.
+
+    Raises:
+        UsageError: Its task.toml cannot be read, or something in it cannot be honoured.
+    """
+    config = read_task_file(folder / CONFIG)
+    problems = tuple(dict.fromkeys(_problems(folder, config)))
+    if problems:
+        raise UsageError(f"{folder} cannot be honoured here: {'; '.join(problems)}")
+    named = config.task.name if config.task is not None else folder.resolve().name
+    environment = config.environment
+    limits = {
+        "cpus": environment.cpus,
+        "memory_mb": environment.memory_mb,
+        "disk_mb": environment.storage_mb,
+    }
+    steps = tuple(_steps(folder.resolve(), config))
+    return HarborTask(
+        folder=folder.resolve(),
+        task_id=named.rpartition("/")[2],
+        title=named,
+        instructions="\n\n".join(step.instructions for step in steps),
+        repo=RepoSource(),
+        tags=tuple(config.task.keywords) if config.task is not None else (),
+        environment=_resolved(environment.env),
+        limits={name: float(value) for name, value in limits.items() if value is not None},
+        checksum=_checksum(folder),
+        config=config,
+        steps=steps,
+        solution_variables=_resolved(config.solution.env),
+    )
+
+
+def recipe_of(
+    environment: EnvironmentPart,
+    folder: Path,
+    base_images: Mapping[str, str],
+    *,
+    network: bool,
+) -> ImageRecipe:
+    """What an image is built from: the image that is named, or a Dockerfile."""
+    if environment.docker_image is not None:
+        text = f"FROM {environment.docker_image}\n"
+        folder = cache_folder() / "recipes" / content_hash(text.encode())[:16]
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "Dockerfile").write_text(text, "utf-8")
+    return ImageRecipe(context=folder, base_images=base_images, network=network)
+
+
+# What cannot be honoured
+
+
+def _problems(folder: Path, config: TaskFile) -> Iterator[str]:
+    yield from _environment_problems(folder / "environment", config.environment, "environment")
+    if config.agent.network_mode == "allowlist" or config.verifier.network_mode == "allowlist":
+        yield _ALLOWLIST
+    for part in (config.agent, config.verifier):
+        yield from _hosts_problems(part.allowed_hosts, part.network_mode)
+    entries = [*config.artifacts]
+    verifiers = [config.verifier]
+    if not config.steps:
+        yield from _file_problems(folder, config, StepPart(name="only"), folder)
+    for step in config.steps or []:
+        entries += step.artifacts
+        verifiers.append(step.verifier)
+        yield from _file_problems(folder, config, step, folder / "steps" / step.name)
+        if "allowlist" in (step.agent.network_mode, step.verifier.network_mode):
+            yield _ALLOWLIST
+    names = [step.name for step in config.steps or []]
+    if len({*names}) < len(names):
+        yield "steps: two have the same name"
+    for verifier in verifiers:
+        for hook in verifier.collect:
+            if hook.service != "main":
+                yield f"verifier.collect of service {hook.service!r}: there is only main"
+    for entry in entries:
+        if isinstance(entry, str) and (not entry.startswith("/") or ".." in entry.split("/")):
+            yield f"artifact {entry!r} is not an absolute path without '..'"
+        elif isinstance(entry, ArtifactPart) and entry.service not in (None, "main"):
+            yield f"artifact of service {entry.service!r}: there is only main"
+    for where, variables in (
+        ("environment.env", config.environment.env),
+        ("solution.env", config.solution.env),
+        *(("verifier.env", verifier.env) for verifier in verifiers),
+        *(
+            ("verifier.environment.env", verifier.environment.env)
+            for verifier in verifiers
+            if verifier.environment is not None
+        ),
+    ):
+        yield from _variable_problems(where, variables)
+
+
+_ALLOWLIST: Final = "network_mode 'allowlist' (no sandbox here can hold it)"
+
+
+def _environment_problems(
+    folder: Path, environment: EnvironmentPart, where: str
+) -> Iterator[str]:
+    if environment.os == "windows":
+        yield f"{where}.os 'windows'"
+        return
+    if environment.gpus:
+        yield f"{where}.gpus {environment.gpus}"
+    if environment.tpu is not None:
+        yield f"{where}.tpu"
+    if environment.mcp_servers:
+        yield f"{where}.mcp_servers"
+    if environment.skills_dir is not None:
+        yield f"{where}.skills_dir"
+    if environment.network_mode == "allowlist":
+        yield _ALLOWLIST
+    yield from _hosts_problems(environment.allowed_hosts, environment.network_mode)
+    for name in ("docker-compose.yaml", "docker-compose.yml"):
+        if (folder / name).exists():
+            yield f"{folder.name}/{name} (several containers)"
+    if environment.docker_image is None and not (folder / "Dockerfile").is_file():
+        yield f"no {folder.name}/Dockerfile and no {where}.docker_image"
+
+
+def _hosts_problems(hosts: list[str] | None, mode: str | None) -> Iterator[str]:
+    if hosts and mode != "allowlist":
+        yield "allowed_hosts without network_mode 'allowlist'"
+
+
+def _file_problems(
+    folder: Path, config: TaskFile, step: StepPart, place: Path
+) -> Iterator[str]:
+    if not (place / INSTRUCTION).is_file():
+        yield f"no {(place / INSTRUCTION).relative_to(folder)}"
+    if (place / "trajectory.json").exists():
+        yield f"{(place / 'trajectory.json').relative_to(folder)} (a conversation to resume)"
+    separate = _is_separate(config, step)
+    tests = _verifier_folder(folder, place)
+    if separate:
+        part = step.verifier.environment or config.verifier.environment or config.environment
+        where = "environment" if part is config.environment else "verifier.environment"
+        yield from _environment_problems(tests, part, where)
+    elif not any((path / TEST).is_file() for path in (place / "tests", folder / "tests")):
+        yield f"no tests/{TEST}"
+
+
+def _variable_problems(where: str, variables: Mapping[str, str]) -> Iterator[str]:
+    for name, value in variables.items():
+        template = _TEMPLATE.fullmatch(value)
+        said = name if template is None else template[1]
+        if _SECRET.search(name) or _SECRET.search(said) or has_secret(value):
+            yield f"{where}.{name} looks like a secret, and no key enters a sandbox"
+        elif template and template[1] not in os.environ and template[2] is None:
+            yield f"{where}.{name} needs the variable {template[1]}, which is not set"
+
+
+# Reading
+
+
+def _is_separate(config: TaskFile, step: StepPart) -> bool:
+    return (step.verifier.mode or config.verifier.mode) == "separate"
+
+
+def _verifier_folder(folder: Path, place: Path) -> Path:
+    return place / "tests" if (place / "tests").is_dir() else folder / "tests"
+
+
+def _steps(folder: Path, config: TaskFile) -> Iterator[HarborStep]:
+    environment = config.environment
+    for step in config.steps or [StepPart(name="only")]:
+        place = folder / "steps" / step.name if config.steps else folder
+        mode = step.agent.network_mode or config.agent.network_mode
+        workdir = place / "workdir"
+        said = step.min_reward
+        first = [] if environment.healthcheck is None else [environment.healthcheck]
+        yield HarborStep(
+            name=step.name if config.steps else "",
+            instructions=_instructions(place / INSTRUCTION),
+            verification=_verification(folder, config, step, place),
+            solution=_solution(folder, place),
+            workdir_files=workdir if config.steps and workdir.is_dir() else None,
+            timeout_s=step.agent.timeout_sec or config.agent.timeout_sec,
+            user=number_of(_either(step.agent.user, config.agent.user)),
+            network=(mode or environment.network_mode) == "public",
+            healthchecks=(*first, *([step.healthcheck] if step.healthcheck else [])),
+            min_rewards={"reward": said} if isinstance(said, float) else said or {},
+        )
+
+
+def _verification(folder: Path, config: TaskFile, step: StepPart, place: Path) -> Verification:
+    separate = _is_separate(config, step)
+    task, own = config.verifier, step.verifier
+    environment = config.environment
+    if separate:
+        environment = own.environment or task.environment or config.environment
+    mode = own.network_mode or task.network_mode or environment.network_mode
+    tests = dict.fromkeys((folder / "tests", place / "tests"))
+    return Verification(
+        separate=separate,
+        environment=environment,
+        recipe=_verifier_folder(folder, place),
+        tests=() if separate else tuple(path for path in tests if path.is_dir()),
+        variables=_resolved({**environment.env, **task.env, **own.env}),
+        timeout_s=own.timeout_sec or task.timeout_sec or _VERIFIER_S,
+        user=number_of(_either(own.user, task.user)),
+        network=mode == "public",
+        collect=(*task.collect, *own.collect),
+        artifacts=artifacts_of([*config.artifacts, *step.artifacts]),
+    )
+
+
+def _either(first: str | int | None, second: str | int | None) -> str | int | None:
+    return second if first is None else first
+
+
+def _solution(folder: Path, place: Path) -> Path | None:
+    for path in dict.fromkeys((place / "solution", folder / "solution")):
+        if (path / SOLVE).is_file():
+            return path
+    return None
+
+
+def _instructions(path: Path) -> str:
+    """What the agent is told; marks against training on it, at the top, are left out."""
+    try:
+        lines = path.read_text("utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not UTF-8: {error}") from error
+    while lines and _CANARY.fullmatch(lines[0].strip()):
+        lines.pop(0)
+        while lines and not lines[0].strip():
+            lines.pop(0)
+    return "\n".join(lines)
+
+
+def _resolved(variables: Mapping[str, str]) -> dict[str, str]:
+    """Variables with `${NAME}` and `${NAME:-default}` taken from this machine."""
+
+    def value_of(value: str) -> str:
+        template = _TEMPLATE.fullmatch(value)
+        if template is None:
+            return value
+        return os.environ.get(template[1]) or template[2] or ""
+
+    return {name: value_of(value) for name, value in variables.items()}
+
+
+def _checksum(folder: Path) -> str:
+    """A hash of all files of the task."""
+    files = []
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if path.is_symlink():
+            files.append([name, os.readlink(path), False])
+        elif path.is_file() and "__pycache__" not in path.parts:
+            is_program = bool(path.stat().st_mode & 0o100)
+            files.append([name, content_hash(path.read_bytes()), is_program])
+    return content_hash(canonical_json([_FORMAT, files]))
