@@ -11,7 +11,7 @@ from assay.errors import UsageError
 if TYPE_CHECKING:
     from assay.curves.analysis import Analysis
     from assay.curves.design import Design
-    from assay.curves.gather import Gathered
+    from assay.curves.gather import Gathered, Places
     from assay.curves.plan import AnalysisPlan
     from assay.curves.variance import SummaryVariance, VarianceSettings
     from assay.experiments.curves import ListedTrainingRun, Written
@@ -72,21 +72,26 @@ def import_curves(
     status: str | None = None,
     prefix: str = "",
     overwrite: bool = False,
+    wandb: str | None = None,
     database: Where = None,
 ) -> ImportedCurves:
-    """Store the training runs of files, all of them or none.
+    """Store the training runs of files and folders, all of them or none.
 
     Args:
-        *files: One run each: .csv, .tsv, .jsonl, .json or .parquet with a column `step`.
+        *files: A .csv, .tsv, .jsonl, .json or .parquet file with a column `step`, a folder of
+            W&B's offline mode, of TensorBoard or MLflow, or MLflow's SQLite file.
         series: What the runs belong to, whatever the files say.
         subject: What was trained, such as an architecture.
         task: What it was trained on.
         status: finished, running or crashed.
         prefix: Put before the id of every run.
         overwrite: Put a run in the place of one that has its id and another content.
+        wandb: ENTITY/PROJECT, in which names that are no file are ids of runs.
         database: The store to write, made if missing.
     """
-    from assay.curves.files import read_run_file
+    from assay._util.names import natural_key
+    from assay.curves.sources import read_all
+    from assay.curves.wandb_project import WandbProject
     from assay.experiments.curves import write_training_runs
     from assay.experiments.training import TrainingStatus
 
@@ -96,7 +101,14 @@ def import_curves(
     if status is not None:
         given["status"] = TrainingStatus.named(status)
     chosen = {name: value for name, value in given.items() if value is not None}
-    read = [read_run_file(Path(path)) for path in files]
+    project = None if wandb is None else WandbProject(wandb)
+    read = [
+        run
+        for file in sorted(map(str, files), key=natural_key)
+        for run in (
+            [project.load(file)] if project and not Path(file).exists() else read_all(file)
+        )
+    ]
     runs = [replace(run, id=f"{prefix}{run.id}", **chosen) for run in read]
     _check_ids(runs)
     with store_at(database).writing() as connection:
@@ -122,16 +134,25 @@ def list_curves(*, database: Where = None) -> "list[ListedTrainingRun]":
         return list_training_runs(connection)
 
 
-def load_curves(run: str, *, database: Where = None) -> "TrainingRun":
-    """A training run with all its points: an id, the start of one, or the path of a file."""
-    from assay.curves.files import is_run_file, read_run_file
-    from assay.experiments.curves import load_training_runs
-    from assay.traces.names import resolve_training_run
+def load_curves(run: str, *, wandb: str | None = None, database: Where = None) -> "TrainingRun":
+    """A training run with all its points.
 
-    if is_run_file(run):
-        return read_run_file(Path(run))
-    with store_at(database).reading() as connection:
-        return load_training_runs(connection, [resolve_training_run(connection, run)])[0]
+    Args:
+        run: An id, the start of one, or the path of a file or folder.
+        wandb: ENTITY/PROJECT, where an id is looked up that is in neither.
+        database: The store to read.
+    """
+    from assay.curves.gather import find_run
+
+    return find_run(run, _places(database, wandb))
+
+
+def _places(database: Where, wandb: str | None) -> "Places":
+    from assay.curves.gather import Places
+    from assay.curves.wandb_project import WandbProject
+
+    project = None if wandb is None else WandbProject(wandb)
+    return Places(store_at(database), None if project is None else project.find)
 
 
 def variance(
@@ -142,18 +163,20 @@ def variance(
     power: float = 0.8,
     alpha: float = 0.05,
     correlation: float = 0.5,
+    wandb: str | None = None,
     database: Where = None,
 ) -> VarianceResult:
     """How many training runs are enough.
 
     Args:
-        *runs: Two or more, ids of the store or files, in the order for the plain rule.
+        *runs: Two or more, ids of the store, files or folders, in the order for the plain rule.
         metric: Which curve.
         threshold: As a share of the mean: 0.05 is 5 %.
         summary: Which part of a curve counts, such as {"percent": 25}.
         power: The chance to find a difference of the threshold.
         alpha: The chance to find one that is not there.
         correlation: Supposed of two arms with the same seeds.
+        wandb: ENTITY/PROJECT, where ids are looked up that are nowhere else.
         database: The store to read.
     """
     from assay.curves.gather import gather_runs
@@ -169,7 +192,7 @@ def variance(
         alpha=alpha,
         correlation=correlation,
     )
-    gathered = gather_runs(runs, metric, store_at(database))
+    gathered = gather_runs(runs, metric, _places(database, wandb))
     found = analyse_variance(gathered.runs, settings, gathered.unusable)
     return VarianceResult(gathered, found, settings)
 
@@ -239,7 +262,7 @@ def _design(
 
 
 def _deviations(planned: "AnalysisPlan", found: "Analysis", store: "Store") -> list[str]:
-    from assay.curves.files import is_run_file
+    from assay.curves.gather import Place
     from assay.curves.plan import deviations
     from assay.experiments.plans import find_plan
 
@@ -253,8 +276,8 @@ def _deviations(planned: "AnalysisPlan", found: "Analysis", store: "Store") -> l
         found.settings,
         paired=found.paired,
         n=(len(found.design.control), len(found.design.candidate)),
-        run_ids=[run.run.id for run in used if not is_run_file(run.name)],
-        from_files=sum(is_run_file(run.name) for run in used),
+        run_ids=[run.run.id for run in used if run.place is Place.STORE],
+        from_files=sum(run.place is not Place.STORE for run in used),
         stored=stored,
     )
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from assay._util.text import shown
-from assay.curves.gather import FoundRun, Gathered, Unusable, gather_runs
+from assay.curves.gather import FoundRun, Gathered, Places, Unusable, gather_runs
 from assay.errors import UsageError
 from assay.judge.design import allowed_names, settings_differences
 from assay.judge.facts import DesignDifference
@@ -80,7 +80,7 @@ def parse_pairs(texts: Sequence[str]) -> list[PairNames]:
 def paired_design(
     pairs: Sequence[PairNames],
     metric: str,
-    store: Store,
+    places: Store | Places,
     allowed: Collection[str] = (),
 ) -> Design:
     """Find the runs of pairs, and check that each pair has one seed.
@@ -88,8 +88,8 @@ def paired_design(
     Raises:
         UsageError: Seeds differ, a run comes twice, or lacks the metric.
     """
-    controls = gather_runs([pair.control for pair in pairs], metric, store)
-    candidates = gather_runs([pair.candidate for pair in pairs], metric, store)
+    controls = gather_runs([pair.control for pair in pairs], metric, places, single=True)
+    candidates = gather_runs([pair.candidate for pair in pairs], metric, places, single=True)
     _check_arms(controls, candidates)
     whole: list[tuple[FoundRun, FoundRun, int | None]] = []
     unusable: list[Unusable] = []
@@ -134,7 +134,7 @@ def unpaired_design(
     control: Sequence[str],
     candidate: Sequence[str],
     metric: str,
-    store: Store,
+    places: Store | Places,
     allowed: Collection[str] = (),
 ) -> Design:
     """Find the runs of two groups; nothing is paired, even where seeds would allow it.
@@ -142,8 +142,8 @@ def unpaired_design(
     Raises:
         UsageError: A run comes twice, or lacks the metric.
     """
-    controls = gather_runs(control, metric, store, taken=candidate)
-    candidates = gather_runs(candidate, metric, store, taken=control)
+    controls = gather_runs(control, metric, places, taken=candidate)
+    candidates = gather_runs(candidate, metric, places, taken=control)
     _check_arms(controls, candidates)
     notes = [*controls.notes, *candidates.notes]
     if command := _paired_command(controls, candidates):

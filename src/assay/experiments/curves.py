@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from assay._util.canonical import canonical_json, content_hash, derived_id
+from assay._util.names import natural_key
 from assay._util.text import printable
 from assay.errors import UsageError
 from assay.experiments.training import Curve, TrainingRun, TrainingStatus
@@ -247,13 +248,14 @@ def load_training_runs(
 
 
 def list_training_runs(connection: duckdb.DuckDBPyConnection) -> list[ListedTrainingRun]:
-    """All training runs of a store in brief, in the order of their start."""
+    """All training runs of a store in brief, their names as people count."""
     rows = connection.execute(
         "SELECT r.id, r.series, r.subject, r.task, r.seed, r.status, count(p.step), "
         "max(p.step), list_sort(list(DISTINCT p.metric) FILTER (p.metric IS NOT NULL)) "
         "FROM training_runs r LEFT JOIN metric_points p ON p.run_id = r.id "
-        "GROUP BY ALL ORDER BY any_value(r.created_at), r.id"
+        "GROUP BY ALL"
     ).fetchall()
+    rows.sort(key=lambda row: natural_key(row[0]))
     return [
         ListedTrainingRun(
             id=row[0],
@@ -271,11 +273,11 @@ def list_training_runs(connection: duckdb.DuckDBPyConnection) -> list[ListedTrai
 
 
 def runs_with_metric(connection: duckdb.DuckDBPyConnection, metric: str) -> tuple[str, ...]:
-    """The ids of the training runs that have a value of a metric, sorted."""
+    """The ids of the training runs that have a value of a metric, as people count."""
     rows = connection.execute(
-        "SELECT DISTINCT run_id FROM metric_points WHERE metric = ? ORDER BY run_id", [metric]
+        "SELECT DISTINCT run_id FROM metric_points WHERE metric = ?", [metric]
     ).fetchall()
-    return tuple(row[0] for row in rows)
+    return tuple(sorted((row[0] for row in rows), key=natural_key))
 
 
 def _plain(value: Any) -> Any:
