@@ -38,7 +38,8 @@ def points(run: TrainingRun, metric: str = METRIC) -> dict[int, float]:
 def mlflow(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
     connection = sqlite3.connect(path)
-    connection.executescript((GOLDEN / "mlflow.sql").read_text("utf-8"))
+    written = (GOLDEN / "mlflow.sql").read_text("utf-8")
+    connection.executescript(f"BEGIN; {written} COMMIT;")
     connection.close()
     return path
 

@@ -202,9 +202,13 @@ def analysis(
     pairs: Sequence[str] | None = None,
     control: Sequence[str] | None = None,
     candidate: Sequence[str] | None = None,
+    control_series: str | None = None,
+    candidate_series: str | None = None,
+    pair_by_seed: bool = False,
     plan: Path | str | None = None,
     summary: Mapping[str, Any] | None = None,
     allow_different: Collection[str] = (),
+    wandb: str | None = None,
     database: Where = None,
     **choices: Any,
 ) -> AnalysisResult:
@@ -214,9 +218,13 @@ def analysis(
         pairs: JSON such as {"control": "run1", "candidate": "run2", "seed": 7}, one or more.
         control: Runs of the control, compared as a group.
         candidate: Runs of the candidate.
+        control_series: A series of the store, instead of the runs of the control.
+        candidate_series: A series of the store, instead of the runs of the candidate.
+        pair_by_seed: Whether runs of both arms that have one seed are compared pair by pair.
         plan: A TOML or JSON file that was written before the runs.
         summary: What is taken of a curve, such as {"type": "final"}.
         allow_different: Settings of the task that may differ, such as curriculum.
+        wandb: ENTITY/PROJECT, where ids are looked up that are nowhere else.
         database: The store to read.
         **choices: metric, n_resamples, alpha, side, method, seed, ttest, power,
             target_effect_size and target_power; None means what the plan says.
@@ -230,35 +238,58 @@ def analysis(
     settings = make_settings(
         choices, summary or {}, None if planned is None else planned.content
     )
-    design = _design(pairs, control, candidate, settings.metric, store, allow_different)
+    arms = (
+        _runs_of("control", control, control_series, store),
+        _runs_of("candidate", candidate, candidate_series, store),
+    )
+    places = _places(database, wandb)
+    design = _design(pairs, *arms, pair_by_seed, settings.metric, places, allow_different)
     found = analyse(design, settings)
     return AnalysisResult(
         found, None if planned is None else _deviations(planned, found, store)
     )
 
 
+def _runs_of(
+    arm: str, runs: Sequence[str] | None, series: str | None, store: "Store"
+) -> Sequence[str] | None:
+    """The runs of an arm: those that were named, or all of a series."""
+    from assay.experiments.curves import runs_of_series
+
+    if series is None:
+        return runs
+    if runs:
+        raise UsageError(
+            f"--{arm} and --{arm}-run-ids are two ways to name the same runs; give one"
+        )
+    with store.reading() as connection:
+        return runs_of_series(connection, series)
+
+
 def _design(
     pairs: Sequence[str] | None,
     control: Sequence[str] | None,
     candidate: Sequence[str] | None,
+    by_seed: bool,
     metric: str,
-    store: "Store",
+    places: "Places",
     allowed: Collection[str],
 ) -> "Design":
-    from assay.curves.design import paired_design, parse_pairs, unpaired_design
+    from assay.curves.design import paired_design, parse_pairs, seed_design, unpaired_design
 
-    if pairs and (control or candidate):
-        raise UsageError(
-            "--pairs and --control-run-ids are two ways to name what is compared; give one"
-        )
+    if pairs and (control or candidate or by_seed):
+        other = "--control-run-ids" if control or candidate else "--pair-by-seed"
+        raise UsageError(f"--pairs and {other} are two ways to say what is compared; give one")
     if pairs:
-        return paired_design(parse_pairs(pairs), metric, store, allowed)
+        return paired_design(parse_pairs(pairs), metric, places, allowed)
     if not (control and candidate):
         raise UsageError(
-            "name the runs: --control-run-ids r1 r2 ... and --candidate-run-ids r3 r4 ..., or "
+            "name the runs: --control-run-ids r1 r2 ... and --candidate-run-ids r3 r4 ..., "
+            "--control SERIES and --candidate SERIES, or "
             '--pairs \'{"control": "r1", "candidate": "r3"}\' ...'
         )
-    return unpaired_design(control, candidate, metric, store, allowed)
+    design = seed_design if by_seed else unpaired_design
+    return design(control, candidate, metric, places, allowed)
 
 
 def _deviations(planned: "AnalysisPlan", found: "Analysis", store: "Store") -> list[str]:

@@ -138,7 +138,9 @@ def gather_runs(
             shelved = shelf.find(name)
             if isinstance(shelved, Unusable):
                 _once(seen, ("name", name), name)
-                unusable.append(shelved)
+                # Which runs there are is too long a list to stand at every name.
+                reason = shelved.reason.partition("choose from:")[0].rstrip("; ")
+                unusable.append(Unusable(name, reason))
                 continue
             run, place = shelved
             _once(seen, _identity(name, run, place), name)
@@ -160,7 +162,7 @@ def find_run(name: str, places: Store | Places) -> TrainingRun:
     with _Shelf(places) as shelf:
         found = shelf.find(name)
     if isinstance(found, Unusable):
-        raise UsageError(f"run {name!r} cannot be read: {found.reason}")
+        raise UsageError(found.reason)
     return found.run
 
 
@@ -250,7 +252,7 @@ class _Shelf:
             return Unusable(name, reason)
         run = self._places.wandb(name)
         if run is None:
-            return Unusable(name, f"{reason}, and it is not in the project at W&B")
+            return Unusable(name, f"it is not in the project at W&B, and {reason}")
         return _Shelved(run, Place.WANDB)
 
     def _is_file(self, name: str) -> bool:
@@ -273,8 +275,7 @@ class _Shelf:
         except AmbiguousName:
             raise
         except UsageError as error:
-            # Which runs there are is too long a list to stand at every name.
-            return None, str(error).partition("choose from:")[0].rstrip("; ")
+            return None, str(error)
 
     def _connected(self) -> bool:
         if self._connection is None and self._places.store.path.exists():

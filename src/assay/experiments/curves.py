@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from assay._util.canonical import canonical_json, content_hash, derived_id
-from assay._util.names import natural_key
+from assay._util.names import natural_key, unknown
 from assay._util.text import printable
 from assay.errors import UsageError
 from assay.experiments.training import Curve, TrainingRun, TrainingStatus
@@ -37,6 +37,7 @@ __all__ = [
     "enrolled",
     "list_training_runs",
     "load_training_runs",
+    "runs_of_series",
     "runs_with_metric",
     "write_training_runs",
 ]
@@ -278,6 +279,23 @@ def runs_with_metric(connection: duckdb.DuckDBPyConnection, metric: str) -> tupl
         "SELECT DISTINCT run_id FROM metric_points WHERE metric = ?", [metric]
     ).fetchall()
     return tuple(sorted((row[0] for row in rows), key=natural_key))
+
+
+def runs_of_series(connection: duckdb.DuckDBPyConnection, series: str) -> tuple[str, ...]:
+    """The ids of all training runs of a series, as people count.
+
+    Raises:
+        UsageError: No run has that series.
+    """
+    rows = connection.execute(
+        "SELECT id, series FROM training_runs WHERE series IS NOT NULL"
+    ).fetchall()
+    found = sorted((run for run, own in rows if own == series), key=natural_key)
+    if not found:
+        known = sorted({own for _, own in rows}, key=natural_key)
+        empty = "no training run has one, see 'assay curves import --series'"
+        raise unknown("series", series, known, empty=empty, see="assay curves list")
+    return tuple(found)
 
 
 def _plain(value: Any) -> Any:
