@@ -19,7 +19,7 @@ _NAME = re.compile(r"[^/\s]+/[^/\s]+")
 _KEY = "WANDB_API_KEY"
 _ROWS_AT_ONCE = 1_000
 _SECONDS = 60
-_NOT_FOUND = "could not find"
+_NOT_FOUND = "could not find run"
 """What the package says of a run that is not there."""
 
 
@@ -40,12 +40,11 @@ class WandbProject:
         Raises:
             UsageError: The package, the key or the answer is missing.
         """
-        # It is heavy, and only who asks W&B has it.
-        api = self._connect()
-        import wandb
-
+        wandb = _package(self._name)
         try:
-            run = api.run(f"{self._name}/{run_id}")
+            if self._api is None:
+                self._api = wandb.Api(timeout=_SECONDS)
+            run = self._api.run(f"{self._name}/{run_id}")
             rows = list(run.scan_history(page_size=_page_size(run), use_cache=False))
         except (wandb.errors.Error, ValueError) as error:
             if _NOT_FOUND in str(error).lower():
@@ -70,23 +69,6 @@ class WandbProject:
             )
         return found
 
-    def _connect(self) -> Any:
-        if self._api is None:
-            if not os.environ.get(_KEY):
-                raise UsageError(
-                    f"--wandb {self._name} asks W&B, which takes a key: export {_KEY}=…; to"
-                    " read runs of the offline mode, name their folders instead"
-                )
-            try:
-                import wandb
-            except ImportError as error:
-                raise UsageError(
-                    f"--wandb {self._name} asks W&B through its package, which is not there:"
-                    " pip install wandb"
-                ) from error
-            self._api = wandb.Api(timeout=_SECONDS)
-        return self._api
-
     def _run(self, run: Any, rows: list[dict[str, Any]]) -> "TrainingRun":
         points = Points()
         for row in rows:
@@ -108,6 +90,23 @@ class WandbProject:
         return described_run(
             facts, points, source=source, names=[run.id, run.name], notes=notes
         )
+
+
+def _package(project: str) -> Any:
+    """The package, which is heavy, and which only who asks W&B has."""
+    if not os.environ.get(_KEY):
+        raise UsageError(
+            f"--wandb {project} asks W&B, which takes a key: export {_KEY}=…; to read runs of"
+            " the offline mode, name their folders instead"
+        )
+    try:
+        import wandb
+    except ImportError as error:
+        raise UsageError(
+            f"--wandb {project} asks W&B through its package, which is not there: pip install"
+            " wandb"
+        ) from error
+    return wandb
 
 
 def _page_size(run: Any) -> int:
