@@ -10,7 +10,7 @@ comma := ,
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help demo test check perf prove-agents prove-bench prove-expert prove-faults prove-loop prove-statistics mutants test-extras test-local test-bench test-docker \
-	warmup install install-peers install-oracles install-local browser bubblewrap docker-engine clean
+	warmup install install-peers install-oracles install-readers install-local browser bubblewrap docker-engine clean
 
 help:
 	@echo "make demo         compare the built-in models, and film the best episode into demo/"
@@ -71,7 +71,7 @@ prove-loop: .venv-local/installed
 mutants: .venv-mutants/installed
 	.venv-mutants/bin/python -m prove.mutants
 
-test-extras: warmup install-oracles browser
+test-extras: warmup install-oracles install-readers browser
 	$(BIN)/python -m pytest -m extras -n $(WORKERS)
 
 test-local: .venv-local/installed
@@ -94,6 +94,8 @@ install-peers: .venv-peers/installed .venv-inspect/installed .venv-oracles/insta
 install-local: .venv-local/installed
 
 install-oracles: .venv-oracles/installed
+
+install-readers: .venv-readers/installed
 
 # Only where it is missing and can be installed without a question; tests that need it say so.
 browser:
@@ -120,7 +122,7 @@ docker-engine:
 		|| echo "no Docker, so its tests are skipped; install it: sudo apt install docker.io"; }
 
 clean:
-	rm -rf .venv .venv-peers .venv-inspect .venv-oracles .venv-mutants .venv-local .venv-trl .hypothesis .mypy_cache .pytest_cache .ruff_cache demo
+	rm -rf .venv .venv-peers .venv-inspect .venv-oracles .venv-readers .venv-mutants .venv-local .venv-trl .hypothesis .mypy_cache .pytest_cache .ruff_cache demo
 
 # What a user needs, and no more.
 .venv/assay: pyproject.toml constraints.txt
@@ -160,6 +162,12 @@ clean:
 .venv-oracles/installed: tests/oracles-requirements.txt
 	$(make-environment)
 	@echo "installing rliable, adastop, statsmodels and datasets into $(@D) (about a minute the first time)"
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+.venv-readers/installed: tests/readers-requirements.txt
+	$(make-environment)
+	@echo "installing wandb, tensorboard, tensorboardX and mlflow into $(@D) (about a minute the first time)"
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
 

@@ -15,6 +15,7 @@ PAIRS = [
     '{"control": "control_run1", "candidate": "treatment_run1"}',
     '{"control": "control_run2", "candidate": "treatment_run2"}',
 ]
+LARGER = "the candidate has 30% more parameters than the control (1,300 against 1,000)"
 PLAN = f"""
 metric = "{METRIC}"
 n = 3
@@ -27,7 +28,14 @@ type = "final"
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("store") / "t.duckdb"
-    runs = [make_run(f"run{at}", at % 3, level_of(at, 0.1 * (at > 3))) for at in range(1, 7)]
+    runs = []
+    for at in range(1, 7):
+        new = at > 3
+        facts = {
+            "series": "trxl" if new else "vit",
+            "configuration": {"parameters": 1300 if new else 1000, "flops_per_step": 50},
+        }
+        runs.append(make_run(f"run{at}", at % 3, level_of(at, 0.1 * new), **facts))
     for at in (1, 2):
         runs.append(make_run(f"control_run{at}", None, level_of(at)))
         runs.append(make_run(f"treatment_run{at}", None, level_of(at, 0.2 + at / 100)))
@@ -71,8 +79,33 @@ def test_groups_are_compared_unpaired_and_the_paired_command_is_named(
     done = analysis(*GROUPS, "--metric", METRIC)
     assert done.code == 0, done.err
     assert "permutation test" in done.out
-    assert "assay analysis --pairs" in done.out
+    assert "add --pair-by-seed" in done.out
     assert "shown, decides nothing" in done.out
+
+
+def test_series_are_paired_by_seed_with_one_word(analysis: Program) -> None:
+    series = ["--control", "vit", "--candidate", "trxl", "--pair-by-seed"]
+    found = analysis.json(*series)
+    pairs = [[run["name"] for run in found[arm]["runs"]] for arm in ("control", "candidate")]
+    assert pairs == [["run1", "run2", "run3"], ["run4", "run5", "run6"]]
+    assert found["seeds"] == [1, 2, 0]
+    ids = ["--control-run-ids", "run1", "run3", "--candidate-run-ids", "run4", "...", "run6"]
+    other = analysis.json(*ids, "--pair-by-seed", code=3)
+    assert other["seeds"] == [1, 0]
+    assert other["left_out"] == [
+        {"name": "run5", "reason": "no control run has its seed, 2", "seed": 2}
+    ]
+
+
+def test_arms_of_different_capacity_get_a_warning_wherever_the_answer_stands(
+    analysis: Program,
+) -> None:
+    assert LARGER in " ".join(analysis(*GROUPS).out.split())
+    found = analysis(*GROUPS, "--json")
+    assert LARGER in found.err
+    [gap] = json.loads(found.out)["capacity"]
+    assert (gap["name"], gap["control"], gap["candidate"]) == ("parameters", 1000, 1300)
+    assert LARGER in gap["sentence"]
 
 
 @pytest.mark.extras
@@ -109,7 +142,7 @@ def test_a_report_of_the_analysis_has_the_answer_the_tables_and_the_figures(
     assert "wrote report.html" in done.out
     page = Path("report.html").read_text("utf-8")
     assert page.count("<svg") == 3
-    for words in ('class="callout"', "difference, candidate - control", "generator seed"):
+    for words in ('class="callout"', "candidate - control", "generator seed", LARGER):
         assert words in page
 
 
@@ -184,6 +217,9 @@ def test_runs_that_were_there_before_the_plan_and_plans_never_registered_are_tol
         ([], "name the runs"),
         (["--control-run-ids", "run1", "run2"], "name the runs"),
         (["--pairs", *PAIRS, *GROUPS], "two ways"),
+        (["--pairs", *PAIRS, "--pair-by-seed"], "--pairs and --pair-by-seed are two ways"),
+        ([*GROUPS, "--control", "vit"], "--control and --control-run-ids are two ways"),
+        (["--control", "vat", "--candidate", "trxl"], "did you mean 'vit'?"),
         (["--pairs", "run1"], "is no JSON"),
         (["--pairs", '{"control": "run1", "candidate": "run5"}'], "different seeds"),
         (["--pairs", PAIRS[0]], "1 pair can be used"),

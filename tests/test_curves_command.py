@@ -1,6 +1,7 @@
 """`assay curves`, as people type it."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,54 @@ def test_runs_are_imported_once_listed_and_shown(curves: Program) -> None:
     assert "seed: 1072" in shown
     assert METRIC in shown
     assert "series: baseline" in shown
+
+
+def test_runs_are_listed_as_people_count(curves: Program) -> None:
+    names = [f"run{at}.csv" for at in (10, 9, 1, 2)]
+    for name in names:
+        write_run(Path(name), 1.0)
+    first = curves("import", *names).out.splitlines()
+    assert [line.partition(":")[0] for line in first[:4]] == ["run1", "run2", "run9", "run10"]
+    assert curves("list", "--quiet").out.split() == ["run1", "run2", "run9", "run10"]
+    assert "choose from: run1, run2, run9, run10" in curves.error("show", "nobody")
+
+
+def test_runs_of_other_trackers_are_imported_from_their_folders(curves: Program) -> None:
+    folder = Path(__file__).parent / "golden" / "curves"
+    done = curves("import", str(folder / "wandb"), str(folder / "tensorboard"))
+    assert done.code == 0, done.err
+    assert "x7f3k2qa: added, 4 metrics, 22 points, seed 1072, finished" in done.out
+    assert "killed00: added, 2 metrics, 170 points, seed 2043, crashed" in done.out
+    assert "vit.seed1072/hparams: added" in done.out
+    assert "killed00: its file ends within a record" in done.err
+    assert "x7f3k2qa: 2 points are NaN or infinite" in done.err
+    again = curves.json("import", str(folder / "wandb"))
+    assert {run["result"] for run in again["runs"]} == {"present"}
+    shown = curves("show", str(folder / "tensorboard" / "vit.seed1072")).out
+    assert "note: it restarted at step 8,000" in " ".join(shown.split())
+
+
+@pytest.mark.parametrize(
+    ("project", "environment", "words"),
+    [
+        ("crafter", {}, "give ENTITY/PROJECT"),
+        ("team/crafter", {}, "export WANDB_API_KEY=…"),
+        ("team/crafter", {"WANDB_API_KEY": "k" * 40}, "pip install wandb"),
+    ],
+)
+def test_wandb_is_asked_only_with_a_project_a_key_and_its_package(
+    project: str,
+    environment: dict[str, str],
+    words: str,
+    curves: Program,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    # As on a machine that lacks it.
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert words in curves.error("import", "x7f3k2qa", "--wandb", project)
 
 
 def test_what_show_prints_as_json_can_be_imported(curves: Program, tmp_path: Path) -> None:

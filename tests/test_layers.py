@@ -47,6 +47,7 @@ HOMES = {
     "statsmodels": set[str](),
     "torch": {"finetune", "training"},
     "uvicorn": SERVERS,
+    "wandb": {"curves", "training"},
 }
 PUBLIC = {
     "_http": {"guard", "hosting", "protocol", "refusal", "replies"},
@@ -89,14 +90,18 @@ PUBLIC = {
     "crafter": {
         *("difficulty", "engine.jit", "gif", "rules", "text", "text.observation", "view"),
     },
-    "curves": {"analysis", "design", "files", "gather", "plan", "settings", "variance"},
+    "curves": {
+        *("analysis", "design", "gather", "plan", "settings", "sources", "variance"),
+        "wandb_project",
+    },
     "datasets": {
         *("building", "chat_template", "data_file", "examples", "filters", "formats"),
         *("manifest", "masks", "message_checks", "plan", "schemas", "split", "tokenizer"),
         "validation",
     },
     "exchange": {
-        *("deletion", "export", "formats", "formats.layout", "imports", "merge", "parquet"),
+        *("deletion", "export", "formats", "formats.layout", "imports", "merge"),
+        *("mlflow_stores", "parquet"),
         *("results", "snapshot", "sources", "trace_folder"),
     },
     "experiments": {

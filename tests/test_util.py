@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from assay import __version__
-from assay._util.names import unknown_name
+from assay._util.names import natural_key, unknown_name
 from assay._util.provenance import provenance
 from assay._util.text import printable
 
@@ -113,3 +113,20 @@ def test_provenance_names_the_commit_of_the_project_it_is_used_in(
     said = provenance_from(checkout / "src", project)
     assert f"commit {commit}, changed since, python" in said
     assert "project" not in provenance_from(checkout / "src", checkout / "src")
+
+
+def test_names_sort_as_people_count() -> None:
+    names = [
+        "run10",
+        "run2",
+        "run1",
+        "a.seed02",
+        "a.seed2",
+        "a",
+        "run2b",
+        "7",
+        "run" + "9" * 5000,
+    ]
+    assert sorted(names, key=natural_key) == [
+        *("7", "a", "a.seed02", "a.seed2", "run1", "run2", "run2b", "run10", names[-1])
+    ]

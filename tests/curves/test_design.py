@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from assay.curves.design import paired_design, parse_pairs, unpaired_design
+from assay.curves.capacity import capacity_gaps
+from assay.curves.design import paired_design, parse_pairs, seed_design, unpaired_design
 from assay.errors import UsageError
-from assay.experiments.training import TrainingStatus
+from assay.experiments.training import TrainingRun, TrainingStatus
 from assay.traces.store import Store
-from tests.curves.made import METRIC, make_run, store_with
+from tests.curves.made import METRIC, make_run, store_with, write_run
 
 
 @pytest.fixture(scope="module")
@@ -95,10 +96,50 @@ def test_groups_with_the_same_seeds_stay_groups_and_the_paired_command_is_named(
 ) -> None:
     found = unpaired_design(["c1", "c2"], ["t2", "t1"], METRIC, store)
     assert not found.paired
-    command = found.notes[-1].partition("assay analysis --pairs ")[2]
-    assert '{"control": "c2", "candidate": "t2", "seed": 2}' in command
+    assert found.notes[-1].endswith("add --pair-by-seed")
     apart = unpaired_design(["c1", "c2"], ["t2", "t3"], METRIC, store)
-    assert "assay analysis" not in " ".join(apart.notes)
+    assert "--pair-by-seed" not in " ".join(apart.notes)
+
+
+def test_runs_are_paired_by_seed_and_those_without_a_partner_are_named(store: Store) -> None:
+    found = seed_design(["c2", "c1", "unseeded-c", "dead"], ["t1", "t2", "t3"], METRIC, store)
+    assert found.paired
+    assert found.seeds == (2, 1)
+    assert [run.name for run in found.control] == ["c2", "c1"]
+    assert [run.name for run in found.candidate] == ["t2", "t1"]
+    reasons = {run.name: run.reason for run in found.unusable}
+    assert set(reasons) == {"unseeded-c", "dead", "t3"}
+    assert "its seed is not known" in reasons["unseeded-c"]
+    assert reasons["t3"] == "its partner 'dead' cannot be used"
+    alone = seed_design(["c1", "c2", "c3"], ["t1", "t2"], METRIC, store)
+    assert [run.reason for run in alone.unusable] == ["no candidate run has its seed, 3"]
+
+
+def test_two_runs_of_an_arm_with_one_seed_cannot_be_paired_by_it(
+    store: Store, tmp_path: Path
+) -> None:
+    twin = write_run(tmp_path / "twin.csv", 1.0, seed=1)
+    with pytest.raises(UsageError, match=r"control runs 'c1' and '.*twin\.csv' have the same"):
+        seed_design(["c1", str(twin)], ["t1", "t2"], METRIC, store)
+
+
+def test_arms_of_different_size_are_told_from_a_tenth_on() -> None:
+    def arm(**sizes: object) -> list[TrainingRun]:
+        return [TrainingRun(id="a", configuration=sizes), TrainingRun(id="b")]
+
+    assert capacity_gaps(arm(parameters=1000), arm(parameters=1099)) == ()
+    assert capacity_gaps(arm(parameters=1000), arm(flops_per_step=5)) == ()
+    assert capacity_gaps(arm(parameters="many"), arm(parameters=0)) == ()
+    (gap,) = capacity_gaps(
+        arm(parameters=1_000_000, flops_per_step=10),
+        arm(parameters=1_210_000, flops_per_step=10.5),
+    )
+    assert gap.sentence.startswith(
+        "Capacity differs: the candidate has 21% more parameters than the control "
+        "(1,210,000 against 1,000,000)"
+    )
+    (less,) = capacity_gaps(arm(flops_per_step=10), arm(flops_per_step="8"))
+    assert "20% fewer FLOPs per step" in less.sentence
 
 
 @pytest.mark.extras

@@ -1,16 +1,19 @@
 """Runs are found in files and in the store, and none is dropped in silence."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from assay.curves.gather import gather_runs
+from assay.curves.gather import find_run, gather_runs
 from assay.curves.names import expand_names
 from assay.errors import UsageError
 from assay.experiments.training import TrainingStatus, make_curve
 from assay.traces.store import Store
 from tests.curves.made import METRIC, make_run, store_with, write_csv, write_run
+
+EVENTS = Path(__file__).parents[1] / "golden" / "curves" / "tensorboard" / "tensors"
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +64,18 @@ def test_the_start_of_an_id_will_do_unless_it_cuts_a_number(tmp_path: Path) -> N
     found = gather_runs(["alp", "beta-", "3f2"], METRIC, store)
     assert [one.run.id for one in found.runs] == ["alpha-15", "beta-2", "3f29ab"]
     assert gather_runs(["alpha-1"], METRIC, store).unusable[0].name == "alpha-1"
+
+
+def test_an_id_counts_before_a_folder_of_its_name_and_a_folder_before_the_start_of_an_id(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("run1", "bus"):
+        shutil.copytree(EVENTS, name)
+    assert find_run("run1", store).seed == 1
+    assert find_run("bus", store).source == "bus"
+    shutil.rmtree("bus")
+    assert find_run("bus", store).id == "busy"
 
 
 def test_a_start_that_could_be_several_runs_is_an_error(store: Store) -> None:

@@ -1,5 +1,6 @@
 """Which of the known things a name means, and what to say if it means none or several."""
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from typing import NamedTuple
@@ -7,7 +8,7 @@ from typing import NamedTuple
 from assay._util.text import printable
 from assay.errors import AmbiguousName, UsageError
 
-__all__ = ["Meaning", "choose", "unknown", "unknown_name"]
+__all__ = ["Meaning", "choose", "natural_key", "unknown", "unknown_name"]
 
 _SHOWN = 12
 """How many candidates a message about an unknown name gives at most."""
@@ -21,6 +22,16 @@ def unknown_name(kind: str, name: str, allowed: Iterable[str]) -> str:
     near = get_close_matches(name.lower(), names, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return f"unknown {kind} {name!r}; {hint}choose from: {', '.join(names)}"
+
+
+def natural_key(name: str) -> tuple[tuple[str | tuple[int, str], ...], str]:
+    """What names are sorted by so that they come as people count: run2 before run10."""
+    parts = re.split(r"([0-9]+)", name)
+    # Digits stand at every second place; their count comes first, as they may be any number.
+    numbers = (digits.lstrip("0") for digits in parts[1::2])
+    parts_and_numbers: list[str | tuple[int, str]] = [*parts]
+    parts_and_numbers[1::2] = [(len(number), number) for number in numbers]
+    return tuple(parts_and_numbers), name
 
 
 class Meaning(NamedTuple):

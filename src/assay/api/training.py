@@ -11,7 +11,7 @@ from assay.errors import UsageError
 if TYPE_CHECKING:
     from assay.curves.analysis import Analysis
     from assay.curves.design import Design
-    from assay.curves.gather import Gathered
+    from assay.curves.gather import Gathered, Places
     from assay.curves.plan import AnalysisPlan
     from assay.curves.variance import SummaryVariance, VarianceSettings
     from assay.experiments.curves import ListedTrainingRun, Written
@@ -72,21 +72,26 @@ def import_curves(
     status: str | None = None,
     prefix: str = "",
     overwrite: bool = False,
+    wandb: str | None = None,
     database: Where = None,
 ) -> ImportedCurves:
-    """Store the training runs of files, all of them or none.
+    """Store the training runs of files and folders, all of them or none.
 
     Args:
-        *files: One run each: .csv, .tsv, .jsonl, .json or .parquet with a column `step`.
+        *files: A .csv, .tsv, .jsonl, .json or .parquet file with a column `step`, a folder of
+            W&B's offline mode, of TensorBoard or MLflow, or MLflow's SQLite file.
         series: What the runs belong to, whatever the files say.
         subject: What was trained, such as an architecture.
         task: What it was trained on.
         status: finished, running or crashed.
         prefix: Put before the id of every run.
         overwrite: Put a run in the place of one that has its id and another content.
+        wandb: ENTITY/PROJECT, in which names that are no file are ids of runs.
         database: The store to write, made if missing.
     """
-    from assay.curves.files import read_run_file
+    from assay._util.names import natural_key
+    from assay.curves.sources import read_all
+    from assay.curves.wandb_project import WandbProject
     from assay.experiments.curves import write_training_runs
     from assay.experiments.training import TrainingStatus
 
@@ -96,7 +101,14 @@ def import_curves(
     if status is not None:
         given["status"] = TrainingStatus.named(status)
     chosen = {name: value for name, value in given.items() if value is not None}
-    read = [read_run_file(Path(path)) for path in files]
+    project = None if wandb is None else WandbProject(wandb)
+    read = [
+        run
+        for file in sorted(map(str, files), key=natural_key)
+        for run in (
+            [project.load(file)] if project and not Path(file).exists() else read_all(file)
+        )
+    ]
     runs = [replace(run, id=f"{prefix}{run.id}", **chosen) for run in read]
     _check_ids(runs)
     with store_at(database).writing() as connection:
@@ -122,16 +134,25 @@ def list_curves(*, database: Where = None) -> "list[ListedTrainingRun]":
         return list_training_runs(connection)
 
 
-def load_curves(run: str, *, database: Where = None) -> "TrainingRun":
-    """A training run with all its points: an id, the start of one, or the path of a file."""
-    from assay.curves.files import is_run_file, read_run_file
-    from assay.experiments.curves import load_training_runs
-    from assay.traces.names import resolve_training_run
+def load_curves(run: str, *, wandb: str | None = None, database: Where = None) -> "TrainingRun":
+    """A training run with all its points.
 
-    if is_run_file(run):
-        return read_run_file(Path(run))
-    with store_at(database).reading() as connection:
-        return load_training_runs(connection, [resolve_training_run(connection, run)])[0]
+    Args:
+        run: An id, the start of one, or the path of a file or folder.
+        wandb: ENTITY/PROJECT, where an id is looked up that is in neither.
+        database: The store to read.
+    """
+    from assay.curves.gather import find_run
+
+    return find_run(run, _places(database, wandb))
+
+
+def _places(database: Where, wandb: str | None) -> "Places":
+    from assay.curves.gather import Places
+    from assay.curves.wandb_project import WandbProject
+
+    project = None if wandb is None else WandbProject(wandb)
+    return Places(store_at(database), None if project is None else project.find)
 
 
 def variance(
@@ -142,18 +163,20 @@ def variance(
     power: float = 0.8,
     alpha: float = 0.05,
     correlation: float = 0.5,
+    wandb: str | None = None,
     database: Where = None,
 ) -> VarianceResult:
     """How many training runs are enough.
 
     Args:
-        *runs: Two or more, ids of the store or files, in the order for the plain rule.
+        *runs: Two or more, ids of the store, files or folders, in the order for the plain rule.
         metric: Which curve.
         threshold: As a share of the mean: 0.05 is 5 %.
         summary: Which part of a curve counts, such as {"percent": 25}.
         power: The chance to find a difference of the threshold.
         alpha: The chance to find one that is not there.
         correlation: Supposed of two arms with the same seeds.
+        wandb: ENTITY/PROJECT, where ids are looked up that are nowhere else.
         database: The store to read.
     """
     from assay.curves.gather import gather_runs
@@ -169,7 +192,7 @@ def variance(
         alpha=alpha,
         correlation=correlation,
     )
-    gathered = gather_runs(runs, metric, store_at(database))
+    gathered = gather_runs(runs, metric, _places(database, wandb))
     found = analyse_variance(gathered.runs, settings, gathered.unusable)
     return VarianceResult(gathered, found, settings)
 
@@ -179,9 +202,13 @@ def analysis(
     pairs: Sequence[str] | None = None,
     control: Sequence[str] | None = None,
     candidate: Sequence[str] | None = None,
+    control_series: str | None = None,
+    candidate_series: str | None = None,
+    pair_by_seed: bool = False,
     plan: Path | str | None = None,
     summary: Mapping[str, Any] | None = None,
     allow_different: Collection[str] = (),
+    wandb: str | None = None,
     database: Where = None,
     **choices: Any,
 ) -> AnalysisResult:
@@ -191,9 +218,13 @@ def analysis(
         pairs: JSON such as {"control": "run1", "candidate": "run2", "seed": 7}, one or more.
         control: Runs of the control, compared as a group.
         candidate: Runs of the candidate.
+        control_series: A series of the store, instead of the runs of the control.
+        candidate_series: A series of the store, instead of the runs of the candidate.
+        pair_by_seed: Whether runs of both arms that have one seed are compared pair by pair.
         plan: A TOML or JSON file that was written before the runs.
         summary: What is taken of a curve, such as {"type": "final"}.
         allow_different: Settings of the task that may differ, such as curriculum.
+        wandb: ENTITY/PROJECT, where ids are looked up that are nowhere else.
         database: The store to read.
         **choices: metric, n_resamples, alpha, side, method, seed, ttest, power,
             target_effect_size and target_power; None means what the plan says.
@@ -207,39 +238,62 @@ def analysis(
     settings = make_settings(
         choices, summary or {}, None if planned is None else planned.content
     )
-    design = _design(pairs, control, candidate, settings.metric, store, allow_different)
+    arms = (
+        _runs_of("control", control, control_series, store),
+        _runs_of("candidate", candidate, candidate_series, store),
+    )
+    places = _places(database, wandb)
+    design = _design(pairs, *arms, pair_by_seed, settings.metric, places, allow_different)
     found = analyse(design, settings)
     return AnalysisResult(
         found, None if planned is None else _deviations(planned, found, store)
     )
 
 
+def _runs_of(
+    arm: str, runs: Sequence[str] | None, series: str | None, store: "Store"
+) -> Sequence[str] | None:
+    """The runs of an arm: those that were named, or all of a series."""
+    from assay.experiments.curves import runs_of_series
+
+    if series is None:
+        return runs
+    if runs:
+        raise UsageError(
+            f"--{arm} and --{arm}-run-ids are two ways to name the same runs; give one"
+        )
+    with store.reading() as connection:
+        return runs_of_series(connection, series)
+
+
 def _design(
     pairs: Sequence[str] | None,
     control: Sequence[str] | None,
     candidate: Sequence[str] | None,
+    by_seed: bool,
     metric: str,
-    store: "Store",
+    places: "Places",
     allowed: Collection[str],
 ) -> "Design":
-    from assay.curves.design import paired_design, parse_pairs, unpaired_design
+    from assay.curves.design import paired_design, parse_pairs, seed_design, unpaired_design
 
-    if pairs and (control or candidate):
-        raise UsageError(
-            "--pairs and --control-run-ids are two ways to name what is compared; give one"
-        )
+    if pairs and (control or candidate or by_seed):
+        other = "--control-run-ids" if control or candidate else "--pair-by-seed"
+        raise UsageError(f"--pairs and {other} are two ways to say what is compared; give one")
     if pairs:
-        return paired_design(parse_pairs(pairs), metric, store, allowed)
+        return paired_design(parse_pairs(pairs), metric, places, allowed)
     if not (control and candidate):
         raise UsageError(
-            "name the runs: --control-run-ids r1 r2 ... and --candidate-run-ids r3 r4 ..., or "
+            "name the runs: --control-run-ids r1 r2 ... and --candidate-run-ids r3 r4 ..., "
+            "--control SERIES and --candidate SERIES, or "
             '--pairs \'{"control": "r1", "candidate": "r3"}\' ...'
         )
-    return unpaired_design(control, candidate, metric, store, allowed)
+    design = seed_design if by_seed else unpaired_design
+    return design(control, candidate, metric, places, allowed)
 
 
 def _deviations(planned: "AnalysisPlan", found: "Analysis", store: "Store") -> list[str]:
-    from assay.curves.files import is_run_file
+    from assay.curves.gather import Place
     from assay.curves.plan import deviations
     from assay.experiments.plans import find_plan
 
@@ -253,8 +307,8 @@ def _deviations(planned: "AnalysisPlan", found: "Analysis", store: "Store") -> l
         found.settings,
         paired=found.paired,
         n=(len(found.design.control), len(found.design.candidate)),
-        run_ids=[run.run.id for run in used if not is_run_file(run.name)],
-        from_files=sum(is_run_file(run.name) for run in used),
+        run_ids=[run.run.id for run in used if run.place is Place.STORE],
+        from_files=sum(run.place is not Place.STORE for run in used),
         stored=stored,
     )
 

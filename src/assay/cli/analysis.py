@@ -14,6 +14,7 @@ from assay.cli.curve_options import (
     Power,
     Summarise,
     TTest,
+    Wandb,
     no_bootstrap,
     no_output,
     no_power,
@@ -40,6 +41,7 @@ _Names = Annotated[
     tuple[str, ...] | None,
     Parameter(group=_WHO, consume_multiple=True, negative="", show_default=False),
 ]
+_Series = Annotated[str | None, Parameter(group=_WHO, show_default=False)]
 
 
 def analysis(
@@ -47,6 +49,11 @@ def analysis(
     pairs: _Names = None,
     control_run_ids: _Names = None,
     candidate_run_ids: _Names = None,
+    control: _Series = None,
+    candidate: _Series = None,
+    pair_by_seed: Annotated[
+        bool, Parameter(group=_WHO, negative="", show_default=False)
+    ] = False,
     metric: Annotated[str | None, Parameter(group=_WHO, show_default="overview/reward")] = None,
     allow_different: _Names = None,
     plan: Annotated[Path | None, Parameter(group=_WHICH, show_default=False)] = None,
@@ -56,6 +63,7 @@ def analysis(
     ttest: TTest = no_ttest,
     power: Power = no_power,
     output: Output = no_output,
+    wandb: Wandb = None,
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
@@ -65,19 +73,23 @@ def analysis(
     the means with its interval, an exact test, effect sizes, and for pairs how much sharing
     seeds helped; the seeds of a pair are checked.
 
-    A run is an id in the store (see 'assay curves import') or a file with a column 'step'.
-    'run1 ... run15' includes the runs between. Runs that are missing, crashed or still
-    running are listed and left out; the exit code is then 3.
+    A run is an id in the store (see 'assay curves import'), a file with a column 'step', or
+    a folder of W&B's offline mode, TensorBoard or MLflow. 'run1 ... run15' includes the runs
+    between. Runs that are missing, crashed, still running, or without a partner are listed
+    and left out; the exit code is then 3.
 
     For example:
 
-        assay analysis --control-run-ids run1 ... run5 --candidate-run-ids run6 ...
+        assay analysis --control vit --candidate trxl --pair-by-seed
 
     Args:
         pairs: Pairs of runs as JSON, such as {"control": "run1", "candidate": "run2",
             "seed": 7}, or a list of them.
         control_run_ids: The runs of the control.
         candidate_run_ids: The runs of the candidate.
+        control: A series in the store: all its runs are the control.
+        candidate: A series in the store: all its runs are the candidate.
+        pair_by_seed: Compare runs of the same seed pair by pair.
         metric: The metric whose curves are read.
         allow_different: Give a verdict although these settings of the task differ, such as
             curriculum.
@@ -88,6 +100,7 @@ def analysis(
         ttest: Tests.
         power: Planning.
         output: Files.
+        wandb: ENTITY/PROJECT at W&B, where ids are looked up that are nowhere else.
         database: The store to read.
         show: What to print.
     """
@@ -98,12 +111,17 @@ def analysis(
     _check_output(output)
     if register:
         _check_alone(metric, summary, bootstrap, ttest, power)
-        return _register(plan, store, pairs or control_run_ids or candidate_run_ids, show)
+        named = pairs or control_run_ids or candidate_run_ids or control or candidate
+        return _register(plan, store, named, show)
     with working(show, "comparing"):
         found, deviations = api.analysis(
             pairs=pairs,
             control=control_run_ids,
             candidate=candidate_run_ids,
+            control_series=control,
+            candidate_series=candidate,
+            pair_by_seed=pair_by_seed,
+            wandb=wandb,
             plan=plan,
             summary=summary.given(),
             allow_different=allow_different or (),
@@ -198,6 +216,8 @@ def _write(document: "Document", found: "Analysis", output: OutputOptions) -> li
 
 def _warn(found: "Analysis", deviations: Sequence[str] | None) -> None:
     """What must not be missed where no report is printed."""
+    for gap in found.design.capacity:
+        warn(gap.sentence)
     for line in found.design.warnings:
         warn(line)
     for run in found.design.unusable:

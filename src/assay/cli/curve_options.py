@@ -22,6 +22,7 @@ __all__ = [
     "SummaryOptions",
     "TTest",
     "TTestOptions",
+    "Wandb",
     "no_bootstrap",
     "no_output",
     "no_power",
@@ -138,6 +139,9 @@ Power: TypeAlias = Annotated[PowerOptions, Parameter(group=_TESTS)]
 """`--power.*`."""
 Output: TypeAlias = Annotated[OutputOptions, Parameter(group=_FILES)]
 """`--output.*`."""
+
+Wandb: TypeAlias = Annotated[str | None, Parameter(show_default=False)]
+"""`--wandb ENTITY/PROJECT`."""
 
 no_summary = SummaryOptions()
 no_bootstrap = BootstrapOptions()

@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
 from assay._util.names import unknown_name
 from assay._util.text import cut
+from assay.cli.curve_options import Wandb
 from assay.cli.database import Database, open_store
 from assay.cli.lists import say_prose, say_table
 from assay.cli.output import Show, say, say_json, warn
@@ -53,7 +53,7 @@ _Text = Annotated[str | None, Parameter(show_default=False)]
 
 @curves.command(name="import")
 def import_curves(
-    *files: Path,
+    *files: str,
     series: _Text = None,
     subject: _Text = None,
     task: _Text = None,
@@ -62,22 +62,25 @@ def import_curves(
     replace_: Annotated[
         bool, Parameter(name="--replace", negative="", show_default=False)
     ] = False,
+    wandb: Wandb = None,
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
-    """Read training runs from files, one run per file.
+    """Read training runs from files, from folders of trackers, or from W&B.
 
     A file (.csv, .tsv, .jsonl, .json or .parquet) has a column 'step' or '_step' and a
     column per metric. The id of the run is its field 'id', else the name of the file; the
-    seed is its field 'seed', else the digits after 'seed' in the name. Either all files are
-    stored or none. Importing the same file twice adds nothing.
+    seed is its field 'seed', else the digits after 'seed' in the name. A folder of W&B's
+    offline mode, of TensorBoard or of MLflow's mlruns, and MLflow's SQLite file, stand for
+    all runs in them. Either all runs are stored or none. Importing the same run twice adds
+    nothing.
 
     For example:
 
-        assay curves import runs/vit.seed1072.csv --series vit --prefix vit/
+        assay curves import runs/vit.seed1072.csv wandb/ --series vit --prefix vit/
 
     Args:
-        files: The files to read.
+        files: The files and folders to read; with --wandb also ids of runs.
         series: The series of the runs; overrides what the files say.
         subject: What was trained, such as an architecture; overrides the files.
         task: What it was trained on; overrides the files.
@@ -86,6 +89,8 @@ def import_curves(
         prefix: Text put before the id of every run, for folders whose files have the same
             names.
         replace_: Replace stored runs that have the same id and other content.
+        wandb: ENTITY/PROJECT at W&B, for names that are no file; needs the package wandb and
+            WANDB_API_KEY.
         database: The store to write, made if missing.
         show: What to print.
     """
@@ -99,6 +104,7 @@ def import_curves(
         status=status,
         prefix=prefix,
         overwrite=replace_,
+        wandb=wandb,
         database=open_store(database, show),
     )
     if show.json:
@@ -118,7 +124,7 @@ def list_curves(
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
-    """List the training runs in the store, the oldest first.
+    """List the training runs in the store.
 
     For example:
 
@@ -157,7 +163,12 @@ def list_curves(
 
 @curves.command(name="show")
 def show_curves(
-    run: str, /, *, database: Database = DEFAULT_DATABASE, show: Show = Show()
+    run: str,
+    /,
+    *,
+    wandb: Wandb = None,
+    database: Database = DEFAULT_DATABASE,
+    show: Show = Show(),
 ) -> int:
     """Show one training run: its facts, and each of its metrics.
 
@@ -168,13 +179,14 @@ def show_curves(
         assay curves show run1
 
     Args:
-        run: The id of a run, the start of it, or the path of a file.
+        run: The id of a run, the start of it, or the path of a file or folder.
+        wandb: ENTITY/PROJECT at W&B, where an id is looked up that is nowhere else.
         database: The store to read.
         show: What to print.
     """
     from assay import api
 
-    found = api.load_curves(run, database=open_store(database, show))
+    found = api.load_curves(run, wandb=wandb, database=open_store(database, show))
     if show.json:
         say_json(_whole_json(found))
         return 0
@@ -182,6 +194,8 @@ def show_curves(
     for name in facts:
         if (value := getattr(found, name)) is not None and not show.quiet:
             say_prose(f"{name}: {value}")
+    for note in found.notes if not show.quiet else ():
+        say_prose(f"note: {note}")
     for name in ("configuration", "provenance"):
         if (mapping := getattr(found, name)) and not show.quiet:
             say_prose(f"{name}: {json.dumps(mapping, sort_keys=True)}")
@@ -219,6 +233,8 @@ def _warn_of_points(runs: Sequence["TrainingRun"], show: Show) -> None:
     if show.quiet:
         return
     for run in runs:
+        for note in run.notes:
+            warn(f"{run.id}: {note}")
         dropped = sum(curve.dropped for curve in run.curves.values())
         repeated = sum(curve.repeated for curve in run.curves.values())
         if dropped:
@@ -237,6 +253,7 @@ def _json_row(run: "TrainingRun", done: dict[str, Any]) -> dict[str, Any]:
         "points": sum(map(len, run.curves.values())),
         "dropped": sum(curve.dropped for curve in run.curves.values()),
         "repeated": sum(curve.repeated for curve in run.curves.values()),
+        "notes": list(run.notes),
     }
 
 

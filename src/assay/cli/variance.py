@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Group, Parameter
 
-from assay.cli.curve_options import Summarise, no_summary
+from assay.cli.curve_options import Summarise, Wandb, no_summary
 from assay.cli.database import Database, open_store
 from assay.cli.output import Show, say, say_json, say_report, warn, working
 from assay.errors import UsageError
@@ -26,6 +26,7 @@ def variance(
     power: Annotated[float, Parameter(group=_PLAN)] = 0.8,
     alpha: Annotated[float, Parameter(group=_PLAN)] = 0.05,
     correlation: Annotated[float, Parameter(group=_PLAN)] = 0.5,
+    wandb: Wandb = None,
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
@@ -36,9 +37,10 @@ def variance(
     threshold) and what answers the question: the relative standard error, the N for that
     precision, and the N to detect a difference of that size, with their ranges.
 
-    A run is an id in the store (see 'assay curves import') or a file with a column 'step'.
-    'run1 ... run15' includes the runs between. Runs that are missing, crashed or still
-    running are listed and left out; the exit code is then 3.
+    A run is an id in the store (see 'assay curves import'), a file with a column 'step', or
+    a folder of W&B's offline mode, TensorBoard or MLflow. 'run1 ... run15' includes the runs
+    between. Runs that are missing, crashed or still running are listed and left out; the
+    exit code is then 3.
 
     For example:
 
@@ -54,6 +56,7 @@ def variance(
         alpha: The chance of a false alarm.
         correlation: The assumed correlation of two arms trained with the same seeds; 'assay
             analysis' measures it.
+        wandb: ENTITY/PROJECT at W&B, where ids are looked up that are nowhere else.
         database: The store to read.
         show: What to print.
     """
@@ -84,6 +87,7 @@ def variance(
             power=power,
             alpha=alpha,
             correlation=correlation,
+            wandb=wandb,
             database=open_store(database, show),
         )
         document = variance_document(gathered, summaries, settings)

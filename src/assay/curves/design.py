@@ -5,7 +5,6 @@ A pair of which one run cannot be used is left out as a whole, and named.
 """
 
 import json
-import shlex
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -13,13 +12,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from assay._util.text import shown
-from assay.curves.gather import FoundRun, Gathered, Unusable, gather_runs
+from assay.curves.capacity import CapacityGap, capacity_gaps
+from assay.curves.gather import FoundRun, Gathered, Places, Unusable, gather_runs
 from assay.errors import UsageError
 from assay.judge.design import allowed_names, settings_differences
 from assay.judge.facts import DesignDifference
 from assay.traces.store import Store
 
-__all__ = ["Design", "PairNames", "paired_design", "parse_pairs", "unpaired_design"]
+__all__ = [
+    "Design",
+    "PairNames",
+    "paired_design",
+    "parse_pairs",
+    "seed_design",
+    "unpaired_design",
+]
 
 _FORM = '{"control": "RUN", "candidate": "RUN", "seed": 1072}'
 _KEYS = {"control", "candidate", "seed"}
@@ -48,6 +55,8 @@ class Design:
     notes: tuple[str, ...] = field(default=())
     differences: tuple[DesignDifference, ...] = ()
     """What else differs between the arms, the task side first."""
+    capacity: tuple[CapacityGap, ...] = ()
+    """Sizes of the models in which the arms differ."""
     copies: tuple[str, ...] = ()
     """Runs that have the curve of another to the last digit, in words."""
 
@@ -80,7 +89,7 @@ def parse_pairs(texts: Sequence[str]) -> list[PairNames]:
 def paired_design(
     pairs: Sequence[PairNames],
     metric: str,
-    store: Store,
+    places: Store | Places,
     allowed: Collection[str] = (),
 ) -> Design:
     """Find the runs of pairs, and check that each pair has one seed.
@@ -88,8 +97,8 @@ def paired_design(
     Raises:
         UsageError: Seeds differ, a run comes twice, or lacks the metric.
     """
-    controls = gather_runs([pair.control for pair in pairs], metric, store)
-    candidates = gather_runs([pair.candidate for pair in pairs], metric, store)
+    controls = gather_runs([pair.control for pair in pairs], metric, places, single=True)
+    candidates = gather_runs([pair.candidate for pair in pairs], metric, places, single=True)
     _check_arms(controls, candidates)
     whole: list[tuple[FoundRun, FoundRun, int | None]] = []
     unusable: list[Unusable] = []
@@ -117,6 +126,45 @@ def paired_design(
             f"the seeds of {len(unknown)} of {len(pairs)} pairs are not known, so that they "
             f"were made with the same seed is taken on trust: {_some(unknown)}"
         )
+    return _paired(whole, unusable, controls, candidates, allowed, warnings)
+
+
+def seed_design(
+    control: Sequence[str],
+    candidate: Sequence[str],
+    metric: str,
+    places: Store | Places,
+    allowed: Collection[str] = (),
+) -> Design:
+    """Find the runs of two groups, and pair those that have one seed.
+
+    A run whose seed nobody shares, or is not known, is left out and named.
+
+    Raises:
+        UsageError: Two runs of an arm have one seed, a run comes twice, or lacks the metric.
+    """
+    controls = gather_runs(control, metric, places, taken=candidate)
+    candidates = gather_runs(candidate, metric, places, taken=control)
+    _check_arms(controls, candidates)
+    first, second = _by_seed(controls, "control"), _by_seed(candidates, "candidate")
+    whole = [(first[seed], second[seed], seed) for seed in first if seed in second]
+    unusable = [
+        *controls.unusable,
+        *_alone(controls, candidates, "candidate"),
+        *candidates.unusable,
+        *_alone(candidates, controls, "control"),
+    ]
+    return _paired(whole, unusable, controls, candidates, allowed)
+
+
+def _paired(
+    whole: Sequence[tuple[FoundRun, FoundRun, int | None]],
+    unusable: Sequence[Unusable],
+    controls: Gathered,
+    candidates: Gathered,
+    allowed: Collection[str],
+    warnings: Sequence[str] = (),
+) -> Design:
     return Design(
         paired=True,
         control=tuple(a for a, _, _ in whole),
@@ -126,15 +174,50 @@ def paired_design(
         warnings=tuple(warnings),
         notes=tuple(dict.fromkeys([*controls.notes, *candidates.notes])),
         differences=_differences(controls, candidates, allowed),
+        capacity=_capacity(controls, candidates),
         copies=_copies((*controls.runs, *candidates.runs)),
     )
+
+
+def _by_seed(arm: Gathered, name: str) -> dict[int, FoundRun]:
+    """The runs of an arm by their seeds; those without one are left out."""
+    found: dict[int, FoundRun] = {}
+    for run in arm.runs:
+        if run.run.seed is None:
+            continue
+        other = found.setdefault(run.run.seed, run)
+        if other is not run:
+            raise UsageError(
+                f"{name} runs {other.name!r} and {run.name!r} have the same seed, "
+                f"{run.run.seed}, so which of them is paired is not clear; leave one out, or "
+                "name pairs with --pairs"
+            )
+    return found
+
+
+def _alone(arm: Gathered, other: Gathered, other_name: str) -> list[Unusable]:
+    """The runs of an arm that have no partner, and why."""
+    partners = {run.run.seed for run in other.runs}
+    lost = {run.seed: run.name for run in other.unusable if run.seed is not None}
+    found = []
+    for run in arm.runs:
+        seed = run.run.seed
+        if seed is None:
+            reason = "its seed is not known, so that it has no partner"
+        elif seed in lost and seed not in partners:
+            reason = f"its partner {lost[seed]!r} cannot be used"
+        else:
+            reason = f"no {other_name} run has its seed, {seed}"
+        if seed is None or seed not in partners:
+            found.append(Unusable(run.name, reason, seed))
+    return found
 
 
 def unpaired_design(
     control: Sequence[str],
     candidate: Sequence[str],
     metric: str,
-    store: Store,
+    places: Store | Places,
     allowed: Collection[str] = (),
 ) -> Design:
     """Find the runs of two groups; nothing is paired, even where seeds would allow it.
@@ -142,14 +225,14 @@ def unpaired_design(
     Raises:
         UsageError: A run comes twice, or lacks the metric.
     """
-    controls = gather_runs(control, metric, store, taken=candidate)
-    candidates = gather_runs(candidate, metric, store, taken=control)
+    controls = gather_runs(control, metric, places, taken=candidate)
+    candidates = gather_runs(candidate, metric, places, taken=control)
     _check_arms(controls, candidates)
     notes = [*controls.notes, *candidates.notes]
-    if command := _paired_command(controls, candidates):
+    if _seeds_match(controls, candidates):
         notes.append(
             "every control run has a candidate run with its seed; compared pair by pair the "
-            f"seeds they share may tell more: {command}"
+            "seeds they share may tell more: add --pair-by-seed"
         )
     return Design(
         paired=False,
@@ -158,6 +241,7 @@ def unpaired_design(
         unusable=controls.unusable + candidates.unusable,
         notes=tuple(dict.fromkeys(notes)),
         differences=_differences(controls, candidates, allowed),
+        capacity=_capacity(controls, candidates),
         copies=_copies((*controls.runs, *candidates.runs)),
     )
 
@@ -191,6 +275,11 @@ def _differences(
     """What the runs of one arm have that those of the other have not."""
     arms = [_settings(arm) for arm in (controls, candidates)]
     return settings_differences(arms[0], arms[1], allowed_names(allowed))
+
+
+def _capacity(controls: Gathered, candidates: Gathered) -> tuple[CapacityGap, ...]:
+    control, candidate = ([one.run for one in arm.runs] for arm in (controls, candidates))
+    return capacity_gaps(control, candidate)
 
 
 def _copies(runs: Sequence[FoundRun]) -> tuple[str, ...]:
@@ -241,19 +330,12 @@ def _seeds(pair: PairNames, a: FoundRun, b: FoundRun) -> str:
     return f"{pair.control} has {a.run.seed}, {pair.candidate} has {b.run.seed}{stated}"
 
 
-def _paired_command(controls: Gathered, candidates: Gathered) -> str | None:
-    """The command that compares by seed, if seeds match one to one."""
-    first = {one.run.seed: one.name for one in controls.runs}
-    second = {one.run.seed: one.name for one in candidates.runs}
-    alike = first.keys() == second.keys() and None not in first
-    if not alike or not (len(first) == len(controls.runs) == len(candidates.runs) > 1):
-        return None
-    pairs = [
-        {"control": name, "candidate": second[seed], "seed": seed}
-        for seed, name in first.items()
-    ]
-    words = ["assay", "analysis", "--pairs", json.dumps(pairs), "--metric", controls.metric]
-    return shlex.join(words)
+def _seeds_match(controls: Gathered, candidates: Gathered) -> bool:
+    """Whether the runs of both arms could be paired one to one by their seeds."""
+    first = {one.run.seed for one in controls.runs}
+    second = {one.run.seed for one in candidates.runs}
+    alike = first == second and None not in first
+    return alike and len(first) == len(controls.runs) == len(candidates.runs) > 1
 
 
 def _some(names: Sequence[str]) -> str:

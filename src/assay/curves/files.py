@@ -9,23 +9,16 @@ logged at that step; NaN and infinity are left out and counted. It writes nothin
 
 import csv
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from assay._util.canonical import content_hash
-from assay._util.text import printable
-from assay.curves.fields import (
-    check_unicode,
-    mapping_of,
-    number_of,
-    some_names,
-    text_of,
-    whole_number,
-)
+from assay.curves.described import described_run, reading
+from assay.curves.fields import mapping_of, some_names, whole_number
+from assay.curves.points import Points
 from assay.errors import UsageError
-from assay.experiments.training import Curve, TrainingRun, TrainingStatus, make_curve
+from assay.experiments.training import TrainingRun
 
 __all__ = ["SUFFIXES", "is_run_file", "read_run_file"]
 
@@ -46,7 +39,6 @@ _FACTS = {
 }
 """What a file may say of its run, and what we call it."""
 _POINTS = ("points", "history")
-_SEED = re.compile(r"seed[-_=]?(\d+)", re.IGNORECASE)
 
 _Row = Mapping[str, Any]
 """One row as it was read: a step, metrics, and perhaps facts."""
@@ -66,76 +58,29 @@ def read_run_file(path: Path) -> TrainingRun:
     Raises:
         UsageError: The file is missing, of a kind that is not read, or makes no sense.
     """
-    read = SUFFIXES.get(path.suffix.lower())
-    if read is None:
-        raise UsageError(
-            f"{_name(path)} is of a kind that is not read; give {', '.join(SUFFIXES)}"
-        )
-    try:
+    with reading(path):
+        read = SUFFIXES.get(path.suffix.lower())
+        if read is None:
+            raise UsageError(f"it is of a kind that is not read; give {', '.join(SUFFIXES)}")
         content = path.read_bytes()
         # Rows are read as they are gathered, so that both may find something wrong.
         return _run(path, content, *read(content))
-    except UsageError as error:
-        raise UsageError(f"{_name(path)}: {error}") from error
-    except OSError as error:
-        raise UsageError(f"{_name(path)} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{_name(path)} is not UTF-8 text; save it as UTF-8") from error
-    except RecursionError as error:
-        raise UsageError(
-            f"{_name(path)} is nested too deeply; give a list of points"
-        ) from error
-    except (csv.Error, ValueError) as error:
-        raise UsageError(f"{_name(path)} cannot be read: {error}") from error
 
 
 def _run(
     path: Path, content: bytes, facts: dict[str, Any], rows: Iterable[tuple[str, _Row]]
 ) -> TrainingRun:
-    said, curves = _gather(rows)
+    said, points = _gather(rows)
     facts = {**said, **facts}
-    if not curves:
-        raise UsageError("it has no metric with a number in it; give a column of numbers")
-    named = _SEED.search(path.stem)
-    seed = facts.get("seed")
-    if seed is None and named:
-        seed = named.group(1)
-    provenance = dict(mapping_of("provenance", facts.get("provenance")))
-    if facts.get("commit") is not None:
-        provenance["commit"] = str(facts["commit"])
-    provenance["file_hash"] = content_hash(content)
-    run = TrainingRun(
-        id=text_of("id", facts.get("id")) or path.stem.encode("utf-8", "replace").decode(),
-        series=text_of("series", facts.get("series")),
-        subject=text_of("subject", facts.get("subject")),
-        task=text_of("task", facts.get("task")),
-        seed=None if seed is None else whole_number("seed", seed),
-        status=TrainingStatus.named(str(facts.get("status") or "finished")),
-        configuration=mapping_of("configuration", facts.get("configuration")),
-        provenance=provenance,
-        source=str(path).encode("utf-8", "replace").decode(),
-        curves=curves,
-    )
-    _check_texts(run)
-    return run
+    provenance = {**mapping_of("provenance", facts.get("provenance"))}
+    facts["provenance"] = provenance | {"file_hash": content_hash(content)}
+    return described_run(facts, points, source=path, names=[path.stem])
 
 
-def _check_texts(run: TrainingRun) -> None:
-    for what in ("id", "series", "subject", "task"):
-        check_unicode(what, getattr(run, what) or "")
-    for what in ("configuration", "provenance"):
-        check_unicode(what, json.dumps(getattr(run, what), ensure_ascii=False))
-    for metric in run.curves:
-        check_unicode("metric", metric)
-
-
-def _gather(rows: Iterable[tuple[str, _Row]]) -> tuple[dict[str, Any], dict[str, Curve]]:
-    """What rows say of the run, and the curves they make."""
+def _gather(rows: Iterable[tuple[str, _Row]]) -> tuple[dict[str, Any], Points]:
+    """What rows say of the run, and the points they hold."""
     facts: dict[str, Any] = {}
-    steps: dict[str, list[int]] = {}
-    values: dict[str, list[float]] = {}
-    texts: set[str] = set()
-    seen = False
+    points, seen = Points(), False
     for where, row in rows:
         _add_facts(facts, where, row)
         key = next((name for name in _STEPS if row.get(name) is not None), None)
@@ -145,19 +90,11 @@ def _gather(rows: Iterable[tuple[str, _Row]]) -> tuple[dict[str, Any], dict[str,
             raise UsageError(f"{where} has no step; give a column 'step' (or '_step')")
         step, seen = whole_number("step", row[key], where), True
         for metric, value in row.items():
-            if value is None or metric in _STEPS or metric in _FACTS:
-                continue
-            number = number_of(value)
-            if number is None:
-                texts.add(metric)
-            else:
-                steps.setdefault(metric, []).append(step)
-                values.setdefault(metric, []).append(number)
+            if value is not None and metric not in _STEPS and metric not in _FACTS:
+                points.add(metric, step, value)
     if not seen:
         raise UsageError("it has no rows; give one for each step")
-    # A column with words in it is no metric, even if some of the words are numbers.
-    numeric = [metric for metric in values if metric not in texts]
-    return facts, {metric: make_curve(steps[metric], values[metric]) for metric in numeric}
+    return facts, points
 
 
 def _add_facts(facts: dict[str, Any], where: str, row: _Row) -> None:
@@ -281,7 +218,3 @@ def _flat(value: Mapping[str, Any], above: str = "") -> dict[str, Any]:
 def _int(text: str) -> int | float:
     """A whole number of JSON; what no step, seed or value can be is read as a float."""
     return int(text) if len(text) <= 400 else float(text)
-
-
-def _name(path: Path) -> str:
-    return repr(printable(str(path)))

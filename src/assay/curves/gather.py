@@ -1,29 +1,42 @@
-"""Finds the runs that somebody named, in files and in a store, and says which cannot be used.
+"""Finds the runs that somebody named, and says which cannot be used.
+
+A name is looked up in the store, as a file or folder, then at W&B if a project was named.
 
 A run that is missing, crashed or still running is named with the reason, never dropped in
 silence and never filled in. A name that comes twice, or a metric that a run does not have, is
 an error: a result would not mean what was asked for.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from assay._util.names import unknown_name
 from assay.curves.fields import some_names
-from assay.curves.files import is_run_file, read_run_file
+from assay.curves.files import is_run_file
 from assay.curves.names import expand_names
+from assay.curves.sources import is_source, read_source, runs_at
 from assay.errors import AmbiguousName, UsageError
 from assay.experiments.curves import load_training_runs
 from assay.experiments.training import Curve, TrainingRun, TrainingStatus
 from assay.traces.names import resolve_training_run
 from assay.traces.store import Store
 
-__all__ = ["FoundRun", "Gathered", "Unusable", "gather_runs", "reasons"]
+__all__ = [
+    "FoundRun",
+    "Gathered",
+    "Place",
+    "Places",
+    "Unusable",
+    "find_run",
+    "gather_runs",
+    "reasons",
+]
 
 _REASONS = {
     TrainingStatus.CRASHED: "it crashed: its curve ends before its time",
@@ -36,6 +49,24 @@ _SHORT = 0.9
 """A run that ends below this share of the longest one's steps is told of."""
 
 
+class Place(StrEnum):
+    """Where a run was found."""
+
+    STORE = "store"
+    FILE = "file"
+    """A file, a folder of a tracker, or a run in its database."""
+    WANDB = "wandb"
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where runs are looked up by their ids."""
+
+    store: Store
+    wandb: Callable[[str], TrainingRun | None] | None = None
+    """Asks a project at W&B for a run; None if no project was named."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class FoundRun:
     """A run that can be used, and its curve of the metric that was asked for."""
@@ -44,11 +75,12 @@ class FoundRun:
     """As the user wrote it."""
     run: TrainingRun
     curve: Curve
+    place: Place = Place.STORE
 
     @property
     def identity(self) -> tuple[str, str]:
-        """What makes two names the same run: the id in a store, the file elsewhere."""
-        return _identity(self.name, self.run)
+        """What makes two names the same run: the path of a file, else the id."""
+        return _identity(self.name, self.run, self.place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +109,20 @@ class Gathered:
 def gather_runs(
     names: Sequence[str],
     metric: str,
-    store: Store,
+    places: Store | Places,
     taken: Collection[str] = (),
+    *,
+    single: bool = False,
 ) -> Gathered:
-    """Find runs by their ids, unambiguous starts of ids, or paths of files.
+    """Find runs by their ids, unambiguous starts of ids, or paths of files and folders.
 
     Args:
-        names: At least one; an ellipsis stands for those between or after.
+        names: At least one; an ellipsis stands for those between or after, and a folder or a
+            database for all runs in it.
         metric: Which curve to take.
-        store: Where ids are looked up; its file may be missing if all names are files.
+        places: Where ids are looked up; the store may be missing if all names are files.
         taken: Names that belong elsewhere, before which an ellipsis stops.
+        single: Whether each name means one run.
 
     Raises:
         UsageError: A run comes twice, or does not have the metric.
@@ -94,19 +130,40 @@ def gather_runs(
     found: list[FoundRun] = []
     unusable: list[Unusable] = []
     seen: dict[tuple[str, str], str] = {}
-    with _Shelf(store, metric) as shelf:
-        for name in expand_names(names, shelf.has, taken):
-            run = shelf.find(name)
-            if isinstance(run, Unusable):
+    with _Shelf(places, metric) as shelf:
+        meant = expand_names(names, shelf.has, taken)
+        if not single:
+            meant = [run for name in meant for run in shelf.runs(name)]
+        for name in meant:
+            shelved = shelf.find(name)
+            if isinstance(shelved, Unusable):
                 _once(seen, ("name", name), name)
-                unusable.append(run)
+                # Which runs there are is too long a list to stand at every name.
+                reason = shelved.reason.partition("choose from:")[0].rstrip("; ")
+                unusable.append(Unusable(name, reason))
                 continue
-            _once(seen, _identity(name, run), name)
+            run, place = shelved
+            _once(seen, _identity(name, run, place), name)
             if run.status is not TrainingStatus.FINISHED:
-                unusable.append(Unusable(name, _REASONS[run.status], run.seed))
+                unusable.append(Unusable(name, _reason(run), run.seed))
             else:
-                found.append(FoundRun(name, run, shelf.curve(name, run)))
+                found.append(FoundRun(name, run, shelf.curve(name, shelved), place))
     return Gathered(metric, tuple(found), tuple(unusable), tuple(_notes(found)))
+
+
+def find_run(name: str, places: Store | Places) -> TrainingRun:
+    """One run with all its curves, however it ended.
+
+    Raises:
+        UsageError: There is none of that name, or it cannot be read.
+    """
+    if is_run_file(name):
+        return read_source(name)
+    with _Shelf(places) as shelf:
+        found = shelf.find(name)
+    if isinstance(found, Unusable):
+        raise UsageError(found.reason)
+    return found.run
 
 
 def reasons(unusable: Sequence[Unusable]) -> str:
@@ -117,13 +174,23 @@ def reasons(unusable: Sequence[Unusable]) -> str:
     return f" ({said}{'; …' if len(unusable) > 4 else ''})"
 
 
+def _identity(name: str, run: TrainingRun, place: Place) -> tuple[str, str]:
+    return place, str(Path(name).resolve()) if place is Place.FILE else run.id
+
+
+class _Shelved(NamedTuple):
+    run: TrainingRun
+    place: Place
+
+
 class _Shelf:
     """Looks runs up, and opens a store once for all of a list."""
 
-    def __init__(self, store: Store, metric: str) -> None:
-        self._store = store
+    def __init__(self, places: Store | Places, metric: str | None = None) -> None:
+        self._places = places if isinstance(places, Places) else Places(places)
         self._metric = metric
-        self._runs: dict[str, TrainingRun | Unusable] = {}
+        """Which curve is loaded of a store; all if None."""
+        self._runs: dict[str, _Shelved | Unusable] = {}
         self._open = ExitStack()
         self._connection: Any = None
 
@@ -136,16 +203,22 @@ class _Shelf:
     def has(self, name: str) -> bool:
         return not isinstance(self.find(name), Unusable)
 
-    def find(self, name: str) -> TrainingRun | Unusable:
+    def runs(self, name: str) -> list[str]:
+        """The names of all runs that a name stands for."""
+        return runs_at(name) if self._is_file(name) and Path(name).exists() else [name]
+
+    def find(self, name: str) -> _Shelved | Unusable:
         if name not in self._runs:
             self._runs[name] = self._look(name)
         return self._runs[name]
 
-    def curve(self, name: str, run: TrainingRun) -> Curve:
+    def curve(self, name: str, shelved: _Shelved) -> Curve:
         """The curve of the metric, of two points or more."""
+        assert self._metric is not None
+        run, place = shelved
         found = run.curves.get(self._metric)
         if found is None:
-            if not is_run_file(name):
+            if place is Place.STORE:
                 run = load_training_runs(self._connection, [run.id])[0]
             metrics = sorted(run.curves)
             if not metrics:
@@ -165,27 +238,55 @@ class _Shelf:
             )
         return found
 
-    def _look(self, name: str) -> TrainingRun | Unusable:
-        if is_run_file(name):
-            path = Path(name)
-            return read_run_file(path) if path.is_file() else Unusable(name, "no such file")
-        if self._connection is None:
-            if not self._store.path.exists():
-                where = f"no such file, and there is no database {str(self._store.path)!r}"
-                return Unusable(name, where)
-            self._connection = self._open.enter_context(self._store.reading())
+    def _look(self, name: str) -> _Shelved | Unusable:
+        if self._is_file(name):
+            if is_run_file(name) and not Path(name).is_file():
+                return Unusable(name, "no such file")
+            return _Shelved(read_source(name), Place.FILE)
+        run_id, reason = self._stored_id(name)
+        if run_id is not None:
+            metrics = None if self._metric is None else [self._metric]
+            runs = load_training_runs(self._connection, [run_id], metrics=metrics)
+            return _Shelved(runs[0], Place.STORE)
+        if self._places.wandb is None:
+            return Unusable(name, reason)
+        run = self._places.wandb(name)
+        if run is None:
+            return Unusable(name, f"it is not in the project at W&B, and {reason}")
+        return _Shelved(run, Place.WANDB)
+
+    def _is_file(self, name: str) -> bool:
+        """Whether a name is a path; an id of the store counts before a folder of its name."""
+        return is_run_file(name) or (is_source(name) and self._exact_id(name) is None)
+
+    def _exact_id(self, name: str) -> str | None:
+        if not self._connected():
+            return None
+        runs = load_training_runs(self._connection, [name], metrics=[])
+        return runs[0].id if runs else None
+
+    def _stored_id(self, name: str) -> tuple[str | None, str]:
+        """The id in the store that a name stands for, else why there is none."""
+        if not self._connected():
+            where = str(self._places.store.path)
+            return None, f"no such file, and there is no database {where!r}"
         try:
-            run_id = resolve_training_run(self._connection, name)
+            return resolve_training_run(self._connection, name), ""
         except AmbiguousName:
             raise
         except UsageError as error:
-            # Which runs there are is too long a list to stand at every name.
-            return Unusable(name, str(error).partition("choose from:")[0].rstrip("; "))
-        return load_training_runs(self._connection, [run_id], metrics=[self._metric])[0]
+            return None, str(error)
+
+    def _connected(self) -> bool:
+        if self._connection is None and self._places.store.path.exists():
+            self._connection = self._open.enter_context(self._places.store.reading())
+        return self._connection is not None
 
 
-def _identity(name: str, run: TrainingRun) -> tuple[str, str]:
-    return ("file", str(Path(name).resolve())) if is_run_file(name) else ("run", run.id)
+def _reason(run: TrainingRun) -> str:
+    """Why a run cannot be used, with what its reader has to tell."""
+    told = f" ({'; '.join(run.notes)})" if run.notes else ""
+    return f"{_REASONS[run.status]}{told}"
 
 
 def _once(seen: dict[tuple[str, str], str], key: tuple[str, str], name: str) -> None:
@@ -197,7 +298,7 @@ def _once(seen: dict[tuple[str, str], str], key: tuple[str, str], name: str) -> 
 
 
 def _notes(found: Sequence[FoundRun]) -> list[str]:
-    notes = []
+    notes = [f"{one.name}: {note}" for one in found for note in one.run.notes]
     for one in found:
         if one.curve.dropped:
             notes.append(

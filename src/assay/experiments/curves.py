@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from assay._util.canonical import canonical_json, content_hash, derived_id
+from assay._util.names import natural_key, unknown
 from assay._util.text import printable
 from assay.errors import UsageError
 from assay.experiments.training import Curve, TrainingRun, TrainingStatus
@@ -36,6 +37,7 @@ __all__ = [
     "enrolled",
     "list_training_runs",
     "load_training_runs",
+    "runs_of_series",
     "runs_with_metric",
     "write_training_runs",
 ]
@@ -247,13 +249,14 @@ def load_training_runs(
 
 
 def list_training_runs(connection: duckdb.DuckDBPyConnection) -> list[ListedTrainingRun]:
-    """All training runs of a store in brief, in the order of their start."""
+    """All training runs of a store in brief, their names as people count."""
     rows = connection.execute(
         "SELECT r.id, r.series, r.subject, r.task, r.seed, r.status, count(p.step), "
         "max(p.step), list_sort(list(DISTINCT p.metric) FILTER (p.metric IS NOT NULL)) "
         "FROM training_runs r LEFT JOIN metric_points p ON p.run_id = r.id "
-        "GROUP BY ALL ORDER BY any_value(r.created_at), r.id"
+        "GROUP BY ALL"
     ).fetchall()
+    rows.sort(key=lambda row: natural_key(row[0]))
     return [
         ListedTrainingRun(
             id=row[0],
@@ -271,11 +274,28 @@ def list_training_runs(connection: duckdb.DuckDBPyConnection) -> list[ListedTrai
 
 
 def runs_with_metric(connection: duckdb.DuckDBPyConnection, metric: str) -> tuple[str, ...]:
-    """The ids of the training runs that have a value of a metric, sorted."""
+    """The ids of the training runs that have a value of a metric, as people count."""
     rows = connection.execute(
-        "SELECT DISTINCT run_id FROM metric_points WHERE metric = ? ORDER BY run_id", [metric]
+        "SELECT DISTINCT run_id FROM metric_points WHERE metric = ?", [metric]
     ).fetchall()
-    return tuple(row[0] for row in rows)
+    return tuple(sorted((row[0] for row in rows), key=natural_key))
+
+
+def runs_of_series(connection: duckdb.DuckDBPyConnection, series: str) -> tuple[str, ...]:
+    """The ids of all training runs of a series, as people count.
+
+    Raises:
+        UsageError: No run has that series.
+    """
+    rows = connection.execute(
+        "SELECT id, series FROM training_runs WHERE series IS NOT NULL"
+    ).fetchall()
+    found = sorted((run for run, own in rows if own == series), key=natural_key)
+    if not found:
+        known = sorted({own for _, own in rows}, key=natural_key)
+        empty = "no training run has one, see 'assay curves import --series'"
+        raise unknown("series", series, known, empty=empty, see="assay curves list")
+    return tuple(found)
 
 
 def _plain(value: Any) -> Any:

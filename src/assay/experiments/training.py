@@ -44,6 +44,7 @@ _WORDS = {
     "completed": TrainingStatus.FINISHED,
     "success": TrainingStatus.FINISHED,
     "running": TrainingStatus.RUNNING,
+    "scheduled": TrainingStatus.RUNNING,
     "crashed": TrainingStatus.CRASHED,
     "failed": TrainingStatus.CRASHED,
     "killed": TrainingStatus.CRASHED,
@@ -96,6 +97,8 @@ class TrainingRun:
     """assay, or the file it was read from."""
     curves: Mapping[str, Curve] = field(default_factory=dict)
     """By metric."""
+    notes: tuple[str, ...] = ()
+    """What its reader has to tell, such as a file that breaks off; a store does not keep it."""
 
     @property
     def commit(self) -> str | None:

@@ -286,6 +286,8 @@ def _sentences(analysis: Analysis) -> Iterator[str]:
 
 def _compared(analysis: Analysis) -> Iterator[Words]:
     """What the arms do not share besides their curves."""
+    for gap in analysis.design.capacity:
+        yield Words(gap.sentence, Tone.WARNING)
     if differing := [one for one in analysis.design.differences if not one.confounds]:
         yield Words(f"What differs: {compared_words(differing)}.", Tone.NOTE)
 
@@ -323,6 +325,7 @@ def _values(analysis: Analysis, deviations: Sequence[str] | None) -> dict[str, A
         "radial": jsonable(analysis.radial),
         "left_out": jsonable(design.unusable),
         "differences": jsonable(design.differences),
+        "capacity": [{**gap._asdict(), "sentence": gap.sentence} for gap in design.capacity],
         "warnings": list(design.warnings),
         "notes": [*design.notes, *analysis.notes],
         "plan_deviations": None if deviations is None else list(deviations),
@@ -381,6 +384,8 @@ def _word_rows(
     for run in design.unusable:
         about = {"run": run.name, "seed": run.seed, "note": run.reason}
         yield {"kind": "left out", "name": "run", **about}
+    for gap in design.capacity:
+        yield {"kind": "capacity", "name": gap.name, "note": gap.sentence}
     for text in (*design.warnings, *design.notes, *analysis.notes):
         yield {"kind": "note", "note": text}
     for text in deviations or ():

@@ -10,7 +10,7 @@ import re
 
 from duckdb import DuckDBPyConnection
 
-from assay._util.names import Meaning, choose, unknown
+from assay._util.names import Meaning, choose, natural_key, unknown
 from assay.errors import AmbiguousName, UsageError
 
 __all__ = [
@@ -127,7 +127,7 @@ _CANDIDATES = {
     "ORDER BY created_at DESC, name",
     "series": "SELECT series, series FROM experiments WHERE series IS NOT NULL "
     "GROUP BY series ORDER BY max(created_at) DESC, series",
-    "training run": "SELECT id, id FROM training_runs ORDER BY id",
+    "training run": "SELECT id, id FROM training_runs",
 }
 
 
@@ -145,7 +145,10 @@ def _meaning(connection: DuckDBPyConnection, kind: str, name: str) -> Meaning | 
 
 def _resolved(connection: DuckDBPyConnection, kind: str, name: str, **said: str) -> str:
     rows = connection.execute(_CANDIDATES[kind]).fetchall()
-    starts = {"starts": _starts_whole} if kind == "training run" else {}
+    starts = {}
+    if kind == "training run":
+        rows.sort(key=lambda row: natural_key(row[0]))
+        starts = {"starts": _starts_whole}
     meant = choose(kind, name, rows, **starts)
     if meant is None:
         raise unknown(kind, name, [label for _, label in rows], **said)
