@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from .training import TrainingEnd, TrainingProgress, train
 
 __all__ = [
-    "TrainingFolder",
+    "TrainState",
     "TrainingConfig",
     "TrainingEnd",
+    "TrainingFolder",
     "TrainingProgress",
-    "TrainState",
     "train",
     "training_run",
 ]

@@ -28,7 +28,7 @@ from .architectures import architecture_named
 from .config import TrainingConfig
 from .networks.seam import Network
 
-__all__ = ["TrainedPolicy", "Resumed", "latest", "load_policy", "read", "write"]
+__all__ = ["Resumed", "TrainedPolicy", "latest", "load_policy", "read", "write"]
 
 _FORMAT: Final = "assay-policy/1"
 _KEPT: Final = 2

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from assay.crafter.difficulty import resolve_difficulty
 from assay.crafter.rules import ACHIEVEMENTS, ACTIONS, ITEMS, MATERIALS, MAX_ITEM, OBJECTS, VIEW
 
-from .environments import Attribute, EndedEpisode, Task, TokenSpace, WorldStart
+from .environments import Attribute, EndedEpisode, TokenSpace, TrainingTask, WorldStart
 
 __all__ = ["SPACE", "CrafterWorlds"]
 
@@ -73,7 +73,7 @@ class CrafterWorlds:
         from assay.crafter import Batch
 
         self._batch = Batch(range(worlds), length=length, threads=1)
-        self._starts = [WorldStart(Task("classic", {}), seed) for seed in range(worlds)]
+        self._starts = [WorldStart(TrainingTask("classic", {}), seed) for seed in range(worlds)]
         self._rewards = np.zeros(worlds)
         self._reached = np.zeros(worlds, np.uint32)
         self._over = np.zeros(worlds, bool)
@@ -161,7 +161,7 @@ class CrafterWorlds:
         for index, stored in enumerate(worlds):
             told = json.loads(stored)
             self._batch.put(index, World.restore(base64.b64decode(told["world"])))
-            self._starts[index] = WorldStart(Task(**told["task"]), told["seed"])
+            self._starts[index] = WorldStart(TrainingTask(**told["task"]), told["seed"])
             self._rewards[index] = told["reward"]
             self._reached[index] = told["reached"]
         self._over[:] = self._new[:] = False

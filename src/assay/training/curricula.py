@@ -17,7 +17,7 @@ from assay._util.names import unknown_name
 from assay.crafter.difficulty import DIFFICULTIES
 from assay.errors import UsageError
 
-from .environments import Task, WorldStart
+from .environments import TrainingTask, WorldStart
 
 __all__ = ["CURRICULA", "FIRST_HELD_OUT", "LearningProgress", "curriculum_named", "held_out"]
 
@@ -95,10 +95,10 @@ _STARTS: Final[Mapping[str, _Change]] = {
 }
 
 
-def _terrain(resources: str, hostility: str, starts: str) -> tuple[Task, ...]:
+def _terrain(resources: str, hostility: str, starts: str) -> tuple[TrainingTask, ...]:
     """Each of the named resources with each hostility and each start."""
     return tuple(
-        Task(
+        TrainingTask(
             f"{much}/{danger}/{start}",
             {**_RESOURCES[much], **_HOSTILITY[danger], **_STARTS[start]},
         )
@@ -106,11 +106,11 @@ def _terrain(resources: str, hostility: str, starts: str) -> tuple[Task, ...]:
     )
 
 
-def _named(difficulty: str) -> tuple[Task, ...]:
-    return (Task(difficulty, asdict(DIFFICULTIES[difficulty])),)
+def _named(difficulty: str) -> tuple[TrainingTask, ...]:
+    return (TrainingTask(difficulty, asdict(DIFFICULTIES[difficulty])),)
 
 
-CURRICULA: Final[Mapping[str, tuple[Task, ...]]] = {
+CURRICULA: Final[Mapping[str, tuple[TrainingTask, ...]]] = {
     **{name: _named(name) for name in DIFFICULTIES},
     "terrain_1": _terrain("rich usual", "calm usual", "open usual"),
     "terrain_2": _terrain("rich usual poor", "calm usual hostile", "open usual"),
@@ -120,14 +120,14 @@ CURRICULA: Final[Mapping[str, tuple[Task, ...]]] = {
 """The tasks of each curriculum of Crafter; a difficulty alone is a curriculum of one task."""
 
 
-def curriculum_named(name: str) -> tuple[Task, ...]:
+def curriculum_named(name: str) -> tuple[TrainingTask, ...]:
     """The tasks of a curriculum."""
     if name not in CURRICULA:
         raise UsageError(unknown_name("curriculum", name, CURRICULA))
     return CURRICULA[name]
 
 
-def held_out(tasks: tuple[Task, ...], worlds: int) -> list[WorldStart]:
+def held_out(tasks: tuple[TrainingTask, ...], worlds: int) -> list[WorldStart]:
     """The worlds of the examination: the tasks in turns, each world with a seed of its own."""
     return [WorldStart(tasks[i % len(tasks)], FIRST_HELD_OUT + i) for i in range(worlds)]
 
@@ -152,7 +152,7 @@ class LearningProgress:
     averages move quicker, since runs here are shorter.
     """
 
-    tasks: tuple[Task, ...]
+    tasks: tuple[TrainingTask, ...]
     rng: np.random.Generator
 
     def __post_init__(self) -> None:
@@ -168,7 +168,7 @@ class LearningProgress:
             task = self.tasks[self.rng.choice(len(self.tasks), p=chances)]
             yield WorldStart(task, int(self.rng.integers(FIRST_TRAINED, _LAST_SEED)))
 
-    def learned(self, task: Task, success: float) -> None:
+    def learned(self, task: TrainingTask, success: float) -> None:
         """An episode of a task ended with this success, between 0 and 1."""
         index = self._index[task.name]
         if self._seen[index] == 0:

@@ -21,9 +21,9 @@ __all__ = [
     "ENVIRONMENTS",
     "Attribute",
     "EndedEpisode",
-    "Task",
     "TokenEnvironment",
     "TokenSpace",
+    "TrainingTask",
     "WorldStart",
     "environment_named",
     "space_of",
@@ -81,7 +81,7 @@ class TokenSpace:
         return (1 / np.array(most)).astype(np.float32)
 
 
-class Task(NamedTuple):
+class TrainingTask(NamedTuple):
     """One kind of world."""
 
     name: str
@@ -92,7 +92,7 @@ class Task(NamedTuple):
 class WorldStart(NamedTuple):
     """What a world is made from."""
 
-    task: Task
+    task: TrainingTask
     seed: int
 
 

@@ -28,7 +28,7 @@ from assay.runs.settings import difference
 
 from .config import TrainingConfig
 
-__all__ = ["TrainingFolder", "TrainState", "training_run"]
+__all__ = ["TrainState", "TrainingFolder", "training_run"]
 
 _FORMAT: Final = "assay-training/1"
 

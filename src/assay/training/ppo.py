@@ -17,7 +17,7 @@ from torch import Tensor
 from .config import TrainingConfig
 from .networks.seam import Network
 
-__all__ = ["Diverged", "Rollout", "advantages", "sample", "update"]
+__all__ = ["Diverged", "Experience", "advantages", "sample", "update"]
 
 _LAST_RATE: Final = 0.1
 """What is left of the learning rate at the end."""
@@ -28,7 +28,7 @@ class Diverged(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Rollout:
+class Experience:
     """T steps of N worlds, and what the network said of them."""
 
     tokens: Tensor
@@ -59,7 +59,7 @@ def sample(logits: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     return actions, chances.gather(1, actions.unsqueeze(1)).squeeze(1)
 
 
-def advantages(rollout: Rollout, gamma: float, gae_lambda: float) -> Tensor:
+def advantages(rollout: Experience, gamma: float, gae_lambda: float) -> Tensor:
     """(T, N): how much better each action was than expected (Schulman et al., 2016)."""
     steps = len(rollout.rewards)
     found = torch.empty_like(rollout.rewards)
@@ -78,7 +78,7 @@ def advantages(rollout: Rollout, gamma: float, gae_lambda: float) -> Tensor:
 def update(
     network: Network,
     optimizer: torch.optim.Optimizer,
-    rollout: Rollout,
+    rollout: Experience,
     config: TrainingConfig,
     done: float,
     generator: torch.Generator,
@@ -119,7 +119,7 @@ def update(
 def _learn(
     network: Network,
     optimizer: torch.optim.Optimizer,
-    rollout: Rollout,
+    rollout: Experience,
     found: Tensor,
     returns: Tensor,
     part: Tensor,

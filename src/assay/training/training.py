@@ -26,7 +26,7 @@ from .curricula import LearningProgress, curriculum_named, held_out
 from .environments import EndedEpisode, TokenEnvironment
 from .evaluation import evaluate, random_episodes, summary
 from .folder import TrainingFolder, TrainState
-from .ppo import Diverged, Rollout, sample, update
+from .ppo import Diverged, Experience, sample, update
 
 __all__ = ["TrainingEnd", "TrainingProgress", "train"]
 
@@ -225,7 +225,7 @@ class _Training:
         self._run.write_status(state, step, self._checkpoint, reason)
         return _end(self._run, state)
 
-    def _play(self, clock: _Clock, ended: list[EndedEpisode]) -> Rollout:
+    def _play(self, clock: _Clock, ended: list[EndedEpisode]) -> Experience:
         """Play all worlds for the steps of a rollout."""
         config, space = self._config, self._environment.space
         shape = (config.rollout, config.worlds)
@@ -251,7 +251,7 @@ class _Training:
         chosen, log_chances, values = (
             torch.stack(column) for column in zip(*said, strict=True)
         )
-        return Rollout(
+        return Experience(
             tokens=torch.from_numpy(tokens),
             starts=torch.from_numpy(starts),
             memory=before,

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from ..environments import TokenSpace
-from .seam import Answer, Network, linear
+from .seam import Network, PolicyOutput, linear
 
 __all__ = ["MlpNetwork"]
 
@@ -22,7 +22,7 @@ class MlpNetwork(Network):
         self.actor = linear(width, len(space.actions), generator, 0.01)
         self.critic = linear(width, 1, generator, 1.0)
 
-    def forward(self, tokens: Tensor, starts: Tensor, memory: Tensor) -> Answer:
+    def forward(self, tokens: Tensor, starts: Tensor, memory: Tensor) -> PolicyOutput:
         """Read each step on its own."""
         steps, worlds, count, _ = tokens.shape
         seen = tokens.view(steps * worlds, count, 3).long()
@@ -31,4 +31,4 @@ class MlpNetwork(Network):
         inside = torch.tanh(self.table(first + stride * place + value) + self.bias)
         inside = torch.tanh(self.inner(inside))
         logits = self.actor(inside).view(steps, worlds, -1)
-        return Answer(logits, self.critic(inside).view(steps, worlds), memory)
+        return PolicyOutput(logits, self.critic(inside).view(steps, worlds), memory)

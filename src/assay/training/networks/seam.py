@@ -10,10 +10,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Answer", "Network", "linear"]
+__all__ = ["Network", "PolicyOutput", "linear"]
 
 
-class Answer(NamedTuple):
+class PolicyOutput(NamedTuple):
     """What a network says of a sequence."""
 
     logits: Tensor
@@ -34,7 +34,7 @@ class Network(nn.Module):
         """What is remembered before anything was seen, (N, S)."""
         return torch.zeros(worlds, self.remembers)
 
-    def forward(self, tokens: Tensor, starts: Tensor, memory: Tensor) -> Answer:
+    def forward(self, tokens: Tensor, starts: Tensor, memory: Tensor) -> PolicyOutput:
         """Read a sequence.
 
         Args:

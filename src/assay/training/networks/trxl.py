@@ -14,7 +14,7 @@ from ..architectures.perceiver import LATENTS
 from ..architectures.trxl import MEMORY
 from ..environments import TokenSpace
 from .perceiver import Heads, Perceiver
-from .seam import Answer, Network, linear
+from .seam import Network, PolicyOutput, linear
 
 __all__ = ["TrxlNetwork"]
 
@@ -44,7 +44,7 @@ class TrxlNetwork(Network):
         self.heads = Heads(space, inside, width, generator)
         self.register_buffer("waves", _waves(inside), persistent=False)
 
-    def forward(self, tokens: Tensor, starts: Tensor, memory: Tensor) -> Answer:
+    def forward(self, tokens: Tensor, starts: Tensor, memory: Tensor) -> PolicyOutput:
         """Read a sequence at once: each step sees itself and those before it."""
         steps, worlds = starts.shape
         read = self.enter(self.perceiver(tokens.flatten(0, 1)))
@@ -57,7 +57,9 @@ class TrxlNetwork(Network):
         inside = self._block(all_read, read, episode, now)
         logits, values = self.heads(inside.transpose(0, 1))
         same = (episode == now[:, -1:])[:, -MEMORY:].to(memory.dtype)
-        return Answer(logits, values, torch.cat([all_read[:, -MEMORY:].flatten(1), same], 1))
+        return PolicyOutput(
+            logits, values, torch.cat([all_read[:, -MEMORY:].flatten(1), same], 1)
+        )
 
     def _block(self, all_read: Tensor, read: Tensor, episode: Tensor, now: Tensor) -> Tensor:
         steps = read.shape[1]

@@ -6,7 +6,7 @@ from torch import Tensor
 from ..architectures.perceiver import LATENTS
 from ..environments import TokenSpace
 from .perceiver import Heads, Perceiver
-from .seam import Answer, Network, linear
+from .seam import Network, PolicyOutput, linear
 
 __all__ = ["VitResetNetwork"]
 
@@ -23,7 +23,7 @@ class VitResetNetwork(Network):
         self.before = linear(hidden, 4 * hidden, generator, 1.0, bias=False)
         self.heads = Heads(space, hidden, width, generator)
 
-    def forward(self, tokens: Tensor, starts: Tensor, memory: Tensor) -> Answer:
+    def forward(self, tokens: Tensor, starts: Tensor, memory: Tensor) -> PolicyOutput:
         """Read step by step; only what the LSTM does needs the step before."""
         steps, worlds = starts.shape
         seen = self.seen(self.perceiver(tokens.flatten(0, 1))).unflatten(0, (steps, worlds))
@@ -39,4 +39,4 @@ class VitResetNetwork(Network):
             hidden = torch.sigmoid(leaves) * torch.tanh(cell)
             told.append(hidden)
         logits, values = self.heads(torch.stack(told))
-        return Answer(logits, values, torch.cat([hidden, cell], 1))
+        return PolicyOutput(logits, values, torch.cat([hidden, cell], 1))
