@@ -46,8 +46,8 @@ def train(
     """Train a policy by PPO, log its curves, and examine it on held-out worlds.
 
     Ctrl-C writes a checkpoint and stops; the same command resumes, and the curve is the one
-    that an uninterrupted run would have. Curves go to the store, for 'assay variance' and 'assay
-    analysis'. Needs the extra 'train' (torch); '--dry-run' does not.
+    that an uninterrupted run would have. Curves go to the store, for 'assay variance' and
+    'assay analysis'. Needs the extra 'train' (torch); '--dry-run' does not.
 
     For example:
 

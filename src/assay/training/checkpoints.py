@@ -90,11 +90,8 @@ def write(
         for name, weight in weights.items()
         for moment, value in optimizer.state.get(weight, {}).items()
     }
-    about = {
-        "format": _FORMAT,
-        "config": canonical_json(config.stored()).decode(),
-        "step": str(step),
-    }
+    # One entry: several would be written in an order that changes from time to time.
+    about = {_FORMAT: canonical_json({"config": config.stored(), "step": step}).decode()}
     try:
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(parents=True)
@@ -171,12 +168,12 @@ def load_policy(path: Path) -> TrainedPolicy:
     """
     file = _policy_file(path)
     weights, about = _unpacked(file)
-    if about.get("format") != _FORMAT:
+    if _FORMAT not in about:
         raise UsageError(
-            f"{str(file)!r} holds weights of another program (format "
-            f"{about.get('format')!r}); give a checkpoint that 'assay train' wrote"
+            f"{str(file)!r} holds weights of another program; give a checkpoint that 'assay "
+            "train' wrote"
         )
-    config = TrainingConfig(**json.loads(about["config"]))
+    config = TrainingConfig(**json.loads(about[_FORMAT])["config"])
     architecture = architecture_named(config.architecture)
     generator = torch.Generator().manual_seed(0)
     network = architecture.network(config.space, config.resolved_width, generator)

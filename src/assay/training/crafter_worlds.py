@@ -140,7 +140,7 @@ class CrafterWorlds:
         ]
 
     def snapshot(self) -> list[bytes]:
-        """All worlds, in the middle of their episodes, with what was earned so far."""
+        """All worlds, with what was earned in them so far."""
         return [
             json.dumps(
                 {
@@ -160,8 +160,10 @@ class CrafterWorlds:
 
         for index, stored in enumerate(worlds):
             told = json.loads(stored)
-            self._batch.put(index, World.restore(base64.b64decode(told["world"])))
+            world = World.restore(base64.b64decode(told["world"]))
+            self._batch.put(index, world)
+            self._over[index] = world.done
             self._starts[index] = WorldStart(TrainingTask(**told["task"]), told["seed"])
             self._rewards[index] = told["reward"]
             self._reached[index] = told["reached"]
-        self._over[:] = self._new[:] = False
+        self._new[:] = False
