@@ -71,10 +71,10 @@ class TrainingConfig(Configuration):
     anneal: bool = Setting(True, flag, at="ppo").about(
         "Let the learning rate fall to a tenth over the run"
     )
-    gamma: float = Setting(0.97, real(0.0, 1.0), at="ppo").about(
+    gamma: float = Setting(0.95, real(0.0, 1.0), at="ppo").about(
         "What a reward counts one step later"
     )
-    gae_lambda: float = Setting(0.8, real(0.0, 1.0), at="ppo").about(
+    gae_lambda: float = Setting(0.65, real(0.0, 1.0), at="ppo").about(
         "How far advantages look ahead"
     )
     clip: float = Setting(0.2, real(1e-6, 10.0), at="ppo").about(
