@@ -22,6 +22,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from assay._util.canonical import canonical_json
+from assay.agents.own import checkpoint_file
 from assay.errors import OutputError, UsageError
 
 from .architectures import architecture_named
@@ -166,7 +167,7 @@ def load_policy(path: Path) -> TrainedPolicy:
     Raises:
         UsageError: There is none, or it is not one of ours.
     """
-    file = _policy_file(path)
+    file = checkpoint_file(path)
     weights, about = _unpacked(file)
     if _FORMAT not in about:
         raise UsageError(
@@ -179,18 +180,6 @@ def load_policy(path: Path) -> TrainedPolicy:
     network = architecture.network(config.space, config.resolved_width, generator)
     _load(network, weights, file)
     return TrainedPolicy(network, config)
-
-
-def _policy_file(path: Path) -> Path:
-    if path.is_dir() and (newest := latest(path)) is not None:
-        path = newest
-    file = path / "policy.safetensors" if path.is_dir() else path
-    if not file.exists():
-        raise UsageError(
-            f"there is no checkpoint at {str(path)!r}; give the folder of a run of 'assay "
-            "train', one of its checkpoints, or a file policy.safetensors"
-        )
-    return file
 
 
 def _load(network: Network, weights: Mapping[str, Tensor], path: Path) -> None:

@@ -8,17 +8,21 @@ player: 16 counts of its inventory, where it faces, whether it sleeps, and the d
 import base64
 import json
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from assay.crafter.difficulty import resolve_difficulty
 from assay.crafter.rules import ACHIEVEMENTS, ACTIONS, ITEMS, MATERIALS, MAX_ITEM, OBJECTS, VIEW
+from assay.crafter.view import View
 
 from .environments import Attribute, EndedEpisode, TokenSpace, TrainingTask, WorldStart
 
-__all__ = ["SPACE", "CrafterWorlds"]
+if TYPE_CHECKING:
+    from assay.crafter import BatchView
+
+__all__ = ["SPACE", "CrafterWorlds", "view_tokens"]
 
 _DIRECTIONS: Final = ("left", "right", "up", "down")
 _LIGHTS: Final = 8
@@ -59,8 +63,51 @@ def _seen_attributes() -> NDArray[np.uint8]:
 
 _THINGS: Final = _seen_attributes()
 _FIRST_THING: Final = len(MATERIALS)
-_HERE: Final = (VIEW[0] // 2) * VIEW[1] + VIEW[1] // 2
-"""The place of the player."""
+
+
+def _blank_tokens(worlds: int) -> NDArray[np.uint8]:
+    """(N, tokens, 3), with what is the same in all observations."""
+    tokens = np.zeros((worlds, SPACE.tokens, 3), np.uint8)
+    tokens[:, :_CELLS, 1] = np.arange(_CELLS)
+    tokens[:, _CELLS:, 0] = 1 + len(_SEEN) + np.arange(len(_PLAYER))
+    return tokens
+
+
+def _fill(tokens: NDArray[np.uint8], view: "BatchView") -> None:
+    """Put what players see into blank tokens."""
+    worlds = len(tokens)
+    things = view.objects.reshape(worlds, _CELLS)
+    seen = tokens[:, :_CELLS, 0]
+    seen[:] = 1 + view.materials.reshape(worlds, _CELLS)
+    there = np.nonzero(things > _FIRST_THING)  # the player itself is not told of
+    details = view.details.reshape(worlds, _CELLS)
+    seen[there] = _THINGS[things[there] - _FIRST_THING, details[there]]
+    tokens[:, _CELLS : _CELLS + len(ITEMS), 2] = view.inventory
+    tokens[:, -3, 2] = view.facing
+    tokens[:, -2, 2] = view.sleeping
+    tokens[:, -1, 2] = np.minimum(view.daylight * _LIGHTS, _LIGHTS - 1)
+
+
+def view_tokens(view: View) -> NDArray[np.uint8]:
+    """What one player sees, (tokens, 3)."""
+    from assay.crafter import BatchView
+
+    tokens = _blank_tokens(1)
+    inventory = np.array([[view.inventory[item] for item in ITEMS]], np.uint8)
+    facing = view.details[VIEW[0] // 2, VIEW[1] // 2] - 1
+    _fill(
+        tokens,
+        BatchView(
+            materials=view.materials[None],
+            objects=view.objects[None],
+            details=view.details[None],
+            inventory=inventory,
+            facing=np.array([facing], np.uint8),
+            sleeping=np.array([view.sleeping]),
+            daylight=np.array([view.daylight]),
+        ),
+    )
+    return tokens[0]
 
 
 class CrafterWorlds:
@@ -78,9 +125,7 @@ class CrafterWorlds:
         self._reached = np.zeros(worlds, np.uint32)
         self._over = np.zeros(worlds, bool)
         self._new = np.zeros(worlds, bool)
-        self._tokens = np.zeros((worlds, SPACE.tokens, 3), np.uint8)
-        self._tokens[:, :_CELLS, 1] = np.arange(_CELLS)
-        self._tokens[:, _CELLS:, 0] = 1 + len(_SEEN) + np.arange(len(_PLAYER))
+        self._blank = _blank_tokens(worlds)
 
     def __len__(self) -> int:
         return len(self._batch)
@@ -98,18 +143,8 @@ class CrafterWorlds:
 
     def observe(self) -> NDArray[np.uint8]:
         """What the players see, (N, 82, 3)."""
-        view, tokens = self._batch.view(), self._tokens.copy()
-        worlds = len(self)
-        things = view.objects.reshape(worlds, _CELLS)
-        seen = tokens[:, :_CELLS, 0]
-        seen[:] = 1 + view.materials.reshape(worlds, _CELLS)
-        there = np.nonzero(things > _FIRST_THING)  # the player itself is not told of
-        details = view.details.reshape(worlds, _CELLS)
-        seen[there] = _THINGS[things[there] - _FIRST_THING, details[there]]
-        tokens[:, _CELLS : _CELLS + len(ITEMS), 2] = view.inventory
-        tokens[:, -3, 2] = view.facing
-        tokens[:, -2, 2] = view.sleeping
-        tokens[:, -1, 2] = np.minimum(view.daylight * _LIGHTS, _LIGHTS - 1)
+        tokens = self._blank.copy()
+        _fill(tokens, self._batch.view())
         return tokens
 
     def step(self, actions: NDArray[np.integer[Any]]) -> NDArray[np.float32]:
