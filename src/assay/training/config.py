@@ -21,6 +21,12 @@ def _architecture(value: Any) -> str:
     return architecture_named(str(value)).name
 
 
+@value_type("the name of an environment", choices=tuple(ENVIRONMENTS))
+def _environment(value: Any) -> str:
+    space_of(str(value))
+    return str(value)
+
+
 @value_type("the name of a curriculum", choices=tuple(CURRICULA))
 def _curriculum(value: Any) -> str:
     curriculum_named(str(value))
@@ -37,9 +43,7 @@ class TrainingConfig(Configuration):
     width: int | None = Setting(
         None, whole(1, 4096), at="training", without="the architecture's own"
     ).about("How wide its layers are")
-    environment: str = Setting("crafter", choice(*ENVIRONMENTS), at="training").about(
-        "Where it plays"
-    )
+    environment: str = Setting("crafter", _environment, at="training").about("Where it plays")
     curriculum: str = Setting("terrain_2", _curriculum, at="training").about(
         "The kinds of worlds it is trained on"
     )
