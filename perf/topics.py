@@ -23,6 +23,7 @@ from . import (
     rows_store,
     rows_text,
     rows_tracer,
+    rows_training,
     rows_training_data,
 )
 from .measure import Row, Topic
@@ -68,6 +69,8 @@ TOPICS: Final = (
     rows_statistics.BCA,
     rows_local_models.STEP,
     rows_local_models.GENERATE,
+    rows_training.TOPIC,
+    rows_training.ENVIRONMENT,
     rows_bench.TOPIC,
     rows_bench.DOCKER,
     rows_agents.START,
@@ -100,7 +103,12 @@ def unavailable(no_peers: bool) -> dict[str, str]:
         ),
         ("rliable", "oracles", ORACLES_PYTHON, rows_statistics.RLIABLE_SIDES),
         ("datasets", "oracles", ORACLES_PYTHON, rows_training_data.DATASETS_SIDES),
-        ("torch", "local", LOCAL_PYTHON, rows_local_models.LOCAL_SIDES),
+        (
+            "torch",
+            "local",
+            LOCAL_PYTHON,
+            (*rows_local_models.LOCAL_SIDES, *rows_training.TRAINING_SIDES),
+        ),
         ("TRL", "peers", TRL_PYTHON, rows_local_models.TRL_SIDES),
     )
     missing: dict[str, str] = {}

@@ -42,6 +42,7 @@ HOMES = {
     "pydantic_core": {*STORES, *SERVERS, "models", "rollouts", "curves", "datasets"},
     "ray": {"runs"},
     "rich": {"cli", "report"},
+    "safetensors": {"finetune", "training"},
     "scipy": {"stats"},
     "starlette": SERVERS,
     "statsmodels": set[str](),
@@ -193,6 +194,7 @@ PUBLIC = {
         *("schema",),
         *("select", "steps", "store", "totals", "trace", "writer"),
     },
+    "training": {"agent", "extra", "wandb_log"},
 }
 """The modules of a package that others may name; everything else is its own business."""
 COMPOSED = {
