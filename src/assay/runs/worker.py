@@ -6,6 +6,7 @@ with its driver, and by itself once code of a user lets no other thread run for 
 """
 
 import asyncio
+import ctypes
 import os
 import pickle
 import signal
@@ -14,7 +15,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from itertools import count
 from pathlib import Path
@@ -30,10 +31,16 @@ from assay.types import ChatModel, ChatReply, ChatRequest
 from .channel import Channel, PackedError, pack_error, unpack_error
 from .kind import TrialKind
 
-__all__ = ["Task", "WorkerSetup", "main"]
+__all__ = ["Task", "WorkerSetup", "main", "program"]
 
 _BEATS = 4
 """How often a worker shows that it lives, within the time in which it has to."""
+_PROGRAM = (
+    "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); "
+    "{}; from assay.runs.worker import main; main({}, {})"
+)
+_DEATH_OF_PARENT = 1
+"""PR_SET_PDEATHSIG of Linux."""
 
 
 class WorkerSetup(NamedTuple):
@@ -250,11 +257,37 @@ def _beat(limit: float) -> None:
         time.sleep(limit / _BEATS)
 
 
-def main(descriptor: int) -> None:
-    """Work for whoever is at the other end of a socket."""
+def program(
+    path: Sequence[str], descriptor: int, *, parent: int | None = None, own_path: bool = False
+) -> list[str]:
+    """The command that starts a worker.
+
+    Args:
+        path: Where it finds modules, as `sys.path`.
+        descriptor: The socket that it inherits, connected to its driver.
+        parent: The process with which it ends; None if its connection is enough.
+        own_path: Whether it looks first where Python does there, and in `path` after that.
+    """
+    where = "sys.path += " if own_path else "sys.path[:] = "
+    text = _PROGRAM.format(f"{where}{list(path)!r}", descriptor, parent)
+    return [sys.executable, "-c", text]
+
+
+def main(descriptor: int, parent: int | None = None) -> None:
+    """Work for whoever is at the other end of a socket, as long as a process lives."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    if parent is not None:
+        _end_with(parent)
     asyncio.run(_serve(socket.socket(fileno=descriptor)))
+
+
+def _end_with(parent: int) -> None:
+    """Have the system end this process with its parent; elsewhere its connection does."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_DEATH_OF_PARENT, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
 
 
 async def _serve(connection: socket.socket) -> None:
