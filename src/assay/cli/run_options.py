@@ -47,7 +47,15 @@ _OF_FORKS = {
     **dict.fromkeys(
         (
             *("name", "concurrent_models", "max_concurrent_models", "max_concurrent_episodes"),
-            *("executor", "workers", "budget", "price", "max_connections", "call_patience"),
+            *(
+                "executor",
+                "workers",
+                "ray_address",
+                "budget",
+                "price",
+                "max_connections",
+                "call_patience",
+            ),
             *("cache", "openai_base_url", "database", "service_url", "service_timeout"),
             *("metrics_from", "traces_dir", "save_traces", "save_detailed_results"),
         )

@@ -110,9 +110,7 @@ class WorkerPool:
             shared = [worker for worker in self._workers if worker.is_shared]
             least = min(shared, key=lambda worker: len(worker.open), default=None)
             if least is None or (
-                least.open
-                and len(shared) < self._size
-                and len(shared) < await self._capacity()
+                least.open and len(shared) < self._size and len(shared) < await self._capacity()
             ):
                 least = await self._start_worker(False)
                 self._workers.append(least)
