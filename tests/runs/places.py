@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["Place", "descendants", "is_alive", "two_nodes"]
+__all__ = ["Place", "descendants", "is_alive", "node_settings", "two_nodes"]
 
 _STORE_BYTES = 80 << 20
 
@@ -34,6 +34,11 @@ class Place(NamedTuple):
         """
         above = os.getpid() if driver is None or self.cluster is not None else driver
         return [pid for pid in descendants(above) if b"assay.runs.worker" in _command(pid)]
+
+
+def node_settings() -> dict[str, int]:
+    """What a node of the cluster has."""
+    return {"num_cpus": 1, "object_store_memory": _STORE_BYTES}
 
 
 @contextmanager

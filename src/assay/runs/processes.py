@@ -20,7 +20,8 @@ from assay.errors import UsageError, WorkerLost
 
 from .executors import Start
 from .kind import TrialKind
-from .worker import WorkerSetup, program
+from .worker import WorkerSetup
+from .worker_command import program
 from .worker_pool import WorkerPool
 from .worker_process import OTHERWISE, WorkerProcess
 

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from assay import __version__
 from assay.errors import WorkerLost
 
-from .worker import program
+from .worker_command import program
 
 __all__ = ["SECRET_BYTES", "Origin", "PlaceOrder", "hold_worker", "this_origin"]
 

@@ -51,6 +51,7 @@ class RayWorkers:
         hang_s: float = 90.0,
         memory: int = MEMORY,
         room_s: float = 60.0,
+        more_s: float = 30.0,
         notice: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Connects to nothing yet.
@@ -62,12 +63,14 @@ class RayWorkers:
             withheld: Environment variables that they do not get, because they hold keys.
             hang_s: Seconds after which a worker ends in which no thread of Python can run.
             memory: Bytes that Ray keeps for each.
-            room_s: Seconds to wait for a place for another worker.
+            room_s: Seconds to wait for the place of the first.
+            more_s: Seconds to wait for that of another one.
             notice: Who hears of lost workers and of what code of users prints.
         """
         self._address, self._workers = address, workers
         self._withheld, self._hang_s = frozenset(withheld), hang_s
-        self._memory, self._room_s, self._notice = memory, room_s, notice
+        self._memory, self._room_s, self._more_s = memory, room_s, more_s
+        self._notice = notice
 
     @asynccontextmanager
     async def open(self, kind: TrialKind[Any]) -> AsyncIterator[Start]:
@@ -89,7 +92,8 @@ class RayWorkers:
                 # One beside the others must not wait for them to leave.
                 needs = {} if beside else {"num_cpus": 1, "memory": self._memory}
                 desk.expect(order.secret, worker)
-                worker.host = _Placed(ray, order, needs, worker, desk, self._room_s)
+                room_s = self._more_s if pool.is_begun else self._room_s
+                worker.host = _Placed(ray, order, needs, worker, desk, room_s)
                 return worker
 
             async def capacity() -> int:

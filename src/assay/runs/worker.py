@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from itertools import count
 from pathlib import Path
@@ -31,14 +31,10 @@ from assay.types import ChatModel, ChatReply, ChatRequest
 from .channel import Channel, PackedError, pack_error, unpack_error
 from .kind import TrialKind
 
-__all__ = ["Task", "WorkerSetup", "main", "program"]
+__all__ = ["Task", "WorkerSetup", "main"]
 
 _BEATS = 4
 """How often a worker shows that it lives, within the time in which it has to."""
-_PROGRAM = (
-    "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); "
-    "{}; from assay.runs.worker import main; main({}, {})"
-)
 _DEATH_OF_PARENT = 1
 """PR_SET_PDEATHSIG of Linux."""
 
@@ -255,22 +251,6 @@ def _beat(limit: float) -> None:
     while True:
         signal.setitimer(signal.ITIMER_REAL, limit)
         time.sleep(limit / _BEATS)
-
-
-def program(
-    path: Sequence[str], descriptor: int, *, parent: int | None = None, own_path: bool = False
-) -> list[str]:
-    """The command that starts a worker.
-
-    Args:
-        path: Where it finds modules, as `sys.path`.
-        descriptor: The socket that it inherits, connected to its driver.
-        parent: The process with which it ends; None if its connection is enough.
-        own_path: Whether it looks first where Python does there, and in `path` after that.
-    """
-    where = "sys.path += " if own_path else "sys.path[:] = "
-    text = _PROGRAM.format(f"{where}{list(path)!r}", descriptor, parent)
-    return [sys.executable, "-c", text]
 
 
 def main(descriptor: int, parent: int | None = None) -> None:

@@ -57,6 +57,11 @@ class WorkerPool:
         except NoRoom as error:
             raise UsageError(str(error)) from None
 
+    @property
+    def is_begun(self) -> bool:
+        """Whether a worker is there."""
+        return any(not worker.is_gone for worker in self._workers)
+
     async def close(self) -> None:
         """End all workers."""
         await asyncio.gather(*(worker.close() for worker in self._workers))
