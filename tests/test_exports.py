@@ -9,7 +9,10 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src"
 FILES = sorted((SOURCE / "assay").rglob("*.py"))
-EXTRAS = {"assay.finetune.local": ("local", "torch")}
+EXTRAS = {
+    "assay.finetune.local": ("local", "torch"),
+    "assay.training": ("train", "torch"),
+}
 """Packages whose names cannot be loaded without more than the plain install."""
 PACKAGES = [file for file in FILES if file.name == "__init__.py"]
 

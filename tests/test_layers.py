@@ -42,11 +42,13 @@ HOMES = {
     "pydantic_core": {*STORES, *SERVERS, "models", "rollouts", "curves", "datasets"},
     "ray": {"runs"},
     "rich": {"cli", "report"},
+    "safetensors": {"finetune", "training"},
     "scipy": {"stats"},
     "starlette": SERVERS,
     "statsmodels": set[str](),
     "torch": {"finetune", "training"},
     "uvicorn": SERVERS,
+    "wandb": {"curves", "training"},
 }
 PUBLIC = {
     "_http": {"guard", "hosting", "protocol", "refusal", "replies"},
@@ -187,6 +189,7 @@ PUBLIC = {
         *("schema",),
         *("select", "steps", "store", "totals", "trace", "writer"),
     },
+    "training": {"agent", "extra", "wandb_log"},
 }
 """The modules of a package that others may name; everything else is its own business."""
 COMPOSED = {

@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from assay.api import snapshot as snapshot
     from assay.api import stored_subjects as stored_subjects
     from assay.api import tag_experiment as tag_experiment
+    from assay.api import train as train
     from assay.api import try_model as try_model
     from assay.api import variance as variance
     from assay.api import verify as verify
@@ -152,6 +153,7 @@ __all__ = [
     "snapshot",
     "stored_subjects",
     "tag_experiment",
+    "train",
     "try_model",
     "variance",
     "verify",

@@ -83,6 +83,7 @@ FUNCTIONS = {
     "traces show": "load_trace",
     "traces snapshot": "snapshot",
     "traces verify": "verify",
+    "train": "train plan_training",
     "variance": "variance",
     "warmup": "warmup",
 }

@@ -23,7 +23,20 @@ from assay._util.user_files import run_user_file
 from assay.errors import UsageError, UserCodeError
 from assay.types import ChatReply
 
-__all__ = ["AgentModel", "OwnAgent", "action_names", "load_agent", "own_agent", "source_hash"]
+__all__ = [
+    "CHECKPOINT",
+    "AgentModel",
+    "OwnAgent",
+    "action_names",
+    "agent_file",
+    "checkpoint_file",
+    "load_agent",
+    "own_agent",
+    "source_hash",
+]
+
+CHECKPOINT = "checkpoint:"
+"""What the name of an agent begins with that 'assay train' trained; a path follows."""
 
 
 class AgentModel(Protocol):
@@ -93,7 +106,7 @@ def load_agent(spec: str) -> OwnAgent:
     if not colon or not path.endswith(".py") or not name.isidentifier():
         raise UsageError(
             f"agent {spec!r} is not allowed; give a Python file and the name of a function or "
-            "class in it, such as mine.py:act"
+            "class in it, such as mine.py:act, or checkpoint:FOLDER for a trained policy"
         )
     code = run_user_file(Path(path), "agents")
     if name not in code.names:
@@ -101,6 +114,33 @@ def load_agent(spec: str) -> OwnAgent:
         there = f"; there is {', '.join(callables)}" if callables else ""
         raise UsageError(f"{path} has no {name!r}{there}")
     return own_agent(name, code.names[name], sha=code.sha)
+
+
+def agent_file(spec: str) -> Path | None:
+    """The file that an agent is in, if it is in one."""
+    if spec.startswith(CHECKPOINT):
+        return checkpoint_file(Path(spec.removeprefix(CHECKPOINT)))
+    return Path(spec.rpartition(":")[0]) if ".py:" in spec else None
+
+
+def checkpoint_file(path: Path) -> Path:
+    """The weights of a policy: in a run's folder those of the newest checkpoint.
+
+    Args:
+        path: The folder of a run of 'assay train', one of its checkpoints, or the weights.
+
+    Raises:
+        UsageError: There are none.
+    """
+    kept = [each for each in path.glob("checkpoints/step-*") if each.is_dir()]
+    newest = max(kept, key=lambda each: int(each.name.removeprefix("step-")), default=path)
+    file = newest / "policy.safetensors" if newest.is_dir() else newest
+    if not file.is_file():
+        raise UsageError(
+            f"there is no checkpoint at {str(path)!r}; give the folder of a run of 'assay "
+            "train', one of its checkpoints, or a file policy.safetensors"
+        )
+    return file
 
 
 def own_agent(name: str, value: Any, *, sha: str | None = None) -> OwnAgent:

@@ -86,6 +86,14 @@ if TYPE_CHECKING:
     from .forking import fork, prepare_fork
     from .loop_estimating import LoopEstimate, StageEstimate, estimate_loop
     from .looping import LoopPlan, LoopResult, LoopWatch, plan_loop, run_loop
+    from .policies import (
+        HeldOutResult,
+        TrainingPlan,
+        TrainingResult,
+        plan_training,
+        train,
+        train_planned,
+    )
     from .preparing import prepare
     from .row_tracing import TracedRow, sft_trace
     from .run_reports import run_report
@@ -130,6 +138,7 @@ __all__ = [
     "ExportedExperiments",
     "FinetunePlan",
     "GradedTrial",
+    "HeldOutResult",
     "ImportedCurves",
     "JobProgress",
     "ListedAgent",
@@ -147,6 +156,8 @@ __all__ = [
     "SmokeTest",
     "StageEstimate",
     "TracedRow",
+    "TrainingPlan",
+    "TrainingResult",
     "VarianceResult",
     "analysis",
     "analyze",
@@ -202,6 +213,7 @@ __all__ = [
     "over_time",
     "peak_memory",
     "plan_loop",
+    "plan_training",
     "play",
     "prepare",
     "prepare_bench",
@@ -229,6 +241,8 @@ __all__ = [
     "snapshot",
     "stored_subjects",
     "tag_experiment",
+    "train",
+    "train_planned",
     "try_model",
     "variance",
     "verify",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from assay._util.loops import run_apart
-from assay.agents.own import OwnAgent, load_agent
+from assay.agents.own import CHECKPOINT, OwnAgent, load_agent
 from assay.errors import ServiceError, UsageError
 from assay.metrics import DEFAULT_HOOKS, Hook, MetricSet, gather_hooks, load_metrics
 from assay.rollouts import RunConfig
@@ -95,7 +95,23 @@ def environment_of(config: RunConfig, given: OwnEnvironment | None) -> OwnEnviro
 
 def agents_of(config: RunConfig, given: Mapping[str, OwnAgent]) -> dict[str, OwnAgent]:
     specs = (*config.agents, *(arm.agent for arm in config.arms if arm.agent))
-    return {spec: given.get(spec) or load_agent(spec) for spec in dict.fromkeys(specs)}
+    return {spec: given.get(spec) or _agent(config, spec) for spec in dict.fromkeys(specs)}
+
+
+def _agent(config: RunConfig, spec: str) -> OwnAgent:
+    if not spec.startswith(CHECKPOINT):
+        return load_agent(spec)
+    from assay.training.extra import require_train
+
+    require_train()
+    from assay.training.agent import checkpoint_agent
+
+    if config.environment is not None:
+        raise UsageError(
+            f"{spec} was trained in Crafter, and {config.environment} is another environment; "
+            "leave one of them out"
+        )
+    return checkpoint_agent(Path(spec.removeprefix(CHECKPOINT)))
 
 
 def hooks_of(config: RunConfig) -> tuple[type[Hook], ...]:

@@ -33,6 +33,7 @@ from assay.cli.serve_finetune import serve_finetune
 from assay.cli.serve_models import serve_models
 from assay.cli.sft import sft
 from assay.cli.traces import traces
+from assay.cli.train import train
 from assay.cli.variance import variance
 from assay.cli.warmup import warmup
 from assay.errors import AssayError, UsageError
@@ -70,6 +71,9 @@ app.command(
 )
 app.command(
     "assay.cli.loop:loop", group=RUN, help=cleandoc(loop.__doc__ or "").split("\nArgs:")[0]
+)
+app.command(
+    "assay.cli.train:train", group=RUN, help=cleandoc(train.__doc__ or "").split("\nArgs:")[0]
 )
 app.command(bench)
 app.command(init, group=RUN)

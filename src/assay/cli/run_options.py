@@ -1,4 +1,4 @@
-"""The options of `assay run`, `fork` and `loop`: settings, under the names they have.
+"""The options of `assay run`, `fork`, `loop` and `train`: settings, under their names.
 
 They are made when somebody asks for them, so that the help of the program need not.
 """
@@ -19,6 +19,7 @@ __all__ = [
     "RunFlag",
     "RunName",
     "RunOptions",
+    "TrainOptions",
     "Verbosity",
 ]
 
@@ -74,10 +75,12 @@ if TYPE_CHECKING:
     """The same, for a fork."""
     LoopOptions = dict[str, Any]
     """The same, for a loop."""
+    TrainOptions = dict[str, Any]
+    """The same, for training."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in ("ForkOptions", "LoopOptions", "RunOptions"):
+    if name not in ("ForkOptions", "LoopOptions", "RunOptions", "TrainOptions"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from assay.cli.setting_options import options_of
 
@@ -86,6 +89,10 @@ def __getattr__(name: str) -> Any:
         from assay.loop import LoopConfig
 
         made = options_of(LoopConfig)
+    elif name == "TrainOptions":
+        from assay.training import TrainingConfig
+
+        made = options_of(TrainingConfig)
     else:
         from assay.rollouts.config import RunConfig
 

@@ -30,7 +30,7 @@ from .engine.layout import (
 )
 from .engine.look import look_many
 from .engine.noise import geometry_address
-from .engine.numerics import MAX_LENGTH, daylight
+from .engine.numerics import MAX_LENGTH, daylights
 from .rules import ACTIONS, ITEMS, VIEW, WORLD_LENGTH
 from .world import World, checked_int, write_parameters
 
@@ -79,7 +79,7 @@ class Batch:
 
     With `auto_reset`, a world whose episode ends is replaced at once by the next episode
     of its seed, `World(seed, episode=e)`. Without it, a world that has ended stands still
-    until `renew` replaces it.
+    until `renew` or `begin` replaces it.
     """
 
     def __init__(
@@ -97,19 +97,22 @@ class Batch:
         length = checked_int("length", length, 1, MAX_LENGTH)
         cores = os.cpu_count() or 1
         wanted = cores if threads is None else checked_int("threads", threads, 1, 1024)
-        self._difficulty = resolve_difficulty(difficulty)
+        self._difficulties = [resolve_difficulty(difficulty)] * len(checked)
         self._auto_reset = auto_reset
         self._threads = max(1, min(wanted, len(checked) // _WORTH_A_THREAD))
         self._pool = ThreadPoolExecutor(self._threads - 1) if self._threads > 1 else None
         jit.load()
         self._blocks = new_blocks(len(checked))
         self._address = self._blocks.ctypes.data
-        write_parameters(self._blocks[0], self._difficulty)
+        write_parameters(self._blocks[0], self._difficulties[0])
         self._blocks[1:] = self._blocks[0]
         self._scalars = self._column("scalars")
         self._scalars[:, SEED] = checked
         self._scalars[:, LENGTH] = length
         self._renew(np.arange(len(checked)))
+        self._refuse_broken()
+
+    def _refuse_broken(self) -> None:
         if (self._scalars[:, STATUS] == BROKEN).any():
             raise WorldFull("a world has no room for its creatures; choose fewer of them")
 
@@ -169,6 +172,31 @@ class Batch:
             checked_int("world", chosen[-1], 0, len(self) - 1)
             self._renew(chosen)
 
+    def begin(
+        self, which: Sequence[int], seeds: Sequence[int], difficulties: Sequence[Difficulty]
+    ) -> None:
+        """Replace the worlds at these indices by the first episodes of other seeds.
+
+        Args:
+            which: Indices of worlds, each once.
+            seeds: One for each of them.
+            difficulties: One for each of them.
+        """
+        for index, seed, difficulty in zip(which, seeds, difficulties, strict=True):
+            index = checked_int("world", index, 0, len(self) - 1)
+            self._scalars[index, SEED] = checked_int("seed", seed, 0, 2**31 - 1)
+            self._scalars[index, EPISODE] = 0
+            self._difficulties[index] = difficulty
+            write_parameters(self._blocks[index], difficulty)
+        self._renew(np.asarray(which, np.int64))
+        self._refuse_broken()
+
+    def put(self, index: int, world: World) -> None:
+        """Replace a world by a copy of another one."""
+        index = checked_int("world", index, 0, len(self) - 1)
+        self._difficulties[index] = world.difficulty
+        self._blocks[index] = world._block
+
     def _renew(self, which: NDArray[np.int64]) -> None:
         addresses = (which.ctypes.data, geometry_address())
         self._share(
@@ -206,13 +234,13 @@ class Batch:
             inventory=inventory.astype(np.uint8),
             facing=self._scalars[:, FACING].astype(np.uint8),
             sleeping=self._scalars[:, SLEEPING].astype(bool),
-            daylight=np.array([daylight(step) for step in self._scalars[:, STEP].tolist()]),
+            daylight=daylights(self._scalars[:, STEP]),
         )
 
     def world(self, index: int) -> World:
         """A copy of one world, to look at or to play on its own."""
         index = checked_int("world", index, 0, len(self) - 1)
-        return World._from_block(self._blocks[index], self._difficulty)
+        return World._from_block(self._blocks[index], self._difficulties[index])
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Batch cannot be copied or pickled; take its worlds: batch.world(i)")

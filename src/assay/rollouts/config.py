@@ -30,6 +30,7 @@ from assay._util.values import (
     whole,
 )
 from assay.agents.options import AgentOptions
+from assay.agents.own import agent_file
 from assay.crafter.difficulty import DIFFICULTIES, Difficulty, resolve_difficulty
 from assay.errors import UsageError
 from assay.traces.location import DATABASE_VARIABLE, DEFAULT_DATABASE
@@ -190,6 +191,11 @@ def _models(value: Any) -> tuple[str, ...]:
     return tuple(names.read(value))
 
 
+def _content(path: Path) -> bytes:
+    """What a file of an agent holds: weights, or code, of which an error names the trouble."""
+    return path.read_bytes() if path.suffix == ".safetensors" else file_text(path).encode()
+
+
 @value_type("one or more agents, each once, such as mine.py:act", words="+")
 def _agents(value: Any) -> tuple[str, ...]:
     """Agents of the user's own: a file and a name in it, or a name that a program gives."""
@@ -210,7 +216,8 @@ class RunConfig(Configuration):
         aliases=("--model",),
     ).about("The models that play")
     agents: tuple[str, ...] = Setting((), _agents, RUN, at="run", added=True).about(
-        "Your own agents: a Python file and a function or class in it, as mine.py:act"
+        "Your own agents: a Python file and a function or class in it, as mine.py:act, or a "
+        "trained policy, as checkpoint:training/mine"
     )
     agent_hashes: tuple[str, ...] = derived((), RUN, added=True)
     """What the files of those agents held when the configuration was made."""
@@ -372,8 +379,8 @@ class RunConfig(Configuration):
         own = self.metrics_from
         object.__setattr__(self, "metrics_hash", own and content_hash(file_text(own).encode()))
         specs = dict.fromkeys((*self.agents, *(arm.agent for arm in self.arms if arm.agent)))
-        files = [Path(spec.rpartition(":")[0]) for spec in specs if ".py:" in spec]
-        hashes = tuple(content_hash(file_text(path).encode()) for path in files)
+        files = [file for file in map(agent_file, specs) if file is not None]
+        hashes = tuple(content_hash(_content(path)) for path in files)
         object.__setattr__(self, "agent_hashes", hashes)
         place = (self.environment or "").rpartition(":")[0]
         if place.endswith(".py"):

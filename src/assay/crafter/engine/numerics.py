@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from .jit import kernel
 
-__all__ = ["MAX_LENGTH", "TENTH_DAYLIGHT", "daylight", "exp"]
+__all__ = ["MAX_LENGTH", "TENTH_DAYLIGHT", "daylight", "daylights", "exp"]
 
 MAX_LENGTH: Final = 100_000
 """The longest episode, in steps."""
@@ -106,6 +106,16 @@ def _day(number: int) -> list[float]:
 def daylight(step: int) -> float:
     """How light it is after `step` steps, from 0 in deepest night to 1 at noon."""
     return _day(step // 300)[step % 300]
+
+
+@cache
+def _days(count: int) -> NDArray[np.float64]:
+    return np.array([light for number in range(count) for light in _day(number)])
+
+
+def daylights(steps: NDArray[np.int32]) -> NDArray[np.float64]:
+    """The same for many worlds at once."""
+    return _days(int(steps.max()) // 300 + 1)[steps]
 
 
 TENTH_DAYLIGHT: Final = _daylight(np.arange(0, MAX_LENGTH + 1, 10, dtype=np.float64))

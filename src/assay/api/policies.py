@@ -1,0 +1,205 @@
+"""Training of policies, planned and done; the store has the curves as they grow."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from assay.api._stores import Where, store_at
+from assay.errors import UsageError
+from assay.runs.settings import COMMAND_LINE, resolve
+
+if TYPE_CHECKING:
+    from assay.stats.intervals import Interval
+    from assay.training import TrainingConfig, TrainingEnd, TrainingProgress
+
+__all__ = [
+    "HeldOutResult",
+    "TrainingPlan",
+    "TrainingResult",
+    "plan_training",
+    "train",
+    "train_planned",
+]
+
+_SCORE_SEED = 0
+"""Of the draws for the interval of a score."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingPlan:
+    """What would be trained, and where."""
+
+    config: "TrainingConfig"
+    sources: Mapping[str, str]
+    """Where each setting comes from."""
+    folder: Path
+    done: int
+    """Steps that were made in that folder before."""
+
+    @property
+    def run_id(self) -> str:
+        """What the run is called in the store."""
+        return self.folder.resolve().name
+
+
+class HeldOutResult(NamedTuple):
+    """How a policy did on held-out worlds, beside random actions in the same worlds."""
+
+    metric: str
+    policy: "Interval"
+    random: "Interval"
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times as much; None where random actions come to nothing or less."""
+        return self.policy.point / self.random.point if self.random.point > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingResult:
+    """A training run that ended, or was stopped."""
+
+    plan: TrainingPlan
+    end: "TrainingEnd"
+    worlds: int
+    """Held-out worlds that were played; 0 before the first evaluation."""
+    evaluated: tuple[HeldOutResult, ...]
+
+
+def plan_training(
+    config: Path | str | None = None,
+    *,
+    folder: Path | str | None = None,
+    resume: Path | str | None = None,
+    source: str = COMMAND_LINE,
+    **settings: Any,
+) -> TrainingPlan:
+    """What would be trained; nothing is started, and torch is not needed.
+
+    Args:
+        config: A TOML file with [training], [ppo], [evaluation] and [machine].
+        folder: Where the run is kept; training/ and a name made of its settings unless given.
+        resume: The folder of a run that was begun; its settings count, but for those of the
+            machine.
+        source: Who gives the settings, for messages.
+        **settings: What to choose, by the names of `TrainingConfig`.
+
+    Raises:
+        UsageError: A setting is not allowed, or nothing can be resumed.
+    """
+    from assay.training import TrainingConfig, TrainingFolder
+
+    if resume is not None and (config is not None or folder is not None):
+        raise UsageError("--resume takes the settings and the folder of a run; give it alone")
+    stored = None
+    if resume is not None:
+        stored = TrainingFolder(Path(resume)).config().stored()
+    resolved = resolve(
+        TrainingConfig,
+        settings,
+        None if config is None else Path(config),
+        source=source,
+        stored=stored,
+    )
+    place = resume or folder or Path("training") / resolved.config.name
+    run = TrainingFolder(Path(place))
+    done = run.status()["step"] if run.path.exists() else 0
+    return TrainingPlan(resolved.config, resolved.sources, run.path, done)
+
+
+def train(
+    config: Path | str | None = None,
+    *,
+    folder: Path | str | None = None,
+    resume: Path | str | None = None,
+    database: Where = None,
+    watch: "Callable[[TrainingProgress], None]" = lambda progress: None,
+    stop: Callable[[], bool] = lambda: False,
+    **settings: Any,
+) -> TrainingResult:
+    """Train a policy, or resume what was begun in the folder; its curves go to the store.
+
+    Settings have the names of `TrainingConfig`: architecture, curriculum, seed, total_steps and
+    so on. The same call again resumes a run that was stopped or killed, with the same curve.
+
+    Args:
+        config: A TOML file; what is given here counts before it.
+        folder: Where the run is kept; training/ and a name made of its settings unless given.
+        resume: The folder of a run that was begun.
+        database: The store to write.
+        watch: Told after each update.
+        stop: Asked after each update; True writes a checkpoint and ends.
+        **settings: What to choose; the rest has its default.
+    """
+    plan = plan_training(config, folder=folder, resume=resume, source="assay.train", **settings)
+    return train_planned(plan, database=database, watch=watch, stop=stop)
+
+
+def train_planned(
+    plan: TrainingPlan,
+    *,
+    database: Where = None,
+    watch: "Callable[[TrainingProgress], None]" = lambda progress: None,
+    stop: Callable[[], bool] = lambda: False,
+) -> TrainingResult:
+    """Do what was planned; see `train`."""
+    from assay.training.extra import require_train
+
+    require_train(plan.config.wandb)
+    from assay.training import train as train_in_folder
+    from assay.training.wandb_log import logged_to_wandb
+
+    store = store_at(database)
+
+    def keep(progress: "TrainingProgress") -> None:
+        log(progress)
+        if progress.checkpoint is not None and progress.step < progress.total:
+            _store(plan, store)
+        watch(progress)
+
+    with logged_to_wandb(plan.config, plan.folder) as log:
+        end = train_in_folder(plan.config, plan.folder, watch=keep, stop=stop)
+    _store(plan, store)
+    return TrainingResult(plan, end, *_evaluated(plan.folder))
+
+
+def _store(plan: TrainingPlan, store: Any) -> None:
+    from assay.experiments.curves import write_training_runs
+    from assay.training import training_run
+
+    series = f"{plan.config.curriculum}.{plan.config.architecture}"
+    run = training_run(plan.folder, name=plan.run_id, series=series)
+    with store.writing() as connection:
+        write_training_runs(connection, [run], swap=True)
+
+
+def _evaluated(folder: Path) -> tuple[int, tuple[HeldOutResult, ...]]:
+    """The last evaluation of a run with its intervals."""
+    import numpy as np
+
+    from assay.stats.means import mean_interval
+    from assay.stats.score import crafter_score_interval
+
+    path = folder / "evaluation.json"
+    if not path.exists():
+        return 0, ()
+    told = json.loads(path.read_bytes())
+    sides = [told[side] for side in ("policy", "random")]
+    values = {
+        "reward": [[episode["reward"] for episode in side] for side in sides],
+        "achievements": [[sum(episode["reached"]) for episode in side] for side in sides],
+        "steps": [[episode["length"] for episode in side] for side in sides],
+    }
+    found = [
+        HeldOutResult(metric, mean_interval(policy), mean_interval(random))
+        for metric, (policy, random) in values.items()
+    ]
+    scores = [
+        crafter_score_interval(
+            [episode["reached"] for episode in side], rng=np.random.default_rng(_SCORE_SEED)
+        ).interval
+        for side in sides
+    ]
+    return len(told["policy"]), (*found, HeldOutResult("score", *scores))

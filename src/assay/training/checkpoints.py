@@ -1,0 +1,194 @@
+"""Checkpoints: what a run needs to resume as if it had never stopped. Never a pickle.
+
+    step-40960/policy.safetensors     the weights; what they are of stands in its metadata
+    step-40960/optimiser.safetensors  the moments of the optimiser, and what networks remember
+    step-40960/state.json             random generators, curriculum, worlds, last episodes
+
+A folder has its name only once it is whole. The last two are kept.
+"""
+
+import base64
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from assay._util.canonical import canonical_json
+from assay.agents.own import checkpoint_file
+from assay.errors import OutputError, UsageError
+
+from .architectures import architecture_named
+from .config import TrainingConfig
+from .networks.seam import Network
+
+__all__ = ["Resumed", "TrainedPolicy", "latest", "load_policy", "read", "write"]
+
+_FORMAT: Final = "assay-policy/1"
+_KEPT: Final = 2
+_MEMORY: Final = "memory"
+
+
+class Resumed(NamedTuple):
+    """What a checkpoint gives back beside weights and moments."""
+
+    memory: Tensor
+    state: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedPolicy:
+    """A network that was trained, and what it was trained on."""
+
+    network: Network
+    config: TrainingConfig
+
+
+def generator_text(generator: torch.Generator) -> str:
+    """The state of a generator, as text."""
+    return base64.b64encode(generator.get_state().numpy().tobytes()).decode()
+
+
+def set_generator(generator: torch.Generator, text: str) -> None:
+    """Put a generator back."""
+    raw = bytearray(base64.b64decode(text))
+    generator.set_state(torch.frombuffer(raw, dtype=torch.uint8).clone())
+
+
+def latest(folder: Path) -> Path | None:
+    """The newest checkpoint of a run, if there is one."""
+    found = [path for path in (folder / "checkpoints").glob("step-*") if path.is_dir()]
+    return max(found, key=lambda path: int(path.name.removeprefix("step-")), default=None)
+
+
+def write(
+    folder: Path,
+    step: int,
+    config: TrainingConfig,
+    network: Network,
+    optimizer: torch.optim.Optimizer,
+    memory: Tensor,
+    state: Mapping[str, Any],
+) -> Path:
+    """Keep where a run stands; returns the folder.
+
+    Raises:
+        OutputError: It cannot be written.
+    """
+    checkpoints = folder / "checkpoints"
+    target = checkpoints / f"step-{step}"
+    draft = checkpoints / f".step-{step}"
+    weights = dict(network.named_parameters())
+    moments = {
+        f"{name}/{moment}": value
+        for name, weight in weights.items()
+        for moment, value in optimizer.state.get(weight, {}).items()
+    }
+    # One entry: several would be written in an order that changes from time to time.
+    about = {_FORMAT: canonical_json({"config": config.stored(), "step": step}).decode()}
+    try:
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir(parents=True)
+        _put(draft / "policy.safetensors", _packed(weights, about))
+        _put(draft / "optimiser.safetensors", _packed({**moments, _MEMORY: memory}))
+        _put(draft / "state.json", canonical_json({"step": step, **state}))
+        shutil.rmtree(target, ignore_errors=True)
+        draft.replace(target)
+        older = sorted(
+            checkpoints.glob("step-*"), key=lambda p: int(p.name.removeprefix("step-"))
+        )
+        for path in older[:-_KEPT]:
+            shutil.rmtree(path, ignore_errors=True)
+    except OSError as error:
+        raise OutputError(
+            f"cannot write the checkpoint {str(target)!r}: {error.strerror or error}; free "
+            "some space, then resume with the same command"
+        ) from error
+    return target
+
+
+def _put(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _packed(tensors: Mapping[str, Tensor], about: Mapping[str, str] | None = None) -> bytes:
+    plain = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+    return bytes(save(plain, metadata=None if about is None else dict(about)))
+
+
+def _unpacked(path: Path) -> tuple[dict[str, Tensor], Mapping[str, str]]:
+    try:
+        with safe_open(path, "pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            return tensors, file.metadata() or {}
+    except (OSError, SafetensorError) as error:
+        raise UsageError(f"{str(path)!r} cannot be read as weights: {error}") from error
+
+
+def read(path: Path, network: Network, optimizer: torch.optim.Optimizer) -> Resumed:
+    """Put weights and moments back.
+
+    Raises:
+        UsageError: The checkpoint is damaged, or of another network.
+    """
+    try:
+        state = json.loads((path / "state.json").read_bytes())
+        weights, _ = _unpacked(path / "policy.safetensors")
+        moments, _ = _unpacked(path / "optimiser.safetensors")
+        _load(network, weights, path)
+        for name, weight in network.named_parameters():
+            prefix = f"{name}/"
+            optimizer.state[weight] = {
+                key.removeprefix(prefix): value
+                for key, value in moments.items()
+                if key.startswith(prefix)
+            }
+        return Resumed(moments[_MEMORY], state)
+    except (OSError, ValueError, KeyError) as error:
+        raise UsageError(
+            f"the checkpoint {str(path)!r} is damaged ({error}); remove that folder to resume "
+            "from the one before it"
+        ) from error
+
+
+def load_policy(path: Path) -> TrainedPolicy:
+    """The network of a checkpoint: a run's folder, a checkpoint's, or the file of weights.
+
+    Raises:
+        UsageError: There is none, or it is not one of ours.
+    """
+    file = checkpoint_file(path)
+    weights, about = _unpacked(file)
+    if _FORMAT not in about:
+        raise UsageError(
+            f"{str(file)!r} holds weights of another program; give a checkpoint that 'assay "
+            "train' wrote"
+        )
+    config = TrainingConfig(**json.loads(about[_FORMAT])["config"])
+    architecture = architecture_named(config.architecture)
+    generator = torch.Generator().manual_seed(0)
+    network = architecture.network(config.space, config.resolved_width, generator)
+    _load(network, weights, file)
+    return TrainedPolicy(network, config)
+
+
+def _load(network: Network, weights: Mapping[str, Tensor], path: Path) -> None:
+    wanted = dict(network.named_parameters())
+    if {n: w.shape for n, w in weights.items()} != {n: w.shape for n, w in wanted.items()}:
+        raise UsageError(
+            f"{str(path)!r} has weights of another shape than this architecture has now; it "
+            "was made by another assay: train it again"
+        )
+    with torch.no_grad():
+        for name, weight in wanted.items():
+            weight.copy_(weights[name])

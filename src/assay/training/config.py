@@ -1,0 +1,149 @@
+"""All that can be chosen about a training run."""
+
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from assay._util.settings import Configuration, Counts, Setting
+from assay._util.values import choice, flag, real, value_type, whole
+from assay.errors import UsageError
+
+from .architectures import ARCHITECTURES, Capacity, architecture_named
+from .curricula import CURRICULA, curriculum_named
+from .environments import ENVIRONMENTS, TokenSpace, environment_named, space_of
+
+__all__ = ["TrainingConfig"]
+
+_LAST_SEED: Final = 2**31 - 1
+
+
+@value_type("the name of an architecture", choices=tuple(ARCHITECTURES))
+def _architecture(value: Any) -> str:
+    return architecture_named(str(value)).name
+
+
+@value_type("the name of a curriculum", choices=tuple(CURRICULA))
+def _curriculum(value: Any) -> str:
+    curriculum_named(str(value))
+    return str(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingConfig(Configuration):
+    """A training run. A value that is not allowed is a UsageError."""
+
+    architecture: str = Setting(
+        "vit_reset", _architecture, at="training", group="What is trained"
+    ).about("The kind of network")
+    width: int | None = Setting(
+        None, whole(1, 4096), at="training", without="the architecture's own"
+    ).about("How wide its layers are")
+    environment: str = Setting("crafter", choice(*ENVIRONMENTS), at="training").about(
+        "Where it plays"
+    )
+    curriculum: str = Setting("terrain_2", _curriculum, at="training").about(
+        "The kinds of worlds it is trained on"
+    )
+    seed: int = Setting(1, whole(0, _LAST_SEED), at="training").about(
+        "Of first weights, worlds, actions and the order of data"
+    )
+    total_steps: int = Setting(1_000_000, whole(1, 10**12), at="training").about(
+        "Environment steps in all; the last rollout may go a little beyond"
+    )
+    length: int = Setting(10_000, whole(1, 100_000), at="training").about(
+        "Steps after which an episode ends"
+    )
+
+    worlds: int = Setting(64, whole(1, 65_536), at="ppo", group="PPO").about(
+        "Worlds that are played at the same time"
+    )
+    rollout: int = Setting(64, whole(1, 65_536), at="ppo").about(
+        "Steps of each world between two updates"
+    )
+    epochs: int = Setting(3, whole(1, 1000), at="ppo").about(
+        "How often each rollout is learned from"
+    )
+    minibatches: int = Setting(8, whole(1, 65_536), at="ppo").about(
+        "Parts that the worlds of a rollout are split into"
+    )
+    learning_rate: float = Setting(5e-4, real(1e-9, 1.0), at="ppo").about(
+        "How far each update goes"
+    )
+    anneal: bool = Setting(True, flag, at="ppo").about(
+        "Let the learning rate fall to a tenth over the run"
+    )
+    gamma: float = Setting(0.95, real(0.0, 1.0), at="ppo").about(
+        "What a reward counts one step later"
+    )
+    gae_lambda: float = Setting(0.65, real(0.0, 1.0), at="ppo").about(
+        "How far advantages look ahead"
+    )
+    clip: float = Setting(0.2, real(1e-6, 10.0), at="ppo").about(
+        "How far the chance of an action may change in an update, as a share"
+    )
+    entropy: float = Setting(0.01, real(0.0, 10.0), at="ppo").about(
+        "What being undecided counts"
+    )
+    value_coefficient: float = Setting(0.5, real(0.0, 100.0), at="ppo").about(
+        "What an error in the value of a state counts"
+    )
+    max_grad_norm: float = Setting(0.5, real(1e-6, 1e6), at="ppo").about(
+        "The longest gradient; longer ones are cut"
+    )
+
+    eval_every: int = Setting(
+        100_000, whole(1, 10**12), at="evaluation", group="Evaluation"
+    ).about("Steps between two evaluations on the held-out worlds; there is one at the end")
+    eval_worlds: int = Setting(64, whole(2, 65_536), at="evaluation").about(
+        "Held-out worlds, the same for every run of the curriculum"
+    )
+    checkpoint_every: int = Setting(
+        100_000, whole(1, 10**12), Counts.NOTHING, at="machine", group="On this machine"
+    ).about("Steps between two checkpoints; the last two are kept")
+    threads: int = Setting(1, whole(1, 1024), Counts.NOTHING, at="machine").about(
+        "Threads of the network; with more than one, curves differ from run to run"
+    )
+    wandb: str = Setting(
+        "off", choice("off", "offline", "online"), Counts.NOTHING, at="machine"
+    ).about("Also log to Weights & Biases")
+
+    def complete(self) -> None:
+        """Check what settings say together."""
+        if self.worlds % self.minibatches:
+            raise UsageError(
+                f"minibatches {self.minibatches} does not divide {self.worlds} worlds; give a "
+                "divisor of them"
+            )
+        step = architecture_named(self.architecture).step
+        if self.width is not None and self.width % step:
+            raise UsageError(
+                f"width {self.width} is not allowed for {self.architecture}; give a multiple "
+                f"of {step}"
+            )
+
+    @property
+    def space(self) -> TokenSpace:
+        """What the environment looks like."""
+        return space_of(self.environment)
+
+    @property
+    def resolved_width(self) -> int:
+        """The width, or the architecture's own."""
+        return self.width or architecture_named(self.architecture).width
+
+    @property
+    def capacity(self) -> Capacity:
+        """How big the network is."""
+        return architecture_named(self.architecture).capacity(self.space, self.resolved_width)
+
+    @property
+    def name(self) -> str:
+        """What a run of it is called unless somebody gives it a name."""
+        return f"{self.curriculum}.{self.architecture}.seed{self.seed}"
+
+    def resolved(self) -> "TrainingConfig":
+        """With nothing left open."""
+        return replace(self, width=self.resolved_width)
+
+    def make_environment(self, worlds: int) -> Any:
+        """So many worlds of its environment."""
+        return environment_named(self.environment, worlds, self.length)

@@ -1,0 +1,204 @@
+"""Crafter as tokens: what `crafter.Batch` shows, in whole arrays and never world by world.
+
+A token for each of the 63 cells in view tells what is there: a creature, a plant or an arrow,
+else the material; on the cell of the player, the material it stands on. The others tell of the
+player: 16 counts of its inventory, where it faces, whether it sleeps, and the daylight.
+"""
+
+import base64
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from assay.crafter.difficulty import resolve_difficulty
+from assay.crafter.rules import ACHIEVEMENTS, ACTIONS, ITEMS, MATERIALS, MAX_ITEM, OBJECTS, VIEW
+from assay.crafter.view import View
+
+from .environments import Attribute, EndedEpisode, TokenSpace, TrainingTask, WorldStart
+
+if TYPE_CHECKING:
+    from assay.crafter import BatchView
+
+__all__ = ["SPACE", "CrafterWorlds", "view_tokens"]
+
+_DIRECTIONS: Final = ("left", "right", "up", "down")
+_LIGHTS: Final = 8
+"""Levels of daylight that are told apart."""
+
+_SEEN: Final = (
+    *MATERIALS,
+    *("cow", "zombie", "skeleton"),
+    *(f"arrow {direction}" for direction in _DIRECTIONS),
+    *("sapling", "ripe plant"),
+)
+_PLAYER: Final = (
+    *(Attribute(item, MAX_ITEM + 1) for item in ITEMS),
+    Attribute("facing", len(_DIRECTIONS)),
+    Attribute("sleeping", 2),
+    Attribute("daylight", _LIGHTS),
+)
+_CELLS: Final = VIEW[0] * VIEW[1]
+
+SPACE: Final = TokenSpace(
+    attributes=(*(Attribute(name, placed=True) for name in _SEEN), *_PLAYER),
+    view=VIEW,
+    tokens=_CELLS + len(_PLAYER),
+    actions=ACTIONS,
+)
+
+
+def _seen_attributes() -> NDArray[np.uint8]:
+    """The attribute of a thing by its id (13 and up) and its detail."""
+    first = 1 + len(MATERIALS)
+    table = np.zeros((len(OBJECTS), 5), np.uint8)
+    for name, column in (("cow", 0), ("zombie", 1), ("skeleton", 2)):
+        table[OBJECTS.index(name)] = first + column
+    table[OBJECTS.index("arrow"), 1:] = first + 3 + np.arange(4)
+    table[OBJECTS.index("plant"), :2] = first + 7, first + 8
+    return table
+
+
+_THINGS: Final = _seen_attributes()
+_FIRST_THING: Final = len(MATERIALS)
+
+
+def _blank_tokens(worlds: int) -> NDArray[np.uint8]:
+    """(N, tokens, 3), with what is the same in all observations."""
+    tokens = np.zeros((worlds, SPACE.tokens, 3), np.uint8)
+    tokens[:, :_CELLS, 1] = np.arange(_CELLS)
+    tokens[:, _CELLS:, 0] = 1 + len(_SEEN) + np.arange(len(_PLAYER))
+    return tokens
+
+
+def _fill(tokens: NDArray[np.uint8], view: "BatchView") -> None:
+    """Put what players see into blank tokens."""
+    worlds = len(tokens)
+    things = view.objects.reshape(worlds, _CELLS)
+    seen = tokens[:, :_CELLS, 0]
+    seen[:] = 1 + view.materials.reshape(worlds, _CELLS)
+    there = np.nonzero(things > _FIRST_THING)  # the player itself is not told of
+    details = view.details.reshape(worlds, _CELLS)
+    seen[there] = _THINGS[things[there] - _FIRST_THING, details[there]]
+    tokens[:, _CELLS : _CELLS + len(ITEMS), 2] = view.inventory
+    tokens[:, -3, 2] = view.facing
+    tokens[:, -2, 2] = view.sleeping
+    tokens[:, -1, 2] = np.minimum(view.daylight * _LIGHTS, _LIGHTS - 1)
+
+
+def view_tokens(view: View) -> NDArray[np.uint8]:
+    """What one player sees, (tokens, 3)."""
+    from assay.crafter import BatchView
+
+    tokens = _blank_tokens(1)
+    inventory = np.array([[view.inventory[item] for item in ITEMS]], np.uint8)
+    facing = view.details[VIEW[0] // 2, VIEW[1] // 2] - 1
+    _fill(
+        tokens,
+        BatchView(
+            materials=view.materials[None],
+            objects=view.objects[None],
+            details=view.details[None],
+            inventory=inventory,
+            facing=np.array([facing], np.uint8),
+            sleeping=np.array([view.sleeping]),
+            daylight=np.array([view.daylight]),
+        ),
+    )
+    return tokens[0]
+
+
+class CrafterWorlds:
+    """Worlds of our batch engine, on one thread."""
+
+    space = SPACE
+    goals: tuple[str, ...] = ACHIEVEMENTS
+
+    def __init__(self, worlds: int, length: int) -> None:
+        from assay.crafter import Batch
+
+        self._batch = Batch(range(worlds), length=length, threads=1)
+        self._starts = [WorldStart(TrainingTask("classic", {}), seed) for seed in range(worlds)]
+        self._rewards = np.zeros(worlds)
+        self._reached = np.zeros(worlds, np.uint32)
+        self._over = np.zeros(worlds, bool)
+        self._new = np.zeros(worlds, bool)
+        self._blank = _blank_tokens(worlds)
+
+    def __len__(self) -> int:
+        return len(self._batch)
+
+    def begin(self, which: Sequence[int], starts: Sequence[WorldStart]) -> None:
+        """Begin an episode in each of these worlds; tasks are difficulties."""
+        difficulties = [resolve_difficulty(start.task.settings) for start in starts]
+        self._batch.begin(which, [start.seed for start in starts], difficulties)
+        for index, start in zip(which, starts, strict=True):
+            self._starts[index] = start
+        chosen = list(which)
+        self._rewards[chosen] = 0
+        self._reached[chosen] = 0
+        self._over[chosen] = self._new[chosen] = False
+
+    def observe(self) -> NDArray[np.uint8]:
+        """What the players see, (N, 82, 3)."""
+        tokens = self._blank.copy()
+        _fill(tokens, self._batch.view())
+        return tokens
+
+    def step(self, actions: NDArray[np.integer[Any]]) -> NDArray[np.float32]:
+        """Carry out an action in each world; the rewards are those of the game."""
+        result = self._batch.step(actions)
+        self._rewards += result.rewards
+        self._reached |= result.unlocked
+        self._new = result.done & ~self._over
+        self._over = result.done
+        return result.rewards.astype(np.float32)
+
+    def ended(self) -> list[EndedEpisode]:
+        """The episodes that ended in the last step."""
+        if not self._new.any():
+            return []
+        lengths = self._batch.steps
+        return [
+            EndedEpisode(
+                world=world,
+                start=self._starts[world],
+                reward=float(self._rewards[world]),
+                length=int(lengths[world]),
+                reached=tuple(
+                    bool(self._reached[world] >> goal & 1) for goal in range(len(ACHIEVEMENTS))
+                ),
+            )
+            for world in np.flatnonzero(self._new).tolist()
+        ]
+
+    def snapshot(self) -> list[bytes]:
+        """All worlds, with what was earned in them so far."""
+        return [
+            json.dumps(
+                {
+                    "world": base64.b64encode(self._batch.world(index).snapshot()).decode(),
+                    "task": start.task._asdict(),
+                    "seed": start.seed,
+                    "reward": float(self._rewards[index]),
+                    "reached": int(self._reached[index]),
+                }
+            ).encode()
+            for index, start in enumerate(self._starts)
+        ]
+
+    def restore(self, worlds: Sequence[bytes]) -> None:
+        """Put all worlds back."""
+        from assay.crafter import World
+
+        for index, stored in enumerate(worlds):
+            told = json.loads(stored)
+            world = World.restore(base64.b64decode(told["world"]))
+            self._batch.put(index, world)
+            self._over[index] = world.done
+            self._starts[index] = WorldStart(TrainingTask(**told["task"]), told["seed"])
+            self._rewards[index] = told["reward"]
+            self._reached[index] = told["reached"]
+        self._new[:] = False

@@ -1,0 +1,206 @@
+"""Which worlds are trained on and examined on: tasks as data, and who chooses among them.
+
+Worlds of training have seeds from 2^30 on; those of the examination begin at 500,000,000, below
+it, and are the same for every run of a curriculum. `assay run` counts from small seeds, so that
+what it plays was not trained on either.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from itertools import product
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from assay._util.names import unknown_name
+from assay.crafter.difficulty import DIFFICULTIES
+from assay.errors import UsageError
+
+from .environments import TrainingTask, WorldStart
+
+__all__ = ["CURRICULA", "FIRST_HELD_OUT", "LearningProgress", "curriculum_named", "held_out"]
+
+FIRST_TRAINED: Final = 2**30
+_LAST_SEED: Final = 2**31 - 1
+FIRST_HELD_OUT: Final = 500_000_000
+"""The seed of the first world of the examination."""
+
+_Change = Mapping[str, float]
+
+_RESOURCES: Final[Mapping[str, _Change]] = {
+    "rich": {
+        "tree_chance": 0.3,
+        "coal_chance": 0.25,
+        "iron_chance": 0.4,
+        "diamond_chance": 0.02,
+        "cow_chance": 0.03,
+        "cow_spawn_chance": 0.03,
+    },
+    "usual": {},
+    "poor": {
+        "tree_chance": 0.12,
+        "coal_chance": 0.1,
+        "iron_chance": 0.15,
+        "diamond_chance": 0.003,
+        "cow_chance": 0.008,
+        "cow_spawn_chance": 0.005,
+    },
+    "barren": {
+        "tree_chance": 0.06,
+        "coal_chance": 0.05,
+        "iron_chance": 0.08,
+        "diamond_chance": 0.0015,
+        "cow_chance": 0.004,
+        "cow_spawn_chance": 0.0025,
+    },
+}
+_HOSTILITY: Final[Mapping[str, _Change]] = {
+    "calm": {
+        "lava_level": 0.5,
+        "zombie_chance": 0.002,
+        "zombie_spawn_chance": 0.1,
+        "zombies_by_night": 2.5,
+        "zombies_by_day": 0.0,
+        "skeleton_chance": 0.02,
+        "skeleton_spawn_chance": 0.05,
+        "skeletons_at_most": 1.0,
+    },
+    "usual": {},
+    "hostile": {
+        "lava_level": 0.3,
+        "zombie_chance": 0.014,
+        "zombie_spawn_chance": 0.5,
+        "zombies_by_night": 5.5,
+        "zombies_by_day": 1.5,
+        "skeleton_chance": 0.1,
+        "skeleton_spawn_chance": 0.2,
+        "skeletons_at_most": 4.0,
+    },
+    "grim": {
+        "lava_level": 0.25,
+        "zombie_chance": 0.028,
+        "zombie_spawn_chance": 0.8,
+        "zombies_by_night": 8.5,
+        "zombies_by_day": 3.5,
+        "skeleton_chance": 0.2,
+        "skeleton_spawn_chance": 0.4,
+        "skeletons_at_most": 6.0,
+    },
+}
+_STARTS: Final[Mapping[str, _Change]] = {
+    "open": {"start_radius": 6.0, "zombie_clear_radius": 16.0, "zombie_spawn_distance": 8.0},
+    "usual": {},
+    "tight": {"start_radius": 3.0, "zombie_clear_radius": 6.0, "zombie_spawn_distance": 5.0},
+}
+
+
+def _terrain(resources: str, hostility: str, starts: str) -> tuple[TrainingTask, ...]:
+    """Each of the named resources with each hostility and each start."""
+    return tuple(
+        TrainingTask(
+            f"{much}/{danger}/{start}",
+            {**_RESOURCES[much], **_HOSTILITY[danger], **_STARTS[start]},
+        )
+        for much, danger, start in product(resources.split(), hostility.split(), starts.split())
+    )
+
+
+def _named(difficulty: str) -> tuple[TrainingTask, ...]:
+    return (TrainingTask(difficulty, asdict(DIFFICULTIES[difficulty])),)
+
+
+CURRICULA: Final[Mapping[str, tuple[TrainingTask, ...]]] = {
+    **{name: _named(name) for name in DIFFICULTIES},
+    "terrain_1": _terrain("rich usual", "calm usual", "open usual"),
+    "terrain_2": _terrain("rich usual poor", "calm usual hostile", "open usual"),
+    "terrain_3": _terrain("rich usual poor", "calm usual hostile", "open usual tight"),
+    "terrain_4": _terrain("rich usual poor barren", "calm usual hostile grim", "usual tight"),
+}
+"""The tasks of each curriculum of Crafter; a difficulty alone is a curriculum of one task."""
+
+
+def curriculum_named(name: str) -> tuple[TrainingTask, ...]:
+    """The tasks of a curriculum."""
+    if name not in CURRICULA:
+        raise UsageError(unknown_name("curriculum", name, CURRICULA))
+    return CURRICULA[name]
+
+
+def held_out(tasks: tuple[TrainingTask, ...], worlds: int) -> list[WorldStart]:
+    """The worlds of the examination: the tasks in turns, each world with a seed of its own."""
+    return [WorldStart(tasks[i % len(tasks)], FIRST_HELD_OUT + i) for i in range(worlds)]
+
+
+_EVEN: Final = 0.25
+"""The share of draws that is even among all tasks."""
+_BONUS: Final = 0.1
+"""The weight of a task at which nothing changes, where the most is 1."""
+_PACE: Final = 0.05
+"""How far an average moves with an episode."""
+_STRETCH: Final = 0.05
+"""Success this rare is stretched to a half."""
+
+
+@dataclass
+class LearningProgress:
+    """Draws the worlds to train on: more of the tasks at which success changes, up or down.
+
+    Bidirectional learning progress (Kanitscheider et al., 2021): the distance of a fast and a
+    slow moving average of success, stretched where success is rare. A quarter of the draws is
+    even among all tasks. Success is the share of goals reached, where theirs is 0 or 1, and the
+    averages move quicker, since runs here are shorter.
+    """
+
+    tasks: tuple[TrainingTask, ...]
+    rng: np.random.Generator
+
+    def __post_init__(self) -> None:
+        self._fast = np.zeros(len(self.tasks))
+        self._slow = np.zeros(len(self.tasks))
+        self._seen = np.zeros(len(self.tasks), np.int64)
+        self._index = {task.name: i for i, task in enumerate(self.tasks)}
+
+    def draw(self, count: int) -> Iterator[WorldStart]:
+        """So many worlds to train on."""
+        chances = self.chances()
+        for _ in range(count):
+            task = self.tasks[self.rng.choice(len(self.tasks), p=chances)]
+            yield WorldStart(task, int(self.rng.integers(FIRST_TRAINED, _LAST_SEED)))
+
+    def learned(self, task: TrainingTask, success: float) -> None:
+        """An episode of a task ended with this success, between 0 and 1."""
+        index = self._index[task.name]
+        if self._seen[index] == 0:
+            self._fast[index] = self._slow[index] = success
+        self._seen[index] += 1
+        self._fast[index] += _PACE * (success - self._fast[index])
+        self._slow[index] += _PACE * (self._fast[index] - self._slow[index])
+
+    def chances(self) -> NDArray[np.float64]:
+        """How likely each task is to be drawn."""
+        progress = np.abs(self._stretched(self._fast) - self._stretched(self._slow))
+        most = progress.max()
+        weights = _BONUS + (progress / most if most > 0 else progress)
+        weights[self._seen == 0] = 1 + _BONUS  # what nobody has tried may be anything
+        return _EVEN / len(weights) + (1 - _EVEN) * weights / weights.sum()
+
+    def _stretched(self, success: NDArray[np.float64]) -> NDArray[np.float64]:
+        rare = _STRETCH
+        return success * (1 - rare) / (success + rare * (1 - 2 * success))
+
+    def state(self) -> dict[str, Any]:
+        """All that decides the next draw, as JSON."""
+        return {
+            "fast": self._fast.tolist(),
+            "slow": self._slow.tolist(),
+            "seen": self._seen.tolist(),
+            "rng": self.rng.bit_generator.state,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Put back what `state` gave."""
+        self._fast = np.array(state["fast"])
+        self._slow = np.array(state["slow"])
+        self._seen = np.array(state["seen"], np.int64)
+        self.rng.bit_generator.state = state["rng"]

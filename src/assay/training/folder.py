@@ -1,0 +1,220 @@
+"""The folder of a training run, as other programs read it.
+
+    config.json      what was asked for, how big the network is, and what made it
+    metrics.jsonl    a line for each update: `step`, and metrics by name; only finite numbers
+    status.json      how it stands
+    evaluation.json  the held-out episodes of the last evaluation, and those of random actions
+    checkpoints/     see `checkpoints`
+
+Metrics whose names begin with `time/` are of this machine and this hour; all others follow from
+the configuration. Reading a folder takes no torch.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+from assay._util.canonical import canonical_json
+from assay._util.files import atomic_write
+from assay._util.provenance import provenance
+from assay.errors import UsageError
+from assay.experiments.training import TrainingRun, TrainingStatus, make_curve
+from assay.runs.settings import difference
+
+from .config import TrainingConfig
+
+__all__ = ["TrainState", "TrainingFolder", "training_run"]
+
+_FORMAT: Final = "assay-training/1"
+
+
+class TrainState(StrEnum):
+    """How a training run stands."""
+
+    RUNNING = "running"
+    """It was begun; if no process has it, it was killed, and can be resumed."""
+    STOPPED = "stopped"
+    """Somebody asked it to stop; it can be resumed."""
+    FINISHED = "finished"
+    """All steps were made."""
+    DIVERGED = "diverged"
+    """A loss was no number any more; its reason names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingFolder:
+    """The files of one run."""
+
+    path: Path
+
+    @property
+    def metrics(self) -> Path:
+        """The file of metrics."""
+        return self.path / "metrics.jsonl"
+
+    def begin(self, config: TrainingConfig, versions: Mapping[str, str]) -> None:
+        """Write down what is trained, or check that it is what was begun here.
+
+        Raises:
+            UsageError: The folder holds another run.
+        """
+        if (self.path / "config.json").exists():
+            changed = difference(TrainingConfig, self.config().stored(), config.stored())
+            if changed:
+                raise UsageError(
+                    f"{str(self.path)!r} holds a run with other settings "
+                    f"({'; '.join(changed)}); name another folder, or give the settings it has"
+                )
+            return
+        if self.path.exists() and any(self.path.iterdir()):
+            raise UsageError(
+                f"{str(self.path)!r} is not empty and holds no training run; name another "
+                "folder"
+            )
+        capacity = config.capacity
+        told = {
+            "format": _FORMAT,
+            "config": config.stored(),
+            "parameters": capacity.parameters,
+            "flops_per_step": capacity.flops,
+            "training_flops_per_step": capacity.training_flops(config.epochs),
+            "provenance": {**provenance().record(), **versions},
+            "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
+        atomic_write(self.path / "config.json", json.dumps(told, indent=1).encode())
+
+    def told(self) -> dict[str, Any]:
+        """What `config.json` says.
+
+        Raises:
+            UsageError: There is none, or it is damaged.
+        """
+        path = self.path / "config.json"
+        try:
+            told: dict[str, Any] = json.loads(path.read_bytes())
+            if told["format"] != _FORMAT:
+                raise ValueError(f"its format is {told['format']!r}, not {_FORMAT!r}")
+        except FileNotFoundError:
+            raise UsageError(
+                f"{str(self.path)!r} holds no training run; 'assay train' begins one"
+            ) from None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UsageError(f"{str(path)!r} is no file of a training run: {error}") from error
+        return told
+
+    def config(self) -> TrainingConfig:
+        """The configuration that the run was begun with."""
+        return TrainingConfig(**self.told()["config"])
+
+    def write_status(
+        self,
+        state: TrainState,
+        step: int,
+        checkpoint: Path | None,
+        reason: str | None = None,
+    ) -> None:
+        """Say how it stands."""
+        told = {
+            "state": state,
+            "step": step,
+            "checkpoint": None
+            if checkpoint is None
+            else str(checkpoint.relative_to(self.path)),
+            "reason": reason,
+            "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
+        atomic_write(self.path / "status.json", json.dumps(told, indent=1).encode())
+
+    def status(self) -> dict[str, Any]:
+        """How it stands; running where nothing was said yet."""
+        try:
+            told: dict[str, Any] = json.loads((self.path / "status.json").read_bytes())
+        except FileNotFoundError:
+            return {
+                "state": TrainState.RUNNING,
+                "step": 0,
+                "checkpoint": None,
+                "reason": None,
+            }
+        return told
+
+    def add(self, row: Mapping[str, float]) -> None:
+        """Append a line of metrics."""
+        with self.metrics.open("ab") as file:
+            file.write(canonical_json(dict(row)) + b"\n")
+
+    def truncate(self, step: int) -> None:
+        """Forget what was logged after a step, and half a line."""
+        if not self.metrics.exists():
+            return
+        keep = 0
+        with self.metrics.open("rb") as file:
+            for line in file:
+                if not line.endswith(b"\n") or json.loads(line)["step"] > step:
+                    break
+                keep += len(line)
+        os.truncate(self.metrics, keep)
+
+    def rows(self) -> Iterator[dict[str, float]]:
+        """All lines of metrics; half a line at the end does not count."""
+        if self.metrics.exists():
+            for line in self.metrics.read_bytes().splitlines(keepends=True):
+                if line.endswith(b"\n"):
+                    yield json.loads(line)
+
+    def last_row(self) -> dict[str, float]:
+        """The last value of each metric."""
+        last: dict[str, float] = {}
+        for row in self.rows():
+            last |= row
+        return last
+
+
+_STATUS: Final = {
+    TrainState.FINISHED: TrainingStatus.FINISHED,
+    TrainState.DIVERGED: TrainingStatus.CRASHED,
+}
+
+
+def training_run(
+    folder: Path, *, name: str | None = None, series: str | None = None
+) -> TrainingRun:
+    """A folder as a run of the store: its curves, configuration, capacity and what made it."""
+    run = TrainingFolder(folder)
+    told, config = run.told(), run.config()
+    steps: dict[str, list[int]] = {}
+    values: dict[str, list[float]] = {}
+    for row in run.rows():
+        for metric, value in row.items():
+            if metric != "step":
+                steps.setdefault(metric, []).append(int(row["step"]))
+                values.setdefault(metric, []).append(value)
+    status = run.status()
+    state = TrainState(status["state"])
+    ended = state in (TrainState.FINISHED, TrainState.DIVERGED)
+    capacity = {
+        key: told[key] for key in ("parameters", "flops_per_step", "training_flops_per_step")
+    }
+    return TrainingRun(
+        id=name or folder.name,
+        series=series,
+        subject=config.architecture,
+        task=f"{config.environment}/{config.curriculum}",
+        seed=config.seed,
+        status=_STATUS.get(state, TrainingStatus.RUNNING),
+        configuration={**config.stored(), **capacity},
+        provenance=told["provenance"],
+        created_at=_time(told["created_at"]),
+        finished_at=_time(status["at"]) if ended else None,
+        source="assay",
+        curves={metric: make_curve(steps[metric], values[metric]) for metric in steps},
+    )
+
+
+def _time(text: str) -> datetime:
+    return datetime.fromisoformat(text).astimezone(UTC).replace(tzinfo=None)

@@ -1,0 +1,72 @@
+"""A trained policy plays beside models, and the same episode twice."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from assay import api
+from assay.crafter import World
+from assay.errors import UsageError
+from assay.training.crafter_worlds import CrafterWorlds, view_tokens
+from assay.training.curricula import CURRICULA
+from assay.training.environments import WorldStart
+
+
+def test_a_view_has_the_tokens_of_its_world_in_a_batch() -> None:
+    environment, world = CrafterWorlds(1, 200), World(5, "hard", 200)
+    environment.begin([0], [WorldStart(CURRICULA["hard"][0], 5)])
+    rng = np.random.default_rng(0)
+    while not world.done:
+        assert np.array_equal(view_tokens(world.view()), environment.observe()[0])
+        action = int(rng.integers(17))
+        world.step(action)
+        environment.step(np.array([action]))
+
+
+def test_a_checkpoint_that_is_not_there_is_named_before_anything_starts(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"there is no checkpoint at .*'assay train'"):
+        api.run(agents=[f"checkpoint:{tmp_path}"], database=tmp_path / "store.duckdb")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.local
+def test_a_checkpoint_plays_beside_models_and_the_same_again(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="needs the extra train; make test-local has it")
+    store = tmp_path / "store.duckdb"
+    folder = tmp_path / "mine"
+    api.train(
+        folder=folder,
+        database=store,
+        architecture="vit_reset",
+        width=8,
+        worlds=4,
+        rollout=8,
+        minibatches=1,
+        total_steps=64,
+        eval_worlds=2,
+        length=20,
+    )
+    played = [
+        api.run(
+            models=["builtin/random"],
+            agents=[f"checkpoint:{folder}"],
+            episodes=2,
+            max_turns=30,
+            baselines=False,
+            fresh=True,
+            executor=executor,
+            database=store,
+            traces_dir=tmp_path / executor,
+        )
+        for executor in ("asyncio", "processes")
+    ]
+    runs = [api.list_sessions(database=store, run=result.run_id).runs[0] for result in played]
+    told = [sorted((s.model, s.seed, s.steps, s.reward) for s in run.sessions) for run in runs]
+    assert told[0] == told[1]
+    assert len(told[0]) == 4
+    assert told[0][2][0] == "mine step-64"
+    with pytest.raises(UsageError, match="is another environment"):
+        api.run(
+            agents=[f"checkpoint:{folder}"], environment="gymnasium:CartPole-v1", database=store
+        )

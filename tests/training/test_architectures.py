@@ -1,0 +1,78 @@
+"""How big networks are, and that they read sequences as they read single steps."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from assay.training.architectures import ARCHITECTURES, architecture_named, matching_width
+from assay.training.crafter_worlds import SPACE, CrafterWorlds
+from assay.training.curricula import CURRICULA, held_out
+
+
+def test_a_width_is_found_that_matches_another_capacity_within_ten_per_cent() -> None:
+    for name, other in product(ARCHITECTURES, repeat=2):
+        wanted = architecture_named(other).capacity(SPACE, architecture_named(other).width)
+        match = matching_width(architecture_named(name), SPACE, wanted.parameters)
+        assert match.close, (name, other, match)
+        assert match.width % architecture_named(name).step == 0
+
+
+def test_control_and_candidate_match_without_any_setting() -> None:
+    control, candidate = (
+        architecture_named(name).capacity(SPACE, architecture_named(name).width).parameters
+        for name in ("vit_reset", "trxl")
+    )
+    assert abs(candidate / control - 1) < 0.1
+
+
+@pytest.mark.local
+@pytest.mark.parametrize("name", ["mlp", "trxl", "vit_reset"])
+@pytest.mark.parametrize("width", [16, 64])
+def test_a_network_is_as_big_as_its_architecture_says(name: str, width: int) -> None:
+    torch = pytest.importorskip("torch", reason="needs the extra train; make test-local has it")
+    from torch.utils.flop_counter import FlopCounterMode
+
+    architecture = architecture_named(name)
+    said = architecture.capacity(SPACE, width)
+    network = architecture.network(SPACE, width, torch.Generator().manual_seed(1))
+    assert sum(weight.numel() for weight in network.parameters()) == said.parameters
+    tokens = torch.from_numpy(CrafterWorlds(1, 10).observe()).unsqueeze(0)
+    with FlopCounterMode(display=False) as counter:
+        network(tokens, torch.ones(1, 1, dtype=torch.bool), network.blank(1))
+    assert counter.get_total_flops() == said.flops
+
+
+@pytest.mark.local
+@pytest.mark.parametrize("name", ["mlp", "trxl", "vit_reset"])
+def test_a_sequence_is_read_as_its_steps_are_and_episodes_know_nothing_of_each_other(
+    name: str,
+) -> None:
+    torch = pytest.importorskip("torch", reason="needs the extra train; make test-local has it")
+    worlds, steps = 3, 50
+    environment = CrafterWorlds(worlds, 500)
+    environment.begin(range(worlds), held_out(CURRICULA["classic"], worlds))
+    rng = np.random.default_rng(0)
+    seen = []
+    for _ in range(steps):
+        seen.append(environment.observe())
+        environment.step(rng.integers(0, 17, worlds))
+    tokens = torch.from_numpy(np.stack(seen))
+    starts = torch.zeros(steps, worlds, dtype=torch.bool)
+    starts[0] = True
+    starts[20, 1] = starts[33, 2] = True
+    network = architecture_named(name).network(SPACE, 16, torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        whole = network(tokens, starts, network.blank(worlds))
+        memory, values = network.blank(worlds), []
+        for step in range(steps):
+            said = network(tokens[step : step + 1], starts[step : step + 1], memory)
+            memory = said.memory
+            values.append(said.values[0])
+        late = network(tokens[20:, 1:2], starts[20:, 1:2], network.blank(1) + 1)
+    torch.testing.assert_close(whole.values, torch.stack(values))
+    torch.testing.assert_close(whole.memory, memory)
+    torch.testing.assert_close(whole.values[20:, 1:2], late.values)
+    if name != "mlp":
+        alone = network(tokens[40:41], starts[40:41] | True, network.blank(worlds))
+        assert not torch.allclose(alone.values[0], whole.values[40])

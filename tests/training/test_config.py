@@ -1,0 +1,64 @@
+"""What can be chosen about training, and what a plan says without torch."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from assay import api
+from assay.errors import UsageError
+from assay.training import TrainingConfig
+
+
+def test_a_file_and_options_settle_a_training_and_options_count_first(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('[training]\narchitecture = "mlp"\nseed = 3\n[ppo]\nworlds = 16\n')
+    plan = api.plan_training(file, seed=7, minibatches=4)
+    config = plan.config
+    assert (config.architecture, config.seed, config.worlds) == ("mlp", 7, 16)
+    assert plan.sources["seed"] == "command line"
+    assert plan.sources["worlds"] == f"{file} [ppo] worlds"
+    assert plan.folder == Path("training/terrain_2.mlp.seed7")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        pytest.param({"architecture": "vit_rest"}, "did you mean 'vit_reset'", id="name"),
+        pytest.param({"curriculum": "terrain_9"}, "unknown curriculum", id="curriculum"),
+        pytest.param({"gamma": 1.5}, "a number from 0 to 1", id="bounds"),
+        pytest.param({"minibatches": 7}, "does not divide 64 worlds", id="minibatches"),
+        pytest.param({"width": 33}, "a multiple of 8", id="width"),
+        pytest.param({"wandb": "on"}, "'off' or 'offline' or 'online'", id="wandb"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_with_what_is_allowed(
+    settings: dict[str, object], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        TrainingConfig(**settings)
+
+
+def test_a_dry_run_tells_size_and_settings_and_loads_no_torch(tmp_path: Path) -> None:
+    program = (
+        "import sys; from assay.cli import main\n"
+        "code = main(['train', '--dry-run', '--json', '--architecture', 'trxl'])\n"
+        "assert 'torch' not in sys.modules and 'numba' not in sys.modules\nsys.exit(code)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, cwd=tmp_path, check=True
+    )
+    told = json.loads(done.stdout)
+    assert told["config"]["width"] == 32
+    assert told["parameters"] > 100_000
+    assert told["training_flops_per_step"] == 10 * told["flops_per_step"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_resumed_where_nothing_was_begun(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="holds no training run"):
+        api.plan_training(resume=tmp_path)
+    with pytest.raises(UsageError, match="give it alone"):
+        api.plan_training(resume=tmp_path, folder=tmp_path)

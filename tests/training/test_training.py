@@ -1,0 +1,247 @@
+"""A run is a function of its settings: stopped, killed or not, its curve is the same."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="needs the extra train; make test-local has it")
+
+import torch
+
+from assay import api
+from assay.errors import UsageError
+from assay.training import TrainingConfig, TrainingFolder, TrainState, train
+from assay.training.architectures import ARCHITECTURES, Mlp, register
+from assay.training.checkpoints import latest, load_policy
+from assay.training.environments import TokenSpace
+from assay.training.training import TrainingProgress
+
+pytestmark = pytest.mark.local
+
+UPDATE = 8 * 32
+
+
+class Sick(Mlp):
+    """One whose values are no numbers from the third update on."""
+
+    name = "sick"
+
+    def network(self, space: TokenSpace, width: int, generator: Any) -> Any:
+        network = super().network(space, width, generator)
+        asked = 0
+
+        def values(module: Any, given: Any, output: Any) -> Any:
+            nonlocal asked
+            asked += 1
+            # An update is 32 steps, a last look, and 2 x 2 minibatches.
+            late = asked > 2 * (32 + 1 + 4) and torch.is_grad_enabled()
+            return output._replace(values=output.values * float("nan")) if late else output
+
+        network.register_forward_hook(values)
+        return network
+
+
+def config(architecture: str = "mlp", **settings: Any) -> TrainingConfig:
+    """Small, with five updates, and every kind of event among them."""
+    return TrainingConfig(
+        **{
+            "architecture": architecture,
+            "width": 16,
+            "worlds": 8,
+            "rollout": 32,
+            "minibatches": 2,
+            "epochs": 2,
+            "total_steps": 5 * UPDATE,
+            "length": 60,
+            "eval_every": 2 * UPDATE,
+            "eval_worlds": 4,
+            "checkpoint_every": 2 * UPDATE,
+            **settings,
+        }
+    )
+
+
+def curve(folder: Path) -> list[dict[str, float]]:
+    """What was logged, without what varies."""
+    rows = TrainingFolder(folder).rows()
+    return [{k: v for k, v in row.items() if not k.startswith("time/")} for row in rows]
+
+
+def policy(folder: Path) -> bytes:
+    newest = latest(folder)
+    assert newest is not None
+    return (newest / "policy.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("architecture", ["mlp", "vit_reset", "trxl"])
+def test_the_same_seed_gives_the_same_curve_and_weights_however_often_it_is_stopped(
+    architecture: str, tmp_path: Path
+) -> None:
+    whole, pieces, other = tmp_path / "whole", tmp_path / "pieces", tmp_path / "other"
+    assert train(config(architecture), whole).state is TrainState.FINISHED
+    stops = 0
+    while train(config(architecture), pieces, stop=lambda: True).state is TrainState.STOPPED:
+        stops += 1
+    assert stops == 4
+    assert curve(pieces) == curve(whole)
+    assert [row["step"] for row in curve(whole)] == [UPDATE * n for n in range(1, 6)]
+    assert policy(pieces) == policy(whole)
+    train(config(architecture, seed=2), other)
+    assert curve(other) != curve(whole)
+
+
+def test_a_killed_run_resumes_from_its_checkpoint_and_logs_no_step_twice(
+    tmp_path: Path,
+) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    settings = {"total_steps": 15 * UPDATE, "eval_every": 10**6}
+    train(config(**settings), whole)
+    program = (
+        "import sys; from pathlib import Path\n"
+        "from assay.training import TrainingConfig, train\n"
+        f"train(TrainingConfig(**{config(**settings).stored()!r}), Path(sys.argv[1]))"
+    )
+    started = subprocess.Popen([sys.executable, "-c", program, str(killed)])
+    metrics = killed / "metrics.jsonl"
+    while not metrics.exists() or metrics.read_bytes().count(b"\n") < 5:
+        assert started.poll() is None, "it ended before it could be killed"
+        time.sleep(0.01)
+    os.kill(started.pid, signal.SIGKILL)
+    started.wait()
+    with metrics.open("ab") as file:
+        file.write(b'{"step": 99999, "half a li')
+    end = train(config(**settings), killed)
+    assert end.steps == 15 * UPDATE
+    assert curve(killed) == curve(whole)
+    assert policy(killed) == policy(whole)
+
+
+def test_the_folder_has_what_other_programs_read(tmp_path: Path) -> None:
+    told: list[TrainingProgress] = []
+    end = train(config(), tmp_path / "run", watch=told.append)
+    folder = tmp_path / "run"
+    assert [progress.step for progress in told] == [UPDATE * n for n in range(1, 6)]
+    assert end.checkpoint == folder / "checkpoints" / f"step-{5 * UPDATE}"
+    assert (
+        sorted(path.name for path in (folder / "checkpoints").iterdir())
+        == [
+            f"step-{5 * UPDATE}",
+            f"step-{4 * UPDATE}",
+        ][::-1]
+    )
+    assert sorted(path.name for path in end.checkpoint.iterdir()) == [
+        "optimiser.safetensors",
+        "policy.safetensors",
+        "state.json",
+    ]
+    status = json.loads((folder / "status.json").read_bytes())
+    assert (status["state"], status["step"]) == ("finished", 5 * UPDATE)
+    assert status["checkpoint"] == f"checkpoints/step-{5 * UPDATE}"
+    asked = json.loads((folder / "config.json").read_bytes())
+    assert asked["config"]["seed"] == 1
+    assert asked["parameters"] == config().capacity.parameters
+    assert asked["provenance"]["torch"] == torch.__version__
+    row = end.metrics
+    assert {"overview/reward", "overview/episode_length", "crafter/score"} <= row.keys()
+    assert {"losses/policy", "losses/value", "losses/entropy"} <= row.keys()
+    assert {"time/steps_per_second", "time/environment", "eval/score"} <= row.keys()
+    assert sum(name.startswith("achievements/") for name in row) == 22
+    assert [row["step"] for row in curve(folder) if "eval/score" in row] == [
+        *(2 * UPDATE, 4 * UPDATE, 5 * UPDATE)
+    ]
+
+
+def test_a_finished_run_is_not_trained_again_and_another_is_refused(tmp_path: Path) -> None:
+    first = train(config(), tmp_path)
+    before = (tmp_path / "metrics.jsonl").read_bytes()
+    assert train(config(), tmp_path) == first
+    assert (tmp_path / "metrics.jsonl").read_bytes() == before
+    with pytest.raises(UsageError, match=r"learning_rate: .* -> 0\.1"):
+        train(config(learning_rate=0.1), tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "mine.txt").write_text("mine")
+    with pytest.raises(UsageError, match="is not empty and holds no training run"):
+        train(config(), tmp_path / "elsewhere")
+
+
+def test_a_run_whose_loss_is_no_number_ends_at_once_and_names_it(tmp_path: Path) -> None:
+    register(Sick)
+    try:
+        end = train(config("sick", eval_every=10**6), tmp_path / "run")
+        again = train(config("sick", eval_every=10**6), tmp_path / "run")
+    finally:
+        del ARCHITECTURES["sick"]
+    assert again == end
+    assert (end.state, end.steps) == (TrainState.DIVERGED, 2 * UPDATE)
+    assert end.reason == f"losses/value is not a number in the update after step {2 * UPDATE}"
+    assert [row["step"] for row in curve(tmp_path / "run")] == [UPDATE, 2 * UPDATE]
+
+
+def test_a_damaged_checkpoint_is_named_with_the_way_out(tmp_path: Path) -> None:
+    train(config(), tmp_path, stop=lambda: True)
+    newest = latest(tmp_path)
+    assert newest is not None
+    (newest / "optimiser.safetensors").write_bytes(b"half")
+    with pytest.raises(UsageError, match=rf"{newest.name}.*remove that folder"):
+        train(config(), tmp_path)
+
+
+def test_weights_of_another_program_and_missing_ones_are_refused(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    with pytest.raises(UsageError, match="there is no checkpoint at"):
+        load_policy(tmp_path)
+    save_file({"a": torch.zeros(2)}, tmp_path / "policy.safetensors")
+    with pytest.raises(UsageError, match="weights of another program"):
+        load_policy(tmp_path)
+    (tmp_path / "policy.safetensors").write_bytes(b"\x80\x04pickle")
+    with pytest.raises(UsageError, match="cannot be read as weights"):
+        load_policy(tmp_path)
+
+
+def test_curves_go_to_the_store_with_what_made_them(tmp_path: Path) -> None:
+    store = tmp_path / "store.duckdb"
+    settings = config().stored()
+    result = api.train(folder=tmp_path / "run7", database=store, **settings)
+    [listed] = api.list_curves(database=store)
+    assert (listed.id, listed.subject, listed.seed) == ("run7", "mlp", 1)
+    assert (listed.task, listed.last_step) == ("crafter/terrain_2", 5 * UPDATE)
+    run = api.load_curves("run7", database=store)
+    assert run.configuration["parameters"] == config().capacity.parameters
+    assert run.provenance["assay"]
+    assert len(run.curves["overview/reward"]) >= 4
+    assert result.worlds == 4
+    score = {each.metric: each for each in result.evaluated}["score"]
+    assert score.policy.low <= score.policy.point <= score.policy.high
+    again = api.train(resume=tmp_path / "run7", database=store)
+    assert again.end.steps == 5 * UPDATE
+
+
+def test_the_command_trains_stops_at_ctrl_c_and_resumes(tmp_path: Path) -> None:
+    words = ["--architecture", "mlp", "--width", "16", "--worlds", "8", "--rollout", "32"]
+    words += ["--minibatches", "2", "--total-steps", str(400 * UPDATE), "--eval-worlds", "4"]
+    words += ["--length", "60", "--folder", "mine", "--database", "store.duckdb"]
+    command = [sys.executable, "-m", "assay", "train", *words]
+    started = subprocess.Popen(
+        command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    metrics = tmp_path / "mine" / "metrics.jsonl"
+    while not metrics.exists() or metrics.read_bytes().count(b"\n") < 3:
+        assert started.poll() is None, "it ended before it could be stopped"
+        time.sleep(0.01)
+    started.send_signal(signal.SIGINT)
+    out, err = started.communicate(timeout=60)
+    assert started.returncode == 130, err
+    assert "Resume: assay train --resume mine" in err
+    assert "parameters" in out
+    stopped = json.loads((tmp_path / "mine" / "status.json").read_bytes())
+    assert stopped["state"] == "stopped"
+    resumed = api.plan_training(resume=tmp_path / "mine")
+    assert resumed.done == stopped["step"] > 0
