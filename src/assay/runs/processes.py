@@ -22,7 +22,7 @@ from .executors import Start
 from .kind import TrialKind
 from .worker import WorkerSetup
 from .worker_command import program
-from .worker_pool import WorkerPool
+from .worker_pool import MANY, WorkerPool
 from .worker_process import OTHERWISE, WorkerProcess
 
 __all__ = ["Processes", "pickled", "setup_of"]
@@ -67,6 +67,7 @@ class Processes:
         *,
         withheld: Collection[str] = (),
         hang_s: float = 90.0,
+        each: int = MANY,
         notice: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Starts nothing yet.
@@ -75,10 +76,12 @@ class Processes:
             workers: How many there are, at most; None for one per usable CPU.
             withheld: Environment variables that they do not get, because they hold keys.
             hang_s: Seconds after which a worker ends in which no thread of Python can run.
+            each: Trials that one worker has open at once, at most.
             notice: Who hears of lost workers and of what code of users prints.
         """
         self._workers = workers or _usable_cpus()
         self._withheld, self._hang_s, self._notice = withheld, hang_s, notice
+        self._each = each
 
     @asynccontextmanager
     async def open(self, kind: TrialKind[Any]) -> AsyncIterator[Start]:
@@ -93,7 +96,7 @@ class Processes:
             worker.host = await _Child.start(worker, environment)
             return worker
 
-        pool = WorkerPool(kind, self._workers, start_worker)
+        pool = WorkerPool(kind, self._workers, start_worker, each=self._each)
         try:
             await pool.begin()
             yield pool.start

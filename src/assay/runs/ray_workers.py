@@ -23,14 +23,13 @@ from .executors import Start
 from .kind import TrialKind
 from .processes import setup_of
 from .ray_place import SECRET_BYTES, PlaceOrder, hold_worker, this_origin
-from .worker_pool import WorkerPool
+from .worker_pool import MANY, WorkerPool
 from .worker_process import NoRoom, WorkerProcess
 
 __all__ = ["MEMORY", "RayWorkers"]
 
 MEMORY: Final = 1 << 30
 """Bytes of memory that Ray keeps for a worker, unless told otherwise."""
-_MANY: Final = 1024
 _REACH_S: Final = 5.0
 """Seconds in which the head of a cluster has to let itself be reached."""
 _LAST_WORD_S: Final = 2.0
@@ -49,6 +48,7 @@ class RayWorkers:
         *,
         withheld: Collection[str] = (),
         hang_s: float = 90.0,
+        each: int = MANY,
         memory: int = MEMORY,
         room_s: float = 60.0,
         more_s: float = 30.0,
@@ -62,6 +62,7 @@ class RayWorkers:
             workers: How many there are, at most; None for one per CPU of the cluster.
             withheld: Environment variables that they do not get, because they hold keys.
             hang_s: Seconds after which a worker ends in which no thread of Python can run.
+            each: Trials that one worker has open at once, at most.
             memory: Bytes that Ray keeps for each.
             room_s: Seconds to wait for the place of the first.
             more_s: Seconds to wait for that of another one.
@@ -70,7 +71,7 @@ class RayWorkers:
         self._address, self._workers = address, workers
         self._withheld, self._hang_s = frozenset(withheld), hang_s
         self._memory, self._room_s, self._more_s = memory, room_s, more_s
-        self._notice = notice
+        self._notice, self._each = notice, each
 
     @asynccontextmanager
     async def open(self, kind: TrialKind[Any]) -> AsyncIterator[Start]:
@@ -101,7 +102,9 @@ class RayWorkers:
                     1, int((await asyncio.to_thread(ray.cluster_resources)).get("CPU", 0))
                 )
 
-            pool = WorkerPool(kind, self._workers or _MANY, start_worker, capacity)
+            pool = WorkerPool(
+                kind, self._workers or MANY, start_worker, capacity, each=self._each
+            )
             try:
                 await pool.begin()
                 yield pool.start

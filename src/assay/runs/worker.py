@@ -188,6 +188,9 @@ class _Worker:
                     if stopping:
                         self._stopping.add(number)
                     self._journals[number].confirm(error)
+            case ("stop", number):
+                if number in self._tasks:
+                    self._stopping.add(number)
             case ("answer", question, reply, error):
                 answer = self._answers.pop(question)
                 if not answer.done():

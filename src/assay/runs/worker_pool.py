@@ -8,7 +8,7 @@ of them alone, is an error of the trial.
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from assay.errors import UsageError, WorkerLost
 from assay.traces.recorder import Recorder
@@ -18,11 +18,14 @@ from .attempts import attempt
 from .kind import TrialEnd, TrialKind
 from .worker_process import DEATHS, NoRoom, WorkerAttempt, WorkerDied, WorkerProcess
 
-__all__ = ["WorkerPool"]
+__all__ = ["MANY", "WorkerPool"]
+
+
+MANY: Final = 1_000_000
 
 
 async def _any_number() -> int:
-    return 1_000_000
+    return MANY
 
 
 class WorkerPool:
@@ -34,6 +37,8 @@ class WorkerPool:
         size: int,
         start_worker: Callable[[bool], Awaitable[WorkerProcess]],
         capacity: Callable[[], Awaitable[int]] = _any_number,
+        *,
+        each: int = MANY,
     ) -> None:
         """Starts nothing yet.
 
@@ -42,11 +47,12 @@ class WorkerPool:
             size: How many workers there are, at most.
             start_worker: Makes one; told whether it is beside the others, for one trial alone.
             capacity: How many there may be at this moment.
+            each: Trials that one of them has open at once, at most.
         """
-        self._kind, self._size = kind, size
+        self._kind, self._size, self._each = kind, size, each
         self._start_worker, self._capacity = start_worker, capacity
         self._workers: list[WorkerProcess] = []
-        self._starting = asyncio.Lock()
+        self._changed = asyncio.Condition()
         self._alone = asyncio.Semaphore(size)
 
     async def begin(self) -> None:
@@ -81,7 +87,7 @@ class WorkerPool:
         try:
             while deaths < DEATHS - 1:
                 try:
-                    return await (await self._free()).run(attempted)
+                    return await self._run(await self._free(), attempted)
                 except NoRoom as error:
                     self._make_do(error)
                 except WorkerDied as died:
@@ -109,17 +115,29 @@ class WorkerPool:
             await worker.close()
 
     async def _free(self) -> WorkerProcess:
-        """The worker with the least to do, or a new one."""
-        async with self._starting:
-            self._workers = [worker for worker in self._workers if not worker.is_gone]
-            shared = [worker for worker in self._workers if worker.is_shared]
-            least = min(shared, key=lambda worker: len(worker.open), default=None)
-            if least is None or (
-                least.open and len(shared) < self._size and len(shared) < await self._capacity()
-            ):
-                least = await self._start_worker(False)
-                self._workers.append(least)
-            return least
+        """The worker with the least to do, or a new one; waits while all have enough."""
+        async with self._changed:
+            while True:
+                self._workers = [worker for worker in self._workers if not worker.is_gone]
+                shared = [worker for worker in self._workers if worker.is_shared]
+                least = min(shared, key=lambda worker: len(worker.open), default=None)
+                if least is None or (
+                    least.open
+                    and len(shared) < self._size
+                    and len(shared) < await self._capacity()
+                ):
+                    least = await self._start_worker(False)
+                    self._workers.append(least)
+                if len(least.open) < self._each:
+                    return least
+                await self._changed.wait()
+
+    async def _run(self, worker: WorkerProcess, attempted: WorkerAttempt) -> TrialEnd:
+        try:
+            return await worker.run(attempted)
+        finally:
+            async with self._changed:
+                self._changed.notify_all()
 
     def _make_do(self, error: NoRoom) -> None:
         """Ask for no more workers than there is room for."""

@@ -207,8 +207,12 @@ class WorkerProcess:
                 self._begin(self._answer(question, call))
             case ("progress", number, payload) if number in self.open:
                 # The engine knows already if its listener raised, and asks all to leave.
+                attempted = self.open[number]
                 with suppress(Interrupted):
-                    self.open[number].context.progress(payload)
+                    attempted.context.progress(payload)
+                if attempted.context.stopping:
+                    # Trials that seldom write a line hear of it here.
+                    self.channel.send("stop", number)
             case ("end", number, seconds, end, error) if number in self.open:
                 ended = self.open[number].ended
                 if not ended.done():
