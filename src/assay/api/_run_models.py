@@ -49,6 +49,8 @@ __all__ = [
 
 _OPENAI = "https://api.openai.com/v1"
 _MOST_CONNECTIONS = 10_000
+_WORKERS_OF_A_CLUSTER = 1024
+"""How many there may be: nobody knows before the cluster is joined."""
 
 
 class ModelChoices(Protocol):
@@ -137,6 +139,8 @@ def answerers_of(prepared: "PreparedRun[RunConfig]", pool: ModelPool) -> "dict[s
     if not usual or prepared.sources["max_concurrent_episodes"] not in ("default", "the run"):
         return {}
     here = 1 if config.executor == "asyncio" else config.workers or os.cpu_count() or 1
+    if config.executor == "ray" and config.workers is None:
+        here = _WORKERS_OF_A_CLUSTER
     found = {}
     for arm in prepared.arms:
         name = arm.model

@@ -26,6 +26,7 @@ from assay.runs import (
     InProcess,
     PreparedRun,
     Processes,
+    RayWorkers,
     RunResult,
     TrialExecutor,
     execute,
@@ -171,15 +172,20 @@ def _executor(
     for agent in own.agents.values():
         pickled(agent, f"agent {agent.name!r}")
     providers = load_registry().providers.values()
-    return Processes(
-        config.workers,
-        withheld={
-            "OPENAI_API_KEY",
-            *(one.key_variable for one in providers if one.key_variable),
-        },
-        hang_s=config.decision_limit + _HANG_S,
-        notice=notice,
-    )
+    withheld = {
+        "OPENAI_API_KEY",
+        *(one.key_variable for one in providers if one.key_variable),
+    }
+    hang_s = config.decision_limit + _HANG_S
+    if config.executor == "ray":
+        return RayWorkers(
+            config.ray_address,
+            config.workers,
+            withheld=withheld,
+            hang_s=hang_s,
+            notice=notice,
+        )
+    return Processes(config.workers, withheld=withheld, hang_s=hang_s, notice=notice)
 
 
 def begin_run(

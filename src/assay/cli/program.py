@@ -23,6 +23,7 @@ from assay.cli.finetune import finetune
 from assay.cli.fork import fork
 from assay.cli.help import HelpFormatter
 from assay.cli.init import init
+from assay.cli.launch import launch
 from assay.cli.loop import loop
 from assay.cli.models import models
 from assay.cli.output import command_line, complain
@@ -74,6 +75,11 @@ app.command(
 )
 app.command(
     "assay.cli.train:train", group=RUN, help=cleandoc(train.__doc__ or "").split("\nArgs:")[0]
+)
+app.command(
+    "assay.cli.launch:launch",
+    group=RUN,
+    help=cleandoc(launch.__doc__ or "").split("\nArgs:")[0],
 )
 app.command(bench)
 app.command(init, group=RUN)

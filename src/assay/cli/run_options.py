@@ -1,4 +1,4 @@
-"""The options of `assay run`, `fork`, `loop` and `train`: settings, under their names.
+"""The options of `assay run`, `fork`, `loop`, `train` and `launch`: settings, by their names.
 
 They are made when somebody asks for them, so that the help of the program need not.
 """
@@ -13,6 +13,7 @@ from assay.cli.output import OUTPUT
 __all__ = [
     "Detail",
     "ForkOptions",
+    "LaunchOptions",
     "LoopOptions",
     "MayDiffer",
     "RunFile",
@@ -48,7 +49,15 @@ _OF_FORKS = {
     **dict.fromkeys(
         (
             *("name", "concurrent_models", "max_concurrent_models", "max_concurrent_episodes"),
-            *("executor", "workers", "budget", "price", "max_connections", "call_patience"),
+            *(
+                "executor",
+                "workers",
+                "ray_address",
+                "budget",
+                "price",
+                "max_connections",
+                "call_patience",
+            ),
             *("cache", "openai_base_url", "database", "service_url", "service_timeout"),
             *("metrics_from", "traces_dir", "save_traces", "save_detailed_results"),
         )
@@ -69,10 +78,12 @@ if TYPE_CHECKING:
     """The same, for a loop."""
     TrainOptions = dict[str, Any]
     """The same, for training."""
+    LaunchOptions = dict[str, Any]
+    """The same, for the training of many seeds."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in ("ForkOptions", "LoopOptions", "RunOptions", "TrainOptions"):
+    if name not in __all__ or not name.endswith("Options"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from assay.cli.setting_options import options_of
 
@@ -85,6 +96,13 @@ def __getattr__(name: str) -> Any:
         from assay.training import TrainingConfig
 
         made = options_of(TrainingConfig)
+    elif name == "LaunchOptions":
+        from assay._util.settings import settings_of
+        from assay.training import TrainingConfig
+
+        own = ("architecture", "curriculum", "environment", "seed")
+        names = [name for name in settings_of(TrainingConfig) if name not in own]
+        made = options_of(TrainingConfig, dict.fromkeys(names))
     else:
         from assay.rollouts.config import RunConfig
 

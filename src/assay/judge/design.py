@@ -27,8 +27,14 @@ _ASIDE = frozenset(
         *("models", "baselines", "name", "episodes", "seed", "seeds", "until_decided"),
         *("min_effect", "hooks", "hook_hashes", "metrics_from", "metrics_hash", "budget"),
         *("price", "cache", "database", "traces_dir", "save_traces", "arms", "agents"),
-        *("agent_hashes", "replicates", "executor", "workers", "call_patience"),
-        *("save_detailed_results", "service_url", "service_timeout", "concurrent_models"),
+        *("agent_hashes", "replicates", "executor", "workers", "ray_address"),
+        *(
+            "call_patience",
+            "save_detailed_results",
+            "service_url",
+            "service_timeout",
+            "concurrent_models",
+        ),
         *("max_concurrent_models", "max_concurrent_episodes", "max_connections"),
         *("experiment", "curves", "without_result", "forks", SUBJECT_METRICS),
     }

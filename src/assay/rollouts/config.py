@@ -279,13 +279,18 @@ class RunConfig(Configuration):
         "open calls, and at least 16"
     )
     executor: str = Setting(
-        "asyncio", choice("asyncio", "processes"), NOTHING, at="run", added=True
+        "asyncio", choice("asyncio", "processes", "ray"), NOTHING, at="run", added=True
     ).about(
-        "Where episodes are played: asyncio is this process, processes are worker processes"
+        "Where episodes are played: asyncio is this process, processes are worker processes, "
+        "ray are workers on the nodes of a Ray cluster"
     )
     workers: int | None = Setting(
         None, whole(1, 1024), NOTHING, at="run", added=True, without="one per CPU"
-    ).about("With --executor processes: the most workers")
+    ).about("With --executor processes or ray: the most workers")
+    ray_address: str = Setting("auto", label, NOTHING, at="run", added=True).about(
+        "With --executor ray: HOST:PORT of the head of the cluster, auto for the one that this "
+        "machine is a node of, local to start one for this run"
+    )
     agent: AgentOptions = section(AgentOptions, VERSION, group="How models are called")
     step_limit: int | None = Setting(
         None, whole(1, 10**9), at="limits", group="Limits of an episode", without="none"
@@ -446,6 +451,11 @@ class RunConfig(Configuration):
             yield (
                 f"workers = {self.workers} has no effect: episodes are played in this process; "
                 "--executor processes plays them in others"
+            )
+        if self.ray_address != "auto" and self.executor != "ray":
+            yield (
+                f"ray_address = {self.ray_address!r} has no effect: --executor ray plays "
+                "episodes in a Ray cluster"
             )
         most = self.max_concurrent_models
         if self.until_decided is not None:

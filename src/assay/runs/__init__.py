@@ -14,12 +14,14 @@ if TYPE_CHECKING:
     from .kind import PreparedRun, RunChoices, TrialEnd, TrialKind
     from .prepare import prepare_run, run_record
     from .processes import Processes
+    from .ray_workers import RayWorkers
 
 __all__ = [
     "Arm",
     "InProcess",
     "PreparedRun",
     "Processes",
+    "RayWorkers",
     "RunChoices",
     "RunResult",
     "TrialEnd",

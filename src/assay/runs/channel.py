@@ -19,13 +19,12 @@ _LENGTH: Final = Struct(">Q")
 
 
 class Channel(asyncio.Protocol):
-    """One end of a connection."""
-
-    _transport: asyncio.Transport
+    """One end of a connection; what is sent before there is one leaves with it."""
 
     def __init__(self, hear: Callable[[Any], None], lost: Callable[[], None]) -> None:
         """Say who hears what arrives, and that nothing will arrive any more."""
         self._hear, self._lost = hear, lost
+        self._transport: asyncio.Transport | None = None
         self._arrived = bytearray()
         self._leaving: list[bytes] = []
         self._hearing = False
@@ -40,10 +39,18 @@ class Channel(asyncio.Protocol):
 
     def close(self) -> None:
         """Send what is waiting, and hang up."""
-        self._flush()
-        self._transport.close()
+        if self._transport is not None:
+            self._flush()
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Hang up at once: nobody is at the other end."""
+        if self._transport is not None:
+            self._transport.abort()
 
     def _flush(self) -> None:
+        if self._transport is None:
+            return
         packet, self._leaving = b"".join(self._leaving), []
         if packet and not self._transport.is_closing():
             self._transport.write(packet)
@@ -52,6 +59,7 @@ class Channel(asyncio.Protocol):
         """Called by the event loop."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        self._flush()
 
     def data_received(self, data: bytes) -> None:
         """Called by the event loop."""

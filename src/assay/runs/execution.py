@@ -105,6 +105,7 @@ def execute(
     analyse: Callable[[RunResult], Mapping[str, Any]] = lambda _: {},
     limits_seen: Callable[[], Iterable[LimitRecord]] = tuple,
     begin: Callable[[RunFolder], None] = lambda _: None,
+    stored: Callable[[Any], None] = lambda _: None,
     on_stop: Callable[[], None] = lambda: None,
     answerers: Mapping[str, Answerer] = _NOBODY,
     listen: Callable[[Event], None] = lambda _: None,
@@ -122,6 +123,7 @@ def execute(
         analyse: What the results file says of all trials together.
         limits_seen: What providers allowed, asked at the end.
         begin: Called once this process holds the run, before anything is asked.
+        stored: Called while the store is open, after trials were stored.
         on_stop: Called in the loop of the trials whenever somebody asks to stop.
         answerers: Who answers each arm, by its label; those who are in it have no more trials
             open than calls can be of use for.
@@ -130,7 +132,7 @@ def execute(
         stop: How to stop early.
     """
     _check_outputs(run)
-    running = _Running(run, kind, listen, notice, stop or Stop())
+    running = _Running(run, kind, listen, notice, stored, stop or Stop())
     with running.folder.hold():
         begin(running.folder)
         running.writer.start()
@@ -161,6 +163,7 @@ class _Running:
         kind: TrialKind[Any],
         listen: Callable[[Event], None],
         notice: Callable[[str], None],
+        stored: Callable[[Any], None],
         stop: Stop,
     ) -> None:
         self.run, self.config, self.kind = run, run.config, kind
@@ -179,7 +182,9 @@ class _Running:
             given_up=lambda: stop.forced,
         )
         self.folder = run.resumed or RunFolder.create(database, run.record)
-        self.writer = Writer(self._store, on_event=self._tell, given_up=lambda: stop.forced)
+        self.writer = Writer(
+            self._store, on_event=self._tell, then=stored, given_up=lambda: stop.forced
+        )
 
     def _tell(self, event: WriterEvent) -> None:
         match event:

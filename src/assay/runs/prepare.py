@@ -249,7 +249,11 @@ def _refuse_change(folder: RunFolder, config: Any) -> None:
 
 
 def _refuse_other_command(folder: RunFolder, configuration: type[Configuration]) -> None:
-    if folder.is_of_benchmark != ("stamp" in configuration.counted()):
+    settings = configuration.counted()
+    if (folder.is_of_benchmark, folder.is_of_launch) != (
+        "stamp" in settings,
+        "base_run_name" in settings,
+    ):
         raise UsageError(
             f"run {folder.record.id!r} is of another command; resume it with "
             f"'{folder.resume_command}'"

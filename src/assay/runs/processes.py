@@ -1,32 +1,31 @@
 """Attempts in processes of their own, on this machine.
 
 The driver, which is the process of the run, keeps what must be in one place: journals,
-models, keys, pace and budget. A worker that dies costs its trials the turn in hand: they go
-on from their journals in another one, and get the answers that were still on their way. Who
-ends three workers, the last of them alone, is an error of the trial.
+models, keys, pace and budget.
 """
 
 import asyncio
 import os
 import pickle
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from io import BytesIO
-from pathlib import Path
 from types import FunctionType
 from typing import Any
 
 from assay.errors import UsageError, WorkerLost
-from assay.traces.recorder import Recorder
-from assay.trials import Context, Trial, TrialVerdict
 
-from .attempts import attempt
 from .executors import Start
-from .kind import TrialEnd, TrialKind
+from .kind import TrialKind
 from .worker import WorkerSetup
-from .worker_process import DEATHS, OTHERWISE, WorkerAttempt, WorkerDied, WorkerProcess
+from .worker_command import program
+from .worker_pool import MANY, WorkerPool
+from .worker_process import OTHERWISE, WorkerProcess
 
-__all__ = ["Processes", "pickled"]
+__all__ = ["Processes", "pickled", "setup_of"]
 
 
 class _Pickler(pickle.Pickler):
@@ -68,6 +67,7 @@ class Processes:
         *,
         withheld: Collection[str] = (),
         hang_s: float = 90.0,
+        each: int = MANY,
         notice: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Starts nothing yet.
@@ -76,10 +76,12 @@ class Processes:
             workers: How many there are, at most; None for one per usable CPU.
             withheld: Environment variables that they do not get, because they hold keys.
             hang_s: Seconds after which a worker ends in which no thread of Python can run.
+            each: Trials that one worker has open at once, at most.
             notice: Who hears of lost workers and of what code of users prints.
         """
         self._workers = workers or _usable_cpus()
         self._withheld, self._hang_s, self._notice = withheld, hang_s, notice
+        self._each = each
 
     @asynccontextmanager
     async def open(self, kind: TrialKind[Any]) -> AsyncIterator[Start]:
@@ -87,13 +89,14 @@ class Processes:
         environment = {
             name: value for name, value in os.environ.items() if name not in self._withheld
         }
-        providers = {name: model.provider for name, model in kind.models.items()}
-        setup = WorkerSetup(pickled(kind), providers, self._hang_s)
+        setup = setup_of(kind, self._hang_s)
 
-        async def start_worker() -> WorkerProcess:
-            return await WorkerProcess.start(kind, setup, environment, self._notice)
+        async def start_worker(_: bool) -> WorkerProcess:
+            worker = WorkerProcess(kind, setup, self._notice)
+            worker.host = await _Child.start(worker, environment)
+            return worker
 
-        pool = _Pool(kind, self._workers, start_worker)
+        pool = WorkerPool(kind, self._workers, start_worker, each=self._each)
         try:
             await pool.begin()
             yield pool.start
@@ -101,69 +104,53 @@ class Processes:
             await pool.close()
 
 
-class _Pool:
-    """The workers of a run, and which trial goes where."""
+def setup_of(kind: TrialKind[Any], hang_s: float) -> WorkerSetup:
+    """What a worker needs before its first trial of a kind; the models stay here."""
+    providers = {name: model.provider for name, model in kind.models.items()}
+    return WorkerSetup(pickled(kind), providers, hang_s)
 
-    def __init__(
-        self,
-        kind: TrialKind[Any],
-        size: int,
-        start_worker: Callable[[], "Awaitable[WorkerProcess]"],
-    ) -> None:
-        self._kind, self._size, self._start_worker = kind, size, start_worker
-        self._workers: list[WorkerProcess] = []
-        self._starting = asyncio.Lock()
-        self._alone = asyncio.Semaphore(size)
 
-    async def begin(self) -> None:
-        """Find out that a worker can be started, before any trial is."""
-        worker = await self._free()
-        await worker.ready
+class _Child:
+    """The process of a worker, as a child of this one."""
 
-    async def close(self) -> None:
-        """End all workers."""
-        await asyncio.gather(*(worker.close() for worker in self._workers))
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        self._process = process
 
-    async def start(self, trial: Trial[Any], path: Path, context: Context) -> TrialVerdict:
-        """Run one attempt."""
-        recorder = Recorder.open(
-            path, lambda: self._kind.header(trial), resumes=self._kind.resumes(trial)
-        )
-        return await attempt(self._attempt, trial, recorder, context)
-
-    async def _attempt(
-        self, trial: Trial[Any], recorder: Recorder, context: Context
-    ) -> TrialEnd:
-        attempted = WorkerAttempt(trial, recorder, context)
+    @classmethod
+    async def start(cls, worker: WorkerProcess, environment: dict[str, str]) -> "_Child":
+        """Start a process and connect it; it is ready some time later."""
         try:
-            for _ in range(DEATHS - 1):
-                try:
-                    return await (await self._free()).run(attempted)
-                except WorkerDied as died:
-                    if not self._kind.resumes(trial):
-                        # It is tried anew, with a journal that begins anew.
-                        raise WorkerLost(str(died)) from None
-                context.check()
-            async with self._alone:
-                worker = await self._start_worker()
-                self._workers.append(worker)
-                worker.is_shared = False
-                try:
-                    return await worker.run(attempted)
-                except WorkerDied as died:
-                    raise died.error from None
-                finally:
-                    await worker.close()
-        finally:
-            await attempted.leave()
+            ours, theirs = socket.socketpair()
+            with theirs:
+                process = subprocess.Popen(
+                    program(sys.path, theirs.fileno()),
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=(theirs.fileno(),),
+                    env=environment,
+                    # Ctrl-C in a terminal is for the driver alone.
+                    process_group=0,
+                )
+        except OSError as error:
+            raise WorkerLost(f"cannot start a worker process: {error.strerror}") from error
+        try:
+            loop = asyncio.get_running_loop()
+            await loop.create_connection(lambda: worker.channel, sock=ours)
+        except BaseException:  # cancelled: nobody else knows of it
+            ours.close()
+            process.kill()
+            process.wait()
+            raise
+        return cls(process)
 
-    async def _free(self) -> "WorkerProcess":
-        """The worker with the least to do, or a new one."""
-        async with self._starting:
-            self._workers = [worker for worker in self._workers if not worker.is_gone]
-            shared = [worker for worker in self._workers if worker.is_shared]
-            least = min(shared, key=lambda worker: len(worker.open), default=None)
-            if least is None or (least.open and len(shared) < self._size):
-                least = await self._start_worker()
-                self._workers.append(least)
-            return least
+    async def ended(self) -> int:
+        """Its status; it ends with its connection, or is ended a second later."""
+        try:
+            return self._process.wait(1.0)
+        except subprocess.TimeoutExpired:
+            await self.end()
+            return self._process.returncode
+
+    async def end(self) -> None:
+        """Kill it."""
+        self._process.kill()
+        self._process.wait()

@@ -6,6 +6,7 @@ with its driver, and by itself once code of a user lets no other thread run for 
 """
 
 import asyncio
+import ctypes
 import os
 import pickle
 import signal
@@ -34,6 +35,8 @@ __all__ = ["Task", "WorkerSetup", "main"]
 
 _BEATS = 4
 """How often a worker shows that it lives, within the time in which it has to."""
+_DEATH_OF_PARENT = 1
+"""PR_SET_PDEATHSIG of Linux."""
 
 
 class WorkerSetup(NamedTuple):
@@ -185,6 +188,9 @@ class _Worker:
                     if stopping:
                         self._stopping.add(number)
                     self._journals[number].confirm(error)
+            case ("stop", number):
+                if number in self._tasks:
+                    self._stopping.add(number)
             case ("answer", question, reply, error):
                 answer = self._answers.pop(question)
                 if not answer.done():
@@ -250,11 +256,21 @@ def _beat(limit: float) -> None:
         time.sleep(limit / _BEATS)
 
 
-def main(descriptor: int) -> None:
-    """Work for whoever is at the other end of a socket."""
+def main(descriptor: int, parent: int | None = None) -> None:
+    """Work for whoever is at the other end of a socket, as long as a process lives."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    if parent is not None:
+        _end_with(parent)
     asyncio.run(_serve(socket.socket(fileno=descriptor)))
+
+
+def _end_with(parent: int) -> None:
+    """Have the system end this process with its parent; elsewhere its connection does."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_DEATH_OF_PARENT, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
 
 
 async def _serve(connection: socket.socket) -> None:

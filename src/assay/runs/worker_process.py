@@ -6,13 +6,10 @@ What a worker sends is written to the journal here, and what it asks a model is 
 
 import asyncio
 import signal
-import socket
-import subprocess
-import sys
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Coroutine, Hashable
 from contextlib import suppress
 from itertools import count
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from assay.errors import AssayError, UsageError, UserCodeError, WorkerLost
 from assay.traces.journal import read_journal
@@ -24,17 +21,21 @@ from .channel import Channel, PackedError, pack_error, unpack_error
 from .kind import TrialEnd, TrialKind
 from .worker import Task, WorkerSetup
 
-__all__ = ["DEATHS", "OTHERWISE", "WorkerAttempt", "WorkerDied", "WorkerProcess"]
+__all__ = [
+    "DEATHS",
+    "OTHERWISE",
+    "NoRoom",
+    "WorkerAttempt",
+    "WorkerDied",
+    "WorkerHost",
+    "WorkerProcess",
+]
 
 DEATHS: Final = 3
 """Workers that a trial may lose; it has the last of them for itself."""
 OTHERWISE: Final = 'or play in one process, with executor = "asyncio"'
 _GRACE_S: Final = 3.0
 """Seconds that a worker gets to let go of what it holds."""
-_PROGRAM: Final = (
-    "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); "
-    "sys.path[:] = {}; from assay.runs.worker import main; main({})"
-)
 
 
 class WorkerAttempt:
@@ -107,64 +108,49 @@ class WorkerDied(Exception):
         """What is wrong with a trial that was alone in it, for the third time."""
 
 
+class NoRoom(Exception):
+    """There is no place for another worker."""
+
+
+class WorkerHost(Protocol):
+    """Holds the process of a worker, on this machine or on another."""
+
+    async def ended(self) -> int | str:
+        """How the process ended, asked once its connection is closed.
+
+        The status as `subprocess` has it; where nobody could see it, words that follow
+        "a worker process".
+        """
+        ...
+
+    async def end(self) -> None:
+        """End the process at once, whatever it does."""
+        ...
+
+
 class WorkerProcess:
     """A worker, as the driver sees it."""
 
     _numbers = count(1)
-    _channel: Channel
+    host: WorkerHost
 
     def __init__(
-        self,
-        kind: TrialKind[Any],
-        process: "subprocess.Popen[bytes]",
-        hang_s: float,
-        notice: Callable[[str], None],
+        self, kind: TrialKind[Any], setup: WorkerSetup, notice: Callable[[str], None]
     ) -> None:
+        """Whoever makes it gives it a host, and connects its channel."""
         self.open: dict[int, WorkerAttempt] = {}
         self.is_shared = True
         self.is_gone = False
         loop = asyncio.get_running_loop()
         self.ready: asyncio.Future[None] = loop.create_future()
+        self.channel = Channel(self._hear, self.lost)
+        self.channel.send("begin", setup)
         self._gone: asyncio.Future[None] = loop.create_future()
-        self._kind, self._process, self._hang_s = kind, process, hang_s
+        self._kind, self._hang_s = kind, setup.hang_s
         self._notice, self._failure = notice, ""
-        self._answering: set[asyncio.Task[None]] = set()
+        self._status: int | str = ""
+        self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
-
-    @classmethod
-    async def start(
-        cls,
-        kind: TrialKind[Any],
-        setup: WorkerSetup,
-        environment: dict[str, str],
-        notice: Callable[[str], None],
-    ) -> "WorkerProcess":
-        """Start a process; it is ready some time later."""
-        try:
-            ours, theirs = socket.socketpair()
-            with theirs:
-                process = subprocess.Popen(
-                    [sys.executable, "-c", _PROGRAM.format(sys.path, theirs.fileno())],
-                    stdin=subprocess.DEVNULL,
-                    pass_fds=(theirs.fileno(),),
-                    env=environment,
-                    # Ctrl-C in a terminal is for the driver alone.
-                    process_group=0,
-                )
-        except OSError as error:
-            raise WorkerLost(f"cannot start a worker process: {error.strerror}") from error
-        worker = cls(kind, process, setup.hang_s, notice)
-        try:
-            _, worker._channel = await asyncio.get_running_loop().create_connection(
-                lambda: Channel(worker._hear, worker._lost), sock=ours
-            )
-        except BaseException:  # cancelled: nobody else knows of it
-            ours.close()
-            process.kill()
-            process.wait()
-            raise
-        worker._channel.send("begin", setup)
-        return worker
 
     async def run(self, attempted: WorkerAttempt) -> TrialEnd:
         """Have one attempt run to its end."""
@@ -172,11 +158,11 @@ class WorkerProcess:
         if self.is_gone:
             raise WorkerDied(WorkerLost("a worker process ended before its first trial"))
         self.open[task.number] = attempted
-        self._channel.send("try", task)
+        self.channel.send("try", task)
         try:
             seconds, end, error = await attempted.ended
         except asyncio.CancelledError:
-            self._channel.send("cancel", task.number)
+            self.channel.send("cancel", task.number)
             raise
         finally:
             del self.open[task.number]
@@ -191,30 +177,42 @@ class WorkerProcess:
         self._closing = True
         try:
             if not self.is_gone:
-                self._channel.send("close")
+                self.channel.send("close")
                 await asyncio.wait({self._gone}, timeout=_GRACE_S)
         finally:
-            self._process.kill()
-            self._process.wait()
-            self._channel.close()
-            for task in self._answering:
+            await self.host.end()
+            self.channel.close()
+            for task in self._tasks:
                 task.cancel()
+
+    def refuse(self, error: NoRoom) -> None:
+        """It has no place, and will not get one."""
+        self.is_gone = self._closing = True
+        self._settle(error, error)
+
+    def lost(self) -> None:
+        """The connection is closed: the process has ended, or is about to."""
+        if not self.is_gone:
+            self.is_gone = True
+            self._begin(self._find_out())
 
     def _hear(self, message: Any) -> None:
         match message:
             case ("line", number, body) if number in self.open:
                 attempted = self.open[number]
                 failed = attempted.write(body)
-                self._channel.send("kept", number, attempted.context.stopping, failed)
+                self.channel.send("kept", number, attempted.context.stopping, failed)
             case ("ask", number, question, name, request) if number in self.open:
                 call = self.open[number].ask(self._kind.models[name], request)
-                task = asyncio.create_task(self._answer(question, call))
-                self._answering.add(task)
-                task.add_done_callback(self._answering.discard)
+                self._begin(self._answer(question, call))
             case ("progress", number, payload) if number in self.open:
                 # The engine knows already if its listener raised, and asks all to leave.
+                attempted = self.open[number]
                 with suppress(Interrupted):
-                    self.open[number].context.progress(payload)
+                    attempted.context.progress(payload)
+                if attempted.context.stopping:
+                    # Trials that seldom write a line hear of it here.
+                    self.channel.send("stop", number)
             case ("end", number, seconds, end, error) if number in self.open:
                 ended = self.open[number].ended
                 if not ended.done():
@@ -234,36 +232,44 @@ class WorkerProcess:
         except BaseException as raised:  # the attempt sorts it
             reply, error = None, pack_error(raised)
         if not self.is_gone:
-            self._channel.send("answer", question, reply, error)
+            self.channel.send("answer", question, reply, error)
 
-    def _lost(self) -> None:
-        """The connection is closed: the process has ended, or is about to."""
-        self.is_gone = True
-        try:
-            self._process.wait(1.0)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _find_out(self) -> None:
+        """See how the process ended, and tell those whose trials it had."""
+        self._status = await self.host.ended()
         if not self._closing:
             self._notice(
-                f"a worker process {self._how()}; its {len(self.open)} open trials go on from "
+                f"a worker process {self._how()}; its {len(self.open)} open trials resume from "
                 "their journals"
             )
+        self._settle(
+            UsageError(f"a worker process {self._how()}; mend that, {OTHERWISE}"), None
+        )
+
+    def _settle(self, unready: Exception, unplaced: NoRoom | None) -> None:
         if not self.ready.done():
-            self.ready.set_exception(
-                UsageError(f"a worker process {self._how()}; mend that, {OTHERWISE}")
-            )
+            self.ready.set_exception(unready)
             self.ready.exception()  # only the first worker is waited for
         for attempted in self.open.values():
             if not attempted.ended.done():
-                attempted.ended.set_exception(WorkerDied(self._blame(attempted.trial)))
-        self._gone.set_result(None)
+                attempted.ended.set_exception(
+                    unplaced or WorkerDied(self._blame(attempted.trial))
+                )
+        if not self._gone.done():
+            self._gone.set_result(None)
 
     def _how(self) -> str:
         """How the process ended, in words that follow its name."""
-        status = self._process.returncode
+        status = self._status
         if self._failure:
             return f"could not start: {self._failure}"
+        if isinstance(status, str):
+            return status
         if status == -signal.SIGALRM:
             return (
                 f"did not let any thread of Python run for {self._hang_s:g} s, and was ended: "
@@ -278,8 +284,8 @@ class WorkerProcess:
             f"trial {trial.id} lost {DEATHS} worker processes, and was alone in the last one, "
             f"which {self._how()}"
         )
-        if self._failure:
+        if self._failure or isinstance(self._status, str):
             return WorkerLost(words)
-        if self._process.returncode in (-signal.SIGKILL, -signal.SIGTERM):
+        if self._status in (-signal.SIGKILL, -signal.SIGTERM):
             return WorkerLost(f"{words}; resume the run once the machine has room for it")
         return UserCodeError(words)

@@ -92,8 +92,15 @@ class RunFolder:
         return "stamp" in self.record.configuration
 
     @property
+    def is_of_launch(self) -> bool:
+        """Whether it is a launch of training runs, whose names begin with a base."""
+        return "base_run_name" in self.record.configuration
+
+    @property
     def resume_command(self) -> str:
         """What resumes it, on the command line."""
+        if self.is_of_launch:
+            return f"assay launch --resume {self.record.id}"
         if self.is_of_benchmark:
             said = self.record.configuration
             return f"assay bench resume {said['name']}@{said['stamp']}"

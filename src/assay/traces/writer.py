@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import duckdb
+
 from .file import StoreFile
 from .intake import EndedJournal, WriterEvent, store_journals
 from .records import RunRecord
@@ -31,6 +33,7 @@ class Writer:
         store: StoreFile,
         *,
         on_event: Callable[[WriterEvent], None],
+        then: Callable[[duckdb.DuckDBPyConnection], object] = lambda connection: None,
         linger: float = _LINGER_S,
         given_up: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -39,13 +42,14 @@ class Writer:
         Args:
             store: where sessions go.
             on_event: told what became of each session, in the thread of the writer.
+            then: called while the store is open, after sessions were stored.
             linger: seconds that a session may wait for others to be stored with.
             given_up: whether nobody waits any longer; what is left stays in its journals.
         """
         self._given_up = given_up
         self._store = store
         self._on_event = on_event
-        self._linger = linger
+        self._linger, self._then = linger, then
         self._queue: queue.SimpleQueue[EndedJournal | None] = queue.SimpleQueue()
         """None means: go on with what there is."""
         self._changed = threading.Condition()
@@ -98,7 +102,13 @@ class Writer:
         try:
             while not self._closing:
                 batch = self._collect()
-                store_journals(self._store, batch, self._on_event, given_up=self._given_up)
+                store_journals(
+                    self._store,
+                    batch,
+                    self._on_event,
+                    then=self._then,
+                    given_up=self._given_up,
+                )
                 with self._changed:
                     self._pending -= len(batch)
                     self._changed.notify_all()

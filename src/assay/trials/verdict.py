@@ -17,6 +17,7 @@ from assay.errors import (
     ModelRejected,
     OutputError,
     StoreError,
+    TrainerFailed,
     UnknownInstance,
 )
 from assay.types import TrialState
@@ -31,6 +32,7 @@ _INFRASTRUCTURE = (
     JournalError,
     StoreError,
     OutputError,
+    TrainerFailed,
     MemoryError,
 )
 # The machine is out of something. Other errors of files come from code of the subject.

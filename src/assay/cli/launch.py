@@ -1,0 +1,285 @@
+"""`assay launch`: the same training for many seeds."""
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Group, Parameter
+
+from assay._util.text import counted
+from assay.cli import run_options
+from assay.cli.launch_display import LaunchDisplay
+from assay.cli.numbers import Whole
+from assay.cli.output import Show, command_line, complain, note, program, say, say_json, warn
+from assay.cli.run import stopped_by_signals
+from assay.cli.run_options import RunFlag, RunName
+from assay.traces.location import DEFAULT_DATABASE
+
+if TYPE_CHECKING:
+    from assay.api import LaunchResult, PreparedLaunch
+
+__all__ = ["launch"]
+
+FAILED, INFRASTRUCTURE, INTERRUPTED = 1, 3, 130
+_WHAT = Group("What is launched", sort_key=0)
+_WHERE = Group("Where, and how many at once", sort_key=1)
+Text = Annotated[str | None, Parameter(group=_WHAT, show_default=False)]
+
+
+def launch(
+    config: Path | None = None,
+    /,
+    *,
+    architecture: Annotated[
+        str | None, Parameter(group=_WHAT, show_default="vit_reset")
+    ] = None,
+    curriculum: Annotated[str | None, Parameter(group=_WHAT, show_default="terrain_2")] = None,
+    environment: Annotated[str | None, Parameter(group=_WHAT, show_default="crafter")] = None,
+    seeds: Annotated[
+        list[int] | None,
+        Parameter(group=_WHAT, negative="", consume_multiple=True, show_default="15"),
+    ] = None,
+    base_run_name: Annotated[
+        str | None, Parameter(group=_WHAT, show_default="icl_benchmark_<time>")
+    ] = None,
+    command: Text = None,
+    control: Text = None,
+    since: Annotated[
+        str | None, Parameter(group=_WHAT, show_default="that of the last benchmark")
+    ] = None,
+    options: "run_options.LaunchOptions | None" = None,
+    parallel: Annotated[
+        Whole | None, Parameter(group=_WHERE, show_default="what the machine holds")
+    ] = None,
+    retries: Annotated[Whole | None, Parameter(group=_WHERE, show_default="2")] = None,
+    executor: Annotated[str | None, Parameter(group=_WHERE, show_default="processes")] = None,
+    ray_address: Annotated[str | None, Parameter(group=_WHERE, show_default="auto")] = None,
+    skypilot: Annotated[bool, Parameter(group=_WHERE, negative="", show_default=False)] = False,
+    gpus: Annotated[Whole, Parameter(group=_WHERE)] = 4,
+    accelerator: Annotated[str, Parameter(group=_WHERE)] = "L4",
+    folder: Annotated[Path | None, Parameter(group=_WHERE, show_default="training")] = None,
+    database: Annotated[
+        Path | None,
+        Parameter(group=_WHERE, show_default=f"$ASSAY_DATABASE, else {DEFAULT_DATABASE}"),
+    ] = None,
+    resume: RunName = None,
+    extend: RunName = None,
+    fresh: RunFlag = False,
+    dry_run: RunFlag = False,
+    show: Show = Show(),
+) -> int:
+    """Train the same for many seeds, and keep every curve and fact for the comparison.
+
+    Ctrl-C writes checkpoints and stops; the same command, or --resume, finishes the rest. A
+    manifest is written before the first run. Our trainer needs the extra 'train' (torch);
+    '--dry-run' and '--command' do not.
+
+    For example:
+
+        assay launch --architecture vit_reset --curriculum terrain_2 --dry-run
+        assay launch --architecture trxl --base-run-name treatment_trxl --total-steps 200_000
+        assay launch --command "python train.py --seed {seed} --out {folder}" --seeds 5
+
+    Args:
+        config: A TOML file for our trainer, as 'assay train' takes it.
+        architecture: The kind of network.
+        curriculum: The kinds of worlds it is trained on.
+        environment: Where it plays; mettagrid is the ICL recipe of resource chains.
+        seeds: How many of the fixed list, up to 30; or two or more seeds themselves.
+        base_run_name: What names of runs begin with: <base>.<architecture>.seed<seed>.
+        command: Another trainer, with {seed} and {folder} in it; it writes metrics.jsonl there.
+        control: The base name of a benchmark to say in what this one differs.
+        since: The commit since which changes of the trainer are told.
+        options: Settings of our trainer.
+        parallel: The most runs at the same time.
+        retries: How often a run that ends before its time is tried again.
+        executor: Where runs are: processes of this machine, or ray for a cluster.
+        ray_address: With --executor ray: HOST:PORT of the head, auto, or local.
+        skypilot: Hand every seed to SkyPilot as a job.
+        gpus: With --skypilot: GPUs of each job.
+        accelerator: With --skypilot: their kind.
+        folder: Where runs, logs and the manifest are kept.
+        database: The store for the curves.
+        resume: An unfinished launch, by the start of its name.
+        extend: A benchmark that gets more seeds, by its base name.
+        fresh: Start anew, even if the same command left something unfinished.
+        dry_run: Print the command of every seed; start nothing.
+        show: What to print.
+    """
+    from assay import api
+
+    prepared = api.prepare_launch(
+        {
+            "architecture": architecture,
+            "curriculum": curriculum,
+            "environment": environment,
+            "seeds": tuple(seeds) if seeds else None,
+            "command": command,
+            "parallel": parallel,
+            "retries": retries,
+            "executor": executor,
+            "ray_address": ray_address,
+            "folder": folder,
+            "database": database,
+        },
+        options,
+        config,
+        base_run_name=base_run_name,
+        resume=resume,
+        extend=extend,
+        control=control,
+        since=since,
+        fresh=fresh,
+        command=shlex.join(["assay", *command_line.get()]),
+    )
+    for warning in () if show.quiet else prepared.run.warnings:
+        warn(warning)
+    if skypilot:
+        return _on_skypilot(prepared, gpus, accelerator, dry_run, show)
+    if dry_run:
+        return _planned(prepared, show)
+    return _run(prepared, show)
+
+
+def _run(prepared: "PreparedLaunch", show: Show) -> int:
+    from assay import api
+    from assay.trials import Stop
+
+    config, silent = prepared.config, show.quiet or show.json
+    if not silent:
+        for line in _about(prepared):
+            note(line)
+        if prepared.run.resumed is not None:
+            note(f"resuming {prepared.run.record.id}, which is unfinished; --fresh starts anew")
+    stop = Stop()
+    again = f"{program()} launch --resume {prepared.run.record.id}{_where(prepared)}"
+    display = LaunchDisplay(len(prepared.seeds), silent=silent)
+    with stopped_by_signals(stop, display.notice, again), display:
+        result = api.launch_prepared(prepared, listen=display, notice=display.notice, stop=stop)
+    code = _exit_code(result)
+    if show.json:
+        say_json(_as_json(prepared, result))
+    elif show.quiet:
+        say(str(config.place))
+    else:
+        _say_result(prepared, result, again)
+    return code
+
+
+def _exit_code(result: "LaunchResult") -> int:
+    if result.run.interrupted:
+        return INTERRUPTED
+    if result.failed or result.run.status != "finished":
+        return INFRASTRUCTURE
+    return FAILED if result.diverged else 0
+
+
+def _say_result(prepared: "PreparedLaunch", result: "LaunchResult", again: str) -> None:
+    done = len(set(result.run_ids) & {seed.run_id for seed in prepared.seeds})
+    say(f"{done} of {counted(len(prepared.seeds), 'run')} finished: {prepared.config.place}")
+    for run_id in result.failed:
+        complain(f"{run_id} ended before its time; see {prepared.config.place / 'logs'}")
+    for run_id in result.diverged:
+        complain(f"{run_id} failed, and would again; see {prepared.config.place / 'logs'}")
+    if result.failed or result.run.status != "finished":
+        say(f"Unfinished. Try again: {again}")
+    if prepared.config.extended_from:
+        say(
+            f"This set was extended from {prepared.config.extended_from} to "
+            f"{len(prepared.manifest.seeds)} runs: judge all of them together, and say that "
+            "there was a look before."
+        )
+    if len(result.run_ids) > 1:
+        say("next:")
+        say(f"  {_variance(prepared, result.run_ids)}")
+
+
+def _variance(prepared: "PreparedLaunch", run_ids: tuple[str, ...]) -> str:
+    return f"{program()} variance {shlex.join(run_ids)}{_where(prepared)}"
+
+
+def _where(prepared: "PreparedLaunch") -> str:
+    database = prepared.config.database
+    if database == DEFAULT_DATABASE:
+        return ""
+    return f" --database {shlex.quote(str(database))}"
+
+
+def _about(prepared: "PreparedLaunch") -> list[str]:
+    config = prepared.config
+    lines = [
+        f"{config.base_run_name}: {config.architecture}, "
+        f"{counted(len(prepared.seeds), 'seed')}, {config.at_once} at a time",
+        f"recipe: {prepared.recipe}",
+    ]
+    changes = prepared.changes
+    if changes is not None:
+        said = changes.stat or "nothing has changed"
+        lines.append(f"trainer since {changes.whose} ({changes.since[:12]}): {said}")
+    against = f"control {prepared.control!r}" if prepared.control else "the defaults"
+    if prepared.difference:
+        lines.append(f"other than {against}: {'; '.join(prepared.difference)}")
+    lines.append(f"manifest: {config.place / 'manifest'}")
+    return lines
+
+
+def _planned(prepared: "PreparedLaunch", show: Show) -> int:
+    commands = [shlex.join(words) for words in prepared.commands]
+    if show.json:
+        say_json(
+            {
+                "base_run_name": prepared.config.base_run_name,
+                "recipe": prepared.recipe,
+                "configuration": prepared.config.stored(),
+                "difference": list(prepared.difference),
+                "trainer_changes": prepared.changes and prepared.changes.stat,
+                "run_ids": [seed.run_id for seed in prepared.seeds],
+                "commands": commands,
+            }
+        )
+        return 0
+    for line in _about(prepared):
+        say(f"# {line}")
+    for command in commands:
+        say(command)
+    say(f"# {_variance(prepared, prepared.manifest.run_ids)}")
+    say("# nothing was started (--dry-run)")
+    return 0
+
+
+def _on_skypilot(
+    prepared: "PreparedLaunch", gpus: int, accelerator: str, dry: bool, show: Show
+) -> int:
+    from assay import api
+    from assay.training.launch.skypilot import as_yaml
+
+    sky = api.skypilot_tasks(prepared, gpus=gpus, accelerator=accelerator)
+    if dry:
+        if show.json:
+            say_json({"checked": sky.checked, "tasks": list(sky.tasks)})
+            return 0
+        for line in _about(prepared):
+            say(f"# {line}")
+        for task in sky.tasks:
+            for line in ("---", *as_yaml(task).splitlines()):
+                say(line)
+        say(f"# {sky.checked}; nothing was started (--dry-run)")
+        return 0
+    names = api.launch_on_skypilot(prepared, sky, notice=note)
+    say(f"{counted(len(names), 'job')} launched; 'sky jobs queue' shows them")
+    return 0
+
+
+def _as_json(prepared: "PreparedLaunch", result: "LaunchResult") -> dict[str, Any]:
+    return {
+        "launch": result.run.run_id,
+        "base_run_name": result.base_run_name,
+        "status": result.run.status,
+        "interrupted": result.run.interrupted,
+        "run_ids": list(result.run_ids),
+        "failed": list(result.failed),
+        "diverged": list(result.diverged),
+        "folder": str(prepared.config.place),
+        "manifest": str(prepared.config.place / "manifest"),
+        "variance": _variance(prepared, result.run_ids),
+    }

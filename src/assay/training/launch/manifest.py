@@ -1,0 +1,276 @@
+"""What is written down before the first run of a launch: enough to do it again.
+
+benchmark_git_hash.txt   the commit of the code that trains
+dirty.diff               what was changed since, and is in no commit
+seeds.txt, run_ids.txt   one a line
+config.json              the configuration, nothing left open
+difference.txt           in what it differs from the control, or from the defaults
+versions.json            of Python and of what trains; the machine
+trainer_changes.diff     what changed in the trainer since the last benchmark
+manifest.json            all of it for programs, with every set that was added later
+"""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Final
+
+from assay._util.files import atomic_write
+from assay.errors import UsageError
+
+__all__ = [
+    "LaunchManifest",
+    "LaunchSet",
+    "TrainerChanges",
+    "differences",
+    "latest_manifest",
+    "read_launch_manifest",
+    "trainer_changes",
+    "trainer_place",
+    "write_launch_manifest",
+]
+
+_FORMAT: Final = "assay-launch/1"
+_PACKAGES: Final = ("assay", "numpy", "numba", "torch", "safetensors", "ray", "skypilot")
+_OURS: Final = Path(__file__).resolve().parents[4]
+_UNKNOWN: Final = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchSet:
+    """Seeds that were launched together."""
+
+    launch: str
+    """The run of `runs`."""
+    at: float
+    seeds: tuple[int, ...]
+    run_ids: tuple[str, ...]
+    commit: str
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchManifest:
+    """One benchmark, with all its sets."""
+
+    base_run_name: str
+    architecture: str
+    configuration: Mapping[str, Any]
+    commit: str
+    sets: tuple[LaunchSet, ...]
+    machine: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """All seeds, in the order they were launched."""
+        return tuple(seed for part in self.sets for seed in part.seeds)
+
+    @property
+    def run_ids(self) -> tuple[str, ...]:
+        """All runs, in the same order."""
+        return tuple(run_id for part in self.sets for run_id in part.run_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerPlace:
+    """Where the code that trains is kept."""
+
+    root: Path
+    paths: tuple[str, ...]
+    """Of the trainer, within it."""
+    commit: str
+    dirty: str
+    """What was changed since, as a diff."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerChanges:
+    """What changed in the trainer since a commit."""
+
+    since: str
+    whose: str
+    """What that commit is of, in words."""
+    stat: str
+    """Empty where nothing changed."""
+    diff: str
+
+
+def trainer_place(own: bool) -> TrainerPlace:
+    """The code that trains: ours, or the repository of the working directory."""
+    if own:
+        root, paths = _OURS, ["src/assay/training", "src/assay/crafter"]
+    else:
+        top = _git(Path.cwd(), "rev-parse", "--show-toplevel")
+        root, paths = Path(top) if top else Path.cwd(), ["."]
+    commit = _git(root, "rev-parse", "--verify", "--quiet", "HEAD") or _UNKNOWN
+    return TrainerPlace(root, tuple(paths), commit, _git(root, "diff", "HEAD") or "")
+
+
+def trainer_changes(
+    place: TrainerPlace, since: str | None, before: LaunchManifest | None
+) -> TrainerChanges | None:
+    """What changed in a trainer since a commit, or since the last benchmark; None if unknown.
+
+    Raises:
+        UsageError: The commit that was named is not there.
+    """
+    if since is not None:
+        commit = _git(place.root, "rev-parse", "--verify", "--quiet", f"{since}^{{commit}}")
+        if not commit:
+            raise UsageError(
+                f"--since {since!r} is no commit of {str(place.root)!r}; 'git log' there lists "
+                "them"
+            )
+        whose = f"--since {since}"
+    elif before is not None and before.commit != _UNKNOWN:
+        commit, whose = before.commit, f"{before.base_run_name!r}, the last benchmark"
+    else:
+        return None
+    diff = _git(place.root, "diff", commit, "--", *place.paths)
+    if diff is None:
+        return None
+    stat = _git(place.root, "diff", "--shortstat", commit, "--", *place.paths) or ""
+    return TrainerChanges(commit, whose, stat, diff)
+
+
+def differences(configuration: Mapping[str, Any], control: Mapping[str, Any]) -> list[str]:
+    """In what a configuration differs from that of a control, as lines."""
+    aside = ("base_run_name", "seeds", "parallel", "folder", "database", "extended_from")
+    ours, theirs = (dict(_leaves(one)) for one in (configuration, control))
+    return [
+        f"{name}: {theirs.get(name)!r} -> {ours.get(name)!r}"
+        for name in dict.fromkeys((*theirs, *ours))
+        if name not in aside and ours.get(name) != theirs.get(name)
+    ]
+
+
+def _leaves(configuration: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+    for name, value in configuration.items():
+        if isinstance(value, Mapping):
+            yield from value.items()
+        else:
+            yield name, value
+
+
+def read_launch_manifest(folder: Path, name: str) -> LaunchManifest:
+    """The manifest of a benchmark by its base name.
+
+    Raises:
+        UsageError: There is none, or it is damaged.
+    """
+    path = folder / name / "manifest" / "manifest.json"
+    try:
+        told = json.loads(path.read_bytes())
+        if told.pop("format") != _FORMAT:
+            raise ValueError(f"its format is not {_FORMAT!r}")
+        sets = [
+            LaunchSet(
+                **part | {"seeds": tuple(part["seeds"]), "run_ids": tuple(part["run_ids"])}
+            )
+            for part in told.pop("sets")
+        ]
+        return LaunchManifest(**told, sets=tuple(sets))
+    except FileNotFoundError:
+        known = sorted(one.parents[1].name for one in folder.glob("*/manifest/manifest.json"))
+        raise UsageError(
+            f"no benchmark {name!r} in {str(folder)!r}; there "
+            + (f"are: {', '.join(known)}" if known else "is none yet: 'assay launch' makes one")
+        ) from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{str(path)!r} is no manifest of a launch: {error}") from error
+
+
+def latest_manifest(folder: Path, but: str) -> LaunchManifest | None:
+    """That of the last benchmark in a folder, another than this one."""
+    found = []
+    for path in folder.glob("*/manifest/manifest.json"):
+        name = path.parents[1].name
+        if name != but:
+            try:
+                found.append(read_launch_manifest(folder, name))
+            except UsageError:
+                continue
+    return max(found, key=lambda manifest: manifest.sets[-1].at, default=None)
+
+
+def write_launch_manifest(
+    place: Path,
+    manifest: LaunchManifest,
+    trainer: TrainerPlace,
+    changes: TrainerChanges | None,
+    difference: Sequence[str],
+) -> LaunchManifest:
+    """Write the folder of a benchmark, before its first run; a set is added to one that is."""
+    folder = place / "manifest"
+    manifest = LaunchManifest(
+        manifest.base_run_name,
+        manifest.architecture,
+        manifest.configuration,
+        manifest.commit,
+        manifest.sets,
+        _machine(),
+        _versions(),
+    )
+    files = {
+        "benchmark_git_hash.txt": f"{trainer.commit}\n",
+        "dirty.diff": f"{trainer.dirty}\n" if trainer.dirty else "",
+        "seeds.txt": "".join(f"{seed}\n" for seed in manifest.seeds),
+        "run_ids.txt": "".join(f"{run_id}\n" for run_id in manifest.run_ids),
+        "config.json": _json(manifest.configuration),
+        "difference.txt": "".join(f"{line}\n" for line in difference),
+        "versions.json": _json({**manifest.versions, "machine": manifest.machine}),
+        "trainer_changes.diff": changes.diff + "\n" if changes and changes.diff else "",
+        "manifest.json": _json({"format": _FORMAT, **asdict(manifest)}),
+    }
+    for name, text in files.items():
+        atomic_write(folder / name, text.encode())
+    return manifest
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=1, sort_keys=True) + "\n"
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _machine() -> dict[str, Any]:
+    return {
+        "name": platform.node(),
+        "system": platform.platform(),
+        "cpus": os.cpu_count(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "python": sys.executable,
+        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+def _git(root: Path, *arguments: str) -> str | None:
+    # GIT_DIR and its kin would make git answer for another repository.
+    environment = {name: value for name, value in os.environ.items() if name[:4] != "GIT_"}
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(root), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            env=environment,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

@@ -1,0 +1,93 @@
+"""Where a run has its workers: processes of this machine, or the nodes of a Ray cluster."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+__all__ = ["Place", "descendants", "is_alive", "node_settings", "two_nodes"]
+
+_STORE_BYTES = 80 << 20
+
+
+class Place(NamedTuple):
+    """One of them."""
+
+    settings: dict[str, str]
+    """Of a run that is played there."""
+    cluster: Any = None
+
+    @property
+    def options(self) -> list[str]:
+        """The same for the command line."""
+        return [
+            part
+            for name, value in self.settings.items()
+            for part in (f"--{name.replace('_', '-')}", value)
+        ]
+
+    def workers(self, driver: int | None = None) -> list[int]:
+        """The processes that do the work of `assay.runs.worker` for a driver, or for this one.
+
+        Those of a cluster descend from this process, which has started its nodes.
+        """
+        above = os.getpid() if driver is None or self.cluster is not None else driver
+        return [pid for pid in descendants(above) if b"assay.runs.worker" in _command(pid)]
+
+
+def node_settings() -> dict[str, int]:
+    """What a node of the cluster has."""
+    return {"num_cpus": 1, "object_store_memory": _STORE_BYTES}
+
+
+@contextmanager
+def two_nodes() -> Iterator[Any]:
+    """A Ray cluster of two nodes on this machine, with a CPU each."""
+    # Asked for when Ray is imported, by its nodes too.
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
+    from ray.cluster_utils import Cluster
+
+    # Whoever starts a node may have a key; no worker of ours is to see it.
+    os.environ["OPENAI_API_KEY"] = "sk-of-the-node"
+    node = {"num_cpus": 1, "object_store_memory": _STORE_BYTES}
+    cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
+    try:
+        cluster.add_node(**node)
+        del os.environ["OPENAI_API_KEY"]
+        yield cluster
+    finally:
+        cluster.shutdown()
+
+
+def descendants(pid: int) -> list[int]:
+    """Processes that a process has started, or that those have."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        try:
+            parent = (entry / "stat").read_text("utf-8").rpartition(")")[2].split()[1]
+            children.setdefault(int(parent), []).append(int(entry.name))
+        except (OSError, ValueError, IndexError):
+            continue
+    found, waiting = [], [pid]
+    while waiting:
+        below = children.get(waiting.pop(), [])
+        found += below
+        waiting += below
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process is there, and not only its status."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""

@@ -1,0 +1,162 @@
+"""Runs on a Ray cluster: nodes that leave, places that are taken, addresses that are wrong."""
+
+import asyncio
+import importlib.util
+import socket
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.api import running as api_running
+from assay.errors import UsageError, WorkerLost
+from assay.runs import RayWorkers
+from assay.runs.ray_place import Origin, PlaceOrder, hold_worker
+from assay.runs.ray_workers import _Arrival, _Reception
+from assay.trials import Event, TrialProgress
+
+from .places import Place, node_settings
+from .test_processes import AGENTS, Counted, mine, play, without_places
+
+pytestmark = pytest.mark.usefixtures("compiled_engine")
+
+
+@pytest.fixture
+def nodes(cluster: Any) -> Iterator[Place]:
+    """The cluster, which has its two nodes again afterwards."""
+    yield Place({"executor": "ray", "ray_address": cluster.address}, cluster)
+    while len(cluster.list_all_nodes()) < 2:
+        cluster.add_node(**node_settings())
+
+
+@pytest.mark.ray
+def test_a_node_that_leaves_in_the_middle_costs_nothing(
+    tmp_path: Path, nodes: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And its models are asked as often: no answer is lost with a node."""
+    monkeypatch.setattr(api_running, "RayWorkers", partial(RayWorkers, more_s=20))
+    here, there, said = Counted(), Counted(pause=0.02), list[str]()
+    (tmp_path / "mine.py").write_text(AGENTS, "utf-8")
+    settings: dict[str, Any] = {"agents": mine(tmp_path, "Twice"), "episodes": 4}
+    play(tmp_path / "here", models=[here], **settings)
+    turns = 0
+
+    def listen(event: Event) -> None:
+        nonlocal turns
+        turns += isinstance(event, TrialProgress)
+        # Half of them are for each node, so that the second one is at work.
+        if turns == 25:
+            assert len(nodes.workers()) == 2
+            (second,) = nodes.cluster.worker_nodes
+            nodes.cluster.remove_node(second, allow_graceful=False)
+
+    result = play(
+        tmp_path / "there",
+        models=[there],
+        **settings,
+        **nodes.settings,
+        concurrent_models=True,
+        listen=listen,
+        notice=said.append,
+    )
+    assert result.status == "finished"
+    assert not nodes.cluster.worker_nodes
+    assert any("worker process" in line and "resume from" in line for line in said), said
+    assert here.calls == there.calls == 4 * 5 + 4 * 5 * 2
+    tables = [without_places(tmp_path / name / "traces.duckdb") for name in ("here", "there")]
+    assert tables[0] == tables[1]
+
+
+@pytest.mark.ray
+def test_a_run_makes_do_with_the_places_that_are_free(
+    tmp_path: Path, nodes: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where others hold a CPU, it has a worker less; where they hold all, it says so."""
+    import ray
+    from ray.util import placement_group
+
+    monkeypatch.setattr(api_running, "RayWorkers", partial(RayWorkers, more_s=3))
+    ray.init(nodes.cluster.address, log_to_driver=False, configure_logging=False)
+    try:
+        assert placement_group([{"CPU": 1}]).wait(30)
+        result = play(tmp_path, models=["builtin/random"], **nodes.settings)
+        assert result.status == "finished"
+        assert placement_group([{"CPU": 1}]).wait(30)
+        monkeypatch.setattr(api_running, "RayWorkers", partial(RayWorkers, room_s=1))
+        words = r"no place for a worker \(1 CPU, 1 GiB\) in 1 s: the cluster has 2 CPUs, 0 of"
+        with pytest.raises(UsageError, match=words):
+            play(tmp_path / "full", models=["builtin/random"], **nodes.settings)
+    finally:
+        ray.shutdown()
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("ray://head:10001", "is no address; give HOST:PORT"),
+        ("127.0.0.1:1", "no Ray cluster can be reached at --ray-address 127.0.0.1:1; see"),
+    ],
+)
+def test_a_cluster_that_is_not_there_is_named(tmp_path: Path, address: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        play(tmp_path, models=["builtin/noop"], executor="ray", ray_address=address)
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("ray") is not None, reason="Ray is installed in this environment"
+)
+def test_without_ray_it_is_said_what_to_install(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r'pip install "assay\[ray\]" here and on every node'):
+        play(tmp_path, models=["builtin/noop"], executor="ray")
+
+
+def order(**changes: Any) -> PlaceOrder:
+    from assay import __version__
+
+    given = PlaceOrder(
+        ("127.0.0.1", 1), b"s" * 32, __version__, Origin("", ""), (), "", frozenset()
+    )
+    return given._replace(**changes)
+
+
+def test_a_node_with_another_assay_or_without_a_way_to_the_driver_says_so() -> None:
+    with pytest.raises(
+        WorkerLost, match=r"has assay .*, the driver has 0.0.1; install the same"
+    ):
+        hold_worker(order(version="0.0.1"))
+    with pytest.raises(WorkerLost, match=r"cannot reach the driver at 127.0.0.1:1: .*refused"):
+        hold_worker(order())
+
+
+def test_nobody_is_let_in_without_the_secret_of_a_worker() -> None:
+    async def knock(shown: bytes) -> bool:
+        """Whether whoever shows this is heard as a worker."""
+        desk, heard = _Reception(), list[bytes]()
+
+        class Expected:
+            class channel:
+                connection_made = staticmethod(lambda _: heard.append(b"in"))
+                data_received = staticmethod(heard.append)
+
+        worker: Any = Expected()
+        desk.expect(b"k" * 32, worker)
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(lambda: _Arrival(desk), "127.0.0.1", 0)
+        with socket.create_connection(server.sockets[0].getsockname()) as connection:
+            connection.setblocking(False)
+            await loop.sock_sendall(connection, shown)
+            if not heard:
+                try:
+                    async with asyncio.timeout(0.2):
+                        assert await loop.sock_recv(connection, 1) == b""
+                except (TimeoutError, ConnectionResetError):
+                    pass
+        server.close()
+        return bool(heard)
+
+    assert asyncio.run(knock(b"k" * 32))
+    assert not asyncio.run(knock(b"x" * 32))
+    assert not asyncio.run(knock(b"k" * 31))
