@@ -86,6 +86,7 @@ def _data(facts: LoopFacts) -> Iterator[Block]:
     rows = [
         [step["filter"], f"{step['episodes']:,}", f"{step['turns']:,}"]
         for step in made["funnel"]
+        if step["episodes"] or step["turns"]
     ]
     if rows:
         yield ReportTable("What each filter took away", ["Filter", "Episodes", "Turns"], rows)
