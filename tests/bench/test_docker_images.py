@@ -15,6 +15,7 @@ from assay.bench.sandboxes.docker_engine import Engine
 from assay.bench.seams import (
     Command,
     CommandEnd,
+    ImageBackend,
     ImageRecipe,
     ImageSandbox,
     Mount,
@@ -69,9 +70,13 @@ def recipe(tmp_path: Path, base: Path) -> ImageRecipe:
     return ImageRecipe(context=context, base_images={"debian:12": str(base)})
 
 
+def built(backend: ImageBackend, recipe: ImageRecipe) -> str:
+    return asyncio.run(backend.build(recipe))
+
+
 @pytest.fixture
 def image(backend: DockerBackend, recipe: ImageRecipe) -> str:
-    return asyncio.run(backend.build(recipe))
+    return built(backend, recipe)
 
 
 def spec(image: str, *mounts: Mount, limits: ResourceLimits = SMALL) -> SandboxSpec:
@@ -118,10 +123,10 @@ def test_an_image_is_built_without_a_registry_and_only_once(
     backend: DockerBackend, recipe: ImageRecipe, image: str
 ) -> None:
     assert image.startswith("assay-task:")
-    (built,) = images(image)
-    assert built["Labels"] == {"assay": "task"}
-    assert asyncio.run(backend.build(recipe)) == image
-    assert images(image) == [built]
+    (listed,) = images(image)
+    assert listed["Labels"] == {"assay": "task"}
+    assert built(backend, recipe) == image
+    assert images(image) == [listed]
     (end,) = run(backend, spec(image), "cat given built; echo $GREETING; pwd; id -u")
     assert end.output.split() == [b"for", b"the", b"image", b"built", b"hello", b"/srv", b"0"]
 
@@ -145,16 +150,16 @@ def test_other_content_is_another_image(
         recipe = replace(recipe, base_images={"debian:12": str(other)})
     else:
         recipe = replace(recipe, network=True)
-    assert asyncio.run(backend.build(recipe)) != image
+    assert built(backend, recipe) != image
 
 
 def test_a_base_image_that_is_not_there_is_named_before_the_build(
     backend: DockerBackend, recipe: ImageRecipe
 ) -> None:
     with pytest.raises(UsageError, match=r"'debian:12' is not in the engine.*--base-image"):
-        asyncio.run(backend.build(replace(recipe, base_images={})))
+        built(backend, replace(recipe, base_images={}))
     with pytest.raises(UsageError, match=r"'no-such' \(debian:12\) is not in the engine"):
-        asyncio.run(backend.build(replace(recipe, base_images={"debian:12": "no-such"})))
+        built(backend, replace(recipe, base_images={"debian:12": "no-such"}))
 
 
 def test_a_run_that_fails_shows_what_it_printed(
@@ -163,7 +168,7 @@ def test_a_run_that_fails_shows_what_it_printed(
     with (recipe.context / "Dockerfile").open("a") as file:
         file.write("RUN echo the reason; false-command\n")
     with pytest.raises(SandboxUnavailable, match=r"(?s)non-zero code: 127.*the reason"):
-        asyncio.run(backend.build(recipe))
+        built(backend, recipe)
 
 
 @pytest.mark.parametrize(
@@ -180,13 +185,13 @@ def test_an_instruction_that_cannot_be_honoured_is_refused_by_name(
     with (recipe.context / "Dockerfile").open("a") as file:
         file.write(f"{line}\n")
     with pytest.raises(UsageError, match=f"(?i){named}"):
-        asyncio.run(backend.build(recipe))
+        built(backend, recipe)
 
 
 def test_a_build_has_no_network(backend: DockerBackend, recipe: ImageRecipe) -> None:
     with (recipe.context / "Dockerfile").open("a") as file:
         file.write("RUN cat /proc/net/dev > /srv/devices\n")
-    image = asyncio.run(backend.build(recipe))
+    image = built(backend, recipe)
     (end,) = run(backend, spec(image), "cat devices")
     assert b"lo:" in end.output
     assert b"eth" not in end.output

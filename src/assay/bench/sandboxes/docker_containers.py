@@ -141,7 +141,7 @@ class Container:
     def _group(self, pid: int) -> GroupOfProcess:
         try:
             group = GroupOfProcess(pid)
-        except OSError:
+        except (OSError, KeyError):  # no such process, or no such group here
             group = None
         if group is None or (self._id or "") not in group.name:
             raise SandboxUnavailable(
