@@ -135,6 +135,20 @@ def test_the_images_a_dockerfile_needs_are_found_and_replaced() -> None:
         Dockerfile("ARG BASE\nFROM $BASE\n", {})
 
 
+def test_files_that_are_copied_with_a_mode_come_from_a_tree_that_has_it() -> None:
+    text = 'FROM a\nCOPY x y /d/\nCOPY --chown=1 --chmod=0755 x /d\nADD ["a b", "/c"]\n'
+    file = Dockerfile(f"{text}COPY --chmod=644 --from=a /x /y\nADD https://a/b /c\n", {})
+    assert file.trees == {"given": None, "given-755": 0o755}
+    assert file.with_bases({}).splitlines()[1:] == [
+        'COPY ["given/x", "given/y", "/d/"]',
+        'COPY --chown=1 ["given-755/x", "/d"]',
+        'ADD ["given/a b", "/c"]',
+        "COPY --chmod=644 --from=a /x /y",
+        'ADD ["https://a/b", "/c"]',
+    ]
+    assert Dockerfile("FROM a\nCOPY x y\n", {}).trees == {"": None}
+
+
 def test_what_dockerignore_names_is_left_out(tmp_path: Path) -> None:
     for name in ("a.log", "keep.log", "sub/b.log", "secret/x/y", "Dockerfile"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

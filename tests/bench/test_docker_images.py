@@ -154,6 +154,18 @@ def test_other_content_is_another_image(
     assert built(backend, recipe) != image
 
 
+def test_files_are_copied_with_the_mode_that_is_asked_for(
+    backend: DockerBackend, recipe: ImageRecipe
+) -> None:
+    with (recipe.context / "Dockerfile").open("a") as file:
+        file.write("COPY --chmod=711 given /srv/program\nCOPY . /srv/all\n")
+    (end,) = run(backend, spec(built(backend, recipe)), "ls -l given program; ls all")
+    given, program, *names = end.output.decode().splitlines()
+    assert given.startswith("-rw-r--r--")
+    assert program.startswith("-rwx--x--x")
+    assert names == ["Dockerfile", "given"]
+
+
 def test_a_base_image_that_is_not_there_is_named_before_the_build(
     backend: DockerBackend, recipe: ImageRecipe
 ) -> None:
