@@ -125,7 +125,7 @@ def test_many_files_are_stopped_wherever_they_are(
 
 def test_a_million_empty_files_are_stopped(any_way: SandboxBackend, tmp_path: Path) -> None:
     fill = "i = 0\nwhile True:\n    open(f'f{i}', 'w').close()\n    i += 1"
-    end = run(any_way, spec(tmp_path), *python(fill), timeout_s=30)
+    end = run(any_way, spec(tmp_path), *python(fill), timeout_s=60)
     assert "disk_limit" in found(end)
     assert not end.timed_out
 

@@ -15,6 +15,7 @@ from assay.bench.sandboxes.docker_engine import Engine
 from assay.bench.seams import (
     Command,
     CommandEnd,
+    ImageBackend,
     ImageRecipe,
     ImageSandbox,
     Mount,
@@ -69,9 +70,13 @@ def recipe(tmp_path: Path, base: Path) -> ImageRecipe:
     return ImageRecipe(context=context, base_images={"debian:12": str(base)})
 
 
+def built(backend: ImageBackend, recipe: ImageRecipe) -> str:
+    return asyncio.run(backend.build(recipe))
+
+
 @pytest.fixture
 def image(backend: DockerBackend, recipe: ImageRecipe) -> str:
-    return asyncio.run(backend.build(recipe))
+    return built(backend, recipe)
 
 
 def spec(image: str, *mounts: Mount, limits: ResourceLimits = SMALL) -> SandboxSpec:
@@ -118,11 +123,12 @@ def test_an_image_is_built_without_a_registry_and_only_once(
     backend: DockerBackend, recipe: ImageRecipe, image: str
 ) -> None:
     assert image.startswith("assay-task:")
-    (built,) = images(image)
-    assert built["Labels"] == {"assay": "task"}
-    assert asyncio.run(backend.build(recipe)) == image
-    assert images(image) == [built]
-    (end,) = run(backend, spec(image), "cat given built; echo $GREETING; pwd; id -u")
+    (listed,) = images(image)
+    assert listed["Labels"] == {"assay": "task"}
+    assert built(backend, recipe) == image
+    assert images(image) == [listed]
+    where_it_says = replace(spec(image), workdir="")
+    (end,) = run(backend, where_it_says, "cat given built; echo $GREETING; pwd; id -u")
     assert end.output.split() == [b"for", b"the", b"image", b"built", b"hello", b"/srv", b"0"]
 
 
@@ -145,16 +151,28 @@ def test_other_content_is_another_image(
         recipe = replace(recipe, base_images={"debian:12": str(other)})
     else:
         recipe = replace(recipe, network=True)
-    assert asyncio.run(backend.build(recipe)) != image
+    assert built(backend, recipe) != image
+
+
+def test_files_are_copied_with_the_mode_that_is_asked_for(
+    backend: DockerBackend, recipe: ImageRecipe
+) -> None:
+    with (recipe.context / "Dockerfile").open("a") as file:
+        file.write("COPY --chmod=711 given /srv/program\nCOPY . /srv/all\n")
+    (end,) = run(backend, spec(built(backend, recipe)), "ls -l given program; ls all")
+    given, program, *names = end.output.decode().splitlines()
+    assert given.startswith("-rw-r--r--")
+    assert program.startswith("-rwx--x--x")
+    assert names == ["Dockerfile", "given"]
 
 
 def test_a_base_image_that_is_not_there_is_named_before_the_build(
     backend: DockerBackend, recipe: ImageRecipe
 ) -> None:
     with pytest.raises(UsageError, match=r"'debian:12' is not in the engine.*--base-image"):
-        asyncio.run(backend.build(replace(recipe, base_images={})))
+        built(backend, replace(recipe, base_images={}))
     with pytest.raises(UsageError, match=r"'no-such' \(debian:12\) is not in the engine"):
-        asyncio.run(backend.build(replace(recipe, base_images={"debian:12": "no-such"})))
+        built(backend, replace(recipe, base_images={"debian:12": "no-such"}))
 
 
 def test_a_run_that_fails_shows_what_it_printed(
@@ -163,7 +181,7 @@ def test_a_run_that_fails_shows_what_it_printed(
     with (recipe.context / "Dockerfile").open("a") as file:
         file.write("RUN echo the reason; false-command\n")
     with pytest.raises(SandboxUnavailable, match=r"(?s)non-zero code: 127.*the reason"):
-        asyncio.run(backend.build(recipe))
+        built(backend, recipe)
 
 
 @pytest.mark.parametrize(
@@ -180,13 +198,13 @@ def test_an_instruction_that_cannot_be_honoured_is_refused_by_name(
     with (recipe.context / "Dockerfile").open("a") as file:
         file.write(f"{line}\n")
     with pytest.raises(UsageError, match=f"(?i){named}"):
-        asyncio.run(backend.build(recipe))
+        built(backend, recipe)
 
 
 def test_a_build_has_no_network(backend: DockerBackend, recipe: ImageRecipe) -> None:
     with (recipe.context / "Dockerfile").open("a") as file:
         file.write("RUN cat /proc/net/dev > /srv/devices\n")
-    image = asyncio.run(backend.build(recipe))
+    image = built(backend, recipe)
     (end,) = run(backend, spec(image), "cat devices")
     assert b"lo:" in end.output
     assert b"eth" not in end.output
@@ -253,19 +271,24 @@ def test_commands_run_as_the_user_that_is_asked_for(
     assert end.exit_code != 0
 
 
-def test_root_of_an_image_has_no_capability_and_cannot_end_its_container(
+def test_root_of_an_image_rules_its_files_and_users_alone_and_others_have_no_rights(
     backend: DockerBackend, image: str
 ) -> None:
-    look = "while read name value; do case $name in Cap*) echo $value;; esac; done"
+    look = "while read name value; do case $name in CapEff:) echo $value;; esac; done"
     ends = run(
         backend,
         spec(image),
         f"{look} < /proc/self/status",
-        "kill -9 -1; kill -9 2; kill -9 7; sleep 0.1",
+        "sleep 100 & kill -9 -1; sleep 5",
         "echo again",
     )
-    assert {*ends[0].output.split()} == {b"0000000000000000"}
-    assert not ends[1].findings
+    # CHOWN, DAC_OVERRIDE, FOWNER, FSETID, SETGID, SETUID, and no more
+    assert ends[0].output == b"00000000000000db\n"
+    (end,) = run(backend, replace(spec(image), user="coder"), f"{look} < /proc/self/status")
+    assert end.output == b"0000000000000000\n"
+    assert found(ends[1]) == {"supervisor_killed"}
+    assert ends[1].exit_code == 137
+    assert ends[1].seconds < 5
     assert ends[2].output == b"again\n"
     assert not leftovers()
 

@@ -243,10 +243,9 @@ async def _sweep(engine: Engine) -> None:
     query = {"all": "1", "filters": json.dumps({"label": [f"{LABEL}=sandbox"]})}
     for found in await engine.call("GET", "/containers/json", query=query):
         labels = found["Labels"]
-        if labels.get(MACHINE_LABEL) == platform.node() and not _is_locked(
-            Path(labels.get(FOLDER_LABEL, ""))
-        ):
-            await Container(engine, Path(labels[FOLDER_LABEL]), found["Id"]).remove()
+        folder = Path(labels[FOLDER_LABEL])
+        if labels[MACHINE_LABEL] == platform.node() and not _is_locked(folder):
+            await Container(engine, folder, found["Id"]).remove()
     await asyncio.to_thread(sweep_folders, remove_noted)
 
 

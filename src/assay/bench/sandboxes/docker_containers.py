@@ -7,6 +7,7 @@ standard input, which comes when assay closes it or dies; the kernel then kills 
 import asyncio
 import os
 import platform
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -16,7 +17,7 @@ from assay.bench.sandboxes.docker_engine import Engine, EngineStream
 from assay.bench.sandboxes.docker_images import LABEL, root_image
 from assay.bench.sandboxes.docker_layers import deleted_in, put_layer, without_deleted
 from assay.bench.sandboxes.limits import MIB
-from assay.bench.sandboxes.processes import is_alive, parent
+from assay.bench.sandboxes.processes import descendants, is_alive
 from assay.bench.sandboxes.roots import ENVIRONMENT, hidden_paths, root_mounts
 from assay.bench.seams import SandboxSpec
 from assay.errors import SandboxUnavailable
@@ -30,7 +31,8 @@ __all__ = [
 ]
 
 _KEEPER_ID: Final = 64_999
-"""The user of our own process in a container; no command has it."""
+"""The user of our own process in a container, where no command has it."""
+_PATIENCE_S: Final = 30.0
 _KEEPER: Final = ("/bin/sh", "-c", "exec 3<&0; (read end <&3) & wait $!")
 """Ends with its standard input; waiting, it also buries those who have no parent any more."""
 _OWN_PROCESSES: Final = 2
@@ -43,6 +45,8 @@ _MASKED: Final = (
     *("/sys/devices/virtual/powercap", "/sys/firmware"),
 )
 """What Docker itself hides; a list of ours replaces its own."""
+_ROOT_OF_AN_IMAGE: Final = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "SETGID", "SETUID")
+"""What root may do to the files and users of its image; no other user has any of it."""
 _COUNT_IPV6: Final = {"net.ipv6.conf.all.disable_ipv6": "0"}
 """Docker turns it off where there is no network, and attempts would not be counted."""
 
@@ -52,24 +56,16 @@ class RunningContainer(NamedTuple):
 
     init: int
     """Its first process, as this machine numbers it."""
+    waiting: int
+    """The child of that, which waits."""
     group: GroupOfProcess
     keeper: EngineStream
     """Our end of the standard input that keeps it alive."""
 
     def processes(self) -> list[int]:
         """All that live in it, but ours."""
-        return [
-            pid for pid in self.group.processes() if not self._is_ours(pid) and is_alive(pid)
-        ]
-
-    def _is_ours(self, pid: int) -> bool:
-        if pid == self.init:
-            return True
-        try:
-            owner = os.stat(f"/proc/{pid}").st_uid
-        except OSError:
-            return False
-        return owner == _KEEPER_ID and parent(pid) == self.init
+        ours = (self.init, self.waiting)
+        return [pid for pid in self.group.processes() if pid not in ours and is_alive(pid)]
 
 
 class Container:
@@ -130,18 +126,30 @@ class Container:
             try:
                 await self.engine.call("POST", f"{self.path}/start", accept=(304,))
                 state = (await self.engine.call("GET", f"{self.path}/json"))["State"]
-                self._running = RunningContainer(
-                    state["Pid"], self._group(state["Pid"]), keeper
-                )
+                init = int(state["Pid"])
+                group = self._group(init)
+                waiting = await self._waiting(init)
+                self._running = RunningContainer(init, waiting, group, keeper)
             except BaseException:
                 keeper.close()
                 raise
         return self._running
 
+    async def _waiting(self, init: int) -> int:
+        """The only other process, before there was any command."""
+        deadline = time.monotonic() + _PATIENCE_S
+        while not (below := descendants(init)):
+            if time.monotonic() > deadline or not is_alive(init):
+                raise SandboxUnavailable(
+                    "a container ended as soon as it was started; its image must have /bin/sh"
+                )
+            await asyncio.sleep(0.002)
+        return below[0]
+
     def _group(self, pid: int) -> GroupOfProcess:
         try:
             group = GroupOfProcess(pid)
-        except OSError:
+        except (OSError, KeyError):  # no such process, or no such group here
             group = None
         if group is None or (self._id or "") not in group.name:
             raise SandboxUnavailable(
@@ -188,7 +196,8 @@ def _creation(
         "Image": image,
         "Entrypoint": list(_KEEPER),
         "Cmd": [],
-        "User": f"{_KEEPER_ID}:{_KEEPER_ID}",
+        # Root of an image gets its rights from the first process.
+        "User": "0:0" if spec.image else f"{_KEEPER_ID}:{_KEEPER_ID}",
         "Env": environment_list(environment),
         "OpenStdin": True,
         "StdinOnce": True,
@@ -198,6 +207,7 @@ def _creation(
             "NetworkMode": network,
             "Sysctls": _COUNT_IPV6 if network == "none" and _has_ipv6() else {},
             "CapDrop": ["ALL"],
+            "CapAdd": list(_ROOT_OF_AN_IMAGE) if spec.image else [],
             "SecurityOpt": ["no-new-privileges"],
             "ReadonlyRootfs": spec.image is None,
             "IpcMode": "private",

@@ -106,11 +106,7 @@ class Engine:
     @classmethod
     @asynccontextmanager
     async def connected(cls) -> AsyncIterator[Self]:
-        """The engine of this machine, which must answer.
-
-        Raises:
-            SandboxUnavailable: None does; says how to start one.
-        """
+        """The engine of this machine; whether it answers is seen at the first call."""
         socket = engine_socket()
         async with aiohttp.ClientSession(
             connector=aiohttp.UnixConnector(socket, limit=0),

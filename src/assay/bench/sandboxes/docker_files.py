@@ -1,8 +1,10 @@
-"""What a Dockerfile starts from, and what its .dockerignore leaves out.
+"""What a Dockerfile starts from and copies, and what its .dockerignore leaves out.
 
-Only that much of it is read here; the engine reads the rest.
+Only that much of it is read here; the engine reads the rest. Its builder does not know
+`COPY --chmod`: each mode gets a tree of its own in the context, whose files have it already.
 """
 
+import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping
@@ -16,6 +18,9 @@ __all__ = ["Dockerfile", "ignored_paths"]
 
 _VARIABLE: Final = re.compile(r"\$(?:\{(\w+)(?::-([^}]*))?\}|(\w+))")
 _FROM_IMAGE: Final = re.compile(r"(--from=)(\S+)")
+_MODE: Final = re.compile(r"--chmod=0?([0-7]{3,4})\s+")
+_PLAIN: Final = "given"
+"""The tree of what is copied as it is, where others are copied with a mode."""
 _SCRATCH: Final = "scratch"
 
 
@@ -27,6 +32,11 @@ class Dockerfile:
         self._given = arguments
         self.bases: list[str] = []
         """The images of others that it needs, in the order in which it names them."""
+        modes = sorted(set(_MODE.findall("\n".join(filter(_is_copy, self._instructions)))))
+        self.trees: dict[str, int | None] = {"": None}
+        """By their folders, the copies of the context, and the mode of all files in one."""
+        if modes:
+            self.trees = {_PLAIN: None, **{f"{_PLAIN}-{mode}": int(mode, 8) for mode in modes}}
         self.with_bases({})
 
     def with_bases(self, images: Mapping[str, str]) -> str:
@@ -49,6 +59,8 @@ class Dockerfile:
                 if source not in stages and not source.isdigit():
                     self._need(source)
                     raw = raw.replace(found[0], f"--from={images.get(source, source)}", 1)
+            elif _is_copy(raw) and _PLAIN in self.trees:
+                raw = _from_tree(word, rest)
             lines.append(raw)
         if not count:
             raise UsageError("the Dockerfile has no FROM; it must say what it starts from")
@@ -77,6 +89,25 @@ class Dockerfile:
             self.bases.append(name)
 
 
+def _is_copy(instruction: str) -> bool:
+    word, *options = instruction.split() or [""]
+    return word.upper() in ("COPY", "ADD") and not any(
+        option.startswith("--from=") for option in options
+    )
+
+
+def _from_tree(word: str, rest: str) -> str:
+    """A COPY or ADD whose sources are in the tree of its mode."""
+    mode = _MODE.search(rest)
+    folder = f"{_PLAIN}-{mode[1]}" if mode else _PLAIN
+    words = _MODE.sub("", rest).split()
+    options = [each for each in words if each.startswith("--")]
+    named = " ".join(each for each in words if not each.startswith("--"))
+    *sources, target = json.loads(named) if named.startswith("[") else named.split()
+    sources = [each if "://" in each else f"{folder}/{each}" for each in sources]
+    return " ".join([word, *options, json.dumps([*sources, target])])
+
+
 def _instructions(text: str) -> Iterator[str]:
     """Each instruction with the lines that continue it, and each comment by itself."""
     waiting: list[str] = []
@@ -95,9 +126,9 @@ def _instructions(text: str) -> Iterator[str]:
 
 
 def _joined(lines: list[str]) -> str:
-    """The lines of a FROM or ARG as one, those of others as they are."""
+    """The lines of those that are read as one, those of others as they are."""
     word = lines[0].split(maxsplit=1)[0].upper()
-    if word not in ("FROM", "ARG", "COPY"):
+    if word not in ("FROM", "ARG", "COPY", "ADD"):
         return "\n".join(lines)
     kept = [line for line in lines if not line.lstrip().startswith("#")]
     return " ".join(line.rstrip().removesuffix("\\").strip() for line in kept)

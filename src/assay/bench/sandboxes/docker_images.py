@@ -12,6 +12,7 @@ import os
 import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,7 +27,6 @@ __all__ = ["LABEL", "build_image", "derived_image", "has_image", "root_image"]
 
 LABEL: Final = "assay"
 """What all that is ours has in the engine; its value says what it is."""
-_BUILD: Final = ".assay-dockerfile"
 _SAID: Final = 2000
 """Characters of the end of a failed build that are shown."""
 
@@ -78,12 +78,20 @@ async def build_image(engine: Engine, recipe: ImageRecipe, *, network: str) -> s
     text = dockerfile.with_bases({name: base["Id"] for name, base in bases.items()})
     with tempfile.TemporaryDirectory(prefix="assay-image-") as scratch:
         context = Path(scratch, "context.tar")
-        content = await asyncio.to_thread(_pack, recipe, text, context)
+        content = await asyncio.to_thread(_pack, recipe, text, dockerfile.trees, context)
         settings = {"arguments": dict(recipe.arguments), "network": recipe.network}
         name = f"assay-task:{_digest(content, json.dumps(settings, sort_keys=True))}"
         built = await has_image(engine, name)
         if built is None:
-            await _build(engine, name, context, network, recipe.arguments, "task")
+            await _build(
+                engine,
+                name,
+                context,
+                recipe.dockerfile,
+                network=network,
+                arguments=recipe.arguments,
+                kind="task",
+            )
             built = await has_image(engine, name)
     volumes = sorted(((built or {}).get("Config") or {}).get("Volumes") or {})
     if volumes:
@@ -98,23 +106,27 @@ async def derived_image(engine: Engine, name: str, lines: list[str]) -> None:
     """Build an image from the text of a Dockerfile alone, for one sandbox."""
     with tempfile.TemporaryDirectory(prefix="assay-image-") as scratch:
         context = Path(scratch, "context.tar")
-        (Path(scratch) / _BUILD).write_text("\n".join(lines), "utf-8")
+        (Path(scratch) / "Dockerfile").write_text("\n".join(lines), "utf-8")
         with tarfile.open(context, "w") as tar:
-            tar.add(Path(scratch) / _BUILD, _BUILD)
-        await _build(engine, name, context, "none", {}, "layer")
+            tar.add(Path(scratch) / "Dockerfile", "Dockerfile")
+        await _build(
+            engine, name, context, "Dockerfile", network="none", arguments={}, kind="layer"
+        )
 
 
 async def _build(
     engine: Engine,
     name: str,
     context: Path,
+    dockerfile: str,
+    *,
     network: str,
     arguments: Mapping[str, str],
     kind: str,
 ) -> None:
     query = {
         "t": name,
-        "dockerfile": _BUILD,
+        "dockerfile": dockerfile,
         "networkmode": network,
         "buildargs": json.dumps(dict(arguments)),
         "labels": json.dumps({LABEL: kind}),
@@ -173,24 +185,29 @@ def _pack_folder(source: Path, file: Path) -> None:
             tar.add(entry, entry.name)
 
 
-def _pack(recipe: ImageRecipe, dockerfile: str, target: Path) -> str:
+def _pack(
+    recipe: ImageRecipe, dockerfile: str, trees: Mapping[str, int | None], target: Path
+) -> str:
     """Write the context of a build; returns a hash of it."""
     total = hashlib.sha256(dockerfile.encode())
     ignored = ignored_paths(recipe.context, keep=recipe.dockerfile)
     with tarfile.open(target, "w") as tar:
         for path, name in _below(recipe.context):
-            if name in ignored:
+            if name in ignored or (name == recipe.dockerfile and "" in trees):
                 continue
             total.update(_told(path, name))
-            tar.add(path, name, recursive=False, filter=_ownerless)
-        scratch = target.with_name(_BUILD)
+            for tree, mode in trees.items():
+                stored = f"{tree}/{name}" if tree else name
+                tar.add(path, stored, recursive=False, filter=partial(_as_copied, mode=mode))
+        scratch = target.with_name("Dockerfile")
         scratch.write_text(dockerfile, "utf-8")
-        tar.add(scratch, _BUILD)
+        tar.add(scratch, recipe.dockerfile, filter=partial(_as_copied, mode=0o644))
     return total.hexdigest()
 
 
-def _ownerless(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+def _as_copied(entry: tarfile.TarInfo, *, mode: int | None) -> tarfile.TarInfo:
     """What is copied belongs to root in an image, whoever has it here."""
+    entry.mode = entry.mode if mode is None else mode
     entry.uid = entry.gid = 0
     entry.uname = entry.gname = ""
     return entry

@@ -172,6 +172,7 @@ class DockerSandbox:
                 "Cmd": [*_WRAPPED, *command.argv],
                 "Env": environment_list(command.environment),
                 "User": self._user,
+                # Where it is empty, the image says.
                 "WorkingDir": self._spec.workdir,
             },
         )

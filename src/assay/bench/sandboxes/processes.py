@@ -17,7 +17,6 @@ __all__ = [
     "is_alive",
     "names_of",
     "numbers",
-    "parent",
     "proportional_memory",
     "refused_connections",
     "resident_memory",
@@ -76,12 +75,6 @@ def descendants(root: int) -> list[int]:
 def is_alive(pid: int) -> bool:
     """Whether it still runs: a zombie does not."""
     return (_fields(pid) or ["X"])[0] not in "ZX"
-
-
-def parent(pid: int) -> int | None:
-    """The number of its parent; None if it is gone."""
-    fields = _fields(pid)
-    return int(fields[1]) if fields else None
 
 
 def numbers(pid: int) -> list[int]:
