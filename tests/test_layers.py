@@ -73,6 +73,7 @@ PUBLIC = {
     "bench": {
         *(
             "arms",
+            "bundling",
             "checking",
             "coders",
             "attempt",

@@ -131,7 +131,7 @@ def test_tests_that_run_with_programs_of_the_agent_are_named(
         ("#!/bin/sh\nexit 0\n", "tests_did_not_run"),
         ("#!/bin/sh\necho x > /logs/verifier/reward.txt\n", "tests_did_not_run"),
         (
-            "#!/bin/sh\ncd /logs/verifier\necho 1 > reward.txt; echo '{\"a\": 0}' > reward.json",
+            "#!/bin/sh\ncd /logs/verifier\necho 1 > reward.txt;echo '{\"a\": 0}' > reward.json",
             "rewards_disagree",
         ),
         ("#!/bin/sh\nsleep 100\n", "grading_timeout"),
