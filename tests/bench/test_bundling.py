@@ -37,8 +37,7 @@ def test_a_machine_without_the_base_runs_what_a_bundle_brings(
     monkeypatch.setenv("ASSAY_CACHE_DIR", str(tmp_path / "there"))
     placed = api.bench_unbundle(file, into=tmp_path / "tasks")
     assert all(part.added for part in placed)
-    bench = Bench(tmp_path, "bubblewrap", image_root)
-    bench.bases = ()
+    bench = Bench(tmp_path, "bubblewrap", None)
     (trial,) = bench.run(tmp_path / "tasks/bundled", "oracle")
     assert (trial.outcome, trial.score) == ("solved", 1.0)
     here = {path.name for path in images_folder().iterdir() if len(path.name) == 64}

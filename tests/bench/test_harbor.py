@@ -39,9 +39,10 @@ def sandbox(request: pytest.FixtureRequest, image_cache: Path) -> str:
 class Bench:
     """Runs tasks in one sandbox, over one base."""
 
-    def __init__(self, folder: Path, sandbox: str, root: Path) -> None:
+    def __init__(self, folder: Path, sandbox: str, root: Path | None) -> None:
         self.folder, self.sandbox = folder, sandbox
-        self.bases = (f"base:1={root}", f"python:3.12-slim={root}")
+        names = ("base:1", "python:3.12-slim")
+        self.bases = [f"{name}={root}" for name in names if root is not None]
 
     def run(self, task: Path, *agents: str, **keys: object) -> list[TrialResult]:
         """One trial for each agent; a command line is the agent `command`."""

@@ -68,7 +68,8 @@ def harbor_rollout(job: Path) -> tuple[Manifest, dict[str, Path | None]]:
     began = min(trace.session.header.created_at for _, trace in found)
     stamp = time.strftime(_STAMP, time.gmtime(began))
     times: Counter[tuple[str, str]] = Counter()
-    results, runs, arms = [], {}, dict[str, ArmEntry]()
+    results, arms = [], dict[str, ArmEntry]()
+    runs: dict[str, Path | None] = {}
     for number, (folder, trace) in enumerate(found):
         agent = trace.run.configuration["agent"]
         arm = trace.experiment.model
