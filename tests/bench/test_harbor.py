@@ -3,6 +3,7 @@
 import json
 import os
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,13 @@ from assay.bench.manifest import TrialResult
 from assay.bench.sandboxes import choose_backend
 from assay.bench.seams import ResourceLimits
 from assay.errors import SandboxUnavailable, UsageError
+from assay.types import ChatModel
 
 from .boxes import leftovers
+from .coding_server import call
 from .harbor_tasks import DOCKERFILE, SOLVE, TEST, harbor_task, steps_task
 from .tasks import write
+from .test_react_coder import InProcess
 
 SANDBOXES = [
     pytest.param("bubblewrap", marks=pytest.mark.bench),
@@ -48,10 +52,16 @@ class Bench:
         """One trial for each agent; a command line is the agent `command`."""
         return list(self.result(task, *agents, **keys).manifest.results)
 
-    def result(self, task: Path, *agents: str, **keys: object) -> BenchResult:
+    def result(
+        self,
+        task: Path,
+        *agents: str,
+        models: Mapping[str, ChatModel] | None = None,
+        **keys: object,
+    ) -> BenchResult:
         tables = []
         for number, agent in enumerate(agents):
-            named = agent in ("oracle", "nop")
+            named = agent in ("oracle", "nop", "react-coder")
             who = f'agent = "{agent}"' if named else f"command = {json.dumps(agent)}"
             said = [f"{name} = {json.dumps(value)}" for name, value in keys.items()]
             lines = ["[[tasks]]", f'prepared_dir = "{task}"', who, f'label = "{number}"', *said]
@@ -63,6 +73,7 @@ class Bench:
             data_dir=self.folder / "data",
             database=self.folder / "traces.duckdb",
             base_images=self.bases,
+            models=models,
             fresh=True,
         )
 
@@ -220,6 +231,22 @@ def test_the_last_step_may_be_the_one_that_counts(bench: Bench, tmp_path: Path) 
     solve = {"one": ("#!/bin/sh\n", ONE), "two": ("#!/bin/sh\ntouch two\n", last)}
     (trial,) = bench.run(steps_task(tmp_path / "task", config, solve), "oracle")
     assert (trial.outcome, trial.score) == ("solved", 1.0)
+
+
+def test_a_model_works_in_the_folder_of_the_image(bench: Bench, tmp_path: Path) -> None:
+    model = InProcess(
+        [
+            call("bash", {"command": "pwd; cat start.txt"}),
+            call("write", {"path": "answer.txt", "content": "done\n"}),
+            call("submit", {"notes": "wrote it"}),
+        ]
+    )
+    task = harbor_task(tmp_path / "task")
+    result = bench.result(task, "react-coder", models={"mine": model}, model="mine")
+    (trial,) = result.manifest.results
+    assert (trial.outcome, trial.model_calls) == ("solved", 3)
+    log = Path(trial.run_dir, "logs/agent.log").read_bytes()
+    assert b"/app\nstart\n" in log
 
 
 @as_root
