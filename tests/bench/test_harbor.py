@@ -31,6 +31,10 @@ SAMPLE = Path(__file__).parents[2] / "examples/bench/harbor/roman-numerals"
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has users in a sandbox")
 
 
+in_bubblewrap = pytest.mark.parametrize("sandbox", SANDBOXES[:1], indirect=True)
+"""For what is the same in every sandbox, and takes longer in Docker."""
+
+
 @pytest.fixture(params=SANDBOXES)
 def sandbox(request: pytest.FixtureRequest, image_cache: Path) -> str:
     try:
@@ -128,6 +132,7 @@ def test_what_an_agent_does_to_tests_and_rewards_counts_for_nothing(
     assert (trials[2].outcome, trials[3].outcome) == ("tampered", "tests_did_not_run")
 
 
+@in_bubblewrap
 def test_tests_that_run_with_programs_of_the_agent_are_named(
     bench: Bench, tmp_path: Path
 ) -> None:
@@ -137,6 +142,7 @@ def test_tests_that_run_with_programs_of_the_agent_are_named(
     assert "/usr/bin/cat" in found(trial)["programs_changed"]
 
 
+@in_bubblewrap
 @pytest.mark.parametrize(
     ("test", "outcome"),
     [
@@ -157,6 +163,7 @@ def test_without_an_honest_reward_the_outcome_says_why(
     assert (trial.outcome, trial.score) == (outcome, 0.0)
 
 
+@in_bubblewrap
 def test_a_reward_beyond_the_scale_is_cut_and_named(bench: Bench, tmp_path: Path) -> None:
     test = "#!/bin/sh\necho 7 > /logs/verifier/reward.txt\n"
     (trial,) = bench.run(harbor_task(tmp_path / "task", test=test), "nop")
@@ -185,7 +192,9 @@ def test_a_separate_verifier_gets_artifacts_and_nothing_else(
   [ "$(cat /logs/artifacts/p)" = published ] &&
   [ "$WHERE" = verifier ] && [ -e /verifier ] && echo 1 > /logs/verifier/reward.txt
 """
-    dockerfile = "FROM base:1\nRUN touch /verifier\nCOPY --chmod=755 test.sh /tests/test.sh\n"
+    dockerfile = (
+        "FROM base:1\nCOPY test.sh /tests/\nRUN touch /verifier; chmod 755 /tests/test.sh\n"
+    )
     files = {
         "tests/Dockerfile": dockerfile,
         "solution/solve.sh": SOLVE
@@ -225,6 +234,7 @@ def test_steps_build_on_one_another_and_stop_at_a_gate(bench: Bench, tmp_path: P
     assert found(nop)["steps_not_begun"] == "one was not good enough, so two was not begun"
 
 
+@in_bubblewrap
 def test_the_last_step_may_be_the_one_that_counts(bench: Bench, tmp_path: Path) -> None:
     config = 'multi_step_reward_strategy = "final"\n' + STEPS.replace("min_reward = 1.0", "")
     last = "#!/bin/sh\n[ -e /app/two ] && r=1 || r=0\necho $r > /logs/verifier/reward.txt\n"
@@ -233,6 +243,7 @@ def test_the_last_step_may_be_the_one_that_counts(bench: Bench, tmp_path: Path) 
     assert (trial.outcome, trial.score) == ("solved", 1.0)
 
 
+@in_bubblewrap
 def test_a_model_works_in_the_folder_of_the_image(bench: Bench, tmp_path: Path) -> None:
     model = InProcess(
         [
@@ -280,6 +291,7 @@ def test_users_workdir_and_variables_are_those_of_the_task(
     assert (trial.outcome, trial.score) == ("solved", 1.0), trial
 
 
+@in_bubblewrap
 def test_a_trial_is_graded_again_from_what_it_left(bench: Bench, tmp_path: Path) -> None:
     result = bench.result(harbor_task(tmp_path / "task"), "oracle")
     graded = api.bench_eval(str(result.folder), data_dir=tmp_path / "data", again=True)
@@ -287,6 +299,7 @@ def test_a_trial_is_graded_again_from_what_it_left(bench: Bench, tmp_path: Path)
     assert all(trial.is_new for trial in graded)
 
 
+@in_bubblewrap
 def test_what_cannot_be_honoured_is_refused_by_run_and_named_by_check(
     bench: Bench, tmp_path: Path
 ) -> None:
