@@ -75,6 +75,7 @@ PUBLIC = {
     "bench": {
         *(
             "arms",
+            "bundling",
             "checking",
             "coders",
             "attempt",

@@ -3,6 +3,7 @@
 import json
 import os
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,13 @@ from assay.bench.manifest import TrialResult
 from assay.bench.sandboxes import choose_backend
 from assay.bench.seams import ResourceLimits
 from assay.errors import SandboxUnavailable, UsageError
+from assay.types import ChatModel
 
 from .boxes import leftovers
+from .coding_server import call
 from .harbor_tasks import DOCKERFILE, SOLVE, TEST, harbor_task, steps_task
 from .tasks import write
+from .test_react_coder import InProcess
 
 SANDBOXES = [
     pytest.param("bubblewrap", marks=pytest.mark.bench),
@@ -25,6 +29,10 @@ SANDBOXES = [
 ]
 SAMPLE = Path(__file__).parents[2] / "examples/bench/harbor/roman-numerals"
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has users in a sandbox")
+
+
+in_bubblewrap = pytest.mark.parametrize("sandbox", SANDBOXES[:1], indirect=True)
+"""For what is the same in every sandbox, and takes longer in Docker."""
 
 
 @pytest.fixture(params=SANDBOXES)
@@ -39,18 +47,25 @@ def sandbox(request: pytest.FixtureRequest, image_cache: Path) -> str:
 class Bench:
     """Runs tasks in one sandbox, over one base."""
 
-    def __init__(self, folder: Path, sandbox: str, root: Path) -> None:
+    def __init__(self, folder: Path, sandbox: str, root: Path | None) -> None:
         self.folder, self.sandbox = folder, sandbox
-        self.bases = (f"base:1={root}", f"python:3.12-slim={root}")
+        names = ("base:1", "python:3.12-slim")
+        self.bases = [f"{name}={root}" for name in names if root is not None]
 
     def run(self, task: Path, *agents: str, **keys: object) -> list[TrialResult]:
         """One trial for each agent; a command line is the agent `command`."""
         return list(self.result(task, *agents, **keys).manifest.results)
 
-    def result(self, task: Path, *agents: str, **keys: object) -> BenchResult:
+    def result(
+        self,
+        task: Path,
+        *agents: str,
+        models: Mapping[str, ChatModel] | None = None,
+        **keys: object,
+    ) -> BenchResult:
         tables = []
         for number, agent in enumerate(agents):
-            named = agent in ("oracle", "nop")
+            named = agent in ("oracle", "nop", "react-coder")
             who = f'agent = "{agent}"' if named else f"command = {json.dumps(agent)}"
             said = [f"{name} = {json.dumps(value)}" for name, value in keys.items()]
             lines = ["[[tasks]]", f'prepared_dir = "{task}"', who, f'label = "{number}"', *said]
@@ -62,6 +77,7 @@ class Bench:
             data_dir=self.folder / "data",
             database=self.folder / "traces.duckdb",
             base_images=self.bases,
+            models=models,
             fresh=True,
         )
 
@@ -116,6 +132,7 @@ def test_what_an_agent_does_to_tests_and_rewards_counts_for_nothing(
     assert (trials[2].outcome, trials[3].outcome) == ("tampered", "tests_did_not_run")
 
 
+@in_bubblewrap
 def test_tests_that_run_with_programs_of_the_agent_are_named(
     bench: Bench, tmp_path: Path
 ) -> None:
@@ -125,13 +142,14 @@ def test_tests_that_run_with_programs_of_the_agent_are_named(
     assert "/usr/bin/cat" in found(trial)["programs_changed"]
 
 
+@in_bubblewrap
 @pytest.mark.parametrize(
     ("test", "outcome"),
     [
         ("#!/bin/sh\nexit 0\n", "tests_did_not_run"),
         ("#!/bin/sh\necho x > /logs/verifier/reward.txt\n", "tests_did_not_run"),
         (
-            "#!/bin/sh\ncd /logs/verifier\necho 1 > reward.txt; echo '{\"a\": 0}' > reward.json",
+            "#!/bin/sh\ncd /logs/verifier\necho 1 > reward.txt;echo '{\"a\": 0}' > reward.json",
             "rewards_disagree",
         ),
         ("#!/bin/sh\nsleep 100\n", "grading_timeout"),
@@ -145,6 +163,7 @@ def test_without_an_honest_reward_the_outcome_says_why(
     assert (trial.outcome, trial.score) == (outcome, 0.0)
 
 
+@in_bubblewrap
 def test_a_reward_beyond_the_scale_is_cut_and_named(bench: Bench, tmp_path: Path) -> None:
     test = "#!/bin/sh\necho 7 > /logs/verifier/reward.txt\n"
     (trial,) = bench.run(harbor_task(tmp_path / "task", test=test), "nop")
@@ -173,7 +192,9 @@ def test_a_separate_verifier_gets_artifacts_and_nothing_else(
   [ "$(cat /logs/artifacts/p)" = published ] &&
   [ "$WHERE" = verifier ] && [ -e /verifier ] && echo 1 > /logs/verifier/reward.txt
 """
-    dockerfile = "FROM base:1\nRUN touch /verifier\nCOPY --chmod=755 test.sh /tests/test.sh\n"
+    dockerfile = (
+        "FROM base:1\nCOPY test.sh /tests/\nRUN touch /verifier; chmod 755 /tests/test.sh\n"
+    )
     files = {
         "tests/Dockerfile": dockerfile,
         "solution/solve.sh": SOLVE
@@ -213,12 +234,30 @@ def test_steps_build_on_one_another_and_stop_at_a_gate(bench: Bench, tmp_path: P
     assert found(nop)["steps_not_begun"] == "one was not good enough, so two was not begun"
 
 
+@in_bubblewrap
 def test_the_last_step_may_be_the_one_that_counts(bench: Bench, tmp_path: Path) -> None:
     config = 'multi_step_reward_strategy = "final"\n' + STEPS.replace("min_reward = 1.0", "")
     last = "#!/bin/sh\n[ -e /app/two ] && r=1 || r=0\necho $r > /logs/verifier/reward.txt\n"
     solve = {"one": ("#!/bin/sh\n", ONE), "two": ("#!/bin/sh\ntouch two\n", last)}
     (trial,) = bench.run(steps_task(tmp_path / "task", config, solve), "oracle")
     assert (trial.outcome, trial.score) == ("solved", 1.0)
+
+
+@in_bubblewrap
+def test_a_model_works_in_the_folder_of_the_image(bench: Bench, tmp_path: Path) -> None:
+    model = InProcess(
+        [
+            call("bash", {"command": "pwd; cat start.txt"}),
+            call("write", {"path": "answer.txt", "content": "done\n"}),
+            call("submit", {"notes": "wrote it"}),
+        ]
+    )
+    task = harbor_task(tmp_path / "task")
+    result = bench.result(task, "react-coder", models={"mine": model}, model="mine")
+    (trial,) = result.manifest.results
+    assert (trial.outcome, trial.model_calls) == ("solved", 3)
+    log = Path(trial.run_dir, "logs/agent.log").read_bytes()
+    assert b"/app\nstart\n" in log
 
 
 @as_root
@@ -252,6 +291,7 @@ def test_users_workdir_and_variables_are_those_of_the_task(
     assert (trial.outcome, trial.score) == ("solved", 1.0), trial
 
 
+@in_bubblewrap
 def test_a_trial_is_graded_again_from_what_it_left(bench: Bench, tmp_path: Path) -> None:
     result = bench.result(harbor_task(tmp_path / "task"), "oracle")
     graded = api.bench_eval(str(result.folder), data_dir=tmp_path / "data", again=True)
@@ -259,6 +299,7 @@ def test_a_trial_is_graded_again_from_what_it_left(bench: Bench, tmp_path: Path)
     assert all(trial.is_new for trial in graded)
 
 
+@in_bubblewrap
 def test_what_cannot_be_honoured_is_refused_by_run_and_named_by_check(
     bench: Bench, tmp_path: Path
 ) -> None:

@@ -15,6 +15,7 @@ from assay._util.lazy import lazy_names as _lazy_names
 if TYPE_CHECKING:
     from . import analyze
     from ._run_models import chat_model
+    from .bench_bundles import bench_bundle, bench_unbundle
     from .bench_grading import (
         GradedTrial,
         bench_check,
@@ -176,6 +177,7 @@ __all__ = [
     "analyze",
     "ask_once",
     "bench_agents",
+    "bench_bundle",
     "bench_check",
     "bench_compare",
     "bench_counts",
@@ -189,6 +191,7 @@ __all__ = [
     "bench_summary",
     "bench_tag",
     "bench_trials",
+    "bench_unbundle",
     "chat_model",
     "compare",
     "config_template",

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from assay.api._stores import Where
 from assay.errors import OutputError, UsageError
 
 if TYPE_CHECKING:
@@ -129,25 +130,36 @@ def bench_tag(
     return tag_rollout(select_rollout(rollout, folder), tag, folder, remove=remove)
 
 
-def bench_import(*folders: Path | str, data_dir: Path | str = _DATA_DIR) -> "RolloutImports":
+def bench_import(
+    *folders: Path | str, data_dir: Path | str = _DATA_DIR, database: Where = None
+) -> "RolloutImports":
     """Copy rollouts of other machines into a data folder, with the folders of their runs.
 
     What is there stays as it is; a rollout that is damaged or not whole is refused by name.
-    Its sessions are not stored: `assay traces import` brings traces.
+    Its sessions are not stored: `assay traces import` brings traces. A job of Harbor becomes a
+    rollout, and its trials sessions of the store.
 
     Args:
-        *folders: Rollout folders, or folders above them, such as another data folder.
+        *folders: Rollout folders, or folders above them, such as another data folder; or
+            folders of jobs of Harbor.
         data_dir: Where to.
+        database: The DuckDB file for the trials of Harbor.
 
     Raises:
         UsageError: In one of the folders there is no rollout.
         OutputError: A file cannot be written.
     """
+    from assay.api.sessions import import_traces
+    from assay.bench.harbor import harbor_jobs
     from assay.bench.importing import import_rollouts
 
     if not folders:
         raise UsageError("no folder was named; name rollout folders, or a data folder")
-    return import_rollouts([Path(folder) for folder in folders], Path(data_dir))
+    found = import_rollouts([Path(folder) for folder in folders], Path(data_dir))
+    jobs = [done.source for done in found.imported if harbor_jobs(done.source)]
+    if not jobs:
+        return found
+    return found._replace(sessions=import_traces(*jobs, database=database).added)
 
 
 def _check_different(paths: list[Path]) -> None:

@@ -1,5 +1,7 @@
 """Rollout folders of other machines, copied into a data folder with the folders of their runs.
 
+A job of Harbor becomes a rollout, too: its trials are those of the job.
+
 What is there already stays as it is: a rollout that is here is not copied again, and one whose
 stamp another one has gets the next that is free. Nothing is taken of a rollout that is damaged
 or not whole. Symbolic links are refused: they would lead to files of this machine.
@@ -8,13 +10,14 @@ or not whole. Symbolic links are refused: they would lead to files of this machi
 import hashlib
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from assay._util.canonical import canonical_json
 from assay._util.text import counted
+from assay.bench.harbor import harbor_jobs, harbor_rollout
 from assay.bench.manifest import (
     LAUNCH_FAILED,
     Manifest,
@@ -53,6 +56,8 @@ class RolloutImports(NamedTuple):
 
     imported: tuple[ImportedRollout, ...]
     refused: tuple[RefusedRollout, ...]
+    sessions: int = 0
+    """That were stored, of jobs of Harbor."""
 
 
 def import_rollouts(sources: Sequence[Path], data_dir: Path) -> RolloutImports:
@@ -60,7 +65,8 @@ def import_rollouts(sources: Sequence[Path], data_dir: Path) -> RolloutImports:
 
     Args:
         sources: Rollout folders, or folders above them, such as the data folder of another
-            machine. The folders of runs are found in `runs/` beside `rollouts/`.
+            machine. The folders of runs are found in `runs/` beside `rollouts/`. Or folders of
+            jobs of Harbor, or folders above them.
         data_dir: Where to.
 
     Raises:
@@ -70,8 +76,13 @@ def import_rollouts(sources: Sequence[Path], data_dir: Path) -> RolloutImports:
     imported: list[ImportedRollout] = []
     refused: list[RefusedRollout] = []
     for source in sources:
-        for path in _rollout_folders(source):
+        jobs = harbor_jobs(source)
+        for path in jobs or _rollout_folders(source):
             try:
+                if jobs:
+                    rollout = harbor_rollout(path)
+                    imported.append(_taken_in(path, *rollout, data_dir))
+                    continue
                 imported.append(_imported(path, data_dir))
             except UsageError as error:
                 refused.append(RefusedRollout(path, str(error)))
@@ -93,8 +104,15 @@ def _rollout_folders(source: Path) -> list[Path]:
 
 def _imported(path: Path, data_dir: Path) -> ImportedRollout:
     source = rollout_at(path.resolve())
-    manifest = source.manifest
     _check(source)
+    runs = {result.run_id: _run_folder(source, result) for result in source.manifest.results}
+    return _taken_in(path, source.manifest, runs, data_dir)
+
+
+def _taken_in(
+    path: Path, manifest: Manifest, runs: Mapping[str, Path | None], data_dir: Path
+) -> ImportedRollout:
+    """Copy a rollout with the folders of its runs, unless it is here."""
     mark = _fingerprint(manifest)
     for here, known in all_rollouts(data_dir).items():
         if known.name == manifest.name and mark in (
@@ -102,7 +120,6 @@ def _imported(path: Path, data_dir: Path) -> ImportedRollout:
             _fingerprint(RolloutFolder.at(here).brought_up(known)),
         ):
             return ImportedRollout(path, rollout_at(here), added=False)
-    runs = {result.run_id: _run_folder(source, result) for result in manifest.results}
     folder = claim_rollout(data_dir, manifest.name, manifest.created_at)
     results = [_moved(result, manifest.created_at, folder) for result in manifest.results]
     try:

@@ -4,9 +4,9 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from assay.bench.seams import CodingOutcome, Grade, TestReport, TrialFinding
+from assay.bench.seams import Grade, TestReport, TrialFinding
 
-from .rewards import combined, score_of
+from .rewards import combined, outcome_of, score_of
 from .task import HarborStep, HarborTask
 from .trial import HarborTrial, Verified
 
@@ -74,7 +74,7 @@ def _grade(
             for name, value in (found.rewards or {}).items():
                 metrics[f"{step.name}/{name}"] = value
     return Grade(
-        outcome=missing[-1] if missing and not total else _outcome(total),
+        outcome=missing[-1] if missing and not total else outcome_of(total),
         total_score=total,
         tests=tuple(test for step, found in verified for test in _tests(step, found)),
         custom_metrics=metrics,
@@ -82,12 +82,6 @@ def _grade(
         seconds=seconds,
         log="\n".join(found.log for _, found in verified),
     )
-
-
-def _outcome(total: float) -> CodingOutcome:
-    if total >= 1.0:
-        return CodingOutcome.SOLVED
-    return CodingOutcome.PARTLY if total > 0 else CodingOutcome.UNSOLVED
 
 
 def _tests(step: HarborStep, found: Verified) -> tuple[TestReport, ...]:

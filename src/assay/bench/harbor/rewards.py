@@ -14,7 +14,14 @@ from assay._util.text import cut
 from assay.bench.seams import CodingOutcome, TestReport, TrialFinding
 from assay.bench.tasks.tree import read_plain_file
 
-__all__ = ["RewardReading", "combined", "read_rewards", "read_tests", "score_of"]
+__all__ = [
+    "RewardReading",
+    "combined",
+    "outcome_of",
+    "read_rewards",
+    "read_tests",
+    "score_of",
+]
 
 REWARD: Final = "reward"
 _JSON: Final = "reward.json"
@@ -80,6 +87,15 @@ def _number(value: Any, name: str) -> float:
 def score_of(rewards: Mapping[str, float]) -> float:
     """The reward that counts: the one called `reward`, or the only one."""
     return rewards[REWARD] if REWARD in rewards else next(iter(rewards.values()))
+
+
+def outcome_of(score: float | None) -> CodingOutcome:
+    """What a score from 0 to 1 means; None where there is no reward."""
+    if score is None:
+        return CodingOutcome.TESTS_DID_NOT_RUN
+    if score >= 1.0:
+        return CodingOutcome.SOLVED
+    return CodingOutcome.PARTLY if score > 0 else CodingOutcome.UNSOLVED
 
 
 def combined(steps: Sequence[Mapping[str, float] | None], strategy: str) -> dict[str, float]:

@@ -39,7 +39,14 @@ from .rewards import read_rewards, read_tests
 from .schema import ArtifactPart, HealthcheckPart
 from .task import SOLVE, TEST, HarborStep, HarborTask, Verification, recipe_of
 
-__all__ = ["BaseImages", "HarborTrial", "Verified", "changed_programs", "check_images"]
+__all__ = [
+    "BaseImages",
+    "HarborTrial",
+    "Verified",
+    "changed_programs",
+    "check_images",
+    "recipes",
+]
 
 TESTS: Final = "/tests"
 SOLUTION: Final = "/solution"
@@ -86,7 +93,7 @@ def check_images(task: HarborTask, backend: SandboxBackend, bases: BaseImages) -
     """
     _image_backend(backend)
     if isinstance(backend, BubblewrapBackend):
-        for recipe in _recipes(task, bases):
+        for recipe in recipes(task, bases):
             check_recipe(recipe)
 
 
@@ -101,7 +108,8 @@ def _image_backend(backend: SandboxBackend) -> ImageBackend:
     return image_backend
 
 
-def _recipes(task: HarborTask, bases: BaseImages) -> list[ImageRecipe]:
+def recipes(task: HarborTask, bases: BaseImages) -> list[ImageRecipe]:
+    """What all images of a task are built from."""
     folders = [(task.config.environment, task.folder / "environment")]
     folders += [
         (step.verification.environment, step.verification.recipe)

@@ -32,7 +32,7 @@ _VARIABLE: Final = re.compile(
     r"\\(?P<escaped>.)|\$(?:(?P<name>\w+)|\{(?P<braced>\w+)(?:(?P<how>:[-+])(?P<other>[^}]*))?\})"
 )
 _DIRECTIVE: Final = re.compile(r"#\s*(syntax|escape|check)\s*=\s*(\S+)", re.IGNORECASE)
-_HEREDOC: Final = re.compile(r"(?<!<)<<-?(['\"]?)([A-Za-z_]\w*)\1")
+_HEREDOC: Final = re.compile(r"(?<!<)<<-?\s*(['\"]?)([A-Za-z_]\w*)\1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

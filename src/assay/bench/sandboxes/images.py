@@ -25,6 +25,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final, TypeAlias
 
 from assay._util.canonical import canonical_json
+from assay._util.files import atomic_write
 from assay.bench.cache import cache_folder
 from assay.bench.sandboxes.dockerfile import (
     Instruction,
@@ -48,10 +49,20 @@ from assay.bench.seams import (
 )
 from assay.errors import SandboxUnavailable, UsageError
 
-__all__ = ["Image", "build_image", "check_recipe", "images_folder", "load_image"]
+__all__ = [
+    "Image",
+    "base_image",
+    "build_image",
+    "check_recipe",
+    "images_folder",
+    "load_image",
+    "name_bases",
+    "named_bases",
+]
 
 FORMAT: Final = "assay-image/1"
 _RECORD: Final = "image.json"
+_NAMES: Final = "names.json"
 _RUN_S: Final = 3600.0
 _LAST: Final = 1500
 """Characters of what a failed RUN printed that are shown."""
@@ -124,7 +135,7 @@ async def build_image(recipe: ImageRecipe, open_root: OpenRoot) -> str:
         open_root: Makes a sandbox on a file system that is being built.
     """
     plan = await asyncio.to_thread(_plan, recipe)
-    base = await asyncio.to_thread(_base_image, plan.base, plan.base_name)
+    base = await asyncio.to_thread(_base_image, plan)
     name = await asyncio.to_thread(_hash_of, recipe, plan, base)
     async with _making(name) as folder:
         if folder is None:
@@ -150,7 +161,8 @@ class _Plan:
     arguments: Mapping[str, str]
     """Of ARG before FROM."""
     base_name: str
-    base: Path
+    base: Path | str
+    """A folder or tar file, or the name of an image that came in a bundle."""
 
 
 def _plan(recipe: ImageRecipe) -> _Plan:
@@ -176,13 +188,15 @@ def _plan(recipe: ImageRecipe) -> _Plan:
     return _Plan(str(path), steps[1:], arguments, words[0], _mapped(words[0], recipe))
 
 
-def _mapped(name: str, recipe: ImageRecipe) -> Path:
+def _mapped(name: str, recipe: ImageRecipe) -> Path | str:
     for known in (name, f"{name}:latest", name.removesuffix(":latest")):
         if known in recipe.base_images:
             path = Path(recipe.base_images[known]).expanduser()
             if path.exists():
                 return path
             raise UsageError(f"--base-image {known}={path}: there is no such folder or file")
+    if name in (named := named_bases()):
+        return named[name]
     raise UsageError(
         f"base image {name!r} is not here; give a folder or tar file with a file system for "
         f"it: --base-image {name}=LOCAL, such as 'debootstrap --variant=minbase bookworm "
@@ -190,8 +204,32 @@ def _mapped(name: str, recipe: ImageRecipe) -> Path:
     )
 
 
-def _base_image(path: Path, name: str) -> Image:
+def base_image(recipe: ImageRecipe) -> tuple[str, str]:
+    """The name after FROM, and the image that stands for it, taken over if it is not here."""
+    plan = _plan(recipe)
+    return plan.base_name, _base_image(plan).name
+
+
+def named_bases() -> dict[str, str]:
+    """The images that stand for names after FROM where nothing else does."""
+    try:
+        said: dict[str, str] = json.loads((images_folder() / _NAMES).read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return said
+
+
+def name_bases(names: Mapping[str, str]) -> None:
+    """Let images stand for names after FROM, beside those that do so already."""
+    text = json.dumps({**named_bases(), **names}, indent=2, sort_keys=True)
+    atomic_write(images_folder() / _NAMES, text.encode())
+
+
+def _base_image(plan: _Plan) -> Image:
     """A base as an image of its own, taken over once."""
+    path, name = plan.base, plan.base_name
+    if isinstance(path, str):
+        return load_image(path)
     mark = hashlib.sha256(
         canonical_json([FORMAT, "base", _fingerprint(path.resolve())])
     ).hexdigest()
@@ -283,9 +321,9 @@ def _hash_of(recipe: ImageRecipe, plan: _Plan, base: Image) -> str:
         elif path.is_file():
             content = hashlib.sha256(path.read_bytes()).hexdigest()
         relative = str(path.relative_to(recipe.context))
-        files.append([relative, stat.S_IMODE(status.st_mode), content])
+        files.append([relative, bool(status.st_mode & 0o100), content])
     whole = [FORMAT, overlays(), base.name, recipe.dockerfile, dict(recipe.arguments), files]
-    return hashlib.sha256(canonical_json([*whole, recipe.network])).hexdigest()
+    return hashlib.sha256(canonical_json(whole)).hexdigest()
 
 
 # One after another

@@ -5,6 +5,7 @@ from assay.exchange.formats.atif import ATIF_DROPS, ATIF_VERSION, dump_atif
 from assay.exchange.formats.atif_read import is_atif, read_atif
 from assay.exchange.formats.balrog import EPISODE_FILE, is_balrog, read_balrog
 from assay.exchange.formats.foreign import load_object
+from assay.exchange.formats.harbor_files import harbor_session, is_trial
 from assay.exchange.formats.inspect_log import InspectLog, is_inspect
 from assay.exchange.formats.trace_json import FORMAT, dump_line, dump_trace, parse_trace
 from assay.traces.trace import StoredExperiment, StoredRun, Trace
@@ -22,9 +23,11 @@ __all__ = [
     "dump_atif",
     "dump_line",
     "dump_trace",
+    "harbor_session",
     "is_atif",
     "is_balrog",
     "is_inspect",
+    "is_trial",
     "load_object",
     "open_archive",
     "parse_trace",

@@ -12,9 +12,10 @@ from typing import Any, Final
 from assay.errors import UsageError
 from assay.exchange.formats.atif_read import is_atif
 from assay.exchange.formats.foreign import as_list, as_mapping, as_text, load_object
-from assay.exchange.formats.harbor import is_harbor_result, is_harbor_trial
+from assay.exchange.formats.harbor import HarborTrial, is_harbor_result, is_harbor_trial
+from assay.traces.trace import Trace
 
-__all__ = ["TRIAL_FILES", "TrialFiles", "is_trial", "trial_of"]
+__all__ = ["TRIAL_FILES", "TrialFiles", "harbor_session", "is_trial", "trial_of"]
 
 TRIAL_FILES: Final = ("result.json", "config.json", "lock.json")
 """What Harbor writes into the folder of a job and of a trial; none of it is a trace."""
@@ -36,6 +37,21 @@ def is_trial(folder: Path, names: Collection[str]) -> bool:
                 if "trial.log" in names:
                     return True
     return False
+
+
+def harbor_session(folder: Path) -> Trace | None:
+    """The trial of a folder without its trajectories; None before it has ended.
+
+    Raises:
+        UsageError: It cannot be read.
+    """
+    result = TrialFiles(folder, _LONGEST_ABOUT).result()
+    if result is None:
+        return None
+    try:
+        return HarborTrial(result, []).session()
+    except ValueError as error:
+        raise UsageError(f"holds what no session may hold: {error}") from error
 
 
 def trial_of(path: Path) -> Path | None:
