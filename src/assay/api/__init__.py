@@ -103,6 +103,7 @@ if TYPE_CHECKING:
         snapshot,
         verify,
     )
+    from .sweeping import plan_sweep, sweep, sweep_command
     from .training import (
         AnalysisResult,
         ImportedCurves,
@@ -202,6 +203,7 @@ __all__ = [
     "over_time",
     "peak_memory",
     "plan_loop",
+    "plan_sweep",
     "play",
     "prepare",
     "prepare_bench",
@@ -228,6 +230,8 @@ __all__ = [
     "show_experiment",
     "snapshot",
     "stored_subjects",
+    "sweep",
+    "sweep_command",
     "tag_experiment",
     "try_model",
     "variance",

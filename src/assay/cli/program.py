@@ -32,6 +32,7 @@ from assay.cli.serve import serve
 from assay.cli.serve_finetune import serve_finetune
 from assay.cli.serve_models import serve_models
 from assay.cli.sft import sft
+from assay.cli.sweep import sweep
 from assay.cli.traces import traces
 from assay.cli.variance import variance
 from assay.cli.warmup import warmup
@@ -72,6 +73,7 @@ app.command(
     "assay.cli.loop:loop", group=RUN, help=cleandoc(loop.__doc__ or "").split("\nArgs:")[0]
 )
 app.command(bench)
+app.command(sweep, group=RUN)
 app.command(init, group=RUN)
 app.command(play, group=RUN)
 app.command(warmup, group=RUN)
