@@ -47,7 +47,7 @@ def test_a_dry_run_tells_the_budget_and_a_command_and_starts_nothing(sweep: Prog
     assert "on 5 fresh seeds, 5,000 steps" in words
     assert (
         "-m assay train --seed 1 --total-steps 1000 --folder sweeps/trxl/trial-000 --database "
-        "sweeps/trxl/trial-000/run.duckdb --architecture trxl --learning-rate 1e-05 --epochs 1 "
+        "sweeps/trxl/trial-000.duckdb --architecture trxl --learning-rate 1e-05 --epochs 1 "
         "--anneal" in words
     )
     plan = sweep.json("--dry-run", "--seed", "10", "--fresh-seeds", "3")

@@ -11,8 +11,7 @@ from cyclopts import Parameter
 from assay.cli.database import Database, open_store
 from assay.cli.lists import say_prose, say_table
 from assay.cli.numbers import Whole
-from assay.cli.output import Show, note, say, say_json
-from assay.errors import UsageError
+from assay.cli.output import Show, complain, note, say, say_json
 from assay.traces.location import DEFAULT_DATABASE
 
 if TYPE_CHECKING:
@@ -95,10 +94,11 @@ def sweep(
         database=open_store(database, show),
     )
     if found.winner is None:
-        raise UsageError(
-            f"no trial completed; the last one: {found.trials[-1].note}; see the output.log of "
-            f"each in {str(folder)!r}"
+        complain(
+            f"no trial completed; the last one: {found.trials[-1].note}; what each printed is "
+            f"in {str(folder / 'trial-*.log')!r}"
         )
+        return FAILED
     if show.json:
         say_json(_as_json(found))
     else:

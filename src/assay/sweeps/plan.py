@@ -11,7 +11,7 @@ __all__ = ["DEFAULT_COMMAND", "Pruner", "Sampler", "SweepPlan"]
 
 DEFAULT_COMMAND = (
     "assay train --seed {seed} --total-steps {total_steps} --folder {folder}"
-    " --database {folder}/run.duckdb {options}"
+    " --database {folder}.duckdb {options}"
 )
 
 

@@ -20,7 +20,6 @@ from assay.experiments.training import Curve
 __all__ = ["CommandTrainer", "Trained", "Trainer"]
 
 _METRICS = "metrics.jsonl"
-_LOG = "output.log"
 _POLL = 0.2
 _PATIENCE = 30.0
 """Seconds that a program has to end after it was asked to."""
@@ -100,11 +99,12 @@ class CommandTrainer:
         keep: Callable[[int, float], bool],
     ) -> Trained:
         """Run the command, and follow what it logs."""
-        folder.mkdir(parents=True, exist_ok=True)
         metrics = folder / _METRICS
+        # Beside the folder, which is the trainer's own.
+        output = folder.with_name(f"{folder.name}.log")
         values = _Tail(metrics, self._metric)
         kept = True
-        with (folder / _LOG).open("ab") as log:
+        with output.open("ab") as log:
             process = self._start(self.arguments(options, seed, folder), log)
             try:
                 while kept and process.poll() is None:
@@ -116,7 +116,7 @@ class CommandTrainer:
                 _end(process)
         failure = None
         if kept and process.returncode:
-            failure = f"exit code {process.returncode}: {_last_line(folder / _LOG)}"
+            failure = f"exit code {process.returncode}: {_last_line(output)}"
         if not metrics.is_file():
             return Trained({}, failure or f"it wrote no {_METRICS} into its folder")
         return Trained(read_source(str(metrics)).curves, failure)
