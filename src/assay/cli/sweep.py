@@ -50,7 +50,7 @@ def sweep(
 
     For example:
 
-        assay sweep space.toml --folder sweeps/trxl --trials 20 --total-steps 200_000
+        assay sweep space.toml --folder sweeps/trxl --trials 20
 
     Args:
         space: A TOML file: [fixed] has options of every run, [space] those to search, each
