@@ -15,7 +15,8 @@ LAYERS = (
     *("errors", "_util", "types"),
     *("_http", "crafter", "models", "traces", "stats"),
     *("exchange", "experiments", "service", "players", "agents", "serving", "metrics", "judge"),
-    *("trials", "runs", "rollouts", "bench", "curves", "analyses", "datasets", "finetune"),
+    *("trials", "runs", "rollouts", "bench", "curves", "sweeps", "analyses", "datasets"),
+    "finetune",
     *("training", "report", "loop", "viewer", "api", "cli", "__main__"),
 )
 SIBLINGS = {"_http", "crafter", "models", "traces", "stats"}
@@ -36,6 +37,7 @@ HOMES = {
     "matplotlib": {"report"},
     "numba": {"crafter"},
     "openai": {"models", "finetune"},
+    "optuna": {"sweeps"},
     "pandas": {"traces"},
     "pyarrow": STORES,
     "pydantic": {*STORES, *SERVERS, "bench", "models", "rollouts", "curves"},

@@ -76,6 +76,7 @@ FUNCTIONS = {
     "sft stats": "sft_stats",
     "sft trace": "sft_trace",
     "sft validate": "sft_validate",
+    "sweep": "plan_sweep sweep sweep_command",
     "traces delete": "delete_sessions",
     "traces export": "export",
     "traces import": "import_traces",

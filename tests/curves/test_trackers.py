@@ -92,6 +92,23 @@ def test_a_killed_run_is_named_and_left_out(tmp_path: Path) -> None:
     assert any("words beside numbers" in note for note in found.notes)
 
 
+def test_a_run_in_a_folder_that_lacks_the_metric_or_is_damaged_is_named_and_left_out(
+    tmp_path: Path,
+) -> None:
+    for name in ("a", "b", "c"):
+        shutil.copytree(EVENTS / "vit.seed1072", tmp_path / "runs" / name)
+    for path in (tmp_path / "runs" / "c").glob("*.host.0"):
+        path.write_bytes(b"x" * 100)
+    store = Store(tmp_path / "none.duckdb")
+    found = gather_runs([str(tmp_path / "runs")], METRIC, store)
+    assert [Path(run.name).name for run in found.runs] == ["a", "b"]
+    reasons = [run.reason for run in found.unusable]
+    assert sum("unknown metric 'overview/reward'" in reason for reason in reasons) == 3
+    assert sum("is damaged" in reason for reason in reasons) == 1
+    with pytest.raises(UsageError, match="is damaged"):
+        gather_runs([str(tmp_path / "runs" / "c")], METRIC, store)
+
+
 def test_a_wandb_file_cut_anywhere_gives_a_start_of_its_curve_or_a_sentence(
     tmp_path: Path,
 ) -> None:

@@ -122,6 +122,7 @@ if TYPE_CHECKING:
         snapshot,
         verify,
     )
+    from .sweeping import plan_sweep, sweep, sweep_command
     from .training import (
         AnalysisResult,
         ImportedCurves,
@@ -232,7 +233,11 @@ __all__ = [
     "over_time",
     "peak_memory",
     "plan_loop",
+<<<<<<< HEAD
     "plan_training",
+=======
+    "plan_sweep",
+>>>>>>> wt-curves
     "play",
     "prepare",
     "prepare_bench",
@@ -261,6 +266,8 @@ __all__ = [
     "skypilot_tasks",
     "snapshot",
     "stored_subjects",
+    "sweep",
+    "sweep_command",
     "tag_experiment",
     "train",
     "train_planned",

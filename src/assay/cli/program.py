@@ -33,6 +33,7 @@ from assay.cli.serve import serve
 from assay.cli.serve_finetune import serve_finetune
 from assay.cli.serve_models import serve_models
 from assay.cli.sft import sft
+from assay.cli.sweep import sweep
 from assay.cli.traces import traces
 from assay.cli.train import train
 from assay.cli.variance import variance
@@ -82,6 +83,7 @@ app.command(
     help=cleandoc(launch.__doc__ or "").split("\nArgs:")[0],
 )
 app.command(bench)
+app.command(sweep, group=RUN)
 app.command(init, group=RUN)
 app.command(play, group=RUN)
 app.command(warmup, group=RUN)

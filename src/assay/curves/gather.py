@@ -131,23 +131,21 @@ def gather_runs(
     unusable: list[Unusable] = []
     seen: dict[tuple[str, str], str] = {}
     with _Shelf(places, metric) as shelf:
-        meant = expand_names(names, shelf.has, taken)
-        if not single:
-            meant = [run for name in meant for run in shelf.runs(name)]
-        for name in meant:
-            shelved = shelf.find(name)
+        named = expand_names(names, shelf.has, taken)
+        for name in named if single else shelf.all_runs(named):
+            # What nobody named was found in a folder: there it may be odd without an error.
+            strict = name in named
+            shelved = shelf.find(name, strict=strict)
             if isinstance(shelved, Unusable):
                 _once(seen, ("name", name), name)
-                # Which runs there are is too long a list to stand at every name.
-                reason = shelved.reason.partition("choose from:")[0].rstrip("; ")
-                unusable.append(Unusable(name, reason))
+                unusable.append(Unusable(name, _brief(shelved.reason)))
                 continue
-            run, place = shelved
-            _once(seen, _identity(name, run, place), name)
-            if run.status is not TrainingStatus.FINISHED:
-                unusable.append(Unusable(name, _reason(run), run.seed))
+            _once(seen, _identity(name, *shelved), name)
+            run = shelf.use(name, shelved, strict=strict)
+            if isinstance(run, Unusable):
+                unusable.append(run)
             else:
-                found.append(FoundRun(name, run, shelf.curve(name, shelved), place))
+                found.append(run)
     return Gathered(metric, tuple(found), tuple(unusable), tuple(_notes(found)))
 
 
@@ -203,16 +201,39 @@ class _Shelf:
     def has(self, name: str) -> bool:
         return not isinstance(self.find(name), Unusable)
 
-    def runs(self, name: str) -> list[str]:
-        """The names of all runs that a name stands for."""
-        return runs_at(name) if self._is_file(name) and Path(name).exists() else [name]
+    def all_runs(self, names: Sequence[str]) -> list[str]:
+        """The names of all runs that names stand for."""
+        return [
+            run
+            for name in names
+            for run in (
+                runs_at(name) if self._is_file(name) and Path(name).exists() else [name]
+            )
+        ]
 
-    def find(self, name: str) -> _Shelved | Unusable:
+    def find(self, name: str, *, strict: bool = True) -> _Shelved | Unusable:
         if name not in self._runs:
-            self._runs[name] = self._look(name)
+            try:
+                self._runs[name] = self._look(name)
+            except UsageError as error:
+                if strict:
+                    raise
+                self._runs[name] = Unusable(name, str(error))
         return self._runs[name]
 
-    def curve(self, name: str, shelved: _Shelved) -> Curve:
+    def use(self, name: str, shelved: _Shelved, *, strict: bool) -> FoundRun | Unusable:
+        """A run with its curve, unless it did not end well."""
+        run, place = shelved
+        if run.status is not TrainingStatus.FINISHED:
+            return Unusable(name, _reason(run), run.seed)
+        try:
+            return FoundRun(name, run, self._curve(name, shelved), place)
+        except UsageError as error:
+            if strict:
+                raise
+            return Unusable(name, _brief(str(error)), run.seed)
+
+    def _curve(self, name: str, shelved: _Shelved) -> Curve:
         """The curve of the metric, of two points or more."""
         assert self._metric is not None
         run, place = shelved
@@ -287,6 +308,11 @@ def _reason(run: TrainingRun) -> str:
     """Why a run cannot be used, with what its reader has to tell."""
     told = f" ({'; '.join(run.notes)})" if run.notes else ""
     return f"{_REASONS[run.status]}{told}"
+
+
+def _brief(reason: str) -> str:
+    """A reason without what there is instead, which is too long to stand at every name."""
+    return reason.partition("choose from:")[0].rstrip("; ")
 
 
 def _once(seen: dict[tuple[str, str], str], key: tuple[str, str], name: str) -> None:

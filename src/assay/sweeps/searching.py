@@ -1,0 +1,340 @@
+"""The search: trials one after another, then what won on seeds that the search never saw.
+
+A folder holds all of it: `sweep.json` what was planned, `optuna.log` what Optuna knows,
+`results.json` what came out, and a folder for each run. The same plan in the same folder
+resumes: trials that ended stay, one that was cut off is run again in its folder.
+"""
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from assay._util.files import atomic_write
+from assay.errors import UsageError
+from assay.experiments.training import Curve, TrainingRun, TrainingStatus
+from assay.stats.intervals import Interval
+from assay.stats.learning import DEFAULT_PERCENT, auc
+from assay.stats.means import mean_interval
+from assay.sweeps.plan import Pruner, Sampler, SweepPlan
+from assay.sweeps.space import Choices
+from assay.sweeps.trainers import Trained, Trainer
+
+if TYPE_CHECKING:
+    import optuna
+
+__all__ = ["SweepResult", "SweepTrial", "require_optuna", "search"]
+
+_PLAN, _RESULTS, _JOURNAL = "sweep.json", "results.json", "optuna.log"
+_STUDY = "sweep"
+_FOLDER = "folder"
+"""What Optuna keeps of a trial besides: the name of its folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepTrial:
+    """One run of a sweep."""
+
+    folder: str
+    """Its name in the folder of the sweep."""
+    options: Mapping[str, Any]
+    """What was chosen."""
+    seed: int
+    state: str
+    """complete, pruned or failed."""
+    value: float | None
+    """The area below the last quarter of its curve; None where it did not complete."""
+    steps: int
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SweepResult:
+    """What a sweep found."""
+
+    plan: SweepPlan
+    name: str
+    trials: tuple[SweepTrial, ...]
+    winner: SweepTrial | None
+    """The best of the trials that completed."""
+    fresh: tuple[SweepTrial, ...]
+    """What won, on fresh seeds."""
+
+    @property
+    def fresh_mean(self) -> Interval | None:
+        """The mean on fresh seeds, with its 95 % interval; None below two runs."""
+        values = [trial.value for trial in self.fresh if trial.value is not None]
+        return mean_interval(values, level=0.95) if len(values) > 1 else None
+
+    @property
+    def steps(self) -> int:
+        """Training steps that the search took."""
+        return sum(trial.steps for trial in self.trials)
+
+
+def require_optuna() -> None:
+    """Say what to install, if Optuna is missing.
+
+    Raises:
+        UsageError: It is.
+    """
+    from importlib.util import find_spec
+
+    if find_spec("optuna") is None:
+        raise UsageError(
+            "a sweep needs optuna, not installed here; install it with: pip install"
+            " 'assay[train]', or look at the plan alone: --dry-run"
+        )
+
+
+def search(
+    plan: SweepPlan,
+    folder: Path,
+    trainer: Trainer,
+    *,
+    record: Callable[[TrainingRun], None] = lambda run: None,
+    watch: Callable[[SweepTrial], None] = lambda trial: None,
+) -> SweepResult:
+    """Run a sweep in a folder, or resume the one that is there.
+
+    Args:
+        plan: What to search, and how much.
+        folder: Where everything is kept.
+        trainer: What trains.
+        record: Told the run of each trial and of each fresh seed.
+        watch: Told each as it ends.
+
+    Raises:
+        UsageError: The folder holds another sweep, Optuna is missing, or no trial completed.
+    """
+    require_optuna()
+    _begin(plan, folder)
+    sweep = _Sweep(plan, folder, trainer, record, watch)
+    sweep.run_trials()
+    return sweep.run_fresh()
+
+
+def _begin(plan: SweepPlan, folder: Path) -> None:
+    """Write the plan down, or find that it is that of the folder."""
+    content = json.loads(json.dumps(plan.content()))
+    path = folder / _PLAN
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        atomic_write(path, json.dumps(content, indent=2).encode() + b"\n")
+        return
+    known = json.loads(path.read_text("utf-8"))
+    if differing := [name for name in content if known.get(name) != content[name]]:
+        raise UsageError(
+            f"{str(folder)!r} holds a sweep with another {', '.join(differing)}; resume it "
+            "with the settings it began with, or name another --folder"
+        )
+
+
+class _Sweep:
+    def __init__(
+        self,
+        plan: SweepPlan,
+        folder: Path,
+        trainer: Trainer,
+        record: Callable[[TrainingRun], None],
+        watch: Callable[[SweepTrial], None],
+    ) -> None:
+        self._plan, self._folder, self._trainer = plan, folder, trainer
+        self._record, self._watch = record, watch
+        self._study = _open_study(plan, folder / _JOURNAL)
+        self._trials, self._fresh = _read_results(folder / _RESULTS)
+
+    def run_trials(self) -> None:
+        """All trials that the plan still lacks."""
+        grid = self._plan.space.grid() if self._plan.sampler is Sampler.GRID else []
+        self._ask_again()
+        while len(self._trials) < self._plan.planned_trials:
+            if grid:
+                self._study.enqueue_trial(grid[len(self._trials)], skip_if_exists=True)
+            trial = self._study.ask()
+            options = _suggested(trial, self._plan)
+            name = trial.user_attrs.get(_FOLDER) or f"trial-{len(self._trials):03}"
+            trial.set_user_attr(_FOLDER, name)
+            self._trials[name] = done = self._run(trial, options, name)
+            # In this order: what is written down, Optuna can still be told.
+            self._write()
+            self._tell(trial.number, done)
+
+    def run_fresh(self) -> SweepResult:
+        """What won, on each fresh seed that the plan still lacks."""
+        winner = _best(self._plan, [*self._trials.values()])
+        for seed in self._plan.seeds if winner is not None else ():
+            name = f"winner.seed{seed}"
+            if name not in self._fresh and winner is not None:
+                self._fresh[name] = self._train(
+                    winner.options, name, seed, lambda step, value: True
+                )
+                self._write()
+        return SweepResult(
+            self._plan,
+            self._folder.resolve().name,
+            tuple(self._trials.values()),
+            winner,
+            tuple(self._fresh.values()),
+        )
+
+    def _ask_again(self) -> None:
+        """Queue what a process that is gone had begun."""
+        from optuna.trial import TrialState
+
+        for trial in self._study.get_trials(deepcopy=False):
+            name = trial.user_attrs.get(_FOLDER)
+            if trial.state is not TrialState.RUNNING:
+                continue
+            if name in self._trials:
+                self._tell(trial.number, self._trials[name])
+                continue
+            self._study.tell(trial.number, state=TrialState.FAIL)
+            if name:
+                self._study.enqueue_trial(trial.params, user_attrs={_FOLDER: name})
+
+    def _tell(self, number: int, done: SweepTrial) -> None:
+        from optuna.trial import TrialState
+
+        if done.value is not None:
+            self._study.tell(number, done.value)
+        else:
+            pruned = done.state == "pruned"
+            self._study.tell(number, state=TrialState.PRUNED if pruned else TrialState.FAIL)
+
+    def _run(self, trial: "optuna.Trial", options: Mapping[str, Any], name: str) -> SweepTrial:
+        pruned = False
+
+        def keep(step: int, value: float) -> bool:
+            nonlocal pruned
+            if math.isfinite(value):
+                trial.report(value, step)
+                pruned = trial.should_prune()
+            return not pruned
+
+        return self._train(options, name, self._plan.seed, keep, lambda: pruned)
+
+    def _train(
+        self,
+        options: Mapping[str, Any],
+        name: str,
+        seed: int,
+        keep: Callable[[int, float], bool],
+        pruned: Callable[[], bool] = lambda: False,
+    ) -> SweepTrial:
+        everything = {**self._plan.space.fixed, **options}
+        trained = self._trainer(everything, seed=seed, folder=self._folder / name, keep=keep)
+        value, note = _value(trained, self._plan.metric)
+        state = "pruned" if pruned() else "failed" if value is None else "complete"
+        steps = max((int(c.steps_P[-1]) for c in trained.curves.values() if len(c)), default=0)
+        if state != "complete":
+            value = None
+        note = f"after {steps:,} steps" if state == "pruned" else note
+        done = SweepTrial(name, dict(options), seed, state, value, steps, note)
+        self._record(self._stored(done, everything, trained.curves))
+        self._watch(done)
+        return done
+
+    def _stored(
+        self, trial: SweepTrial, options: Mapping[str, Any], curves: Mapping[str, Curve]
+    ) -> TrainingRun:
+        sweep = self._folder.resolve().name
+        fresh = trial.folder.startswith("winner")
+        ended = TrainingStatus.FINISHED if trial.value is not None else TrainingStatus.CRASHED
+        return TrainingRun(
+            id=f"{sweep}/{trial.folder}",
+            series=f"{sweep}.winner" if fresh else sweep,
+            seed=trial.seed,
+            status=ended,
+            configuration={**options, "total_steps": self._plan.total_steps},
+            provenance={
+                **{"sweep": sweep, "sampler": self._plan.sampler, "pruner": self._plan.pruner},
+                **{"state": trial.state, "note": trial.note},
+            },
+            source=str(self._folder / trial.folder),
+            curves=curves,
+        )
+
+    def _write(self) -> None:
+        found = {
+            "trials": [asdict(trial) for trial in self._trials.values()],
+            "fresh": [asdict(trial) for trial in self._fresh.values()],
+        }
+        atomic_write(self._folder / _RESULTS, json.dumps(found, indent=2).encode() + b"\n")
+
+
+def _value(trained: Trained, metric: str) -> tuple[float | None, str | None]:
+    """The number that trials are compared by, else why there is none."""
+    curve = trained.curves.get(metric)
+    if trained.failure is not None:
+        return None, trained.failure
+    if curve is None:
+        known = ", ".join(sorted(trained.curves)[:12]) or "none"
+        return None, f"it logged no {metric!r}; its metrics: {known}"
+    try:
+        return auc(curve.steps_P, curve.values_P, percent=DEFAULT_PERCENT), None
+    except UsageError as error:
+        return None, str(error)
+
+
+def _best(plan: SweepPlan, trials: Sequence[SweepTrial]) -> SweepTrial | None:
+    completed = [trial for trial in trials if trial.value is not None]
+    sign = -1 if plan.minimize else 1
+    return max(completed, key=lambda trial: sign * (trial.value or 0.0), default=None)
+
+
+def _read_results(path: Path) -> tuple[dict[str, SweepTrial], dict[str, SweepTrial]]:
+    if not path.exists():
+        return {}, {}
+    found = json.loads(path.read_text("utf-8"))
+    trials, fresh = (
+        {one["folder"]: SweepTrial(**one) for one in found[part]}
+        for part in ("trials", "fresh")
+    )
+    return trials, fresh
+
+
+def _open_study(plan: SweepPlan, journal: Path) -> "optuna.Study":
+    import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    storage = JournalStorage(JournalFileBackend(str(journal)))
+    study = optuna.create_study(
+        storage=storage,
+        study_name=_STUDY,
+        load_if_exists=True,
+        direction="minimize" if plan.minimize else "maximize",
+    )
+    # A search that resumes must not draw the same values again.
+    seed = plan.seed + len(study.get_trials(deepcopy=False))
+    tpe = plan.sampler is Sampler.TPE
+    study.sampler = (optuna.samplers.TPESampler if tpe else optuna.samplers.RandomSampler)(
+        seed=seed
+    )
+    study.pruner = {
+        Pruner.MEDIAN: lambda: optuna.pruners.MedianPruner(
+            n_startup_trials=4, n_warmup_steps=plan.total_steps // 4
+        ),
+        Pruner.HALVING: lambda: optuna.pruners.SuccessiveHalvingPruner(
+            min_resource=max(1, plan.total_steps // 64)
+        ),
+        Pruner.NONE: optuna.pruners.NopPruner,
+    }[plan.pruner]()
+    return study
+
+
+def _suggested(trial: "optuna.Trial", plan: SweepPlan) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    for name, domain in plan.space.space.items():
+        if isinstance(domain, Choices):
+            options[name] = trial.suggest_categorical(name, domain.values)
+        elif domain.whole:
+            low, high = int(domain.low), int(domain.high)
+            options[name] = trial.suggest_int(name, low, high, log=domain.log)
+        else:
+            options[name] = trial.suggest_float(name, domain.low, domain.high, log=domain.log)
+    return options
