@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,7 @@ def test_a_file_and_options_settle_a_training_and_options_count_first(tmp_path: 
     ],
 )
 def test_what_cannot_be_trained_is_refused_with_what_is_allowed(
-    settings: dict[str, object], message: str
+    settings: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
         TrainingConfig(**settings)

@@ -101,7 +101,7 @@ def test_a_killed_run_resumes_from_its_checkpoint_and_logs_no_step_twice(
     tmp_path: Path,
 ) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    settings = {"total_steps": 15 * UPDATE, "eval_every": 10**6}
+    settings: dict[str, Any] = {"total_steps": 15 * UPDATE, "eval_every": 10**6}
     train(config(**settings), whole)
     program = (
         "import sys; from pathlib import Path\n"

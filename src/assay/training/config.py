@@ -27,9 +27,8 @@ def _environment(value: Any) -> str:
     return str(value)
 
 
-@value_type("the name of a curriculum", choices=tuple(CURRICULA))
+@value_type("the name of a curriculum", choices=tuple(CURRICULA["crafter"]))
 def _curriculum(value: Any) -> str:
-    curriculum_named(str(value))
     return str(value)
 
 
@@ -117,6 +116,7 @@ class TrainingConfig(Configuration):
                 f"minibatches {self.minibatches} does not divide {self.worlds} worlds; give a "
                 "divisor of them"
             )
+        curriculum_named(self.curriculum, self.environment)
         step = architecture_named(self.architecture).step
         if self.width is not None and self.width % step:
             raise UsageError(

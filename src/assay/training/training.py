@@ -137,7 +137,7 @@ class _Training:
             config.space, config.resolved_width, self._generator
         )
         self._optimizer = torch.optim.Adam(self._network.parameters(), eps=1e-5, fused=True)
-        tasks = curriculum_named(config.curriculum)
+        tasks = curriculum_named(config.curriculum, config.environment)
         self._curriculum = LearningProgress(tasks, np.random.default_rng(config.seed))
         self._held_out = held_out(tasks, config.eval_worlds)
         self._environment: TokenEnvironment = config.make_environment(config.worlds)
