@@ -184,6 +184,14 @@ def test_a_run_whose_loss_is_no_number_ends_at_once_and_names_it(tmp_path: Path)
     assert [row["step"] for row in curve(tmp_path / "run")] == [UPDATE, 2 * UPDATE]
 
 
+def test_two_do_not_train_in_one_folder_at_a_time(tmp_path: Path) -> None:
+    def meddle(progress: TrainingProgress) -> None:
+        with pytest.raises(UsageError, match="another process trains in"):
+            train(config(), tmp_path)
+
+    assert train(config(), tmp_path, watch=meddle).state is TrainState.FINISHED
+
+
 def test_a_damaged_checkpoint_is_named_with_the_way_out(tmp_path: Path) -> None:
     train(config(), tmp_path, stop=lambda: True)
     newest = latest(tmp_path)
