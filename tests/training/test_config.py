@@ -58,6 +58,16 @@ def test_a_dry_run_tells_size_and_settings_and_loads_no_torch(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_folder_of_a_later_assay_is_refused_by_name(tmp_path: Path) -> None:
+    told = {"format": "assay-training/1", "config": {"colour": "red"}}
+    (tmp_path / "config.json").write_text(json.dumps(told))
+    with pytest.raises(UsageError, match=r"settings that this assay does not know.*'colour'"):
+        api.plan_training(resume=tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(UsageError, match="is no file of a training run"):
+        api.plan_training(resume=tmp_path)
+
+
 def test_nothing_is_resumed_where_nothing_was_begun(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="holds no training run"):
         api.plan_training(resume=tmp_path)

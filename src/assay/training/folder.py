@@ -28,7 +28,7 @@ from assay.errors import UsageError
 from assay.experiments.training import TrainingRun, TrainingStatus, make_curve
 from assay.runs.settings import difference
 
-from .config import TrainingConfig
+from .config import TrainingConfig, stored_config
 
 __all__ = ["TrainState", "TrainingFolder", "training_run"]
 
@@ -129,7 +129,7 @@ class TrainingFolder:
 
     def config(self) -> TrainingConfig:
         """The configuration that the run was begun with."""
-        return TrainingConfig(**self.told()["config"])
+        return stored_config(self.told()["config"], str(self.path / "config.json"))
 
     def write_status(
         self,
