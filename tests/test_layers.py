@@ -35,6 +35,7 @@ HOMES = {
     "httpx2": {"models"},
     "llvmlite": {"crafter"},
     "matplotlib": {"report"},
+    "mettagrid": {"training"},
     "numba": {"crafter"},
     "openai": {"models", "finetune"},
     "optuna": {"sweeps"},

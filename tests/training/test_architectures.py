@@ -57,7 +57,7 @@ def test_a_sequence_is_read_as_its_steps_are_and_episodes_know_nothing_of_each_o
     torch = pytest.importorskip("torch", reason="needs the extra train; make test-local has it")
     worlds, steps = 3, 50
     environment = CrafterWorlds(worlds, 500)
-    environment.begin(range(worlds), held_out(CURRICULA["classic"], worlds))
+    environment.begin(range(worlds), held_out(CURRICULA["crafter"]["classic"], worlds))
     rng = np.random.default_rng(0)
     seen = []
     for _ in range(steps):

@@ -233,11 +233,8 @@ __all__ = [
     "over_time",
     "peak_memory",
     "plan_loop",
-<<<<<<< HEAD
-    "plan_training",
-=======
     "plan_sweep",
->>>>>>> wt-curves
+    "plan_training",
     "play",
     "prepare",
     "prepare_bench",

@@ -162,6 +162,18 @@ def _crafter_space() -> TokenSpace:
     return SPACE
 
 
+def _mettagrid(worlds: int, length: int) -> TokenEnvironment:
+    from .metta_worlds import MettaWorlds
+
+    return MettaWorlds(worlds, length)
+
+
+def _mettagrid_space() -> TokenSpace:
+    from .metta_worlds import SPACE
+
+    return SPACE
+
+
 class EnvironmentEntry(NamedTuple):
     """An environment that is known by its name."""
 
@@ -171,7 +183,10 @@ class EnvironmentEntry(NamedTuple):
     """Says what they look like, and loads nothing heavy."""
 
 
-ENVIRONMENTS: Final = {"crafter": EnvironmentEntry(_crafter, _crafter_space)}
+ENVIRONMENTS: Final = {
+    "crafter": EnvironmentEntry(_crafter, _crafter_space),
+    "mettagrid": EnvironmentEntry(_mettagrid, _mettagrid_space),
+}
 """All that are known; add yours before a configuration names it."""
 
 
