@@ -221,6 +221,7 @@ def _settled(
     control: str | None,
     since: str | None,
 ) -> PreparedLaunch:
+    from assay.experiments.curves import series_experiment
     from assay.training.launch.kind import TrainingKind, seeds_of
     from assay.training.launch.manifest import (
         LaunchManifest,
@@ -233,6 +234,9 @@ def _settled(
     )
 
     config = run.config
+    # However often a benchmark is extended, its runs are trials of one experiment.
+    experiment = series_experiment(config.base_run_name, config.architecture)
+    run = replace(run, record=replace(run.record, experiments=(experiment,)))
     place = trainer_place(config.command is None)
     last = latest_manifest(config.folder, config.base_run_name)
     compared = None if control is None else read_launch_manifest(config.folder, control)
