@@ -246,28 +246,36 @@ def test_ctrl_c_stops_the_trainers_and_the_command_that_is_named_finishes_the_re
         assert [*run.curves["overview/reward"].steps_P] == [*range(10, 101, 10)]
 
 
+def train(place: str) -> int:
+    """Launch our own trainer."""
+    training = {
+        **{"total_steps": 4096, "worlds": 8, "rollout": 32, "minibatches": 2, "length": 50},
+        **{"eval_worlds": 2, "eval_every": 10**9, "checkpoint_every": 256},
+    }
+    settings = {"command": None, "architecture": "mlp", "curriculum": "classic"}
+    launch(Path(place), **settings, parallel=2, training=training)
+    return 0
+
+
 @pytest.mark.local
 def test_our_trainer_runs_in_two_workers_and_resumes_exactly_after_a_kill(
     tmp_path: Path,
 ) -> None:
-    pytest.importorskip("torch")
-    training = {
-        **{"total_steps": 1024, "worlds": 8, "rollout": 32, "minibatches": 2, "length": 50},
-        **{"eval_worlds": 2, "eval_every": 10**9, "checkpoint_every": 256},
-    }
-    settings = {"command": None, "architecture": "mlp", "curriculum": "classic"}
-
-    def train(place: Path) -> None:
-        launch(place, **settings, parallel=2, training=training)
-
-    program = Program(tmp_path, main=lambda: train(tmp_path) or 0)
+    pytest.importorskip("torch", reason="needs the extra train; make test-local has it")
+    program = Program(tmp_path, str(tmp_path), main=train)
     place = tmp_path / "training" / "pilot"
-    kept = [place / f"pilot.mlp.seed{seed}" / "checkpoints/step-256" for seed in SEEDS[:2]]
-    program.until(lambda: all(path.exists() for path in kept), "two checkpoints")
+
+    def begun() -> bool:
+        """Whether both have a checkpoint; old ones are deleted."""
+        folders = [place / f"pilot.mlp.seed{seed}" / "checkpoints" for seed in SEEDS[:2]]
+        return all(any(folder.glob("step-*")) for folder in folders)
+
+    program.until(begun, "two checkpoints")
     program.kill()
-    train(tmp_path)
+    assert unfinished_runs(tmp_path / "t.duckdb")
+    train(str(tmp_path))
     (tmp_path / "whole").mkdir()
-    train(tmp_path / "whole")
+    train(str(tmp_path / "whole"))
     runs, whole = stored(tmp_path), stored(tmp_path / "whole")
     assert [*runs] == [*whole]
     for name, run in runs.items():
