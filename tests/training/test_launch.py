@@ -115,7 +115,7 @@ def test_an_extended_benchmark_is_one_set_of_runs(tmp_path: Path) -> None:
     launch(tmp_path)
     with pytest.raises(UsageError, match="launch 'pilot' is finished; --extend pilot"):
         launch(tmp_path)
-    where = {"folder": tmp_path / "training", "database": tmp_path / "t.duckdb"}
+    where: dict[str, Any] = {"folder": tmp_path / "training", "database": tmp_path / "t.duckdb"}
     result = api.launch(extend="pilot", seeds=(3,), **where)
     assert result.run_ids == tuple(f"pilot.mine.seed{seed}" for seed in SEEDS[:3])
     with Store(tmp_path / "t.duckdb").reading() as connection:
@@ -125,11 +125,12 @@ def test_an_extended_benchmark_is_one_set_of_runs(tmp_path: Path) -> None:
     assert sorted(facts) == [0, 0, 2]
     listed = (tmp_path / "training/pilot/manifest/seeds.txt").read_text()
     assert listed == "1072\n2043\n3014\n"
-    for settings, words in (
+    refused: list[tuple[dict[str, Any], str]] = [
         ({"seeds": (3,)}, "has all of these 3 seeds; give --seeds a number from 4 to 30"),
         ({"seeds": (7, 8)}, "has seed 1072, which --seeds leaves out"),
         ({"seeds": (5,), "architecture": "x"}, "leave out --architecture"),
-    ):
+    ]
+    for settings, words in refused:
         with pytest.raises(UsageError, match=words):
             api.launch(extend="pilot", **where, **settings)
     with pytest.raises(UsageError, match=r"no benchmark 'pilo' in .*there are: pilot"):
@@ -185,7 +186,8 @@ def test_what_changed_in_the_trainer_since_the_last_benchmark_is_told(
     manifest = Path("training/pilot/manifest")
     assert (manifest / "benchmark_git_hash.txt").read_text() == f"{commit}\n"
     Path("net.py").write_text("width = 2\n")
-    settings = {"command": template(), "seeds": (2,), "architecture": "other"}
+    settings: dict[str, Any] = {"command": template(), "seeds": (2,)}
+    settings["architecture"] = "other"
     settings |= {"folder": Path("training"), "database": Path("t.duckdb")}
     prepared = api.prepare_launch(settings, base_run_name="next", control="pilot")
     assert prepared.changes is not None
@@ -248,11 +250,11 @@ def test_ctrl_c_stops_the_trainers_and_the_command_that_is_named_finishes_the_re
 
 def train(place: str) -> int:
     """Launch our own trainer."""
-    training = {
+    training: dict[str, Any] = {
         **{"total_steps": 4096, "worlds": 8, "rollout": 32, "minibatches": 2, "length": 50},
         **{"eval_worlds": 2, "eval_every": 10**9, "checkpoint_every": 256},
     }
-    settings = {"command": None, "architecture": "mlp", "curriculum": "classic"}
+    settings: dict[str, Any] = {"command": None, "architecture": "mlp", "curriculum": "classic"}
     launch(Path(place), **settings, parallel=2, training=training)
     return 0
 
@@ -309,10 +311,11 @@ def test_a_task_of_skypilot_is_checked_and_written_as_yaml() -> None:
 
 
 def test_the_settings_of_two_trainers_are_not_mixed() -> None:
-    for settings, training, words in (
+    refused: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         ({"command": template()}, {"total_steps": 5}, "--total-steps is for our trainer"),
         ({}, {"seed": 5}, "a launch has many seeds; give --seeds"),
         ({"architecture": "vit"}, {}, "unknown architecture 'vit'"),
-    ):
+    ]
+    for settings, training, words in refused:
         with pytest.raises(UsageError, match=words):
             api.prepare_launch(settings, training, base_run_name="x")

@@ -455,23 +455,12 @@ def launch_prepared(
 
 
 def _executor(config: "LaunchConfig", notice: Callable[[str], None]) -> "TrialExecutor":
-    from assay.models import load_registry
-    from assay.runs import InProcess, Processes, RayWorkers
+    from assay.api.running import executor_of
+    from assay.runs import InProcess
 
-    providers = load_registry().providers.values()
-    keys = {"OPENAI_API_KEY", *(one.key_variable for one in providers if one.key_variable)}
-    if config.executor == "ray":
-        return RayWorkers(
-            config.ray_address,
-            config.parallel,
-            withheld=keys,
-            hang_s=_HANG_S,
-            each=1,
-            notice=notice,
-        )
-    if config.command is not None:
+    if config.command is not None and config.executor == "processes":
         return InProcess()  # each run is a process of its own already
-    return Processes(config.at_once, withheld=keys, hang_s=_HANG_S, each=1, notice=notice)
+    return executor_of(config, _HANG_S, notice, each=1)
 
 
 def skypilot_tasks(prepared: PreparedLaunch, *, gpus: int, accelerator: str) -> SkyLaunch:

@@ -36,6 +36,9 @@ DataDir = Annotated[Path | None, Parameter(group=_CHOICES, show_default="data")]
 Database = Annotated[Path | None, Parameter(group=_CHOICES, show_default=False)]
 Dollars = Annotated[float | None, Parameter(group=_CHOICES, show_default="none")]
 Patience = Annotated[float | None, Parameter(group=_CHOICES, show_default="120")]
+Executor = Annotated[str | None, Parameter(group=_CHOICES, show_default="asyncio")]
+Workers = Annotated[int | None, Parameter(group=_CHOICES, show_default="one per CPU")]
+Address = Annotated[str | None, Parameter(group=_CHOICES, show_default="auto")]
 Text = Annotated[str | None, Parameter(group=_CHOICES, show_default=False)]
 
 
@@ -51,6 +54,9 @@ def run(
     openai_base_url: Text = None,
     judge: Text = None,
     call_patience: Patience = None,
+    executor: Executor = None,
+    workers: Workers = None,
+    ray_address: Address = None,
     agent: Text = None,
     model_map: MayDiffer = None,
     fresh: RunFlag = False,
@@ -77,6 +83,9 @@ def run(
         openai_base_url: The server for OpenAI's models and for models in no list.
         judge: The model that scores rubrics without tests.
         call_patience: Give up a call that keeps failing after this many seconds.
+        executor: Where trials are run: asyncio (here), processes, or ray for a cluster.
+        workers: With --executor processes or ray, the most workers.
+        ray_address: With --executor ray, HOST:PORT of the head of the cluster, auto or local.
         agent: Who works on every task, whatever the file says; see 'assay bench agents'.
         model_map: Replace a model by another, as OLD=NEW. May be repeated.
         fresh: Start a new run, even if the same command left an unfinished one.
@@ -97,6 +106,9 @@ def run(
             "openai_base_url": openai_base_url,
             "judge": judge,
             "call_patience": call_patience,
+            "executor": executor,
+            "workers": workers,
+            "ray_address": ray_address,
         },
         command=shlex.join(["assay", *command_line.get()]),
         model_map=model_map_of(model_map or ()),
