@@ -2,7 +2,6 @@
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,29 +9,10 @@ import pytest
 
 import assay
 from assay.types import ChatReply, ChatRequest
-from tests.runs.places import Place, two_nodes
+from tests.runs.places import Place
 
 from .runs import WHOLE, calc_task, entry, toml
 from .test_react_coder import MEND_ADD, InProcess
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    with two_nodes() as started:
-        yield started
-
-
-@pytest.fixture(
-    params=[
-        pytest.param("processes", marks=pytest.mark.bench),
-        pytest.param("ray", marks=pytest.mark.ray),
-    ]
-)
-def place(request: pytest.FixtureRequest) -> Place:
-    if request.param == "processes":
-        return Place({"executor": "processes"})
-    nodes = request.getfixturevalue("cluster")
-    return Place({"executor": "ray", "ray_address": nodes.address}, nodes)
 
 
 class Killed(InProcess):

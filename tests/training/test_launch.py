@@ -19,6 +19,8 @@ from assay.traces.folder import unfinished_runs
 from assay.traces.journal import read_journal
 from assay.traces.store import Store
 from assay.training.launch import SEEDS, as_yaml, check_task, chosen_seeds, command_words
+from assay.trials import Event
+from tests.runs.places import Place
 from tests.runs.programs import Program
 
 TRAINER = Path(__file__).parent / "trainer.py"
@@ -257,6 +259,39 @@ def train(place: str) -> int:
     settings: dict[str, Any] = {"command": None, "architecture": "mlp", "curriculum": "classic"}
     launch(Path(place), **settings, parallel=2, training=training)
     return 0
+
+
+@pytest.mark.ray
+def test_a_launch_on_a_cluster_has_a_run_per_place_and_loses_none(
+    tmp_path: Path, cluster: Any
+) -> None:
+    most, said = 0, list[str]()
+    place = Place({}, cluster)
+    killed: list[int] = []
+
+    def listen(event: Event) -> None:
+        nonlocal most
+        most = max(most, len(place.workers()))
+        kept = getattr(getattr(event, "payload", None), "checkpoint", None)
+        if kept and not killed:
+            killed.extend(place.workers())
+            os.kill(killed[0], signal.SIGKILL)
+
+    result = launch(
+        tmp_path,
+        command=template(pause=0.05),
+        seeds=(3,),
+        executor="ray",
+        ray_address=cluster.address,
+        listen=listen,
+        notice=said.append,
+    )
+    assert result.run.status == "finished"
+    assert 1 <= most <= 2
+    assert any("was killed by SIGKILL" in line for line in said), said
+    for run in stored(tmp_path).values():
+        assert [*run.curves["overview/reward"].steps_P] == [*range(10, 101, 10)]
+    assert place.workers() == []
 
 
 @pytest.mark.local
