@@ -23,6 +23,7 @@ from . import (
     rows_store,
     rows_text,
     rows_tracer,
+    rows_training,
     rows_training_data,
 )
 from .measure import Row, Topic
@@ -70,6 +71,8 @@ TOPICS: Final = (
     rows_statistics.BCA,
     rows_local_models.STEP,
     rows_local_models.GENERATE,
+    rows_training.TOPIC,
+    rows_training.ENVIRONMENT,
     rows_bench.TOPIC,
 )
 
@@ -99,7 +102,12 @@ def unavailable(no_peers: bool) -> dict[str, str]:
         ),
         ("rliable", "oracles", ORACLES_PYTHON, rows_statistics.RLIABLE_SIDES),
         ("datasets", "oracles", ORACLES_PYTHON, rows_training_data.DATASETS_SIDES),
-        ("torch", "local", LOCAL_PYTHON, rows_local_models.LOCAL_SIDES),
+        (
+            "torch",
+            "local",
+            LOCAL_PYTHON,
+            (*rows_local_models.LOCAL_SIDES, *rows_training.TRAINING_SIDES),
+        ),
         ("Ray", "ray", RAY_PYTHON, rows_ray.RAY_SIDES),
         ("TRL", "peers", TRL_PYTHON, rows_local_models.TRL_SIDES),
     )

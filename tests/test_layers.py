@@ -34,6 +34,7 @@ HOMES = {
     "httpx2": {"models"},
     "llvmlite": {"crafter"},
     "matplotlib": {"report"},
+    "mettagrid": {"training"},
     "numba": {"crafter"},
     "openai": {"models", "finetune"},
     "pandas": {"traces"},

@@ -15,7 +15,7 @@ from assay.training.environments import WorldStart
 
 def test_a_view_has_the_tokens_of_its_world_in_a_batch() -> None:
     environment, world = CrafterWorlds(1, 200), World(5, "hard", 200)
-    environment.begin([0], [WorldStart(CURRICULA["hard"][0], 5)])
+    environment.begin([0], [WorldStart(CURRICULA["crafter"]["hard"][0], 5)])
     rng = np.random.default_rng(0)
     while not world.done:
         assert np.array_equal(view_tokens(world.view()), environment.observe()[0])

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,7 @@ def test_a_file_and_options_settle_a_training_and_options_count_first(tmp_path: 
     ],
 )
 def test_what_cannot_be_trained_is_refused_with_what_is_allowed(
-    settings: dict[str, object], message: str
+    settings: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
         TrainingConfig(**settings)
@@ -55,6 +56,16 @@ def test_a_dry_run_tells_size_and_settings_and_loads_no_torch(tmp_path: Path) ->
     assert told["parameters"] > 100_000
     assert told["training_flops_per_step"] == 10 * told["flops_per_step"]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_of_a_later_assay_is_refused_by_name(tmp_path: Path) -> None:
+    told = {"format": "assay-training/1", "config": {"colour": "red"}}
+    (tmp_path / "config.json").write_text(json.dumps(told))
+    with pytest.raises(UsageError, match=r"settings that this assay does not know.*'colour'"):
+        api.plan_training(resume=tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(UsageError, match="is no file of a training run"):
+        api.plan_training(resume=tmp_path)
 
 
 def test_nothing_is_resumed_where_nothing_was_begun(tmp_path: Path) -> None:

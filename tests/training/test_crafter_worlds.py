@@ -11,7 +11,7 @@ from assay.training.environments import WorldStart
 NAMES = [attribute.name for attribute in SPACE.attributes]
 STARTS = [
     WorldStart(task, 7 + at)
-    for at, task in enumerate(CURRICULA["terrain_4"][i] for i in (0, 31, 9))
+    for at, task in enumerate(CURRICULA["crafter"]["terrain_4"][i] for i in (0, 31, 9))
 ]
 
 

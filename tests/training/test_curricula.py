@@ -14,18 +14,21 @@ def drawn(name: str, seed: int, count: int) -> list[tuple[str, int]]:
 
 
 def test_every_task_of_a_curriculum_is_a_difficulty_of_its_own() -> None:
-    for name, tasks in CURRICULA.items():
+    for name, tasks in CURRICULA["crafter"].items():
         assert len({task.name for task in tasks}) == len(tasks), name
         made = [resolve_difficulty(task.settings) for task in tasks]
         assert len({*made}) == len(tasks), name
-    assert resolve_difficulty(CURRICULA["classic"][0].settings) == DIFFICULTIES["classic"]
-    sizes = [len(CURRICULA[f"terrain_{level}"]) for level in (1, 2, 3, 4)]
+    assert (
+        resolve_difficulty(CURRICULA["crafter"]["classic"][0].settings)
+        == DIFFICULTIES["classic"]
+    )
+    sizes = [len(CURRICULA["crafter"][f"terrain_{level}"]) for level in (1, 2, 3, 4)]
     assert sizes == [8, 18, 27, 32]
 
 
 def test_no_held_out_world_is_trained_on_or_played_by_a_usual_run() -> None:
     trained = {seed for _, seed in drawn("terrain_2", 1, 5_000)}
-    examined = {start.seed for start in held_out(CURRICULA["terrain_2"], 5_000)}
+    examined = {start.seed for start in held_out(CURRICULA["crafter"]["terrain_2"], 5_000)}
     assert not trained & examined
     assert min(trained | examined) > 1_000_000
 
@@ -35,7 +38,7 @@ def test_the_same_seed_draws_the_same_worlds_and_another_seed_others() -> None:
 
 
 def test_tasks_at_which_success_changes_either_way_are_drawn_more_often() -> None:
-    tasks = CURRICULA["terrain_1"]
+    tasks = CURRICULA["crafter"]["terrain_1"]
     sampler = LearningProgress(tasks, np.random.default_rng(0))
     for episode in range(60):
         for at, task in enumerate(tasks):
@@ -48,7 +51,7 @@ def test_tasks_at_which_success_changes_either_way_are_drawn_more_often() -> Non
 
 
 def test_a_task_that_nobody_has_tried_is_as_likely_as_the_best() -> None:
-    tasks = CURRICULA["terrain_1"]
+    tasks = CURRICULA["crafter"]["terrain_1"]
     sampler = LearningProgress(tasks, np.random.default_rng(0))
     for success in (0.1, 0.5):
         sampler.learned(tasks[0], success)
@@ -56,7 +59,7 @@ def test_a_task_that_nobody_has_tried_is_as_likely_as_the_best() -> None:
 
 
 def test_a_sampler_that_is_put_back_draws_what_it_would_have_drawn() -> None:
-    tasks = CURRICULA["terrain_2"]
+    tasks = CURRICULA["crafter"]["terrain_2"]
     sampler = LearningProgress(tasks, np.random.default_rng(3))
     sampler.learned(tasks[4], 0.7)
     state = json.loads(json.dumps(sampler.state()))

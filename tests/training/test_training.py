@@ -101,7 +101,7 @@ def test_a_killed_run_resumes_from_its_checkpoint_and_logs_no_step_twice(
     tmp_path: Path,
 ) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    settings = {"total_steps": 15 * UPDATE, "eval_every": 10**6}
+    settings: dict[str, Any] = {"total_steps": 15 * UPDATE, "eval_every": 10**6}
     train(config(**settings), whole)
     program = (
         "import sys; from pathlib import Path\n"
@@ -182,6 +182,14 @@ def test_a_run_whose_loss_is_no_number_ends_at_once_and_names_it(tmp_path: Path)
     assert (end.state, end.steps) == (TrainState.DIVERGED, 2 * UPDATE)
     assert end.reason == f"losses/value is not a number in the update after step {2 * UPDATE}"
     assert [row["step"] for row in curve(tmp_path / "run")] == [UPDATE, 2 * UPDATE]
+
+
+def test_two_do_not_train_in_one_folder_at_a_time(tmp_path: Path) -> None:
+    def meddle(progress: TrainingProgress) -> None:
+        with pytest.raises(UsageError, match="another process trains in"):
+            train(config(), tmp_path)
+
+    assert train(config(), tmp_path, watch=meddle).state is TrainState.FINISHED
 
 
 def test_a_damaged_checkpoint_is_named_with_the_way_out(tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ def train_planned(
     """Do what was planned; see `train`."""
     from assay.training.extra import require_train
 
-    require_train(plan.config.wandb)
+    require_train(plan.config.wandb, plan.config.environment)
     from assay.training import train as train_in_folder
     from assay.training.wandb_log import logged_to_wandb
 

@@ -69,7 +69,7 @@ def train(
     plan = api.plan_training(config, folder=folder, resume=resume, **(options or {}))
     if dry_run:
         return _planned(plan, show)
-    require_train(plan.config.wandb)
+    require_train(plan.config.wandb, plan.config.environment)
     if not (show.quiet or show.json):
         _say_size(plan)
     with _stopped_by_ctrl_c() as stop, compiling_shown(show), _watching(plan, show) as watch:

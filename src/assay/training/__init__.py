@@ -15,6 +15,7 @@ from assay._util.lazy import lazy_names as _lazy_names
 
 if TYPE_CHECKING:
     from .config import TrainingConfig
+    from .environments import space_of
     from .folder import TrainingFolder, TrainState, training_run
     from .training import TrainingEnd, TrainingProgress, train
 
@@ -24,6 +25,7 @@ __all__ = [
     "TrainingEnd",
     "TrainingFolder",
     "TrainingProgress",
+    "space_of",
     "train",
     "training_run",
 ]

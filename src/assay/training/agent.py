@@ -8,6 +8,7 @@ import torch
 from assay._util.canonical import content_hash
 from assay.agents.own import OwnAgent, checkpoint_file
 from assay.crafter.view import View
+from assay.errors import UsageError
 
 from .checkpoints import TrainedPolicy, load_policy
 from .crafter_worlds import view_tokens
@@ -45,6 +46,11 @@ def checkpoint_agent(path: Path) -> OwnAgent:
     # It answers one observation at a time: more threads would only wait for each other.
     torch.set_num_threads(1)
     policy = load_policy(file)
+    if policy.config.environment != "crafter":
+        raise UsageError(
+            f"{str(path)!r} was trained in {policy.config.environment}, and 'assay run' plays "
+            "Crafter; its held-out worlds are in evaluation.json of its run"
+        )
     parts = file.resolve().parts
     name = f"{parts[-4]} {parts[-2]}" if parts[-3:-2] == ("checkpoints",) else parts[-2]
     value = partial(CheckpointAgent, policy)

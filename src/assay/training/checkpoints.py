@@ -26,7 +26,7 @@ from assay.agents.own import checkpoint_file
 from assay.errors import OutputError, UsageError
 
 from .architectures import architecture_named
-from .config import TrainingConfig
+from .config import TrainingConfig, stored_config
 from .networks.seam import Network
 
 __all__ = ["Resumed", "TrainedPolicy", "latest", "load_policy", "read", "write"]
@@ -174,7 +174,7 @@ def load_policy(path: Path) -> TrainedPolicy:
             f"{str(file)!r} holds weights of another program; give a checkpoint that 'assay "
             "train' wrote"
         )
-    config = TrainingConfig(**json.loads(about[_FORMAT])["config"])
+    config = stored_config(json.loads(about[_FORMAT])["config"], str(file))
     architecture = architecture_named(config.architecture)
     generator = torch.Generator().manual_seed(0)
     network = architecture.network(config.space, config.resolved_width, generator)

@@ -1,5 +1,6 @@
 """All that can be chosen about a training run."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -9,9 +10,15 @@ from assay.errors import UsageError
 
 from .architectures import ARCHITECTURES, Capacity, architecture_named
 from .curricula import CURRICULA, curriculum_named
-from .environments import ENVIRONMENTS, TokenSpace, environment_named, space_of
+from .environments import (
+    ENVIRONMENTS,
+    TokenEnvironment,
+    TokenSpace,
+    environment_named,
+    space_of,
+)
 
-__all__ = ["TrainingConfig"]
+__all__ = ["TrainingConfig", "stored_config"]
 
 _LAST_SEED: Final = 2**31 - 1
 
@@ -21,9 +28,14 @@ def _architecture(value: Any) -> str:
     return architecture_named(str(value)).name
 
 
-@value_type("the name of a curriculum", choices=tuple(CURRICULA))
+@value_type("the name of an environment", choices=tuple(ENVIRONMENTS))
+def _environment(value: Any) -> str:
+    space_of(str(value))
+    return str(value)
+
+
+@value_type("the name of a curriculum", choices=tuple(CURRICULA["crafter"]))
 def _curriculum(value: Any) -> str:
-    curriculum_named(str(value))
     return str(value)
 
 
@@ -37,9 +49,7 @@ class TrainingConfig(Configuration):
     width: int | None = Setting(
         None, whole(1, 4096), at="training", without="the architecture's own"
     ).about("How wide its layers are")
-    environment: str = Setting("crafter", choice(*ENVIRONMENTS), at="training").about(
-        "Where it plays"
-    )
+    environment: str = Setting("crafter", _environment, at="training").about("Where it plays")
     curriculum: str = Setting("terrain_2", _curriculum, at="training").about(
         "The kinds of worlds it is trained on"
     )
@@ -113,6 +123,7 @@ class TrainingConfig(Configuration):
                 f"minibatches {self.minibatches} does not divide {self.worlds} worlds; give a "
                 "divisor of them"
             )
+        curriculum_named(self.curriculum, self.environment)
         step = architecture_named(self.architecture).step
         if self.width is not None and self.width % step:
             raise UsageError(
@@ -144,6 +155,25 @@ class TrainingConfig(Configuration):
         """With nothing left open."""
         return replace(self, width=self.resolved_width)
 
-    def make_environment(self, worlds: int) -> Any:
+    def make_environment(self, worlds: int) -> TokenEnvironment:
         """So many worlds of its environment."""
         return environment_named(self.environment, worlds, self.length)
+
+
+def stored_config(stored: Mapping[str, Any], where: str) -> TrainingConfig:
+    """The configuration that a file holds.
+
+    Args:
+        stored: As `TrainingConfig.stored` gave it.
+        where: The file, for the message.
+
+    Raises:
+        UsageError: This assay does not know such settings.
+    """
+    try:
+        return TrainingConfig(**stored)
+    except TypeError as error:
+        raise UsageError(
+            f"{where} has settings that this assay does not know ({error}); use the assay that "
+            "wrote it"
+        ) from error

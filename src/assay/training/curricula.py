@@ -110,21 +110,59 @@ def _named(difficulty: str) -> tuple[TrainingTask, ...]:
     return (TrainingTask(difficulty, asdict(DIFFICULTIES[difficulty])),)
 
 
-CURRICULA: Final[Mapping[str, tuple[TrainingTask, ...]]] = {
+_SIZES: Final = {"tiny": 0.0, "small": 1.0, "medium": 2.0, "large": 3.0}
+_DENSITY: Final = {"bare": 0.0, "sparse": 1.0, "balanced": 2.0, "dense": 3.0}
+
+
+def _chains(chains: str, sinks: str, sizes: str, terrains: str) -> tuple[TrainingTask, ...]:
+    """Each length of a chain with each number of sinks, each size of room and each terrain."""
+    return tuple(
+        TrainingTask(
+            f"{chain} steps/{sink} sinks/{size}/{terrain}",
+            {
+                "chain": float(chain),
+                "sinks": float(sink),
+                "size": _SIZES[size],
+                "density": _DENSITY[terrain],
+            },
+        )
+        for chain, sink, size, terrain in product(
+            chains.split(), sinks.split(), sizes.split(), terrains.split()
+        )
+    )
+
+
+_ALL_TERRAINS: Final = "bare sparse balanced dense"
+
+_CRAFTER: Final[Mapping[str, tuple[TrainingTask, ...]]] = {
     **{name: _named(name) for name in DIFFICULTIES},
     "terrain_1": _terrain("rich usual", "calm usual", "open usual"),
     "terrain_2": _terrain("rich usual poor", "calm usual hostile", "open usual"),
     "terrain_3": _terrain("rich usual poor", "calm usual hostile", "open usual tight"),
     "terrain_4": _terrain("rich usual poor barren", "calm usual hostile grim", "usual tight"),
 }
-"""The tasks of each curriculum of Crafter; a difficulty alone is a curriculum of one task."""
+"""A difficulty alone is a curriculum of one task."""
+
+_METTAGRID: Final = {
+    "terrain_1": _chains("2 3", "0 1", "tiny small", _ALL_TERRAINS),
+    "terrain_2": _chains("2 3 4", "0 1 2", "tiny small", _ALL_TERRAINS),
+    "terrain_3": _chains("2 3 4 5", "0 1 2", "tiny small medium", _ALL_TERRAINS),
+    "terrain_4": _chains("2 3 4 5", "0 1 2", "small medium large", _ALL_TERRAINS),
+}
+
+CURRICULA: Final[Mapping[str, Mapping[str, tuple[TrainingTask, ...]]]] = {
+    "crafter": _CRAFTER,
+    "mettagrid": _METTAGRID,
+}
+"""The tasks of each curriculum, by environment and name."""
 
 
-def curriculum_named(name: str) -> tuple[TrainingTask, ...]:
-    """The tasks of a curriculum."""
-    if name not in CURRICULA:
-        raise UsageError(unknown_name("curriculum", name, CURRICULA))
-    return CURRICULA[name]
+def curriculum_named(name: str, environment: str = "crafter") -> tuple[TrainingTask, ...]:
+    """The tasks of a curriculum; one of an unlisted environment has those of Crafter."""
+    known = CURRICULA.get(environment, _CRAFTER)
+    if name not in known:
+        raise UsageError(f"{unknown_name('curriculum', name, known)} (in {environment})")
+    return known[name]
 
 
 def held_out(tasks: tuple[TrainingTask, ...], worlds: int) -> list[WorldStart]:

@@ -21,6 +21,7 @@ __all__ = [
     "ENVIRONMENTS",
     "Attribute",
     "EndedEpisode",
+    "EnvironmentEntry",
     "TokenEnvironment",
     "TokenSpace",
     "TrainingTask",
@@ -161,16 +162,35 @@ def _crafter_space() -> TokenSpace:
     return SPACE
 
 
-class _Entry(NamedTuple):
+def _mettagrid(worlds: int, length: int) -> TokenEnvironment:
+    from .metta_worlds import MettaWorlds
+
+    return MettaWorlds(worlds, length)
+
+
+def _mettagrid_space() -> TokenSpace:
+    from .metta_worlds import SPACE
+
+    return SPACE
+
+
+class EnvironmentEntry(NamedTuple):
+    """An environment that is known by its name."""
+
     make: Callable[[int, int], TokenEnvironment]
+    """Makes so many worlds, whose episodes end after so many steps."""
     space: Callable[[], TokenSpace]
+    """Says what they look like, and loads nothing heavy."""
 
 
-ENVIRONMENTS: Final[Mapping[str, _Entry]] = {"crafter": _Entry(_crafter, _crafter_space)}
-"""By name: how to make so many worlds of a length, and what they look like."""
+ENVIRONMENTS: Final = {
+    "crafter": EnvironmentEntry(_crafter, _crafter_space),
+    "mettagrid": EnvironmentEntry(_mettagrid, _mettagrid_space),
+}
+"""All that are known; add yours before a configuration names it."""
 
 
-def _entry(name: str) -> _Entry:
+def _entry(name: str) -> EnvironmentEntry:
     if name not in ENVIRONMENTS:
         raise UsageError(unknown_name("environment", name, ENVIRONMENTS))
     return ENVIRONMENTS[name]

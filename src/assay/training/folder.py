@@ -10,9 +10,11 @@ Metrics whose names begin with `time/` are of this machine and this hour; all ot
 the configuration. Reading a folder takes no torch.
 """
 
+import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -26,7 +28,7 @@ from assay.errors import UsageError
 from assay.experiments.training import TrainingRun, TrainingStatus, make_curve
 from assay.runs.settings import difference
 
-from .config import TrainingConfig
+from .config import TrainingConfig, stored_config
 
 __all__ = ["TrainState", "TrainingFolder", "training_run"]
 
@@ -71,7 +73,7 @@ class TrainingFolder:
                     f"({'; '.join(changed)}); name another folder, or give the settings it has"
                 )
             return
-        if self.path.exists() and any(self.path.iterdir()):
+        if any(path.name != ".lock" for path in self.path.iterdir()):
             raise UsageError(
                 f"{str(self.path)!r} is not empty and holds no training run; name another "
                 "folder"
@@ -87,6 +89,24 @@ class TrainingFolder:
             "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
         }
         atomic_write(self.path / "config.json", json.dumps(told, indent=1).encode())
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Let no other process train here meanwhile; a killed one holds nothing.
+
+        Raises:
+            UsageError: Another does.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / ".lock").open("ab") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UsageError(
+                    f"another process trains in {str(self.path)!r}; wait for it, or name "
+                    "another folder"
+                ) from None
+            yield
 
     def told(self) -> dict[str, Any]:
         """What `config.json` says.
@@ -109,7 +129,7 @@ class TrainingFolder:
 
     def config(self) -> TrainingConfig:
         """The configuration that the run was begun with."""
-        return TrainingConfig(**self.told()["config"])
+        return stored_config(self.told()["config"], str(self.path / "config.json"))
 
     def write_status(
         self,

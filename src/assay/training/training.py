@@ -76,16 +76,17 @@ def train(
         stop: Asked after each update; True writes a checkpoint and ends.
 
     Raises:
-        UsageError: The folder holds something else, or a damaged checkpoint.
+        UsageError: The folder holds something else, or a damaged checkpoint, or another
+            process trains there.
         OutputError: Something cannot be written.
     """
     config = config.resolved()
     run = TrainingFolder(folder)
-    run.begin(config, {"torch": torch.__version__, "threads": str(config.threads)})
-    state = TrainState(run.status()["state"])
-    if state in (TrainState.FINISHED, TrainState.DIVERGED):
-        return _end(run, state)
-    with _threads(config.threads):
+    with run.held(), _threads(config.threads):
+        run.begin(config, {"torch": torch.__version__, "threads": str(config.threads)})
+        state = TrainState(run.status()["state"])
+        if state in (TrainState.FINISHED, TrainState.DIVERGED):
+            return _end(run, state)
         return _Training(config, run).run(watch, stop)
 
 
@@ -137,7 +138,7 @@ class _Training:
             config.space, config.resolved_width, self._generator
         )
         self._optimizer = torch.optim.Adam(self._network.parameters(), eps=1e-5, fused=True)
-        tasks = curriculum_named(config.curriculum)
+        tasks = curriculum_named(config.curriculum, config.environment)
         self._curriculum = LearningProgress(tasks, np.random.default_rng(config.seed))
         self._held_out = held_out(tasks, config.eval_worlds)
         self._environment: TokenEnvironment = config.make_environment(config.worlds)

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from .config import TrainingConfig
-from .folder import TrainingFolder
 from .training import TrainingProgress
 
 __all__ = ["logged_to_wandb"]
@@ -15,22 +15,32 @@ __all__ = ["logged_to_wandb"]
 def logged_to_wandb(
     config: TrainingConfig, folder: Path
 ) -> Iterator[Callable[[TrainingProgress], None]]:
-    """Open a run of the folder's name; gives the function to tell it of progress."""
+    """Gives the function to tell of progress; a run of the folder's name is opened with it."""
     if config.wandb == "off":
         yield lambda progress: None
         return
     import wandb
 
-    run = wandb.init(
-        project="assay",
-        id=folder.name,
-        name=folder.name,
-        dir=str(folder),
-        mode=config.wandb,
-        config=TrainingFolder(folder).told() if folder.exists() else config.stored(),
-        resume="allow",
-    )
+    opened: list[Any] = []
+
+    def log(progress: TrainingProgress) -> None:
+        # Not before: the folder is the run's own once something was logged in it.
+        if not opened:
+            opened.append(
+                wandb.init(
+                    project="assay",
+                    id=folder.name,
+                    name=folder.name,
+                    dir=str(folder),
+                    mode=config.wandb,
+                    config={**config.resolved().stored(), **config.capacity._asdict()},
+                    resume="allow",
+                )
+            )
+        opened[0].log(dict(progress.metrics), step=progress.step)
+
     try:
-        yield lambda progress: run.log(dict(progress.metrics), step=progress.step)
+        yield log
     finally:
-        run.finish()
+        for run in opened:
+            run.finish()

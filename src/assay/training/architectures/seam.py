@@ -40,7 +40,8 @@ class Capacity(NamedTuple):
 
     parameters: int
     flops: int
-    """Operations to answer one observation, a multiplication and an addition being two."""
+    """Operations to answer one observation, a multiplication and an addition being two; those
+    that are the same for all observations of a batch do not count."""
 
     def training_flops(self, epochs: int) -> int:
         """Operations for a step of training: played once, then learned from so often."""

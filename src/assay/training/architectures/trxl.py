@@ -32,9 +32,8 @@ class Trxl:
         count.linear(LATENTS * width, inside)
         count.norm(inside)
         count.linear(inside, inside)
-        # In play, keys and values of the steps before are made anew at each step.
-        count.linear(inside, 2 * inside, MEMORY + 1)
-        count.linear(inside, inside, MEMORY + 1, bias=False)
+        count.linear(inside, 2 * inside)
+        count.linear(inside, inside, 0, bias=False)  # of distances, whatever is seen
         count.parameters += 2 * inside
         count.attention(1, MEMORY + 1, inside)
         count.flops += 2 * (MEMORY + 1) * inside

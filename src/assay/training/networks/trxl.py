@@ -1,5 +1,8 @@
 """The network of `trxl`: Transformer-XL (Dai et al., 2019), one block, without dropout.
 
+What is remembered are keys and values, where the paper keeps what they are made from: so a step
+costs no more than one of `vit_reset`. They are those of the weights at the time.
+
 Dropout is left out because PPO compares the chances of an action at two times, and dropout
 would count as a change of policy.
 """
@@ -27,8 +30,8 @@ class TrxlNetwork(Network):
     def __init__(self, space: TokenSpace, width: int, generator: torch.Generator) -> None:
         super().__init__()
         inside = 2 * width
-        # What was read at each of the last steps, and whether it is of this episode.
-        self.remembers = MEMORY * (inside + 1)
+        # Keys and values of each of the last steps, and whether it is of this episode.
+        self.remembers = MEMORY * (2 * inside + 1)
         self.perceiver = Perceiver(space, width, generator)
         self.enter = linear(LATENTS * width, inside, generator, 1.0)
         self.before = nn.LayerNorm(inside)
@@ -50,36 +53,34 @@ class TrxlNetwork(Network):
         read = self.enter(self.perceiver(tokens.flatten(0, 1)))
         read = read.unflatten(0, (steps, worlds)).transpose(0, 1)
         known, kept = memory.split([memory.shape[1] - MEMORY, MEMORY], 1)
-        all_read = torch.cat([known.unflatten(1, (MEMORY, -1)), read], 1)
+        read_before = self.before(read)
+        past = torch.cat([known.unflatten(1, (MEMORY, -1)), self.past(read_before)], 1)
         # Which episode a step is of, counted in this sequence; what is not kept is of none.
         now = starts.t().long().cumsum(1)
         episode = torch.cat([kept.long() - 1, now], 1)
-        inside = self._block(all_read, read, episode, now)
+        told = self._looked_back(self.query(read_before), past, episode, now)
+        inside = read + self.out(told)
+        inside = inside + self.narrow(F.relu(self.wide(self.between(inside))))
         logits, values = self.heads(inside.transpose(0, 1))
         same = (episode == now[:, -1:])[:, -MEMORY:].to(memory.dtype)
-        return PolicyOutput(
-            logits, values, torch.cat([all_read[:, -MEMORY:].flatten(1), same], 1)
-        )
+        remembered = torch.cat([past[:, -MEMORY:].flatten(1), same], 1)
+        return PolicyOutput(logits, values, remembered)
 
-    def _block(self, all_read: Tensor, read: Tensor, episode: Tensor, now: Tensor) -> Tensor:
-        steps = read.shape[1]
-        query = self.query(self.before(read))
-        keys, values = self.past(self.before(all_read)).chunk(2, 2)
-        at = torch.arange(steps).unsqueeze(1) + MEMORY
-        back = at - torch.arange(MEMORY + steps)
+    def _looked_back(self, query: Tensor, past: Tensor, episode: Tensor, now: Tensor) -> Tensor:
+        """(N, T, width): what each step makes of itself and the steps before it."""
+        steps = query.shape[1]
+        keys, values = past.chunk(2, 2)
+        back = torch.arange(steps).unsqueeze(1) + MEMORY - torch.arange(MEMORY + steps)
         near = (back >= 0) & (back <= MEMORY)
         seen = near & (episode.unsqueeze(1) == now.unsqueeze(2))
         by_content = _heads(query + self.content_bias) @ _heads(keys).transpose(2, 3)
         waves = _heads(self.distance(self.waves).unsqueeze(0))
         by_distance = _heads(query + self.distance_bias) @ waves.transpose(2, 3)
         index = back.clamp(0, MEMORY).expand(*by_content.shape)
-        weights = (by_content + by_distance.gather(3, index)) / math.sqrt(
-            keys.shape[2] / _HEADS
-        )
+        weights = by_content + by_distance.gather(3, index)
+        weights = weights / math.sqrt(keys.shape[2] / _HEADS)
         weights = weights.masked_fill(~seen.unsqueeze(1), -1e9)
-        told = torch.softmax(weights, 3) @ _heads(values)
-        inside = read + self.out(told.transpose(1, 2).flatten(2))
-        return inside + self.narrow(F.relu(self.wide(self.between(inside))))
+        return (torch.softmax(weights, 3) @ _heads(values)).transpose(1, 2).flatten(2)
 
 
 def _heads(x: Tensor) -> Tensor:

@@ -1,0 +1,86 @@
+"""Training by PPO in our worlds, beside the same PPO in those of the PyPI package."""
+
+from functools import cache
+from typing import Final
+
+from .measure import Row, Topic
+from .processes import LOCAL_PYTHON, PeerFailed, figures
+
+__all__ = ["ENVIRONMENT", "TOPIC", "TRAINING_SIDES"]
+
+TRAINING_SIDES: Final = ("our training", "package training")
+_UPDATES: Final = "3"
+_SAME: Final = 1e-6
+
+
+@cache
+def _measured(side: str, turn: int) -> dict[str, float]:
+    return figures(
+        "perf.sides.training",
+        side,
+        _UPDATES,
+        python=LOCAL_PYTHON,
+        environment={"OMP_NUM_THREADS": "1"},
+        timeout=1800,
+    )
+
+
+def _agreed(side: str, turn: int, what: str) -> float:
+    """A number of one side, if both have learned from the same games."""
+    told, other = _measured(side, turn), _measured("ours", turn)
+    if abs(told["value_loss"] - other["value_loss"]) > _SAME * other["value_loss"]:
+        raise PeerFailed(
+            f"the losses differ, so it is not the same work: {told['value_loss']} and "
+            f"{other['value_loss']}"
+        )
+    return told[what]
+
+
+TOPIC: Final = Topic(
+    name="training",
+    unit="step",
+    sides={
+        "our training": lambda turn: _agreed("ours", turn, "seconds"),
+        "package training": lambda turn: _agreed("package", turn, "seconds"),
+    },
+    rows=(
+        Row(
+            name="training",
+            what="a step of training mlp by PPO, all included",
+            ours="our training",
+            peer="package training",
+            against="the same PPO in worlds of crafter 1.8.3, drawing off",
+            target=3,
+        ),
+    ),
+    notes=(
+        "Processor time of a step in updates after the first: 64 worlds, rollouts of 64 steps, "
+        "3 epochs, one thread and one process on both sides. Both play the same games, so that "
+        "their losses must agree. What is left is the model and the optimiser, which both "
+        "share: `python -m perf.sides.training ours 6` prints the shares.",
+    ),
+    rounds_at_most=3,
+    warmup=False,
+)
+
+ENVIRONMENT: Final = Topic(
+    name="training-worlds",
+    unit="step",
+    sides={
+        "our training": lambda turn: _agreed("ours", turn, "environment"),
+        "package training": lambda turn: _agreed("package", turn, "environment"),
+    },
+    rows=(
+        Row(
+            name="training-worlds",
+            what="the environment's part of that step: worlds, tokens, resets",
+            ours="our training",
+            peer="package training",
+            against="the same tokens of crafter 1.8.3, drawing off",
+            target=20,
+        ),
+    ),
+    notes=("Of the same runs as `training`.",),
+    rounds_at_most=3,
+    warmup=False,
+)

@@ -1,0 +1,306 @@
+"""MettaGrid as tokens: rooms in which a chain of resources is to be found out by trying.
+
+Each world has its own chain, nothing -> r1 -> ... -> rL -> heart, on L + 1 buildings drawn from
+twelve, and sinks that take any resource and give nothing. Which building does what is drawn
+with the seed and never seen, so that it must be learned within the episode. A heart is a reward
+of 1. Map, chain and game follow from task and seed. A building can be used again at once: the
+cooldowns of the original recipe are left out.
+"""
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .environments import Attribute, EndedEpisode, TokenSpace, TrainingTask, WorldStart
+
+__all__ = ["SPACE", "MettaWorlds"]
+
+_BUILDINGS: Final = (
+    *("altar", "armory", "chest", "clinic", "factory", "forge"),
+    *("lab", "lasery", "mill", "mine", "shrine", "temple"),
+)
+_RESOURCES: Final = (
+    *("ore_red", "ore_blue", "ore_green", "battery_red", "battery_blue"),
+    *("battery_green", "laser", "armor", "blueprint"),
+)
+_ACTIONS: Final = ("noop", "move_north", "move_south", "move_west", "move_east")
+_HEARTS: Final = 15
+_GOALS: Final = 10
+"""Hearts of an episode that count as goals: there is time for about so many."""
+_VIEW: Final = 11
+_TIMES: Final = 8
+
+_PLACED: Final = ("wall", *_BUILDINGS)
+_OWN: Final = (
+    *(Attribute(resource, 2) for resource in _RESOURCES),
+    Attribute("heart", _HEARTS + 1),
+    Attribute("last action", len(_ACTIONS)),
+    Attribute("last reward", 2),
+    Attribute("time", _TIMES),
+)
+SPACE: Final = TokenSpace(
+    attributes=(*(Attribute(name, placed=True) for name in _PLACED), *_OWN),
+    view=(_VIEW, _VIEW),
+    tokens=64,
+    actions=_ACTIONS,
+)
+_ATTRIBUTES: Final = {attribute.name: at for at, attribute in enumerate(SPACE.attributes, 1)}
+_MOST: Final = np.array([0, *(attribute.values - 1 for attribute in SPACE.attributes)])
+_SIZES: Final = ((5, 10), (10, 20), (20, 30), (30, 40))
+"""Of rooms: tiny, small, medium, large; the upper bound is not reached."""
+_WALLS: Final = (0.0, 0.03, 0.08, 0.15)
+"""The share of inner cells with a wall, by density."""
+
+
+class MettaWorlds:
+    """One simulation for each world; the package has no cheaper way to begin again."""
+
+    space = SPACE
+    goals: tuple[str, ...] = tuple(f"heart_{n}" for n in range(1, _GOALS + 1))
+
+    def __init__(self, worlds: int, length: int) -> None:
+        self._length = length
+        self._games: list[Any] = [None] * worlds
+        self._starts: list[WorldStart] = [WorldStart(TrainingTask("", {}), 0)] * worlds
+        self._taken: list[list[int]] = [[] for _ in range(worlds)]
+        self._rewards = np.zeros(worlds)
+        self._over = np.zeros(worlds, bool)
+        self._new: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._games)
+
+    def begin(self, which: Sequence[int], starts: Sequence[WorldStart]) -> None:
+        """Begin an episode in each of these worlds."""
+        for index, start in zip(which, starts, strict=True):
+            self._games[index] = _game(start, self._length)
+            self._starts[index] = start
+            self._taken[index] = []
+            self._rewards[index] = 0
+            self._over[index] = False
+        self._new = [index for index in self._new if index not in which]
+
+    def observe(self) -> NDArray[np.uint8]:
+        """What agents see, (N, 64, 3): themselves, then what is near."""
+        raw = np.stack([game.observations()[0, : SPACE.tokens] for game in self._games])
+        place, feature, value = raw[..., 0], raw[..., 1], raw[..., 2]
+        tag, of_feature, of_tag = _tables()
+        is_tag = feature == tag
+        attribute = np.where(is_tag, of_tag[value], of_feature[feature])
+        is_time = attribute == _ATTRIBUTES["time"]
+        value = np.where(is_time, value.astype(int) * _TIMES // 256, value)
+        tokens = np.zeros((*raw.shape[:2], 3), np.uint8)
+        tokens[..., 0] = attribute
+        there = (place & 15) * _VIEW + (place >> 4)
+        tokens[..., 1] = np.where(is_tag & (attribute > 0), there, 0)
+        tokens[..., 2] = np.minimum(np.where(is_tag, 0, value), _MOST[attribute])
+        return tokens
+
+    def step(self, actions: NDArray[np.integer[Any]]) -> NDArray[np.float32]:
+        """Carry out an action in each world; a heart is worth 1."""
+        rewards = np.zeros(len(self), np.float32)
+        self._new = []
+        for index, game in enumerate(self._games):
+            if self._over[index]:
+                continue
+            action = int(actions[index])
+            self._taken[index].append(action)
+            game.actions()[0] = action
+            game.step()
+            rewards[index] = game.rewards()[0]
+            if game.terminals()[0] or game.truncations()[0]:
+                self._over[index] = True
+                self._new.append(index)
+        self._rewards += rewards
+        return rewards
+
+    def ended(self) -> list[EndedEpisode]:
+        """The episodes that ended in the last step."""
+        return [
+            EndedEpisode(
+                world=index,
+                start=self._starts[index],
+                reward=float(self._rewards[index]),
+                length=len(self._taken[index]),
+                reached=tuple(bool(self._rewards[index] >= n) for n in range(1, _GOALS + 1)),
+            )
+            for index in self._new
+        ]
+
+    def snapshot(self) -> list[bytes]:
+        """What was done in each world: played again, it comes to the same."""
+        return [
+            json.dumps(
+                {
+                    "task": start.task._asdict(),
+                    "seed": start.seed,
+                    "actions": base64.b64encode(bytes(taken)).decode(),
+                }
+            ).encode()
+            for start, taken in zip(self._starts, self._taken, strict=True)
+        ]
+
+    def restore(self, worlds: Sequence[bytes]) -> None:
+        """Play all worlds again up to where they were."""
+        for index, stored in enumerate(worlds):
+            told = json.loads(stored)
+            start = WorldStart(TrainingTask(**told["task"]), told["seed"])
+            self.begin([index], [start])
+            game = self._games[index]
+            for action in base64.b64decode(told["actions"]):
+                self._taken[index].append(action)
+                game.actions()[0] = action
+                game.step()
+                self._rewards[index] += game.rewards()[0]
+            self._over[index] = game.terminals()[0] or game.truncations()[0]
+
+
+def _named(feature: str) -> str:
+    """What we call a feature of the package."""
+    ours = {"episode_completion_pct": "time", "last_action": "last action"}
+    return ours.get(feature, feature.removeprefix("inv:").replace("last_reward", "last reward"))
+
+
+@cache
+def _tables() -> tuple[int, NDArray[np.int64], NDArray[np.int64]]:
+    """The feature that is a tag, and our attributes of all features and tags; 0 for none."""
+    plan = _plan(WorldStart(TrainingTask("", {"chain": 2, "sinks": 1}), 0))
+    ids = _config(plan, 10).game.id_map()
+    of_feature, of_tag, tag = np.zeros(256, np.int64), np.zeros(256, np.int64), 0
+    for feature in ids.features():
+        of_feature[feature.id] = _ATTRIBUTES.get(_named(feature.name), 0)
+        if feature.name == "tag":
+            tag = feature.id
+    for number, name in enumerate(ids.tag_names()):
+        of_tag[number] = _ATTRIBUTES.get(name.removeprefix("type:"), 0)
+    return tag, of_feature, of_tag
+
+
+@dataclass(frozen=True, slots=True)
+class _RoomPlan:
+    """A map, and what its buildings do."""
+
+    rows: list[str]
+    buildings: Mapping[str, str]
+    """By their letters on the map."""
+    uses: Mapping[str, list[tuple[str | None, str | None]]]
+    """What each building takes and gives."""
+    steps: int
+    """Time for about ten hearts."""
+
+
+def _plan(start: WorldStart) -> _RoomPlan:
+    """The room of a task and a seed."""
+    settings = start.task.settings
+    chain, sinks = int(settings["chain"]), int(settings["sinks"])
+    low, high = _SIZES[int(settings.get("size", 0))]
+    rng = np.random.default_rng([start.seed, 0x6D65747461])
+    width, height = (int(side) for side in rng.integers(low, high, 2))
+    buildings = [_BUILDINGS[i] for i in rng.permutation(len(_BUILDINGS))[: chain + 1 + sinks]]
+    resources = [_RESOURCES[i] for i in rng.permutation(len(_RESOURCES))[:chain]]
+    uses: dict[str, list[tuple[str | None, str | None]]] = {}
+    made = [*resources, "heart"]
+    for at, building in enumerate(buildings[: chain + 1]):
+        uses[building] = [(resources[at - 1] if at else None, made[at])]
+    for building in buildings[chain + 1 :]:
+        uses[building] = [(resource, None) for resource in resources]
+    letters = dict(zip(buildings, "ABCDEFGHIJKL", strict=False))
+    grid = _grid(rng, width, height, list(letters.values()), int(settings.get("density", 0)))
+    by_letter = {letter: name for name, letter in letters.items()}
+    return _RoomPlan(grid, by_letter, uses, 2 * (width + height) * (sinks + 10 * chain))
+
+
+def _grid(
+    rng: np.random.Generator, width: int, height: int, letters: list[str], density: int
+) -> list[str]:
+    """A walled room: buildings along the walls, the agent in the middle, all in reach."""
+    while True:
+        cells = np.full((height + 2, width + 2), "#")
+        inner = cells[1:-1, 1:-1]
+        inner[:] = np.where(rng.random((height, width)) < _WALLS[density], "#", ".")
+        edge = [(y, x) for x in range(1, width - 1) for y in (0, height - 1)]
+        edge += [(y, x) for y in range(1, height - 1) for x in (0, width - 1)]
+        for letter, at in zip(letters, rng.permutation(len(edge)), strict=False):
+            inner[edge[at]] = letter
+        inner[height // 2, width // 2] = "@"
+        if _in_reach(inner, len(letters)):
+            return ["".join(row) for row in cells]
+
+
+def _in_reach(inner: NDArray[np.str_], count: int) -> bool:
+    height, width = inner.shape
+    seen, waiting, found = {(height // 2, width // 2)}, [(height // 2, width // 2)], 0
+    while waiting:
+        y, x = waiting.pop()
+        for near in ((y - 1, x), (y + 1, x), (y, x - 1), (y, x + 1)):
+            inside = 0 <= near[0] < height and 0 <= near[1] < width
+            if inside and near not in seen and inner[near] != "#":
+                seen.add(near)
+                if inner[near] == ".":
+                    waiting.append(near)
+                else:
+                    found += 1
+    return found == count
+
+
+def _game(start: WorldStart, length: int) -> Any:
+    from mettagrid.simulator import Simulation
+
+    plan = _plan(start)
+    simulation = Simulation(_config(plan, min(length, plan.steps)), seed=start.seed)
+    return simulation._c_sim
+
+
+def _config(plan: _RoomPlan, steps: int) -> Any:
+    """All twelve buildings are declared in each game, so that numbers mean the same in all."""
+    from mettagrid.builder import building
+    from mettagrid.config import mettagrid_config as mg
+    from mettagrid.config.game_value import InventoryValue
+    from mettagrid.config.handler_config import FirstMatch
+    from mettagrid.config.reward_config import reward
+    from mettagrid.map_builder.ascii import AsciiMapBuilder
+
+    objects: dict[str, Any] = {"wall": building.wall}
+    for name in _BUILDINGS:
+        handlers = [_handler(*use) for use in plan.uses.get(name, ())]
+        use = FirstMatch(handlers=handlers) if handlers else None
+        objects[name] = mg.GridObjectConfig(name=name, on_use_handler=use)
+    limits = {"heart": mg.ResourceLimitsConfig(base=_HEARTS, resources=["heart"])}
+    return mg.MettaGridConfig(
+        game=mg.GameConfig(
+            max_steps=steps,
+            num_agents=1,
+            resource_names=[*_RESOURCES, "heart"],
+            objects=objects,
+            obs=mg.ObsConfig(width=_VIEW, height=_VIEW),
+            map_builder=AsciiMapBuilder.Config(
+                map_data=plan.rows, char_to_map_name=dict(plan.buildings)
+            ),
+            actions=mg.ActionsConfig(
+                noop=mg.NoopActionConfig(),
+                move=mg.MoveActionConfig(),
+                change_vibe=mg.ChangeVibeActionConfig(enabled=False),
+            ),
+            agent=mg.AgentConfig(
+                rewards={"heart": reward(InventoryValue(item="heart"))},
+                inventory=mg.InventoryConfig(default_limit=1, limits=limits),
+            ),
+        )
+    )
+
+
+def _handler(takes: str | None, gives: str | None) -> Any:
+    from mettagrid.config.filter import actorHas
+    from mettagrid.config.handler_config import Handler
+    from mettagrid.config.mutation import updateActor
+
+    change = {} if takes is None else {takes: -1}
+    change |= {} if gives is None else {gives: 1}
+    needs = [] if takes is None else [actorHas({takes: 1})]
+    return Handler(filters=needs, mutations=[updateActor(change)])

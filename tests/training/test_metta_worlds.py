@@ -1,0 +1,106 @@
+"""Chains that are found out by trying: the same for the same seed, and all within reach."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from assay import api
+from assay.errors import UsageError
+from assay.training.curricula import CURRICULA, held_out
+from assay.training.environments import EndedEpisode, WorldStart
+from assay.training.metta_worlds import SPACE, MettaWorlds
+
+needs_mettagrid = pytest.mark.skipif(
+    find_spec("mettagrid") is None, reason="needs the extra mettagrid"
+)
+TASKS = CURRICULA["mettagrid"]["terrain_2"]
+NAMES = ["", *(attribute.name for attribute in SPACE.attributes)]
+
+
+@needs_mettagrid
+def test_the_same_task_and_seed_are_the_same_world_and_another_seed_is_another() -> None:
+    worlds = MettaWorlds(3, 1000)
+    worlds.begin(range(3), [WorldStart(TASKS[5], seed) for seed in (7, 7, 8)])
+    rng = np.random.default_rng(0)
+    differ = False
+    for _ in range(200):
+        tokens = worlds.observe()
+        assert np.array_equal(tokens[0], tokens[1])
+        differ |= not np.array_equal(tokens[0], tokens[2])
+        rewards = worlds.step(np.repeat(rng.integers(0, 5), 3))
+        assert rewards[0] == rewards[1]
+    assert differ
+
+
+@needs_mettagrid
+def test_random_actions_find_hearts_now_and_then_and_each_is_a_reward_and_a_goal() -> None:
+    starts = held_out(TASKS, 24)
+    worlds = MettaWorlds(24, 10_000)
+    worlds.begin(range(24), starts)
+    rng = np.random.default_rng(1)
+    ended: list[EndedEpisode] = []
+    seen: set[str] = set()
+    while len(ended) < 24:
+        seen |= {NAMES[attribute] for attribute in np.unique(worlds.observe()[..., 0])}
+        worlds.step(rng.integers(0, 5, 24))
+        ended += worlds.ended()
+    hearts = [episode.reward for episode in ended]
+    assert sum(hearts) >= 3
+    assert all(sum(episode.reached) == min(10, episode.reward) for episode in ended)
+    assert {"wall", "mine", "laser", "heart", "last action", "time"} <= seen
+
+
+@needs_mettagrid
+def test_worlds_that_are_put_back_go_the_same_way() -> None:
+    first, second = MettaWorlds(2, 300), MettaWorlds(2, 300)
+    first.begin(range(2), held_out(TASKS, 2))
+    rng = np.random.default_rng(2)
+    for _ in range(50):
+        first.step(rng.integers(0, 5, 2))
+    second.restore(first.snapshot())
+    for _ in range(100):
+        assert np.array_equal(first.observe(), second.observe())
+        actions = rng.integers(0, 5, 2)
+        assert np.array_equal(first.step(actions), second.step(actions))
+
+
+@needs_mettagrid
+@pytest.mark.local
+def test_a_policy_is_trained_on_chains_and_is_no_player_of_crafter(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="needs the extra train; make test-local has it")
+    store = tmp_path / "store.duckdb"
+    result = api.train(
+        folder=tmp_path / "run",
+        database=store,
+        environment="mettagrid",
+        curriculum="terrain_1",
+        width=8,
+        worlds=4,
+        rollout=32,
+        minibatches=1,
+        total_steps=512,
+        eval_worlds=2,
+        length=100,
+    )
+    assert result.end.steps == 512
+    assert "mettagrid/score" in result.end.metrics
+    with pytest.raises(UsageError, match="was trained in mettagrid"):
+        api.run(agents=[f"checkpoint:{tmp_path / 'run'}"], database=store)
+
+
+@pytest.mark.local
+@pytest.mark.skipif(find_spec("mettagrid") is not None, reason="mettagrid is installed")
+def test_without_the_package_the_extra_is_named(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="needs the extra train; make test-local has it")
+    with pytest.raises(UsageError, match=r"pip install 'assay\[mettagrid\]'"):
+        api.train(folder=tmp_path / "run", environment="mettagrid")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_plan_in_mettagrid_takes_no_package_and_knows_its_curricula() -> None:
+    plan = api.plan_training(environment="mettagrid", curriculum="terrain_4")
+    assert plan.config.capacity.parameters > 50_000
+    with pytest.raises(UsageError, match=r"unknown curriculum 'classic'.*in mettagrid"):
+        api.plan_training(environment="mettagrid", curriculum="classic")
