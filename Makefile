@@ -10,7 +10,7 @@ comma := ,
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help demo test check perf prove-agents prove-bench prove-expert prove-faults prove-loop prove-statistics mutants test-extras test-local test-bench test-docker test-ray \
-	warmup install install-peers install-oracles install-readers install-local browser bubblewrap docker-engine clean
+	warmup install install-peers install-oracles install-readers install-local install-ray browser bubblewrap docker-engine clean
 
 help:
 	@echo "make demo         compare the built-in models, and film the best episode into demo/"
@@ -47,7 +47,7 @@ check: install
 	$(BIN)/mypy src tests perf prove
 	$(BIN)/python -m pytest -q tests/test_layers.py tests/test_exports.py
 
-perf: install install-peers install-local
+perf: install install-peers install-local install-ray
 	$(BIN)/python -m perf
 
 prove-expert: warmup
@@ -96,6 +96,8 @@ install: .venv/installed
 install-peers: .venv-peers/installed .venv-inspect/installed .venv-oracles/installed .venv-trl/installed
 
 install-local: .venv-local/installed
+
+install-ray: .venv-ray/installed
 
 install-oracles: .venv-oracles/installed
 

@@ -15,6 +15,7 @@ __all__ = [
     "ORACLES_PYTHON",
     "PATH",
     "PEERS_PYTHON",
+    "RAY_PYTHON",
     "ROOT",
     "TRL_PYTHON",
     "PeerFailed",
@@ -47,6 +48,11 @@ TRL_PYTHON: Final = Path(
     os.environ.get("ASSAY_TRL_PYTHON") or ROOT / ".venv-trl" / "bin" / "python"
 )
 """The Python that has TRL, peft and transformers; `make install-peers` makes it."""
+
+RAY_PYTHON: Final = Path(
+    os.environ.get("ASSAY_RAY_PYTHON") or ROOT / ".venv-ray" / "bin" / "python"
+)
+"""The Python that has Ray; `make install-ray` makes it."""
 
 _SCRIPTS: Final = Path(__file__).resolve().parent / "peers"
 

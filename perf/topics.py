@@ -12,6 +12,7 @@ from . import (
     rows_looks,
     rows_models,
     rows_queries,
+    rows_ray,
     rows_resets,
     rows_runs,
     rows_sandbox,
@@ -32,6 +33,7 @@ from .processes import (
     LOCAL_PYTHON,
     ORACLES_PYTHON,
     PEERS_PYTHON,
+    RAY_PYTHON,
     TRL_PYTHON,
 )
 
@@ -54,6 +56,7 @@ TOPICS: Final = (
     rows_runs.OPEN,
     rows_runs.MEMORY,
     rows_runs.MANY,
+    rows_ray.TOPIC,
     rows_sandbox.LONG,
     rows_sandbox.SHORT,
     rows_store.TOPIC,
@@ -109,6 +112,7 @@ def unavailable(no_peers: bool) -> dict[str, str]:
             LOCAL_PYTHON,
             (*rows_local_models.LOCAL_SIDES, *rows_training.TRAINING_SIDES),
         ),
+        ("Ray", "ray", RAY_PYTHON, rows_ray.RAY_SIDES),
         ("TRL", "peers", TRL_PYTHON, rows_local_models.TRL_SIDES),
     )
     missing: dict[str, str] = {}

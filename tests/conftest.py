@@ -8,11 +8,14 @@ import atexit
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from assay._util import secret
 from assay.crafter import warmup
+from tests.runs.places import Place, two_nodes
 
 
 def pytest_configure() -> None:
@@ -48,6 +51,27 @@ def unknown_secrets() -> None:
 def compiled_engine() -> None:
     """No program that a test starts has to compile the engine first."""
     warmup()
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Any]:
+    """One cluster of two nodes for all tests: to start it takes seconds."""
+    with two_nodes() as started:
+        yield started
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("processes", marks=pytest.mark.extras),
+        pytest.param("ray", marks=pytest.mark.ray),
+    ]
+)
+def place(request: pytest.FixtureRequest) -> Place:
+    """Each place where workers can be."""
+    if request.param == "processes":
+        return Place({"executor": "processes"})
+    nodes = request.getfixturevalue("cluster")
+    return Place({"executor": "ray", "ray_address": nodes.address}, nodes)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

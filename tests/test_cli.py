@@ -99,7 +99,7 @@ VOCABULARIES = {
     ("play", "--difficulty"): DIFFICULTIES,
     ("run", "--difficulty"): DIFFICULTIES,
     ("run", "--view"): get_args(ViewForm),
-    ("run", "--executor"): ("asyncio", "processes"),
+    ("run", "--executor"): ("asyncio", "processes", "ray"),
     ("run", "--allow-different"): ALLOWED,
     ("compare", "--tasks"): [rule for rule in TaskRule if rule is not TaskRule.WORLDS],
     ("curves import", "--status"): TrainingStatus,

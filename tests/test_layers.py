@@ -198,7 +198,7 @@ PUBLIC = {
         *("schema",),
         *("select", "steps", "store", "totals", "trace", "writer"),
     },
-    "training": {"agent", "extra", "wandb_log"},
+    "training": {"agent", "extra", "launch", "wandb_log"},
 }
 """The modules of a package that others may name; everything else is its own business."""
 COMPOSED = {

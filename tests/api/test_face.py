@@ -63,6 +63,7 @@ FUNCTIONS = {
     "finetune wait": "finetune_wait",
     "fork": "fork",
     "init": "config_template",
+    "launch": "launch prepare_launch",
     "loop": "plan_loop run_loop",
     "models": "list_models",
     "models test": "try_model",

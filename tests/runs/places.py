@@ -51,11 +51,15 @@ def two_nodes() -> Iterator[Any]:
 
     # Whoever starts a node may have a key; no worker of ours is to see it.
     os.environ["OPENAI_API_KEY"] = "sk-of-the-node"
-    node = {"num_cpus": 1, "object_store_memory": _STORE_BYTES}
-    cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
     try:
-        cluster.add_node(**node)
+        cluster = Cluster(
+            initialize_head=True,
+            head_node_args={**node_settings(), "include_dashboard": False},
+        )
+        cluster.add_node(**node_settings())
+    finally:
         del os.environ["OPENAI_API_KEY"]
+    try:
         yield cluster
     finally:
         cluster.shutdown()

@@ -32,11 +32,8 @@ def nodes(cluster: Any) -> Iterator[Place]:
 
 
 @pytest.mark.ray
-def test_a_node_that_leaves_in_the_middle_costs_nothing(
-    tmp_path: Path, nodes: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_node_that_leaves_in_the_middle_costs_nothing(tmp_path: Path, nodes: Place) -> None:
     """And its models are asked as often: no answer is lost with a node."""
-    monkeypatch.setattr(api_running, "RayWorkers", partial(RayWorkers, more_s=20))
     here, there, said = Counted(), Counted(pause=0.02), list[str]()
     (tmp_path / "mine.py").write_text(AGENTS, "utf-8")
     settings: dict[str, Any] = {"agents": mine(tmp_path, "Twice"), "episodes": 4}

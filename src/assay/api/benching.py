@@ -16,7 +16,7 @@ from assay.api._run_models import (
     model_of,
     pool_of,
 )
-from assay.api.running import begin_run
+from assay.api.running import begin_run, executor_of
 from assay.bench.arms import arm_labels, arms_of, overrides_of
 from assay.bench.attempt import limits_of
 from assay.bench.coders import make_coder
@@ -39,7 +39,7 @@ from assay.errors import UsageError
 from assay.models import Budget, ModelPool
 from assay.runs import PreparedRun, RunResult, execute, prepare_run
 from assay.traces.folder import RunFolder
-from assay.trials import Event, Retries, Stop
+from assay.trials import Event, Retries, Stop, TrialProgress
 from assay.types import ChatModel, TrialState
 
 __all__ = [
@@ -54,6 +54,9 @@ __all__ = [
     "prepare_bench_resume",
     "run_prepared_bench",
 ]
+
+_HANG_S = 600.0
+"""Seconds in which no thread of a worker runs, after which it has hung."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,8 +256,12 @@ def run_prepared_bench(
         _models(config, pool, own or {}),
         folder,
         planned,
-        keeper.ended,
     )
+
+    def hear(event: Event) -> None:
+        if isinstance(event, TrialProgress) and isinstance(event.payload, TrialResult):
+            keeper.ended(event.payload)
+        listen(event)
 
     def begin(journals: RunFolder) -> None:
         # Not before the run can be resumed: a manifest of no run would stay unfinished.
@@ -265,11 +272,12 @@ def run_prepared_bench(
         result = execute(
             run,
             kind,
+            executor=executor_of(config, _HANG_S, notice),
             retries=Retries(seed=config.seed),
             limits_seen=lambda: map(limit_record, pool.history()),
             begin=begin,
             on_stop=pool.leave,
-            listen=listen,
+            listen=hear,
             notice=notice,
             stop=stop or Stop(),
         )

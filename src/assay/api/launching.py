@@ -15,10 +15,13 @@ from assay.runs.settings import COMMAND_LINE, resolve
 
 if TYPE_CHECKING:
     from assay.runs import PreparedRun, RunResult, TrialExecutor
-    from assay.training.launch.config import LaunchConfig
-    from assay.training.launch.kind import TrainingKind
-    from assay.training.launch.manifest import LaunchManifest, TrainerChanges
-    from assay.training.launch.trainers import TrainedSeed
+    from assay.training.launch import (
+        LaunchConfig,
+        LaunchManifest,
+        TrainedSeed,
+        TrainerChanges,
+        TrainingKind,
+    )
     from assay.trials import Event, Stop
 
 __all__ = [
@@ -61,7 +64,7 @@ class PreparedLaunch:
     @property
     def commands(self) -> list[list[str]]:
         """What would train each seed, on a command line of its own."""
-        from assay.training.launch.kind import trainer_of
+        from assay.training.launch import trainer_of
 
         trainer = trainer_of(self.config)
         return [
@@ -183,8 +186,7 @@ def prepare_launch(
         source: Who gives the settings, for messages.
     """
     from assay.runs import prepare_run
-    from assay.training.launch.config import LaunchConfig
-    from assay.training.launch.kind import arms_of
+    from assay.training.launch import LaunchConfig, arms_of
 
     given = {name: value for name, value in settings.items() if value is not None}
     if sum(name is not None for name in (base_run_name, resume, extend)) > 1:
@@ -221,18 +223,23 @@ def _settled(
     control: str | None,
     since: str | None,
 ) -> PreparedLaunch:
-    from assay.training.launch.kind import TrainingKind, seeds_of
-    from assay.training.launch.manifest import (
+    from assay.experiments.curves import series_experiment
+    from assay.training.launch import (
         LaunchManifest,
         LaunchSet,
+        TrainingKind,
         differences,
         latest_manifest,
         read_launch_manifest,
+        seeds_of,
         trainer_changes,
         trainer_place,
     )
 
     config = run.config
+    # However often a benchmark is extended, its runs are trials of one experiment.
+    experiment = series_experiment(config.base_run_name, config.architecture)
+    run = replace(run, record=replace(run.record, experiments=(experiment,)))
     place = trainer_place(config.command is None)
     last = latest_manifest(config.folder, config.base_run_name)
     compared = None if control is None else read_launch_manifest(config.folder, control)
@@ -279,7 +286,7 @@ def _earlier_sets(
     config: "LaunchConfig", before: "LaunchManifest | None", launch_id: str
 ) -> Any:
     """The sets that a benchmark has before this one."""
-    from assay.training.launch.manifest import read_launch_manifest
+    from assay.training.launch import read_launch_manifest
 
     if before is None and config.extended_from:
         before = read_launch_manifest(config.folder, config.base_run_name)
@@ -288,7 +295,7 @@ def _earlier_sets(
 
 
 def _defaults(config: "LaunchConfig") -> dict[str, Any]:
-    from assay.training.launch.config import LaunchConfig
+    from assay.training.launch import LaunchConfig
 
     training = _training_settings({}, None, COMMAND_LINE) if config.command is None else None
     return LaunchConfig(training=training).stored()
@@ -307,8 +314,7 @@ def _with_training(
     given: dict[str, Any], training: Mapping[str, Any], file: Path | None, source: str
 ) -> dict[str, Any]:
     """Settings of a launch with those of the trainer, and checked."""
-    from assay.training.launch.seeds import chosen_seeds
-    from assay.training.launch.trainers import PLACEHOLDERS, command_words
+    from assay.training.launch import PLACEHOLDERS, chosen_seeds, command_words
 
     names = ("architecture", "curriculum", "environment")
     given = {**given, "seeds": chosen_seeds(given.get("seeds", ()))}
@@ -330,9 +336,7 @@ def _with_training(
 
 def _extended(name: str, given: Mapping[str, Any]) -> "tuple[LaunchManifest, dict[str, Any]]":
     """A benchmark that is there, and the settings of a launch with the seeds it lacks."""
-    from assay.training.launch.config import LaunchConfig
-    from assay.training.launch.manifest import read_launch_manifest
-    from assay.training.launch.seeds import SEEDS, chosen_seeds
+    from assay.training.launch import SEEDS, LaunchConfig, chosen_seeds, read_launch_manifest
 
     folder = Path(given.get("folder", "training"))
     manifest = read_launch_manifest(folder, name)
@@ -397,7 +401,7 @@ def launch_prepared(
     from assay.experiments.curves import write_training_runs
     from assay.runs import execute
     from assay.traces.queries import committed_sessions
-    from assay.training.launch.manifest import trainer_place, write_launch_manifest
+    from assay.training.launch import trainer_place, write_launch_manifest
     from assay.trials import Retries
     from assay.types import TrialState
 
@@ -451,28 +455,17 @@ def launch_prepared(
 
 
 def _executor(config: "LaunchConfig", notice: Callable[[str], None]) -> "TrialExecutor":
-    from assay.models import load_registry
-    from assay.runs import InProcess, Processes, RayWorkers
+    from assay.api.running import executor_of
+    from assay.runs import InProcess
 
-    providers = load_registry().providers.values()
-    keys = {"OPENAI_API_KEY", *(one.key_variable for one in providers if one.key_variable)}
-    if config.executor == "ray":
-        return RayWorkers(
-            config.ray_address,
-            config.parallel,
-            withheld=keys,
-            hang_s=_HANG_S,
-            each=1,
-            notice=notice,
-        )
-    if config.command is not None:
+    if config.command is not None and config.executor == "processes":
         return InProcess()  # each run is a process of its own already
-    return Processes(config.at_once, withheld=keys, hang_s=_HANG_S, each=1, notice=notice)
+    return executor_of(config, _HANG_S, notice, each=1)
 
 
 def skypilot_tasks(prepared: PreparedLaunch, *, gpus: int, accelerator: str) -> SkyLaunch:
     """The tasks that would be launched on SkyPilot, one for each seed, checked."""
-    from assay.training.launch.skypilot import check_task, sky_task
+    from assay.training.launch import check_task, sky_task
 
     tasks = tuple(
         sky_task(seed.run_id, words, gpus=gpus, accelerator=accelerator)
@@ -492,8 +485,7 @@ def launch_on_skypilot(
     Raises:
         UsageError: It is not installed, has no access to a cloud, or refuses a task.
     """
-    from assay.training.launch.manifest import trainer_place, write_launch_manifest
-    from assay.training.launch.skypilot import as_yaml
+    from assay.training.launch import as_yaml, trainer_place, write_launch_manifest
 
     program = which("sky")
     if find_spec("sky") is None or program is None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from assay._util.user_threads import contained
 from assay.agents.own import own_agent
@@ -32,14 +32,14 @@ from assay.runs import (
     execute,
 )
 from assay.runs.addresses import store_addresses
-from assay.runs.processes import pickled
+from assay.runs.processes import MANY, pickled
 from assay.runs.spending import resume_budget
 from assay.traces.folder import RunFolder
 from assay.traces.store import Store
 from assay.trials import Event, Retries, Stop
 from assay.types import ChatModel
 
-__all__ = ["begin_run", "run", "run_prepared"]
+__all__ = ["begin_run", "executor_of", "run", "run_prepared"]
 
 _HANG_S = 30.0
 """Seconds that a worker may hang in native code, beyond what a decision may take."""
@@ -139,7 +139,10 @@ def run_prepared(
         partial(episode_parts, own=OwnObjects(own.agents, {}, own.environment)),
         run_models(prepared, pool, own),
     )
-    executor = _executor(config, kind, own, notice)
+    # What cannot be sent is found out before anything is written.
+    for agent in own.agents.values() if config.executor != "asyncio" else ():
+        pickled(agent, f"agent {agent.name!r}")
+    executor = executor_of(config, config.decision_limit + _HANG_S, notice)
     try:
         with contained(notice):
             result = execute(
@@ -163,29 +166,51 @@ def run_prepared(
         pool.close()
 
 
-def _executor(
-    config: RunConfig, kind: EpisodeKind, own: OwnObjects, notice: Callable[[str], None]
+class ExecutorChoices(Protocol):
+    """What a configuration says of where its trials run."""
+
+    @property
+    def executor(self) -> str:
+        """asyncio, processes or ray."""
+        ...
+
+    @property
+    def workers(self) -> int | None:
+        """The most workers."""
+        ...
+
+    @property
+    def ray_address(self) -> str:
+        """The head of a cluster."""
+        ...
+
+
+def executor_of(
+    config: ExecutorChoices, hang_s: float, notice: Callable[[str], None], *, each: int = MANY
 ) -> TrialExecutor:
+    """Where trials run, as a configuration says; workers get no variable that holds a key.
+
+    Args:
+        config: What was chosen.
+        hang_s: Seconds in which no thread of a worker runs, after which it has hung.
+        notice: Who hears of lost workers.
+        each: Trials that one worker has open at once, at most.
+    """
     if config.executor == "asyncio":
         return InProcess()
-    # What cannot be sent is found out before anything is written.
-    for agent in own.agents.values():
-        pickled(agent, f"agent {agent.name!r}")
     providers = load_registry().providers.values()
-    withheld = {
-        "OPENAI_API_KEY",
-        *(one.key_variable for one in providers if one.key_variable),
-    }
-    hang_s = config.decision_limit + _HANG_S
+    keys = {provider.key_variable for provider in providers if provider.key_variable}
+    withheld = {"OPENAI_API_KEY", *keys}
     if config.executor == "ray":
         return RayWorkers(
             config.ray_address,
             config.workers,
             withheld=withheld,
             hang_s=hang_s,
+            each=each,
             notice=notice,
         )
-    return Processes(config.workers, withheld=withheld, hang_s=hang_s, notice=notice)
+    return Processes(config.workers, withheld=withheld, hang_s=hang_s, each=each, notice=notice)
 
 
 def begin_run(

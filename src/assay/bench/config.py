@@ -28,6 +28,7 @@ from assay._util.secret import Secret
 from assay._util.settings import Configuration, Counts, Setting, derived
 from assay._util.values import (
     ValueType,
+    choice,
     file_text,
     flag,
     key,
@@ -244,6 +245,18 @@ class BenchConfig(Configuration):
     parallel: int = Setting(1, whole(1, 10_000), NOTHING).about(
         "The most trials at the same time, rollouts included"
     )
+    executor: str = Setting(
+        "asyncio", choice("asyncio", "processes", "ray"), NOTHING, added=True
+    ).about(
+        "Where trials are run: asyncio is this process, processes are worker processes, ray "
+        "are workers on the nodes of a Ray cluster"
+    )
+    workers: int | None = Setting(
+        None, whole(1, 1024), NOTHING, added=True, without="one per CPU"
+    ).about("With --executor processes or ray: the most workers")
+    ray_address: str = Setting("auto", label, NOTHING, added=True).about(
+        "With --executor ray: HOST:PORT of the head of the cluster, auto or local"
+    )
     stamp: str = Setting("", ValueType(str, "a time"), NOTHING, in_files=True).about(
         "When it began, which names its folders"
     )
@@ -338,11 +351,6 @@ class BenchConfig(Configuration):
     def less_is_better(self) -> bool:
         """More score is better."""
         return False
-
-    @property
-    def executor(self) -> str:
-        """The work is done in sandboxes, so that this process is enough."""
-        return "asyncio"
 
     @property
     def seed(self) -> int:

@@ -3,10 +3,11 @@
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
+from copy import copy
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from assay._util.canonical import derived_id
 from assay.errors import BudgetSpent
@@ -25,6 +26,7 @@ from .config import BenchConfig
 from .ends import CodingEnd, agent_end, outcomes_of, patch_of
 from .harbor import HarborAttempt, HarborTask
 from .manifest import RolloutFolder, TrialResult
+from .sandboxes import choose_backend
 from .seams import (
     CodingTask,
     SandboxBackend,
@@ -119,16 +121,33 @@ class CodingKind:
         models: Mapping[str, ChatModel],
         folder: RolloutFolder,
         planned: Sequence[TrialResult],
-        ended: Callable[[TrialResult], None],
     ) -> None:
+        """What a trial came to is told as its progress, as a `TrialResult`."""
         self.models = models
-        self._config, self._arms, self._tasks = config, [arm.label for arm in arms], tasks
-        self._backends, self._folder, self._ended = backends, folder, ended
+        self._config, self._arms, self._tasks = config, [*arms], tasks
+        self._backends, self._folder = backends, folder
         self._planned = {result.session_id: result for result in planned}
+
+    def __getstate__(self) -> dict[str, Any]:
+        config = copy(self._config)
+        object.__setattr__(config, "openai_api_key", None)
+        return {
+            "config": config,
+            "arms": self._arms,
+            "tasks": self._tasks,
+            "backends": [*self._backends],
+            "folder": self._folder,
+            "planned": [*self._planned.values()],
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # Sandboxes are those of the machine where the work is done.
+        backends = {name: choose_backend(name) for name in state["backends"]}
+        self.__init__(**{**state, "backends": backends, "models": {}})  # type: ignore[misc]
 
     def plan(self, run: RunRecord) -> Plan[CodingSpec]:
         """A group for each arm: every task once, then every task again, and so on."""
-        groups: dict[str, list[CodingSpec]] = {label: [] for label in self._arms}
+        groups: dict[str, list[CodingSpec]] = {arm.label: [] for arm in self._arms}
         for spec in specs_of(self._config, run.id):
             groups[spec.arm].append(spec)
         return Plan(
@@ -207,9 +226,9 @@ class CodingKind:
         except Exception as error:
             sorted_as = classify(error)
             if not isinstance(sorted_as, GroupStop):
-                self._ended(attempt.failed(sorted_as.state, error))
+                context.progress(attempt.failed(sorted_as.state, error))
             raise
-        self._ended(end.result)
+        context.progress(end.result)
         return end
 
     def _graded(self, trial: Trial[CodingSpec]) -> CodingEnd | None:

@@ -251,7 +251,7 @@ def _on_skypilot(
     prepared: "PreparedLaunch", gpus: int, accelerator: str, dry: bool, show: Show
 ) -> int:
     from assay import api
-    from assay.training.launch.skypilot import as_yaml
+    from assay.training.launch import as_yaml
 
     sky = api.skypilot_tasks(prepared, gpus=gpus, accelerator=accelerator)
     if dry:

@@ -39,6 +39,7 @@ __all__ = [
     "load_training_runs",
     "runs_of_series",
     "runs_with_metric",
+    "series_experiment",
     "write_training_runs",
 ]
 
@@ -149,17 +150,23 @@ def enrolled(store: Store) -> Iterator[duckdb.DuckDBPyConnection]:
         yield connection
 
 
+def series_experiment(series: str, subject: str) -> ExperimentRecord:
+    """The experiment that all runs of a subject in a series are trials of."""
+    return ExperimentRecord(
+        id=derived_id("training", series, subject),
+        series=series,
+        model=subject,
+        fingerprint=content_hash(canonical_json(["training", series, subject])),
+    )
+
+
 def _enroll(connection: duckdb.DuckDBPyConnection, run: TrainingRun) -> None:
     """Write down a stored run as a trial, with its outcomes."""
     began = (run.created_at or datetime.now(UTC)).replace(tzinfo=UTC)
     experiment_id = None
     if run.series is not None:
-        subject = run.subject or run.series
-        experiment_id = derived_id("training", run.series, subject)
-        fingerprint = content_hash(canonical_json(["training", run.series, subject]))
-        experiment = ExperimentRecord(
-            id=experiment_id, series=run.series, model=subject, fingerprint=fingerprint
-        )
+        experiment = series_experiment(run.series, run.subject or run.series)
+        experiment_id = experiment.id
         ensure_experiments(connection, [NewExperiment(experiment, began.timestamp())])
     state = _STATES[run.status]
     trial = {

@@ -12,7 +12,8 @@ import logging
 import os
 import secrets
 import sys
-from collections.abc import AsyncIterator, Callable, Collection
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
@@ -32,6 +33,8 @@ MEMORY: Final = 1 << 30
 """Bytes of memory that Ray keeps for a worker, unless told otherwise."""
 _REACH_S: Final = 5.0
 """Seconds in which the head of a cluster has to let itself be reached."""
+_LOOK_S: Final = 1.0
+"""Seconds between two looks whether a worker has its place."""
 _LAST_WORD_S: Final = 2.0
 """Seconds between the end of a process and that of its connection."""
 _STATUS_S: Final = 10.0
@@ -51,7 +54,7 @@ class RayWorkers:
         each: int = MANY,
         memory: int = MEMORY,
         room_s: float = 60.0,
-        more_s: float = 30.0,
+        more_s: float = 60.0,
         notice: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Connects to nothing yet.
@@ -94,13 +97,16 @@ class RayWorkers:
                 needs = {} if beside else {"num_cpus": 1, "memory": self._memory}
                 desk.expect(order.secret, worker)
                 room_s = self._more_s if pool.is_begun else self._room_s
-                worker.host = _Placed(ray, order, needs, worker, desk, room_s)
+                worker.host = _Placed(ray, order, needs, worker, desk, room_s, fits)
                 return worker
 
             async def capacity() -> int:
                 return max(
                     1, int((await asyncio.to_thread(ray.cluster_resources)).get("CPU", 0))
                 )
+
+            async def fits() -> bool:
+                return pool.shared <= await capacity()
 
             pool = WorkerPool(
                 kind, self._workers or MANY, start_worker, capacity, each=self._each
@@ -123,6 +129,7 @@ class _Placed:
         worker: WorkerProcess,
         desk: "_Reception",
         room_s: float,
+        fits: Callable[[], Awaitable[bool]],
     ) -> None:
         self._ray, self._worker, self._desk, self._secret = ray, worker, desk, order.secret
         hold = ray.remote(
@@ -131,7 +138,7 @@ class _Placed:
         self._task = hold.remote(order)
         self._result: asyncio.Future[int] = asyncio.wrap_future(self._task.future())
         self._result.add_done_callback(self._over)
-        asyncio.get_running_loop().call_later(room_s, self._give_up, needs, room_s)
+        self._waiting = asyncio.create_task(self._wait(needs, room_s, fits))
 
     def _over(self, result: "asyncio.Future[int]") -> None:
         """Its process has ended, or Ray has lost sight of it."""
@@ -143,8 +150,15 @@ class _Placed:
             # What it sent last may still arrive.
             asyncio.get_running_loop().call_later(_LAST_WORD_S, self._worker.channel.abort)
 
-    def _give_up(self, needs: dict[str, int], room_s: float) -> None:
-        """There is no place for it, if it has not come yet."""
+    async def _wait(
+        self, needs: dict[str, int], room_s: float, fits: Callable[[], Awaitable[bool]]
+    ) -> None:
+        """Give up once it has had no place for so long, or the cluster is too small for it."""
+        end = time.monotonic() + room_s
+        while self._desk.expects(self._secret):
+            await asyncio.sleep(_LOOK_S)
+            if time.monotonic() > end or not (await fits() or not needs):
+                break
         if not self._worker.is_gone and self._desk.forget(self._secret):
             self._ray.cancel(self._task, force=True)
             self._worker.refuse(NoRoom(_no_room(self._ray, needs, room_s)))
@@ -160,6 +174,7 @@ class _Placed:
 
     async def end(self) -> None:
         """Have Ray kill it, unless it has ended."""
+        self._waiting.cancel()
         if not self._result.done():
             self._ray.cancel(self._task, force=True)
             await asyncio.wait({self._result}, timeout=_STATUS_S)
@@ -188,6 +203,10 @@ class _Reception:
     def expect(self, secret: bytes, worker: WorkerProcess) -> None:
         """Let in who shows a secret, once, as a worker."""
         self._expected[secret] = worker
+
+    def expects(self, secret: bytes) -> bool:
+        """Whether nobody has come with it yet."""
+        return secret in self._expected
 
     def forget(self, secret: bytes) -> bool:
         """Let in nobody with it any more; whether it was still waited for."""
@@ -262,8 +281,8 @@ def _ray() -> Any:
             '--executor ray needs Ray, which is not installed; pip install "assay[ray]" here '
             "and on every node, or choose --executor processes"
         ) from error
-    # A driver in a thread is no reason to warn, and its logger has nobody else to tell.
-    logging.getLogger("ray").addHandler(logging.NullHandler())
+    # It warns of drivers in threads and of lost nodes, which is told in our own words.
+    logging.getLogger("ray").setLevel(logging.ERROR)
     return ray
 
 

@@ -68,6 +68,11 @@ class WorkerPool:
         """Whether a worker is there."""
         return any(not worker.is_gone for worker in self._workers)
 
+    @property
+    def shared(self) -> int:
+        """How many workers there are, or are waited for, beside those of one trial alone."""
+        return sum(worker.is_shared and not worker.is_gone for worker in self._workers)
+
     async def close(self) -> None:
         """End all workers."""
         await asyncio.gather(*(worker.close() for worker in self._workers))
@@ -141,7 +146,6 @@ class WorkerPool:
 
     def _make_do(self, error: NoRoom) -> None:
         """Ask for no more workers than there is room for."""
-        there = sum(worker.is_shared and not worker.is_gone for worker in self._workers)
-        if not there:
+        if not self.shared:
             raise WorkerLost(str(error))
-        self._size = min(self._size, there)
+        self._size = min(self._size, self.shared)

@@ -34,6 +34,8 @@ __all__ = [
 DEATHS: Final = 3
 """Workers that a trial may lose; it has the last of them for itself."""
 OTHERWISE: Final = 'or play in one process, with executor = "asyncio"'
+_LOOK_S: Final = 0.5
+"""Seconds between two looks whether trials are to leave."""
 _GRACE_S: Final = 3.0
 """Seconds that a worker gets to let go of what it holds."""
 
@@ -151,6 +153,7 @@ class WorkerProcess:
         self._status: int | str = ""
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
+        self._begin(self._tell_stops())
 
     async def run(self, attempted: WorkerAttempt) -> TrialEnd:
         """Have one attempt run to its end."""
@@ -207,12 +210,8 @@ class WorkerProcess:
                 self._begin(self._answer(question, call))
             case ("progress", number, payload) if number in self.open:
                 # The engine knows already if its listener raised, and asks all to leave.
-                attempted = self.open[number]
                 with suppress(Interrupted):
-                    attempted.context.progress(payload)
-                if attempted.context.stopping:
-                    # Trials that seldom write a line hear of it here.
-                    self.channel.send("stop", number)
+                    self.open[number].context.progress(payload)
             case ("end", number, seconds, end, error) if number in self.open:
                 ended = self.open[number].ended
                 if not ended.done():
@@ -238,6 +237,16 @@ class WorkerProcess:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def _tell_stops(self) -> None:
+        """Tell trials that are to leave; those with few lines would not hear of it."""
+        told: set[int] = set()
+        while not self.is_gone:
+            await asyncio.sleep(_LOOK_S)
+            for number, attempted in self.open.items():
+                if number not in told and attempted.context.stopping:
+                    told.add(number)
+                    self.channel.send("stop", number)
 
     async def _find_out(self) -> None:
         """See how the process ended, and tell those whose trials it had."""

@@ -37,6 +37,9 @@ DataDir = Annotated[Path | None, Parameter(group=_CHOICES, show_default="data")]
 Database = Annotated[Path | None, Parameter(group=_CHOICES, show_default=False)]
 Dollars = Annotated[float | None, Parameter(group=_CHOICES, show_default="none")]
 Patience = Annotated[float | None, Parameter(group=_CHOICES, show_default="120")]
+Executor = Annotated[str | None, Parameter(group=_CHOICES, show_default="asyncio")]
+Workers = Annotated[int | None, Parameter(group=_CHOICES, show_default="one per CPU")]
+Address = Annotated[str | None, Parameter(group=_CHOICES, show_default="auto")]
 Text = Annotated[str | None, Parameter(group=_CHOICES, show_default=False)]
 
 
@@ -52,6 +55,9 @@ def run(
     openai_base_url: Text = None,
     judge: Text = None,
     call_patience: Patience = None,
+    executor: Executor = None,
+    workers: Workers = None,
+    ray_address: Address = None,
     agent: Text = None,
     sandbox: Text = None,
     model_map: MayDiffer = None,
@@ -81,6 +87,9 @@ def run(
         openai_base_url: The server for OpenAI's models and for models in no list.
         judge: The model that scores rubrics without tests.
         call_patience: Give up a call that keeps failing after this many seconds.
+        executor: Where trials are run: asyncio (here), processes, or ray for a cluster.
+        workers: With --executor processes or ray, the most workers.
+        ray_address: With --executor ray, HOST:PORT of the head of the cluster, auto or local.
         agent: Who works on every task, whatever the file says; see 'assay bench agents'.
         sandbox: Where every task runs, whatever the file says: bubblewrap, docker, none, or
             mine.py:Class.
@@ -105,6 +114,9 @@ def run(
             "openai_base_url": openai_base_url,
             "judge": judge,
             "call_patience": call_patience,
+            "executor": executor,
+            "workers": workers,
+            "ray_address": ray_address,
             "base_images": base_images_of(base_image) or None,
             "build_network": build_network or None,
         },

@@ -105,6 +105,11 @@ class LaunchConfig(Configuration):
         held = min(_usable_cpus() // self.threads, memory // _ROOM)
         return max(1, min(held, len(self.seeds)))
 
+    @property
+    def workers(self) -> int | None:
+        """Processes that train; on a cluster one for each CPU, unless it is said."""
+        return self.parallel if self.executor == "ray" else self.at_once
+
     # What every run has, with the names that `runs` knows.
 
     @property

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from assay._util.canonical import derived_id
+from assay.experiments.curves import series_experiment
 from assay.experiments.training import TrainingRun
 from assay.runs import Arm, TrialEnd
 from assay.traces.recorder import Recorder
@@ -97,7 +97,7 @@ class TrainingKind:
         return SessionHeader(
             session_id=run.run_id,
             run_id=run.launch,
-            experiment_id=derived_id(run.launch, config.architecture),
+            experiment_id=series_experiment(config.base_run_name, config.architecture).id,
             subject=config.architecture,
             task=f"{config.environment}/{config.curriculum}",
             seed=run.seed,

@@ -142,7 +142,8 @@ def trainer_changes(
 
 def differences(configuration: Mapping[str, Any], control: Mapping[str, Any]) -> list[str]:
     """In what a configuration differs from that of a control, as lines."""
-    aside = ("base_run_name", "seeds", "parallel", "folder", "database", "extended_from")
+    aside = {"base_run_name", "seeds", "parallel", "folder", "database", "extended_from"}
+    aside |= {"retries", "executor", "ray_address", "checkpoint_every", "wandb"}
     ours, theirs = (dict(_leaves(one)) for one in (configuration, control))
     return [
         f"{name}: {theirs.get(name)!r} -> {ours.get(name)!r}"

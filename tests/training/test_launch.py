@@ -1,0 +1,356 @@
+"""Launches: the same training for many seeds, whoever trains, and whatever is in the way."""
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay import api
+from assay.errors import UsageError
+from assay.experiments.curves import load_training_runs
+from assay.experiments.training import TrainingRun
+from assay.traces.folder import unfinished_runs
+from assay.traces.journal import read_journal
+from assay.traces.store import Store
+from assay.training.launch import SEEDS, as_yaml, check_task, chosen_seeds, command_words
+from assay.trials import Event
+from tests.runs.places import Place
+from tests.runs.programs import Program
+
+TRAINER = Path(__file__).parent / "trainer.py"
+
+
+def template(pause: float = 0.0, fails: str = "never") -> str:
+    words = [sys.executable, str(TRAINER), "{seed}", "{folder}", str(pause), fails]
+    return shlex.join(words).replace("'{seed}'", "{seed}").replace("'{folder}'", "{folder}")
+
+
+def launch(place: Path, **settings: Any) -> api.LaunchResult:
+    chosen: dict[str, Any] = {
+        "command": template(),
+        "base_run_name": "pilot",
+        "architecture": "mine",
+        "seeds": (2,),
+        "folder": place / "training",
+        "database": place / "t.duckdb",
+        "retries": 0,
+    }
+    return api.launch(**{**chosen, **settings})
+
+
+def stored(folder: Path) -> dict[str, TrainingRun]:
+    with Store(folder / "t.duckdb").reading() as connection:
+        return {run.id: run for run in load_training_runs(connection)}
+
+
+def test_the_seeds_are_the_fixed_list_so_many_of_it_or_those_that_are_given() -> None:
+    assert chosen_seeds() == SEEDS[:15]
+    assert (SEEDS[0], SEEDS[14], SEEDS[15], SEEDS[29]) == (1072, 15866, 16937, 31931)
+    assert len(set(SEEDS)) == 30
+    assert chosen_seeds([20]) == SEEDS[:20]
+    assert chosen_seeds([7, 8]) == (7, 8)
+    assert chosen_seeds([31]) == (31,)
+    with pytest.raises(UsageError, match="seed 7 is there twice"):
+        chosen_seeds([7, 7])
+    with pytest.raises(UsageError, match="--seeds 0 is no number of seeds; give 1 to 30"):
+        chosen_seeds([0])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("train {folder}", "has no {seed} in it, so that every run would be the same"),
+        ("train {seed}", "has no {folder} in it"),
+        ("train {seed} {folder} {sed}", "there is no {sed}.*it may have {seed}"),
+        ("train {seed} {folder} 'x", "cannot be read: No closing quotation"),
+    ],
+)
+def test_a_command_that_cannot_be_meant_is_refused(text: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        command_words(text, {"seed": "1", "folder": "f"})
+
+
+def test_what_a_command_has_in_braces_is_filled_in_word_by_word() -> None:
+    values = {"seed": "7", "folder": "a folder", "run_id": "x"}
+    words = command_words("python t.py --seed={seed} '{folder}/{{x}}' {run_id}", values)
+    assert words == ["python", "t.py", "--seed=7", "a folder/{x}", "x"]
+
+
+def test_a_launch_leaves_curves_a_manifest_and_one_experiment(tmp_path: Path) -> None:
+    result = launch(tmp_path, command=template(fails="once"), retries=1)
+    assert result.run.status == "finished"
+    assert result.run_ids == ("pilot.mine.seed1072", "pilot.mine.seed2043")
+    runs = stored(tmp_path)
+    assert [run.seed for run in runs.values()] == [1072, 2043]
+    for run in runs.values():
+        assert (run.series, run.subject, run.status) == ("pilot", "mine", "finished")
+        assert run.task == "crafter/terrain_2"
+        # Both were resumed at step 50, and have no step twice.
+        curve = run.curves["overview/reward"]
+        assert [*curve.steps_P] == [*range(10, 101, 10)]
+        assert curve.repeated == 0
+        assert run.configuration["command"] == template(fails="once")
+        assert run.provenance["launch"]["base_run_name"] == "pilot"
+        place = tmp_path / "training" / "pilot"
+        assert (place / run.id / "starts").read_text() == "0\n50\n"
+        assert "$ " in (place / "logs" / f"{run.id}.log").read_text("utf-8")
+    names = {path.name for path in (tmp_path / "training/pilot/manifest").iterdir()}
+    assert names == {
+        *("benchmark_git_hash.txt", "dirty.diff", "seeds.txt", "run_ids.txt", "config.json"),
+        *("difference.txt", "versions.json", "trainer_changes.diff", "manifest.json"),
+    }
+    with Store(tmp_path / "t.duckdb").reading() as connection:
+        query = "SELECT count(*), count(DISTINCT experiment_id), any_value(kind) FROM trials"
+        assert connection.execute(query).fetchone() == (2, 1, "training")
+        asked = connection.execute("SELECT count(*) FROM experiments").fetchone()
+    assert asked == (1,)
+
+
+@pytest.mark.extras
+def test_an_extended_benchmark_is_one_set_of_runs(tmp_path: Path) -> None:
+    launch(tmp_path)
+    with pytest.raises(UsageError, match="launch 'pilot' is finished; --extend pilot"):
+        launch(tmp_path)
+    where: dict[str, Any] = {"folder": tmp_path / "training", "database": tmp_path / "t.duckdb"}
+    result = api.launch(extend="pilot", seeds=(3,), **where)
+    assert result.run_ids == tuple(f"pilot.mine.seed{seed}" for seed in SEEDS[:3])
+    with Store(tmp_path / "t.duckdb").reading() as connection:
+        query = "SELECT count(*), count(DISTINCT experiment_id) FROM trials"
+        assert connection.execute(query).fetchone() == (3, 1)
+    facts = [run.provenance["launch"]["extended_from"] for run in stored(tmp_path).values()]
+    assert sorted(facts) == [0, 0, 2]
+    listed = (tmp_path / "training/pilot/manifest/seeds.txt").read_text()
+    assert listed == "1072\n2043\n3014\n"
+    refused: list[tuple[dict[str, Any], str]] = [
+        ({"seeds": (3,)}, "has all of these 3 seeds; give --seeds a number from 4 to 30"),
+        ({"seeds": (7, 8)}, "has seed 1072, which --seeds leaves out"),
+        ({"seeds": (5,), "architecture": "x"}, "leave out --architecture"),
+    ]
+    for settings, words in refused:
+        with pytest.raises(UsageError, match=words):
+            api.launch(extend="pilot", **where, **settings)
+    with pytest.raises(UsageError, match=r"no benchmark 'pilo' in .*there are: pilot"):
+        api.launch(extend="pilo", **where)
+
+
+@pytest.mark.extras
+def test_a_seed_that_fails_is_named_and_tried_again_by_the_same_command(
+    tmp_path: Path,
+) -> None:
+    first = launch(tmp_path, command=template(fails="always"))
+    assert first.failed == ("pilot.mine.seed1072", "pilot.mine.seed2043")
+    assert first.run.status == "incomplete"
+    assert {run.status for run in stored(tmp_path).values()} == {"crashed"}
+    (folder,) = unfinished_runs(tmp_path / "t.duckdb")
+    # The journal names the last checkpoint.
+    asked = [played.asked for played in read_journal(folder.journals()[0]).played]
+    assert asked == [("checkpoints/step-50",)]
+    second = launch(tmp_path, command=template(fails="always"))
+    assert second.run.resumed
+    place = tmp_path / "training" / "pilot" / "pilot.mine.seed1072"
+    assert (place / "starts").read_text() == "0\n50\n"
+
+
+@pytest.mark.extras
+def test_a_trainer_that_leaves_no_metrics_is_told_what_to_write(tmp_path: Path) -> None:
+    said: list[Any] = []
+    command = f"{shlex.quote(sys.executable)} -c pass {{seed}} {{folder}}"
+    result = launch(tmp_path, command=command, seeds=(1,), listen=said.append)
+    assert result.diverged == ("pilot.mine.seed1072",)
+    errors = [str(event.verdict.error) for event in said if hasattr(event, "verdict")]
+    assert any("have it write metrics.jsonl there" in error for error in errors)
+
+
+@pytest.mark.extras
+def test_what_changed_in_the_trainer_since_the_last_benchmark_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def git(*words: str) -> str:
+        who = ["-c", "user.name=t", "-c", "user.email=t@example.com"]
+        done = subprocess.run(["git", *who, *words], capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    git("init", "-q")
+    Path("net.py").write_text("width = 1\n")
+    Path(".gitignore").write_text("training\nt.duckdb*\n")
+    git("add", ".")
+    git("commit", "-qm", "first")
+    commit = git("rev-parse", "HEAD")
+    launch(tmp_path, folder=Path("training"))
+    manifest = Path("training/pilot/manifest")
+    assert (manifest / "benchmark_git_hash.txt").read_text() == f"{commit}\n"
+    Path("net.py").write_text("width = 2\n")
+    settings: dict[str, Any] = {"command": template(), "seeds": (2,)}
+    settings["architecture"] = "other"
+    settings |= {"folder": Path("training"), "database": Path("t.duckdb")}
+    prepared = api.prepare_launch(settings, base_run_name="next", control="pilot")
+    assert prepared.changes is not None
+    assert prepared.changes.since == commit
+    assert "1 file changed" in prepared.changes.stat
+    assert prepared.difference == ("architecture: 'mine' -> 'other'",)
+    with pytest.raises(UsageError, match="--since 'nowhere' is no commit"):
+        api.prepare_launch(settings, base_run_name="next", since="nowhere")
+
+
+@pytest.mark.extras
+def test_a_launch_that_is_killed_takes_its_trainers_along_and_is_finished_later(
+    tmp_path: Path,
+) -> None:
+    program = (
+        "import sys; from pathlib import Path; from tests.training.test_launch import *; "
+        "launch(Path(sys.argv[1]), command=template(pause=0.05), parallel=2)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], cwd=_ROOT)
+    place = tmp_path / "training" / "pilot"
+    kept = [place / f"pilot.mine.seed{seed}" / "checkpoints/step-50" for seed in SEEDS[:2]]
+    deadline = time.monotonic() + 60
+    while not all(path.exists() for path in kept):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    result = launch(tmp_path, command=template(pause=0.05), parallel=2)
+    assert result.run.status == "finished"
+    for run in stored(tmp_path).values():
+        assert [*run.curves["overview/reward"].steps_P] == [*range(10, 101, 10)]
+    for path in kept:
+        assert (path.parents[1] / "starts").read_text() == "0\n50\n"
+
+
+_ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.extras
+def test_ctrl_c_stops_the_trainers_and_the_command_that_is_named_finishes_the_rest(
+    tmp_path: Path,
+) -> None:
+    words = ["launch", "--command", template(pause=0.05), "--seeds", "3", "--parallel", "2"]
+    words += ["--base-run-name", "pilot", "--architecture", "mine", "--database", "t.duckdb"]
+    program = Program(tmp_path, *words)
+    kept = tmp_path / "training/pilot/pilot.mine.seed1072/checkpoints/step-50"
+    program.until(kept.exists, "a checkpoint")
+    program.interrupt()
+    assert program.wait() == 130, program.errors
+    again = "launch --resume pilot.mine --database t.duckdb"
+    assert again in program.output
+    program = Program(tmp_path, *again.split())
+    assert program.wait() == 0, program.errors
+    assert "3 of 3 runs finished" in program.output
+    assert "variance pilot.mine.seed1072 pilot.mine.seed2043" in program.output
+    for run in stored(tmp_path).values():
+        assert [*run.curves["overview/reward"].steps_P] == [*range(10, 101, 10)]
+
+
+def train(place: str) -> int:
+    """Launch our own trainer."""
+    training: dict[str, Any] = {
+        **{"total_steps": 4096, "worlds": 8, "rollout": 32, "minibatches": 2, "length": 50},
+        **{"eval_worlds": 2, "eval_every": 10**9, "checkpoint_every": 256},
+    }
+    settings: dict[str, Any] = {"command": None, "architecture": "mlp", "curriculum": "classic"}
+    launch(Path(place), **settings, parallel=2, training=training)
+    return 0
+
+
+@pytest.mark.ray
+def test_a_launch_on_a_cluster_has_a_run_per_place_and_loses_none(
+    tmp_path: Path, cluster: Any
+) -> None:
+    most, said = 0, list[str]()
+    place = Place({}, cluster)
+    killed: list[int] = []
+
+    def listen(event: Event) -> None:
+        nonlocal most
+        most = max(most, len(place.workers()))
+        kept = getattr(getattr(event, "payload", None), "checkpoint", None)
+        if kept and not killed:
+            killed.extend(place.workers())
+            os.kill(killed[0], signal.SIGKILL)
+
+    result = launch(
+        tmp_path,
+        command=template(pause=0.05),
+        seeds=(3,),
+        executor="ray",
+        ray_address=cluster.address,
+        listen=listen,
+        notice=said.append,
+    )
+    assert result.run.status == "finished"
+    assert 1 <= most <= 2
+    assert any("was killed by SIGKILL" in line for line in said), said
+    for run in stored(tmp_path).values():
+        assert [*run.curves["overview/reward"].steps_P] == [*range(10, 101, 10)]
+    assert place.workers() == []
+
+
+@pytest.mark.local
+def test_our_trainer_runs_in_two_workers_and_resumes_exactly_after_a_kill(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("torch", reason="needs the extra train; make test-local has it")
+    program = Program(tmp_path, str(tmp_path), main=train)
+    place = tmp_path / "training" / "pilot"
+
+    def begun() -> bool:
+        """Whether both have a checkpoint; old ones are deleted."""
+        folders = [place / f"pilot.mlp.seed{seed}" / "checkpoints" for seed in SEEDS[:2]]
+        return all(any(folder.glob("step-*")) for folder in folders)
+
+    program.until(begun, "two checkpoints")
+    program.kill()
+    assert unfinished_runs(tmp_path / "t.duckdb")
+    train(str(tmp_path))
+    (tmp_path / "whole").mkdir()
+    train(str(tmp_path / "whole"))
+    runs, whole = stored(tmp_path), stored(tmp_path / "whole")
+    assert [*runs] == [*whole]
+    for name, run in runs.items():
+        assert run.status == "finished"
+        for metric, curve in run.curves.items():
+            if not metric.startswith("time/"):
+                assert curve.same_points(whole[name].curves[metric]), metric
+        assert run.configuration["parameters"] > 0
+
+
+def test_a_launch_never_starts_more_than_the_machine_holds() -> None:
+    config = api.prepare_launch(
+        {"command": template(), "seeds": (30,)}, base_run_name="many"
+    ).config
+    assert config.at_once <= len(os.sched_getaffinity(0))
+
+
+def test_a_task_of_skypilot_is_checked_and_written_as_yaml() -> None:
+    prepared = api.prepare_launch({"seeds": (2,)}, base_run_name="cloud")
+    sky = api.skypilot_tasks(prepared, gpus=8, accelerator="A100")
+    assert [task["name"] for task in sky.tasks] == [
+        *("cloud.vit_reset.seed1072", "cloud.vit_reset.seed2043")
+    ]
+    text = as_yaml(sky.tasks[0])
+    assert 'accelerators: "A100:8"' in text
+    assert "--seed 1072" in text
+    yaml = pytest.importorskip("yaml")
+    assert yaml.safe_load(text) == sky.tasks[0]
+    with pytest.raises(UsageError, match="has no cpu such as 4"):
+        check_task({**sky.tasks[0], "cpu": 4})
+
+
+def test_the_settings_of_two_trainers_are_not_mixed() -> None:
+    refused: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+        ({"command": template()}, {"total_steps": 5}, "--total-steps is for our trainer"),
+        ({}, {"seed": 5}, "a launch has many seeds; give --seeds"),
+        ({"architecture": "vit"}, {}, "unknown architecture 'vit'"),
+    ]
+    for settings, training, words in refused:
+        with pytest.raises(UsageError, match=words):
+            api.prepare_launch(settings, training, base_run_name="x")
