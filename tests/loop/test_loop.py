@@ -48,7 +48,14 @@ def test_a_loop_reports_and_does_nothing_twice(
     names = {facts.subject.model for facts in other.comparison.subjects}
     assert names == {"local/tiny", other.student, "builtin/random"}
     page = other.report.read_text("utf-8")
-    for words in ("Leaderboard", "The data", "Training", "Stages", "Malformed calls", other.student):
+    for words in (
+        "Leaderboard",
+        "The data",
+        "Training",
+        "Stages",
+        "Malformed calls",
+        other.student,
+    ):
         assert words in page
     values = json.loads(other.report.with_suffix(".json").read_bytes())["loop"]
     assert [stage["name"] for stage in values["stages"]] == list(other.stages)
