@@ -52,6 +52,7 @@ def test_runs_are_listed_as_people_count(curves: Program) -> None:
     assert "choose from: run1, run2, run9, run10" in curves.error("show", "nobody")
 
 
+@pytest.mark.extras
 def test_runs_of_other_trackers_are_imported_from_their_folders(curves: Program) -> None:
     folder = Path(__file__).parent / "golden" / "curves"
     done = curves("import", str(folder / "wandb"), str(folder / "tensorboard"))

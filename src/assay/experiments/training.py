@@ -26,7 +26,7 @@ class TrainingStatus(StrEnum):
     FINISHED = "finished"
     """It came to the end it was meant to have."""
     RUNNING = "running"
-    """It goes on: its curves are not whole."""
+    """It has not ended: its curves are not whole."""
     CRASHED = "crashed"
     """It ended before its time: failed, killed or lost."""
 
