@@ -182,6 +182,15 @@ def test_a_run_that_fails_says_what_it_printed_and_leaves_no_image(
     assert not leftovers()
 
 
+def test_what_a_killed_build_left_is_removed_by_the_next(
+    backend: BubblewrapBackend, tmp_path: Path, image_root: Path
+) -> None:
+    left = images_folder() / ".making-killed"
+    write(left, {"lock": "", "upper/file": "x"})
+    built(backend, tmp_path / "x", image_root, {"Dockerfile": "FROM base:1\nRUN echo swept\n"})
+    assert not left.exists()
+
+
 def test_building_reaches_no_network_and_nothing_of_this_machine(
     backend: ImageBackend, tmp_path: Path, image_root: Path
 ) -> None:

@@ -63,6 +63,8 @@ __all__ = [
 FORMAT: Final = "assay-image/1"
 _RECORD: Final = "image.json"
 _NAMES: Final = "names.json"
+_MAKING: Final = ".making-"
+_LOCK: Final = "lock"
 _RUN_S: Final = 3600.0
 _LAST: Final = 1500
 """Characters of what a failed RUN printed that are shown."""
@@ -352,16 +354,32 @@ def _claimed(name: str) -> Iterator[Path | None]:
         if (home / name / _RECORD).is_file():
             yield None
             return
-        folder = Path(tempfile.mkdtemp(prefix=".making-", dir=home))
+        _sweep(home)
+        folder = Path(tempfile.mkdtemp(prefix=_MAKING, dir=home))
         try:
-            yield folder
+            # As long as it is locked, its owner lives.
+            with (folder / _LOCK).open("w") as own:
+                fcntl.flock(own, fcntl.LOCK_EX)
+                yield folder
         finally:
             if folder.exists():
                 remove_folder(folder)
 
 
+def _sweep(home: Path) -> None:
+    """Remove what builds left that were killed."""
+    for folder in home.glob(f"{_MAKING}*"):
+        try:
+            with (folder / _LOCK).open("r+") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                remove_folder(folder)
+        except OSError:  # in use, or not locked yet
+            continue
+
+
 def _put(folder: Path, name: str) -> None:
     folder.chmod(0o755)
+    (folder / _LOCK).unlink()
     folder.rename(folder.with_name(name))
 
 

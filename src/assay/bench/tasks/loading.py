@@ -66,7 +66,8 @@ def load_task(
     path = folder / META
     if not path.is_file():
         raise UsageError(
-            f"no task in {str(folder)!r}: it has no {META}; 'assay bench new' makes a task"
+            f"no task in {str(folder)!r}: it has no {META}, nor a task.toml of Harbor; "
+            "'assay bench new' makes a task"
         )
     meta = validated(MetaFile, read_json(path), path)
     change = OverridesFile()
