@@ -14,7 +14,7 @@ _STORE_BYTES = 80 << 20
 class Place(NamedTuple):
     """One of them."""
 
-    settings: dict[str, str]
+    settings: dict[str, Any]
     """Of a run that is played there."""
     cluster: Any = None
 

@@ -409,7 +409,7 @@ def launch_prepared(
     if config.command is None:
         from assay.training.extra import require_train
 
-        require_train(str((config.training or {}).get("wandb", "off")))
+        require_train(str((config.training or {}).get("wandb", "off")), config.environment)
     written: set[str] = set()
     states: dict[str, TrialState] = {}
 

@@ -18,12 +18,15 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from assay._util.provenance import provenance
 from assay.curves.files import SUFFIXES, read_run_file
 from assay.errors import TrainerFailed, UsageError, UserCodeError
 from assay.experiments.training import TrainingRun, TrainingStatus
+
+if TYPE_CHECKING:
+    from assay.training import TrainingProgress
 
 __all__ = [
     "PLACEHOLDERS",
@@ -117,25 +120,30 @@ class PPOTrainer:
         stop: Callable[[], bool],
     ) -> int | None:
         """See `Trainer`."""
+        from assay.training import TrainingConfig
         from assay.training.extra import require_train
 
-        require_train()
-        from assay.training import TrainingConfig, TrainingProgress, TrainState, train
+        config = TrainingConfig(**self.settings, seed=run.seed)
+        require_train(config.wandb, config.environment)
+        from assay.training import TrainState, train
+        from assay.training.wandb_log import logged_to_wandb
 
         kept: str | None = None
 
-        def tell(progress: TrainingProgress) -> None:
+        def tell(progress: "TrainingProgress") -> None:
             nonlocal kept
+            to_wandb(progress)
             if progress.checkpoint is not None:
                 kept = str(progress.checkpoint.relative_to(folder))
             reward = progress.metrics.get("overview/reward")
             watch(RunProgress(progress.step, progress.total, reward, kept))
             print(f"step {progress.step} of {progress.total}, reward {reward}", file=logged)
 
-        with log.open("a", encoding="utf-8", buffering=1) as logged:
-            end = train(
-                TrainingConfig(**self.settings, seed=run.seed), folder, watch=tell, stop=stop
-            )
+        with (
+            log.open("a", encoding="utf-8", buffering=1) as logged,
+            logged_to_wandb(config, folder) as to_wandb,
+        ):
+            end = train(config, folder, watch=tell, stop=stop)
             print(f"{end.state} at step {end.steps}: {end.reason or 'in order'}", file=logged)
         if end.state is TrainState.DIVERGED:
             raise UserCodeError(f"{run.run_id} diverged: {end.reason}")
@@ -145,7 +153,18 @@ class PPOTrainer:
         """See `Trainer`."""
         from assay.training import training_run
 
-        told = training_run(folder, name=run.run_id)
+        try:
+            told = training_run(folder, name=run.run_id)
+        except UsageError:  # it ended before it could write anything
+            told = TrainingRun(
+                id=run.run_id,
+                subject=self.settings["architecture"],
+                task=f"{self.settings['environment']}/{self.settings['curriculum']}",
+                seed=run.seed,
+                status=TrainingStatus.CRASHED,
+                configuration={**self.settings, "seed": run.seed},
+                provenance=provenance().record(),
+            )
         crashed = told.status is TrainingStatus.RUNNING
         return replace(told, status=TrainingStatus.CRASHED) if crashed else told
 
