@@ -5,6 +5,7 @@ import os
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,7 +53,7 @@ class Bench:
         names = ("base:1", "python:3.12-slim")
         self.bases = [f"{name}={root}" for name in names if root is not None]
 
-    def run(self, task: Path, *agents: str, **keys: object) -> list[TrialResult]:
+    def run(self, task: Path, *agents: str, **keys: Any) -> list[TrialResult]:
         """One trial for each agent; a command line is the agent `command`."""
         return list(self.result(task, *agents, **keys).manifest.results)
 

@@ -183,7 +183,7 @@ def test_a_run_that_fails_says_what_it_printed_and_leaves_no_image(
 
 
 def test_what_a_killed_build_left_is_removed_by_the_next(
-    backend: BubblewrapBackend, tmp_path: Path, image_root: Path
+    backend: ImageBackend, tmp_path: Path, image_root: Path
 ) -> None:
     left = images_folder() / ".making-killed"
     write(left, {"lock": "", "upper/file": "x"})
