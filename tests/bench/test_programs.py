@@ -1,5 +1,6 @@
 """Real agents, offline: each solves a sample task with a scripted model, in a sandbox."""
 
+import base64
 import json
 import os
 import shutil
@@ -18,10 +19,12 @@ from assay.types import ChatReply, ChatRequest, Message, Usage
 from .boxes import usable
 from .npm import fake_npm
 
-TASK = Path(__file__).parents[2] / "examples" / "bench" / "tasks" / "fix-bookings"
+TASKS = Path(__file__).parents[2] / "examples" / "bench" / "tasks"
 FIX = """\
 sed -i 's/in bookings:/in sorted(bookings):/; s/start < taken/start <= taken/; \
 s/taken\\[-1\\]\\[0\\], end/taken[-1][0], max(taken[-1][1], end)/' bookings.py"""
+_PATCH = base64.b64encode((TASKS / "split-bill" / "diff.patch").read_bytes()).decode()
+FIXES = {"fix-bookings": FIX, "split-bill": f"echo {_PATCH} | base64 -d | git apply"}
 DONE = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 TRIED = {"codex": "0.166.0", "claude-code": "2.1.197", "mini-swe-agent": "2.4.6"}
 COMMANDS = {"exec_command": "cmd", "Bash": "command", "bash": "command"}
@@ -33,8 +36,9 @@ class Scripted:
 
     name, provider = "scripted", "me"
 
-    def __init__(self, *, forever: bool = False, reasoning: int = 3) -> None:
+    def __init__(self, *, fix: str = FIX, forever: bool = False, reasoning: int = 3) -> None:
         self.usage, self.requests = Usage(), list[ChatRequest]()
+        self._fix = fix
         self._forever, self._reasoning = forever, reasoning
 
     async def reply(self, request: ChatRequest) -> ChatReply:
@@ -44,11 +48,11 @@ class Scripted:
         self.usage += usage
         tools = [tool["function"]["name"] for tool in request.tools.value]
         tool = next((name for name in tools if name in COMMANDS), None)
-        lines = ["cat bookings.py", FIX, "git diff --stat"]
+        lines = ["cat *.py", self._fix, "git diff --stat"]
         if tool == "bash":
             lines.append(DONE)
         if tool is None or (turn >= len(lines) and not self._forever):
-            said = {"role": "assistant", "content": "Sorted, and merged with max."}
+            said = {"role": "assistant", "content": "It is mended."}
             return ChatReply(Message(said), "stop", usage, cost_usd=0.001)
         line = lines[min(turn, 2)] if self._forever else lines[turn]
         function = {"name": tool, "arguments": json.dumps({COMMANDS[tool]: line})}
@@ -88,8 +92,10 @@ def install(agents: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return installed
 
 
-def run(folder: Path, agent: str, model: Scripted, **keys: Any) -> BenchResult:
-    told = {"prepared_dir": str(TASK), "agent": agent, "model": "scripted", **keys}
+def run(
+    folder: Path, agent: str, model: Scripted, task: str = "fix-bookings", **keys: Any
+) -> BenchResult:
+    told = {"prepared_dir": str(TASKS / task), "agent": agent, "model": "scripted", **keys}
     lines = "\n".join(f"{key} = {json.dumps(value)}" for key, value in told.items())
     config = folder / "bench.toml"
     config.write_text(f'name = "real"\n[[tasks]]\n{lines}\n', "utf-8")
@@ -101,6 +107,7 @@ def run(folder: Path, agent: str, model: Scripted, **keys: Any) -> BenchResult:
     )
 
 
+@pytest.mark.parametrize("task", FIXES)
 @pytest.mark.parametrize("agent", PROGRAMS)
 @pytest.mark.parametrize(
     "sandbox",
@@ -110,14 +117,20 @@ def run(folder: Path, agent: str, model: Scripted, **keys: Any) -> BenchResult:
     ],
 )
 def test_a_real_agent_solves_a_task_offline(
-    agent: str, sandbox: str, install: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    task: str,
+    agent: str,
+    sandbox: str,
+    install: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     usable("docker" if sandbox == "docker" else None)
     install(agent)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-planted-0123456789abcdefghijkl")
     # Messages have no place for what was thought, so claude-code cannot count it.
-    model = Scripted(reasoning=0 if agent == "claude-code" else 3)
-    (trial,) = run(tmp_path, agent, model, timeout=120, sandbox=sandbox).manifest.results
+    model = Scripted(fix=FIXES[task], reasoning=0 if agent == "claude-code" else 3)
+    ended = run(tmp_path, agent, model, task, timeout=120, sandbox=sandbox)
+    (trial,) = ended.manifest.results
     log = (Path(trial.run_dir) / "logs" / "agent.log").read_text("utf-8", errors="replace")
     assert (trial.outcome, trial.agent_stop, trial.score) == ("solved", "completed", 1.0), log
     told = {"prompt": model.usage.prompt, "completion": model.usage.completion}
