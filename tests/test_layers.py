@@ -96,7 +96,7 @@ PUBLIC = {
         *("difficulty", "engine.jit", "gif", "rules", "text", "text.observation", "view"),
     },
     "curves": {
-        *("analysis", "design", "gather", "plan", "settings", "sources", "variance"),
+        *("analysis", "design", "files", "gather", "plan", "settings", "sources", "variance"),
         "wandb_project",
     },
     "datasets": {
@@ -122,7 +122,7 @@ PUBLIC = {
         ),
         *("plans", "subjects", "trained_worlds", "training", "versions"),
     },
-    "finetune": {"service"},
+    "finetune": {"local.weights", "service"},
     "judge": {
         *("describing", "design", "facts", "looks", "matching", "over_time", "plan"),
         "ranking",
@@ -158,6 +158,7 @@ PUBLIC = {
         "looks",
         "processes",
         "remaining",
+        "worker_pool",
         "room",
         "settings",
         "spending",

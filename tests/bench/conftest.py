@@ -7,6 +7,14 @@ import pytest
 from .rootfs import make_root
 
 
+@pytest.fixture(autouse=True)
+def own_cache(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Agents that the user has installed change what is meant by default."""
+    monkeypatch.setenv("ASSAY_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
 @pytest.fixture(scope="session")
 def image_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A root file system of this machine's own programs, Python included."""

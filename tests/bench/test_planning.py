@@ -133,7 +133,7 @@ def test_the_plan_as_data(capsys: pytest.CaptureFixture[str], folder: Path) -> N
         (entry(agent="oracel"), "unknown agent 'oracel'; did you mean 'oracle'?"),
         (entry(), "agent 'react-coder' asks a model, and the task names none"),
         (entry(model="gpt-6-lunar"), "did you mean 'gpt-6-luna'"),
-        (entry(agent="nop", sandbox="modal"), "modal"),
+        (entry(agent="nop", sandbox="modul"), "unknown sandbox 'modul'"),
         (entry(model="builtin/forager"), "builtin/forager plays Crafter"),
     ],
     ids=["agent", "no model", "model", "sandbox", "player"],

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from assay import __version__
 
-__all__ = ["Provenance", "provenance"]
+__all__ = ["Provenance", "git_says", "provenance"]
 
 _ROOT: Final = Path(__file__).resolve().parents[3]
 
@@ -76,7 +76,7 @@ def _assay() -> Provenance:
     return Provenance(
         assay=__version__,
         commit=commit,
-        dirty=commit is not None and bool(_git(_ROOT, "status", "--porcelain")),
+        dirty=commit is not None and bool(git_says(_ROOT, "status", "--porcelain")),
         python=platform.python_version(),
         numpy=version("numpy"),
         numba=version("numba"),
@@ -87,24 +87,25 @@ def _assay() -> Provenance:
 def _project(folder: str) -> tuple[str | None, bool]:
     """The commit of a folder's repository, unless it is assay's own, and whether it changed."""
     where = Path(folder)
-    top = _git(where, "rev-parse", "--show-toplevel")
+    top = git_says(where, "rev-parse", "--show-toplevel")
     if not top or Path(top).resolve() == _ROOT:
         return None, False
-    commit = _git(where, "rev-parse", "--verify", "--quiet", "HEAD") or None
-    changes = commit and _git(where, "status", "--porcelain", "--untracked-files=no")
+    commit = git_says(where, "rev-parse", "--verify", "--quiet", "HEAD") or None
+    changes = commit and git_says(where, "status", "--porcelain", "--untracked-files=no")
     return commit, bool(changes)
 
 
 def _commit(root: Path) -> str | None:
     # An installed copy may lie inside somebody else's repository, whose commit says
     # nothing about assay: only a repository with our root is ours.
-    top = _git(root, "rev-parse", "--show-toplevel")
+    top = git_says(root, "rev-parse", "--show-toplevel")
     if not top or Path(top).resolve() != root:
         return None
-    return _git(root, "rev-parse", "--verify", "--quiet", "HEAD") or None
+    return git_says(root, "rev-parse", "--verify", "--quiet", "HEAD") or None
 
 
-def _git(root: Path, *arguments: str) -> str | None:
+def git_says(root: Path, *arguments: str) -> str | None:
+    """What git prints there; None if it fails, or is not there."""
     # GIT_DIR and its kin would make git answer for another repository.
     environment = {name: value for name, value in os.environ.items() if name[:4] != "GIT_"}
     try:
@@ -112,7 +113,7 @@ def _git(root: Path, *arguments: str) -> str | None:
             ["git", "-C", str(root), *arguments],
             capture_output=True,
             text=True,
-            timeout=10,
+            timeout=30,
             env=environment,
             check=False,
         )

@@ -32,8 +32,9 @@ from assay.runs import (
     execute,
 )
 from assay.runs.addresses import store_addresses
-from assay.runs.processes import MANY, pickled
+from assay.runs.processes import pickled
 from assay.runs.spending import resume_budget
+from assay.runs.worker_pool import MANY
 from assay.traces.folder import RunFolder
 from assay.traces.store import Store
 from assay.trials import Event, Retries, Stop

@@ -42,6 +42,7 @@ from assay._util.values import (
     whole,
 )
 from assay.errors import UsageError
+from assay.runs import PlannedWhole
 from assay.traces.location import DATABASE_VARIABLE, DEFAULT_DATABASE
 
 from .coders import default_agent
@@ -227,7 +228,7 @@ def _timeout(value: str, where: str) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BenchConfig(Configuration):
+class BenchConfig(PlannedWhole, Configuration):
     """A benchmark. A value that is not allowed is a UsageError."""
 
     name: str = Setting("benchmark", label, RUN).about("What the benchmark is called")
@@ -316,20 +317,6 @@ class BenchConfig(Configuration):
     # What every run has, with the names that `runs` knows.
 
     @property
-    def traces_dir(self) -> None:
-        """A benchmark writes files of its own."""
-
-    @property
-    def save_traces(self) -> bool:
-        """The same."""
-        return False
-
-    @property
-    def save_detailed_results(self) -> bool:
-        """The same."""
-        return False
-
-    @property
     def max_concurrent_episodes(self) -> int:
         """Trials that are open at once."""
         return self.parallel
@@ -338,19 +325,6 @@ class BenchConfig(Configuration):
     def arms_at_once(self) -> int:
         """All: their trials take turns."""
         return max(1, len(self.tasks))
-
-    @property
-    def until_decided(self) -> None:
-        """Every trial that is planned is tried."""
-
-    @property
-    def min_effect(self) -> None:
-        """The same."""
-
-    @property
-    def less_is_better(self) -> bool:
-        """More score is better."""
-        return False
 
     @property
     def seed(self) -> int:

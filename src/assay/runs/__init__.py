@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from .arms import Arm
     from .execution import RunResult, execute
     from .executors import InProcess, TrialExecutor
-    from .kind import PreparedRun, RunChoices, TrialEnd, TrialKind
+    from .kind import PlannedWhole, PreparedRun, RunChoices, TrialEnd, TrialKind
     from .prepare import prepare_run, run_record
     from .processes import Processes
     from .ray_workers import RayWorkers
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Arm",
     "InProcess",
+    "PlannedWhole",
     "PreparedRun",
     "Processes",
     "RayWorkers",

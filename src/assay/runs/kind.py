@@ -18,7 +18,7 @@ from assay.types import ChatModel
 
 from .arms import Arm
 
-__all__ = ["PreparedRun", "RunChoices", "TrialEnd", "TrialKind"]
+__all__ = ["PlannedWhole", "PreparedRun", "RunChoices", "TrialEnd", "TrialKind"]
 
 P = TypeVar("P")
 C_co = TypeVar("C_co", bound="RunChoices", covariant=True)
@@ -120,6 +120,39 @@ class RunChoices(Protocol):
     def stored(self) -> dict[str, Any]:
         """All of it as JSON, without secrets."""
         ...
+
+
+class PlannedWhole:
+    """Choices of a kind that writes files of its own and tries all that is planned."""
+
+    __slots__ = ()
+
+    @property
+    def traces_dir(self) -> None:
+        """It writes files of its own."""
+
+    @property
+    def save_traces(self) -> bool:
+        """The same."""
+        return False
+
+    @property
+    def save_detailed_results(self) -> bool:
+        """The same."""
+        return False
+
+    @property
+    def until_decided(self) -> None:
+        """Every trial that is planned is tried."""
+
+    @property
+    def min_effect(self) -> None:
+        """The same."""
+
+    @property
+    def less_is_better(self) -> bool:
+        """More is better."""
+        return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from .worker_command import program
 from .worker_pool import MANY, WorkerPool
 from .worker_process import OTHERWISE, WorkerProcess
 
-__all__ = ["MANY", "Processes", "pickled", "setup_of"]
+__all__ = ["Processes", "pickled", "setup_of"]
 
 
 class _Pickler(pickle.Pickler):

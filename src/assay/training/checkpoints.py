@@ -17,13 +17,12 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 
 from assay._util.canonical import canonical_json
 from assay.agents.own import checkpoint_file
 from assay.errors import OutputError, UsageError
+from assay.finetune.local.weights import packed, unpacked
 
 from .architectures import architecture_named
 from .config import TrainingConfig, stored_config
@@ -96,8 +95,8 @@ def write(
     try:
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(parents=True)
-        _put(draft / "policy.safetensors", _packed(weights, about))
-        _put(draft / "optimiser.safetensors", _packed({**moments, _MEMORY: memory}))
+        _put(draft / "policy.safetensors", packed(weights, about))
+        _put(draft / "optimiser.safetensors", packed({**moments, _MEMORY: memory}))
         _put(draft / "state.json", canonical_json({"step": step, **state}))
         shutil.rmtree(target, ignore_errors=True)
         draft.replace(target)
@@ -121,20 +120,6 @@ def _put(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def _packed(tensors: Mapping[str, Tensor], about: Mapping[str, str] | None = None) -> bytes:
-    plain = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
-    return bytes(save(plain, metadata=None if about is None else dict(about)))
-
-
-def _unpacked(path: Path) -> tuple[dict[str, Tensor], Mapping[str, str]]:
-    try:
-        with safe_open(path, "pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            return tensors, file.metadata() or {}
-    except (OSError, SafetensorError) as error:
-        raise UsageError(f"{str(path)!r} cannot be read as weights: {error}") from error
-
-
 def read(path: Path, network: Network, optimizer: torch.optim.Optimizer) -> Resumed:
     """Put weights and moments back.
 
@@ -143,8 +128,8 @@ def read(path: Path, network: Network, optimizer: torch.optim.Optimizer) -> Resu
     """
     try:
         state = json.loads((path / "state.json").read_bytes())
-        weights, _ = _unpacked(path / "policy.safetensors")
-        moments, _ = _unpacked(path / "optimiser.safetensors")
+        weights, _ = unpacked(path / "policy.safetensors")
+        moments, _ = unpacked(path / "optimiser.safetensors")
         _load(network, weights, path)
         for name, weight in network.named_parameters():
             prefix = f"{name}/"
@@ -168,7 +153,7 @@ def load_policy(path: Path) -> TrainedPolicy:
         UsageError: There is none, or it is not one of ours.
     """
     file = checkpoint_file(path)
-    weights, about = _unpacked(file)
+    weights, about = unpacked(file)
     if _FORMAT not in about:
         raise UsageError(
             f"{str(file)!r} holds weights of another program; give a checkpoint that 'assay "

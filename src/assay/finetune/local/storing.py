@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 
 from assay._util.canonical import canonical_json
@@ -25,6 +23,7 @@ from assay.errors import UsageError
 
 from .bases import base_named
 from .decoder import Decoder
+from .weights import packed, unpacked
 
 __all__ = ["StoredModel", "TrainingState", "remove_checkpoint"]
 
@@ -46,7 +45,7 @@ class StoredModel:
 
     def write(self, folder: Path, weights: Weights) -> None:
         """Keep it; the text comes last, so that a folder that has one is whole."""
-        atomic_write(folder / "weights.safetensors", _packed(weights))
+        atomic_write(folder / "weights.safetensors", packed(weights))
         told = {
             "format": _FORMAT,
             "base": self.base,
@@ -81,7 +80,7 @@ class StoredModel:
         path = folder / "weights.safetensors"
         model = base_named(self.base).model(self.words, torch.Generator().manual_seed(0))
         wanted = {n: w for n, w in model.named_parameters() if w.requires_grad}
-        weights, _ = _unpacked(path)
+        weights, _ = unpacked(path)
         if {n: w.shape for n, w in weights.items()} != {n: w.shape for n, w in wanted.items()}:
             raise UsageError(
                 f"{path} has weights of another shape than {self.base} has now; it was made by "
@@ -89,20 +88,6 @@ class StoredModel:
             )
         model.load_state_dict(weights, strict=False)
         return model
-
-
-def _packed(weights: Weights, metadata: Mapping[str, str] | None = None) -> bytes:
-    tensors = {name: weight.detach().contiguous() for name, weight in weights.items()}
-    return bytes(save(tensors, metadata=None if metadata is None else dict(metadata)))
-
-
-def _unpacked(path: Path) -> tuple[dict[str, Tensor], Mapping[str, str]]:
-    try:
-        with safe_open(path, "pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            return tensors, file.metadata() or {}
-    except (OSError, SafetensorError) as error:
-        raise UsageError(f"{path} cannot be read: {error}") from error
 
 
 class TrainingState:
@@ -131,7 +116,7 @@ class TrainingState:
         path = folder / _CHECKPOINT
         if not path.exists():
             return None
-        tensors, told = _unpacked(path)
+        tensors, told = unpacked(path)
         return cls(tensors, json.loads(told["state"]))
 
     @staticmethod
@@ -150,7 +135,7 @@ class TrainingState:
             for optimizer in optimizers:
                 for moment, value in optimizer.state.get(weight, {}).items():
                     tensors[f"{name}/{moment}"] = value
-        content = _packed(tensors, {"state": canonical_json(state).decode()})
+        content = packed(tensors, {"state": canonical_json(state).decode()})
         atomic_write(folder / _CHECKPOINT, content)
 
     def restore(self, weights: Weights, optimizers: Sequence[torch.optim.Optimizer]) -> int:

@@ -10,6 +10,7 @@ from assay._util.canonical import canonical_json
 from assay._util.settings import Configuration, Counts, Setting
 from assay._util.values import ValueType, choice, label, path, text, value_type, whole
 from assay.errors import UsageError
+from assay.runs import PlannedWhole
 from assay.traces.location import DATABASE_VARIABLE, DEFAULT_DATABASE
 
 from .seeds import DEFAULT_SEEDS, SEEDS, chosen_seeds
@@ -37,7 +38,7 @@ def _seeds(value: Any) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchConfig(Configuration):
+class LaunchConfig(PlannedWhole, Configuration):
     """The same training, once for each seed."""
 
     base_run_name: str = Setting("", ValueType(str, "a name"), NOTHING, in_files=True).about(
@@ -113,20 +114,6 @@ class LaunchConfig(Configuration):
     # What every run has, with the names that `runs` knows.
 
     @property
-    def traces_dir(self) -> None:
-        """A launch writes files of its own."""
-
-    @property
-    def save_traces(self) -> bool:
-        """The same."""
-        return False
-
-    @property
-    def save_detailed_results(self) -> bool:
-        """The same."""
-        return False
-
-    @property
     def max_concurrent_episodes(self) -> int:
         """Runs that are open at once."""
         return self.at_once
@@ -135,19 +122,6 @@ class LaunchConfig(Configuration):
     def arms_at_once(self) -> int:
         """There is one."""
         return 1
-
-    @property
-    def until_decided(self) -> None:
-        """Every run that is planned is made."""
-
-    @property
-    def min_effect(self) -> None:
-        """The same."""
-
-    @property
-    def less_is_better(self) -> bool:
-        """More reward is better."""
-        return False
 
 
 def _usable_cpus() -> int:

@@ -13,7 +13,6 @@ manifest.json            all of it for programs, with every set that was added l
 import json
 import os
 import platform
-import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from assay._util.files import atomic_write
+from assay._util.provenance import git_says
 from assay.errors import UsageError
 
 __all__ = [
@@ -107,10 +107,10 @@ def trainer_place(own: bool) -> TrainerPlace:
     if own:
         root, paths = _OURS, ["src/assay/training", "src/assay/crafter"]
     else:
-        top = _git(Path.cwd(), "rev-parse", "--show-toplevel")
+        top = git_says(Path.cwd(), "rev-parse", "--show-toplevel")
         root, paths = Path(top) if top else Path.cwd(), ["."]
-    commit = _git(root, "rev-parse", "--verify", "--quiet", "HEAD") or _UNKNOWN
-    return TrainerPlace(root, tuple(paths), commit, _git(root, "diff", "HEAD") or "")
+    commit = git_says(root, "rev-parse", "--verify", "--quiet", "HEAD") or _UNKNOWN
+    return TrainerPlace(root, tuple(paths), commit, git_says(root, "diff", "HEAD") or "")
 
 
 def trainer_changes(
@@ -122,7 +122,7 @@ def trainer_changes(
         UsageError: The commit that was named is not there.
     """
     if since is not None:
-        commit = _git(place.root, "rev-parse", "--verify", "--quiet", f"{since}^{{commit}}")
+        commit = git_says(place.root, "rev-parse", "--verify", "--quiet", f"{since}^{{commit}}")
         if not commit:
             raise UsageError(
                 f"--since {since!r} is no commit of {str(place.root)!r}; 'git log' there lists "
@@ -133,10 +133,10 @@ def trainer_changes(
         commit, whose = before.commit, f"{before.base_run_name!r}, the last benchmark"
     else:
         return None
-    diff = _git(place.root, "diff", commit, "--", *place.paths)
+    diff = git_says(place.root, "diff", commit, "--", *place.paths)
     if diff is None:
         return None
-    stat = _git(place.root, "diff", "--shortstat", commit, "--", *place.paths) or ""
+    stat = git_says(place.root, "diff", "--shortstat", commit, "--", *place.paths) or ""
     return TrainerChanges(commit, whose, stat, diff)
 
 
@@ -258,20 +258,3 @@ def _machine() -> dict[str, Any]:
         "python": sys.executable,
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
-
-
-def _git(root: Path, *arguments: str) -> str | None:
-    # GIT_DIR and its kin would make git answer for another repository.
-    environment = {name: value for name, value in os.environ.items() if name[:4] != "GIT_"}
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(root), *arguments],
-            capture_output=True,
-            text=True,
-            timeout=30,
-            env=environment,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
