@@ -5,7 +5,6 @@ import os
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -53,9 +52,9 @@ class Bench:
         names = ("base:1", "python:3.12-slim")
         self.bases = [f"{name}={root}" for name in names if root is not None]
 
-    def run(self, task: Path, *agents: str, **keys: Any) -> list[TrialResult]:
+    def run(self, task: Path, *agents: str) -> list[TrialResult]:
         """One trial for each agent; a command line is the agent `command`."""
-        return list(self.result(task, *agents, **keys).manifest.results)
+        return list(self.result(task, *agents).manifest.results)
 
     def result(
         self,
