@@ -107,15 +107,13 @@ def ci_run(where: Path, makefile: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_ci_runs_every_part_and_tells_their_times(tmp_path: Path) -> None:
-    done = ci_run(
-        tmp_path, "check test test-extras test-local test-bench:\n\t@echo all of $@\n"
-    )
+    parts = ["", "-extras", "-local", "-bench", "-docker", "-ray"]
+    words = ["check", *(f"test{part}" for part in parts)]
+    done = ci_run(tmp_path, f"{' '.join(words)}:\n\t@echo all of $@\n")
     assert done.returncode == 0
     summary = done.stdout.partition("== summary\n")[2].splitlines()
-    assert [line.split()[0] for line in summary] == [*["passed"] * 5, "total", "not"]
-    assert [line.split(" s  ")[1] for line in summary[:5]] == [
-        *("make check", "make test", "make test-extras", "make test-local", "make test-bench")
-    ]
+    assert [line.split()[0] for line in summary] == [*["passed"] * 7, "total", "not"]
+    assert [line.split(" s  ")[1] for line in summary[:7]] == [f"make {word}" for word in words]
 
 
 def test_ci_goes_on_after_a_failure_fails_and_lists_what_was_skipped(tmp_path: Path) -> None:

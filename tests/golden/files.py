@@ -46,6 +46,7 @@ ADDED: Final[frozenset[str]] = frozenset(
         ),
         *(f"instances.{name}" for name in ("horizon", "mean_time", "p_value", "unit")),
         *("instances.times.steps", "experiments.configuration", "experiments.run_id"),
+        "capacity",
     }
 )
 """Keys and columns that were added on purpose since, such as `subjects.task`."""
@@ -67,6 +68,8 @@ CHANGED: Final = re.compile(
             r"instances\.median_time",
             # A file of results pairs by task and seed, an export says of which run it is.
             r"contrasts\.pairs\.pair|subjects\.run_id",
+            # An analysis names the option that pairs runs.
+            r"note",
         )
     )
 )

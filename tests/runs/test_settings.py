@@ -159,5 +159,6 @@ def test_a_changelog_passes_over_where_beside_whom_and_how_fast() -> None:
         *("service_url", "service_timeout", "concurrent_models", "max_concurrent_models"),
         *("max_concurrent_episodes", "save_traces", "save_detailed_results", "budget", "price"),
         *("agents", "agent_hashes", "arms", "call_patience", "executor", "workers"),
+        "ray_address",
         *("max_connections", "cache", "metrics_from", "metrics_hash", "openai_api_key"),
     } == UNLOGGED
