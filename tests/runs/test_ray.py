@@ -3,6 +3,7 @@
 import asyncio
 import importlib.util
 import socket
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,8 @@ pytestmark = pytest.mark.usefixtures("compiled_engine")
 def nodes(cluster: Any) -> Iterator[Place]:
     """The cluster, which has its two nodes again afterwards."""
     yield Place({"executor": "ray", "ray_address": cluster.address}, cluster)
+    # The cluster must have noticed who has left, or it counts one more.
+    cluster.wait_for_nodes(timeout=60)
     while len(cluster.list_all_nodes()) < 2:
         cluster.add_node(**node_settings())
 
@@ -45,9 +48,15 @@ def test_a_node_that_leaves_in_the_middle_costs_nothing(tmp_path: Path, nodes: P
         turns += isinstance(event, TrialProgress)
         # Half of them are for each node, so that the second one is at work.
         if turns == 25:
-            assert len(nodes.workers()) == 2
+            workers = nodes.workers()
+            assert len(workers) == 2
             (second,) = nodes.cluster.worker_nodes
             nodes.cluster.remove_node(second, allow_graceful=False)
+            # No turn is played meanwhile: models are asked by the process that waits here.
+            deadline = time.monotonic() + 60
+            while all(Path(f"/proc/{pid}/exe").exists() for pid in workers):
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
 
     result = play(
         tmp_path / "there",
