@@ -33,7 +33,6 @@ _turns = count()
 _NPROC_PER_NAMESPACE: Final = (5, 14)
 """Since this kernel a user namespace counts its own processes, not all of the user."""
 
-_NICENESS: Final = 10
 _NEAR: Final = 0.9
 """RLIMIT_NPROC refuses without telling us, so who comes this near to the limit is named."""
 
@@ -68,8 +67,6 @@ class _Watched:
         if _kernel() >= _NPROC_PER_NAMESPACE:
             set_limit(pid, resource.RLIMIT_NPROC, self._limits.processes + OWN_PROCESSES)
         os.sched_setaffinity(pid, self._cpus)
-        # A crowd of processes must not keep whoever looks at it from looking.
-        os.setpriority(os.PRIO_PROCESS, pid, _NICENESS)
         self._root = pid
 
     def check(self) -> TrialFinding | None:
