@@ -1,8 +1,10 @@
-"""What the tests of images share: a small file system to build over, and a cache of images."""
+"""What the tests of benchmarks share: caches of their own, and a small file system."""
 
 from pathlib import Path
 
 import pytest
+
+from assay.bench.cache import cache_folder
 
 from .rootfs import make_root
 
@@ -11,8 +13,13 @@ from .rootfs import make_root
 def own_cache(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Agents that the user has installed change what is meant by default."""
-    monkeypatch.setenv("ASSAY_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "cache"))
+    """Without the agents that the user has installed, which change what is meant by default."""
+    folder = tmp_path_factory.getbasetemp() / "cache"
+    if not folder.exists():
+        folder.mkdir()
+        for compiled in cache_folder().glob("crafter-*"):
+            (folder / compiled.name).symlink_to(compiled)
+    monkeypatch.setenv("ASSAY_CACHE_DIR", str(folder))
 
 
 @pytest.fixture(scope="session")

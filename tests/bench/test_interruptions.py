@@ -167,6 +167,8 @@ def ended(folder: Path) -> dict[str, Any]:
 
 
 def finished(folder: Path) -> bool:
+    if not (folder / "data" / "rollouts" / "bench").exists():
+        return False
     file = rollout(folder) / "manifest.json"
     return bool(json.loads(file.read_text())["finished"])
 
