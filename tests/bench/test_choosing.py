@@ -117,6 +117,7 @@ def test_without_a_sandbox_a_cancelled_command_is_dead(
     assert len(os.listdir("/proc/self/fd")) <= before
 
 
+@pytest.mark.bench
 def test_without_a_sandbox_output_is_bounded_and_use_is_measured(
     unprotected: UnprotectedBackend, tmp_path: Path
 ) -> None:

@@ -25,6 +25,7 @@ def unfinished(folder: Path) -> list[str]:
     return [each.record.id for each in unfinished_runs(folder / "traces.duckdb")]
 
 
+@pytest.mark.extras
 def test_an_interrupted_run_names_the_way_on_and_goes_on(tmp_path: Path) -> None:
     program = interrupted(tmp_path)
     (run_id,) = unfinished(tmp_path)
@@ -84,6 +85,7 @@ def test_asked_twice_it_leaves_a_database_that_is_held(tmp_path: Path) -> None:
     assert sessions(database, run_id) == 4
 
 
+@pytest.mark.extras
 def test_a_database_that_is_held_does_not_delay_the_first_turn(tmp_path: Path) -> None:
     first = Program(tmp_path, *run_arguments(tmp_path, episodes=1, turns=1))
     assert first.wait() == 0, first.errors

@@ -155,6 +155,7 @@ def counted(*_: str) -> int:
     return 0
 
 
+@pytest.mark.extras
 def test_no_call_whose_answer_was_journaled_is_asked_again(tmp_path: Path) -> None:
     asked = tmp_path / "asked"
 

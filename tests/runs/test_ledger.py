@@ -59,6 +59,7 @@ def test_calls_under_way_at_a_kill_count_with_all_they_can_cost(
     assert billed(server) <= CAP
 
 
+@pytest.mark.extras
 def test_spending_is_known_without_the_journals(tmp_path: Path, server: RunningModels) -> None:
     server.reset()
     kept = killed(tmp_path, server, 30)
@@ -86,6 +87,7 @@ def test_a_ledger_that_is_gone_is_asked_about(tmp_path: Path, server: RunningMod
     assert "of $0.06 are spent" in allowed.output + allowed.errors
 
 
+@pytest.mark.extras
 def test_a_run_without_a_budget_gets_a_ledger_with_it(
     tmp_path: Path, server: RunningModels
 ) -> None:

@@ -194,6 +194,7 @@ def with_few_files(limit: str, *arguments: str) -> int:
     return main(arguments)
 
 
+@pytest.mark.extras
 def test_few_descriptors_bound_how_many_calls_are_open(tmp_path: Path) -> None:
     with running(ModelServerSettings(port=0, faults=Faults(latency=0.2))) as server:
         program = Program(

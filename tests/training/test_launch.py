@@ -82,6 +82,7 @@ def test_what_a_command_has_in_braces_is_filled_in_word_by_word() -> None:
     assert words == ["python", "t.py", "--seed=7", "a folder/{x}", "x"]
 
 
+@pytest.mark.extras
 def test_a_launch_leaves_curves_a_manifest_and_one_experiment(tmp_path: Path) -> None:
     result = launch(tmp_path, command=template(fails="once"), retries=1)
     assert result.run.status == "finished"
