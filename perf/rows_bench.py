@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import assay
-from assay.bench.sandboxes.docker_engine import Engine
+from assay.bench.sandboxes.docker_engine import DockerEngine
 from assay.bench.sandboxes.docker_images import root_image
 from assay.bench.sandboxes.probing import isolation_arguments
 from assay.errors import SandboxUnavailable
@@ -117,7 +117,7 @@ def _docker_run(turn: int) -> float:
 
 
 async def _root() -> str:
-    async with Engine.connected() as engine:
+    async with DockerEngine.connected() as engine:
         return await root_image(engine)
 
 

@@ -12,7 +12,7 @@ import pytest
 from assay._util.loops import run_apart
 from assay.bench.sandboxes import BubblewrapBackend
 from assay.bench.sandboxes.docker import DockerBackend
-from assay.bench.sandboxes.docker_engine import Engine, engine_socket
+from assay.bench.sandboxes.docker_engine import DockerEngine, engine_socket
 from assay.bench.seams import (
     Command,
     CommandEnd,
@@ -104,7 +104,7 @@ def containers(prefix: str) -> list[str]:
     """Those of an engine that runs, by the start of their names."""
 
     async def ask() -> list[str]:
-        async with Engine.connected() as engine:
+        async with DockerEngine.connected() as engine:
             listed = await engine.call("GET", "/containers/json", query={"all": "1"})
         names = [name.lstrip("/") for one in listed for name in one["Names"]]
         return [name for name in names if name.startswith(prefix)]

@@ -19,7 +19,7 @@ from assay._util.loops import run_apart
 from assay.api import bench_run
 from assay.bench.sandboxes import ModalBackend, choose_backend
 from assay.bench.sandboxes.docker import DockerBackend
-from assay.bench.sandboxes.docker_engine import Engine
+from assay.bench.sandboxes.docker_engine import DockerEngine
 from assay.bench.sandboxes.docker_files import Dockerfile, ignored_paths
 from assay.bench.seams import Command, Mount, ResourceLimits, Sandbox, SandboxSpec
 from assay.errors import SandboxUnavailable, UsageError
@@ -323,7 +323,7 @@ def test_a_planted_key_is_in_no_image_container_file_log_or_process_list(
 async def _all_of_the_engine() -> list[str]:
     """What the engine tells of every container and image."""
     told = []
-    async with Engine.connected() as engine:
+    async with DockerEngine.connected() as engine:
         for container in await engine.call("GET", "/containers/json", query={"all": "1"}):
             path = f"/containers/{container['Id']}"
             about = await engine.call("GET", f"{path}/json", accept=(404,))

@@ -11,7 +11,7 @@ import pytest
 
 from assay._util.loops import run_apart
 from assay.bench.sandboxes.docker import DockerBackend
-from assay.bench.sandboxes.docker_engine import Engine
+from assay.bench.sandboxes.docker_engine import DockerEngine
 from assay.bench.seams import (
     Command,
     CommandEnd,
@@ -53,7 +53,7 @@ def backend() -> Iterator[DockerBackend]:
 
 
 async def _remove_images() -> None:
-    async with Engine.connected() as engine:
+    async with DockerEngine.connected() as engine:
         for kind in ("task", "base"):
             query = {"filters": f'{{"label": ["assay={kind}"]}}'}
             for image in await engine.call("GET", "/images/json", query=query):
@@ -109,7 +109,7 @@ def entries(file: Path) -> dict[str, tarfile.TarInfo]:
 
 def images(name: str) -> Sequence[dict[str, object]]:
     async def ask() -> list[dict[str, object]]:
-        async with Engine.connected() as engine:
+        async with DockerEngine.connected() as engine:
             query = {"filters": f'{{"reference": ["{name}"]}}'}
             listed: list[dict[str, object]] = await engine.call(
                 "GET", "/images/json", query=query

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from assay.errors import UsageError
-from assay.sweeps import CommandTrainer, Sampler, SweepPlan, read_space
+from assay.sweeps import Sampler, SweepPlan, TrialCommand, read_space
 from tests.curves.program import Program
 
 TRAINER = Path(__file__).with_name("quick_trainer.py")
@@ -113,7 +113,7 @@ def test_a_wrong_command_line_gets_a_sentence(
 def test_a_program_is_followed_as_it_logs_and_ended_when_it_is_not_worth_its_steps(
     tmp_path: Path,
 ) -> None:
-    trainer = CommandTrainer(COMMAND, "overview/reward", 100)
+    trainer = TrialCommand(COMMAND, "overview/reward", 100)
     seen: list[tuple[int, float]] = []
 
     def keep(step: int, value: float) -> bool:

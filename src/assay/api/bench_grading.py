@@ -25,8 +25,8 @@ from assay.bench.ends import (
 from assay.bench.grading import Judge, check_gradable, grade, read_grade, write_grade
 from assay.bench.harbor import (
     BaseImages,
+    HarborPhases,
     HarborTask,
-    HarborTrial,
     check_harbor_task,
     check_images,
     grade_steps,
@@ -281,10 +281,10 @@ class _Grader:
         limits: ResourceLimits,
         entry: TaskEntry,
         run_dir: Path,
-    ) -> HarborTrial:
+    ) -> HarborPhases:
         config, folder = self._config, run_dir / "grading"
         folder.mkdir(parents=True)
-        return HarborTrial(
+        return HarborPhases(
             task,
             backend,
             BaseImages.of(config.base_images, network=config.build_network),

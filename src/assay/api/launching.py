@@ -131,7 +131,7 @@ def launch(
         config: A TOML file for our trainer, as `assay.train` takes it.
         training: Settings of our trainer by name; they count before the file.
         base_run_name: What the names of runs begin with; made from the time unless given.
-        resume: An unfinished launch to go on with.
+        resume: The unfinished launch to resume.
         extend: The base name of a benchmark that gets more seeds.
         control: The base name of another benchmark, to say in what this one differs.
         since: The commit since which changes in the trainer are told.

@@ -8,7 +8,7 @@ from assay.api._stores import Where, store_at
 
 if TYPE_CHECKING:
     from assay.experiments.training import TrainingRun
-    from assay.sweeps import SweepPlan, SweepResult, SweepTrial, Trainer
+    from assay.sweeps import SweepPlan, SweepResult, SweepTrial, TrialTrainer
 
 __all__ = ["plan_sweep", "sweep", "sweep_command"]
 
@@ -64,10 +64,10 @@ def sweep_command(plan: "SweepPlan", folder: Path | str) -> list[str]:
         plan: What `plan_sweep` settled.
         folder: That of the sweep.
     """
-    from assay.sweeps import CommandTrainer
+    from assay.sweeps import TrialCommand
 
     options = {**plan.space.fixed, **plan.space.first()}
-    trainer = CommandTrainer(plan.command, plan.metric, plan.total_steps)
+    trainer = TrialCommand(plan.command, plan.metric, plan.total_steps)
     return trainer.arguments(options, plan.seed, Path(folder) / "trial-000")
 
 
@@ -75,7 +75,7 @@ def sweep(
     plan: "SweepPlan",
     folder: Path | str,
     *,
-    trainer: "Trainer | None" = None,
+    trainer: "TrialTrainer | None" = None,
     watch: "Callable[[SweepTrial], None]" = lambda trial: None,
     database: Where = None,
 ) -> "SweepResult":
@@ -89,11 +89,11 @@ def sweep(
         database: The store for the curves of all runs, made if missing.
     """
     from assay.experiments.curves import write_training_runs
-    from assay.sweeps import CommandTrainer, search
+    from assay.sweeps import TrialCommand, search
 
     store = store_at(database)
     if trainer is None:
-        trainer = CommandTrainer(plan.command, plan.metric, plan.total_steps)
+        trainer = TrialCommand(plan.command, plan.metric, plan.total_steps)
 
     def record(run: "TrainingRun") -> None:
         with store.writing() as connection:

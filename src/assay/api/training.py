@@ -293,7 +293,7 @@ def _design(
 
 
 def _deviations(planned: "AnalysisPlan", found: "Analysis", store: "Store") -> list[str]:
-    from assay.curves.gather import Place
+    from assay.curves.gather import RunPlace
     from assay.curves.plan import deviations
     from assay.experiments.plans import find_plan
 
@@ -307,8 +307,8 @@ def _deviations(planned: "AnalysisPlan", found: "Analysis", store: "Store") -> l
         found.settings,
         paired=found.paired,
         n=(len(found.design.control), len(found.design.candidate)),
-        run_ids=[run.run.id for run in used if run.place is Place.STORE],
-        from_files=sum(run.place is not Place.STORE for run in used),
+        run_ids=[run.run.id for run in used if run.place is RunPlace.STORE],
+        from_files=sum(run.place is not RunPlace.STORE for run in used),
         stored=stored,
     )
 

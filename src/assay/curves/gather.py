@@ -30,8 +30,8 @@ from assay.traces.store import Store
 __all__ = [
     "FoundRun",
     "Gathered",
-    "Place",
     "Places",
+    "RunPlace",
     "Unusable",
     "find_run",
     "gather_runs",
@@ -49,7 +49,7 @@ _SHORT = 0.9
 """A run that ends below this share of the longest one's steps is told of."""
 
 
-class Place(StrEnum):
+class RunPlace(StrEnum):
     """Where a run was found."""
 
     STORE = "store"
@@ -75,7 +75,7 @@ class FoundRun:
     """As the user wrote it."""
     run: TrainingRun
     curve: Curve
-    place: Place = Place.STORE
+    place: RunPlace = RunPlace.STORE
 
     @property
     def identity(self) -> tuple[str, str]:
@@ -172,13 +172,13 @@ def reasons(unusable: Sequence[Unusable]) -> str:
     return f" ({said}{'; …' if len(unusable) > 4 else ''})"
 
 
-def _identity(name: str, run: TrainingRun, place: Place) -> tuple[str, str]:
-    return place, str(Path(name).resolve()) if place is Place.FILE else run.id
+def _identity(name: str, run: TrainingRun, place: RunPlace) -> tuple[str, str]:
+    return place, str(Path(name).resolve()) if place is RunPlace.FILE else run.id
 
 
 class _Shelved(NamedTuple):
     run: TrainingRun
-    place: Place
+    place: RunPlace
 
 
 class _Shelf:
@@ -239,7 +239,7 @@ class _Shelf:
         run, place = shelved
         found = run.curves.get(self._metric)
         if found is None:
-            if place is Place.STORE:
+            if place is RunPlace.STORE:
                 run = load_training_runs(self._connection, [run.id])[0]
             metrics = sorted(run.curves)
             if not metrics:
@@ -263,18 +263,18 @@ class _Shelf:
         if self._is_file(name):
             if is_run_file(name) and not Path(name).is_file():
                 return Unusable(name, "no such file")
-            return _Shelved(read_source(name), Place.FILE)
+            return _Shelved(read_source(name), RunPlace.FILE)
         run_id, reason = self._stored_id(name)
         if run_id is not None:
             metrics = None if self._metric is None else [self._metric]
             runs = load_training_runs(self._connection, [run_id], metrics=metrics)
-            return _Shelved(runs[0], Place.STORE)
+            return _Shelved(runs[0], RunPlace.STORE)
         if self._places.wandb is None:
             return Unusable(name, reason)
         run = self._places.wandb(name)
         if run is None:
             return Unusable(name, f"it is not in the project at W&B, and {reason}")
-        return _Shelved(run, Place.WANDB)
+        return _Shelved(run, RunPlace.WANDB)
 
     def _is_file(self, name: str) -> bool:
         """Whether a name is a path; an id of the store counts before a folder of its name."""

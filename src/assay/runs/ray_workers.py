@@ -25,7 +25,7 @@ from .kind import TrialKind
 from .processes import setup_of
 from .ray_place import SECRET_BYTES, PlaceOrder, hold_worker, this_origin
 from .worker_pool import MANY, WorkerPool
-from .worker_process import NoRoom, WorkerProcess
+from .worker_process import NoPlace, WorkerProcess
 
 __all__ = ["MEMORY", "RayWorkers"]
 
@@ -161,7 +161,7 @@ class _Placed:
                 break
         if not self._worker.is_gone and self._desk.forget(self._secret):
             self._ray.cancel(self._task, force=True)
-            self._worker.refuse(NoRoom(_no_room(self._ray, needs, room_s)))
+            self._worker.refuse(NoPlace(_no_room(self._ray, needs, room_s)))
 
     async def ended(self) -> int | str:
         """Its status, or what Ray says of it."""

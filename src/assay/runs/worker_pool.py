@@ -16,7 +16,7 @@ from assay.trials import Context, Trial, TrialVerdict
 
 from .attempts import attempt
 from .kind import TrialEnd, TrialKind
-from .worker_process import DEATHS, NoRoom, WorkerAttempt, WorkerDied, WorkerProcess
+from .worker_process import DEATHS, NoPlace, WorkerAttempt, WorkerDied, WorkerProcess
 
 __all__ = ["MANY", "WorkerPool"]
 
@@ -60,7 +60,7 @@ class WorkerPool:
         worker = await self._free()
         try:
             await worker.ready
-        except NoRoom as error:
+        except NoPlace as error:
             raise UsageError(str(error)) from None
 
     @property
@@ -93,7 +93,7 @@ class WorkerPool:
             while deaths < DEATHS - 1:
                 try:
                     return await self._run(await self._free(), attempted)
-                except NoRoom as error:
+                except NoPlace as error:
                     self._make_do(error)
                 except WorkerDied as died:
                     if not self._kind.resumes(trial):
@@ -114,7 +114,7 @@ class WorkerPool:
             return await worker.run(attempted)
         except WorkerDied as died:
             raise died.error from None
-        except NoRoom as error:
+        except NoPlace as error:
             raise WorkerLost(str(error)) from None
         finally:
             await worker.close()
@@ -144,7 +144,7 @@ class WorkerPool:
             async with self._changed:
                 self._changed.notify_all()
 
-    def _make_do(self, error: NoRoom) -> None:
+    def _make_do(self, error: NoPlace) -> None:
         """Ask for no more workers than there is room for."""
         if not self.shared:
             raise WorkerLost(str(error))

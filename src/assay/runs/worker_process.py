@@ -24,7 +24,7 @@ from .worker import Task, WorkerSetup
 __all__ = [
     "DEATHS",
     "OTHERWISE",
-    "NoRoom",
+    "NoPlace",
     "WorkerAttempt",
     "WorkerDied",
     "WorkerHost",
@@ -110,7 +110,7 @@ class WorkerDied(Exception):
         """What is wrong with a trial that was alone in it, for the third time."""
 
 
-class NoRoom(Exception):
+class NoPlace(Exception):
     """There is no place for another worker."""
 
 
@@ -188,7 +188,7 @@ class WorkerProcess:
             for task in self._tasks:
                 task.cancel()
 
-    def refuse(self, error: NoRoom) -> None:
+    def refuse(self, error: NoPlace) -> None:
         """It has no place, and will not get one."""
         self.is_gone = self._closing = True
         self._settle(error, error)
@@ -260,7 +260,7 @@ class WorkerProcess:
             UsageError(f"a worker process {self._how()}; mend that, {OTHERWISE}"), None
         )
 
-    def _settle(self, unready: Exception, unplaced: NoRoom | None) -> None:
+    def _settle(self, unready: Exception, unplaced: NoPlace | None) -> None:
         if not self.ready.done():
             self.ready.set_exception(unready)
             self.ready.exception()  # only the first worker is waited for

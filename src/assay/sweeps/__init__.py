@@ -1,6 +1,6 @@
 """Searches for hyperparameters, and runs what wins on fresh seeds before it is believed.
 
-    from assay.sweeps import CommandTrainer, SweepPlan, read_space, search
+    from assay.sweeps import TrialCommand, SweepPlan, read_space, search
 
 The search itself is Optuna's, of the extra `train`. Names are loaded when first used.
 """
@@ -13,11 +13,10 @@ if TYPE_CHECKING:
     from .plan import DEFAULT_COMMAND, Pruner, Sampler, SweepPlan
     from .searching import SweepResult, SweepTrial, search
     from .space import SweepSpace, read_space
-    from .trainers import CommandTrainer, Trained, Trainer
+    from .trainers import Trained, TrialCommand, TrialTrainer
 
 __all__ = [
     "DEFAULT_COMMAND",
-    "CommandTrainer",
     "Pruner",
     "Sampler",
     "SweepPlan",
@@ -25,7 +24,8 @@ __all__ = [
     "SweepSpace",
     "SweepTrial",
     "Trained",
-    "Trainer",
+    "TrialCommand",
+    "TrialTrainer",
     "read_space",
     "search",
 ]

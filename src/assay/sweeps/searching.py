@@ -20,7 +20,7 @@ from assay.stats.learning import DEFAULT_PERCENT, auc
 from assay.stats.means import mean_interval
 from assay.sweeps.plan import Pruner, Sampler, SweepPlan
 from assay.sweeps.space import Choices
-from assay.sweeps.trainers import Trained, Trainer
+from assay.sweeps.trainers import Trained, TrialTrainer
 
 if TYPE_CHECKING:
     import optuna
@@ -92,7 +92,7 @@ def require_optuna() -> None:
 def search(
     plan: SweepPlan,
     folder: Path,
-    trainer: Trainer,
+    trainer: TrialTrainer,
     *,
     record: Callable[[TrainingRun], None] = lambda run: None,
     watch: Callable[[SweepTrial], None] = lambda trial: None,
@@ -137,7 +137,7 @@ class _Sweep:
         self,
         plan: SweepPlan,
         folder: Path,
-        trainer: Trainer,
+        trainer: TrialTrainer,
         record: Callable[[TrainingRun], None],
         watch: Callable[[SweepTrial], None],
     ) -> None:

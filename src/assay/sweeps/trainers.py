@@ -17,7 +17,7 @@ from assay.curves.sources import read_source
 from assay.errors import UsageError
 from assay.experiments.training import Curve
 
-__all__ = ["CommandTrainer", "Trained", "Trainer"]
+__all__ = ["Trained", "TrialCommand", "TrialTrainer"]
 
 _METRICS = "metrics.jsonl"
 _POLL = 0.2
@@ -33,7 +33,7 @@ class Trained(NamedTuple):
     """Why it failed; None if it did not."""
 
 
-class Trainer(Protocol):
+class TrialTrainer(Protocol):
     """Trains once."""
 
     def __call__(
@@ -52,7 +52,7 @@ class Trainer(Protocol):
         ...
 
 
-class CommandTrainer:
+class TrialCommand:
     """Trains by a command, in a process of its own.
 
     In the command `{seed}`, `{total_steps}` and `{folder}` are filled in, each option as

@@ -6,13 +6,13 @@ from .grading import grade_steps
 from .jobs import harbor_jobs, harbor_rollout
 from .loading import load_any_task
 from .task import HarborTask, is_harbor_task, load_harbor_task, problems_of
-from .trial import BaseImages, HarborTrial, check_images
+from .trial import BaseImages, HarborPhases, check_images
 
 __all__ = [
     "BaseImages",
     "HarborAttempt",
+    "HarborPhases",
     "HarborTask",
-    "HarborTrial",
     "check_harbor_task",
     "check_images",
     "grade_steps",

@@ -26,7 +26,7 @@ from assay.errors import SandboxUnavailable
 
 from .grading import grade_steps, layer_of, passes, verifier_timeout
 from .task import SOLVE, HarborStep, HarborTask
-from .trial import SOLUTION, BaseImages, HarborTrial, changed_programs
+from .trial import SOLUTION, BaseImages, HarborPhases, changed_programs
 
 __all__ = ["HarborAttempt", "solution_of"]
 
@@ -48,11 +48,11 @@ class HarborAttempt(CodingAttempt):
     def _artifacts(self) -> Path:
         return self._run_dir / "artifacts"
 
-    def _trial(self, folder: Path) -> HarborTrial:
+    def _trial(self, folder: Path) -> HarborPhases:
         config = self._config
         bases = BaseImages.of(config.base_images, network=config.build_network)
         folder.mkdir(parents=True, exist_ok=True)
-        return HarborTrial(
+        return HarborPhases(
             self._harbor,
             self._backend,
             bases,
@@ -103,7 +103,7 @@ class HarborAttempt(CodingAttempt):
 
     async def _step(
         self,
-        trial: HarborTrial,
+        trial: HarborPhases,
         coder: Coder,
         step: HarborStep,
         layer: Path | None,

@@ -12,7 +12,7 @@ from assay.bench.seams import CodingJob, Command, Grade, ResourceLimits, Sandbox
 from .attempt import solution_of
 from .grading import grade_steps, layer_of, passes, verifier_timeout
 from .task import HarborTask
-from .trial import SOLUTION, TESTS, BaseImages, HarborTrial
+from .trial import SOLUTION, TESTS, BaseImages, HarborPhases
 
 __all__ = ["check_harbor_task"]
 
@@ -69,10 +69,10 @@ class _Check:
         self._task, self._backend, self._bases = task, backend, bases
         self._folder, self._limits, self._timeout_s = folder, limits, timeout_s
 
-    def _trial(self, name: str) -> HarborTrial:
+    def _trial(self, name: str) -> HarborPhases:
         folder = self._folder / name
         folder.mkdir(parents=True, exist_ok=True)
-        return HarborTrial(
+        return HarborPhases(
             self._task, self._backend, self._bases, folder=folder, limits=self._limits
         )
 

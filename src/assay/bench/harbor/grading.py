@@ -8,7 +8,7 @@ from assay.bench.seams import Grade, TestReport, TrialFinding
 
 from .rewards import combined, outcome_of, score_of
 from .task import HarborStep, HarborTask
-from .trial import HarborTrial, Verified
+from .trial import HarborPhases, Verified
 
 __all__ = ["grade_steps", "layer_of", "passes", "verifier_timeout"]
 
@@ -34,7 +34,7 @@ def passes(step: HarborStep, rewards: Mapping[str, float] | None) -> bool:
 
 
 async def grade_steps(
-    task: HarborTask, trial: HarborTrial, artifacts: Path, *, timeout_s: float
+    task: HarborTask, trial: HarborPhases, artifacts: Path, *, timeout_s: float
 ) -> Grade:
     """Verify every step that was worked on.
 

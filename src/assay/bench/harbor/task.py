@@ -35,7 +35,7 @@ __all__ = [
     "CONFIG",
     "HarborStep",
     "HarborTask",
-    "Verification",
+    "StepVerification",
     "is_harbor_task",
     "load_harbor_task",
     "problems_of",
@@ -56,7 +56,7 @@ _CANARY: Final = re.compile(r"(<!--.*canary.*-->|#.*canary.*)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verification:
+class StepVerification:
     """How one step is verified."""
 
     separate: bool
@@ -80,7 +80,7 @@ class HarborStep:
 
     name: str
     instructions: str
-    verification: Verification
+    verification: StepVerification
     solution: Path | None = None
     """The folder with solve.sh."""
     workdir_files: Path | None = None
@@ -313,7 +313,9 @@ def _steps(folder: Path, config: TaskFile) -> Iterator[HarborStep]:
         )
 
 
-def _verification(folder: Path, config: TaskFile, step: StepPart, place: Path) -> Verification:
+def _verification(
+    folder: Path, config: TaskFile, step: StepPart, place: Path
+) -> StepVerification:
     separate = _is_separate(config, step)
     task, own = config.verifier, step.verifier
     environment = config.environment
@@ -321,7 +323,7 @@ def _verification(folder: Path, config: TaskFile, step: StepPart, place: Path) -
         environment = own.environment or task.environment or config.environment
     mode = own.network_mode or task.network_mode or environment.network_mode
     tests = dict.fromkeys((folder / "tests", place / "tests"))
-    return Verification(
+    return StepVerification(
         separate=separate,
         environment=environment,
         recipe=_verifier_folder(folder, place),

@@ -37,11 +37,11 @@ from assay.errors import SandboxUnavailable, SetupTimeout, UsageError
 
 from .rewards import read_rewards, read_tests
 from .schema import ArtifactPart, HealthcheckPart
-from .task import SOLVE, TEST, HarborStep, HarborTask, Verification, recipe_of
+from .task import SOLVE, TEST, HarborStep, HarborTask, StepVerification, recipe_of
 
 __all__ = [
     "BaseImages",
-    "HarborTrial",
+    "HarborPhases",
     "Verified",
     "changed_programs",
     "check_images",
@@ -122,7 +122,7 @@ def recipes(task: HarborTask, bases: BaseImages) -> list[ImageRecipe]:
     ]
 
 
-class HarborTrial:
+class HarborPhases:
     """Works on a task and verifies it, step by step."""
 
     def __init__(
@@ -273,12 +273,12 @@ class HarborTrial:
             end = CommandEnd(exit_code=None, output=str(error).encode(), seconds=0.0)
         return _verified(end, logs, how, layer)
 
-    async def _collect(self, sandbox: ImageSandbox, how: Verification) -> None:
+    async def _collect(self, sandbox: ImageSandbox, how: StepVerification) -> None:
         for hook in how.collect:
             command = Command(argv=("sh", "-c", hook.command), timeout_s=hook.timeout_sec)
             await sandbox.run(command)
 
-    async def _collected(self, how: Verification, layer: Path) -> Path:
+    async def _collected(self, how: StepVerification, layer: Path) -> Path:
         """The artifacts, as a layer for a separate verifier; they are where they were."""
         collected = self._fresh("collected")
         found = [ArtifactPart(source=_PUBLISHED), *how.artifacts]
@@ -377,7 +377,7 @@ async def _healthy(sandbox: ImageSandbox, check: HealthcheckPart) -> None:
         await asyncio.sleep(check.start_interval_sec if starting else check.interval_sec)
 
 
-def _verified(end: CommandEnd, logs: Path, how: Verification, layer: Path) -> Verified:
+def _verified(end: CommandEnd, logs: Path, how: StepVerification, layer: Path) -> Verified:
     findings = [*end.findings]
     if not how.separate and (changed := changed_programs(layer)):
         more = f" and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""

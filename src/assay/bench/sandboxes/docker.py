@@ -21,7 +21,7 @@ from assay._util.loops import run_apart
 from assay.bench.sandboxes.cgroups import remove_noted
 from assay.bench.sandboxes.disk import DiskLimit
 from assay.bench.sandboxes.docker_containers import FOLDER_LABEL, MACHINE_LABEL, Container
-from assay.bench.sandboxes.docker_engine import Engine
+from assay.bench.sandboxes.docker_engine import DockerEngine
 from assay.bench.sandboxes.docker_images import LABEL, build_image, has_image
 from assay.bench.sandboxes.docker_sandbox import DockerSandbox, to_the_end
 from assay.bench.sandboxes.folders import new_folder, remove_locked, sweep_folders
@@ -57,7 +57,7 @@ class DockerBackend:
         _check_platform()
 
         async def ask() -> Enforcement:
-            async with Engine.connected() as engine:
+            async with DockerEngine.connected() as engine:
                 return await _enforcement(engine, limits)
 
         return run_apart(ask)
@@ -69,7 +69,7 @@ class DockerBackend:
             UsageError: A base image is neither mapped nor there, or the image has volumes.
             SandboxUnavailable: The build failed; with the end of what it printed.
         """
-        async with Engine.connected() as engine:
+        async with DockerEngine.connected() as engine:
             return await build_image(
                 engine, recipe, network=await _network(engine, recipe.network)
             )
@@ -84,7 +84,7 @@ class DockerBackend:
         for mount in spec.mounts:
             if not mount.source.exists():
                 raise SandboxUnavailable(f"{mount.source} is to be mounted and is not there")
-        async with Engine.connected() as engine:
+        async with DockerEngine.connected() as engine:
             enforcement = await _enforcement(engine, spec.limits)
             if not self._is_swept:
                 self._is_swept = True
@@ -120,7 +120,7 @@ async def _clear_up(
         os.close(lock)
 
 
-async def _enforcement(engine: Engine, limits: ResourceLimits) -> Enforcement:
+async def _enforcement(engine: DockerEngine, limits: ResourceLimits) -> Enforcement:
     info = await engine.call("GET", "/info")
     _check_engine(info)
     held = f"docker, cgroup v{info.get('CgroupVersion', '1')}"
@@ -175,7 +175,7 @@ def _check_engine(info: Mapping[str, Any]) -> None:
             )
 
 
-async def _network(engine: Engine, allowed: bool) -> str:
+async def _network(engine: DockerEngine, allowed: bool) -> str:
     """The mode: none, that of the engine's bridge, or this machine's where it has no bridge."""
     if not allowed:
         return "none"
@@ -183,7 +183,7 @@ async def _network(engine: Engine, allowed: bool) -> str:
     return "bridge" if "bridge" in names else "host"
 
 
-async def _user(engine: Engine, spec: SandboxSpec) -> str:
+async def _user(engine: DockerEngine, spec: SandboxSpec) -> str:
     """Who runs commands."""
     if spec.image is None:
         return f"{_user_id()}:{_group_id()}"
@@ -238,7 +238,7 @@ def _let_write(mounts: Sequence[Mount]) -> None:
             mount.source.chmod(0o777)
 
 
-async def _sweep(engine: Engine) -> None:
+async def _sweep(engine: DockerEngine) -> None:
     """Remove the containers and folders of sandboxes whose owner is dead."""
     query = {"all": "1", "filters": json.dumps({"label": [f"{LABEL}=sandbox"]})}
     for found in await engine.call("GET", "/containers/json", query=query):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from assay.bench.sandboxes.cgroups import GroupOfProcess
-from assay.bench.sandboxes.docker_engine import Engine, EngineStream
+from assay.bench.sandboxes.docker_engine import DockerEngine, EngineStream
 from assay.bench.sandboxes.docker_images import LABEL, root_image
 from assay.bench.sandboxes.docker_layers import deleted_in, put_layer, without_deleted
 from assay.bench.sandboxes.limits import MIB
@@ -71,7 +71,7 @@ class RunningContainer(NamedTuple):
 class Container:
     """The container of one sandbox, named as its folder is."""
 
-    def __init__(self, engine: Engine, folder: Path, number: str | None = None) -> None:
+    def __init__(self, engine: DockerEngine, folder: Path, number: str | None = None) -> None:
         self.engine = engine
         self._folder = folder
         self._id = number

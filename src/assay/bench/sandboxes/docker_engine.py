@@ -18,7 +18,7 @@ from assay._util.text import cut, printable
 from assay.bench.sandboxes.output import BoundedOutput
 from assay.errors import SandboxUnavailable, UsageError
 
-__all__ = ["START", "Engine", "EngineRefused", "EngineStream", "engine_socket"]
+__all__ = ["START", "DockerEngine", "EngineRefused", "EngineStream", "engine_socket"]
 
 _VARIABLE: Final = "DOCKER_HOST"
 _DEFAULT: Final = "/var/run/docker.sock"
@@ -96,7 +96,7 @@ class EngineStream:
         self._writer.close()
 
 
-class Engine:
+class DockerEngine:
     """A connection to the engine, for one event loop."""
 
     def __init__(self, socket: str, session: aiohttp.ClientSession) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from assay._util.text import cut
-from assay.bench.sandboxes.docker_engine import Engine, EngineRefused
+from assay.bench.sandboxes.docker_engine import DockerEngine, EngineRefused
 from assay.bench.sandboxes.docker_files import Dockerfile, ignored_paths
 from assay.bench.sandboxes.roots import root_links
 from assay.bench.seams import ImageRecipe
@@ -31,7 +31,7 @@ _SAID: Final = 2000
 """Characters of the end of a failed build that are shown."""
 
 
-async def has_image(engine: Engine, name: str) -> Mapping[str, Any] | None:
+async def has_image(engine: DockerEngine, name: str) -> Mapping[str, Any] | None:
     """What the engine knows of an image; None if it has none of this name."""
     found: Mapping[str, Any] | None = await engine.call(
         "GET", f"/images/{name}/json", accept=(404,)
@@ -39,7 +39,7 @@ async def has_image(engine: Engine, name: str) -> Mapping[str, Any] | None:
     return found
 
 
-async def root_image(engine: Engine) -> str:
+async def root_image(engine: DockerEngine) -> str:
     """An image of nothing but the links at the top, for mounts of this machine's /usr."""
     links = root_links()
     name = f"assay-root:{_digest(json.dumps(sorted(links.items())))}"
@@ -55,7 +55,7 @@ async def root_image(engine: Engine) -> str:
     return name
 
 
-async def _import(engine: Engine, name: str, file: Path, kind: str) -> None:
+async def _import(engine: DockerEngine, name: str, file: Path, kind: str) -> None:
     repository, _, tag = name.partition(":")
     query = {"fromSrc": "-", "repo": repository, "tag": tag, "changes": f"LABEL {LABEL}={kind}"}
     for line in await engine.send("POST", "/images/create", query=query, file=file):
@@ -63,7 +63,7 @@ async def _import(engine: Engine, name: str, file: Path, kind: str) -> None:
             raise SandboxUnavailable(f"Docker's engine cannot import {name}: {line['error']}")
 
 
-async def build_image(engine: Engine, recipe: ImageRecipe, *, network: str) -> str:
+async def build_image(engine: DockerEngine, recipe: ImageRecipe, *, network: str) -> str:
     """Build the image of a recipe, unless the engine has it; its name."""
     path = recipe.context / recipe.dockerfile
     try:
@@ -102,7 +102,7 @@ async def build_image(engine: Engine, recipe: ImageRecipe, *, network: str) -> s
     return name
 
 
-async def derived_image(engine: Engine, name: str, lines: list[str]) -> None:
+async def derived_image(engine: DockerEngine, name: str, lines: list[str]) -> None:
     """Build an image from the text of a Dockerfile alone, for one sandbox."""
     with tempfile.TemporaryDirectory(prefix="assay-image-") as scratch:
         context = Path(scratch, "context.tar")
@@ -115,7 +115,7 @@ async def derived_image(engine: Engine, name: str, lines: list[str]) -> None:
 
 
 async def _build(
-    engine: Engine,
+    engine: DockerEngine,
     name: str,
     context: Path,
     dockerfile: str,
@@ -147,7 +147,9 @@ async def _build(
             raise UsageError(f"the image cannot be built: {cut(line['error'], 500)}")
 
 
-async def _base(engine: Engine, name: str, mapped: str | None, path: Path) -> Mapping[str, Any]:
+async def _base(
+    engine: DockerEngine, name: str, mapped: str | None, path: Path
+) -> Mapping[str, Any]:
     """What the engine knows of the image that stands for a name after FROM."""
     if mapped is not None and Path(mapped).exists():
         local = await _imported(engine, Path(mapped))
@@ -164,7 +166,7 @@ async def _base(engine: Engine, name: str, mapped: str | None, path: Path) -> Ma
     return found
 
 
-async def _imported(engine: Engine, source: Path) -> str:
+async def _imported(engine: DockerEngine, source: Path) -> str:
     """A file system of this machine as an image, imported once."""
     digest = await asyncio.to_thread(_digest_of_path, source)
     name = f"assay-base:{digest}"

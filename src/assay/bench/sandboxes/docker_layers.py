@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
 
-from assay.bench.sandboxes.docker_engine import Engine, EngineRefused
+from assay.bench.sandboxes.docker_engine import DockerEngine, EngineRefused
 from assay.bench.sandboxes.docker_images import derived_image
 
 __all__ = ["deleted_in", "export_layer", "put_layer", "without_deleted"]
@@ -39,7 +39,9 @@ def deleted_in(layer: Path) -> list[str]:
     ]
 
 
-async def without_deleted(engine: Engine, image: str, paths: Sequence[str], name: str) -> None:
+async def without_deleted(
+    engine: DockerEngine, image: str, paths: Sequence[str], name: str
+) -> None:
     """Make an image that lacks some paths of another."""
     lines = [f"FROM {image}", "USER 0"]
     for start in range(0, len(paths), _AT_ONCE):
@@ -49,7 +51,7 @@ async def without_deleted(engine: Engine, image: str, paths: Sequence[str], name
 
 
 async def put_layer(
-    engine: Engine, container: str, layer: Path, *, exclude: Sequence[str]
+    engine: DockerEngine, container: str, layer: Path, *, exclude: Sequence[str]
 ) -> None:
     """Unpack the files of a layer into a container that does not run."""
     with tempfile.TemporaryDirectory(prefix="assay-layer-") as scratch:
@@ -67,7 +69,7 @@ def _files_only(layer: Path, target: Path, exclude: Sequence[str]) -> None:
 
 
 async def export_layer(
-    engine: Engine,
+    engine: DockerEngine,
     container: str,
     target: Path,
     *,
@@ -121,7 +123,7 @@ def _whole(changes: Sequence[_Change]) -> list[_Change]:
     return found
 
 
-async def _fetched(engine: Engine, container: str, path: str, target: Path) -> bool:
+async def _fetched(engine: DockerEngine, container: str, path: str, target: Path) -> bool:
     """Whether there was such a path: one whose name is no text cannot be asked for."""
     try:
         await engine.fetch(f"{container}/archive", target, query={"path": path})

@@ -74,7 +74,7 @@ def start(
 
     The data is checked first; what it costs, how long it takes and where the data goes is
     shown before anything is uploaded. Several models, subsets, epochs, batch sizes or rates
-    make one job each. Ctrl-C leaves, and training goes on: 'assay finetune wait' follows
+    make one job each. Ctrl-C leaves, and training continues: 'assay finetune wait' follows
     again. At the end the new model is asked once.
 
     For example:
