@@ -122,7 +122,7 @@ if TYPE_CHECKING:
         snapshot,
         verify,
     )
-    from .sweeping import plan_sweep, sweep, sweep_command
+    from .sweeping import SWEEP_WINNER, plan_sweep, sweep, sweep_command
     from .training import (
         AnalysisResult,
         ImportedCurves,
@@ -140,6 +140,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BUILTIN_PROVIDER",
+    "SWEEP_WINNER",
     "AnalysisResult",
     "BenchEstimate",
     "BenchResult",

@@ -10,7 +10,10 @@ if TYPE_CHECKING:
     from assay.experiments.training import TrainingRun
     from assay.sweeps import SweepPlan, SweepResult, SweepTrial, TrialTrainer
 
-__all__ = ["plan_sweep", "sweep", "sweep_command"]
+__all__ = ["SWEEP_WINNER", "plan_sweep", "sweep", "sweep_command"]
+
+SWEEP_WINNER = "winner.toml"
+"""In the folder of a sweep by `assay train`: what won, as a file that it takes."""
 
 
 def plan_sweep(
@@ -81,6 +84,8 @@ def sweep(
 ) -> "SweepResult":
     """Run a sweep in a folder, or resume the one that is there.
 
+    If `assay train` trains, the folder gets `SWEEP_WINNER`, a file that it and `assay launch` take.
+
     Args:
         plan: What `plan_sweep` settled.
         folder: Where everything is kept.
@@ -89,9 +94,10 @@ def sweep(
         database: The store for the curves of all runs, made if missing.
     """
     from assay.experiments.curves import write_training_runs
-    from assay.sweeps import TrialCommand, search
+    from assay.sweeps import DEFAULT_COMMAND, TrialCommand, search
 
     store = store_at(database)
+    by_us = trainer is None and plan.command == DEFAULT_COMMAND
     if trainer is None:
         trainer = TrialCommand(plan.command, plan.metric, plan.total_steps)
 
@@ -99,4 +105,21 @@ def sweep(
         with store.writing() as connection:
             write_training_runs(connection, [run], swap=True)
 
-    return search(plan, Path(folder), trainer, record=record, watch=watch)
+    found = search(plan, Path(folder), trainer, record=record, watch=watch)
+    if by_us and found.winner is not None:
+        _write_winner(found.plan, found.winner, Path(folder))
+    return found
+
+
+def _write_winner(plan: "SweepPlan", winner: "SweepTrial", folder: Path) -> None:
+    """What won, as a file that `assay train` and `assay launch` take."""
+    from assay._util.files import atomic_write
+    from assay.runs.template import configuration_file
+    from assay.training import TrainingConfig
+
+    text = configuration_file(
+        TrainingConfig,
+        {**plan.space.fixed, **winner.options},
+        f"# What won the sweep in this folder: {winner.folder}.",
+    )
+    atomic_write(folder / SWEEP_WINNER, text.encode())

@@ -103,6 +103,8 @@ def sweep(
         say_json(_as_json(found))
     else:
         _say_result(found, show)
+        if (file := folder / api.SWEEP_WINNER).exists() and not show.quiet:
+            say(f"Next: {shlex.join(['assay', 'launch', str(file)])}")
     return 0 if found.fresh_mean is not None else FAILED
 
 

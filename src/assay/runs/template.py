@@ -1,17 +1,18 @@
-"""A configuration file with every setting, commented out: as written it changes nothing.
+"""Configuration files: one with every setting commented out, and one with settings that count.
 
-A line that begins with `#` and a key is a setting at its default, or an example where the
-default shows nothing; without the `#` it counts.
+In the first a line that begins with `#` and a key is a setting at its default, or an example
+where the default shows nothing; without the `#` it counts.
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
 from assay._util.settings import Configuration, Setting, settings_of
 
-__all__ = ["template"]
+__all__ = ["configuration_file", "template"]
 
 _WIDTH = 96
 
@@ -35,6 +36,23 @@ def template(configuration: type[Configuration], head: str, tail: str = "") -> s
         lines += wrap(_comment(setting), _WIDTH, initial_indent="# ", subsequent_indent="# ")
         lines.append(f"#{key} = {_toml(_shown(setting))}")
     return "\n\n".join(filter(None, (head, *map("\n".join, tables.values()), tail))) + "\n"
+
+
+def configuration_file(
+    configuration: type[Configuration], values: Mapping[str, Any], head: str
+) -> str:
+    """The text of a file with settings that count.
+
+    Args:
+        configuration: Whose settings they are.
+        values: By the names of the settings, each of which has a place in a file.
+        head: What stands before them, as lines of comment.
+    """
+    tables: dict[str, list[str]] = {}
+    for name, value in values.items():
+        table, key = settings_of(configuration)[name].places[0]
+        tables.setdefault(table, [f"[{table}]"]).append(f"{key} = {_toml(value)}")
+    return "\n\n".join((head, *map("\n".join, tables.values()))) + "\n"
 
 
 def _shown(setting: Setting) -> Any:
