@@ -9,7 +9,7 @@ comma := ,
 # Where it is set, every program that a test starts would compile all of assay again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test check perf prove-agents prove-bench prove-expert prove-faults prove-loop prove-statistics mutants test-extras test-local test-bench test-docker test-ray \
+.PHONY: help demo test check perf prove-agents prove-bench prove-expert prove-faults prove-loop prove-statistics prove-training mutants test-extras test-local test-bench test-docker test-ray \
 	warmup install install-peers install-oracles install-readers install-local install-ray browser bubblewrap docker-engine clean
 
 help:
@@ -23,6 +23,7 @@ help:
 	@echo "make prove-bench  run 100 coding trials, then kill the runner 20 times; the table of docs/design/bench.md"
 	@echo "make prove-agents install codex, claude-code and mini-swe-agent, and let each solve a task offline"
 	@echo "make prove-loop   teach local/tiny, examine it, and print the tables of docs/design/local-models.md"
+	@echo "make prove-training  sweep, launch and compare two architectures; the figures of docs/training-benchmark.md"
 	@echo "make mutants      count the small faults that the tests of judge and trials notice"
 	@echo "make test-extras  run the longer tests"
 	@echo "make test-local   run the tests of the models that are trained on this machine"
@@ -68,6 +69,9 @@ prove-agents: install bubblewrap docker-engine
 
 prove-loop: .venv-local/installed
 	.venv-local/bin/python -m prove.loop
+
+prove-training: .venv-local/installed
+	.venv-local/bin/python -m prove.training
 
 mutants: .venv-mutants/installed
 	.venv-mutants/bin/python -m prove.mutants

@@ -1,14 +1,19 @@
-"""Training by PPO in our worlds, beside the same PPO in those of the PyPI package."""
+"""Training by PPO in our worlds, beside the same PPO in those of the PyPI package; launches."""
 
-from functools import cache
+from functools import cache, partial
 from typing import Final
 
 from .measure import Row, Topic
 from .processes import LOCAL_PYTHON, PeerFailed, figures
 
-__all__ = ["ENVIRONMENT", "TOPIC", "TRAINING_SIDES"]
+__all__ = ["ENVIRONMENT", "LAUNCH", "TOPIC", "TRAINING_SIDES"]
 
-TRAINING_SIDES: Final = ("our training", "package training")
+TRAINING_SIDES: Final = (
+    "our training",
+    "package training",
+    "one run at a time",
+    "two runs at a time",
+)
 _UPDATES: Final = "3"
 _SAME: Final = 1e-6
 
@@ -81,6 +86,39 @@ ENVIRONMENT: Final = Topic(
         ),
     ),
     notes=("Of the same runs as `training`.",),
+    rounds_at_most=3,
+    warmup=False,
+)
+
+
+def _seed(parallel: int, turn: int) -> float:
+    return figures(
+        "perf.sides.launches",
+        "--parallel",
+        str(parallel),
+        python=LOCAL_PYTHON,
+        environment={"OMP_NUM_THREADS": "1"},
+        timeout=1800,
+    )["seconds"]
+
+
+LAUNCH: Final = Topic(
+    name="launch",
+    unit="seed",
+    sides={
+        "one run at a time": partial(_seed, 1),
+        "two runs at a time": partial(_seed, 2),
+    },
+    rows=(
+        Row(
+            name="launch",
+            what="a seed of `assay launch`, vit_reset, two at a time",
+            ours="two runs at a time",
+            peer="one run at a time",
+            against="the same, one at a time",
+        ),
+    ),
+    notes=("launch: 8 seeds of 12,288 steps less 2, so that starting workers is not in it",),
     rounds_at_most=3,
     warmup=False,
 )

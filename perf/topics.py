@@ -74,6 +74,7 @@ TOPICS: Final = (
     rows_local_models.GENERATE,
     rows_training.TOPIC,
     rows_training.ENVIRONMENT,
+    rows_training.LAUNCH,
     rows_bench.TOPIC,
     rows_bench.DOCKER,
     rows_agents.START,

@@ -16,6 +16,11 @@ mkdir -p "${1:-training-benchmark}"
 cd "${1:-training-benchmark}"
 export ASSAY_DATABASE=${ASSAY_DATABASE:-benchmark.duckdb}
 
+# A launch that is finished is not done again.
+once() {
+  [ -e "$1.done" ] || { "${@:2}" && touch "$1.done"; }
+}
+
 echo "== the plan, before there is a run to look at"
 assay analysis --plan "$config/plan.toml" --register
 
@@ -32,14 +37,14 @@ for pid in "${pids[@]}"; do wait "$pid"; done
 cat "sweep-$control.txt" "sweep-$candidate.txt"
 
 echo "== pilot: the control on the fixed seeds"
-assay launch "sweeps/$control/winner.toml" --total-steps "$steps" --seeds "$seeds" \
+once control assay launch "sweeps/$control/winner.toml" --total-steps "$steps" --seeds "$seeds" \
   --base-run-name control
 
 echo "== are $seeds seeds enough?"
 assay variance $(cat training/control/manifest/run_ids.txt) --threshold 0.05 --output variance.png
 
 echo "== the candidate on the same seeds"
-assay launch "sweeps/$candidate/winner.toml" --total-steps "$steps" --seeds "$seeds" \
+once candidate assay launch "sweeps/$candidate/winner.toml" --total-steps "$steps" --seeds "$seeds" \
   --base-run-name candidate --control control
 
 echo "== the verdict"

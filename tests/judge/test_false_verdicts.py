@@ -136,6 +136,23 @@ def test_arms_of_an_analysis_with_another_curriculum_are_not_compared(tmp_path: 
     assert not allowed.sentence.startswith("Not comparable")
 
 
+def test_arms_of_an_analysis_with_other_steps_are_not_compared(tmp_path: Path) -> None:
+    def arm(name: str, *ends: int) -> list[str]:
+        """Runs of 100 steps, as they say; the metric of each has its last point at an end."""
+        files = [tmp_path / f"{name}{seed}.json" for seed in range(len(ends))]
+        for seed, (file, end) in enumerate(zip(files, ends, strict=True)):
+            points = [{"step": at, "r": at / 7 + seed / 9} for at in range(0, end + 1, 10)]
+            whole = {"seed": seed, "configuration": {"total_steps": 100}, "points": points}
+            file.write_text(json.dumps(whole))
+        return [str(file) for file in files]
+
+    control = arm("control", 100, 100, 100)
+    shorter, _ = api.analysis(control=control, candidate=arm("short", 50, 50, 50), metric="r")
+    assert shorter.sentence.startswith("Not comparable: total_steps is 100 for the control, 50")
+    late, _ = api.analysis(control=control, candidate=arm("late", 100, 90, 100), metric="r")
+    assert not late.sentence.startswith("Not comparable")
+
+
 def test_settings_that_one_side_did_not_record_are_said_to_be_unknown() -> None:
     found = compare([subject("a", LOW, facts=TWENTY), subject("b", HIGH)])
     assert "The settings of b are not recorded" in page(found)

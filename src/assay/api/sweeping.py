@@ -84,7 +84,7 @@ def sweep(
 ) -> "SweepResult":
     """Run a sweep in a folder, or resume the one that is there.
 
-    If `assay train` trains, the folder gets `SWEEP_WINNER`, a file that it and `assay launch` take.
+    If `assay train` trains, the folder gets `SWEEP_WINNER`, a file for it and `assay launch`.
 
     Args:
         plan: What `plan_sweep` settled.

@@ -13,6 +13,7 @@ import numpy as np
 
 from assay._util.text import shown
 from assay.curves.capacity import CapacityGap, capacity_gaps
+from assay.curves.fields import number_of
 from assay.curves.gather import FoundRun, Gathered, Places, Unusable, gather_runs
 from assay.errors import UsageError
 from assay.judge.design import allowed_names, settings_differences
@@ -304,13 +305,24 @@ def _settings(arm: Gathered) -> dict[str, Any]:
             **one.run.configuration,
             "tasks": one.run.task,
             "commit": one.run.provenance.get("commit"),
-            "total_steps": int(one.curve.steps_P[-1]),
+            "total_steps": _total_steps(one),
         }
         for name, value in known.items():
             values = found.setdefault(name, [])
             if value is not None and value not in values:
                 values.append(value)
     return {name: values[0] if len(values) == 1 else values for name, values in found.items()}
+
+
+def _total_steps(one: FoundRun) -> int:
+    """How long a run was: what it says, unless its curve ends elsewhere.
+
+    A metric may miss the last update, such as the reward where no episode ended in it.
+    """
+    steps_P = one.curve.steps_P
+    end, gap = int(steps_P[-1]), int(np.diff(steps_P).max())
+    said = number_of(one.run.configuration.get("total_steps"))
+    return int(said) if said is not None and abs(said - end) <= gap else end
 
 
 def _broken(pair: PairNames, controls: Gathered, candidates: Gathered) -> list[Unusable]:
