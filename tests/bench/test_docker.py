@@ -318,6 +318,10 @@ def test_a_planted_key_is_in_no_image_container_file_log_or_process_list(
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert any(path.name == "agent.log" for path in files)
     assert not [path for path in files if PLANTED.encode() in path.read_bytes()]
+    if (log := os.environ.get("ASSAY_TEST_ENGINE_LOG")) is not None:
+        logged = Path(log).read_text("utf-8", errors="replace")
+        assert "ASSAY_INSTRUCTIONS=" in logged, "it has the variables of every request"
+        assert PLANTED not in logged
 
 
 async def _all_of_the_engine() -> list[str]:

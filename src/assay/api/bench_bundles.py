@@ -19,6 +19,7 @@ def bench_bundle(
     base_images: Sequence[str] = (),
     build_network: bool = False,
     agents: Sequence[str] | None = None,
+    sandbox: str | None = None,
 ) -> "tuple[BundlePart, ...]":
     """Pack tasks, their built images and installed agents into one file, with their hashes.
 
@@ -28,9 +29,12 @@ def bench_bundle(
         base_images: What stands for an image of FROM, each as NAME=LOCAL.
         build_network: Whether building an image reaches the network.
         agents: Which installed agents; all of them unless given.
+        sandbox: Whose images: bubblewrap or docker; by default what `$SANDBOX_BACKEND` says,
+            else bubblewrap.
 
     Raises:
         UsageError: A task cannot be read, or its image cannot be built.
+        SandboxUnavailable: A build failed, or no engine answers.
         OutputError: The file cannot be written.
     """
     from assay.bench.bundling import make_bundle
@@ -42,7 +46,7 @@ def bench_bundle(
     folders = [Path(task) for task in tasks]
 
     async def make() -> "tuple[BundlePart, ...]":
-        return await make_bundle(folders, Path(output), bases, agents)
+        return await make_bundle(folders, Path(output), bases, agents, sandbox)
 
     return run_apart(make)
 
@@ -54,12 +58,17 @@ def bench_unbundle(
 
     Args:
         file: The bundle.
-        into: Gets the folders of its tasks; images and agents go to the cache folder.
+        into: Gets the folders of its tasks; images and agents go to the cache folder, and
+            images of Docker to its engine.
 
     Raises:
         UsageError: It is no bundle, or something in it is not what it was when it was packed.
+        SandboxUnavailable: It has images of Docker, and no engine takes them.
         OutputError: A file cannot be written.
     """
     from assay.bench.bundling import open_bundle
 
-    return open_bundle(Path(file), Path(into))
+    async def unpack() -> "tuple[BundlePart, ...]":
+        return await open_bundle(Path(file), Path(into))
+
+    return run_apart(unpack)

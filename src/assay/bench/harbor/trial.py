@@ -45,6 +45,7 @@ __all__ = [
     "Verified",
     "changed_programs",
     "check_images",
+    "image_backend",
     "recipes",
 ]
 
@@ -91,21 +92,22 @@ def check_images(task: HarborTask, backend: SandboxBackend, bases: BaseImages) -
     Raises:
         UsageError: The sandbox has no images, or one cannot be built; it is named.
     """
-    _image_backend(backend)
+    image_backend(backend)
     if isinstance(backend, BubblewrapBackend):
         for recipe in recipes(task, bases):
             check_recipe(recipe)
 
 
-def _image_backend(backend: SandboxBackend) -> ImageBackend:
+def image_backend(backend: SandboxBackend) -> ImageBackend:
+    """A backend that starts from images; UsageError if it is none."""
     if not hasattr(backend, "build"):
         raise UsageError(
             f"sandbox {backend.name!r} cannot start from an image, as tasks of Harbor do; use "
             "bubblewrap or docker"
         )
     made: Any = backend
-    image_backend: ImageBackend = made
-    return image_backend
+    has_images: ImageBackend = made
+    return has_images
 
 
 def recipes(task: HarborTask, bases: BaseImages) -> list[ImageRecipe]:
@@ -147,7 +149,7 @@ class HarborPhases:
             variables: Of the agent's sandbox, beside those of the task.
             network: Whether there is one, whatever the task says.
         """
-        self._task, self._backend, self._bases = task, _image_backend(backend), bases
+        self._task, self._backend, self._bases = task, image_backend(backend), bases
         self._folder, self._limits, self._network = folder, limits, network
         self._variables = {**task.environment, **(variables or {})}
 

@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 import json
 import os
+import re
 import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -23,10 +24,19 @@ from assay.bench.sandboxes.roots import root_links
 from assay.bench.seams import ImageRecipe
 from assay.errors import SandboxUnavailable, UsageError
 
-__all__ = ["LABEL", "build_image", "derived_image", "has_image", "root_image"]
+__all__ = [
+    "LABEL",
+    "build_image",
+    "bundled_name",
+    "derived_image",
+    "has_image",
+    "is_bundled_name",
+    "root_image",
+]
 
 LABEL: Final = "assay"
 """What all that is ours has in the engine; its value says what it is."""
+_BUNDLED: Final = "assay-bundled"
 _SAID: Final = 2000
 """Characters of the end of a failed build that are shown."""
 
@@ -64,25 +74,70 @@ async def _import(engine: DockerEngine, name: str, file: Path, kind: str) -> Non
 
 
 async def build_image(engine: DockerEngine, recipe: ImageRecipe, *, network: str) -> str:
-    """Build the image of a recipe, unless the engine has it; its name."""
+    """Build the image of a recipe, unless the engine has it; its name.
+
+    One that came in a bundle stands for it, unless a base is mapped.
+    """
+    dockerfile = _dockerfile(recipe)
+    name = await asyncio.to_thread(bundled_name, recipe)
+    is_mapped = any(base in recipe.base_images for base in dockerfile.bases)
+    image = None if is_mapped else await has_image(engine, name)
+    if image is None:
+        name = await _task_image(engine, recipe, dockerfile, network)
+        image = await has_image(engine, name)
+    volumes = sorted(((image or {}).get("Config") or {}).get("Volumes") or {})
+    if volumes:
+        raise UsageError(
+            f"{recipe.context / recipe.dockerfile}: the image has volumes "
+            f"({', '.join(volumes)}), whose files would be lost; take the VOLUME out of it or "
+            "of its base"
+        )
+    return name
+
+
+def bundled_name(recipe: ImageRecipe) -> str:
+    """What the image of a recipe is called when it comes in a bundle.
+
+    It is that of the files and of the names after FROM. What these stood for, and whether
+    there was a network, was decided where it was built, and is not known where it is used.
+    """
+    dockerfile = _dockerfile(recipe)
+    content = _content(recipe, dockerfile.with_bases({}), dockerfile)
+    arguments = json.dumps(dict(recipe.arguments), sort_keys=True)
+    return f"{_BUNDLED}:{_digest(content, arguments)}"
+
+
+def is_bundled_name(name: str) -> bool:
+    """Whether an image of a bundle can be called so."""
+    return re.fullmatch(rf"{_BUNDLED}:[0-9a-f]{{32}}", name) is not None
+
+
+def _dockerfile(recipe: ImageRecipe) -> Dockerfile:
     path = recipe.context / recipe.dockerfile
     try:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {error}") from error
-    dockerfile = Dockerfile(text, recipe.arguments)
+    return Dockerfile(text, recipe.arguments)
+
+
+async def _task_image(
+    engine: DockerEngine, recipe: ImageRecipe, dockerfile: Dockerfile, network: str
+) -> str:
+    """The image of a recipe over the bases that are here, built if it is not there."""
+    path = recipe.context / recipe.dockerfile
     bases = {
         name: await _base(engine, name, recipe.base_images.get(name), path)
         for name in dockerfile.bases
     }
     text = dockerfile.with_bases({name: base["Id"] for name, base in bases.items()})
-    with tempfile.TemporaryDirectory(prefix="assay-image-") as scratch:
-        context = Path(scratch, "context.tar")
-        content = await asyncio.to_thread(_pack, recipe, text, dockerfile.trees, context)
-        settings = {"arguments": dict(recipe.arguments), "network": recipe.network}
-        name = f"assay-task:{_digest(content, json.dumps(settings, sort_keys=True))}"
-        built = await has_image(engine, name)
-        if built is None:
+    content = await asyncio.to_thread(_content, recipe, text, dockerfile)
+    settings = {"arguments": dict(recipe.arguments), "network": recipe.network}
+    name = f"assay-task:{_digest(content, json.dumps(settings, sort_keys=True))}"
+    if await has_image(engine, name) is None:
+        with tempfile.TemporaryDirectory(prefix="assay-image-") as scratch:
+            context = Path(scratch, "context.tar")
+            await asyncio.to_thread(_pack, recipe, text, dockerfile, context)
             await _build(
                 engine,
                 name,
@@ -92,13 +147,6 @@ async def build_image(engine: DockerEngine, recipe: ImageRecipe, *, network: str
                 arguments=recipe.arguments,
                 kind="task",
             )
-            built = await has_image(engine, name)
-    volumes = sorted(((built or {}).get("Config") or {}).get("Volumes") or {})
-    if volumes:
-        raise UsageError(
-            f"{path}: the image has volumes ({', '.join(volumes)}), whose files would be lost; "
-            "take the VOLUME out of it or of its base"
-        )
     return name
 
 
@@ -187,24 +235,32 @@ def _pack_folder(source: Path, file: Path) -> None:
             tar.add(entry, entry.name)
 
 
-def _pack(
-    recipe: ImageRecipe, dockerfile: str, trees: Mapping[str, int | None], target: Path
-) -> str:
-    """Write the context of a build; returns a hash of it."""
-    total = hashlib.sha256(dockerfile.encode())
-    ignored = ignored_paths(recipe.context, keep=recipe.dockerfile)
+def _content(recipe: ImageRecipe, text: str, dockerfile: Dockerfile) -> str:
+    """A hash of all that a build is given, with this text as its Dockerfile."""
+    total = hashlib.sha256(text.encode())
+    for path, name in _context(recipe, dockerfile):
+        total.update(_told(path, name))
+    return total.hexdigest()
+
+
+def _pack(recipe: ImageRecipe, text: str, dockerfile: Dockerfile, target: Path) -> None:
+    """Write the context of a build."""
     with tarfile.open(target, "w") as tar:
-        for path, name in _below(recipe.context):
-            if name in ignored or (name == recipe.dockerfile and "" in trees):
-                continue
-            total.update(_told(path, name))
-            for tree, mode in trees.items():
+        for path, name in _context(recipe, dockerfile):
+            for tree, mode in dockerfile.trees.items():
                 stored = f"{tree}/{name}" if tree else name
                 tar.add(path, stored, recursive=False, filter=partial(_as_copied, mode=mode))
         scratch = target.with_name("Dockerfile")
-        scratch.write_text(dockerfile, "utf-8")
+        scratch.write_text(text, "utf-8")
         tar.add(scratch, recipe.dockerfile, filter=partial(_as_copied, mode=0o644))
-    return total.hexdigest()
+
+
+def _context(recipe: ImageRecipe, dockerfile: Dockerfile) -> Iterator[tuple[Path, str]]:
+    """The files that can be copied; the Dockerfile at its own place is written anew."""
+    ignored = ignored_paths(recipe.context, keep=recipe.dockerfile)
+    for path, name in _below(recipe.context):
+        if name not in ignored and not (name == recipe.dockerfile and "" in dockerfile.trees):
+            yield path, name
 
 
 def _as_copied(entry: tarfile.TarInfo, *, mode: int | None) -> tarfile.TarInfo:

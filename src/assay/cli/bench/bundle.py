@@ -22,16 +22,17 @@ def bundle(
     agent: Annotated[
         list[str] | None, Parameter(negative="", show_default="all that are installed")
     ] = None,
+    sandbox: Annotated[str | None, Parameter(show_default="bubblewrap")] = None,
     show: Show = Show(),
 ) -> int:
     """Pack tasks, their built images and installed agents into one file, with their hashes.
 
-    'assay bench unbundle' unpacks it on a machine without a network. Images are those of the
-    sandbox bubblewrap.
+    'assay bench unbundle' unpacks it on a machine without a network.
 
     For example:
 
         assay bench bundle tasks/one tasks/two --output bundle.tar
+        assay bench bundle tasks/one --sandbox docker --output bundle.tar
 
     Args:
         tasks: Folders of tasks.
@@ -39,6 +40,7 @@ def bundle(
         base_image: What stands for an image of FROM: NAME=LOCAL. May be repeated.
         build_network: Let the building of an image reach the network.
         agent: An installed agent to pack. May be repeated.
+        sandbox: Which sandbox the images are for: bubblewrap or docker.
         show: What to print.
     """
     from assay import api
@@ -50,6 +52,7 @@ def bundle(
             base_images=base_images_of(base_image),
             build_network=build_network,
             agents=agent,
+            sandbox=sandbox,
         )
     _tell(parts, show)
     return 0
@@ -72,7 +75,8 @@ def unbundle(
 
     Args:
         file: The bundle.
-        into: Gets the folders of its tasks; images and agents go to the cache folder.
+        into: Gets the folders of its tasks; images and agents go to the cache folder, and
+            images of Docker to its engine.
         show: What to print.
     """
     from assay import api
