@@ -11,7 +11,7 @@ set -euo pipefail
 config=$(cd "${CONFIG:-$(dirname "$0")}" && pwd)
 control=${CONTROL:-vit_reset} candidate=${CANDIDATE:-trxl}
 seeds=${SEEDS:-15} steps=${STEPS:-131_072}
-trials=${TRIALS:-8} sweep_steps=${SWEEP_STEPS:-65_536} fresh_seeds=${FRESH_SEEDS:-3}
+trials=${TRIALS:-8} sweep_steps=${SWEEP_STEPS:-98_304} fresh_seeds=${FRESH_SEEDS:-2}
 mkdir -p "${1:-training-benchmark}"
 cd "${1:-training-benchmark}"
 export ASSAY_DATABASE=${ASSAY_DATABASE:-benchmark.duckdb}
