@@ -96,8 +96,8 @@ PUBLIC = {
         *("difficulty", "engine.jit", "gif", "rules", "text", "text.observation", "view"),
     },
     "curves": {
-        *("analysis", "design", "files", "gather", "plan", "settings", "sources", "variance"),
-        "wandb_project",
+        *("analysis", "capacity", "design", "files", "gather", "plan", "settings"),
+        *("sources", "variance", "wandb_project"),
     },
     "datasets": {
         *("building", "chat_template", "data_file", "examples", "filters", "formats"),
@@ -199,7 +199,7 @@ PUBLIC = {
         *("schema",),
         *("select", "steps", "store", "totals", "trace", "writer"),
     },
-    "training": {"agent", "extra", "launch", "wandb_log"},
+    "training": {"agent", "architectures", "extra", "launch", "wandb_log"},
 }
 """The modules of a package that others may name; everything else is its own business."""
 COMPOSED = {

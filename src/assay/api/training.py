@@ -244,6 +244,7 @@ def analysis(
     )
     places = _places(database, wandb)
     design = _design(pairs, *arms, pair_by_seed, settings.metric, places, allow_different)
+    design = _with_width_advice(design)
     found = analyse(design, settings)
     return AnalysisResult(
         found, None if planned is None else _deviations(planned, found, store)
@@ -290,6 +291,25 @@ def _design(
         )
     design = seed_design if by_seed else unpaired_design
     return design(control, candidate, metric, places, allowed)
+
+
+def _with_width_advice(design: "Design") -> "Design":
+    """The design, which says what width would give both arms one size if they have not."""
+    if not design.capacity:
+        return design
+    from assay.curves.capacity import SizedWidth, with_width_advice
+    from assay.training.architectures import width_for_runs
+
+    def width_for(runs: "Sequence[TrainingRun]", size: str, wanted: float) -> SizedWidth | None:
+        kind = "flops" if size == "flops_per_step" else size
+        match = width_for_runs([run.configuration for run in runs], wanted, kind)
+        return None if match is None else SizedWidth(match.width, *match.capacity)
+
+    control, candidate = (
+        [found.run for found in arm] for arm in (design.control, design.candidate)
+    )
+    gaps = with_width_advice(design.capacity, control, candidate, width_for)
+    return replace(design, capacity=gaps)
 
 
 def _deviations(planned: "AnalysisPlan", found: "Analysis", store: "Store") -> list[str]:

@@ -325,7 +325,7 @@ def _values(analysis: Analysis, deviations: Sequence[str] | None) -> dict[str, A
         "radial": jsonable(analysis.radial),
         "left_out": jsonable(design.unusable),
         "differences": jsonable(design.differences),
-        "capacity": [{**gap._asdict(), "sentence": gap.sentence} for gap in design.capacity],
+        "capacity": [{**jsonable(gap), "sentence": gap.sentence} for gap in design.capacity],
         "warnings": list(design.warnings),
         "notes": [*design.notes, *analysis.notes],
         "plan_deviations": None if deviations is None else list(deviations),
