@@ -96,7 +96,7 @@ PUBLIC = {
         *("difficulty", "engine.jit", "gif", "rules", "text", "text.observation", "view"),
     },
     "curves": {
-        *("analysis", "capacity", "design", "files", "gather", "plan", "settings"),
+        *("analysis", "capacity", "design", "files", "gather", "looks", "plan", "settings"),
         *("sources", "variance", "wandb_project"),
     },
     "datasets": {
@@ -111,6 +111,7 @@ PUBLIC = {
     },
     "experiments": {
         *(
+            "analysis_looks",
             "changelog",
             "changes",
             "curves",
@@ -176,7 +177,10 @@ PUBLIC = {
             "ranking",
             "score",
             "selection",
+            "look_alphas",
             "sequential",
+            "spending",
+            "t_bounds",
         ),
         *("components", "estimates", "losses", "passes", "shares"),
         *("significance", "spread", "survival", "two_samples", "windows", "within"),
