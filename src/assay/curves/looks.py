@@ -20,10 +20,10 @@ from assay.stats.look_alphas import error_of_looks, next_alpha, planned_alphas
 from assay.stats.means import Side
 from assay.stats.spending import Spending
 
-__all__ = ["AnalysisLook", "LookRule", "run_ids", "settle_look"]
+__all__ = ["LATER_LOOKS", "AnalysisLook", "LookRule", "run_ids", "settle_look"]
 
-_MORE = 0.1
-"""What all looks that were not planned may add to the first one's alpha, as a share of it."""
+LATER_LOOKS = 0.1
+"""What all later looks that were not planned may add to the first one's alpha, as a share."""
 
 
 class LookRule(StrEnum):
@@ -154,7 +154,7 @@ def settle_look(
         alpha = planned_alphas(Spending(plan.boundary), counts, total)[number - 1]
     elif earlier:
         rule = LookRule.UNPLANNED
-        alpha = min(total, next_alpha(before, now, total * _MORE / 2 ** (number - 1)))
+        alpha = min(total, next_alpha(before, now, total * LATER_LOOKS / 2 ** (number - 1)))
     else:
         rule, alpha = LookRule.SINGLE, total
     error = error_of_looks([*before, (now, alpha)])
