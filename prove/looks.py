@@ -1,4 +1,4 @@
-"""`python -m prove.looks`: what looking after each pair costs and saves, by simulation."""
+"""`python -m prove.looks`: what looking early and often costs and saves, by simulation."""
 
 import argparse
 import math
@@ -9,8 +9,11 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from assay.curves.looks import LATER_LOOKS
+from assay.stats.look_alphas import error_of_looks, next_alpha, planned_alphas
 from assay.stats.sequential import Boundary, SequentialDesign, first_decision
 from assay.stats.spending import Spending, z_bounds
+from assay.stats.two_samples import t_quantile
 from assay.types import Verdict
 
 from .cells import Cell, Rows, Trial, table
@@ -38,6 +41,20 @@ _HEAD: Final = (
     "of one look's",
     "pairs at d = 0.8",
     "pairs at d = 0",
+)
+
+_FEW: Final = ((15, 30), (15, 20, 25, 30))
+_FEW_EFFECT: Final = 0.6
+_FEW_HEAD: Final = (
+    "looks at",
+    "rule",
+    "alpha of each",
+    "wrong, exact",
+    "wrong, normal",
+    "wrong, exponential",
+    "power at d = 0.6",
+    "of one look's",
+    "pairs at d = 0.6",
 )
 
 Draw = Callable[[np.random.Generator, tuple[int, int]], NDArray[np.float64]]
@@ -103,8 +120,53 @@ def looks(sets: int = 20_000) -> Found:
         "of one look."
     )
     shares = table(10, max(100, sets // 20), ("looks after each of", "rule"), _share_rows())
+    few, more = _few_looks(sets)
     text = f"{markdown(_HEAD, rows)}\n\n{note}\n\nShares, in percent.\n\n{shares.text}"
-    return Found(text, (*missed, *shares.missed))
+    return Found(f"{text}\n\nA few looks.\n\n{few}", (*missed, *shares.missed, *more))
+
+
+def _few_looks(sets: int) -> tuple[str, list[str]]:
+    """Looks of `assay analysis` while 15 pairs become 30; targets are what they promise."""
+    rows: list[list[str]] = []
+    missed: list[str] = []
+    for counts in _FEW:
+        fixed = _simulate(_one_look(counts[-1]), _normal, _FEW_EFFECT, sets).share
+        for name, alphas, promised in _few_rules(counts):
+            bounds = np.full(counts[-1], math.inf)
+            for count, alpha in zip(counts, alphas, strict=True):
+                bounds[count - 1] = t_quantile(count - 1, 1 - alpha / 2)
+            none = _simulate(bounds, _normal, 0.0, sets)
+            skewed = _simulate(bounds, _skewed, 0.0, sets).share
+            found = _simulate(bounds, _normal, _FEW_EFFECT, sets)
+            exact = error_of_looks(list(zip(counts, alphas, strict=True)))
+            rows.append(
+                [
+                    ", ".join(map(str, counts)),
+                    name,
+                    ", ".join(f"{alpha:.4f}" for alpha in alphas),
+                    *(f"{share:.2%}" for share in (exact, none.share, skewed)),
+                    f"{found.share:.1%}",
+                    f"{found.share / fixed:.2f}",
+                    f"{found.pairs:.1f}",
+                ]
+            )
+            if promised and none.share > promised + 2 * math.sqrt(promised / sets):
+                missed.append(f"{name} {counts}: {none.share:.2%} wrong, {promised:.2%} said")
+    return markdown(_FEW_HEAD, rows), missed
+
+
+def _few_rules(counts: tuple[int, ...]) -> list[tuple[str, list[float], float | None]]:
+    """Names, the alpha of each look, and what is promised of all of them."""
+    unplanned = [_ALPHA]
+    for number, count in enumerate(counts[1:], start=2):
+        before = list(zip(counts, unplanned, strict=False))
+        spend = _ALPHA * LATER_LOOKS / 2 ** (number - 1)
+        unplanned.append(min(_ALPHA, next_alpha(before, count, spend)))
+    return [
+        ("5 % at each", [_ALPHA] * len(counts), None),
+        *((f"planned, {k}", planned_alphas(k, counts, _ALPHA), _ALPHA) for k in Spending),
+        ("not planned", unplanned, _ALPHA * (1 + LATER_LOOKS)),
+    ]
 
 
 def _share_rows() -> Rows:

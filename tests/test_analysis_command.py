@@ -4,10 +4,12 @@ import csv
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from assay.cli import app
+from assay.training import TrainingConfig
 from tests.curves.made import METRIC, level_of, make_run, store_with, write_run
 from tests.curves.program import Program
 
@@ -105,6 +107,53 @@ def test_arms_of_different_capacity_get_a_warning_wherever_the_answer_stands(
     [gap] = json.loads(found.out)["capacity"]
     assert (gap["name"], gap["control"], gap["candidate"]) == ("parameters", 1000, 1300)
     assert LARGER in gap["sentence"]
+
+
+def test_the_width_that_would_match_is_named_wherever_the_answer_stands(
+    analysis: Program,
+) -> None:
+    wide = TrainingConfig(architecture="trxl", width=64)
+    arms = {"a": configured(TrainingConfig()), "b": configured(wide), "c": foreign()}
+    store_arms(Path("own.duckdb"), arms)
+    where = ["--database", "own.duckdb", "--bootstrap.n_resamples", "100", "--control"]
+    words = (
+        "Train the candidate with --width 32: 114,146 parameters, 2.8 % fewer than the "
+        "control, and 1,002,880 FLOPs per step, 0.4 % fewer than the control."
+    )
+    done = analysis(*where, "a", "--candidate", "b", "--output.report", "report.html")
+    assert words in " ".join(done.out.split())
+    assert words in Path("report.html").read_text("utf-8")
+    gap, other = analysis.json(*where, "a", "--candidate", "b")["capacity"]
+    assert gap["sentence"].endswith(words)
+    nearest = {"width": 32, "parameters": 114_146, "flops_per_step": 1_002_880}
+    told = {"arm": "candidate", "nearest": nearest, "matches": True, "sentence": words}
+    assert gap["advice"] == told
+    assert other["advice"] is None
+    [gap] = analysis.json(*where, "a", "--candidate", "c")["capacity"]
+    assert "Train the control with --width 16:" in gap["sentence"]
+    [gap] = analysis.json(*where, "a", "--candidate", "d")["capacity"]
+    assert "No width of the control comes within 10%; the nearest is --width 16:" in str(gap)
+    [gap] = analysis.json(*where, "c", "--candidate", "d")["capacity"]
+    assert gap["sentence"].endswith("Train models of one size, within 10%.")
+
+
+def configured(config: TrainingConfig) -> dict[str, Any]:
+    sizes = {"parameters": config.capacity.parameters, "flops_per_step": config.capacity.flops}
+    return {**config.resolved().stored(), **sizes}
+
+
+def foreign(parameters: int = 31_000) -> dict[str, Any]:
+    """Of another trainer, whose network happens to have a name of ours."""
+    return {**TrainingConfig().resolved().stored(), "parameters": parameters}
+
+
+def store_arms(path: Path, arms: dict[str, dict[str, Any]]) -> None:
+    runs = [
+        make_run(f"{arm}{at}", at, level_of(10 * at + place), series=arm, configuration=told)
+        for place, (arm, told) in enumerate({**arms, "d": foreign(36_000)}.items())
+        for at in range(3)
+    ]
+    store_with(path, runs)
 
 
 @pytest.mark.extras

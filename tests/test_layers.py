@@ -96,8 +96,8 @@ PUBLIC = {
         *("difficulty", "engine.jit", "gif", "rules", "text", "text.observation", "view"),
     },
     "curves": {
-        *("analysis", "design", "files", "gather", "plan", "settings", "sources", "variance"),
-        "wandb_project",
+        *("analysis", "capacity", "design", "files", "gather", "looks", "plan", "settings"),
+        *("sources", "variance", "wandb_project"),
     },
     "datasets": {
         *("building", "chat_template", "data_file", "examples", "filters", "formats"),
@@ -111,6 +111,7 @@ PUBLIC = {
     },
     "experiments": {
         *(
+            "analysis_looks",
             "changelog",
             "changes",
             "curves",
@@ -176,7 +177,10 @@ PUBLIC = {
             "ranking",
             "score",
             "selection",
+            "look_alphas",
             "sequential",
+            "spending",
+            "t_bounds",
         ),
         *("components", "estimates", "losses", "passes", "shares"),
         *("significance", "spread", "survival", "two_samples", "windows", "within"),
@@ -199,7 +203,7 @@ PUBLIC = {
         *("schema",),
         *("select", "steps", "store", "totals", "trace", "writer"),
     },
-    "training": {"agent", "extra", "launch", "wandb_log"},
+    "training": {"agent", "architectures", "extra", "launch", "wandb_log"},
 }
 """The modules of a package that others may name; everything else is its own business."""
 COMPOSED = {

@@ -18,6 +18,12 @@ def test_a_width_is_found_that_matches_another_capacity_within_ten_per_cent() ->
         assert match.width % architecture_named(name).step == 0
 
 
+def test_a_size_that_no_width_has_is_not_called_close() -> None:
+    mlp = architecture_named("mlp")
+    assert not matching_width(mlp, SPACE, 100).close
+    assert matching_width(mlp, SPACE, 1_000_000, "flops").close
+
+
 def test_control_and_candidate_match_without_any_setting() -> None:
     control, candidate = (
         architecture_named(name).capacity(SPACE, architecture_named(name).width)

@@ -1,18 +1,20 @@
 """Training runs: their curves in the store, how many are enough, and who is better."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from assay.api._stores import Where, store_at
-from assay.errors import UsageError
+from assay.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
     from assay.curves.analysis import Analysis
     from assay.curves.design import Design
     from assay.curves.gather import Gathered, Places
+    from assay.curves.looks import AnalysisLook
     from assay.curves.plan import AnalysisPlan
+    from assay.curves.settings import AnalysisSettings
     from assay.curves.variance import SummaryVariance, VarianceSettings
     from assay.experiments.curves import ListedTrainingRun, Written
     from assay.experiments.plans import StoredPlan
@@ -214,6 +216,8 @@ def analysis(
 ) -> AnalysisResult:
     """Compare training runs of a control with those of a candidate.
 
+    A look at runs of the store is recorded there, and later looks at more of them know it.
+
     Args:
         pairs: JSON such as {"control": "run1", "candidate": "run2", "seed": 7}, one or more.
         control: Runs of the control, compared as a group.
@@ -225,11 +229,11 @@ def analysis(
         summary: What is taken of a curve, such as {"type": "final"}.
         allow_different: Settings of the task that may differ, such as curriculum.
         wandb: ENTITY/PROJECT, where ids are looked up that are nowhere else.
-        database: The store to read.
+        database: The store to read, and to record the look in.
         **choices: metric, n_resamples, alpha, side, method, seed, ttest, power,
             target_effect_size and target_power; None means what the plan says.
     """
-    from assay.curves.analysis import analyse
+    from assay.curves.analysis import analyse, check_enough
     from assay.curves.plan import read_plan
     from assay.curves.settings import make_settings
 
@@ -244,7 +248,10 @@ def analysis(
     )
     places = _places(database, wandb)
     design = _design(pairs, *arms, pair_by_seed, settings.metric, places, allow_different)
-    found = analyse(design, settings)
+    design = _with_width_advice(design)
+    check_enough(design)
+    look = _look(design, settings, planned, store)
+    found = _recorded(analyse(design, settings, look), look, store)
     return AnalysisResult(
         found, None if planned is None else _deviations(planned, found, store)
     )
@@ -292,6 +299,71 @@ def _design(
     return design(control, candidate, metric, places, allowed)
 
 
+def _with_width_advice(design: "Design") -> "Design":
+    """The design, which says what width would give both arms one size if they have not."""
+    if not design.capacity:
+        return design
+    from assay.curves.capacity import SizedWidth, with_width_advice
+    from assay.training.architectures import width_for_runs
+
+    def width_for(runs: "Sequence[TrainingRun]", size: str, wanted: float) -> SizedWidth | None:
+        kind = "flops" if size == "flops_per_step" else size
+        match = width_for_runs([run.configuration for run in runs], wanted, kind)
+        return None if match is None else SizedWidth(match.width, *match.capacity)
+
+    control, candidate = (
+        [found.run for found in arm] for arm in (design.control, design.candidate)
+    )
+    gaps = with_width_advice(design.capacity, control, candidate, width_for)
+    return replace(design, capacity=gaps)
+
+
+def _look(
+    design: "Design",
+    settings: "AnalysisSettings",
+    planned: "AnalysisPlan | None",
+    store: "Store",
+) -> "AnalysisLook":
+    from assay.curves.gather import RunPlace
+    from assay.curves.looks import settle_look
+    from assay.experiments.analysis_looks import looks_at
+
+    used = (*design.control, *design.candidate)
+    if any(run.place is not RunPlace.STORE for run in used):
+        return settle_look(design, settings, planned, [], "not all runs are in the store")
+    with store.reading() as connection:
+        looks = looks_at(connection, settings.metric, asdict(settings.summary))
+    return settle_look(design, settings, planned, looks)
+
+
+def _recorded(found: "Analysis", look: "AnalysisLook", store: "Store") -> "Analysis":
+    """The analysis, whose look the store now keeps, or which says why not."""
+    from assay.curves.looks import run_ids
+    from assay.experiments.analysis_looks import RecordedLook, record_look
+
+    if look.unrecorded is not None or look.repeated:
+        return found
+    control, candidate = run_ids(found.design)
+    record = RecordedLook(
+        control=control,
+        candidate=candidate,
+        look=look.number,
+        alpha=look.two_sided,
+        estimate=found.difference.point,
+        low=found.difference.low,
+        high=found.difference.high,
+        verdict=found.verdict.value,
+        plan=look.plan,
+    )
+    settings = found.settings
+    try:
+        with store.writing() as connection:
+            record_look(connection, settings.metric, asdict(settings.summary), record)
+    except StoreError:
+        return replace(found, look=replace(look, unrecorded="the store cannot be written"))
+    return found
+
+
 def _deviations(planned: "AnalysisPlan", found: "Analysis", store: "Store") -> list[str]:
     from assay.curves.gather import RunPlace
     from assay.curves.plan import deviations
@@ -310,6 +382,7 @@ def _deviations(planned: "AnalysisPlan", found: "Analysis", store: "Store") -> l
         run_ids=[run.run.id for run in used if run.place is RunPlace.STORE],
         from_files=sum(run.place is not RunPlace.STORE for run in used),
         stored=stored,
+        earlier=() if found.look is None else found.look.earlier,
     )
 
 

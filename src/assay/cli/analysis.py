@@ -78,6 +78,9 @@ def analysis(
     between. Runs that are missing, crashed, still running, or without a partner are listed
     and left out; the exit code is then 3.
 
+    The store remembers at which of its runs you looked: a second look, after a set was
+    extended, has a wider interval. Name looks in a plan beforehand, and they share alpha.
+
     For example:
 
         assay analysis --control vit --candidate trxl --pair-by-seed
@@ -216,6 +219,8 @@ def _write(document: "Document", found: "Analysis", output: OutputOptions) -> li
 
 def _warn(found: "Analysis", deviations: Sequence[str] | None) -> None:
     """What must not be missed where no report is printed."""
+    if found.look is not None and found.look.sentence:
+        warn(found.look.sentence)
     for gap in found.design.capacity:
         warn(gap.sentence)
     for line in found.design.warnings:

@@ -186,8 +186,8 @@ def _say_result(prepared: "PreparedLaunch", result: "LaunchResult", again: str) 
     if prepared.config.extended_from:
         say(
             f"This set was extended from {prepared.config.extended_from} to "
-            f"{len(prepared.manifest.seeds)} runs: judge all of them together, and say that "
-            "there was a look before."
+            f"{len(prepared.manifest.seeds)} runs: judge all of them together. 'assay analysis'"
+            " corrects for its earlier looks; say what else you have looked at."
         )
     if len(result.run_ids) > 1:
         say("next:")

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from assay.curves.design import Design
 from assay.curves.gather import reasons
+from assay.curves.looks import AnalysisLook
 from assay.curves.radial import RadialAxis, radial_axes
 from assay.curves.settings import AnalysisSettings
 from assay.curves.thresholds import log_rank, summaries
@@ -50,7 +51,7 @@ from assay.stats.significance import (
 )
 from assay.types import Verdict
 
-__all__ = ["Analysis", "Planning", "analyse"]
+__all__ = ["Analysis", "Planning", "analyse", "check_enough"]
 
 _Values = NDArray[np.float64]
 
@@ -103,6 +104,10 @@ class Analysis:
     """Differences of B resamples, to be drawn."""
     radial: tuple[RadialAxis, ...]
     notes: tuple[str, ...]
+    level: float
+    """Of all intervals."""
+    look: AnalysisLook | None = None
+    """Which look at the comparison it is; None where nobody asked."""
 
     @property
     def paired(self) -> bool:
@@ -110,15 +115,23 @@ class Analysis:
         return self.design.paired
 
 
-def analyse(design: Design, settings: AnalysisSettings) -> Analysis:
+def analyse(
+    design: Design, settings: AnalysisSettings, look: AnalysisLook | None = None
+) -> Analysis:
     """Compare the candidate's runs with the control's.
+
+    Args:
+        design: Which runs.
+        settings: How.
+        look: Which look at them this is; its alpha is that of all intervals then.
 
     Raises:
         UsageError: There are too few runs, or one has no such summary.
     """
-    _check_enough(design)
+    check_enough(design)
     a, b, late = summaries(design, settings.summary)
-    paired, level = design.paired, settings.level
+    alpha = settings.alpha if look is None else look.alpha
+    paired, level = design.paired, 1 - alpha
     # Each use has a stream of its own, so that asking for more changes nothing else.
     streams = [np.random.default_rng(s) for s in np.random.SeedSequence(settings.seed).spawn(3)]
     compare = paired_difference if paired else unpaired_difference
@@ -146,7 +159,7 @@ def analyse(design: Design, settings: AnalysisSettings) -> Analysis:
             if design.confounds or design.copies
             else interval_verdict(difference)
         ),
-        sentence=_sentence(verdict, difference, design, settings),
+        sentence=_sentence(verdict, difference, design, settings.method, level),
         tests=(
             *_tests(a, b, paired, settings, streams[1]),
             *((log_rank(late, settings, paired),) if late else ()),
@@ -157,11 +170,18 @@ def analyse(design: Design, settings: AnalysisSettings) -> Analysis:
         planning=_planning(a, b, paired, settings) if settings.power else None,
         estimates_B=_estimates(a, b, paired, settings, streams[2]),
         radial=radial_axes(design, settings.summary),
-        notes=(*([late.note] if late else ()), *_notes(a, b, paired, settings)),
+        notes=(*([late.note] if late else ()), *_notes(a, b, paired, settings, alpha)),
+        level=level,
+        look=look,
     )
 
 
-def _check_enough(design: Design) -> None:
+def check_enough(design: Design) -> None:
+    """Refuse what has fewer than two runs in an arm.
+
+    Raises:
+        UsageError: There are too few.
+    """
     counts = {"control": len(design.control), "candidate": len(design.candidate)}
     for arm, count in counts.items():
         if count >= 2:
@@ -174,7 +194,7 @@ def _check_enough(design: Design) -> None:
 
 
 def _sentence(
-    verdict: Verdict, difference: Interval, design: Design, settings: AnalysisSettings
+    verdict: Verdict, difference: Interval, design: Design, method: Method, level: float
 ) -> str:
     n = len(design.control)
     runs = f"{n} pairs" if design.paired else f"{n} and {len(design.candidate)} runs"
@@ -195,10 +215,10 @@ def _sentence(
         )
     if verdict is Verdict.UNKNOWN:
         return (
-            f"{runs} give no interval with method {settings.method}; add runs, or choose "
+            f"{runs} give no interval with method {method}; add runs, or choose "
             "--bootstrap.method t"
         )
-    bounds = f"about {100 * settings.level:.4g} % interval {_bounds(difference)}, {runs}"
+    bounds = f"about {100 * level:.4g} % interval {_bounds(difference)}, {runs}"
     change = f"{difference.point:+.4g} ({bounds})"
     if verdict is Verdict.HIGHER:
         return f"The candidate is higher than the control by {change}."
@@ -293,7 +313,9 @@ def _estimates(
     return bootstrap_means(b, rng, count) - bootstrap_means(a, rng, count)
 
 
-def _notes(a: _Values, b: _Values, paired: bool, settings: AnalysisSettings) -> list[str]:
+def _notes(
+    a: _Values, b: _Values, paired: bool, settings: AnalysisSettings, alpha: float
+) -> list[str]:
     notes = []
     samples = {"differences": b - a} if paired else {"control": a, "candidate": b}
     if settings.method in (Method.AUTO, Method.T):
@@ -313,7 +335,7 @@ def _notes(a: _Values, b: _Values, paired: bool, settings: AnalysisSettings) -> 
         )
     ways = 2 ** len(a) if paired else math.comb(len(a) + len(b), len(a))
     least = (2 if settings.side is Side.TWO_SIDED else 1) / ways
-    if least > settings.alpha:
+    if least > alpha:
         unit = "pairs" if paired else "runs"
         notes.append(
             f"with so few {unit} the {'sign-flip' if paired else 'permutation'} test cannot "

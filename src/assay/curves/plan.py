@@ -1,19 +1,23 @@
 """A plan of an analysis, written before the data is seen, and how an analysis kept to it.
 
-A plan is a TOML or JSON file with `metric`, `[summary]`, `[test]`, `alpha` and `n`; its hash is
-of what it means, defaults included, so that neither spaces nor the order of keys change it.
+A plan is a TOML or JSON file with `metric`, `[summary]`, `[test]`, `alpha`, `n` and `looks`;
+its hash is of what it means, defaults included, so that neither spaces nor the order of keys
+change it.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from assay._util.canonical import canonical_json, content_hash
+from assay._util.names import unknown_name
+from assay._util.text import counted
 from assay.curves.fields import check_unicode
 from assay.curves.settings import AnalysisSettings, make_settings
 from assay.errors import UsageError
+from assay.experiments.analysis_looks import RecordedLook
 from assay.experiments.plans import (
     StoredPlan,
     check_plan_keys,
@@ -21,11 +25,16 @@ from assay.experiments.plans import (
     read_plan_file,
 )
 from assay.stats.learning import SummarySpec
+from assay.stats.means import Side
+from assay.stats.spending import Spending
+from assay.stats.t_bounds import EXACT_TO, LARGEST_ALPHA
 
 __all__ = ["AnalysisPlan", "deviations", "read_plan"]
 
-_TOP = ("metric", "summary", "test", "alpha", "n", "paired", "note")
-_TEST = ("method", "side")
+_TOP = ("metric", "summary", "test", "alpha", "n", "looks", "paired", "note")
+_TEST = ("method", "side", "boundary")
+_FIRST_LOOK = EXACT_TO // 2
+"""The latest; two groups of so many can still be followed."""
 _SUMMARY = tuple(SummarySpec.__dataclass_fields__)
 _NUMBER = (int, float)
 _KINDS: Mapping[str, tuple[type, ...]] = {
@@ -34,6 +43,8 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
     "test": (dict,),
     "alpha": _NUMBER,
     "n": (int,),
+    "looks": (list,),
+    "boundary": (str,),
     "paired": (bool,),
     "note": (str,),
     "method": (str,),
@@ -63,11 +74,17 @@ class AnalysisPlan:
     paired: bool | None
     """Whether runs are compared pair by pair; None if the plan does not say."""
     note: str | None = None
+    looks: tuple[int, ...] = ()
+    """After how many pairs, or runs of each arm, it is analysed, `n` last; none: once."""
+    boundary: str = Spending.OBRIEN_FLEMING.value
+    """How its looks share alpha."""
 
     @property
     def content(self) -> dict[str, Any]:
-        """What it means, as plain values."""
-        return asdict(self)
+        """What it means, as plain values; what is about looks only where it has some."""
+        found = asdict(self)
+        looks, boundary = list(found.pop("looks")), found.pop("boundary")
+        return {**found, "looks": looks, "boundary": boundary} if looks else found
 
     @property
     def hash(self) -> str:
@@ -98,6 +115,7 @@ def deviations(
     run_ids: Iterable[str],
     from_files: int,
     stored: StoredPlan | None,
+    earlier: Sequence[RecordedLook] = (),
 ) -> list[str]:
     """In what an analysis differs from its plan, in sentences.
 
@@ -109,6 +127,7 @@ def deviations(
         run_ids: The runs of the store that were used.
         from_files: How many runs came from files.
         stored: The plan as it was registered, if it was.
+        earlier: Looks at the same comparison before this one.
     """
     found = [
         f"{what}: the plan says {_said(planned)}, the analysis did {_said(done)}"
@@ -118,10 +137,17 @@ def deviations(
     if plan.paired is not None and plan.paired != paired:
         words = {True: "paired", False: "unpaired"}
         found.append(f"design: the plan says {words[plan.paired]}, this is {words[paired]}")
-    if set(n) != {plan.n}:
+    allowed = plan.looks or (plan.n,)
+    if n[0] != n[1] or n[0] not in allowed:
         unit = "pairs" if paired else "runs per arm"
         done = str(n[0]) if n[0] == n[1] else f"{n[0]} and {n[1]}"
-        found.append(f"n: the plan says {plan.n} {unit}, there are {done}")
+        said = " or ".join(map(str, allowed))
+        found.append(f"n: the plan says {said} {unit}, there are {done}")
+    if outside := [look for look in earlier if plan.looks and look.plan != plan.hash]:
+        found.append(
+            f"looks: {counted(len(outside), 'look')} at these runs before this one did not go"
+            " by the plan, so that this one cannot either"
+        )
     return found + history_of(
         stored, list(run_ids), from_files, what="runs", command="assay analysis"
     )
@@ -151,7 +177,8 @@ def _plan(found: Any) -> AnalysisPlan:
             raise UsageError(f"{name} is missing; a plan has metric and n at least")
     if found["n"] < 2:
         raise UsageError(f"n is {found['n']}; an analysis takes 2 runs or more")
-    test = found.get("test", {})
+    test = dict(found.get("test", {}))
+    boundary = test.pop("boundary", Spending.OBRIEN_FLEMING.value)
     settled = make_settings(
         {"metric": found["metric"], "alpha": found.get("alpha"), **test},
         found.get("summary", {}),
@@ -165,4 +192,31 @@ def _plan(found: Any) -> AnalysisPlan:
         n=found["n"],
         paired=found.get("paired"),
         note=found.get("note"),
+        looks=_looks(found, settled),
+        boundary=_boundary(boundary),
     )
+
+
+def _boundary(name: str) -> str:
+    try:
+        return Spending(name).value
+    except ValueError:
+        raise UsageError(unknown_name("test.boundary", name, list(Spending))) from None
+
+
+def _looks(found: Mapping[str, Any], settings: AnalysisSettings) -> tuple[int, ...]:
+    looks = found.get("looks", [])
+    if not looks:
+        return ()
+    rising = all(type(look) is int for look in looks) and looks == sorted(set(looks))
+    if not (rising and 3 <= looks[0] <= _FIRST_LOOK and looks[-1] == found["n"]):
+        raise UsageError(
+            f"looks is {looks}; give after how many pairs you look, such as [15, {found['n']}]:"
+            f" rising, from 3 to {_FIRST_LOOK} at first, and n, which is {found['n']}, last"
+        )
+    most = LARGEST_ALPHA if settings.side is Side.TWO_SIDED else LARGEST_ALPHA / 2
+    if settings.alpha > most:
+        raise UsageError(
+            f"alpha {settings.alpha:g} is too much to share among looks; give {most:g} at most"
+        )
+    return tuple(looks)

@@ -199,6 +199,7 @@ _CHOSEN = {
     "training_runs": _EVERYTHING,
     "metric_points": _EVERYTHING,
     "analysis_plans": _EVERYTHING,
+    "analysis_looks": _EVERYTHING,
     "dataset_worlds": _EVERYTHING,
     "finetune_files": _EVERYTHING,
     "finetune_jobs": _EVERYTHING,

@@ -26,7 +26,7 @@ _AT_ONCE = 10_000
 _LOOKS = table("looks")
 _BY_KEY = (
     *(table("provider_limits"), _LOOKS, table("training_runs"), table("metric_points")),
-    *(table("analysis_plans"), table("dataset_worlds")),
+    *(table("analysis_plans"), table("analysis_looks"), table("dataset_worlds")),
     *(table("finetune_files"), table("finetune_jobs"), table("finetune_events")),
 )
 """Tables whose rows belong to no session: a row that is there stays as it is."""

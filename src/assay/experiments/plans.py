@@ -172,4 +172,5 @@ _WORDS = {
     float: "a number",
     bool: "true or false",
     dict: "a table",
+    list: "a list",
 }

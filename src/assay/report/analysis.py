@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from assay.curves.analysis import Analysis, Planning
 from assay.curves.gather import FoundRun
+from assay.curves.looks import AnalysisLook
 from assay.curves.settings import describe_summary
 from assay.report.comparison.words import compared_words
 from assay.report.curves import (
@@ -68,15 +69,16 @@ def analysis_document(analysis: Analysis, deviations: Sequence[str] | None = Non
     settings, design = analysis.settings, analysis.design
     results = ReportTable(
         "",
-        ["result", "value", f"about {100 * settings.level:.4g} % interval"],
+        ["result", "value", f"about {100 * analysis.level:.4g} % interval"],
         [row for row, _ in _results(analysis)],
     )
     sentences = [Items(lines)] if (lines := [*_sentences(analysis)]) else []
     figures = Figures(lambda: analysis_drawings(analysis).values())
     method = _METHODS.get(settings.method, settings.method)
     how = (
-        f"Interval of the difference by {method}, {settings.side}, alpha {settings.alpha:g};"
-        f" {settings.n_resamples:,} resamples, generator seed {settings.seed}."
+        f"Interval of the difference by {method}, {settings.side}, alpha"
+        f" {1 - analysis.level:.4g}; {settings.n_resamples:,} resamples, generator seed"
+        f" {settings.seed}."
     )
     return Document(
         title=f"{settings.metric}: {describe_summary(settings.summary)}",
@@ -116,12 +118,12 @@ def analysis_drawings(analysis: Analysis) -> "dict[str, Drawing]":
     }
     lower = [axis.name for axis in analysis.radial if axis.lower_is_better]
     drawings = {
-        "learning_curves.png": learning_curves(groups, settings.metric, level=settings.level),
+        "learning_curves.png": learning_curves(groups, settings.metric, level=analysis.level),
         "bootstrap_distribution.png": bootstrap_distribution(
             analysis.estimates_B,
             analysis.difference,
             "candidate minus control",
-            level=settings.level,
+            level=analysis.level,
             method=_METHODS.get(settings.method, str(settings.method)),
             title=f"{settings.metric}: bootstrap of the difference in"
             f" {_SHORT[settings.summary.type]}",
@@ -285,7 +287,9 @@ def _sentences(analysis: Analysis) -> Iterator[str]:
 
 
 def _compared(analysis: Analysis) -> Iterator[Words]:
-    """What the arms do not share besides their curves."""
+    """Which look it is, and what the arms do not share besides their curves."""
+    if analysis.look is not None and analysis.look.sentence:
+        yield Words(analysis.look.sentence, Tone.NOTE)
     for gap in analysis.design.capacity:
         yield Words(gap.sentence, Tone.WARNING)
     if differing := [one for one in analysis.design.differences if not one.confounds]:
@@ -312,6 +316,7 @@ def _values(analysis: Analysis, deviations: Sequence[str] | None) -> dict[str, A
         "paired": design.paired,
         "n": {arm: len(runs) for arm, runs in arms.items()},
         "verdict": {"word": analysis.verdict.value, "sentence": analysis.sentence},
+        "look": analysis.look and _look_values(analysis.look),
         "control": {"mean": jsonable(analysis.control), "runs": arms["control"]},
         "candidate": {"mean": jsonable(analysis.candidate), "runs": arms["candidate"]},
         "seeds": list(design.seeds) if design.paired else None,
@@ -325,13 +330,35 @@ def _values(analysis: Analysis, deviations: Sequence[str] | None) -> dict[str, A
         "radial": jsonable(analysis.radial),
         "left_out": jsonable(design.unusable),
         "differences": jsonable(design.differences),
-        "capacity": [{**gap._asdict(), "sentence": gap.sentence} for gap in design.capacity],
+        "capacity": [{**jsonable(gap), "sentence": gap.sentence} for gap in design.capacity],
         "warnings": list(design.warnings),
         "notes": [*design.notes, *analysis.notes],
         "plan_deviations": None if deviations is None else list(deviations),
         "settings": settings.as_dict(),
         "generator_seed": settings.seed,
         "versions": versions(),
+    }
+
+
+def _look_values(look: AnalysisLook) -> dict[str, Any]:
+    return {
+        "number": look.number,
+        "rule": look.rule.value,
+        "planned": list(look.planned),
+        "earlier": [
+            {
+                "n": {"control": len(each.control), "candidate": len(each.candidate)},
+                "looked_at": jsonable(each.looked_at),
+                "alpha": each.alpha,
+                "verdict": each.verdict,
+                "plan": each.plan,
+            }
+            for each in look.earlier
+        ],
+        "alpha": look.alpha,
+        "error_of_all_looks": look.error,
+        "recorded": look.unrecorded is None,
+        "sentence": look.sentence,
     }
 
 
@@ -381,6 +408,9 @@ def _word_rows(
 ) -> Iterator[dict[str, Any]]:
     design = analysis.design
     yield {"kind": "verdict", "name": analysis.verdict.value, "note": analysis.sentence}
+    if analysis.look is not None and analysis.look.sentence:
+        about = {"value": analysis.look.alpha, "note": analysis.look.sentence}
+        yield {"kind": "look", "name": analysis.look.rule.value, **about}
     for run in design.unusable:
         about = {"run": run.name, "seed": run.seed, "note": run.reason}
         yield {"kind": "left out", "name": "run", **about}

@@ -1,4 +1,4 @@
-"""Bounds of Student's t at looks after each value, exact for normal data.
+"""Bounds of Student's t at looks while values come, exact for normal data.
 
 Let W be the sum of n values over the root of their sum of squares, which is t in another
 form. Without an effect, the squares tell nothing about the past of W, so that
@@ -12,6 +12,7 @@ than it says at small n, since successive t are less alike than successive z.
 """
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -23,7 +24,7 @@ from assay.errors import UsageError
 
 from .spending import BrownianWalk, Spending, cumulative_spending, gauss_legendre
 
-__all__ = ["EXACT_TO", "LARGEST_ALPHA", "t_bounds"]
+__all__ = ["EXACT_TO", "LARGEST_ALPHA", "next_t_bound", "t_bounds", "t_error"]
 
 EXACT_TO: Final = 200
 """Up to so many values the bounds are exact; beyond, W is taken for a z of the same p-value."""
@@ -47,32 +48,77 @@ def t_bounds(
 
     Args:
         kind: How the error is spread; at n values it is that of the share n / counts[-1].
-        counts: The looks, 3 values or more; up to `EXACT_TO` one after each value.
+        counts: The looks, the first after 3 to `EXACT_TO` values.
         alpha: The two-sided error of all looks together.
     """
     if not 0 < alpha <= LARGEST_ALPHA:
         raise UsageError(f"alpha {alpha!r} is not allowed; up to {LARGEST_ALPHA:g} is")
-    exact = [count for count in counts if count <= EXACT_TO]
-    if not exact or counts[0] < 3 or exact != list(range(exact[0], exact[-1] + 1)):
+    if not (counts and 3 <= counts[0] <= EXACT_TO):
         raise UsageError(
             f"looks after {counts[:3]} … values are not allowed: begin with a look after 3 to"
-            f" {EXACT_TO} values, and look after each of them up to {EXACT_TO}"
+            f" {EXACT_TO} values"
         )
+    exact = [count for count in counts if count <= EXACT_TO]
     targets = cumulative_spending(kind, np.array(counts) / counts[-1], alpha)
     bounds = np.full(len(counts), math.inf)
     walk, spent = _Walk(counts[0]), 0.0
     for look, count in enumerate(exact):
-        if look:
-            walk.step()
+        walk.advance(count)
         edge = walk.find(targets[look] - spent) if targets[look] - spent > _NEVER else math.inf
         spent += walk.passed(edge)
         walk.stop_at(edge)
-        if edge < math.inf:
-            bounds[look] = edge * math.sqrt((count - 1) / (count - edge * edge))
+        bounds[look] = _bound(edge, count)
     if len(counts) > len(exact):
         bounds[len(exact) :] = _later(walk, counts, targets, spent)
     bounds.flags.writeable = False
     return bounds
+
+
+def t_error(looks: Sequence[tuple[int, float]]) -> float:
+    """The probability that |t| passes its bound at one look or more, without an effect.
+
+    Args:
+        looks: After how many values, and the bound; 3 to `EXACT_TO` values, rising.
+    """
+    return _walked(tuple(looks))[1]
+
+
+def next_t_bound(looks: Sequence[tuple[int, float]], count: int, spend: float) -> float:
+    """The bound of |t| at one more look, which is passed first there with a probability.
+
+    Args:
+        looks: The earlier ones, as for `t_error`; none are allowed.
+        count: After how many values there is a look now; 3 to `EXACT_TO`, more than before.
+        spend: The probability, two-sided.
+    """
+    walk, _ = _walked((*looks, (count, math.inf)))
+    return _bound(walk.find(spend), count)
+
+
+def _walked(looks: tuple[tuple[int, float], ...]) -> "tuple[_Walk, float]":
+    """The walk at the last of these looks, and how much has passed by then."""
+    counts = [count for count, _ in looks]
+    if counts[0] < 3 or counts[-1] > EXACT_TO or counts != sorted(set(counts)):
+        raise UsageError(
+            f"looks after {counts} values cannot be followed; give numbers from 3 to"
+            f" {EXACT_TO}, each larger than the one before"
+        )
+    walk, spent = _Walk(counts[0]), 0.0
+    for count, bound in looks:
+        walk.advance(count)
+        edge = math.inf
+        if bound < math.inf:
+            edge = bound * math.sqrt(count / (bound * bound + count - 1))
+        spent += walk.passed(edge)
+        walk.stop_at(edge)
+    return walk, spent
+
+
+def _bound(edge: float, count: int) -> float:
+    """The t of a W."""
+    if edge == math.inf:
+        return math.inf
+    return edge * math.sqrt((count - 1) / (count - edge * edge))
 
 
 def _later(
@@ -145,10 +191,13 @@ class _Walk:
             reach = math.hypot(1.0, self._before.edge)
             self._now = self._before.after(min(edge, reach), n - 1)
 
-    def step(self) -> None:
-        """One more value."""
-        self._before, self._now = self._now, None
-        self._count += 1
+    def advance(self, count: int) -> None:
+        """Go on to so many values; where none has settled its bound, there is no look."""
+        while self._count < count:
+            if self._now is None:
+                self.stop_at(math.inf)
+            self._before, self._now = self._now, None
+            self._count += 1
 
     def as_brownian(self, most: int) -> BrownianWalk:
         """The same as a z, on its way to so many values."""

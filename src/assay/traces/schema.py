@@ -29,7 +29,7 @@ __all__ = [
     "table",
 ]
 
-VERSION = 5
+VERSION = 6
 """The version of the schema that this program writes."""
 
 ASSAY_SOURCE = "assay"
@@ -496,6 +496,29 @@ ANALYSIS_PLANS = Table(
     since=2,
 )
 
+ANALYSIS_LOOKS = Table(
+    "analysis_looks",
+    "One look of `assay analysis` at the difference of two sets of training runs.",
+    (
+        Column("id", Type.TEXT, "a hash of what was looked at", required=True),
+        Column("metric", Type.TEXT, "whose curves", required=True),
+        Column("summary", Type.JSON, "what was taken of a curve", required=True),
+        Column("control", Type.TEXTS, "ids in training_runs, sorted", required=True),
+        Column("candidate", Type.TEXTS, "ids in training_runs, sorted", required=True),
+        Column("look", Type.INTEGER, "counted from 1", required=True),
+        Column("alpha", Type.DOUBLE, "two-sided, of its interval by itself", required=True),
+        Column("estimate", Type.DOUBLE, "mean of candidate minus control"),
+        Column("low", Type.DOUBLE, "of its interval; NULL for none"),
+        Column("high", Type.DOUBLE, "of its interval; NULL for none"),
+        Column("verdict", Type.TEXT, "higher, lower, undecided or unknown"),
+        Column("plan", Type.TEXT, "the hash of the plan that had it, or NULL"),
+        Column("looked_at", Type.TIME, "when", required=True),
+    ),
+    key=("id",),
+    checked=True,
+    since=6,
+)
+
 DATASET_WORLDS = Table(
     "dataset_worlds",
     "A world that training data was made of, or that was held out of it.",
@@ -594,6 +617,7 @@ TABLES = (
     TRAINING_RUNS,
     METRIC_POINTS,
     ANALYSIS_PLANS,
+    ANALYSIS_LOOKS,
     DATASET_WORLDS,
     FINETUNE_FILES,
     FINETUNE_JOBS,

@@ -5,7 +5,7 @@ from assay.training.architectures import architecture_named
 architecture_named("vit_reset").capacity(space, 32).parameters
 """
 
-from .matching import CapacityMatch, matching_width
+from .matching import CapacityMatch, matching_width, width_for_runs
 from .mlp import Mlp
 from .seam import ARCHITECTURES, Architecture, Capacity, architecture_named, register
 from .trxl import Trxl
@@ -22,4 +22,5 @@ __all__ = [
     "architecture_named",
     "matching_width",
     "register",
+    "width_for_runs",
 ]
