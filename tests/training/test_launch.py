@@ -18,7 +18,7 @@ from assay.experiments.training import TrainingRun
 from assay.traces.folder import unfinished_runs
 from assay.traces.journal import read_journal
 from assay.traces.store import Store
-from assay.training.launch import SEEDS, as_yaml, check_task, chosen_seeds, command_words
+from assay.training.launch import SEEDS, chosen_seeds, command_words
 from assay.trials import Event
 from tests.runs.places import Place
 from tests.runs.programs import Program
@@ -251,17 +251,6 @@ def test_ctrl_c_stops_the_trainers_and_the_command_that_is_named_finishes_the_re
         assert [*run.curves["overview/reward"].steps_P] == [*range(10, 101, 10)]
 
 
-def train(place: str) -> int:
-    """Launch our own trainer."""
-    training: dict[str, Any] = {
-        **{"total_steps": 4096, "worlds": 8, "rollout": 32, "minibatches": 2, "length": 50},
-        **{"eval_worlds": 2, "eval_every": 10**9, "checkpoint_every": 256},
-    }
-    settings: dict[str, Any] = {"command": None, "architecture": "mlp", "curriculum": "classic"}
-    launch(Path(place), **settings, parallel=2, training=training)
-    return 0
-
-
 @pytest.mark.ray
 def test_a_launch_on_a_cluster_has_a_run_per_place_and_loses_none(
     tmp_path: Path, cluster: Any
@@ -295,55 +284,11 @@ def test_a_launch_on_a_cluster_has_a_run_per_place_and_loses_none(
     assert place.workers() == []
 
 
-@pytest.mark.local
-def test_our_trainer_runs_in_two_workers_and_resumes_exactly_after_a_kill(
-    tmp_path: Path,
-) -> None:
-    pytest.importorskip("torch", reason="needs the extra train; make test-local has it")
-    program = Program(tmp_path, str(tmp_path), main=train)
-    place = tmp_path / "training" / "pilot"
-
-    def begun() -> bool:
-        """Whether both have a checkpoint; old ones are deleted."""
-        folders = [place / f"pilot.mlp.seed{seed}" / "checkpoints" for seed in SEEDS[:2]]
-        return all(any(folder.glob("step-*")) for folder in folders)
-
-    program.until(begun, "two checkpoints")
-    program.kill()
-    assert unfinished_runs(tmp_path / "t.duckdb")
-    train(str(tmp_path))
-    (tmp_path / "whole").mkdir()
-    train(str(tmp_path / "whole"))
-    runs, whole = stored(tmp_path), stored(tmp_path / "whole")
-    assert [*runs] == [*whole]
-    for name, run in runs.items():
-        assert run.status == "finished"
-        for metric, curve in run.curves.items():
-            if not metric.startswith("time/"):
-                assert curve.same_points(whole[name].curves[metric]), metric
-        assert run.configuration["parameters"] > 0
-
-
 def test_a_launch_never_starts_more_than_the_machine_holds() -> None:
     config = api.prepare_launch(
         {"command": template(), "seeds": (30,)}, base_run_name="many"
     ).config
     assert config.at_once <= len(os.sched_getaffinity(0))
-
-
-def test_a_task_of_skypilot_is_checked_and_written_as_yaml() -> None:
-    prepared = api.prepare_launch({"seeds": (2,)}, base_run_name="cloud")
-    sky = api.skypilot_tasks(prepared, gpus=8, accelerator="A100")
-    assert [task["name"] for task in sky.tasks] == [
-        *("cloud.vit_reset.seed1072", "cloud.vit_reset.seed2043")
-    ]
-    text = as_yaml(sky.tasks[0])
-    assert 'accelerators: "A100:8"' in text
-    assert "--seed 1072" in text
-    yaml = pytest.importorskip("yaml")
-    assert yaml.safe_load(text) == sky.tasks[0]
-    with pytest.raises(UsageError, match="has no cpu such as 4"):
-        check_task({**sky.tasks[0], "cpu": 4})
 
 
 def test_the_settings_of_two_trainers_are_not_mixed() -> None:

@@ -1,5 +1,9 @@
 """Chains that are found out by trying: the same for the same seed, and all within reach."""
 
+import json
+import subprocess
+import sys
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -8,18 +12,17 @@ import pytest
 
 from assay import api
 from assay.errors import UsageError
+from assay.experiments.curves import load_training_runs
+from assay.traces.store import Store
 from assay.training.curricula import CURRICULA, held_out
 from assay.training.environments import EndedEpisode, WorldStart
 from assay.training.metta_worlds import SPACE, MettaWorlds
 
-needs_mettagrid = pytest.mark.skipif(
-    find_spec("mettagrid") is None, reason="needs the extra mettagrid"
-)
 TASKS = CURRICULA["mettagrid"]["terrain_2"]
 NAMES = ["", *(attribute.name for attribute in SPACE.attributes)]
 
 
-@needs_mettagrid
+@pytest.mark.mettagrid
 def test_the_same_task_and_seed_are_the_same_world_and_another_seed_is_another() -> None:
     worlds = MettaWorlds(3, 1000)
     worlds.begin(range(3), [WorldStart(TASKS[5], seed) for seed in (7, 7, 8)])
@@ -34,7 +37,7 @@ def test_the_same_task_and_seed_are_the_same_world_and_another_seed_is_another()
     assert differ
 
 
-@needs_mettagrid
+@pytest.mark.mettagrid
 def test_random_actions_find_hearts_now_and_then_and_each_is_a_reward_and_a_goal() -> None:
     starts = held_out(TASKS, 24)
     worlds = MettaWorlds(24, 10_000)
@@ -52,7 +55,7 @@ def test_random_actions_find_hearts_now_and_then_and_each_is_a_reward_and_a_goal
     assert {"wall", "mine", "laser", "heart", "last action", "time"} <= seen
 
 
-@needs_mettagrid
+@pytest.mark.mettagrid
 def test_worlds_that_are_put_back_go_the_same_way() -> None:
     first, second = MettaWorlds(2, 300), MettaWorlds(2, 300)
     first.begin(range(2), held_out(TASKS, 2))
@@ -66,10 +69,8 @@ def test_worlds_that_are_put_back_go_the_same_way() -> None:
         assert np.array_equal(first.step(actions), second.step(actions))
 
 
-@needs_mettagrid
-@pytest.mark.local
+@pytest.mark.mettagrid
 def test_a_policy_is_trained_on_chains_and_is_no_player_of_crafter(tmp_path: Path) -> None:
-    pytest.importorskip("torch", reason="needs the extra train; make test-local has it")
     store = tmp_path / "store.duckdb"
     result = api.train(
         folder=tmp_path / "run",
@@ -88,6 +89,42 @@ def test_a_policy_is_trained_on_chains_and_is_no_player_of_crafter(tmp_path: Pat
     assert "mettagrid/score" in result.end.metrics
     with pytest.raises(UsageError, match="was trained in mettagrid"):
         api.run(agents=[f"checkpoint:{tmp_path / 'run'}"], database=store)
+
+
+def assay(place: Path, *words: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "assay", *words],
+        cwd=place,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.mettagrid
+def test_the_icl_recipe_is_launched_and_says_what_it_played_in(tmp_path: Path) -> None:
+    recipe = (
+        *("launch", "--environment", "mettagrid", "--architecture", "vit_reset"),
+        *("--curriculum", "terrain_2", "--seeds", "2", "--base-run-name", "icl"),
+        *("--width", "8", "--total-steps", "256", "--worlds", "4", "--rollout", "32"),
+        *("--minibatches", "2", "--length", "50", "--eval-worlds", "2"),
+    )
+    planned = assay(tmp_path, *recipe, "--dry-run")
+    assert (
+        "# recipe: ICL: resource chains to be discovered in the episode, terrain_2" in planned
+    )
+    assert [*tmp_path.iterdir()] == []
+    assert "2 of 2 runs finished" in assay(tmp_path, *recipe)
+    versions = json.loads((tmp_path / "training/icl/manifest/versions.json").read_bytes())
+    with Store(tmp_path / "crafter_multi_model_traces.duckdb").reading() as connection:
+        runs = load_training_runs(connection)
+    assert [run.id for run in runs] == ["icl.vit_reset.seed1072", "icl.vit_reset.seed2043"]
+    for run in runs:
+        assert (run.status, run.task) == ("finished", "mettagrid/terrain_2")
+        assert [*run.curves["mettagrid/score"].steps_P] == [128, 256]
+        assert run.provenance["mettagrid"] == versions["mettagrid"] == version("mettagrid")
 
 
 @pytest.mark.local

@@ -4,7 +4,6 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING, Any
@@ -465,16 +464,14 @@ def _executor(config: "LaunchConfig", notice: Callable[[str], None]) -> "TrialEx
 
 def skypilot_tasks(prepared: PreparedLaunch, *, gpus: int, accelerator: str) -> SkyLaunch:
     """The tasks that would be launched on SkyPilot, one for each seed, checked."""
-    from assay.training.launch import check_task, sky_task
+    from assay.training.launch import check_tasks, sky_task
 
+    extra = _ICL if prepared.config.environment == _ICL else "train"
     tasks = tuple(
-        sky_task(seed.run_id, words, gpus=gpus, accelerator=accelerator)
+        sky_task(seed.run_id, words, gpus=gpus, accelerator=accelerator, extra=extra)
         for seed, words in zip(prepared.seeds, prepared.commands, strict=True)
     )
-    checked = ""
-    for task in tasks:
-        checked = check_task(task)
-    return SkyLaunch(tasks, checked)
+    return SkyLaunch(tasks, check_tasks(tasks))
 
 
 def launch_on_skypilot(
@@ -488,10 +485,11 @@ def launch_on_skypilot(
     from assay.training.launch import as_yaml, trainer_place, write_launch_manifest
 
     program = which("sky")
-    if find_spec("sky") is None or program is None:
+    if program is None:
         raise UsageError(
-            "--skypilot needs SkyPilot, which is not installed: pip install skypilot, then "
-            "'sky check' says which clouds it may use; --dry-run shows the tasks without it"
+            "--skypilot needs SkyPilot, and there is no program 'sky': install it in an "
+            "environment of its own, such as by pipx install skypilot; then 'sky check' says "
+            "which clouds it may use; --dry-run shows the tasks without it"
         )
     config = prepared.config
     place = trainer_place(config.command is None)

@@ -10,7 +10,17 @@ from assay._util.text import counted
 from assay.cli import run_options
 from assay.cli.launch_display import LaunchDisplay
 from assay.cli.numbers import Whole
-from assay.cli.output import Show, command_line, complain, note, program, say, say_json, warn
+from assay.cli.output import (
+    Show,
+    command_line,
+    complain,
+    note,
+    program,
+    say,
+    say_json,
+    warn,
+    working,
+)
 from assay.cli.run import stopped_by_signals
 from assay.cli.run_options import RunFlag, RunName
 from assay.traces.location import DEFAULT_DATABASE
@@ -253,7 +263,8 @@ def _on_skypilot(
     from assay import api
     from assay.training.launch import as_yaml
 
-    sky = api.skypilot_tasks(prepared, gpus=gpus, accelerator=accelerator)
+    with working(show, "checking the tasks"):
+        sky = api.skypilot_tasks(prepared, gpus=gpus, accelerator=accelerator)
     if dry:
         if show.json:
             say_json({"checked": sky.checked, "tasks": list(sky.tasks)})

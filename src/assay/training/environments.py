@@ -181,11 +181,13 @@ class EnvironmentEntry(NamedTuple):
     """Makes so many worlds, whose episodes end after so many steps."""
     space: Callable[[], TokenSpace]
     """Says what they look like, and loads nothing heavy."""
+    package: str | None = None
+    """Whose rules they have, if not assay's own; runs record its version."""
 
 
 ENVIRONMENTS: Final = {
     "crafter": EnvironmentEntry(_crafter, _crafter_space),
-    "mettagrid": EnvironmentEntry(_mettagrid, _mettagrid_space),
+    "mettagrid": EnvironmentEntry(_mettagrid, _mettagrid_space, "mettagrid"),
 }
 """All that are known; add yours before a configuration names it."""
 

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,7 +24,7 @@ from . import checkpoints
 from .architectures import architecture_named
 from .config import TrainingConfig
 from .curricula import LearningProgress, curriculum_named, held_out
-from .environments import EndedEpisode, TokenEnvironment
+from .environments import ENVIRONMENTS, EndedEpisode, TokenEnvironment
 from .evaluation import evaluate, random_episodes, summary
 from .folder import TrainingFolder, TrainState
 from .ppo import Diverged, Experience, sample, update
@@ -83,11 +84,19 @@ def train(
     config = config.resolved()
     run = TrainingFolder(folder)
     with run.held(), _threads(config.threads):
-        run.begin(config, {"torch": torch.__version__, "threads": str(config.threads)})
+        run.begin(config, _versions(config))
         state = TrainState(run.status()["state"])
         if state in (TrainState.FINISHED, TrainState.DIVERGED):
             return _end(run, state)
         return _Training(config, run).run(watch, stop)
+
+
+def _versions(config: TrainingConfig) -> dict[str, str]:
+    """What a run depends on beside assay and its plain install."""
+    versions = {"torch": torch.__version__, "threads": str(config.threads)}
+    if package := ENVIRONMENTS[config.environment].package:
+        versions[package] = version(package)
+    return versions
 
 
 def _end(run: TrainingFolder, state: TrainState) -> TrainingEnd:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         write_launch_manifest,
     )
     from .seeds import SEEDS, chosen_seeds
-    from .skypilot import as_yaml, check_task, sky_task
+    from .skypilot import as_yaml, check_tasks, sky_task
     from .trainers import PLACEHOLDERS, TrainedSeed, command_words
 
 __all__ = [
@@ -38,7 +38,7 @@ __all__ = [
     "TrainingKind",
     "arms_of",
     "as_yaml",
-    "check_task",
+    "check_tasks",
     "chosen_seeds",
     "command_words",
     "differences",

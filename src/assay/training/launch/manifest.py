@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 _FORMAT: Final = "assay-launch/1"
-_PACKAGES: Final = ("assay", "numpy", "numba", "torch", "safetensors", "ray", "skypilot")
+_PACKAGES: Final = ("assay", "numpy", "numba", "torch", "safetensors", "mettagrid", "ray")
 _OURS: Final = Path(__file__).resolve().parents[4]
 _UNKNOWN: Final = "unknown"
 

@@ -1,20 +1,26 @@
 """A training run as a task of SkyPilot: a dictionary, its YAML, and whether it is a valid one.
 
-The library checks it where it is installed; elsewhere the parts of its schema that we use are.
+SkyPilot and assay want other versions of the same packages, so that it is installed in an
+environment of its own and only its program `sky` is seen from here. The library beside that
+program checks tasks; where there is none, the parts of its schema that we use are checked.
 """
 
 import json
 import re
 import shlex
+import subprocess
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
+from pathlib import Path
+from shutil import which
 from typing import Any, Final
 
 from assay.errors import UsageError
 
-__all__ = ["as_yaml", "check_task", "sky_task"]
+__all__ = ["as_yaml", "check_tasks", "sky_task"]
 
-_NAME: Final = re.compile(r"[a-zA-Z0-9]([-_.a-zA-Z0-9]*[a-zA-Z0-9])?")
+# The library takes any name and any kind of GPU, and fails once a machine has been found.
+_NAME: Final = re.compile(r"[a-zA-Z]([-_.a-zA-Z0-9]*[a-zA-Z0-9])?")
+_ACCELERATOR: Final = re.compile(r"[a-zA-Z0-9][-_.a-zA-Z0-9]*")
 _SCHEMA: Final[Mapping[str, type]] = {
     "name": str,
     "num_nodes": int,
@@ -25,47 +31,94 @@ _SCHEMA: Final[Mapping[str, type]] = {
     "envs": dict,
 }
 _RESOURCES: Final[Mapping[str, type]] = {"accelerators": str, "use_spot": bool}
+_BY_ITS_LIBRARY: Final = """
+import json, sys
+import sky
+said = {"version": sky.__version__}
+for task in json.load(sys.stdin):
+    try:
+        sky.Task.from_yaml_config(task)
+    except (ValueError, TypeError, AssertionError) as error:
+        said["refused"] = f"{task['name']}: {error}"
+        break
+print()
+print(json.dumps(said))
+"""
 
 
-def sky_task(name: str, words: Sequence[str], *, gpus: int, accelerator: str) -> dict[str, Any]:
-    """The task that runs a command on a machine with so many GPUs."""
+def sky_task(
+    name: str, words: Sequence[str], *, gpus: int, accelerator: str, extra: str = "train"
+) -> dict[str, Any]:
+    """The task that runs a command on a machine with so many GPUs, and an extra of assay.
+
+    Raises:
+        UsageError: SkyPilot would not take the name, the number or the kind of GPUs.
+    """
+    if gpus < 1:
+        raise UsageError(f"--gpus {gpus} is not allowed; give at least 1")
+    if not _ACCELERATOR.fullmatch(accelerator):
+        raise UsageError(
+            f"--accelerator {accelerator!r} is no kind of GPU; give one such as L4, A100 or "
+            "A100-80GB; 'sky gpus list' lists them"
+        )
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"{name!r} is no name of a task of SkyPilot; give --base-run-name letters, digits, "
+            "'-', '_' and '.', with a letter first"
+        )
     return {
         "name": name,
         "num_nodes": 1,
         "resources": {"accelerators": f"{accelerator}:{gpus}", "use_spot": False},
         "workdir": ".",
-        "setup": "pip install --quiet 'assay[train]'\n",
+        "setup": f"pip install --quiet 'assay[{extra}]'\n",
         "run": f"{shlex.join(words)}\n",
         "envs": {"ASSAY_RUN": name},
     }
 
 
-def check_task(task: Mapping[str, Any]) -> str:
-    """Find out that SkyPilot would take a task; returns who has looked.
+def check_tasks(tasks: Sequence[Mapping[str, Any]]) -> str:
+    """Find out that SkyPilot would take tasks; returns who has looked.
 
     Raises:
         UsageError: It would not.
     """
-    if find_spec("sky") is not None:
-        import sky
+    program = which("sky")
+    if program is not None:
+        return _checked_by_library(Path(program).resolve().with_name("python"), tasks)
+    for task in tasks:
+        _check_schema(task)
+    return "checked against the parts of its schema that are used; SkyPilot is not installed"
 
-        try:
-            sky.Task.from_yaml_config(dict(task))
-        except (ValueError, TypeError, AssertionError) as error:
-            raise UsageError(f"SkyPilot does not take the task: {error}") from error
-        return f"checked by SkyPilot {getattr(sky, '__version__', '')}".rstrip()
+
+def _checked_by_library(python: Path, tasks: Sequence[Mapping[str, Any]]) -> str:
+    try:
+        done = subprocess.run(
+            [python, "-c", _BY_ITS_LIBRARY],
+            input=json.dumps(tasks),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        said = json.loads(done.stdout.splitlines()[-1])
+    except (OSError, subprocess.CalledProcessError, ValueError, IndexError) as error:
+        told = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
+        raise UsageError(
+            f"the library of SkyPilot, of {str(python)!r}, does not work: {told[-1]}; does "
+            "'sky --version'?"
+        ) from error
+    if "refused" in said:
+        raise UsageError(f"SkyPilot {said['version']} does not take task {said['refused']}")
+    return f"checked by SkyPilot {said['version']}"
+
+
+def _check_schema(task: Mapping[str, Any]) -> None:
     for key, value in task.items():
         if not isinstance(value, _SCHEMA.get(key, ())):
             raise UsageError(f"a task of SkyPilot has no {key} such as {value!r}")
     for key, value in task["resources"].items():
         if not isinstance(value, _RESOURCES.get(key, ())):
             raise UsageError(f"resources of SkyPilot have no {key} such as {value!r}")
-    if not _NAME.fullmatch(task["name"]):
-        raise UsageError(
-            f"{task['name']!r} is no name of a task of SkyPilot; give letters, digits, '-', "
-            "'_' and '.', with a letter or digit at both ends"
-        )
-    return "checked against the parts of its schema that are used; SkyPilot is not installed"
 
 
 def as_yaml(task: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ through `stop` that it is to leave. Knows nothing of queues, journals and stores
 
 import json
 import os
+import platform
 import re
 import shlex
 import signal
@@ -143,6 +144,7 @@ class PPOTrainer:
             log.open("a", encoding="utf-8", buffering=1) as logged,
             logged_to_wandb(config, folder) as to_wandb,
         ):
+            print(f"process {os.getpid()} on {platform.node()}", file=logged)
             end = train(config, folder, watch=tell, stop=stop)
             print(f"{end.state} at step {end.steps}: {end.reason or 'in order'}", file=logged)
         if end.state is TrainState.DIVERGED:

@@ -1,0 +1,137 @@
+"""Tasks of SkyPilot, as its own library sees them, and as they are checked where it is not."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay import api
+from assay.errors import UsageError
+from assay.training.launch import as_yaml, check_tasks
+
+ROOT = Path(__file__).parents[2]
+SKY = Path(os.environ.get("ASSAY_SKYPILOT_BIN") or ROOT / ".venv-skypilot/bin")
+needs_skypilot = pytest.mark.skipif(
+    not (SKY / "sky").exists(), reason="SkyPilot is not there: make install-skypilot"
+)
+
+
+@pytest.fixture
+def no_skypilot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+
+@pytest.fixture
+def skypilot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user who has it on the path and never used it; returns the folder of that user."""
+    monkeypatch.setenv("PATH", str(SKY), prepend=os.pathsep)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    return tmp_path / "home"
+
+
+def tasks(**settings: Any) -> tuple[Any, ...]:
+    prepared = api.prepare_launch({"seeds": (2,), **settings}, base_run_name="cloud")
+    return api.skypilot_tasks(prepared, gpus=8, accelerator="A100").tasks
+
+
+@pytest.mark.usefixtures("no_skypilot")
+def test_a_task_is_checked_and_written_as_yaml() -> None:
+    first, second = tasks()
+    assert [first["name"], second["name"]] == [
+        *("cloud.vit_reset.seed1072", "cloud.vit_reset.seed2043")
+    ]
+    text = as_yaml(first)
+    assert 'accelerators: "A100:8"' in text
+    assert "--seed 1072" in text
+    yaml = pytest.importorskip("yaml")
+    assert yaml.safe_load(text) == first
+    with pytest.raises(UsageError, match="has no cpu such as 4"):
+        check_tasks([{**first, "cpu": 4}])
+
+
+@pytest.mark.usefixtures("no_skypilot")
+def test_a_task_installs_what_its_environment_needs() -> None:
+    assert "'assay[train]'" in tasks()[0]["setup"]
+    assert "'assay[mettagrid]'" in tasks(environment="mettagrid")[0]["setup"]
+
+
+@pytest.mark.usefixtures("no_skypilot")
+@pytest.mark.parametrize(
+    ("base", "gpus", "accelerator", "words"),
+    [
+        ("cloud", 0, "L4", "--gpus 0 is not allowed; give at least 1"),
+        ("cloud", 8, "L 4", "--accelerator 'L 4' is no kind of GPU; give one such as L4"),
+        ("cloud", 8, "", "--accelerator '' is no kind of GPU"),
+        ("2cloud", 8, "L4", "'2cloud.vit_reset.seed1072' is no name.* with a letter first"),
+    ],
+)
+def test_what_the_library_would_let_through_is_refused(
+    base: str, gpus: int, accelerator: str, words: str
+) -> None:
+    prepared = api.prepare_launch({}, base_run_name=base)
+    with pytest.raises(UsageError, match=words):
+        api.skypilot_tasks(prepared, gpus=gpus, accelerator=accelerator)
+
+
+@pytest.mark.usefixtures("no_skypilot")
+def test_without_the_program_a_launch_says_how_to_get_it(tmp_path: Path) -> None:
+    prepared = api.prepare_launch({"folder": tmp_path / "training"}, base_run_name="cloud")
+    planned = api.skypilot_tasks(prepared, gpus=1, accelerator="L4")
+    assert "SkyPilot is not installed" in planned.checked
+    with pytest.raises(UsageError, match=r"no program 'sky'.*pipx install skypilot"):
+        api.launch_on_skypilot(prepared, planned, notice=lambda _: None)
+    assert not (tmp_path / "training").exists()
+
+
+def test_a_program_of_that_name_without_the_library_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sky").touch(mode=0o755)
+    (tmp_path / "python").symlink_to(sys.executable)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UsageError, match="does not work: ModuleNotFoundError: No module"):
+        tasks()
+
+
+@pytest.mark.extras
+@needs_skypilot
+def test_its_own_library_checks_the_tasks_and_starts_nothing(skypilot: Path) -> None:
+    words = ["launch", "--architecture", "trxl", "--skypilot", "--gpus", "8", "--dry-run"]
+    done = subprocess.run(
+        [sys.executable, "-m", "assay", *words, "--json"],
+        cwd=skypilot,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    said = json.loads(done.stdout)
+    assert len(said["tasks"]) == 15
+    assert said["checked"].startswith("checked by SkyPilot 0.")
+    assert [path.name for path in skypilot.iterdir()] == [".sky"]
+    assert not (skypilot / ".sky/api_server").exists()
+
+
+@pytest.mark.extras
+@needs_skypilot
+@pytest.mark.usefixtures("skypilot")
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"cpu": 4}, "seed1072: .*unsupported field 'cpu'"),
+        ({"resources": {"accelerators": "L4:0"}}, "count must be a positive number"),
+        ({"resources": {"accelerators": "L4:x:8"}}, "memory size"),
+        ({"num_nodes": 0}, "num_nodes should be a positive int"),
+    ],
+    ids=["field", "no GPU", "kind of GPU", "no node"],
+)
+def test_what_its_library_refuses_is_told_in_its_words(
+    change: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(UsageError, match=f"SkyPilot 0.* does not take task cloud.*{words}"):
+        check_tasks([{**tasks()[0], **change}])
