@@ -140,7 +140,7 @@ docker-engine:
 		|| echo "no Docker, so its tests are skipped; install it: sudo apt install docker.io"; }
 
 clean:
-	rm -rf .venv .venv-peers .venv-inspect .venv-oracles .venv-ray .venv-readers .venv-skypilot .venv-mutants .venv-local .venv-mettagrid .venv-trl .hypothesis .mypy_cache .pytest_cache .ruff_cache demo training-benchmark
+	rm -rf .venv .venv-peers .venv-inspect .venv-oracles .venv-ray .venv-readers .venv-skypilot .venv-mutants .venv-local .venv-mettagrid .venv-trl .hypothesis .mypy_cache .pytest_cache .ruff_cache demo
 
 # What a user needs, and no more.
 .venv/assay: pyproject.toml constraints.txt

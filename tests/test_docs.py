@@ -126,8 +126,10 @@ def test_commands_marked_run_do_what_the_page_says(block: Block, tmp_path: Path)
     for file in NAMED:
         if file.page == block.page:
             (tmp_path / file.marks.strip()).write_text(file.text, "utf-8")
-    if "tests/golden/" in block.text:
-        (tmp_path / "tests").symlink_to(ROOT / "tests")
+    for folder in ("tests/golden/", "examples/training/"):
+        if folder in block.text:
+            top = folder.partition("/")[0]
+            (tmp_path / top).symlink_to(ROOT / top)
     tools = Path(sys.executable).parent
     environment = {**os.environ, "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"}
     printed = ""
