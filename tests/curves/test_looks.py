@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from assay.curves.settings import AnalysisSettings
 from assay.errors import StoreError
 from assay.experiments.analysis_looks import RecordedLook
 from assay.stats.differences import paired_difference
+from assay.stats.means import Side
 from assay.traces.store import Store
 from tests.curves.made import METRIC, level_of, make_run, store_with, write_run
 from tests.curves.program import Program
@@ -176,9 +178,9 @@ def test_files_and_stores_that_cannot_be_written_say_that_nothing_is_recorded(
     done = analysis(*files, "--pair-by-seed", "--plan", "plan.toml")
     words = "This look is not recorded, because not all runs are in the store"
     assert words in " ".join(done.out.split())
-    api.analysis(control_series="a", candidate_series="b", database="t.duckdb")
+    arms: dict[str, Any] = {"control_series": "a", "candidate_series": "b"}
+    api.analysis(database="t.duckdb", **arms)
     train(6)
-    arms = {"control_series": "a", "candidate_series": "b", "n_resamples": 100}
     found = api.analysis(database=ReadOnly(tmp_path / "t.duckdb"), **arms).analysis
     assert found.look is not None
     assert "because the store cannot be written" in (found.look.sentence or "")
@@ -224,7 +226,6 @@ def looked(plan: AnalysisPlan | None = None) -> list[AnalysisLook]:
         runs = design(count)
         made.append(look := settle_look(runs, AnalysisSettings(), plan, records))
         control, candidate = run_ids(runs)
-        facts = {"look": look.number, "alpha": look.two_sided, "plan": look.plan}
         records.append(
             RecordedLook(
                 control=control,
@@ -233,7 +234,9 @@ def looked(plan: AnalysisPlan | None = None) -> list[AnalysisLook]:
                 low=0.0,
                 high=0.0,
                 verdict="undecided",
-                **facts,  # type: ignore[arg-type]
+                look=look.number,
+                alpha=look.two_sided,
+                plan=look.plan,
             )
         )
     return made
@@ -273,5 +276,6 @@ def test_looks_at_an_extended_set_keep_the_error_that_they_promise(
 
 def test_one_side_has_half_of_what_both_have() -> None:
     runs = design(15)
-    one = settle_look(runs, AnalysisSettings(side="greater"), None, [])  # type: ignore[arg-type]
-    assert (one.alpha, one.two_sided, one.error) == (0.05, 0.1, pytest.approx(0.05))
+    one = settle_look(runs, AnalysisSettings(side=Side.GREATER), None, [])
+    assert (one.alpha, one.two_sided) == (0.05, 0.1)
+    assert one.error == pytest.approx(0.05)

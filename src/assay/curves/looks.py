@@ -75,15 +75,15 @@ class AnalysisLook:
         """What has to be said; nothing of the first look at a set that nobody extended."""
         parts = []
         about = f"has a level of {100 * (1 - self.alpha):.4g} % instead of"
-        about += f" {100 * (1 - self.total):.4g} %"
+        about += f" {100 * (1 - self.total):.4g} %, and p-values count below {self.alpha:.2g}"
         wrong = "all looks together show a difference where there is none in"
         if self.rule in _NAMES:
             when = " and ".join(map(str, self.planned))
             unit = "pairs" if self.paired else "runs of each arm"
             parts.append(
                 f"Look {self.number} of {max(self.number, len(self.planned))}, planned after"
-                f" {when} {unit}: its interval {about} ({_NAMES[self.rule]}), so that {wrong}"
-                f" about {100 * self.total:.3g} % of cases at most."
+                f" {when} {unit}: its interval {about} ({_NAMES[self.rule]}), so that"
+                f" {wrong} about {100 * self.total:.3g} % of cases at most."
             )
         elif self.rule is LookRule.UNPLANNED:
             before = ", ".join(_told(look, self.paired) for look in self.earlier)
