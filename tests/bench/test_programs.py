@@ -1,6 +1,5 @@
 """Real agents, offline: each solves a sample task with a scripted model, in a sandbox."""
 
-import base64
 import json
 import os
 import shutil
@@ -14,53 +13,60 @@ import pytest
 from assay.api import BenchResult, bench_run
 from assay.bench.coders import PROGRAMS, install_agent, installed_agent
 from assay.errors import UsageError
-from assay.types import ChatReply, ChatRequest, Message, Usage
+from assay.types import ChatModel, ChatReply, ChatRequest, Message, Usage
 
+from ..service.calls import ask
+from ..serving.program import line_of, serving
 from .boxes import usable
 from .npm import fake_npm
 
-TASKS = Path(__file__).parents[2] / "examples" / "bench" / "tasks"
-FIX = """\
-sed -i 's/in bookings:/in sorted(bookings):/; s/start < taken/start <= taken/; \
-s/taken\\[-1\\]\\[0\\], end/taken[-1][0], max(taken[-1][1], end)/' bookings.py"""
-_PATCH = base64.b64encode((TASKS / "split-bill" / "diff.patch").read_bytes()).decode()
-FIXES = {"fix-bookings": FIX, "split-bill": f"echo {_PATCH} | base64 -d | git apply"}
-DONE = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
+BENCH = Path(__file__).parents[2] / "examples" / "bench"
 TRIED = {"codex": "0.166.0", "claude-code": "2.1.197", "mini-swe-agent": "2.4.6"}
-COMMANDS = {"exec_command": "cmd", "Bash": "command", "bash": "command"}
-"""The tool of each agent that runs a command line, and its argument."""
+KEY = "sk-planted-0123456789abcdefghijkl"
+ROWS = """
+[providers.mine]
+base_url = "{}"
+key_variable = "SOLVER_API_KEY"
+
+[models.solver]
+provider = "mine"
+remote_name = "scripted/solutions"
+price = {{ input = 1, cached = 0.5, output = 10, dated = 2026-11-17 }}
+"""
 
 
-class Scripted:
-    """A model that knows the solution: it looks, mends, looks again, and says so."""
+class Forever:
+    """A model that solves the task for codex, and then goes on to look at it."""
 
-    name, provider = "scripted", "me"
+    name, provider = "forever", "me"
 
-    def __init__(self, *, fix: str = FIX, forever: bool = False, reasoning: int = 3) -> None:
-        self.usage, self.requests = Usage(), list[ChatRequest]()
-        self._fix = fix
-        self._forever, self._reasoning = forever, reasoning
+    def __init__(self) -> None:
+        self.requests = list[ChatRequest]()
 
     async def reply(self, request: ChatRequest) -> ChatReply:
         self.requests.append(request)
         turn = sum(message.role == "tool" for message in request.messages)
-        usage = Usage(1000 + turn, 50 + turn, 600 + turn, self._reasoning)
-        self.usage += usage
-        tools = [tool["function"]["name"] for tool in request.tools.value]
-        tool = next((name for name in tools if name in COMMANDS), None)
-        lines = ["cat *.py", self._fix, "git diff --stat"]
-        if tool == "bash":
-            lines.append(DONE)
-        if tool is None or (turn >= len(lines) and not self._forever):
-            said = {"role": "assistant", "content": "It is mended."}
-            return ChatReply(Message(said), "stop", usage, cost_usd=0.001)
-        line = lines[min(turn, 2)] if self._forever else lines[turn]
-        function = {"name": tool, "arguments": json.dumps({COMMANDS[tool]: line})}
-        call = {"id": f"call_{turn}", "type": "function", "function": function}
-        asked = {"role": "assistant", "content": None, "tool_calls": [call]}
-        return ChatReply(Message(asked), "tool_calls", usage, cost_usd=0.001)
+        usage = Usage(1000 + turn, 50 + turn, 600 + turn, 3)
+        said: dict[str, Any] = {"role": "assistant", "content": "It is mended."}
+        if request.tools.value:
+            solution = (BENCH / "tasks" / "fix-bookings" / "diff.patch").read_text("utf-8")
+            line = f"git apply <<'EOF'\n{solution}EOF" if turn == 0 else "git diff --stat"
+            function = {"name": "exec_command", "arguments": json.dumps({"cmd": line})}
+            said["tool_calls"] = [
+                {"id": f"call_{turn}", "type": "function", "function": function}
+            ]
+        reason = "tool_calls" if request.tools.value else "stop"
+        return ChatReply(Message(said), reason, usage, cost_usd=0.001)
 
     async def close(self) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def solver() -> Iterator[str]:
+    """The address of a server that knows the solutions, and asks for a key."""
+    script = str(BENCH / "solutions.toml")
+    with serving("--quiet", "--script", script, ASSAY_SERVE_MODELS_KEY=KEY) as program:
+        yield line_of(program).removesuffix("/v1")
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +84,7 @@ def install(agents: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("ASSAY_CACHE_DIR", str(agents))
 
     def installed(name: str) -> None:
-        if installed_agent(name) is not None:
+        if name not in PROGRAMS or installed_agent(name) is not None:
             return
         if name != "codex" and "ASSAY_TEST_AGENTS" not in os.environ:
             pytest.skip(f"{name} is large; 'make prove-agents' installs and runs it")
@@ -93,22 +99,29 @@ def install(agents: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def run(
-    folder: Path, agent: str, model: Scripted, task: str = "fix-bookings", **keys: Any
+    folder: Path,
+    agent: str,
+    model: ChatModel | str,
+    task: str = "fix-bookings",
+    **keys: Any,
 ) -> BenchResult:
-    told = {"prepared_dir": str(TASKS / task), "agent": agent, "model": "scripted", **keys}
+    """A benchmark of one task; a model is one of this process, or the name of another."""
+    name = model if isinstance(model, str) else model.name
+    prepared = str(BENCH / "tasks" / task)
+    told = {"prepared_dir": prepared, "agent": agent, "model": name, **keys}
     lines = "\n".join(f"{key} = {json.dumps(value)}" for key, value in told.items())
     config = folder / "bench.toml"
     config.write_text(f'name = "real"\n[[tasks]]\n{lines}\n', "utf-8")
     return bench_run(
         config,
-        models={"scripted": model},
+        models={} if isinstance(model, str) else {name: model},
         data_dir=folder / "data",
         database=folder / "t.duckdb",
     )
 
 
-@pytest.mark.parametrize("task", FIXES)
-@pytest.mark.parametrize("agent", PROGRAMS)
+@pytest.mark.parametrize("task", ["fix-bookings", "split-bill"])
+@pytest.mark.parametrize("agent", [*PROGRAMS, "react-coder"])
 @pytest.mark.parametrize(
     "sandbox",
     [
@@ -116,27 +129,34 @@ def run(
         pytest.param("docker", marks=pytest.mark.docker),
     ],
 )
-def test_a_real_agent_solves_a_task_offline(
+def test_an_agent_solves_a_task_offline_with_the_scripted_model_of_a_server(
     task: str,
     agent: str,
     sandbox: str,
     install: Any,
+    solver: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     usable("docker" if sandbox == "docker" else None)
     install(agent)
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-planted-0123456789abcdefghijkl")
-    # Messages have no place for what was thought, so claude-code cannot count it.
-    model = Scripted(fix=FIXES[task], reasoning=0 if agent == "claude-code" else 3)
-    ended = run(tmp_path, agent, model, task, timeout=120, sandbox=sandbox)
+    (tmp_path / "models.toml").write_text(ROWS.format(f"{solver}/v1"), "utf-8")
+    monkeypatch.setenv("ASSAY_MODELS", str(tmp_path / "models.toml"))
+    monkeypatch.setenv("SOLVER_API_KEY", KEY)
+    allowed = {"Authorization": f"Bearer {KEY}"}
+    assert ask(solver, "/stats/reset", {}, headers=allowed).status == 200
+    ended = run(tmp_path, agent, "solver", task, timeout=120, sandbox=sandbox)
+    served = ask(solver, "/stats", headers=allowed).json
     (trial,) = ended.manifest.results
     log = (Path(trial.run_dir) / "logs" / "agent.log").read_text("utf-8", errors="replace")
     assert (trial.outcome, trial.agent_stop, trial.score) == ("solved", "completed", 1.0), log
-    told = {"prompt": model.usage.prompt, "completion": model.usage.completion}
-    assert told.items() <= trial.tokens.items()
-    assert trial.model_calls == len(model.requests)
-    assert trial.cost_usd == pytest.approx(0.001 * len(model.requests))
+    # What the proxy counted is what the server counted, and no call was made beside it.
+    assert trial.tokens == {kind: served[f"{kind}_tokens"] for kind in trial.tokens}
+    assert trial.tokens["cached"] > 0
+    assert trial.model_calls == served["calls"] == served["outcomes"]["answered"]
+    fresh = served["prompt_tokens"] - served["cached_tokens"]
+    dollars = fresh + 0.5 * served["cached_tokens"] + 10 * served["completion_tokens"]
+    assert trial.cost_usd == pytest.approx(dollars / 1e6)
     assert [name for name, _ in trial.findings if name != "left_processes"] == []
     assert "planted" not in log
 
@@ -155,7 +175,7 @@ def test_a_limit_ends_a_real_agent(
     keys: dict[str, Any], outcome: str, install: Any, tmp_path: Path
 ) -> None:
     install("codex")
-    model = Scripted(forever=True)
+    model = Forever()
     (trial,) = run(tmp_path, "codex", model, timeout=60, **keys).manifest.results
     # What it left is graded, and it had mended the code by then.
     assert (trial.agent_stop, trial.score) == (outcome, 1.0)
@@ -168,7 +188,6 @@ def test_a_limit_ends_a_real_agent(
 def test_a_count_of_tokens_that_is_not_ours_is_a_finding(
     share: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = Scripted()
     told = {"input_tokens": 1000 * share, "cached_input_tokens": 600, "output_tokens": 50}
     told["reasoning_output_tokens"] = 3
     agent = (
@@ -183,7 +202,7 @@ def test_a_count_of_tokens_that_is_not_ours_is_a_finding(
     monkeypatch.setenv("ASSAY_CACHE_DIR", str(tmp_path / "cache"))
     fake_npm(tmp_path / "bin", monkeypatch, agent)
     install_agent("codex", "1.2.3")
-    (trial,) = run(tmp_path, "codex", model, timeout=60).manifest.results
+    (trial,) = run(tmp_path, "codex", Forever(), timeout=60).manifest.results
     findings = dict(trial.findings)
     if share == 1:
         assert "token_count_differs" not in findings

@@ -2,8 +2,9 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,11 @@ from assay.bench.seams import (
     SandboxSpec,
 )
 from assay.errors import ModelUnavailable
-from assay.types import ChatReply, Encoded, Message, Usage
+from assay.models import ModelPool, load_registry
+from assay.types import ChatModel, ChatReply, ChatRequest, Encoded, Message, Usage
 
+from ..service.calls import ask
+from ..serving.program import line_of, serving
 from .benching import LIMITS, small_task
 
 USAGE = Usage(prompt=100, completion=20, cached=60, reasoning=7)
@@ -60,7 +64,19 @@ class Asked:
         self.acts.append(action)
 
 
-def job(asked: Asked, folder: Path, **more: Any) -> CodingJob:
+class Client:
+    """Asks a model over HTTP, by the client of every run."""
+
+    def __init__(self, model: ChatModel) -> None:
+        self._model = model
+
+    async def ask(self, messages: Sequence[Message], tools: Encoded) -> ChatReply:
+        return await self._model.reply(ChatRequest(self._model.name, messages, tools))
+
+    async def acted(self, action: str, came_of_it: str) -> None: ...
+
+
+def job(asked: Asked | Client, folder: Path, **more: Any) -> CodingJob:
     given: dict[str, Any] = {"sandbox": None, "timeout_s": 30.0, **more}
     task = small_task(folder / "task")
     return CodingJob(task=task, ask=asked.ask, acted=asked.acted, **given)
@@ -109,6 +125,113 @@ def test_each_protocol_counts_the_tokens_that_the_proxy_counts(
         assert (proxy.calls, proxy.usage, proxy.stop) == (3, told, None)
 
     asyncio.run(run())
+
+
+SCRIPT = """
+[[scripts]]
+commands = ["cat parser.py", "make"]
+reasoning_tokens = 11
+"""
+COMMAND = {"type": "object", "properties": {"command": {"type": "string"}}}
+BASH = {"name": "bash", "parameters": COMMAND}
+ARGUMENTS = '{"command": "cat parser.py"}'
+SAID: dict[str, Any] = {"role": "user", "content": "Mend the parser."}
+CALLED: dict[str, tuple[dict[str, Any], list[Any]]] = {
+    "/v1/chat/completions": (
+        {"messages": [SAID], "tools": [{"type": "function", "function": BASH}]},
+        [
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [
+                    {
+                        "id": "call_0",
+                        "type": "function",
+                        "function": {"name": "bash", "arguments": ARGUMENTS},
+                    }
+                ],
+            },
+            {"role": "tool", "tool_call_id": "call_0", "content": "x = 1"},
+        ],
+    ),
+    "/v1/responses": (
+        {"input": [SAID], "tools": [{"type": "function", **BASH}]},
+        [
+            {
+                "type": "function_call",
+                "call_id": "call_0",
+                "name": "bash",
+                "arguments": ARGUMENTS,
+            },
+            {"type": "function_call_output", "call_id": "call_0", "output": "x = 1"},
+        ],
+    ),
+    "/v1/messages": (
+        {
+            "messages": [SAID],
+            "max_tokens": 99,
+            "tools": [{"name": "bash", "input_schema": COMMAND}],
+        },
+        [
+            {
+                "role": "assistant",
+                "content": [
+                    {
+                        "type": "tool_use",
+                        "id": "call_0",
+                        "name": "bash",
+                        "input": {"command": "cat parser.py"},
+                    }
+                ],
+            },
+            {
+                "role": "user",
+                "content": [
+                    {"type": "tool_result", "tool_use_id": "call_0", "content": "x = 1"}
+                ],
+            },
+        ],
+    ),
+}
+"""The first request of a conversation, and what the second adds to it."""
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a process of `assay serve-models`."""
+    script = tmp_path_factory.mktemp("script") / "mend.toml"
+    script.write_text(SCRIPT, "utf-8")
+    with serving("--quiet", "--script", str(script)) as program:
+        yield line_of(program).removesuffix("/v1")
+
+
+@pytest.mark.parametrize("path", CALLED)
+def test_the_proxy_counts_the_tokens_that_the_server_behind_it_counts(
+    path: str, served: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ASSAY_MODELS_URL", served)
+    first, more = CALLED[path]
+    history = next(key for key in first if key in ("messages", "input"))
+    second = {**first, history: [*first[history], *more]}
+
+    async def run() -> ModelProxy:
+        model = ModelPool(load_registry()).make("assay/scripted/mend")
+        proxy = ModelProxy(job(Client(model), tmp_path))
+        async with client(proxy, tmp_path) as line:
+            for body in (first, second, {**first, "stream": True}, {**second, "stream": True}):
+                got = await line.post(path, json={"model": "any/name", **body})
+                assert got.status_code == 200, got.text
+                assert "bash" in got.text
+        await model.close()
+        return proxy
+
+    ask(served, "/stats/reset", {})
+    proxy = asyncio.run(run())
+    told = ask(served, "/stats").json
+    assert proxy.calls == told["calls"] == told["outcomes"]["answered"] == 4
+    counted = asdict(proxy.usage)
+    assert counted == {kind: told[f"{kind}_tokens"] for kind in counted}
+    assert all(counted.values()), "every kind of token is counted"
 
 
 @pytest.mark.parametrize("path", BODIES)

@@ -1,13 +1,11 @@
 """`assay serve-models` as a program: what it prints, what it refuses, and how it ends."""
 
 import json
-import os
 import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,30 +14,9 @@ from assay.cli import main
 
 from ..service.calls import ask
 from .calls import CHAT, HELLO, post
+from .program import line_of, serving
 
 KEY = "never-shown-anywhere"
-
-
-@contextmanager
-def serving(*arguments: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
-    """The program on a free port; ended at the end, if it has not ended before."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "assay", "serve-models", "--port", "0", *arguments],
-        env={**os.environ, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as program:
-        try:
-            yield program
-        finally:
-            if program.poll() is None:
-                program.kill()
-
-
-def line_of(program: subprocess.Popen[str]) -> str:
-    assert program.stdout is not None
-    return program.stdout.readline().strip()
 
 
 def ended(program: subprocess.Popen[str], number: signal.Signals) -> tuple[str, str]:
@@ -149,6 +126,7 @@ def fails(
         ("--alias a=builtin/nop", ["builtin/nop", "did you mean 'builtin/noop'"]),
         ("--alias a=builtin/noop --alias a=builtin/random", ["'a'", "twice"]),
         ("--alias builtin/noop=builtin/random", ["builtin/noop", "already"]),
+        ("--script not/there.toml", ["not/there.toml", "no such file"]),
         ("--host no.such.host.invalid", ["no.such.host.invalid", "--host"]),
         ("--api-key-env NOT_SET_ANYWHERE", ["NOT_SET_ANYWHERE", "--api-key-env"]),
     ],

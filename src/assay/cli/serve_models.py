@@ -3,6 +3,7 @@
 import os
 import re
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 from cyclopts import Group, Parameter
@@ -65,6 +66,7 @@ def serve_models(
     host: str = "127.0.0.1",
     port: Annotated[Whole, Parameter(validator=Number(gte=0, lte=65535))] = 8903,
     alias: Annotated[list[str] | None, Parameter(negative="")] = None,
+    script: Path | None = None,
     api_key_env: str = _KEY_VARIABLE,
     allow_host: Annotated[list[str] | None, Parameter(negative="")] = None,
     faults: FaultOptions = _NONE,
@@ -85,6 +87,8 @@ def serve_models(
             machines.
         port: The port to listen on; 0 picks a free port.
         alias: Another name for a model, as NAME=builtin/noop. May be repeated.
+        script: A TOML file with shell commands that a further model runs one after another, to
+            try coding agents: solve.toml is served as scripted/solve.
         api_key_env: The environment variable with the key that clients must send. If it is not
             set, no key is needed.
         allow_host: Another host name that clients may use for this server. May be repeated.
@@ -98,6 +102,7 @@ def serve_models(
         host=host,
         port=port,
         aliases=_aliases(alias or []),
+        script=script,
         faults=_faults(faults),
         limits=_limits(faults),
         api_key=key,

@@ -1,11 +1,14 @@
 """The models a server has, by the names it answers to. Knows nothing of any wire."""
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from assay._util.names import unknown_name
 from assay.agents import BUILTIN_MODELS, make_builtin
 from assay.errors import ModelRejected, UsageError
 from assay.types import ChatModel, ChatReply, ChatRequest
+
+from .scripted import read_scripts
 
 __all__ = ["ModelTable"]
 
@@ -19,17 +22,28 @@ class ModelTable:
         self._models = models
 
     @classmethod
-    def builtin(cls, aliases: Mapping[str, str] | None = None) -> "ModelTable":
-        """The built-in models, some under further names: `aliases` gives the model of each."""
-        models = {name: make_builtin(name) for name in BUILTIN_MODELS}
+    def builtin(
+        cls, aliases: Mapping[str, str] | None = None, script: Path | None = None
+    ) -> "ModelTable":
+        """The built-in models, and one that works by a script if there is a file of scripts.
+
+        Some have further names: `aliases` gives the model of each.
+        """
+        own = {name: make_builtin(name) for name in BUILTIN_MODELS}
+        if script is not None:
+            scripted = read_scripts(script)
+            own[scripted.name] = scripted
+        models = dict(own)
         for name, target in (aliases or {}).items():
             if not name or len(name) > _MAX_NAME or not name.isprintable():
                 raise UsageError(
                     f"alias {name!r} is not allowed; give 1 to {_MAX_NAME} printable characters"
                 )
-            if name in BUILTIN_MODELS:
+            if name in own:
                 raise UsageError(f"alias {name!r} is the name of a built-in model already")
-            models[name] = make_builtin(target)
+            if target not in own:
+                raise UsageError(unknown_name("built-in model", target, own))
+            models[name] = own[target]
         return cls(models)
 
     @property

@@ -4,6 +4,7 @@ import contextlib
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 from assay._http.hosting import (
@@ -34,6 +35,8 @@ class ModelServerSettings(HostSettings):
     port: int = DEFAULT_PORT
     aliases: Mapping[str, str] = field(default_factory=dict)
     """Further names, each with the built-in model that answers to it."""
+    script: Path | None = None
+    """The file of a model that runs shell commands one after another, as `scripted/STEM`."""
     faults: Faults = field(default_factory=Faults)
     limits: ServingLimits = field(default_factory=ServingLimits)
     api_key: str | None = field(default=None, repr=False)
@@ -90,7 +93,7 @@ def running(
 def _listening(
     settings: ModelServerSettings, table: ModelTable | None
 ) -> Iterator[tuple[Server, socket.socket, RunningModels]]:
-    models = table or ModelTable.builtin(settings.aliases)
+    models = table or ModelTable.builtin(settings.aliases, settings.script)
     app = ModelApp(models, settings.faults, settings.limits)
     entrance = guarded(
         app,

@@ -1,6 +1,6 @@
 """Chat models that come with the package: scripted players behind the chat protocol."""
 
-from .models import BUILTIN_MODELS, BuiltinModel, make_builtin
+from .models import BUILTIN_MODELS, BuiltinModel, make_builtin, token_count
 from .request import Choice, draws, last_observation, max_actions, notes, offers_interact
 
 __all__ = [
@@ -13,4 +13,5 @@ __all__ = [
     "max_actions",
     "notes",
     "offers_interact",
+    "token_count",
 ]

@@ -18,7 +18,7 @@ from assay.types import ChatModel, ChatReply, ChatRequest, Message, Usage
 from ..prompt import INTERACT
 from .request import Choice, draws, last_observation, max_actions, notes, offers_interact
 
-__all__ = ["BUILTIN_MODELS", "BuiltinModel", "make_builtin"]
+__all__ = ["BUILTIN_MODELS", "BuiltinModel", "make_builtin", "token_count"]
 
 _BYTES_PER_TOKEN: Final = 4
 
@@ -49,7 +49,7 @@ class BuiltinModel:
         return ChatReply(
             message=message,
             finish_reason="tool_calls" if called else "stop",
-            usage=Usage(prompt=_tokens(sent), completion=_tokens(len(message.encoded))),
+            usage=Usage(prompt=token_count(sent), completion=token_count(len(message.encoded))),
             cost_usd=0.0,
         )
 
@@ -57,8 +57,9 @@ class BuiltinModel:
         """Nothing is held open."""
 
 
-def _tokens(count: int) -> int:
-    return -(-count // _BYTES_PER_TOKEN)
+def token_count(size: int) -> int:
+    """How many tokens so many bytes are, rounded up."""
+    return -(-size // _BYTES_PER_TOKEN)
 
 
 def _arguments(choice: Choice) -> str:
