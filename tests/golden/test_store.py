@@ -13,10 +13,19 @@ from .files import command, differences, file_differences, unpack
 
 VERSION_THEN = 3
 NEW = ("--database", "new.duckdb")
+FIRST_LOOK = {
+    **{"number": 1, "rule": "single", "planned": [], "earlier": [], "alpha": 0.05},
+    **{"error_of_all_looks": 0.05, "recorded": True, "sentence": None},
+}
 ADDED = [
-    f"parquet: there is {table.name}.parquet" for table in TABLES if table.since > VERSION_THEN
+    *(
+        f"parquet: there is {table.name}.parquet"
+        for table in TABLES
+        if table.since > VERSION_THEN
+    ),
+    f"analysis.json.look: (nothing) -> {FIRST_LOOK}",
 ]
-"""Tables that came since have a file of their own."""
+"""Tables that came since have a file of their own, and an analysis says which look it is."""
 
 
 def test_the_store_exports_lists_and_compares_as_it_did(tmp_path: Path) -> None:

@@ -157,7 +157,7 @@ def settle_look(
         alpha = min(total, next_alpha(before, now, total * LATER_LOOKS / 2 ** (number - 1)))
     else:
         rule, alpha = LookRule.SINGLE, total
-    error = error_of_looks([*before, (now, alpha)])
+    error = error_of_looks([*before, (now, alpha)]) if earlier or by_plan else alpha
     error += sum(look.alpha for look in earlier if look not in inside)
     return AnalysisLook(
         number=number,
