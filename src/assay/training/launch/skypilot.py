@@ -37,7 +37,7 @@ import sky
 said = {"version": sky.__version__}
 for task in json.load(sys.stdin):
     try:
-        sky.Task.from_yaml_config(task)
+        sky.Task.from_yaml_config(dict(task))  # which takes out what it has read
     except (ValueError, TypeError, AssertionError) as error:
         said["refused"] = f"{task['name']}: {error}"
         break
