@@ -35,10 +35,8 @@ def nodes(cluster: Any) -> Iterator[Place]:
 
 
 @pytest.mark.ray
-def test_a_node_that_leaves_in_the_middle_costs_a_turn_at_most(
-    tmp_path: Path, nodes: Place
-) -> None:
-    """The call that its worker waited for is asked again, and no other."""
+def test_a_node_that_leaves_in_the_middle_costs_nothing(tmp_path: Path, nodes: Place) -> None:
+    """And its models are asked as often: no answer is lost with a node."""
     here, there, said = Counted(), Counted(pause=0.02), list[str]()
     (tmp_path / "mine.py").write_text(AGENTS, "utf-8")
     settings: dict[str, Any] = {"agents": mine(tmp_path, "Twice"), "episodes": 4}
@@ -72,8 +70,7 @@ def test_a_node_that_leaves_in_the_middle_costs_a_turn_at_most(
     assert result.status == "finished"
     assert not nodes.cluster.worker_nodes
     assert any("worker process" in line and "resume from" in line for line in said), said
-    assert here.calls == 4 * 5 + 4 * 5 * 2
-    assert here.calls <= there.calls <= here.calls + 1
+    assert here.calls == there.calls == 4 * 5 + 4 * 5 * 2
     tables = [without_places(tmp_path / name / "traces.duckdb") for name in ("here", "there")]
     assert tables[0] == tables[1]
 

@@ -47,13 +47,15 @@ class WorkerAttempt:
         self.trial, self.recorder, self.context = trial, recorder, context
         self.ended: asyncio.Future[tuple[float, TrialEnd | None, PackedError | None]]
         self._asked: list[tuple[Hashable, asyncio.Task[ChatReply]]] = []
-        self._of_last_worker: list[tuple[Hashable, asyncio.Task[ChatReply]]] = []
+        self._of_lost_workers: list[tuple[Hashable, asyncio.Task[ChatReply]]] = []
 
     def begin(self, number: int) -> Task:
         """What a worker has to know to go on from the journal."""
         self.ended = asyncio.get_running_loop().create_future()
-        # The worker before has asked these, and did not live to record the answers.
-        self._of_last_worker, self._asked = self._asked, []
+        # Workers before have asked these, and did not live to record the answers; one that
+        # ends before it has begun leaves those of the worker before it.
+        self._of_lost_workers += self._asked
+        self._asked = []
         recorded = read_journal(self.recorder.journal.path)
         is_new = not (recorded.calls or recorded.played)
         return Task(
@@ -81,9 +83,9 @@ class WorkerAttempt:
             *(request.model, *(message.hash for message in request.messages)),
             *(request.tools.hash, request.temperature, request.max_tokens, request.seed),
         )
-        known = next((asked for asked in self._of_last_worker if asked[0] == key), None)
+        known = next((asked for asked in self._of_lost_workers if asked[0] == key), None)
         if known is not None:
-            self._of_last_worker.remove(known)
+            self._of_lost_workers.remove(known)
         call = known[1] if known else asyncio.create_task(self._reply(model, request))
         self._asked.append((key, call))
         return call
@@ -95,7 +97,7 @@ class WorkerAttempt:
 
     async def leave(self) -> None:
         """Ask for nothing any more."""
-        calls = [call for _, call in (*self._asked, *self._of_last_worker)]
+        calls = [call for _, call in (*self._asked, *self._of_lost_workers)]
         for call in calls:
             call.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
