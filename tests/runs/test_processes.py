@@ -21,13 +21,16 @@ from assay.errors import InstanceLimit, ModelUnavailable, UsageError, UserCodeEr
 from assay.rollouts import EpisodeKind, RunConfig
 from assay.runs import RunResult
 from assay.runs.channel import pack_error, unpack_error
+from assay.runs.worker_process import WorkerAttempt
 from assay.service import ServiceSettings
 from assay.service import running as serving_worlds
 from assay.serving import ModelServerSettings, running
 from assay.traces.folder import RunFolder
 from assay.traces.journal import read_journal
-from assay.trials import Event, Retries, TrialProgress, classify
-from assay.types import ChatReply, ChatRequest
+from assay.traces.recorder import Recorder
+from assay.traces.records import SessionHeader
+from assay.trials import Context, Event, Retries, Trial, TrialProgress, classify
+from assay.types import ChatReply, ChatRequest, Encoded
 
 from .places import Place, is_alive
 from .programs import Program, run_arguments, until
@@ -185,6 +188,37 @@ def test_a_run_in_processes_that_are_killed_equals_one_in_this_process(
         line = f"{tmp_path / 'mine.py'}:26: RuntimeError: no third turn"
         assert broken == {f"Broken: {line}"}
     assert place.workers() == []
+
+
+def test_an_answer_outlives_a_worker_that_ends_before_it_has_begun(tmp_path: Path) -> None:
+    """As where a node leaves, and the next worker is placed there before that is noticed."""
+    model = Counted()
+    header = SessionHeader(
+        session_id="s",
+        run_id="r",
+        experiment_id="e",
+        subject="counted",
+        task="crafter/easy",
+        seed=1,
+        episode=0,
+        created_at=0.0,
+    )
+    trial = Trial("s", "counted", 0, None)
+
+    async def lose_workers() -> list[ChatReply]:
+        recorder = Recorder.open(tmp_path / "s.jsonl", lambda: header)
+        attempted = WorkerAttempt(trial, recorder, Context())
+        replies = []
+        for number, asks in enumerate((True, False, True)):
+            attempted.begin(number)
+            if asks:
+                request = ChatRequest("counted", [], Encoded([]), seed=1)
+                replies.append(await attempted.ask(model, request))
+        return replies
+
+    first, second = asyncio.run(lose_workers())
+    assert first is second
+    assert model.calls == 1
 
 
 def test_what_cannot_be_sent_to_a_process_is_refused_before_anything_starts(
