@@ -20,6 +20,7 @@ from assay.experiments.training import TrainingRun
 from assay.traces.store import Store
 from assay.training.launch import SEEDS
 from tests.runs.places import Place, is_alive
+from tests.training.program import assay
 
 pytestmark = pytest.mark.local
 
@@ -193,19 +194,6 @@ def check_repeated(place: Path, run: TrainingRun, seed: int) -> None:
 def stored(database: Path) -> dict[str, TrainingRun]:
     with Store(database).reading() as connection:
         return {run.id: run for run in load_training_runs(connection)}
-
-
-def assay(place: Path, *words: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "assay", *words],
-        cwd=place,
-        capture_output=True,
-        text=True,
-        timeout=_PATIENCE_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def has_torch(pid: int) -> bool:

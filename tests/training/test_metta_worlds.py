@@ -1,8 +1,6 @@
 """Chains that are found out by trying: the same for the same seed, and all within reach."""
 
 import json
-import subprocess
-import sys
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +15,7 @@ from assay.traces.store import Store
 from assay.training.curricula import CURRICULA, held_out
 from assay.training.environments import EndedEpisode, WorldStart
 from assay.training.metta_worlds import SPACE, MettaWorlds
+from tests.training.program import assay
 
 TASKS = CURRICULA["mettagrid"]["terrain_2"]
 NAMES = ["", *(attribute.name for attribute in SPACE.attributes)]
@@ -89,18 +88,6 @@ def test_a_policy_is_trained_on_chains_and_is_no_player_of_crafter(tmp_path: Pat
     assert "mettagrid/score" in result.end.metrics
     with pytest.raises(UsageError, match="was trained in mettagrid"):
         api.run(agents=[f"checkpoint:{tmp_path / 'run'}"], database=store)
-
-
-def assay(place: Path, *words: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "assay", *words],
-        cwd=place,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 @pytest.mark.mettagrid
