@@ -1,12 +1,23 @@
-"""What the tests of benchmarks share: caches of their own, and a small file system."""
+"""What the tests of benchmarks share: caches of their own, a file system, a service."""
 
+import os
+import shutil
+import sysconfig
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+from assay._util.loops import run_apart
 from assay.bench.cache import cache_folder
+from assay.bench.sandboxes.modal import plain_name
 
+from .boxes import usable
 from .rootfs import make_root
+
+if TYPE_CHECKING:
+    from .modal_server import FakeModal
 
 
 @pytest.fixture(autouse=True)
@@ -37,3 +48,30 @@ def image_cache(
     folder.mkdir(exist_ok=True)
     monkeypatch.setenv("ASSAY_CACHE_DIR", str(folder))
     return folder
+
+
+@pytest.fixture(scope="session")
+def modal_service(image_root: Path) -> "Iterator[FakeModal]":
+    """A service like Modal's, for an account that its client here has."""
+    # Its client takes half a second to import, which few workers need.
+    import modal
+
+    from .modal_server import TOKEN, fake_modal, import_root
+
+    usable("docker")
+    packages = image_root / sysconfig.get_path("stdlib").lstrip("/") / "site-packages"
+    packages.mkdir()
+    here = Path(sysconfig.get_path("purelib"))
+    for name in ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments"):
+        shutil.copytree(here / name, packages / name)
+    shutil.copy(here / "py.py", packages)
+    base = f"assay-fake-modal-base:{os.getpid()}"
+    run_apart(lambda: import_root(image_root, base))
+    with fake_modal(dict.fromkeys((plain_name(), "base:1", "python:3.12-slim"), base)) as fake:
+        patch = pytest.MonkeyPatch()
+        for name, value in zip(("ID", "SECRET"), TOKEN, strict=True):
+            patch.setenv(f"MODAL_TOKEN_{name}", value)
+        patch.setenv("MODAL_SERVER_URL", fake.url)
+        yield fake
+        modal.Client.from_env().close()
+        patch.undo()

@@ -11,7 +11,8 @@ from pathlib import Path
 PROGRAMS = (
     *("sh", "bash", "setsid", "setpriv", "cat", "chmod", "chown", "cp", "dirname", "echo"),
     *("env", "grep", "id", "ls", "mkdir", "mv", "rm", "sed", "sleep", "tar", "touch"),
-    *("cut", "ln", "mount", "pwd", "true", "unshare", "whoami"),
+    *("cut", "find", "git", "gzip", "head", "ln", "mount", "prlimit", "pwd", "true", "unshare"),
+    *("whoami", "xargs"),
 )
 PASSWD = "root:x:0:0:root:/root:/bin/sh\nada:x:1234:1234::/home/ada:/bin/sh\n"
 GROUP = "root:x:0:\nada:x:1234:\nteam:x:77:ada\n"

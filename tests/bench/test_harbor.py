@@ -26,6 +26,7 @@ from .test_react_coder import InProcess
 SANDBOXES = [
     pytest.param("bubblewrap", marks=pytest.mark.bench),
     pytest.param("docker", marks=pytest.mark.docker),
+    pytest.param("modal", marks=pytest.mark.docker),
 ]
 SAMPLE = Path(__file__).parents[2] / "examples/bench/harbor/roman-numerals"
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has users in a sandbox")
@@ -37,6 +38,8 @@ in_bubblewrap = pytest.mark.parametrize("sandbox", SANDBOXES[:1], indirect=True)
 
 @pytest.fixture(params=SANDBOXES)
 def sandbox(request: pytest.FixtureRequest, image_cache: Path) -> str:
+    if request.param == "modal":
+        request.getfixturevalue("modal_service")
     try:
         choose_backend(request.param).enforcement(ResourceLimits())
     except (SandboxUnavailable, UsageError) as error:
@@ -51,6 +54,8 @@ class Bench:
         self.folder, self.sandbox = folder, sandbox
         names = ("base:1", "python:3.12-slim")
         self.bases = [f"{name}={root}" for name in names if root is not None]
+        if sandbox == "modal":  # which pulls its bases, and builds with a network
+            self.bases = []
 
     def run(self, task: Path, *agents: str) -> list[TrialResult]:
         """One trial for each agent; a command line is the agent `command`."""
@@ -77,12 +82,19 @@ class Bench:
             data_dir=self.folder / "data",
             database=self.folder / "traces.duckdb",
             base_images=self.bases,
+            build_network=self.sandbox == "modal",
             models=models,
             fresh=True,
         )
 
     def check(self, task: Path) -> tuple[TaskCheck, ...]:
-        return api.bench_check(task, tries=1, sandbox=self.sandbox, base_images=self.bases)
+        return api.bench_check(
+            task,
+            tries=1,
+            sandbox=self.sandbox,
+            base_images=self.bases,
+            build_network=self.sandbox == "modal",
+        )
 
 
 @pytest.fixture

@@ -434,13 +434,17 @@ def _missing(config: BenchConfig, own: Mapping[str, ChatModel]) -> tuple[str, ..
 def _elsewhere(
     config: BenchConfig, tasks: Sequence[CodingTask], backends: Mapping[str, SandboxBackend]
 ) -> tuple[str, ...]:
-    """What sandboxes that are only planned would be asked for."""
+    """What sandboxes on other machines would be made of."""
     plans = [
-        backend.plan(limits_of(task, entry))
+        backend.plan(limits_of(task, entry), _image_of(task))
         for entry, task in zip(config.tasks, tasks, strict=True)
         if isinstance(backend := backends[entry.sandbox], ModalBackend)
     ]
     return tuple(dict.fromkeys(plans))
+
+
+def _image_of(task: CodingTask) -> str | None:
+    return f"the image of {task.task_id}" if isinstance(task, HarborTask) else None
 
 
 def _models(

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, NamedTuple
 
-from assay.bench.sandboxes import BubblewrapBackend, check_recipe
+from assay.bench.sandboxes import BubblewrapBackend, ModalBackend, check_recipe
 from assay.bench.sandboxes.folders import remove_folder
 from assay.bench.sandboxes.layers import Changed, layer_paths, write_layer
 from assay.bench.seams import (
@@ -93,9 +93,11 @@ def check_images(task: HarborTask, backend: SandboxBackend, bases: BaseImages) -
         UsageError: The sandbox has no images, or one cannot be built; it is named.
     """
     image_backend(backend)
-    if isinstance(backend, BubblewrapBackend):
-        for recipe in recipes(task, bases):
+    for recipe in recipes(task, bases):
+        if isinstance(backend, BubblewrapBackend):
             check_recipe(recipe)
+        elif isinstance(backend, ModalBackend):
+            backend.check_recipe(recipe)
 
 
 def image_backend(backend: SandboxBackend) -> ImageBackend:
@@ -103,7 +105,7 @@ def image_backend(backend: SandboxBackend) -> ImageBackend:
     if not hasattr(backend, "build"):
         raise UsageError(
             f"sandbox {backend.name!r} cannot start from an image, as tasks of Harbor do; use "
-            "bubblewrap or docker"
+            "bubblewrap, docker or modal"
         )
     made: Any = backend
     has_images: ImageBackend = made

@@ -157,7 +157,7 @@ class BubblewrapBackend:
                 disk=disk,
                 root=root,
                 image=image,
-                user=image_user(find, spec.user or image.user),
+                user=_user(find, spec.user or image.user),
             )
 
     @asynccontextmanager
@@ -187,6 +187,21 @@ class BubblewrapBackend:
             folder=folder,
             disk=await _disk_limit(spec, own),
         )
+
+
+def _user(find: Find, said: str | None) -> ImageUser:
+    """Who runs commands.
+
+    Raises:
+        SandboxUnavailable: Only root can have other users in a sandbox.
+    """
+    user = image_user(find, said)
+    if user.switch and os.geteuid() != 0:
+        raise SandboxUnavailable(
+            f"user {said!r} of the image cannot be had here: bubblewrap gives everybody but "
+            "root a single user; run assay as root, or use --sandbox docker"
+        )
+    return user
 
 
 async def _disk_limit(spec: SandboxSpec, own: Sequence[Path]) -> DiskLimit:

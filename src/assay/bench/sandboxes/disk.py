@@ -10,11 +10,11 @@ from assay.bench.sandboxes.limits import MIB
 from assay.bench.sandboxes.processes import unlinked_bytes
 from assay.bench.seams import TrialFinding
 
-__all__ = ["DiskLimit"]
+__all__ = ["FILE_TOO_LARGE", "DiskLimit"]
 
 _SLACK: Final = MIB
 """So that a single file, which RLIMIT_FSIZE stops, is not also killed for its folder."""
-_FILE_TOO_LARGE: Final = 128 + 25
+FILE_TOO_LARGE: Final = 128 + 25
 """The exit code of who was killed for writing beyond RLIMIT_FSIZE."""
 
 
@@ -82,7 +82,7 @@ class DiskLimit:
             self._used = 0
         is_full = self._was_full or self._used >= self._limit
         self._was_full = False
-        if (is_full and before < self._limit) or exit_code == _FILE_TOO_LARGE:
+        if (is_full and before < self._limit) or exit_code == FILE_TOO_LARGE:
             return TrialFinding(
                 "disk_limit", f"it wrote up to the limit of {self._limit_mb} MB"
             )

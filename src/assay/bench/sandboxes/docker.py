@@ -17,13 +17,13 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from assay._util.loops import run_apart
+from assay._util.loops import run_apart, to_the_end
 from assay.bench.sandboxes.cgroups import remove_noted
 from assay.bench.sandboxes.disk import DiskLimit
 from assay.bench.sandboxes.docker_containers import FOLDER_LABEL, MACHINE_LABEL, Container
 from assay.bench.sandboxes.docker_engine import DockerEngine
 from assay.bench.sandboxes.docker_images import LABEL, build_image, has_image
-from assay.bench.sandboxes.docker_sandbox import DockerSandbox, to_the_end
+from assay.bench.sandboxes.docker_sandbox import DockerSandbox
 from assay.bench.sandboxes.folders import new_folder, remove_locked, sweep_folders
 from assay.bench.sandboxes.roots import USER_ID, WRITABLE, prepare
 from assay.bench.seams import (

@@ -35,6 +35,8 @@ class Dockerfile:
         modes = sorted(set(_MODE.findall("\n".join(filter(_is_copy, self._instructions)))))
         self.trees: dict[str, int | None] = {"": None}
         """By their folders, the copies of the context, and the mode of all files in one."""
+        self.user: str | None = None
+        """Whom its last stage names; None if nobody."""
         if modes:
             self.trees = {_PLAIN: None, **{f"{_PLAIN}-{mode}": int(mode, 8) for mode in modes}}
         self.with_bases({})
@@ -53,7 +55,10 @@ class Dockerfile:
                 values[name] = self._given.get(name, " ".join(shlex.split(default)))
             elif word == "FROM":
                 count += 1
+                self.user = None
                 raw = self._starting(rest, values, stages, images)
+            elif word == "USER":
+                self.user = rest.strip()
             elif word == "COPY" and (found := _FROM_IMAGE.search(rest)):
                 source = found[2]
                 if source not in stages and not source.isdigit():

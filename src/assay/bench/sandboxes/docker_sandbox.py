@@ -8,10 +8,11 @@ starts it again on the same files.
 import asyncio
 import os
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from assay._util.loops import to_the_end
 from assay.bench.sandboxes.cgroups import GroupCounts, GroupOfProcess, limit_findings
 from assay.bench.sandboxes.disk import DiskLimit
 from assay.bench.sandboxes.docker_containers import (
@@ -26,7 +27,7 @@ from assay.bench.sandboxes.processes import is_alive, names_of, refused_connecti
 from assay.bench.seams import Command, CommandEnd, Enforcement, SandboxSpec, TrialFinding
 from assay.errors import SandboxUnavailable
 
-__all__ = ["DockerSandbox", "to_the_end"]
+__all__ = ["DockerSandbox"]
 
 _WRAPPED: Final = ("/bin/sh", "-c", 'exec "$@" 2>&1', "sh")
 """Output and errors in one pipe, so that they come in their order."""
@@ -36,22 +37,6 @@ _GRACE_S: Final = 0.1
 """How long processes may take to end after the command that started them."""
 _PATIENCE_S: Final = 30.0
 """How long what is killed may take to be gone."""
-
-
-async def to_the_end(work: Coroutine[Any, Any, None]) -> None:
-    """Do it to its end, even if whoever waits for it is cancelled."""
-    task = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError as error:
-            if task.cancelled():
-                raise
-            cancelled = error
-    if cancelled is not None:
-        raise cancelled
-    task.result()
 
 
 class _Stop(NamedTuple):

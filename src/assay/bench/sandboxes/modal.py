@@ -1,47 +1,277 @@
-"""The sandbox `modal`: what it would be asked for; runs there are not offered yet."""
+"""Sandboxes at Modal (modal.com), through its client: on machines of others, with an account.
 
+The client is an extra, and is imported when a sandbox is really wanted: what one would be made
+of can be told without it.
+"""
+
+import asyncio
 import importlib.util
-import os
-from contextlib import AbstractAsyncContextManager
+import io
+import platform
+import tarfile
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
-from assay.bench.seams import Enforcement, ResourceLimits, Sandbox, SandboxSpec
-from assay.errors import SandboxUnavailable
+from assay import __version__
+from assay._util.loops import run_apart, to_the_end
+from assay.bench.sandboxes.docker_files import Dockerfile
+from assay.bench.sandboxes.image_users import image_user
+from assay.bench.sandboxes.roots import ENVIRONMENT, HOME, USER_ID, python_mounts
+from assay.bench.seams import (
+    PROGRAM,
+    Enforcement,
+    ImageRecipe,
+    ImageSandbox,
+    ResourceLimits,
+    SandboxSpec,
+)
+from assay.errors import SandboxUnavailable, UsageError
 
-__all__ = ["ModalBackend"]
+if TYPE_CHECKING:
+    import modal
+
+    from assay.bench.sandboxes.modal_remote import Remote
+    from assay.bench.sandboxes.modal_sandbox import ModalSandbox, RemoteUser
+
+__all__ = ["APP", "TOKEN", "ModalBackend", "plain_name"]
+
+APP: Final = "assay"
+"""Under which name Modal lists what is assay's."""
+TOKEN: Final = "modal token new, or MODAL_TOKEN_ID and MODAL_TOKEN_SECRET"
+_LIFE_S: Final = 86_400
+"""The most that Modal allows."""
+_IDLE_S: Final = 600
+"""After which Modal ends a sandbox whose assay has died."""
+_USERS: Final = ("etc/passwd", "etc/group", "usr/bin/setpriv")
 
 
 class ModalBackend:
-    """Plans sandboxes of modal.com, and refuses to run there."""
+    """Runs commands in sandboxes of Modal."""
 
     name = "modal"
+
+    def __init__(self) -> None:
+        """Use the account that Modal's client knows."""
+        self._has_account = False
+        self._users: dict[str, str | None] = {}
+        self._with_programs: dict[tuple[str, Path], str] = {}
 
     def plan(self, limits: ResourceLimits, image: str | None = None) -> str:
         """What a sandbox would be made of, without an account."""
         network = "allowed" if limits.network else "blocked"
         return (
-            f"modal would start image {image or 'debian_slim'} with {limits.cpus:g} CPUs and "
-            f"{limits.memory_mb} MB, network {network}; its limits on processes "
-            f"({limits.processes}) and disk ({limits.disk_mb} MB) would not be held"
+            f"modal would start {image or plain_name()} with {limits.cpus:g} CPUs and "
+            f"{limits.memory_mb} MB, network {network}; of the disk it holds only the size of "
+            f"each file ({limits.disk_mb} MB), of processes ({limits.processes}) only those "
+            "that are not root's"
         )
 
+    def check_recipe(self, recipe: ImageRecipe) -> Dockerfile:
+        """What a Dockerfile says, if Modal can build it as it was asked for.
+
+        Raises:
+            UsageError: A base image stands for another, or the build shall reach no network.
+        """
+        path = recipe.context / recipe.dockerfile
+        try:
+            dockerfile = Dockerfile(path.read_text("utf-8"), recipe.arguments)
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"{path} cannot be read: {error}") from error
+        if mapped := [name for name in dockerfile.bases if name in recipe.base_images]:
+            raise UsageError(
+                f"{path}: Modal pulls base images itself, and cannot start from what stands "
+                f"for {mapped[0]} here; leave --base-image {mapped[0]}=... out"
+            )
+        if not recipe.network:
+            raise UsageError(
+                f"{path}: Modal builds images with a network; allow it with --build-network"
+            )
+        return dockerfile
+
     def enforcement(self, limits: ResourceLimits) -> Enforcement:
-        """Refused, with what is missing."""
-        raise _refusal()
+        """By what these limits are held.
 
-    def open(self, spec: SandboxSpec) -> AbstractAsyncContextManager[Sandbox]:
-        """Refused, with what is missing."""
-        raise _refusal()
+        Raises:
+            SandboxUnavailable: The client or an account is missing, or Modal is not reached.
+        """
+        _check_client()
+        if not self._has_account:
+            from assay.bench.sandboxes.modal_remote import check_account
+
+            run_apart(check_account)
+            self._has_account = True
+        return Enforcement(
+            backend=self.name,
+            memory="modal",
+            processes="RLIMIT_NPROC, where there is no image",
+            cpus="modal",
+            disk="RLIMIT_FSIZE, for each file",
+            network="allowed, that of modal" if limits.network else "blocked by modal",
+        )
+
+    async def build(self, recipe: ImageRecipe) -> str:
+        """Build an image, unless Modal has it; its name.
+
+        Raises:
+            UsageError: Modal cannot build it as it was asked for.
+            SandboxUnavailable: The build failed.
+        """
+        dockerfile = self.check_recipe(recipe)
+        _check_client()
+        from assay.bench.sandboxes.modal_images import app, task_image
+
+        image = await task_image(recipe, await app())
+        self._users[image.object_id] = dockerfile.user
+        return image.object_id
+
+    def open(self, spec: SandboxSpec) -> AbstractAsyncContextManager[ImageSandbox]:
+        """A sandbox, which is ended when it is left."""
+        return self._open(spec)
+
+    @asynccontextmanager
+    async def _open(self, spec: SandboxSpec) -> AsyncIterator[ImageSandbox]:
+        for mount in spec.mounts:
+            if not mount.source.exists():
+                raise SandboxUnavailable(f"{mount.source} is to be mounted and is not there")
+        enforcement = self.enforcement(spec.limits)
+        from assay.bench.sandboxes.modal_remote import Remote
+
+        sandbox = await self._created(spec)
+        try:
+            made = await self._ready(spec, enforcement, Remote(sandbox))
+            awake = asyncio.ensure_future(made.stay_awake())
+            try:
+                yield made
+                await made.fetch()
+            finally:
+                awake.cancel()
+        finally:
+            await to_the_end(_ended(sandbox))
+
+    async def _created(self, spec: SandboxSpec) -> "modal.Sandbox":
+        import modal
+
+        from assay.bench.sandboxes.modal_images import app
+        from assay.bench.sandboxes.modal_remote import answering
+
+        limits = spec.limits
+        environment = {**({} if spec.image else ENVIRONMENT), **spec.environment}
+        image = await self._image(spec)
+        with answering():
+            return await modal.Sandbox.create.aio(
+                *("sleep", str(_LIFE_S)),
+                app=await app(),
+                image=image,
+                env=dict(environment),
+                timeout=_LIFE_S,
+                idle_timeout=_IDLE_S,
+                cpu=(limits.cpus, limits.cpus),
+                memory=(limits.memory_mb, limits.memory_mb),
+                block_network=not limits.network,
+                tags={"assay": __version__},
+            )
+
+    async def _image(self, spec: SandboxSpec) -> "modal.Image":
+        """What a sandbox starts from: its image, and the files of its agent in it."""
+        import modal
+
+        from assay.bench.sandboxes.modal_images import app, plain_image, with_program
+
+        if spec.image is None:
+            image = await plain_image(await app())
+        else:
+            image = modal.Image.from_id(spec.image)
+        for mount in spec.mounts:
+            if mount.target == PROGRAM:
+                key = (image.object_id, mount.source)
+                if key not in self._with_programs:
+                    made = await with_program(image, mount.source, await app())
+                    self._with_programs[key] = made.object_id
+                image = modal.Image.from_id(self._with_programs[key])
+        return image
+
+    async def _ready(
+        self, spec: SandboxSpec, enforcement: Enforcement, remote: "Remote"
+    ) -> "ModalSandbox":
+        """Give a new sandbox its files."""
+        from assay.bench.sandboxes.modal_files import listing, put_layer, put_mounts
+        from assay.bench.sandboxes.modal_sandbox import ModalSandbox, processes
+
+        # The image has a Python and the agent already.
+        had = {PROGRAM, *(mount.target for mount in python_mounts() if spec.image is None)}
+        copied = [mount for mount in spec.mounts if mount.target not in had]
+        spec = replace(spec, mounts=tuple(copied))
+        own = await processes(remote)
+        before = await listing(remote) if spec.image else {}
+        user = await self._user(spec, remote)
+        if spec.layer is not None:
+            exclude = [PROGRAM, *(mount.target for mount in copied)]
+            await put_layer(remote, spec.layer, exclude=exclude)
+        await put_mounts(remote, copied, user.number)
+        return ModalSandbox(spec, enforcement, remote, user, own=own, before=before)
+
+    async def _user(self, spec: SandboxSpec, remote: "Remote") -> "RemoteUser":
+        """Who runs commands; Modal itself has nobody but root."""
+        from assay.bench.sandboxes.modal_sandbox import RemoteUser
+
+        if spec.image is None:
+            await remote.call(f"mkdir -p {HOME} && chown {USER_ID}:{USER_ID} {HOME}")
+            limit = ("/usr/bin/prlimit", f"--nproc={spec.limits.processes}")
+            switch = ("/usr/bin/setpriv", f"--reuid={USER_ID}", f"--regid={USER_ID}")
+            more = ("--clear-groups", "--no-new-privs", "--")
+            return RemoteUser(USER_ID, switch=(*limit, *switch, *more))
+        packed = await remote.call(
+            f"tar -c -h -f - -C / --ignore-failed-read {' '.join(_USERS)} 2>/dev/null; true"
+        )
+        with tempfile.TemporaryDirectory(prefix="assay-modal-") as scratch:
+            with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
+                for name in _USERS:
+                    with suppress(KeyError):
+                        file = tar.extractfile(name)
+                        path = Path(scratch, name)
+                        path.parent.mkdir(parents=True, exist_ok=True)
+                        path.write_bytes(file.read() if file else b"")
+            user = image_user(
+                lambda name: path if (path := Path(scratch, name)).exists() else None,
+                spec.user or self._users.get(spec.image),
+            )
+        home = {} if "HOME" in spec.environment else {"HOME": user.home}
+        return RemoteUser(user.number, environment=home, switch=user.switch)
 
 
-def _refusal() -> SandboxUnavailable:
+def plain_name() -> str:
+    """The public image that tasks without a Dockerfile start from."""
+    return f"python:{'.'.join(platform.python_version_tuple()[:2])}-slim-bookworm"
+
+
+def _check_client() -> None:
+    """SandboxUnavailable, with what to do, where the client or a token is missing."""
     missing = []
     if importlib.util.find_spec("modal") is None:
-        missing.append("its client (pip install modal)")
-    if "MODAL_TOKEN_ID" not in os.environ and not Path("~/.modal.toml").expanduser().exists():
-        missing.append("a token (modal token new, or MODAL_TOKEN_ID and MODAL_TOKEN_SECRET)")
-    lacks = f"; it would need {' and '.join(missing)}" if missing else ""
-    return SandboxUnavailable(
-        "runs in sandbox 'modal' are not offered yet, --dry-run shows what they would be"
-        f"{lacks}; use --sandbox docker or --sandbox bubblewrap"
-    )
+        missing.append("its client (pip install 'assay[modal]')")
+    elif not _has_token():
+        missing.append(f"a token ({TOKEN})")
+    if missing:
+        raise SandboxUnavailable(
+            f"sandbox 'modal' needs an account of modal.com and {missing[0]}; --dry-run shows "
+            "without it what would be started, --sandbox docker and bubblewrap need none"
+        )
+
+
+def _has_token() -> bool:
+    from modal.config import config
+
+    return bool(config.get("token_id") or config.get("oauth_refresh_token"))
+
+
+async def _ended(sandbox: "modal.Sandbox") -> None:
+    """End a sandbox; one that Modal has ended is no fault."""
+    import modal
+
+    with suppress(modal.exception.Error, OSError):
+        await sandbox.terminate.aio()
+        await sandbox.detach.aio()  # type: ignore[no-untyped-call]

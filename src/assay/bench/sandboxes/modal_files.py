@@ -1,0 +1,214 @@
+"""Files that go to a sandbox of Modal and come back: mounts, layers, and what was changed.
+
+A machine of somebody else mounts nothing of this one: all of it is copied, as tar files over
+the streams of programs. What comes back is not trusted.
+"""
+
+import asyncio
+import io
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Final, NamedTuple, TypeAlias
+
+from assay.bench.sandboxes.folders import remove_folder
+from assay.bench.sandboxes.layers import (
+    Changed,
+    is_excluded,
+    layer_paths,
+    unpack_layer,
+    write_layer,
+)
+from assay.bench.sandboxes.limits import MIB
+from assay.bench.sandboxes.modal_remote import Remote
+from assay.bench.seams import Mount
+
+__all__ = ["Listing", "export_changes", "fetch_mount", "listing", "put_layer", "put_mounts"]
+
+_OF_THE_MACHINE: Final = ("/proc", "/sys", "/dev", "/__modal")
+_ITS_OWN: Final = ("/etc/hostname", "/etc/hosts", "/etc/resolv.conf")
+"""What Modal writes, and no command."""
+_LIST: Final = (
+    "find / \\( "
+    + " -o ".join(f"-path {place}" for place in _OF_THE_MACHINE)
+    + r" \) -prune -o -printf '%y %m %U %G %s %T@ %C@\t%P\0' | gzip -1"
+)
+_MOST_BACK: Final = 4
+"""Times the limit on the disk that is taken from a sandbox, so that it cannot fill this one."""
+
+Listing: TypeAlias = Mapping[str, "_Entry"]
+"""All files of a sandbox, by their paths without a slash before them."""
+
+
+class _Entry(NamedTuple):
+    kind: str
+    """As find has it: d for a folder, f for a file, l for a link."""
+    about: tuple[str, ...]
+    """Mode, owner, group, size, and when content and anything else was changed last."""
+
+    def differs(self, other: "_Entry") -> bool:
+        """Whether something was done to it; a folder is not what is in it."""
+        ours, theirs = self.about, other.about
+        if self.kind == other.kind == "d":
+            ours, theirs = ours[:3], theirs[:3]
+        return (self.kind, ours) != (other.kind, theirs)
+
+
+# To the sandbox
+
+
+async def put_mounts(remote: Remote, mounts: Sequence[Mount], writer: int) -> None:
+    """Copy mounts to where they belong; those that are not written to belong to root.
+
+    Args:
+        remote: The sandbox.
+        mounts: What it gets.
+        writer: The number of whom the writable ones belong to.
+    """
+    with tempfile.TemporaryFile(prefix="assay-modal-") as file:
+        await asyncio.to_thread(_pack, mounts, writer, file)
+        file.seek(0)
+        await remote.call("tar -x -p -f - -C /", stdin=file)
+
+
+def _pack(mounts: Sequence[Mount], writer: int, file: io.BufferedIOBase) -> None:
+    ordered = sorted(mounts, key=lambda mount: len(PurePosixPath(mount.target).parts))
+    with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for mount in ordered:
+            dress = partial(_dressed, owner=writer if mount.writable else 0)
+            tar.add(mount.source.resolve(), mount.target.lstrip("/"), filter=dress)
+
+
+def _dressed(member: tarfile.TarInfo, *, owner: int) -> tarfile.TarInfo:
+    """A file as the sandbox has it: everybody can read it, as you can here."""
+    member.uid = member.gid = owner
+    member.uname = member.gname = ""
+    member.mode |= 0o555 if member.isdir() or member.mode & 0o100 else 0o444
+    return member
+
+
+async def put_layer(remote: Remote, layer: Path, *, exclude: Sequence[str]) -> None:
+    """Unpack what another sandbox had changed, without these absolute paths."""
+    gone = [path for path, deleted in layer_paths(layer) if deleted]
+    names = "\0".join(f"/{path}" for path in gone if not is_excluded(path, exclude))
+    if names:
+        await remote.call("xargs -0 rm -rf --", stdin=io.BytesIO(names.encode()))
+    left_out = [f"--exclude={path.lstrip('/')}" for path in exclude]
+    with layer.open("rb") as file:
+        await remote.call(
+            "tar -x -p -f - -C / --numeric-owner --exclude='.wh.*' --anchored "
+            '--no-wildcards "$@"',
+            *left_out,
+            stdin=file,
+        )
+
+
+# From the sandbox
+
+
+async def fetch_mount(remote: Remote, mount: Mount, disk_mb: int) -> None:
+    """Let the folder of a mount be as it is in the sandbox.
+
+    It stays as it was where more is there than the limit on the disk explains.
+    """
+    with tempfile.TemporaryDirectory(prefix="assay-modal-") as scratch:
+        packed = Path(scratch, "mount.tar")
+        limit = _MOST_BACK * disk_mb * MIB
+        with packed.open("wb") as file:
+            await remote.call(
+                'mkdir -p "$1"; tar -c -f - -C "$1" --format=posix --owner=0 --group=0 '
+                '--numeric-owner . | head -c "$2"',
+                mount.target,
+                str(limit + 1),
+                take=file.write,
+            )
+        if 0 < packed.stat().st_size <= limit:
+            await asyncio.to_thread(_replace, mount.source, packed)
+
+
+def _replace(folder: Path, packed: Path) -> None:
+    """Put the content of a tar file in the place of what is in a folder."""
+    new = Path(tempfile.mkdtemp(prefix=".assay-", dir=folder.parent))
+    try:
+        unpack_layer(packed, new, remove=lambda place: None)
+        for old in list(folder.iterdir()):
+            if old.is_dir() and not old.is_symlink():
+                remove_folder(old)
+            else:
+                old.unlink()
+        for path in list(new.iterdir()):
+            path.rename(folder / path.name)
+    finally:
+        remove_folder(new)
+
+
+async def listing(remote: Remote) -> Listing:
+    """What a sandbox has, of all that commands can change."""
+    packed = bytearray()
+    await remote.call(_LIST, take=packed.extend)
+    return await asyncio.to_thread(_read_listing, bytes(packed))
+
+
+def _read_listing(packed: bytes) -> Listing:
+    found = {}
+    for row in zlib.decompress(packed, wbits=31).split(b"\0"):
+        about, _, path = row.partition(b"\t")
+        if path:
+            kind, *rest = about.decode().split(" ")
+            found[path.decode(errors="surrogateescape")] = _Entry(kind, tuple(rest))
+    return found
+
+
+async def export_changes(
+    remote: Remote, before: Listing, target: Path, *, exclude: Sequence[str]
+) -> None:
+    """Write all that differs from an earlier listing to a tar file, as a layer.
+
+    Args:
+        remote: The sandbox.
+        before: What was there when it began.
+        target: The tar file.
+        exclude: Absolute paths that are left out, with all below them.
+    """
+    after = await listing(remote)
+    left_out = (*exclude, *_ITS_OWN)
+    changed = [
+        path
+        for path, entry in sorted(after.items())
+        if path not in before or entry.differs(before[path])
+    ]
+    names = "\0".join(path for path in changed if not is_excluded(path, left_out))
+    with target.open("wb") as file:
+        await remote.call(
+            # With 1 it says that something is there no more, or is no file.
+            "tar -c -f - -C / --format=posix --numeric-owner --null --no-recursion -T -; "
+            "[ $? -le 1 ]",
+            stdin=io.BytesIO(names.encode(errors="surrogateescape")),
+            take=file.write,
+        )
+    await asyncio.to_thread(_note_deleted, target, before, after, left_out)
+
+
+def _note_deleted(
+    target: Path, before: Listing, after: Listing, exclude: Sequence[str]
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="assay-modal-") as scratch:
+        notes = Path(scratch, "deleted.tar")
+        write_layer(notes, _deleted(before, after), exclude)
+        with tarfile.open(notes) as source, tarfile.open(target, "a") as tar:
+            for member in source:
+                tar.addfile(member)
+
+
+def _deleted(before: Listing, after: Listing) -> Iterable[Changed]:
+    """The outermost that are gone, or are no folders any more."""
+    for path, entry in sorted(before.items()):
+        now = after.get(path)
+        is_gone = now is None or (entry.kind == "d" and now.kind != "d")
+        parent = str(PurePosixPath(path).parent)
+        has_parent = parent == "." or (parent in after and after[parent].kind == "d")
+        if is_gone and has_parent:
+            yield Changed(path, None)

@@ -1,0 +1,97 @@
+"""Images of Modal: of a task's Dockerfile, and one with Python for tasks that bring none.
+
+Modal builds them, reaches the network to do so, and keeps each under a hash of its content.
+"""
+
+import asyncio
+import sys
+import tarfile
+import tempfile
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from shlex import quote
+
+import modal
+
+from assay.bench.sandboxes.modal import APP, plain_name
+from assay.bench.sandboxes.modal_remote import answering
+from assay.bench.seams import PROGRAM, ImageRecipe
+
+__all__ = ["app", "plain_image", "task_image", "with_program"]
+
+
+async def app() -> modal.App:
+    """What Modal lists our sandboxes under."""
+    with answering():
+        return await modal.App.lookup.aio(APP, create_if_missing=True)
+
+
+async def task_image(recipe: ImageRecipe, app: modal.App) -> modal.Image:
+    """Build the image of a recipe, unless Modal has it."""
+    image = modal.Image.from_dockerfile(
+        recipe.context / recipe.dockerfile,
+        context_dir=recipe.context,
+        build_args=dict(recipe.arguments),
+    )
+    # Whatever it starts by itself, commands are started by assay.
+    return await _built(image.entrypoint([]), app)
+
+
+async def plain_image(app: modal.App) -> modal.Image:
+    """Build the image for tasks without a Dockerfile, unless Modal has it.
+
+    It has the Python of assay's version at the path that it has here, pytest, and git.
+    """
+    here = quote(sys.executable)
+    lines = (
+        f"FROM {plain_name()}",
+        "RUN command -v git || { apt-get update && apt-get install -y --no-install-recommends "
+        "git && rm -rf /var/lib/apt/lists/*; }",
+        f"RUN python3 -c 'import pytest' || python3 -m pip install --no-cache-dir {_pytest()}",
+        f"RUN [ -e {here} ] || {{ mkdir -p {quote(str(Path(sys.executable).parent))} "
+        f'&& ln -s "$(command -v python3)" {here}; }}',
+    )
+    with tempfile.TemporaryDirectory(prefix="assay-modal-") as scratch:
+        file = Path(scratch, "Dockerfile")
+        file.write_text("\n".join(lines) + "\n", "utf-8")
+        return await _built(modal.Image.from_dockerfile(file, context_dir=scratch), app)
+
+
+def _pytest() -> str:
+    try:
+        return f"pytest=={version('pytest')}"
+    except PackageNotFoundError:
+        return "pytest"
+
+
+async def with_program(image: modal.Image, folder: Path, app: modal.App) -> modal.Image:
+    """Build an image that has the files of an agent, over another, unless Modal has it."""
+    with tempfile.TemporaryDirectory(prefix="assay-modal-") as scratch:
+        packed = Path(scratch, "agent.tar")
+        await asyncio.to_thread(_pack_program, folder, packed)
+        # As one file: the client would follow links, of which agents are full.
+        image = image.add_local_file(packed, "/opt/agent.tar", copy=True).run_commands(
+            f"mkdir -p {PROGRAM} && tar -x -p -f /opt/agent.tar -C {PROGRAM} "
+            "&& rm /opt/agent.tar"
+        )
+        return await _built(image, app)
+
+
+def _pack_program(folder: Path, target: Path) -> None:
+    """The same file for the same content, so that it is sent and unpacked once."""
+    with tarfile.open(target, "w", format=tarfile.PAX_FORMAT) as tar:
+        for path in sorted(folder.rglob("*")):
+            tar.add(path, str(path.relative_to(folder)), recursive=False, filter=_plain)
+
+
+def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    member.mtime = 0
+    member.mode |= 0o555 if member.isdir() or member.mode & 0o100 else 0o444
+    return member
+
+
+async def _built(image: modal.Image, app: modal.App) -> modal.Image:
+    with answering():
+        return await image.build.aio(app)

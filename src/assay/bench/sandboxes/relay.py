@@ -1,0 +1,77 @@
+"""Runs in a sandbox on another machine, with nothing but the standard library: a Unix socket.
+
+    python3 relay.py SOCKET
+
+What is sent to the socket goes to standard output, what comes on standard input goes back. A
+piece is the number of its connection, its length, and that many bytes; none when it is over.
+It says `ready` when it listens, and ends with its standard input.
+"""
+
+import asyncio
+import os
+import struct
+import sys
+
+HEADER = struct.Struct(">II")
+READY = b"ready\n"
+CHUNK = 65536
+
+
+def piece(number: int, content: bytes) -> bytes:
+    """What goes over the stream for one piece."""
+    return HEADER.pack(number, len(content)) + content
+
+
+async def main(path: str) -> None:
+    """Relay until nobody is at the other end."""
+    loop = asyncio.get_running_loop()
+    given = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(given), sys.stdin.buffer)
+    writers: dict[int, asyncio.StreamWriter] = {}
+    turn = asyncio.Lock()
+    last = 0
+
+    def print_out(content: bytes) -> None:
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+
+    async def send(content: bytes) -> None:
+        async with turn:
+            await loop.run_in_executor(None, print_out, content)
+
+    async def taken(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal last
+        last += 1
+        number = last
+        writers[number] = writer
+        try:
+            while chunk := await reader.read(CHUNK):
+                await send(piece(number, chunk))
+        except ConnectionError:
+            pass
+        await send(piece(number, b""))
+
+    await asyncio.start_unix_server(taken, path)
+    os.chmod(path, 0o666)
+    await send(READY)
+    while True:
+        try:
+            number, length = HEADER.unpack(await given.readexactly(HEADER.size))
+            content = await given.readexactly(length)
+        except asyncio.IncompleteReadError:
+            return
+        writer = writers.get(number)
+        if writer is None:
+            continue
+        try:
+            if content:
+                writer.write(content)
+                await writer.drain()
+            else:
+                writers.pop(number).close()
+        except ConnectionError:
+            writers.pop(number, None)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1]))
