@@ -65,6 +65,8 @@ class FakeModal:
         self.images: dict[str, str] = {}
         self.execs: dict[str, _Exec] = {}
         self.engine: DockerEngine
+        self.loop = asyncio.new_event_loop()
+        """In which all of it runs."""
 
     def asked(self, kind: type[Any]) -> list[Any]:
         """The requests of a kind."""
@@ -305,6 +307,13 @@ class _Control(ModalClientBase):
             api_pb2.SandboxGetCommandRouterAccessResponse(url=self.fake.url, jwt=_jwt())
         )
 
+    async def SandboxWaitV2(self, stream: "Stream[Any, Any]") -> None:
+        has_ended = (await self._taken(stream)).sandbox_id not in self.fake.sandboxes
+        ended = api_pb2.GenericResult(status=api_pb2.GenericResult.GENERIC_STATUS_TERMINATED)
+        await stream.send_message(
+            api_pb2.SandboxWaitResponse(result=ended if has_ended else None)
+        )
+
     async def SandboxTerminateV2(self, stream: "Stream[Any, Any]") -> None:
         await self.fake.end((await self._taken(stream)).sandbox_id)
         await stream.send_message(api_pb2.SandboxTerminateResponse())
@@ -343,7 +352,10 @@ class _Router(TaskCommandRouterBase):
                 "WorkingDir": request.workdir,
             },
         )
-        attached = await engine.attach(f"/exec/{made['Id']}/start", {"Detach": False})
+        try:
+            attached = await engine.attach(f"/exec/{made['Id']}/start", {"Detach": False})
+        except EngineRefused as error:
+            raise GRPCError(Status.FAILED_PRECONDITION, str(error)) from error
         self.fake.execs[request.exec_id] = _Exec(made["Id"], attached, engine)
         await stream.send_message(router_pb2.TaskExecStartResponse())
 
@@ -402,7 +414,7 @@ def fake_modal(bases: dict[str, str]) -> Iterator[FakeModal]:
     """The service, for as long as the block takes."""
     fake = FakeModal(bases)
     started = threading.Event()
-    loop = asyncio.new_event_loop()
+    loop = fake.loop
     stop = asyncio.Event()
     thread = threading.Thread(target=loop.run_until_complete, args=(fake.serve(started, stop),))
     thread.start()

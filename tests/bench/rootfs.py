@@ -62,6 +62,8 @@ def _copy_python(root: Path) -> None:
         ignore=shutil.ignore_patterns(*LEFT_OUT),
         dirs_exist_ok=True,
     )
+    for module in library.glob("lib-dynload/_ctypes.*"):
+        _copy(root, module, root / module.relative_to("/"))
 
 
 def _copy(root: Path, program: Path, target: Path) -> None:

@@ -26,12 +26,14 @@ from .test_react_coder import InProcess
 SANDBOXES = [
     pytest.param("bubblewrap", marks=pytest.mark.bench),
     pytest.param("docker", marks=pytest.mark.docker),
-    pytest.param("modal", marks=pytest.mark.docker),
 ]
+MODAL = pytest.param("modal", marks=pytest.mark.docker)
 SAMPLE = Path(__file__).parents[2] / "examples/bench/harbor/roman-numerals"
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has users in a sandbox")
 
 
+at_modal_too = pytest.mark.parametrize("sandbox", [*SANDBOXES, MODAL], indirect=True)
+"""For what is another thing on a machine of somebody else."""
 in_bubblewrap = pytest.mark.parametrize("sandbox", SANDBOXES[:1], indirect=True)
 """For what is the same in every sandbox, and takes longer in Docker."""
 
@@ -106,6 +108,7 @@ def found(trial: TrialResult) -> dict[str, str]:
     return dict(trial.findings)
 
 
+@at_modal_too
 def test_our_sample_runs_as_it_is_and_is_graded_by_its_own_tests(bench: Bench) -> None:
     oracle, nop, half = bench.run(SAMPLE, "oracle", "nop", "sed -i 's/sum/max/' roman.py")
     assert (oracle.outcome, oracle.score) == ("solved", 1.0)
@@ -125,6 +128,7 @@ def test_check_proves_our_sample(bench: Bench) -> None:
     assert all(check.passed for check in checks), checks
 
 
+@at_modal_too
 def test_what_an_agent_does_to_tests_and_rewards_counts_for_nothing(
     bench: Bench, tmp_path: Path
 ) -> None:
@@ -183,6 +187,7 @@ def test_a_reward_beyond_the_scale_is_cut_and_named(bench: Bench, tmp_path: Path
     assert "reward_out_of_range" in found(trial)
 
 
+@at_modal_too
 def test_a_separate_verifier_gets_artifacts_and_nothing_else(
     bench: Bench, tmp_path: Path
 ) -> None:
@@ -229,6 +234,7 @@ ONE = "#!/bin/sh\n[ -e /app/one ] && r=1 || r=0\necho $r > /logs/verifier/reward
 TWO = ONE.replace("&&", "&& [ -e /app/two ] &&", 1)
 
 
+@at_modal_too
 def test_steps_build_on_one_another_and_stop_at_a_gate(bench: Bench, tmp_path: Path) -> None:
     solve = {"one": ("#!/bin/sh\ntouch one\n", ONE), "two": ("#!/bin/sh\ntouch two\n", TWO)}
     task = steps_task(tmp_path / "task", STEPS, solve)
@@ -272,6 +278,7 @@ def test_a_model_works_in_the_folder_of_the_image(bench: Bench, tmp_path: Path) 
     assert b"/app\nstart\n" in log
 
 
+@at_modal_too
 @as_root
 def test_users_workdir_and_variables_are_those_of_the_task(
     bench: Bench, tmp_path: Path

@@ -37,13 +37,17 @@ if TYPE_CHECKING:
     from assay.bench.sandboxes.modal_remote import Remote
     from assay.bench.sandboxes.modal_sandbox import ModalSandbox, RemoteUser
 
-__all__ = ["APP", "TOKEN", "ModalBackend", "plain_name"]
+__all__ = ["APP", "BEGUN", "TOKEN", "ModalBackend", "plain_name"]
 
+BEGUN: Final = "/.assay-begun"
+"""A file that is there for a moment, when a sandbox has begun."""
 APP: Final = "assay"
 """Under which name Modal lists what is assay's."""
 TOKEN: Final = "modal token new, or MODAL_TOKEN_ID and MODAL_TOKEN_SECRET"
 _LIFE_S: Final = 86_400
 """The most that Modal allows."""
+_FIRST: Final = ("/bin/sh", "-c", f"sleep {_LIFE_S} & echo > {BEGUN}; wait")
+"""The first process: waiting, it buries those who have no parent any more."""
 _IDLE_S: Final = 600
 """After which Modal ends a sandbox whose assay has died."""
 _USERS: Final = ("etc/passwd", "etc/group", "usr/bin/setpriv")
@@ -163,7 +167,7 @@ class ModalBackend:
         image = await self._image(spec)
         with answering():
             return await modal.Sandbox.create.aio(
-                *("sleep", str(_LIFE_S)),
+                *_FIRST,
                 app=await app(),
                 image=image,
                 env=dict(environment),

@@ -26,7 +26,15 @@ from assay.bench.sandboxes.limits import MIB
 from assay.bench.sandboxes.modal_remote import Remote
 from assay.bench.seams import Mount
 
-__all__ = ["Listing", "export_changes", "fetch_mount", "listing", "put_layer", "put_mounts"]
+__all__ = [
+    "Listing",
+    "export_changes",
+    "fetch_mount",
+    "listing",
+    "put_layer",
+    "put_mounts",
+    "write_broken",
+]
 
 _OF_THE_MACHINE: Final = ("/proc", "/sys", "/dev", "/__modal")
 _ITS_OWN: Final = ("/etc/hostname", "/etc/hosts", "/etc/resolv.conf")
@@ -68,6 +76,8 @@ async def put_mounts(remote: Remote, mounts: Sequence[Mount], writer: int) -> No
         mounts: What it gets.
         writer: The number of whom the writable ones belong to.
     """
+    if not mounts:
+        return
     with tempfile.TemporaryFile(prefix="assay-modal-") as file:
         await asyncio.to_thread(_pack, mounts, writer, file)
         file.seek(0)
@@ -190,6 +200,11 @@ async def export_changes(
             take=file.write,
         )
     await asyncio.to_thread(_note_deleted, target, before, after, left_out)
+
+
+def write_broken(target: Path) -> None:
+    """Write the layer of a sandbox without a shell: what else it changed cannot be read."""
+    write_layer(target, [Changed("bin/sh", None)], ())
 
 
 def _note_deleted(

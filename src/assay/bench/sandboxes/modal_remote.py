@@ -108,6 +108,15 @@ class Remote:
             )
         return printed.getvalue()
 
+    async def is_broken(self) -> bool:
+        """Whether the sandbox runs, but has lost the programs that everything here needs."""
+        try:
+            await self.call("command -v find gzip head tar")
+        except SandboxUnavailable:
+            with answering():
+                return await self._sandbox.poll.aio() is None
+        return False
+
 
 async def drain(stream: AsyncIterable[bytes], take: Take) -> None:
     """Take all that a program prints, until nobody can print any more."""

@@ -20,11 +20,13 @@ from assay._util.loops import to_the_end
 from assay._util.text import printable
 from assay.bench.sandboxes.disk import FILE_TOO_LARGE
 from assay.bench.sandboxes.limits import MIB
+from assay.bench.sandboxes.modal import BEGUN
 from assay.bench.sandboxes.modal_files import (
     Listing,
     export_changes,
     fetch_mount,
     put_mounts,
+    write_broken,
 )
 from assay.bench.sandboxes.modal_remote import Remote, answering, drain, feeding
 from assay.bench.sandboxes.output import BoundedOutput
@@ -49,9 +51,11 @@ _WRAPPED: Final = (
 T = TypeVar("T")
 _TIMES: Final = re.compile(r"(\d+)m([\d.]+)s")
 _BLOCK: Final = 512
-_LIST: Final = (
-    "for folder in /proc/[0-9]*; do [ $folder = /proc/$$ ] || echo ${folder#/proc/}; done"
-)
+_LIST: Final = f"""\
+round=0
+until rm {BEGUN} 2>/dev/null || [ $round -eq 200 ]; do sleep 0.05; round=$((round + 1)); done
+for folder in /proc/[0-9]*; do [ $folder = /proc/$$ ] || echo ${{folder#/proc/}}; done
+"""
 _REAP: Final = """\
 ours=" $$ $* "
 round=0
@@ -94,7 +98,7 @@ class RemoteUser(NamedTuple):
 
 
 async def processes(remote: Remote) -> tuple[str, ...]:
-    """The numbers of all processes of a sandbox."""
+    """The numbers of all processes of a sandbox that has just begun."""
     return tuple((await remote.call(_LIST)).decode().split())
 
 
@@ -139,7 +143,12 @@ class ModalSandbox:
         """Write all files that differ from the image to a tar file, mounts left out."""
         async with self._turn:
             without = (*exclude, *(mount.target for mount in self._spec.mounts))
-            await export_changes(self._remote, self._before, target, exclude=without)
+            try:
+                await export_changes(self._remote, self._before, target, exclude=without)
+            except SandboxUnavailable:
+                if not await self._remote.is_broken():
+                    raise
+                write_broken(target)
 
     async def fetch(self) -> None:
         """Bring back what was written to mounts."""
@@ -167,11 +176,12 @@ class ModalSandbox:
                 async with feeding(process, io.BytesIO(command.stdin)):
                     await asyncio.wait({ending}, timeout=command.timeout_s)
                 seconds, timed_out = time.monotonic() - started, not ending.done()
-            left = await self._reap()
-            await asyncio.wait_for(gathering, _PATIENCE_S)
+            left, findings = await self._cleared()
+            await asyncio.wait({gathering}, timeout=_PATIENCE_S)
+            if gathering.done():
+                gathering.result()
             with answering():
                 code = None if timed_out else await ending
-        findings = []
         if left and not timed_out:
             detail = f"{len(left)} still ran when it ended, and were killed: {', '.join(left)}"
             findings.append(TrialFinding("left_processes", detail))
@@ -215,6 +225,16 @@ class ModalSandbox:
                         relay = relayed(self._remote, path, target, until)
                         await stack.enter_async_context(relay)
             yield
+
+    async def _cleared(self) -> tuple[list[str], list[TrialFinding]]:
+        """What was still alive, and whether it can be known."""
+        try:
+            return await self._reap(), []
+        except SandboxUnavailable:
+            if not await self._remote.is_broken():
+                raise
+            text = "it removed the shell or its programs; what it left running is not known"
+            return [], [TrialFinding("supervisor_killed", text)]
 
     async def _give_up(self) -> None:
         """Leave nothing alive, if there is still a sandbox."""
