@@ -1,8 +1,6 @@
 """What the tests of benchmarks share: caches of their own, a file system, a service."""
 
 import os
-import shutil
-import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +12,7 @@ from assay.bench.cache import cache_folder
 from assay.bench.sandboxes.modal import plain_name
 
 from .boxes import usable
-from .rootfs import make_root
+from .rootfs import make_root, slim_root
 
 if TYPE_CHECKING:
     from .modal_server import FakeModal
@@ -51,7 +49,7 @@ def image_cache(
 
 
 @pytest.fixture(scope="session")
-def modal_service(image_root: Path) -> "Iterator[FakeModal]":
+def modal_service(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[FakeModal]":
     """A service like Modal's, for an account that its client here has."""
     # Its client takes half a second to import, which few workers need.
     import modal
@@ -59,14 +57,9 @@ def modal_service(image_root: Path) -> "Iterator[FakeModal]":
     from .modal_server import TOKEN, fake_modal, import_root
 
     usable("docker")
-    packages = image_root / sysconfig.get_path("stdlib").lstrip("/") / "site-packages"
-    packages.mkdir()
-    here = Path(sysconfig.get_path("purelib"))
-    for name in ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments"):
-        shutil.copytree(here / name, packages / name)
-    shutil.copy(here / "py.py", packages)
+    root = slim_root(tmp_path_factory.mktemp("slim") / "root")
     base = f"assay-fake-modal-base:{os.getpid()}"
-    run_apart(lambda: import_root(image_root, base))
+    run_apart(lambda: import_root(root, base))
     with fake_modal(dict.fromkeys((plain_name(), "base:1", "python:3.12-slim"), base)) as fake:
         patch = pytest.MonkeyPatch()
         for name, value in zip(("ID", "SECRET"), TOKEN, strict=True):

@@ -92,7 +92,7 @@ class FakeModal:
             await runner.cleanup()
             for name in list(self.sandboxes):
                 await self.end(name)
-            await asyncio.wait([running.task for running in self.execs.values()])
+            await asyncio.gather(*(running.task for running in self.execs.values()))
             for image in self.images.values():
                 await self.engine.call(
                     "DELETE", f"/images/{image}", query={"force": "1"}, accept=(404, 409)

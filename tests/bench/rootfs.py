@@ -62,8 +62,50 @@ def _copy_python(root: Path) -> None:
         ignore=shutil.ignore_patterns(*LEFT_OUT),
         dirs_exist_ok=True,
     )
-    for module in library.glob("lib-dynload/_ctypes.*"):
-        _copy(root, module, root / module.relative_to("/"))
+
+
+def slim_root(root: Path) -> Path:
+    """Make a root like that of the public images of Python, with git and pytest in it."""
+    make_root(root, python=False)
+    (root / "root").chmod(0o700)
+    local = root / "usr/local"
+    (local / "bin").mkdir(parents=True)
+    name = f"python{sysconfig.get_python_version()}"
+    _copy(root, Path(os.path.realpath(sys.executable)), local / "bin" / name)
+    (local / "bin/python3").symlink_to(name)
+    # A library of its own is where every program finds it, and nothing is where it is here.
+    prefix = root / sys.base_prefix.lstrip("/")
+    for library in prefix.glob("lib/libpython*"):
+        library.rename(root / "usr/lib" / library.name)
+    if prefix.exists() and prefix not in (root / "usr", local):
+        shutil.rmtree(prefix)
+    library = Path(sysconfig.get_path("stdlib"))
+    left_out = shutil.ignore_patterns(*LEFT_OUT)
+    shutil.copytree(library, local / "lib" / name, ignore=left_out)
+    for module in library.glob("lib-dynload/*.so"):
+        _copy(root, module, local / "lib" / name / "lib-dynload" / module.name)
+    packages = local / "lib" / name / "site-packages"
+    packages.mkdir()
+    here = Path(sysconfig.get_path("purelib"))
+    for package in ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments"):
+        shutil.copytree(here / package, packages / package)
+    shutil.copy(here / "py.py", packages)
+    # What agents of others expect beside that.
+    for library in (
+        Path(path) for path in _libraries("librt", "libgcc_s", "libpthread", "libdl", "libm")
+    ):
+        _copy(root, library, root / str(library).lstrip("/"))
+    return root
+
+
+def _libraries(*names: str) -> list[str]:
+    """Where this machine has libraries."""
+    known = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=True)
+    rows = [line.split() for line in known.stdout.splitlines() if "=>" in line]
+    found = {
+        row[0].partition(".so")[0]: row[-1] for row in reversed(rows) if "x86-64" in row[1]
+    }
+    return [found[name] for name in names if name in found]
 
 
 def _copy(root: Path, program: Path, target: Path) -> None:

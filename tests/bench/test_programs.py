@@ -120,13 +120,15 @@ def run(
     )
 
 
-@pytest.mark.parametrize("task", ["fix-bookings", "split-bill"])
 @pytest.mark.parametrize("agent", [*PROGRAMS, "react-coder"])
 @pytest.mark.parametrize(
-    "sandbox",
+    ("sandbox", "task"),
     [
-        pytest.param("bubblewrap", marks=pytest.mark.bench),
-        pytest.param("docker", marks=pytest.mark.docker),
+        pytest.param("bubblewrap", "fix-bookings", marks=pytest.mark.bench),
+        pytest.param("bubblewrap", "split-bill", marks=pytest.mark.bench),
+        pytest.param("docker", "fix-bookings", marks=pytest.mark.docker),
+        pytest.param("docker", "split-bill", marks=pytest.mark.docker),
+        pytest.param("modal", "fix-bookings", marks=pytest.mark.docker),
     ],
 )
 def test_an_agent_solves_a_task_offline_with_the_scripted_model_of_a_server(
@@ -137,8 +139,11 @@ def test_an_agent_solves_a_task_offline_with_the_scripted_model_of_a_server(
     solver: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
-    usable("docker" if sandbox == "docker" else None)
+    usable(None if sandbox == "bubblewrap" else "docker")
+    if sandbox == "modal":
+        request.getfixturevalue("modal_service")
     install(agent)
     (tmp_path / "models.toml").write_text(ROWS.format(f"{solver}/v1"), "utf-8")
     monkeypatch.setenv("ASSAY_MODELS", str(tmp_path / "models.toml"))

@@ -15,6 +15,7 @@ import modal
 
 from assay.bench.sandboxes.modal import APP, plain_name
 from assay.bench.sandboxes.modal_remote import answering
+from assay.bench.sandboxes.roots import links_of
 from assay.bench.seams import PROGRAM, ImageRecipe
 
 __all__ = ["app", "plain_image", "task_image", "with_program"]
@@ -40,17 +41,22 @@ async def task_image(recipe: ImageRecipe, app: modal.App) -> modal.Image:
 async def plain_image(app: modal.App) -> modal.Image:
     """Build the image for tasks without a Dockerfile, unless Modal has it.
 
-    It has the Python of assay's version at the path that it has here, pytest, and git.
+    It has Python of the same version at the paths that it has here, pytest, and git.
     """
-    here = quote(sys.executable)
-    lines = (
+    # As a whole first, since agents in Python look for its library beside it.
+    links = {sys.base_prefix: "$(python3 -c 'import sys; print(sys.base_prefix)')"}
+    links |= dict.fromkeys(links_of(sys.executable), '"$(command -v python3)"')
+    lines = [
         f"FROM {plain_name()}",
         "RUN command -v git || { apt-get update && apt-get install -y --no-install-recommends "
         "git && rm -rf /var/lib/apt/lists/*; }",
         f"RUN python3 -c 'import pytest' || python3 -m pip install --no-cache-dir {_pytest()}",
-        f"RUN [ -e {here} ] || {{ mkdir -p {quote(str(Path(sys.executable).parent))} "
-        f'&& ln -s "$(command -v python3)" {here}; }}',
-    )
+        # Both may be below a home.
+        "RUN chmod 755 /root",
+    ]
+    for path, target in links.items():
+        folder, name = quote(str(Path(path).parent)), quote(path)
+        lines.append(f"RUN [ -e {name} ] || {{ mkdir -p {folder} && ln -s {target} {name}; }}")
     with tempfile.TemporaryDirectory(prefix="assay-modal-") as scratch:
         file = Path(scratch, "Dockerfile")
         file.write_text("\n".join(lines) + "\n", "utf-8")
@@ -94,4 +100,6 @@ def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
 
 async def _built(image: modal.Image, app: modal.App) -> modal.Image:
     with answering():
-        return await image.build.aio(app)
+        built = await image.build.aio(app)
+    # As it is, it would be read again by those that are built over it.
+    return modal.Image.from_id(built.object_id)

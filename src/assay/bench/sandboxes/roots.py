@@ -22,6 +22,7 @@ __all__ = [
     "WRITABLE",
     "hidden_paths",
     "image_root_arguments",
+    "links_of",
     "prepare",
     "python_mounts",
     "python_path",
@@ -85,7 +86,7 @@ def python_mounts() -> tuple[Mount, ...]:
     for folder in dict.fromkeys((sys.base_prefix, sys.base_exec_prefix, sys.prefix)):
         if not _covered(folder, ("/usr", *mounts)):
             mounts[folder] = Mount(Path(folder), folder)
-    for hop in _hops(sys.executable):
+    for hop in links_of(sys.executable):
         if not _covered(hop, ("/usr", *_LINKS, *mounts)):
             mounts[hop] = Mount(Path(hop).resolve(), hop)
     return tuple(mounts.values())
@@ -100,7 +101,7 @@ def _covered(path: str, folders: Sequence[str]) -> bool:
     return any(PurePosixPath(path).is_relative_to(folder) for folder in folders)
 
 
-def _hops(path: str) -> Iterator[str]:
+def links_of(path: str) -> Iterator[str]:
     """A file and what it links to, link by link."""
     for _ in range(40):  # as many as the kernel follows
         yield path
