@@ -17,11 +17,11 @@ import pytest
 
 from assay._util.loops import run_apart
 from assay.api import bench_run
-from assay.bench.sandboxes import ModalBackend, choose_backend
+from assay.bench.sandboxes import choose_backend
 from assay.bench.sandboxes.docker import DockerBackend
 from assay.bench.sandboxes.docker_engine import DockerEngine
 from assay.bench.sandboxes.docker_files import Dockerfile, ignored_paths
-from assay.bench.seams import Command, Mount, ResourceLimits, Sandbox, SandboxSpec
+from assay.bench.seams import Command, Mount, ResourceLimits, Sandbox
 from assay.errors import SandboxUnavailable, UsageError
 
 from .boxes import MARK, SMALL, containers, found, in_sandbox, leftovers, run, spec, usable
@@ -96,21 +96,6 @@ def test_an_engine_that_cannot_hold_everything_is_refused(
         monkeypatch.setenv("DOCKER_HOST", host)
         with pytest.raises(SandboxUnavailable, match=reason):
             DockerBackend().enforcement(ResourceLimits())
-
-
-def test_modal_is_planned_and_refused_with_what_it_lacks(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("MODAL_TOKEN_ID", raising=False)
-    backend = choose_backend("modal")
-    assert isinstance(backend, ModalBackend)
-    assert "2048 MB, network blocked" in backend.plan(ResourceLimits())
-    with pytest.raises(SandboxUnavailable, match=r"not offered yet.*a token"):
-        backend.enforcement(ResourceLimits())
-    monkeypatch.setenv("MODAL_TOKEN_ID", "mine")
-    with pytest.raises(SandboxUnavailable, match="not offered yet"):
-        backend.open(SandboxSpec(mounts=()))
 
 
 # Files of a build

@@ -316,12 +316,12 @@ def test_what_was_changed_is_exported_and_laid_over_the_next_sandbox(
     )
     (end,) = on_image(backend, given, change, export=changes)
     assert end.exit_code == 0
-    found = entries(changes)
-    assert set(found) == {
+    changed = entries(changes)
+    assert set(changed) == {
         *("srv/.wh.given", "srv/.wh.old", "srv/new", "srv/built", "srv/more", "srv/link"),
         *("srv/dir/f", "srv/b/c", "srv/a\n\\n b", "tmp/t"),
     }
-    assert found["srv/more"].mode == 0o600
+    assert changed["srv/more"].mode == 0o600
     (end,) = on_image(
         backend,
         replace(given, layer=changes),
@@ -330,7 +330,30 @@ def test_what_was_changed_is_exported_and_laid_over_the_next_sandbox(
     )
     assert b"hullo me" in end.output
     assert b"given" not in end.output
-    assert set(entries(again)) == set(found) - {"srv/dir/f"}
+    assert set(entries(again)) == set(changed) - {"srv/dir/f"}
+
+
+@pytest.mark.parametrize(
+    "breaks",
+    [
+        "printf '#!/bin/sh\\necho garbage; echo garbage\\n' > /usr/bin/tar",
+        "printf '#!/bin/sh\\necho no list\\n' > /usr/bin/gzip",
+        "printf '#!/bin/sh\\nwhile :; do head -c 9999999 /dev/zero; done\\n' > /usr/bin/tar",
+        "rm /usr/bin/find",
+        "rm /usr/bin/dash /usr/bin/sh /usr/bin/bash",
+    ],
+    ids=["garbage", "no-list", "endless", "no-find", "no-shell"],
+)
+def test_who_breaks_the_programs_that_tell_what_it_changed_has_changed_the_shell(
+    breaks: str, backend: ModalBackend, recipe: ImageRecipe, tmp_path: Path
+) -> None:
+    image = asyncio.run(backend.build(recipe))
+    limits = ResourceLimits(disk_mb=10)
+    given = SandboxSpec(mounts=(), image=image, workdir="", user="0", limits=limits)
+    (end,) = on_image(backend, given, f"{breaks}; true", export=tmp_path / "changes.tar")
+    told = found(end)
+    assert told == ({"supervisor_killed"} if "dash" in breaks else set())
+    assert set(entries(tmp_path / "changes.tar")) == {"bin/.wh.sh"}
 
 
 def test_what_modal_cannot_build_as_it_was_asked_for_is_refused(

@@ -32,7 +32,7 @@ from assay.bench.manifest import (
     claim_rollout,
     read_manifest,
 )
-from assay.bench.sandboxes import ModalBackend, choose_backend
+from assay.bench.sandboxes import ModalBackend, check_program, choose_backend
 from assay.bench.seams import CodingTask, SandboxBackend
 from assay.bench.selecting import select_rollout
 from assay.errors import UsageError
@@ -400,8 +400,10 @@ def _check_agents(config: BenchConfig, tasks: Sequence[CodingTask]) -> None:
         if coder.program is not None and entry.sandbox == "none":
             raise UsageError(
                 f"{entry.prepared_dir}: agent {entry.agent!r} needs a sandbox that mounts what "
-                "it is made of, and 'none' does not; use bubblewrap or docker"
+                "it is made of, and 'none' does not; use bubblewrap, docker or modal"
             )
+        if coder.program is not None and entry.sandbox == ModalBackend.name:
+            check_program(coder.name)
         if entry.agent == "oracle" and not task.has_reference:
             place = "solution/solve.sh" if isinstance(task, HarborTask) else "diff.patch"
             raise UsageError(

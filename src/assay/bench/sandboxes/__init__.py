@@ -3,7 +3,7 @@
 from assay.bench.sandboxes.bubblewrap import BubblewrapBackend
 from assay.bench.sandboxes.choosing import BACKENDS, choose_backend
 from assay.bench.sandboxes.images import check_recipe
-from assay.bench.sandboxes.modal import ModalBackend
+from assay.bench.sandboxes.modal import ModalBackend, check_program
 from assay.bench.sandboxes.roots import python_mounts, python_path, sandbox_environment
 from assay.bench.sandboxes.unprotected import UNPROTECTED, UnprotectedBackend
 
@@ -13,6 +13,7 @@ __all__ = [
     "BubblewrapBackend",
     "ModalBackend",
     "UnprotectedBackend",
+    "check_program",
     "check_recipe",
     "choose_backend",
     "python_mounts",

@@ -37,13 +37,14 @@ if TYPE_CHECKING:
     from assay.bench.sandboxes.modal_remote import Remote
     from assay.bench.sandboxes.modal_sandbox import ModalSandbox, RemoteUser
 
-__all__ = ["APP", "BEGUN", "TOKEN", "ModalBackend", "plain_name"]
+__all__ = ["APP", "BEGUN", "TOKEN", "ModalBackend", "check_program", "plain_name"]
 
 BEGUN: Final = "/.assay-begun"
 """A file that is there for a moment, when a sandbox has begun."""
 APP: Final = "assay"
 """Under which name Modal lists what is assay's."""
 TOKEN: Final = "modal token new, or MODAL_TOKEN_ID and MODAL_TOKEN_SECRET"
+_MACHINE: Final = ("Linux", "x86_64")
 _LIFE_S: Final = 86_400
 """The most that Modal allows."""
 _FIRST: Final = ("/bin/sh", "-c", f"sleep {_LIFE_S} & echo > {BEGUN}; wait")
@@ -67,11 +68,12 @@ class ModalBackend:
     def plan(self, limits: ResourceLimits, image: str | None = None) -> str:
         """What a sandbox would be made of, without an account."""
         network = "allowed" if limits.network else "blocked"
+        start = image or f"{plain_name()} (with git and pytest)"
+        cpus = "1 CPU" if limits.cpus == 1 else f"{limits.cpus:g} CPUs"
         return (
-            f"modal would start {image or plain_name()} with {limits.cpus:g} CPUs and "
-            f"{limits.memory_mb} MB, network {network}; of the disk it holds only the size of "
-            f"each file ({limits.disk_mb} MB), of processes ({limits.processes}) only those "
-            "that are not root's"
+            f"modal would start {start} with {cpus} and {limits.memory_mb} MB, network "
+            f"{network}; the limit on the disk ({limits.disk_mb} MB) holds for each file, not "
+            f"for all together, and that on processes ({limits.processes}) not for root"
         )
 
     def check_recipe(self, recipe: ImageRecipe) -> Dockerfile:
@@ -234,7 +236,7 @@ class ModalBackend:
         with tempfile.TemporaryDirectory(prefix="assay-modal-") as scratch:
             with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
                 for name in _USERS:
-                    with suppress(KeyError):
+                    with suppress(KeyError):  # it has none
                         file = tar.extractfile(name)
                         path = Path(scratch, name)
                         path.parent.mkdir(parents=True, exist_ok=True)
@@ -245,6 +247,17 @@ class ModalBackend:
             )
         home = {} if "HOME" in spec.environment else {"HOME": user.home}
         return RemoteUser(user.number, environment=home, switch=user.switch)
+
+
+def check_program(name: str) -> None:
+    """UsageError if an agent that was installed here cannot run on the machines of Modal."""
+    here = (platform.system(), platform.machine())
+    if here != _MACHINE:
+        raise UsageError(
+            f"agent {name!r} is installed here for {' '.join(here)}, and machines of Modal are "
+            f"{' '.join(_MACHINE)}; run assay on such a machine, or use an agent that is no "
+            "program: react-coder"
+        )
 
 
 def plain_name() -> str:
@@ -269,7 +282,8 @@ def _check_client() -> None:
 def _has_token() -> bool:
     from modal.config import config
 
-    return bool(config.get("token_id") or config.get("oauth_refresh_token"))
+    token = config.get("token_id") and config.get("token_secret")
+    return bool(token or config.get("oauth_refresh_token"))
 
 
 async def _ended(sandbox: "modal.Sandbox") -> None:

@@ -9,7 +9,8 @@ import io
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple, TypeAlias
@@ -23,7 +24,7 @@ from assay.bench.sandboxes.layers import (
     write_layer,
 )
 from assay.bench.sandboxes.limits import MIB
-from assay.bench.sandboxes.modal_remote import Remote
+from assay.bench.sandboxes.modal_remote import Remote, RemoteFailed, TooMuch, bounded
 from assay.bench.seams import Mount
 
 __all__ = [
@@ -40,12 +41,14 @@ _OF_THE_MACHINE: Final = ("/proc", "/sys", "/dev", "/__modal")
 _ITS_OWN: Final = ("/etc/hostname", "/etc/hosts", "/etc/resolv.conf")
 """What Modal writes, and no command."""
 _LIST: Final = (
-    "find / \\( "
+    "{ find / \\( "
     + " -o ".join(f"-path {place}" for place in _OF_THE_MACHINE)
-    + r" \) -prune -o -printf '%y %m %U %G %s %T@ %C@\t%P\0' | gzip -1"
+    + r" \) -prune -o -printf '%y %m %U %G %s %T@ %C@\t%P\0'; printf 'end %s' $?; } | gzip -1"
 )
+"""Its last line says that it is whole; 1 if something was gone before it was looked at."""
 _MOST_BACK: Final = 4
 """Times the limit on the disk that is taken from a sandbox, so that it cannot fill this one."""
+_MOST_LISTED: Final = 512 * MIB
 
 Listing: TypeAlias = Mapping[str, "_Entry"]
 """All files of a sandbox, by their paths without a slash before them."""
@@ -126,17 +129,24 @@ async def fetch_mount(remote: Remote, mount: Mount, disk_mb: int) -> None:
     """
     with tempfile.TemporaryDirectory(prefix="assay-modal-") as scratch:
         packed = Path(scratch, "mount.tar")
-        limit = _MOST_BACK * disk_mb * MIB
-        with packed.open("wb") as file:
+        with packed.open("wb") as file, suppress(TooMuch):
             await remote.call(
-                'mkdir -p "$1"; tar -c -f - -C "$1" --format=posix --owner=0 --group=0 '
-                '--numeric-owner . | head -c "$2"',
+                'tar -c -f - -C "$1" --format=posix --owner=0 --group=0 --numeric-owner .',
                 mount.target,
-                str(limit + 1),
-                take=file.write,
+                take=bounded(file.write, _MOST_BACK * disk_mb * MIB),
             )
-        if 0 < packed.stat().st_size <= limit:
-            await asyncio.to_thread(_replace, mount.source, packed)
+            file.flush()
+            with _untrusted():
+                await asyncio.to_thread(_replace, mount.source, packed)
+
+
+@contextmanager
+def _untrusted() -> Iterator[None]:
+    """Where what cannot be read is the fault of the sandbox."""
+    try:
+        yield
+    except (tarfile.TarError, zlib.error, ValueError) as error:
+        raise RemoteFailed(f"what came from a sandbox of Modal is damaged: {error}") from error
 
 
 def _replace(folder: Path, packed: Path) -> None:
@@ -158,13 +168,18 @@ def _replace(folder: Path, packed: Path) -> None:
 async def listing(remote: Remote) -> Listing:
     """What a sandbox has, of all that commands can change."""
     packed = bytearray()
-    await remote.call(_LIST, take=packed.extend)
-    return await asyncio.to_thread(_read_listing, bytes(packed))
+    await remote.call(_LIST, take=bounded(packed.extend, _MOST_LISTED))
+    with _untrusted():
+        return await asyncio.to_thread(_read_listing, bytes(packed))
 
 
 def _read_listing(packed: bytes) -> Listing:
     found = {}
-    for row in zlib.decompress(packed, wbits=31).split(b"\0"):
+    unpacked = zlib.decompressobj(wbits=31).decompress(packed, _MOST_LISTED)
+    *rows, end = unpacked.split(b"\0")
+    if end not in (b"end 0", b"end 1"):
+        raise ValueError("the list of its files is not whole")
+    for row in rows:
         about, _, path = row.partition(b"\t")
         if path:
             kind, *rest = about.decode().split(" ")
@@ -173,7 +188,7 @@ def _read_listing(packed: bytes) -> Listing:
 
 
 async def export_changes(
-    remote: Remote, before: Listing, target: Path, *, exclude: Sequence[str]
+    remote: Remote, before: Listing, target: Path, *, exclude: Sequence[str], disk_mb: int
 ) -> None:
     """Write all that differs from an earlier listing to a tar file, as a layer.
 
@@ -182,6 +197,10 @@ async def export_changes(
         before: What was there when it began.
         target: The tar file.
         exclude: Absolute paths that are left out, with all below them.
+        disk_mb: The limit on what it may have written.
+
+    Raises:
+        RemoteFailed: It has no programs any more that can tell.
     """
     after = await listing(remote)
     left_out = (*exclude, *_ITS_OWN)
@@ -197,13 +216,14 @@ async def export_changes(
             "tar -c -f - -C / --format=posix --numeric-owner --null --no-recursion -T -; "
             "[ $? -le 1 ]",
             stdin=io.BytesIO(names.encode(errors="surrogateescape")),
-            take=file.write,
+            take=bounded(file.write, _MOST_BACK * disk_mb * MIB),
         )
-    await asyncio.to_thread(_note_deleted, target, before, after, left_out)
+    with _untrusted():
+        await asyncio.to_thread(_note_deleted, target, before, after, left_out)
 
 
 def write_broken(target: Path) -> None:
-    """Write the layer of a sandbox without a shell: what else it changed cannot be read."""
+    """Write the layer of a sandbox that is broken: what else it changed cannot be read."""
     write_layer(target, [Changed("bin/sh", None)], ())
 
 

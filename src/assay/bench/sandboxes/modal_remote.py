@@ -19,10 +19,23 @@ from assay.bench.sandboxes.modal import TOKEN
 from assay.bench.sandboxes.output import BoundedOutput
 from assay.errors import SandboxUnavailable
 
-__all__ = ["Remote", "Take", "answering", "check_account", "drain", "feeding"]
+__all__ = [
+    "Remote",
+    "RemoteFailed",
+    "Take",
+    "TooMuch",
+    "answering",
+    "bounded",
+    "check_account",
+    "drain",
+    "feeding",
+]
 
 _CHUNK: Final = 2**20
 """Bytes of standard input in one request: the client holds no more than twice that."""
+_MOST_PRINTED: Final = 16 * 2**20
+_ANSWER_S: Final = 20.0
+"""For an answer that takes no work."""
 _PATIENCE_S: Final = 600
 """For programs of ours, which move files at most."""
 
@@ -36,6 +49,8 @@ def answering() -> Iterator[None]:
     """Where errors of the client become ours."""
     try:
         yield
+    except SandboxUnavailable:
+        raise
     except modal.exception.AuthError as error:
         said = f"Modal does not take the token ({_said(error)}); set another: {TOKEN}"
         raise SandboxUnavailable(said) from error
@@ -53,9 +68,36 @@ async def check_account() -> None:
     Raises:
         SandboxUnavailable: It does not, or cannot be reached.
     """
-    with answering():
-        client = await modal.Client.from_env.aio()
-        await client.hello.aio()  # type: ignore[no-untyped-call]
+    try:
+        async with asyncio.timeout(_ANSWER_S):
+            with answering():
+                client = await modal.Client.from_env.aio()
+                await client.hello.aio()  # type: ignore[no-untyped-call]
+    except TimeoutError as error:
+        url = modal.config.config.get("server_url")
+        raise SandboxUnavailable(f"Modal does not answer at {url}; try again later") from error
+
+
+class RemoteFailed(SandboxUnavailable):
+    """A program of ours ran in a sandbox and failed there: a command may have seen to that."""
+
+
+class TooMuch(RemoteFailed):
+    """A program printed more than it can have to say."""
+
+
+def bounded(take: Take, most: int) -> Take:
+    """Take no more than so many bytes; TooMuch beyond."""
+    left = most
+
+    def count(chunk: bytes) -> None:
+        nonlocal left
+        left -= len(chunk)
+        if left < 0:
+            raise TooMuch(f"a program in a sandbox of Modal printed more than {most:,} bytes")
+        take(chunk)
+
+    return count
 
 
 class Remote:
@@ -91,29 +133,31 @@ class Remote:
         """Run a script of the shell to its end; what it printed, unless somebody takes it.
 
         Raises:
-            SandboxUnavailable: It failed, with what it said.
+            RemoteFailed: It failed, with what it said.
+            SandboxUnavailable: It could not be started or followed.
         """
         process = await self.start("/bin/sh", "-c", script, "assay", *arguments)
         printed, said = io.BytesIO(), BoundedOutput()
+        take = take or bounded(printed.write, _MOST_PRINTED)
         async with feeding(process, stdin or io.BytesIO()):
-            await asyncio.gather(
-                drain(process.stdout, take or printed.write), drain(process.stderr, said.add)
-            )
+            await asyncio.gather(drain(process.stdout, take), drain(process.stderr, said.add))
             with answering():
                 code = await process.wait.aio()
         if code != 0:
             text = cut(said.kept().decode(errors="replace").strip(), 300)
-            raise SandboxUnavailable(
+            raise RemoteFailed(
                 f"a sandbox of Modal could not be used (exit code {code}): {text}"
             )
         return printed.getvalue()
 
-    async def is_broken(self) -> bool:
-        """Whether the sandbox runs, but has lost the programs that everything here needs."""
+    async def is_broken(self, error: SandboxUnavailable) -> bool:
+        """Whether an error came because the sandbox lost the programs that are used here."""
+        if isinstance(error, RemoteFailed):
+            return True
         try:
-            await self.call("command -v find gzip head tar")
+            await self.call("true")
         except SandboxUnavailable:
-            with answering():
+            with answering():  # it runs, and yet has no shell
                 return await self._sandbox.poll.aio() is None
         return False
 

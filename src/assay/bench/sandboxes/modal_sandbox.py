@@ -143,10 +143,13 @@ class ModalSandbox:
         """Write all files that differ from the image to a tar file, mounts left out."""
         async with self._turn:
             without = (*exclude, *(mount.target for mount in self._spec.mounts))
+            limit = self._spec.limits.disk_mb
             try:
-                await export_changes(self._remote, self._before, target, exclude=without)
-            except SandboxUnavailable:
-                if not await self._remote.is_broken():
+                await export_changes(
+                    self._remote, self._before, target, exclude=without, disk_mb=limit
+                )
+            except SandboxUnavailable as error:
+                if not await self._remote.is_broken(error):
                     raise
                 write_broken(target)
 
@@ -230,8 +233,8 @@ class ModalSandbox:
         """What was still alive, and whether it can be known."""
         try:
             return await self._reap(), []
-        except SandboxUnavailable:
-            if not await self._remote.is_broken():
+        except SandboxUnavailable as error:
+            if not await self._remote.is_broken(error):
                 raise
             text = "it removed the shell or its programs; what it left running is not known"
             return [], [TrialFinding("supervisor_killed", text)]
