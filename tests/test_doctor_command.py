@@ -36,7 +36,7 @@ from assay.traces.store import Store
 
 NAMES = [
     *("python", "assay", "extras", "engine", "service", "models", "provider"),
-    *("finetune", "sandbox", "docker", "agents", "database", "journals", "disk"),
+    *("finetune", "sandbox", "docker", "modal", "agents", "database", "journals", "disk"),
 ]
 HOLD = """
 import sys, duckdb

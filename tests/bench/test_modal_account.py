@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from assay.api.checking import CheckState, check_modal
 from assay.bench.sandboxes import ModalBackend, check_program, choose_backend
 from assay.bench.seams import ResourceLimits, SandboxSpec
 from assay.cli import main
@@ -52,6 +53,13 @@ def test_a_run_without_an_account_says_what_to_do(
         SandboxUnavailable, match=r"its client \(pip install 'assay\[modal\]'\)"
     ):
         backend.enforcement(ResourceLimits())
+
+
+def test_the_doctor_says_that_nothing_else_needs_it() -> None:
+    told = check_modal()
+    assert told.state is CheckState.OK
+    assert told.detail.startswith("sandbox 'modal' needs an account of modal.com and a token")
+    assert told.detail.endswith("; nothing else needs it")
 
 
 def test_a_service_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,6 +37,7 @@ __all__ = [
     "check_engine",
     "check_extras",
     "check_journals",
+    "check_modal",
     "check_python",
     "check_sandbox",
     "check_service",
@@ -93,6 +94,7 @@ def doctor(
     yield check_backends()
     yield check_sandbox()
     yield check_docker()
+    yield check_modal()
     yield check_agents()
     yield check_database(path)
     yield from check_journals(path)
@@ -241,6 +243,19 @@ def check_docker() -> Check:
             "docker", CheckState.OK, f"{reason}; only --sandbox docker needs one: {step}"
         )
     return Check("docker", CheckState.OK, f"its engine answers ({told.memory})")
+
+
+def check_modal() -> Check:
+    """Whether Modal takes the account that its client knows; only `modal` needs one."""
+    from assay.bench.sandboxes import ModalBackend
+    from assay.bench.seams import ResourceLimits
+
+    try:
+        ModalBackend().enforcement(ResourceLimits())
+    except AssayError as error:
+        reason, _, _ = str(error).partition("; ")
+        return Check("modal", CheckState.OK, f"{reason}; nothing else needs it")
+    return Check("modal", CheckState.OK, "the service takes the account")
 
 
 def check_agents() -> Check:

@@ -91,8 +91,8 @@ def run(
         workers: With --executor processes or ray, the most workers.
         ray_address: With --executor ray, HOST:PORT of the head of the cluster, auto or local.
         agent: Who works on every task, whatever the file says; see 'assay bench agents'.
-        sandbox: Where every task runs, whatever the file says: bubblewrap, docker, none, or
-            mine.py:Class.
+        sandbox: Where every task runs, whatever the file says: bubblewrap, docker, modal,
+            none, or mine.py:Class.
         model_map: Replace a model by another, as OLD=NEW. May be repeated.
         base_image: What stands for an image of FROM: NAME=LOCAL. May be repeated.
         build_network: Let the building of an image reach the network.
