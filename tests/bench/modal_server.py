@@ -131,6 +131,7 @@ class FakeModal:
         query = {
             "t": made,
             "networkmode": "none",
+            "forcerm": "1",
             "buildargs": json.dumps(dict(image.build_args)),
         }
         with tempfile.TemporaryDirectory() as scratch:

@@ -181,7 +181,9 @@ def images_over(layer: str) -> set[str]:
     async def ask() -> set[str]:
         async with DockerEngine.connected() as engine:
             listed = await engine.call("GET", "/images/json")
-            names = [name for image in listed for name in image["RepoTags"] or ()]
+            # A build of somebody else, at the same time, has images without a name.
+            tags = [name for image in listed for name in image["RepoTags"] or ()]
+            names = [name for name in tags if name != "<none>:<none>"]
             found = {name: await has_image(engine, name) for name in names}
         return {
             name
