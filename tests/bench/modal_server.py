@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,7 @@ class FakeModal:
         self.images: dict[str, str] = {}
         self.execs: dict[str, _Exec] = {}
         self.engine: DockerEngine
+        self._numbers = count(1)
         self.loop = asyncio.new_event_loop()
         """In which all of it runs."""
 
@@ -174,7 +176,7 @@ class FakeModal:
             },
         )
         await self.engine.call("POST", f"/containers/{made['Id']}/start")
-        name = f"sb-fake-{len(self.asked(api_pb2.SandboxCreateV2Request))}"
+        name = f"sb-fake-{next(self._numbers)}"
         self.sandboxes[name] = made["Id"]
         return name
 

@@ -378,7 +378,7 @@ def bench(folder: Path, *agents: str) -> BenchResult:
         for number, agent in enumerate(agents)
     ]
     file = folder / "bench.toml"
-    file.write_text('[defaults]\nsandbox = "modal"\n' + "\n".join(tables))
+    file.write_text('parallel = 4\n[defaults]\nsandbox = "modal"\n' + "\n".join(tables))
     return bench_run(file, data_dir=folder / "data", database=folder / "t.duckdb")
 
 

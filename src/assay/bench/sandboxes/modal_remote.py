@@ -33,6 +33,8 @@ __all__ = [
 
 _CHUNK: Final = 2**20
 """Bytes of standard input in one request: the client holds no more than twice that."""
+_NO_END: Final = -1
+"""What the client says of a program whose time is over."""
 _MOST_PRINTED: Final = 16 * 2**20
 _ANSWER_S: Final = 20.0
 """For an answer that takes no work."""
@@ -143,6 +145,10 @@ class Remote:
             await asyncio.gather(drain(process.stdout, take), drain(process.stderr, said.add))
             with answering():
                 code = await process.wait.aio()
+        if code == _NO_END:
+            raise SandboxUnavailable(
+                f"a program in a sandbox of Modal did not end in {_PATIENCE_S} s"
+            )
         if code != 0:
             text = cut(said.kept().decode(errors="replace").strip(), 300)
             raise RemoteFailed(
