@@ -63,7 +63,9 @@ class ModalBackend:
         """Use the account that Modal's client knows."""
         self._has_account = False
         self._users: dict[str, str | None] = {}
+        self._plain = ""
         self._with_programs: dict[tuple[str, Path], str] = {}
+        self._turn = asyncio.Lock()
 
     def plan(self, limits: ResourceLimits, image: str | None = None) -> str:
         """What a sandbox would be made of, without an account."""
@@ -187,18 +189,20 @@ class ModalBackend:
 
         from assay.bench.sandboxes.modal_images import app, plain_image, with_program
 
-        if spec.image is None:
-            image = await plain_image(await app())
-        else:
-            image = modal.Image.from_id(spec.image)
-        for mount in spec.mounts:
-            if mount.target == PROGRAM:
-                key = (image.object_id, mount.source)
-                if key not in self._with_programs:
-                    made = await with_program(image, mount.source, await app())
-                    self._with_programs[key] = made.object_id
-                image = modal.Image.from_id(self._with_programs[key])
-        return image
+        # One after another, so that an agent is packed and sent once.
+        async with self._turn:
+            if spec.image is None and not self._plain:
+                self._plain = (await plain_image(await app())).object_id
+            name = spec.image or self._plain
+            for mount in spec.mounts:
+                if mount.target == PROGRAM:
+                    key = (name, mount.source)
+                    if key not in self._with_programs:
+                        base = modal.Image.from_id(name)
+                        made = await with_program(base, mount.source, await app())
+                        self._with_programs[key] = made.object_id
+                    name = self._with_programs[key]
+        return modal.Image.from_id(name)
 
     async def _ready(
         self, spec: SandboxSpec, enforcement: Enforcement, remote: "Remote"

@@ -165,8 +165,10 @@ class ModalSandbox:
         while True:
             await asyncio.sleep(_AWAKE_S)
             if not self._turn.locked():
+                # Whether it is there any more is told by the next command.
                 async with self._turn:
-                    await self._remote.call("true")
+                    with suppress(SandboxUnavailable):
+                        await self._remote.call("true")
 
     async def _run(self, command: Command) -> CommandEnd:
         output, said = BoundedOutput(), BoundedOutput()

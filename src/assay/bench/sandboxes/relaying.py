@@ -4,19 +4,21 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import modal
 from modal.container_process import ContainerProcess
 
 from assay.bench.sandboxes import relay
-from assay.bench.sandboxes.modal_remote import Remote, answering
+from assay.bench.sandboxes.modal_remote import Remote, RemoteFailed, answering
 from assay.errors import SandboxUnavailable
 
 __all__ = ["relayed"]
 
 _SCRIPT: Final = Path(relay.__file__)
 _PATIENCE_S: Final = 30.0
+_MOST_WAITING: Final = 2048
+"""Pieces that wait for a socket which does not take them, before its connection is cut."""
 
 
 @asynccontextmanager
@@ -47,8 +49,16 @@ async def relayed(
         yield
     finally:
         task.cancel()
-        await asyncio.wait({task})
+        await asyncio.gather(task, return_exceptions=True)
         await relaying.end()
+
+
+class _Talk(NamedTuple):
+    """One connection."""
+
+    task: "asyncio.Task[None]"
+    queue: "asyncio.Queue[bytes]"
+    """What the socket of this machine has not taken yet."""
 
 
 class _Relay:
@@ -58,8 +68,8 @@ class _Relay:
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._process, self._socket = process, socket
         self._turn = asyncio.Lock()
-        self._queues: dict[int, asyncio.Queue[bytes]] = {}
-        self._talks: set[asyncio.Task[None]] = set()
+        self._talks: dict[int, _Talk] = {}
+        self._last = 0
 
     async def run(self) -> None:
         """Take pieces until the sandbox sends no more."""
@@ -72,21 +82,25 @@ class _Relay:
                     self._take(number, content)
 
     def _take(self, number: int, content: bytes) -> None:
-        if number not in self._queues:
-            self._queues[number] = asyncio.Queue()
-            task = asyncio.ensure_future(self._talk(number))
-            self._talks.add(task)
-            task.add_done_callback(self._talks.discard)
-        self._queues[number].put_nowait(content)
+        if number == self._last + 1:
+            self._last = number
+            queue = asyncio.Queue[bytes]()
+            task = asyncio.ensure_future(self._talk(number, queue))
+            task.add_done_callback(lambda _: self._talks.pop(number))
+            self._talks[number] = _Talk(task, queue)
+        if talk := self._talks.get(number):  # who has ended hears no more
+            talk.queue.put_nowait(content)
+            if talk.queue.qsize() > _MOST_WAITING:
+                talk.task.cancel()
 
-    async def _talk(self, number: int) -> None:
+    async def _talk(self, number: int, queue: "asyncio.Queue[bytes]") -> None:
         """One connection, from its first byte to its last."""
         try:
             reader, writer = await asyncio.open_unix_connection(str(self._socket))
         except OSError:
             await self._send(number, b"")
             return
-        there = asyncio.ensure_future(self._hand_over(self._queues[number], writer))
+        there = asyncio.ensure_future(self._hand_over(queue, writer))
         try:
             with suppress(ConnectionError):
                 while chunk := await reader.read(relay.CHUNK):
@@ -113,8 +127,8 @@ class _Relay:
 
     async def end(self) -> None:
         """Let the program in the sandbox end, and wait for it."""
-        for task in list(self._talks):
-            task.cancel()
+        for talk in list(self._talks.values()):
+            talk.task.cancel()
         with suppress(SandboxUnavailable), answering():
             self._process.stdin.write_eof()
             await self._process.stdin.drain.aio()
@@ -139,6 +153,8 @@ class _Pieces:
         size = relay.HEADER.size
         while self._is_ready and len(self._rest) >= size:
             number, length = relay.HEADER.unpack_from(self._rest)
+            if length > relay.CHUNK:
+                raise RemoteFailed("what a sandbox sends to its model cannot be read")
             if len(self._rest) < size + length:
                 break
             found.append((number, bytes(self._rest[size : size + length])))
