@@ -62,6 +62,11 @@ class RunningContainer(NamedTuple):
     keeper: EngineStream
     """Our end of the standard input that keeps it alive."""
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether both of ours live: without the one that waits, the first is about to end."""
+        return is_alive(self.waiting) and is_alive(self.init)
+
     def processes(self) -> list[int]:
         """All that live in it, but ours."""
         ours = (self.init, self.waiting)

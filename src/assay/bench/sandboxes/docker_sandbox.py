@@ -23,7 +23,7 @@ from assay.bench.sandboxes.docker_containers import (
 from assay.bench.sandboxes.docker_engine import EngineStream
 from assay.bench.sandboxes.docker_layers import export_layer
 from assay.bench.sandboxes.limits import MIB
-from assay.bench.sandboxes.processes import is_alive, names_of, refused_connections
+from assay.bench.sandboxes.processes import names_of, refused_connections
 from assay.bench.seams import Command, CommandEnd, Enforcement, SandboxSpec, TrialFinding
 from assay.errors import SandboxUnavailable
 
@@ -114,7 +114,7 @@ class DockerSandbox:
             seconds = time.monotonic() - started
             left, findings = await self._look(running, stop, before)
             counts = running.group.counts()
-            if left or not stop.ended or not is_alive(running.init):
+            if left or not stop.ended or not running.is_kept:
                 await self._container.kill()
             await asyncio.wait_for(gathering, _PATIENCE_S)
             code = await self._exit_code(execution) if stop.ended else None
@@ -222,7 +222,7 @@ class DockerSandbox:
         deadline = time.monotonic() + _GRACE_S
         while (left := running.processes()) and stop.ended and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
-        if not is_alive(running.init):
+        if not running.is_kept:
             text = "what it left behind and whether it tried to reach the network is not known"
             found.append(TrialFinding("supervisor_killed", f"it ended its container; {text}"))
             return bool(left), found
