@@ -69,7 +69,7 @@ class _Relay:
         self._process, self._socket = process, socket
         self._turn = asyncio.Lock()
         self._talks: dict[int, _Talk] = {}
-        self._last = 0
+        self._ended: set[int] = set()
 
     async def run(self) -> None:
         """Take pieces until the sandbox sends no more."""
@@ -82,16 +82,21 @@ class _Relay:
                     self._take(number, content)
 
     def _take(self, number: int, content: bytes) -> None:
-        if number == self._last + 1:
-            self._last = number
+        if number in self._ended:
+            return
+        if number not in self._talks:
             queue = asyncio.Queue[bytes]()
             task = asyncio.ensure_future(self._talk(number, queue))
-            task.add_done_callback(lambda _: self._talks.pop(number))
+            task.add_done_callback(lambda _: self._forget(number))
             self._talks[number] = _Talk(task, queue)
-        if talk := self._talks.get(number):  # who has ended hears no more
-            talk.queue.put_nowait(content)
-            if talk.queue.qsize() > _MOST_WAITING:
-                talk.task.cancel()
+        talk = self._talks[number]
+        talk.queue.put_nowait(content)
+        if talk.queue.qsize() > _MOST_WAITING:
+            talk.task.cancel()
+
+    def _forget(self, number: int) -> None:
+        del self._talks[number]
+        self._ended.add(number)
 
     async def _talk(self, number: int, queue: "asyncio.Queue[bytes]") -> None:
         """One connection, from its first byte to its last."""
