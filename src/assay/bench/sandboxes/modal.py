@@ -51,6 +51,7 @@ _FIRST: Final = ("/bin/sh", "-c", f"sleep {_LIFE_S} & echo > {BEGUN}; wait")
 """The first process: waiting, it buries those who have no parent any more."""
 _IDLE_S: Final = 600
 """After which Modal ends a sandbox whose assay has died."""
+_END_S: Final = 30.0
 _USERS: Final = ("etc/passwd", "etc/group", "usr/bin/setpriv")
 
 
@@ -75,7 +76,7 @@ class ModalBackend:
         return (
             f"modal would start {start} with {cpus} and {limits.memory_mb} MB, network "
             f"{network}; the limit on the disk ({limits.disk_mb} MB) holds for each file, not "
-            f"for all together, and that on processes ({limits.processes}) not for root"
+            f"for all together, and that on processes ({limits.processes}) may not hold"
         )
 
     def check_recipe(self, recipe: ImageRecipe) -> Dockerfile:
@@ -115,7 +116,7 @@ class ModalBackend:
         return Enforcement(
             backend=self.name,
             memory="modal",
-            processes="RLIMIT_NPROC, where there is no image",
+            processes="RLIMIT_NPROC where there is no image, and gVisor does not hold it",
             cpus="modal",
             disk="RLIMIT_FSIZE, for each file",
             network="allowed, that of modal" if limits.network else "blocked by modal",
@@ -291,9 +292,10 @@ def _has_token() -> bool:
 
 
 async def _ended(sandbox: "modal.Sandbox") -> None:
-    """End a sandbox; one that Modal has ended is no fault."""
+    """End a sandbox; one that Modal has ended, or will when it is idle, is no fault."""
     import modal
 
     with suppress(modal.exception.Error, OSError):
-        await sandbox.terminate.aio()
+        async with asyncio.timeout(_END_S):
+            await sandbox.terminate.aio()
         await sandbox.detach.aio()  # type: ignore[no-untyped-call]
