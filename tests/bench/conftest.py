@@ -48,7 +48,7 @@ def image_cache(
     return folder
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def modal_service(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[FakeModal]":
     """A service like Modal's, for an account that its client here has."""
     # Its client takes half a second to import, which few workers need.
