@@ -24,7 +24,7 @@ from assay.bench.sandboxes.layers import (
     write_layer,
 )
 from assay.bench.sandboxes.limits import MIB
-from assay.bench.sandboxes.modal_remote import Remote, RemoteFailed, TooMuch, bounded
+from assay.bench.sandboxes.modal_remote import PrintedTooMuch, Remote, RemoteFailed, bounded
 from assay.bench.seams import Mount
 
 __all__ = [
@@ -129,7 +129,7 @@ async def fetch_mount(remote: Remote, mount: Mount, disk_mb: int) -> None:
     """
     with tempfile.TemporaryDirectory(prefix="assay-modal-") as scratch:
         packed = Path(scratch, "mount.tar")
-        with packed.open("wb") as file, suppress(TooMuch):
+        with packed.open("wb") as file, suppress(PrintedTooMuch):
             await remote.call(
                 'tar -c -f - -C "$1" --format=posix --owner=0 --group=0 --numeric-owner .',
                 mount.target,

@@ -20,10 +20,10 @@ from assay.bench.sandboxes.output import BoundedOutput
 from assay.errors import SandboxUnavailable
 
 __all__ = [
+    "PrintedTooMuch",
     "Remote",
     "RemoteFailed",
     "Take",
-    "TooMuch",
     "answering",
     "bounded",
     "check_account",
@@ -84,19 +84,21 @@ class RemoteFailed(SandboxUnavailable):
     """A program of ours ran in a sandbox and failed there: a command may have seen to that."""
 
 
-class TooMuch(RemoteFailed):
+class PrintedTooMuch(RemoteFailed):
     """A program printed more than it can have to say."""
 
 
 def bounded(take: Take, most: int) -> Take:
-    """Take no more than so many bytes; TooMuch beyond."""
+    """Take no more than so many bytes; PrintedTooMuch beyond."""
     left = most
 
     def count(chunk: bytes) -> None:
         nonlocal left
         left -= len(chunk)
         if left < 0:
-            raise TooMuch(f"a program in a sandbox of Modal printed more than {most:,} bytes")
+            raise PrintedTooMuch(
+                f"a program in a sandbox of Modal printed more than {most:,} bytes"
+            )
         take(chunk)
 
     return count

@@ -48,7 +48,7 @@ _WRAPPED: Final = (
     '"$@" 2>&1 3>&-; code=$?; times >&3; exit $code'
 )
 """Output and errors in one stream, and how long the processors worked in the other."""
-T = TypeVar("T")
+_T = TypeVar("_T")
 _TIMES: Final = re.compile(r"(\d+)m([\d.]+)s")
 _BLOCK: Final = 512
 _LIST: Final = f"""\
@@ -75,9 +75,10 @@ while [ $round -lt 100 ]; do
         [ $round -eq 1 ] && echo "$pid ${name%)*}"
         kill -9 $pid
     done
-    [ "$alive" ] || exit 0
-    [ $round -eq 0 ] || [ $user -eq 0 ] || \\
+    if [ $user -ne 0 ] && { [ -z "$alive" ] || [ $round -gt 0 ]; }; then
         setpriv --reuid=$user --regid=$user --clear-groups sh -c 'kill -9 -1'
+    fi
+    [ "$alive" ] || exit 0
     sleep 0.1
     round=$((round + 1))
 done
@@ -85,7 +86,7 @@ echo "alive still"
 """
 """Kills what is not ours; in a first round it only looks, so that what is ending may end.
 
-All processes of a user at once cannot make new ones faster than they are killed.
+All processes of a user are killed at once, those as well that fork too fast to be found.
 """
 _PATIENCE_S: Final = 60.0
 """How long the streams of what is killed may take to end."""
@@ -267,8 +268,8 @@ async def _gather(
 
 
 @contextmanager
-def _task(work: Coroutine[Any, Any, T]) -> "Iterator[asyncio.Task[T]]":
-    """Work that goes on beside other work, and is given up with it."""
+def _task(work: Coroutine[Any, Any, _T]) -> "Iterator[asyncio.Task[_T]]":
+    """Work that is done beside other work, and given up with it."""
     task = asyncio.ensure_future(work)
     try:
         yield task
