@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple, TypeAlias
 
-from assay.bench.sandboxes.folders import remove_folder
+from assay.bench.sandboxes.folders import bytes_in, remove_folder
 from assay.bench.sandboxes.layers import (
     Changed,
     is_excluded,
@@ -29,6 +29,7 @@ from assay.bench.seams import Mount
 
 __all__ = [
     "Listing",
+    "dressed",
     "export_changes",
     "fetch_mount",
     "listing",
@@ -91,11 +92,11 @@ def _pack(mounts: Sequence[Mount], writer: int, file: io.BufferedIOBase) -> None
     ordered = sorted(mounts, key=lambda mount: len(PurePosixPath(mount.target).parts))
     with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for mount in ordered:
-            dress = partial(_dressed, owner=writer if mount.writable else 0)
+            dress = partial(dressed, owner=writer if mount.writable else 0)
             tar.add(mount.source.resolve(), mount.target.lstrip("/"), filter=dress)
 
 
-def _dressed(member: tarfile.TarInfo, *, owner: int) -> tarfile.TarInfo:
+def dressed(member: tarfile.TarInfo, *, owner: int) -> tarfile.TarInfo:
     """A file as the sandbox has it: everybody can read it, as you can here."""
     member.uid = member.gid = owner
     member.uname = member.gname = ""
@@ -108,7 +109,7 @@ async def put_layer(remote: Remote, layer: Path, *, exclude: Sequence[str]) -> N
     gone = [path for path, deleted in layer_paths(layer) if deleted]
     names = "\0".join(f"/{path}" for path in gone if not is_excluded(path, exclude))
     if names:
-        await remote.call("xargs -0 rm -rf --", stdin=io.BytesIO(names.encode()))
+        await remote.call("xargs -0 rm -rf --", stdin=io.BytesIO(_encoded(names)))
     left_out = [f"--exclude={path.lstrip('/')}" for path in exclude]
     with layer.open("rb") as file:
         await remote.call(
@@ -117,6 +118,11 @@ async def put_layer(remote: Remote, layer: Path, *, exclude: Sequence[str]) -> N
             *left_out,
             stdin=file,
         )
+
+
+def _encoded(names: str) -> bytes:
+    """Names as the system has them, those as well that are no text."""
+    return names.encode(errors="surrogateescape")
 
 
 # From the sandbox
@@ -129,11 +135,12 @@ async def fetch_mount(remote: Remote, mount: Mount, disk_mb: int) -> None:
     """
     with tempfile.TemporaryDirectory(prefix="assay-modal-") as scratch:
         packed = Path(scratch, "mount.tar")
+        began = await asyncio.to_thread(bytes_in, [mount.source])
         with packed.open("wb") as file, suppress(PrintedTooMuch):
             await remote.call(
                 'tar -c -f - -C "$1" --format=posix --owner=0 --group=0 --numeric-owner .',
                 mount.target,
-                take=bounded(file.write, _MOST_BACK * disk_mb * MIB),
+                take=bounded(file.write, began + _MOST_BACK * disk_mb * MIB),
             )
             file.flush()
             with _untrusted():
@@ -215,7 +222,7 @@ async def export_changes(
             # With 1 it says that something is there no more, or is no file.
             "tar -c -f - -C / --format=posix --numeric-owner --null --no-recursion -T -; "
             "[ $? -le 1 ]",
-            stdin=io.BytesIO(names.encode(errors="surrogateescape")),
+            stdin=io.BytesIO(_encoded(names)),
             take=bounded(file.write, _MOST_BACK * disk_mb * MIB),
         )
     with _untrusted():

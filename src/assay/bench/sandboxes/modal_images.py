@@ -14,6 +14,7 @@ from shlex import quote
 import modal
 
 from assay.bench.sandboxes.modal import APP, plain_name
+from assay.bench.sandboxes.modal_files import dressed
 from assay.bench.sandboxes.modal_remote import answering
 from assay.bench.sandboxes.roots import links_of
 from assay.bench.seams import PROGRAM, ImageRecipe
@@ -91,11 +92,8 @@ def _pack_program(folder: Path, target: Path) -> None:
 
 
 def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    member.uid = member.gid = 0
-    member.uname = member.gname = ""
     member.mtime = 0
-    member.mode |= 0o555 if member.isdir() or member.mode & 0o100 else 0o444
-    return member
+    return dressed(member, owner=0)
 
 
 async def _built(image: modal.Image, app: modal.App) -> modal.Image:
