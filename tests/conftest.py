@@ -9,13 +9,22 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from assay._util import secret
 from assay.crafter import warmup
 from tests.runs.places import Place, two_nodes
+
+# How long an example takes depends on what else the machine does, so it fails no test.
+settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("any machine")
 
 
 def pytest_configure() -> None:
@@ -36,8 +45,11 @@ def _drop_duckdb() -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def no_terminal() -> None:
-    """Workers of xdist tell programs how wide a terminal is, and there is none."""
-    os.environ.pop("COLUMNS", None)
+    """Workers of xdist and readline tell programs how wide a terminal is; there is none."""
+    for name in ("COLUMNS", "LINES"):
+        os.environ.pop(name, None)
+        # Readline sets them where Python does not see it.
+        os.unsetenv(name)
 
 
 @pytest.fixture(autouse=True)
@@ -87,6 +99,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("notes")
     for test, note in sorted(notes):
         terminalreporter.line(f"{test}: {note}")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    # Files that are local as a whole may import torch, so others cannot even deselect them.
+    if find_spec("torch") or config.option.markexpr == "local":
+        return None
+    is_test = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
+    if is_test and "\npytestmark = pytest.mark.local\n" in collection_path.read_text("utf-8"):
+        return True
+    return None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

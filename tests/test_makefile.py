@@ -3,6 +3,7 @@
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -26,13 +27,21 @@ def checkout(tmp_path: Path) -> Path:
     return fresh
 
 
+def outside_make() -> dict[str, str]:
+    """Return the environment without what a `make` that runs the tests adds to it."""
+    own = ("OPTIONS", "PYTHON", "VENV")
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if "MAKE" not in name and name not in own
+    }
+
+
 def make(where: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    # A `make` that runs the tests hands its own level and flags on.
-    clean = {name: value for name, value in os.environ.items() if "MAKE" not in name}
     return subprocess.run(
         ["make", f"PYTHON={sys.executable}", *arguments],
         cwd=where,
-        env={**clean, **environment},
+        env={**outside_make(), **environment},
         capture_output=True,
         text=True,
         check=False,
@@ -85,44 +94,117 @@ def test_the_commands_of_the_demo_parse(checkout: Path) -> None:
 
 @pytest.mark.extras
 def test_a_fresh_checkout_installs_once_and_shows_its_demo_twice(checkout: Path) -> None:
-    first = make(checkout, "install")
-    assert first.returncode == 0, first.stderr
-    started = time.monotonic()
-    assert make(checkout, "install").returncode == 0
-    assert time.monotonic() - started < 2
-    for _ in range(2):
-        done = make(checkout, "demo")
+    for turn in ("first", "second"):
+        done = make(checkout, "demo", ASSAY_CACHE_DIR=str(checkout / "cache"))
         assert done.returncode == 0, done.stderr
-        assert "By average reward" in done.stdout
+        titles = ("PERFORMANCE SUMMARY", "INVALID ACTION ANALYSIS", "ACHIEVEMENT ANALYSIS")
+        assert all(title in done.stdout for title in (*titles, "MODEL RANKINGS"))
+        assert ("installing assay" in done.stdout) == (turn == "first")
+        assert len(f"{done.stdout}{done.stderr}".splitlines()) <= 60
         assert (checkout / "demo" / "best.gif").exists()
 
 
-def ci_run(where: Path, makefile: str) -> subprocess.CompletedProcess[str]:
-    """Run a copy of the script where `make` does what the given file says."""
-    (where / ".ci").mkdir()
-    shutil.copy(ROOT / ".ci" / "run", where / ".ci")
-    (where / "Makefile").write_text(makefile)
-    script = str(where / ".ci" / "run")
-    return subprocess.run([script], capture_output=True, text=True, check=False)
+def test_what_pip_prints_is_shown_if_it_fails(checkout: Path) -> None:
+    done = make(checkout, "install", PIP_NO_INDEX="1", PIP_FIND_LINKS="")
+    assert done.returncode == 2
+    assert "installing assay" in done.stdout
+    assert "ERROR: " in done.stderr
+    assert "pip could not install into .venv" in done.stderr
+    assert not (checkout / ".venv" / "installed").exists()
 
 
-def test_ci_runs_every_part_and_tells_their_times(tmp_path: Path) -> None:
-    parts = ["", "-extras", "-local", "-bench", "-docker", "-ray", "-mettagrid"]
-    words = ["check", *(f"test{part}" for part in parts)]
-    done = ci_run(tmp_path, f"{' '.join(words)}:\n\t@echo all of $@\n")
-    assert done.returncode == 0
-    summary = done.stdout.partition("== summary\n")[2].splitlines()
-    assert [line.split()[0] for line in summary] == [*["passed"] * 8, "total", "not"]
-    assert [line.split(" s  ")[1] for line in summary[:8]] == [f"make {word}" for word in words]
+PARTS = (
+    "check",
+    *(f"test-{name}" for name in ["extras", "local", "bench", "docker", "ray", "mettagrid"]),
+)
+READY = "install programs:\n\t@true\n"
 
 
-def test_ci_goes_on_after_a_failure_fails_and_lists_what_was_skipped(tmp_path: Path) -> None:
-    makefile = "check test-extras:\n\t@echo 'SKIPPED [1] a.py:3: no $@'\ntest:\n\t@false\n"
-    done = ci_run(tmp_path, makefile)
+@pytest.fixture
+def ci(tmp_path: Path) -> Path:
+    """A copy of the script, where `make` does what a test writes into the Makefile."""
+    (tmp_path / ".ci").mkdir()
+    return Path(shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci"))
+
+
+def ci_run(script: Path, makefile: str) -> subprocess.CompletedProcess[str]:
+    (script.parents[1] / "Makefile").write_text(READY + makefile)
+    return subprocess.run(
+        [script], env=outside_make(), capture_output=True, text=True, check=False
+    )
+
+
+def summary(done: subprocess.CompletedProcess[str]) -> list[str]:
+    return done.stdout.partition("== summary\n")[2].splitlines()
+
+
+def test_ci_runs_every_part_and_tells_their_times(ci: Path) -> None:
+    done = ci_run(ci, f"test {' '.join(PARTS)}:\n\t@echo all of $@, $(OPTIONS)\n")
+    assert done.returncode == 0, done.stderr
+    *lines, total, not_run = summary(done)
+    words = ("install", "programs", "newcomer", *PARTS)
+    assert sorted(line.split(" s  ")[1] for line in lines) == sorted(words)
+    assert {line.split()[0] for line in lines} == {"passed"}
+    assert total.startswith("total ")
+    assert not_run == "not run: make demo, make perf"
+    assert all(f"all of {word}, --durations=25\n" in done.stdout for word in ("test", *PARTS))
+
+
+def test_ci_goes_on_after_a_failure_fails_and_lists_what_was_skipped(ci: Path) -> None:
+    passing = f"test {' '.join(PARTS[1:])}:\n\t@echo 'SKIPPED [1] a.py:3: no $@'\n"
+    done = ci_run(ci, f"{passing}check:\n\t@false\n")
     assert done.returncode == 1
-    summary = done.stdout.partition("== summary\n")[2].splitlines()
-    assert [line.split()[0] for line in summary[:3]] == ["passed", "FAILED", "passed"]
-    assert summary[-2:] == [
-        "  SKIPPED [1] a.py:3: no check",
-        "  SKIPPED [1] a.py:3: no test-extras",
-    ]
+    lines = summary(done)
+    assert [line.split()[-1] for line in lines if line.startswith("FAILED")] == ["check"]
+    assert sum(line.startswith("passed") for line in lines) == 9
+    assert "  newcomer: SKIPPED [1] a.py:3: no test" in lines
+    assert "  test-ray: SKIPPED [1] a.py:3: no test-ray" in lines
+
+
+def test_parts_run_beside_each_other_and_each_prints_its_output_whole(ci: Path) -> None:
+    # Each waits for the other, so that they would never end one after the other.
+    meet = "@touch $@; while [ ! -e {} ]; do sleep 0.1; done; seq 5000 | sed 's/^/$@ /'"
+    done = ci_run(
+        ci,
+        f"check:\n\t{meet.format('test')}\ntest:\n\t{meet.format('check')}\n"
+        f"{' '.join(PARTS[1:])}:\n\t@true\n",
+    )
+    assert done.returncode == 0, done.stderr
+    for word in ("check", "test"):
+        assert "\n".join(f"{word} {number}" for number in range(1, 5001)) in done.stdout
+
+
+def test_the_part_of_a_newcomer_has_git_and_make_and_no_program_of_other_parts(
+    ci: Path,
+) -> None:
+    hidden = "bwrap docker dockerd runc chromium node npm uv ray strace pytest"
+    has = "@for name in git make python3 {}; do command -v $$name; done; echo $(PYTHON) $(VENV)"
+    done = ci_run(ci, f"test:\n\t{has.format(hidden)}\n{' '.join(PARTS)}:\n\t@true\n")
+    said = done.stdout.partition("== newcomer: passed")[2].partition("\n==")[0].splitlines()
+    assert [Path(line).name for line in said[1:-1]] == ["git", "make", "python3"]
+    python, folder = said[-1].split()
+    assert Path(python).is_absolute()
+    assert folder == ".venv-newcomer"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_all_parts_and_shows_how_far_they_came(
+    ci: Path, number: signal.Signals
+) -> None:
+    sleeper = "@echo $@ is busy; echo $$$$ >$@.pid; exec sleep 600"
+    (ci.parents[1] / "Makefile").write_text(f"{READY}check test:\n\t{sleeper}\n")
+    files = [ci.parents[1] / f"{word}.pid" for word in ("check", "test")]
+    with subprocess.Popen(
+        [ci], env=outside_make(), stdout=subprocess.PIPE, text=True
+    ) as process:
+        while not all(file.exists() and file.read_text() for file in files):
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(number)
+        said = process.communicate()[0]
+    assert process.returncode == 130
+    assert "check is busy" in said
+    assert "test is busy" in said
+    for file in files:
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(file.read_text()), 0)
