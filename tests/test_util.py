@@ -81,7 +81,7 @@ def test_provenance_names_the_commit_of_a_checkout_and_whether_it_was_changed(
 ) -> None:
     commit = git(checkout, "rev-parse", "HEAD")
     assert f"(commit {commit[:12]})," in provenance_from(checkout / "src")
-    (checkout / "src" / "assay" / "errors.py").write_text("# changed\n")
+    (checkout / "src" / "assay" / "__main__.py").write_text("# changed\n")
     assert f"(commit {commit[:12]}, changed since)," in provenance_from(checkout / "src")
 
 

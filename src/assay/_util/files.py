@@ -4,8 +4,10 @@ What is written goes to a file beside the target and takes its name at the end, 
 reader never sees half of it and a crash leaves the old content.
 """
 
+import errno
 import os
 import re
+import stat
 import tempfile
 import time
 from collections.abc import Iterator
@@ -19,8 +21,10 @@ __all__ = [
     "atomic_file",
     "atomic_write",
     "free_path",
+    "read_plain_file",
     "remove_abandoned",
     "remove_drafts",
+    "remove_folder",
 ]
 
 
@@ -85,6 +89,105 @@ def remove_abandoned(path: Path, process: int) -> None:
     with suppress(OSError):
         if not _is_running(process) and time.time() - path.stat().st_mtime > _ABANDONED_S:
             path.unlink()
+
+
+def read_plain_file(path: Path, most: int = 100 << 20, within: Path | None = None) -> bytes:
+    """The content of a plain file; OSError for anything else.
+
+    It is neither followed nor waited for, even if it has just been replaced.
+
+    Args:
+        path: The file.
+        most: The most bytes that it may have.
+        within: A folder above it, below which no link is followed; the one it is in if None.
+    """
+    top = path.parent if within is None else within
+    *folders, name = path.relative_to(top).parts
+    enter = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+    handles = [os.open(top, enter)]
+    try:
+        for folder in folders:
+            handles.append(os.open(folder, enter | os.O_NOFOLLOW, dir_fd=handles[-1]))
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        handles.append(os.open(name, flags, dir_fd=handles[-1]))
+        # Before it is opened as a stream, which a folder cannot be.
+        status = os.fstat(handles[-1])
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "not a plain file")
+        if status.st_size > most:
+            raise OSError(errno.EFBIG, "too large")
+        with open(handles[-1], "rb", closefd=False) as stream:
+            return stream.read(most)
+    finally:
+        for handle in handles:
+            os.close(handle)
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder with all that is in it; what cannot be removed is left.
+
+    It may be nested deeper than a path can be long, or closed to its owner. Links are not
+    followed, and mounts not entered.
+    """
+    if folder.is_symlink() or not folder.is_dir():
+        with suppress(OSError):
+            folder.unlink()
+        return
+    with suppress(OSError):
+        top = _opened_up(str(folder))
+        try:
+            device = os.fstat(top).st_dev
+            waiting = _without_files(top)
+            mark, moved = os.urandom(8).hex(), 0
+            while waiting:
+                name = waiting.pop()
+                with suppress(OSError):
+                    handle = _opened_up(name, top)
+                    try:
+                        if os.fstat(handle).st_dev != device:
+                            continue
+                        # Moved to the top, they need neither a long path nor many handles.
+                        for inner in _without_files(handle):
+                            moved += 1
+                            up = f"{mark}-{moved}"
+                            with suppress(OSError):
+                                os.close(_opened_up(inner, handle))
+                                os.rename(inner, up, src_dir_fd=handle, dst_dir_fd=top)
+                                waiting.append(up)
+                    finally:
+                        os.close(handle)
+                    os.rmdir(name, dir_fd=top)
+        finally:
+            os.close(top)
+        folder.rmdir()
+
+
+def _opened_up(folder: str, within: int | None = None) -> int:
+    """A handle of a folder, which its owner may change from now on."""
+    flags = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        handle = os.open(folder, os.O_RDONLY | flags, dir_fd=within)
+    except PermissionError:
+        closed = os.open(folder, os.O_PATH | flags, dir_fd=within)
+        try:
+            os.chmod(f"/proc/self/fd/{closed}", 0o700)
+        finally:
+            os.close(closed)
+        handle = os.open(folder, os.O_RDONLY | flags, dir_fd=within)
+    with suppress(OSError):
+        os.fchmod(handle, 0o700)
+    return handle
+
+
+def _without_files(handle: int) -> list[str]:
+    """Delete what is no folder in a folder; returns the names of those that are."""
+    with os.scandir(handle) as found:
+        entries = list(found)
+    folders = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+    for name in {entry.name for entry in entries}.difference(folders):
+        with suppress(OSError):
+            os.unlink(name, dir_fd=handle)
+    return folders
 
 
 def free_path(path: Path, mark: str = "-") -> Path:

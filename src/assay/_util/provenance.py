@@ -2,16 +2,17 @@
 
 import os
 import platform
-import subprocess
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from shutil import which
 from typing import Any, Final
 
 from assay import __version__
+from assay._util.git import WorkingCopy, has_changes, working_copy
 
-__all__ = ["Provenance", "git_says", "provenance"]
+__all__ = ["Provenance", "provenance"]
 
 _ROOT: Final = Path(__file__).resolve().parents[3]
 
@@ -72,11 +73,15 @@ def provenance() -> Provenance:
 
 @cache
 def _assay() -> Provenance:
-    commit = _commit(_ROOT)
+    # An installed copy may lie inside somebody else's repository, whose commit says
+    # nothing about assay: only a repository with our root is ours.
+    copy = _copy(_ROOT)
+    if copy is not None and copy.root != _ROOT:
+        copy = None
     return Provenance(
         assay=__version__,
-        commit=commit,
-        dirty=commit is not None and bool(git_says(_ROOT, "status", "--porcelain")),
+        commit=None if copy is None else copy.commit,
+        dirty=copy is not None and has_changes(copy, untracked=True),
         python=platform.python_version(),
         numpy=version("numpy"),
         numba=version("numba"),
@@ -86,37 +91,13 @@ def _assay() -> Provenance:
 @cache
 def _project(folder: str) -> tuple[str | None, bool]:
     """The commit of a folder's repository, unless it is assay's own, and whether it changed."""
-    where = Path(folder)
-    top = git_says(where, "rev-parse", "--show-toplevel")
-    if not top or Path(top).resolve() == _ROOT:
+    copy = _copy(Path(folder))
+    if copy is None or copy.root == _ROOT:
         return None, False
-    commit = git_says(where, "rev-parse", "--verify", "--quiet", "HEAD") or None
-    changes = commit and git_says(where, "status", "--porcelain", "--untracked-files=no")
-    return commit, bool(changes)
+    return copy.commit, has_changes(copy, untracked=False)
 
 
-def _commit(root: Path) -> str | None:
-    # An installed copy may lie inside somebody else's repository, whose commit says
-    # nothing about assay: only a repository with our root is ours.
-    top = git_says(root, "rev-parse", "--show-toplevel")
-    if not top or Path(top).resolve() != root:
-        return None
-    return git_says(root, "rev-parse", "--verify", "--quiet", "HEAD") or None
-
-
-def git_says(root: Path, *arguments: str) -> str | None:
-    """What git prints there; None if it fails, or is not there."""
-    # GIT_DIR and its kin would make git answer for another repository.
-    environment = {name: value for name, value in os.environ.items() if name[:4] != "GIT_"}
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(root), *arguments],
-            capture_output=True,
-            text=True,
-            timeout=30,
-            env=environment,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
+def _copy(folder: Path) -> WorkingCopy | None:
+    """The working copy that a folder is in, if it has a commit and there is a git."""
+    copy = working_copy(folder)
+    return None if copy is None or copy.commit is None or which("git") is None else copy
