@@ -4,6 +4,7 @@ The agent runs as it is, beside the hidden tests; those are copied into its repo
 runs there, and the score is whatever the exit code, the printed lines or a result file say.
 """
 
+import json
 import os
 import re
 import subprocess
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from assay.bench.coders.cheats import CHEATS
-from tests.bench.benching import BROKEN, TEST_ADD
+from tests.bench.benching import BROKEN, CALLS_PROGRAM, PROGRAM, TEST_ADD
 
 
 @dataclass(frozen=True)
@@ -37,15 +38,7 @@ def naive_grade(
         path.parent.mkdir(parents=True)
         path.write_text(text, "utf-8")
     variables = {**os.environ, "CHEAT_ROOT": str(folder), **(environment or {})}
-    agent = subprocess.run(
-        [sys.executable, "-"],
-        input=CHEATS[name].script,
-        cwd=repo,
-        env=variables,
-        stdout=subprocess.PIPE,
-        timeout=60,
-        check=False,
-    )
+    said = _let_loose(name, repo, variables)
     tests = repo / "tests"
     tests.mkdir(exist_ok=True)
     (tests / hidden.name).write_bytes(hidden.read_bytes())
@@ -73,11 +66,71 @@ def naive_grade(
     patch = folder / "app" / "artifacts" / "diff.patch"
     if patch.exists():
         subprocess.run(["git", "apply", "--unsafe-paths", str(patch)], cwd=repo, check=False)
+    while not (rewarded := reward.read_text("utf-8")):
+        pass  # a daemon writes it again and again, and empties it first
     passed = re.search(r"(\d+) passed", run.stdout.decode())
     return NaiveEnd(
-        said=agent.stdout.decode(),
+        said=said,
         by_exit_code=float(run.returncode == 0),
         by_output=min(1.0, int(passed[1]) / 2) if passed else 0.0,
-        by_reward_file=float(reward.read_text("utf-8")),
+        by_reward_file=float(rewarded),
         folder=folder,
     )
+
+
+RUNNER = """
+import json, os, sys
+import pytest
+
+
+class Reporter:
+    def pytest_runtest_logreport(self, report):
+        if report.when == "call":
+            name = report.nodeid.partition("::")[2]
+            line = {"name": name, "status": report.outcome, "message": ""}
+            os.write(int(sys.argv[1]), json.dumps(line).encode() + b"\\n")
+
+
+sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", sys.argv[2]], plugins=[Reporter()]))
+"""
+
+
+def naive_reports(name: str, folder: Path) -> float:
+    """Let an attack loose on a program, and grade it by what its tests report over a pipe.
+
+    They start the program, and what is not reported as failed counts as passed.
+    """
+    repo, hidden = folder / "repo", folder / "hidden/test_calc.py"
+    for path, text in ((repo / "calc.py", PROGRAM), (hidden, CALLS_PROGRAM)):
+        path.parent.mkdir(parents=True)
+        path.write_text(text, "utf-8")
+    if name:
+        _let_loose(name, repo, {**os.environ, "CHEAT_ROOT": str(hidden.parent)})
+    reader, writer = os.pipe()
+    subprocess.run(
+        [sys.executable, "-c", RUNNER, str(writer), str(hidden)],
+        cwd=repo,
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True,
+        pass_fds=[writer],
+        timeout=60,
+        check=False,
+    )
+    os.close(writer)
+    with open(reader, encoding="utf-8") as reports:
+        failed = {r["name"] for r in map(json.loads, reports) if r["status"] == "failed"}
+    return 1 - len(failed) / 2
+
+
+def _let_loose(name: str, repo: Path, variables: Mapping[str, str]) -> str:
+    """Run an attack in a repository; what it printed."""
+    agent = subprocess.run(
+        [sys.executable, "-"],
+        input=CHEATS[name].script,
+        cwd=repo,
+        env=variables,
+        stdout=subprocess.PIPE,
+        timeout=60,
+        check=False,
+    )
+    return agent.stdout.decode()

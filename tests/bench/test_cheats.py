@@ -14,10 +14,19 @@ import pytest
 from assay.bench.coders.cheats import CHEATS, CheatCoder
 from assay.bench.grading import grade
 from assay.bench.sandboxes import BubblewrapBackend
-from assay.bench.seams import CodingOutcome, ResourceLimits
+from assay.bench.seams import CodingOutcome, GradingMode, ResourceLimits
 from assay.errors import UsageError
-from tests.bench.benching import LIMITS, Attack, attack, small_task
-from tests.bench.naive import naive_grade
+from tests.bench.benching import (
+    CALLS_APART,
+    CALLS_PROGRAM,
+    LIMITS,
+    PROGRAM,
+    Attack,
+    attack,
+    script,
+    small_task,
+)
+from tests.bench.naive import naive_grade, naive_reports
 
 pytestmark = pytest.mark.bench
 
@@ -151,6 +160,53 @@ def test_a_run_that_ends_early_with_success_is_tampering(tmp_path: Path) -> None
     assert "exit code 0" in seen.findings["exit_code_forged"]
 
 
+# Attacks of a program on the tests that start it
+
+ATTACKS = ["forge-reports", "kill-grader", "patch-parent", "steal-tests"]
+
+
+def program_attack(name: str, folder: Path, tests: str) -> Attack:
+    scripts = (script("test_calc.py", tests),)
+    task = small_task(folder / "task", files={"calc.py": PROGRAM}, scripts=scripts)
+    return asyncio.run(attack(name, task, folder))
+
+
+def test_a_program_that_does_half_of_it_has_half_of_the_score_without_a_defence(
+    tmp_path: Path,
+) -> None:
+    assert naive_reports("", tmp_path) == 0.5
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_a_program_reaches_the_tests_that_start_it_without_a_defence(
+    name: str, tmp_path: Path
+) -> None:
+    yama = Path("/proc/sys/kernel/yama/ptrace_scope")
+    if name == "patch-parent" and yama.exists() and yama.read_text() != "0\n":
+        pytest.skip("the kernel keeps the memory of parents from their children (Yama)")
+    assert naive_reports(name, tmp_path) == 1
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_a_program_that_tests_run_apart_gets_what_it_honestly_earns(
+    name: str, tmp_path: Path
+) -> None:
+    seen = program_attack(name, tmp_path, CALLS_APART)
+    assert seen.findings.keys() == {"attack"}
+    assert (seen.grade.outcome, seen.grade.total_score) == (CodingOutcome.PARTLY, 0.5)
+    assert seen.grade.mode == GradingMode.SEPARATE
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_a_program_that_tests_start_themselves_gets_no_more_than_that(
+    name: str, tmp_path: Path
+) -> None:
+    seen = program_attack(name, tmp_path, CALLS_PROGRAM)
+    # It may kill its parent, and loses what it had by that.
+    assert seen.grade.total_score == (0 if name == "kill-grader" else 0.5)
+    assert seen.grade.mode == GradingMode.IN_PROCESS
+
+
 # Attacks on the machine
 
 
@@ -191,7 +247,7 @@ def test_who_eats_memory_meets_its_limit(tmp_path: Path) -> None:
     seen = contained("eat-memory", tmp_path, environment={"CHEAT_MB": "1024"}, limits=limits)
     assert "memory_limit" in seen.findings
     assert "took 1024 of" not in seen.end.notes
-    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < max(before, 512 * 1024)
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss <= max(before, 512 * 1024)
 
 
 def test_the_network_is_reached_without_a_defence(tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ def test_fails(): assert add(1, 1) == 3
     [
         ("os._exit(1)", CodingOutcome.UNSOLVED),
         ("os._exit(5)", CodingOutcome.UNSOLVED),
-        ("os.abort()", CodingOutcome.UNSOLVED),
+        ("os.abort()", CodingOutcome.TAMPERED),
         ("os._exit(0)", CodingOutcome.TAMPERED),
     ],
 )
@@ -159,8 +159,8 @@ def test_of_a_run_that_broke_off_nothing_counts(
     assert result.total_score == 0
     assert result.outcome in (outcome, CodingOutcome.TAMPERED)
     if ending == "os.abort()":
-        assert names(result) == ["test_process_died"]
-        assert statuses(result) == {"test_adds": "error", "test_adds_negative": "missing"}
+        assert names(result) == ["test_process_killed"]
+        assert set(statuses(result).values()) == {"error"}
 
 
 FORGED = """
@@ -179,9 +179,7 @@ def test_reports_that_the_code_under_test_writes_itself_count_for_nothing(
 ) -> None:
     task = small_task(tmp_path / "task", scripts=ADDS)
     result = came_to(task, tmp_path, {"calc.py": f"{BROKEN}{FORGED}{ending}\n"})
-    assert result.total_score == 0
-    if ending != "os.abort()":
-        assert result.outcome == CodingOutcome.TAMPERED
+    assert (result.outcome, result.total_score) == (CodingOutcome.TAMPERED, 0)
 
 
 def test_the_grader_cannot_be_read_and_a_line_in_its_name_is_noise(tmp_path: Path) -> None:
@@ -190,7 +188,7 @@ import os
 seen = []
 for process in [name for name in os.listdir("/proc") if name.isdigit()]:
     with open(f"/proc/{process}/cmdline", "rb") as file:
-        is_driver = b"driver.py" in file.read() and int(process) == os.getppid()
+        is_driver = b"assay_grading.driver" in file.read() and int(process) == os.getppid()
     if is_driver:
         for name in ("mem", "environ", "fd/0", "fd/1"):
             try:
@@ -216,14 +214,19 @@ def add(a, b):
         CodingOutcome.SOLVED,
         {"test_adds": "passed", "test_adds_negative": "passed"},
     )
-    assert names(result) == ["answer_forged"]
+    # Where the kernel has Landlock, not even the output of the sandbox can be written to.
+    assert names(result) in ([], ["answer_forged"])
 
 
-def test_who_kills_the_grader_is_named_and_gets_nothing(tmp_path: Path) -> None:
+def test_who_tries_to_kill_the_grader_gets_nothing(tmp_path: Path) -> None:
     source = f"import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\n{SOLVED}"
     result = came_to(small_task(tmp_path / "task"), tmp_path, {"calc.py": source})
-    assert (result.outcome, result.total_score) == (CodingOutcome.TAMPERED, 0)
-    assert "grader_killed" in names(result)
+    # Where the kernel cannot keep signals from it, it is killed, and that is named.
+    assert result.total_score == 0
+    assert result.outcome in (CodingOutcome.TESTS_DID_NOT_RUN, CodingOutcome.TAMPERED)
+    killed = result.outcome == CodingOutcome.TAMPERED
+    assert names(result) == (["grader_killed"] if killed else [])
+    assert killed or "PermissionError" in result.tests[0].message
 
 
 @pytest.mark.parametrize("orders", ["a file", "a link", "a pipe", "a folder"])
@@ -232,7 +235,7 @@ def test_who_pretends_that_grading_never_began_gets_nothing(
 ) -> None:
     make = {
         "a file": "open(path, 'w').close()",
-        "a link": "os.symlink('/grading/driver.py', path)",
+        "a link": "os.symlink('/app/repo/calc.py', path)",
         "a pipe": "os.mkfifo(path)",
         "a folder": "os.makedirs(path + '/x', 0o000)",
     }[orders]
@@ -244,7 +247,8 @@ os.kill(os.getppid(), signal.SIGKILL)
 """
     task = small_task(tmp_path / "task", scripts=ADDS)
     result = came_to(task, tmp_path, {"calc.py": source})
-    assert (result.outcome, result.total_score) == (CodingOutcome.TAMPERED, 0)
+    assert result.total_score == 0
+    assert result.outcome in (CodingOutcome.TESTS_DID_NOT_RUN, CodingOutcome.TAMPERED)
 
 
 def test_subtests_and_fixtures_of_a_script_count_with_their_tests(tmp_path: Path) -> None:
@@ -323,21 +327,13 @@ def test_alone():
     assert names(result) == ["left_processes"]
 
 
-def test_hidden_tests_are_neither_in_the_repository_nor_can_they_be_changed(
-    tmp_path: Path,
-) -> None:
+def test_hidden_tests_are_not_in_the_repository(tmp_path: Path) -> None:
     content = f"""\
 import os
-import pathlib
-import pytest
 {TEST_ADD}
 
 def test_place():
     assert sorted(os.listdir()) == [".git", "calc.py"]
-    with pytest.raises(OSError):
-        pathlib.Path(__file__).write_text("")
-    with pytest.raises(OSError):
-        pathlib.Path("/grading/driver.py").unlink()
 """
     task = small_task(tmp_path / "task", scripts=(script("deep/er/test_add.py", content),))
     assert came_to(task, tmp_path, {"calc.py": SOLVED}).outcome == CodingOutcome.SOLVED
@@ -468,6 +464,9 @@ def test_the_reference_of_each_sample_scores_1(folder: Path, tmp_path: Path) -> 
     )
     assert (result.outcome, result.total_score) == (CodingOutcome.SOLVED, 1)
     assert result.findings == ()
+    # Its tests change parts of the program, which is not done from outside.
+    loads_it = folder.name == "refactor-report"
+    assert result.mode == ("in-process" if loads_it else "separate")
 
 
 # Before anything runs

@@ -71,7 +71,10 @@ def test_a_task_goes_from_a_repository_to_a_proof(
     start, end = make_repository(folder / "code")
     made = here(capsys, "bench", "new", "code", "--start", start, "--end", end, "--quiet")
     assert made.code == 0, made.errors
-    prepared = here(capsys, "bench", "prepare", made.output.strip(), "--quiet")
+    task = made.output.strip()
+    refused = here(capsys, "bench", "prepare", task)
+    assert f"--allow-repo {folder / 'code'}" in refused.errors
+    prepared = here(capsys, "bench", "prepare", task, "--allow-repo", "code", "--quiet")
     assert prepared.code == 0, prepared.errors
     checked = here(capsys, "bench", "check", prepared.output.strip(), "--tries", "2")
     assert checked.code == 0, checked.output

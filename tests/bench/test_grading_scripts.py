@@ -82,11 +82,14 @@ def end(*reports: tuple[str, str, str], **more: Any) -> dict[str, Any]:
     }
 
 
-def checked(*reports: tuple[str, str, str], canary: bool = True, **more: Any) -> Checked:
+def checked(
+    *reports: tuple[str, str, str], canary: bool = True, limited: bool = False, **more: Any
+) -> Checked:
     """Of a script with two tests; its canary fails as it must, unless it is not reported."""
     known = planted()
     failed = (known.canary.name, "failed", f"assert {known.canary.proof}")
-    return check_tests(known, end(*reports, *([failed] if canary else []), **more))
+    given = end(*reports, *([failed] if canary else []), **more)
+    return check_tests(known, given, limited=limited)
 
 
 def test_all_kinds_of_tests_are_known_before_they_run() -> None:
@@ -196,8 +199,19 @@ def test_a_file_that_skips_itself_is_no_tampering() -> None:
     assert {test.status for test in (*seen.reports, *at_once.reports)} == {"skipped"}
 
 
-def test_without_its_canary_no_pass_of_a_crashed_run_is_believed() -> None:
-    seen = checked(*BOTH, canary=False, exit_code=-11)
+@pytest.mark.parametrize("canary", [True, False])
+def test_a_signal_that_no_limit_sent_is_tampering_where_a_test_passed(canary: bool) -> None:
+    seen = checked(*BOTH, canary=canary, exit_code=-9)
+    assert seen.tampered
+    assert [finding.name for finding in seen.findings] == ["test_process_killed"]
+    failed = checked(("test_adds", "failed", ""), canary=canary, exit_code=-9)
+    assert not failed.tampered
+    assert [finding.name for finding in failed.findings] == ["test_process_died"]
+
+
+def test_without_its_canary_no_pass_of_a_run_is_believed_that_a_limit_ended() -> None:
+    seen = checked(*BOTH, canary=False, exit_code=-9, limited=True)
+    assert not seen.tampered
     assert {test.status for test in seen.reports} == {"error"}
     assert [finding.name for finding in seen.findings] == ["test_process_died"]
 
@@ -214,22 +228,41 @@ def test_a_shell_script_is_one_test() -> None:
 
 
 def test_the_driver_takes_its_orders_away_and_signs_what_it_says(tmp_path: Path) -> None:
-    orders = tmp_path / "orders.json"
-    write = 'printf "%s" 7 >"$ASSAY_RESULT"; echo told; exit 3'
-    jobs = [{"name": "x.sh", "argv": ["sh", "-c", write]}]
-    orders.write_text(json.dumps({"key": b"key".hex(), "timeout_s": 20, "jobs": jobs}), "utf-8")
+    orders, hidden = tmp_path / "orders.json", tmp_path / "hidden"
+    (hidden / "package").mkdir(parents=True)
+    for name in ("driver.py", "landlock.py"):
+        source = Path(driver.__file__).with_name(name).read_bytes()
+        (hidden / "package" / name).write_bytes(source)
+    write = 'ls "$0"; printf "%s" 7 >"$ASSAY_RESULT"; echo told; exit 3'
+    argv = ["sh", "-c", write, f"{hidden}/0/package"]
+    given = {
+        "key": b"key".hex(),
+        "timeout_s": 20,
+        "jobs": [{"name": "x.sh", "argv": argv, "separate": False}],
+        "places": {
+            "hidden": str(hidden),
+            "repository": str(tmp_path),
+            "app": str(tmp_path),
+            "orders": str(tmp_path),
+        },
+    }
+    orders.write_text(json.dumps(given), "utf-8")
+    start = f"import sys; sys.path.insert(0, {str(hidden)!r}); from package.driver import main"
     # -S leaves out what is installed, pytest among it.
     output = subprocess.run(
-        [sys.executable, "-I", "-S", "-B", driver.__file__, str(orders)],
+        [sys.executable, "-I", "-S", "-B", "-c", f"{start}; main()", str(orders)],
         stdout=subprocess.PIPE,
         check=True,
     ).stdout
     assert not orders.exists()
-    ends, has_pytest, forged = read_answer(b"assay-grading zz zz\n" + output, b"key")
+    assert list(hidden.iterdir()) == []
+    answer = read_answer(b"assay-grading zz zz\n" + output, b"key")
+    ends, has_pytest, _, forged = answer
     assert ends is not None
-    assert (ends[0]["exit_code"], ends[0]["output"], ends[0]["result"]) == (3, "told\n", "7")
+    told = "driver.py\nlandlock.py\ntold\n"
+    assert (ends[0]["exit_code"], ends[0]["output"], ends[0]["result"]) == (3, told, "7")
     assert (has_pytest, forged) == (False, 1)
-    assert read_answer(output, b"another key") == (None, True, 1)
+    assert read_answer(output, b"another key") == (None, True, False, 1)
 
 
 @pytest.mark.parametrize(

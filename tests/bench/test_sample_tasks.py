@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from assay.bench.grading import programs
+from assay.bench.grading.scripts import PACKAGE
 from assay.bench.seams import CodingTask
 from assay.bench.tasks import (
     Workspace,
@@ -51,6 +53,7 @@ def put_scripts(task: CodingTask, folder: Path) -> None:
         (folder / script.path).write_text(script.content, "utf-8")
     for path, content in task.evaluation_files.items():
         (folder / path).write_bytes(content)
+    (folder / f"{PACKAGE}.py").write_bytes(Path(programs.__file__).read_bytes())
 
 
 @pytest.mark.parametrize("folder", SAMPLES, ids=lambda folder: folder.name)

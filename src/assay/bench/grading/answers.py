@@ -21,13 +21,15 @@ class DriverAnswer(NamedTuple):
     ends: list[dict[str, Any]] | None
     """How each script ended, in their order; None if it did not come to its end."""
     has_pytest: bool
+    is_confined: bool
+    """Whether files were kept from programs, and from the tests that start them."""
     forged: int
     """Lines that look like an answer, but are not signed."""
 
 
 def read_answer(output: bytes, key: bytes) -> DriverAnswer:
     """Read what a driver that was given this key printed."""
-    ends, has_pytest, forged = None, True, 0
+    ends, has_pytest, is_confined, forged = None, True, False, 0
     for line in output.split(b"\n"):
         word, _, rest = line.partition(b" ")
         if word != ANSWER.encode():
@@ -37,5 +39,5 @@ def read_answer(output: bytes, key: bytes) -> DriverAnswer:
             forged += 1
             continue
         said = json.loads(zlib.decompress(base64.b64decode(body)))
-        ends, has_pytest = said["ends"], said["has_pytest"]
-    return DriverAnswer(ends, has_pytest, forged)
+        ends, has_pytest, is_confined = said["ends"], said["has_pytest"], said["is_confined"]
+    return DriverAnswer(ends, has_pytest, is_confined, forged)

@@ -1,16 +1,18 @@
-"""Runs one hidden script, in the process that also loads the code under test.
+"""Runs one hidden script, in one process with the code under test or apart from it.
 
-Started by the driver as `python -I -B child.py {reports} SCRIPT …`. The repository comes last
-on the path, after the standard library and what is installed, so that no file of it stands in
-for pytest or for a module of Python; only names that it had before the patch come before what
-is installed. Nothing that is said here is believed without a cross-check.
+The repository comes last on the path, after the standard library and what is installed, so that
+no file of it stands in for pytest or for a module of Python; only names that it had before the
+patch come before what is installed. A script that tests from outside does not have it at all.
+Nothing that is said here is believed without a cross-check.
 """
 
 import contextlib
+import ctypes
 import importlib
 import importlib.abc
 import importlib.machinery
 import json
+import linecache
 import os
 import runpy
 import sys
@@ -18,16 +20,25 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
+from .programs import connect
+
 __all__ = ["main"]
 
 _LONGEST_MESSAGE = 600
+_SET_DUMPABLE = 4
 
 
 def main() -> None:
     """Run a script as the arguments say: as tests, or as it stands."""
+    if sys.platform == "linux":
+        # Programs that the tests start cannot look into this process, nor open its pipes.
+        ctypes.CDLL(None).prctl(_SET_DUMPABLE, 0, 0, 0, 0)
     settings: dict[str, Any] = json.loads(sys.argv[1])
+    reports, programs = map(int, sys.argv[2:])
+    os.set_inheritable(reports, False)
+    connect(programs) if settings["separate"] else os.close(programs)
     if settings["tests"]:
-        code = _run_tests(settings)
+        code = _run_tests(settings, reports)
         sys.stdout.flush()
         sys.stderr.flush()
         # What the code under test left for the end of the process has no say in its exit code.
@@ -57,7 +68,7 @@ def _add_repository(settings: dict[str, Any]) -> None:
     sys.meta_path.insert(0, _OwnNames(own, folders))
 
 
-def _run_tests(settings: dict[str, Any]) -> int:
+def _run_tests(settings: dict[str, Any], reports: int) -> int:
     os.environ.pop("PYTEST_ADDOPTS", None)
     os.environ.pop("PYTEST_PLUGINS", None)
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
@@ -69,18 +80,33 @@ def _run_tests(settings: dict[str, Any]) -> int:
         importlib.import_module("pygments")
     _add_repository(settings)
     script, root = settings["script"], settings["root"]
-    options = ["-p", "no:cacheprovider", "-c", f"{root}/pytest.ini", "--import-mode=importlib"]
+    options = [
+        "-p",
+        "no:cacheprovider",
+        "-c",
+        f"{root}/assay_grading/pytest.ini",
+        "--import-mode=importlib",
+    ]
     options += [f"--rootdir={os.path.dirname(script)}", f"--confcutdir={root}/tests", "-q"]
-    return int(pytest.main([*options, script], plugins=[_Reporter(int(settings["reports"]))]))
+    return int(pytest.main([*options, script], plugins=[_Reporter(settings, reports)]))
 
 
 class _Reporter:
     """Sends what becomes of each test over the pipe, as lines of JSON."""
 
-    def __init__(self, reports: int) -> None:
-        self._reports = reports
+    def __init__(self, settings: dict[str, Any], reports: int) -> None:
+        self._scripts, self._reports = settings["scripts"], reports
         self._parts: dict[str, tuple[str, str]] = {}
         """Tests with a subtest that did not pass, and what came of that."""
+
+    def pytest_collection_finish(self) -> None:
+        """Delete the scripts: no program that the tests start can read them any more."""
+        for script in self._scripts:
+            with open(script, encoding="utf-8", errors="replace") as file:
+                lines = file.readlines()
+            # For messages; without a time the lines are not looked for again.
+            linecache.cache[script] = sum(map(len, lines)), None, lines, script
+            os.unlink(script)
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         status, message = report.outcome, _why(report)

@@ -42,8 +42,16 @@ def check_shell(script: TestScript, end: Mapping[str, Any]) -> Checked:
     return Checked((TestReport(script.path, name, "failed", message),))
 
 
-def check_tests(planted: PlantedScript, end: Mapping[str, Any]) -> Checked:
-    """The tests of a pytest script, and what is wrong with what was said of them."""
+def check_tests(
+    planted: PlantedScript, end: Mapping[str, Any], *, limited: bool = False
+) -> Checked:
+    """The tests of a pytest script, and what is wrong with what was said of them.
+
+    Args:
+        planted: The script.
+        end: How its child ended.
+        limited: Whether a limit of the sandbox was hit, which may have killed it.
+    """
     script = planted.script
     names = [name for name, count in planted.expected.items() for _ in range(count)]
     if end["timed_out"]:
@@ -62,7 +70,11 @@ def check_tests(planted: PlantedScript, end: Mapping[str, Any]) -> Checked:
         if report.name:
             statuses[report.name] = report._replace(script=script.path)
     canary = statuses.pop(planted.canary.name, None)
-    if problem := _contradiction(planted, canary, statuses, end["exit_code"]):
+    any_passed = any(report.status == "passed" for report in statuses.values())
+    if end["exit_code"] < 0 and any_passed and not limited:
+        detail = f"signal {-end['exit_code']} ended it, though tests were reported as passed"
+        return _distrusted(script, names, "test_process_killed", detail)
+    if problem := _contradiction(planted, canary, any_passed, end["exit_code"]):
         return _distrusted(script, names, *problem)
     return _counted(planted, canary, statuses, whole, end)
 
@@ -70,11 +82,10 @@ def check_tests(planted: PlantedScript, end: Mapping[str, Any]) -> Checked:
 def _contradiction(
     planted: PlantedScript,
     canary: TestReport | None,
-    statuses: Mapping[str, TestReport],
+    any_passed: bool,
     exit_code: int,
 ) -> tuple[str, str] | None:
     """What shows that reports were manipulated: the name of a finding, and a sentence."""
-    any_passed = any(report.status == "passed" for report in statuses.values())
     canary_failed = canary is not None and canary.status == "failed"
     # A mark of the whole file skips the canary too, and then pytest is content.
     all_skipped = canary is not None and canary.status == "skipped" and not any_passed

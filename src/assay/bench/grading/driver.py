@@ -1,10 +1,14 @@
 """Runs hidden tests inside a sandbox, and alone says how they ended. Needs nothing but Python.
 
-It is started as `python -I -B driver.py ORDERS` and never imports what it tests: each script
-runs in a child, whose reports come over a pipe. Its answer, the last line that it prints, is
-signed with a key from the file of orders, which it deletes before there is any child. (From
-standard input a child could read it again, through the processes above this one.) Whatever a
-child prints, writes to files, or leaves running changes nothing.
+It never imports what it tests: each script runs in a child, whose reports come over a pipe. Its
+answer, the last line that it prints, is signed with a key from the file of orders, which it
+deletes before there is any child. (From standard input a child could read it again, through the
+processes above this one.) Whatever a child prints, writes to files, or leaves running changes
+nothing. It also takes all hidden files into its memory and deletes them, so that a child has
+them in a new folder, and none of an earlier one is left.
+
+A child that tests from outside cannot open the repository; another process starts programs for
+it, which can open none of the hidden files.
 """
 
 import base64
@@ -14,14 +18,21 @@ import hmac
 import importlib.util
 import json
 import os
+import resource
 import selectors
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 import zlib
-from typing import Any
+from collections.abc import Mapping
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple, NoReturn
+
+from .landlock import can_confine, confine
 
 __all__ = ["ANSWER", "main"]
 
@@ -29,11 +40,26 @@ ANSWER = "assay-grading"
 """The first word of the line that answers."""
 _LONGEST_REPORTS = 4_000_000
 _LONGEST_OUTPUT = 8_000
+_LONGEST_STREAM = 4_000_000
 _LONGEST_RESULT = 100_000
 _LONGEST_ANSWER = 500_000
 _DRAIN_S = 0.2
 _KILL_S = 5.0
 _SET_DUMPABLE, _DROP_BOUNDING, _SUBREAPER, _NO_NEW_PRIVILEGES = 4, 24, 36, 38
+
+
+class _Places(NamedTuple):
+    """Where things are in the sandbox."""
+
+    hidden: str
+    """The folder of hidden files."""
+    repository: str
+    app: str
+    """The folder that the repository is in."""
+    orders: str
+    """The folder of the orders."""
+    is_kept: bool = False
+    """Whether the kernel keeps some of them from some processes."""
 
 
 def main() -> None:
@@ -43,16 +69,46 @@ def main() -> None:
         orders = json.load(file)
     os.unlink(sys.argv[1])
     key = bytes.fromhex(orders.pop("key"))
+    places = _Places(**orders["places"])
+    places = places._replace(is_kept=can_confine(places[:4]))
+    files = _taken(places.hidden)
     deadline = time.monotonic() + orders["timeout_s"]
     jobs, ends = orders["jobs"], []
     for number, job in enumerate(jobs):
         # An equal share of what is left: what one script does not use, the next ones have.
         share = (deadline - time.monotonic()) / (len(jobs) - number)
-        ends.append(_run(job, max(share, 0.0)))
+        folder = os.path.join(places.hidden, str(number))
+        _put(files, folder)
+        ends.append(_run(job, folder, places, max(share, 0.0)))
+        shutil.rmtree(folder, ignore_errors=True)
     has_pytest = importlib.util.find_spec("pytest") is not None
-    body = _packed({"has_pytest": has_pytest, "ends": _bounded(ends)})
+    answer = {"has_pytest": has_pytest, "is_confined": places.is_kept}
+    body = _packed({**answer, "ends": _bounded(ends)})
     signature = hmac.digest(key, body, "sha256").hex()
     sys.stdout.write(f"\n{ANSWER} {signature} {body.decode()}\n")
+
+
+def _taken(folder: str) -> dict[str, bytes]:
+    """All files of a folder by their paths in it; they are gone from there then."""
+    files = {}
+    for place, _, names in os.walk(folder):
+        for name in names:
+            path = os.path.join(place, name)
+            with open(path, "rb") as file:
+                files[os.path.relpath(path, folder)] = file.read()
+    for name in os.listdir(folder):
+        shutil.rmtree(os.path.join(folder, name))
+    return files
+
+
+def _put(files: Mapping[str, bytes], folder: str) -> None:
+    """Write files into a new folder; what an earlier child made in its place is an error."""
+    os.mkdir(folder)
+    for path, content in files.items():
+        target = os.path.join(folder, path)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        with open(target, "xb") as file:
+            file.write(content)
 
 
 def _bounded(ends: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -73,42 +129,63 @@ def _shut_off() -> None:
     """Let no child look into this process, gain privileges, or leave the tree of processes."""
     if sys.platform != "linux":
         return
+    _adopt_orphans()
     prctl = ctypes.CDLL(None).prctl
     prctl(_SET_DUMPABLE, 0, 0, 0, 0)
-    prctl(_SUBREAPER, 1, 0, 0, 0)
     for capability in range(64):
         prctl(_DROP_BOUNDING, capability, 0, 0, 0)
     prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
 
 
-def _run(job: dict[str, Any], share_s: float) -> dict[str, Any]:
+def _adopt_orphans() -> None:
+    """Become the parent of processes below this one whose own parent ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
+
+
+def _run(job: dict[str, Any], folder: str, places: _Places, share_s: float) -> dict[str, Any]:
     """Run one script to its end; what it said, and how it ended."""
     start = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="g", ignore_cleanup_errors=True) as place:
+    # Not in the folder for temporary files, which programs may write to.
+    with tempfile.TemporaryDirectory(dir=folder, ignore_cleanup_errors=True) as place:
         result = os.path.join(place, "result.json")
         reader, writer = os.pipe()
-        environment = {**os.environ, "ASSAY_RESULT": result}
+        ours, theirs = socket.socketpair()
+        broker = None
+        if job["separate"] and (broker := os.fork()) == 0:
+            for handle in (reader, writer, theirs.detach()):
+                os.close(handle)
+            _run_programs(Connection(ours.detach()), places)
+        ours.close()
+        handles = {"{reports}": writer, "{programs}": theirs.fileno()}
         child = subprocess.Popen(
-            [part.replace("{reports}", str(writer)) for part in job["argv"]],
+            [str(handles.get(part, part)) for part in job["argv"]],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            pass_fds=[writer],
-            env=environment,
+            pass_fds=[handle for name, handle in handles.items() if name in job["argv"]],
+            env={**os.environ, "ASSAY_RESULT": result},
+            cwd=place if job["separate"] else places.repository,
             start_new_session=True,
+            preexec_fn=lambda: confine(
+                [places.app] if job["separate"] and places.is_kept else []
+            ),
         )
         os.close(writer)
+        theirs.close()
         assert child.stdout is not None
-        reports, output = _read(child, reader, child.stdout.fileno(), start + share_s)
+        output = child.stdout.fileno()
+        limits = {reader: _LONGEST_REPORTS, output: -_LONGEST_OUTPUT}
+        kept = _read(child, limits, start + share_s)
         timed_out = child.poll() is None
-        left = _kill_descendants(child)
+        left = _kill_descendants(child, broker)
         end = {
             "exit_code": None if timed_out else child.returncode,
             "timed_out": timed_out,
             "left_processes": left,
-            "reports": reports.decode("utf-8", "replace"),
-            "too_many_reports": len(reports) >= _LONGEST_REPORTS,
-            "output": output.decode("utf-8", "replace"),
+            "reports": kept[reader].decode("utf-8", "replace"),
+            "too_many_reports": len(kept[reader]) >= _LONGEST_REPORTS,
+            "output": kept[output].decode("utf-8", "replace"),
             "result": _content(result),
             "seconds": time.monotonic() - start,
         }
@@ -117,21 +194,76 @@ def _run(job: dict[str, Any], share_s: float) -> dict[str, Any]:
         return end
 
 
+def _run_programs(link: Connection, places: _Places) -> NoReturn:
+    """Run programs as a child asks for them, until it is gone."""
+    try:
+        _adopt_orphans()
+        while True:
+            request = json.loads(link.recv_bytes())
+            link.send_bytes(json.dumps(_run_program(request, places)).encode())
+    finally:
+        os._exit(0)
+
+
+def _run_program(request: Mapping[str, Any], places: _Places) -> dict[str, Any]:
+    """Run a program that knows nothing of the tests; how it ended, with all it started."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with tempfile.TemporaryFile() as given:
+        given.write(bytes.fromhex(request["stdin"]))
+        given.seek(0)
+        try:
+            process = subprocess.Popen(
+                request["argv"],
+                stdin=given,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                cwd=os.path.join(places.repository, request["cwd"]),
+                start_new_session=True,
+                preexec_fn=lambda: confine(
+                    [places.hidden, places.orders] if places.is_kept else []
+                ),
+            )
+        except OSError as error:
+            failed = {"exit_code": 127, "stdout": "", "stderr": f"{error}\n"}
+            return {**failed, "cpu_s": 0.0, "timed_out": False}
+    with process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        output, errors = process.stdout.fileno(), process.stderr.fileno()
+        limits = {output: _LONGEST_STREAM, errors: _LONGEST_STREAM}
+        kept = _read(process, limits, time.monotonic() + request["timeout"])
+        timed_out = process.poll() is None
+        _kill_descendants(process)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return {
+        "exit_code": process.returncode,
+        "stdout": kept[output].decode("utf-8", "replace"),
+        "stderr": kept[errors].decode("utf-8", "replace"),
+        "cpu_s": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
+        "timed_out": timed_out,
+    }
+
+
 def _read(
-    child: subprocess.Popen[bytes], reports: int, output: int, deadline: float
-) -> tuple[bytes, bytes]:
-    """Its first reports and its last output, until it ends or its time is over.
+    process: subprocess.Popen[bytes], limits: Mapping[int, int], deadline: float
+) -> dict[int, bytes]:
+    """What comes over pipes until a process ends or its time is over.
 
     Something that it left behind may hold a pipe open: its own end is what counts.
+
+    Args:
+        process: As it was started.
+        limits: By pipe, how many bytes are kept: the first, or if negative the last.
+        deadline: When its time is over.
     """
-    kept = {reports: bytearray(), output: bytearray()}
+    kept = {stream: bytearray() for stream in limits}
     over = False
     with selectors.DefaultSelector() as selector:
         for stream in kept:
             os.set_blocking(stream, False)
             selector.register(stream, selectors.EVENT_READ)
         while selector.get_map() and (left_s := deadline - time.monotonic()) > 0:
-            if not over and child.poll() is not None:
+            if not over and process.poll() is not None:
                 over, deadline = True, min(deadline, time.monotonic() + _DRAIN_S)
             ready = selector.select(0.0 if over else min(0.05, left_s))
             for entry, _ in ready:
@@ -139,16 +271,17 @@ def _read(
                 if not chunk:
                     selector.unregister(entry.fd)
                 kept[entry.fd] += chunk
-                del kept[output][:-_LONGEST_OUTPUT], kept[reports][_LONGEST_REPORTS:]
+                most = limits[entry.fd]
+                del kept[entry.fd][slice(most, None) if most > 0 else slice(most)]
             if over and not ready:
                 break
     with contextlib.suppress(subprocess.TimeoutExpired):
-        child.wait(max(0.0, deadline - time.monotonic()))
-    return bytes(kept[reports]), bytes(kept[output])
+        process.wait(max(0.0, deadline - time.monotonic()))
+    return {stream: bytes(content) for stream, content in kept.items()}
 
 
-def _kill_descendants(child: subprocess.Popen[bytes]) -> int:
-    """Kill all that came of this process, in any session; how many beside the child."""
+def _kill_descendants(child: subprocess.Popen[bytes], broker: int | None = None) -> int:
+    """Kill all that came of this process, in any session; how many beside these two."""
     killed: set[int] = set()
     until = time.monotonic() + _KILL_S
     while (alive := _descendants() - {child.pid}) or child.poll() is None:
@@ -163,7 +296,7 @@ def _kill_descendants(child: subprocess.Popen[bytes]) -> int:
                 pass
         if time.monotonic() > until:
             break
-    return len(killed)
+    return len(killed - {broker})
 
 
 def _descendants() -> set[int]:

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 
+from assay._util.files import remove_folder
 from assay._util.text import cut
 from assay.bench.grading.judging import Judge, read_touched
 from assay.bench.grading.running import is_run, module_names, run_scripts
 from assay.bench.grading.scoring import score, scored_rubrics, zero_scores
 from assay.bench.grading.scripts import plant
-from assay.bench.sandboxes.folders import remove_folder
 from assay.bench.seams import (
     CodingOutcome,
     CodingTask,
@@ -103,6 +103,7 @@ async def grade(
             findings=findings,
             seconds=time.monotonic() - start,
             log=run.log,
+            mode=run.mode,
         )
     judged = await judge.score_rubrics(task, diff, touched) if judge else {}
     result = score(task, run.tests, judged, run.metrics)
@@ -116,6 +117,7 @@ async def grade(
         findings=(*findings, *_skipped(run.tests), *result.findings),
         seconds=time.monotonic() - start,
         log=run.log,
+        mode=run.mode,
     )
 
 

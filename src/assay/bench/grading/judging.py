@@ -17,9 +17,9 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from assay._util.canonical import content_hash
+from assay._util.files import read_plain_file
 from assay._util.text import cut, shown
 from assay.bench.seams import CodingTask, Rubric, RubricScore
-from assay.bench.tasks.tree import read_plain_file
 from assay.errors import ModelRefused, ModelUnavailable, UsageError
 from assay.types import ChatReply, Encoded, Message
 

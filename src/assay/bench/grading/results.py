@@ -18,6 +18,7 @@ from assay.bench.seams import (
     CodingOutcome,
     CodingTask,
     Grade,
+    GradingMode,
     Rubric,
     RubricScore,
     TestReport,
@@ -101,6 +102,7 @@ def _results(
         "run_id": run_id,
         "total_score": grade.total_score,
         "outcome": grade.outcome,
+        "grading": grade.mode,
         "standard_metrics": dict(grade.standard_metrics),
         "custom_metrics": dict(grade.custom_metrics),
         "rubrics": rubrics,
@@ -168,6 +170,7 @@ def _grade(results: Mapping[str, Any], log: str) -> Grade:
         findings=tuple(TrialFinding(**finding) for finding in results["findings"]),
         seconds=float(results["grading_seconds"]),
         log=log,
+        mode=GradingMode(results["grading"]) if results.get("grading") else None,
     )
 
 

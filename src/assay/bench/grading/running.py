@@ -1,8 +1,8 @@
 """The hidden scripts of a task, run in a fresh sandbox on a patched repository.
 
-They are never written into the repository: the sandbox has them in a folder of their own that
-cannot be changed, together with the driver. What is returned is what the driver signed, held
-against all else that is known.
+They are never written into the repository: the sandbox has them in a folder of their own,
+together with the driver, which takes them out of it before anything else runs. What is returned
+is what the driver signed, held against all else that is known.
 """
 
 import asyncio
@@ -11,22 +11,25 @@ import random
 import secrets
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
+from assay._util.files import read_plain_file
 from assay._util.text import counted, cut
-from assay.bench.grading import child, driver
-from assay.bench.grading.answers import read_answer
+from assay.bench.grading.answers import DriverAnswer, read_answer
 from assay.bench.grading.cross_check import check_shell, check_tests
 from assay.bench.grading.metrics import Metrics, read_metrics
-from assay.bench.grading.scripts import PlantedScript, plant
+from assay.bench.grading.scripts import PACKAGE, PlantedScript, is_separate, plant
 from assay.bench.sandboxes import UnprotectedBackend, python_mounts
+from assay.bench.sandboxes.disk import own_disk
 from assay.bench.seams import (
     APP,
     REPOSITORY,
     CodingTask,
     Command,
     CommandEnd,
+    GradingMode,
     Mount,
     ResourceLimits,
     SandboxBackend,
@@ -36,13 +39,20 @@ from assay.bench.seams import (
     TrialFinding,
 )
 from assay.bench.tasks import Workspace
-from assay.bench.tasks.tree import read_plain_file
 from assay.errors import SandboxUnavailable
 
 __all__ = ["GRADING", "ScriptRun", "is_run", "module_names", "run_scripts"]
 
 GRADING = "/grading"
 """Where the sandbox has the hidden tests and their driver."""
+_OWN_FILES = {
+    f"{PACKAGE}/__init__.py": b"from .programs import ProgramEnd, run_program\n",
+    f"{PACKAGE}/pytest.ini": b"[pytest]\n",
+    **{
+        f"{PACKAGE}/{name}.py": Path(__file__).with_name(f"{name}.py").read_bytes()
+        for name in ("child", "driver", "landlock", "programs")
+    },
+}
 _GRACE_S = 10.0
 """For the driver to end what ran too long, and to answer."""
 
@@ -56,16 +66,20 @@ class ScriptRun(NamedTuple):
     log: str = ""
     timed_out: bool = False
     tampered: bool = False
+    mode: GradingMode | None = None
+    """None where nothing was run, or nothing is known of it."""
 
 
 class _Places(NamedTuple):
     """Where the commands of a sandbox find things."""
 
-    scripts: str
+    hidden: str
     """Driver and hidden tests, below it."""
     repository: str
+    app: str
+    """The folder that the repository is in."""
     orders: str
-    """The file that tells the driver what to do, in a folder that it may delete it from."""
+    """The folder of the file that tells the driver what to do, and may delete it from."""
 
 
 class _Plan(NamedTuple):
@@ -103,35 +117,47 @@ async def run_scripts(
     Raises:
         SandboxUnavailable: The sandbox or its Python does not work.
     """
-    places = _Places(GRADING, REPOSITORY, "/orders/orders.json")
+    places = _Places(GRADING, REPOSITORY, APP, "/orders")
     if backend.name == UnprotectedBackend.name:  # which mounts nothing
-        orders_file = str(hidden / "orders/orders.json")
-        places = _Places(str(hidden / "scripts"), str(workspace.repo), orders_file)
+        folders = (hidden / "scripts", workspace.repo, workspace.app, hidden / "orders")
+        places = _Places(*map(str, folders))
     plan = _plan(task, own_names, places)
     if not plan.jobs:
         return ScriptRun()
     key = secrets.token_bytes(32)
-    orders = {"key": key.hex(), "timeout_s": timeout_s, "jobs": plan.jobs}
+    orders = {
+        "key": key.hex(),
+        "timeout_s": timeout_s,
+        "jobs": plan.jobs,
+        "places": places._asdict(),
+    }
     files = {f"scripts/{path}": content for path, content in plan.files.items()}
     files["orders/orders.json"] = json.dumps(orders).encode()
     await asyncio.to_thread(_write_files, hidden, files)
-    spec = SandboxSpec(
-        mounts=(
-            *python_mounts(),
-            Mount(workspace.app, APP, True),
-            Mount(hidden / "scripts", GRADING),
-            Mount(hidden / "orders", "/orders", True),
-        ),
-        environment=_environment(task),
-        limits=limits,
-    )
     command = Command(
-        argv=(sys.executable, "-I", "-B", f"{places.scripts}/driver.py", places.orders),
+        argv=_python("driver", places.hidden, f"{places.orders}/orders.json"),
         timeout_s=timeout_s + _GRACE_S,
     )
-    async with backend.open(spec) as sandbox:
-        end = await sandbox.run(command)
-    if _is_as_it_was(hidden / "orders/orders.json", files["orders/orders.json"]):
+    # Never in grading, whoever allowed the agent a network.
+    limits = replace(limits, network=())
+    async with own_disk(backend, limits, workspace.app, hidden) as disk:
+        workspace = replace(workspace, disk=disk)
+        hidden = disk / hidden.name if disk else hidden
+        spec = SandboxSpec(
+            mounts=(
+                *python_mounts(),
+                Mount(workspace.app, APP, True),
+                Mount(hidden / "scripts", GRADING, True),
+                Mount(hidden / "orders", "/orders", True),
+            ),
+            environment=_environment(task),
+            limits=limits,
+            disk=disk,
+        )
+        async with backend.open(spec) as sandbox:
+            end = await sandbox.run(command)
+        unread = _is_as_it_was(hidden / "orders/orders.json", files["orders/orders.json"])
+    if unread:
         said = cut(end.output.decode("utf-8", "replace").strip()[-300:], 300)
         raise SandboxUnavailable(
             f"the grading of task {task.task_id!r} did not start in its sandbox: "
@@ -159,27 +185,40 @@ def module_names(repo: Path) -> list[str]:
 
 def _plan(task: CodingTask, own_names: Sequence[str], places: _Places) -> _Plan:
     rng = random.Random(secrets.randbits(64))
-    files = {
-        "driver.py": Path(driver.__file__).read_bytes(),
-        "child.py": Path(child.__file__).read_bytes(),
-        "pytest.ini": b"[pytest]\n",
-        **{f"tests/{path}": content for path, content in task.evaluation_files.items()},
-    }
+    tests = dict(task.evaluation_files)
     scripts: list[TestScript | PlantedScript] = []
     for script in task.test_scripts:
-        files[f"tests/{script.path}"] = script.content.encode()
+        tests[script.path] = script.content.encode()
         if is_run(script) and script.path.endswith(".py"):
             planted = plant(script, rng)
-            files[f"tests/{script.path}"] = planted.content.encode()
+            tests[script.path] = planted.content.encode()
             scripts.append(planted)
         elif is_run(script):
             scripts.append(script)
     paths = [_script(known).path for known in scripts]
-    jobs = [_job(task, path, own_names, places, tests=True) for path in paths]
     if (metrics := task.metrics_script) is not None:
-        files[f"tests/{metrics.path}"] = metrics.content.encode()
-        jobs.append(_job(task, metrics.path, own_names, places, tests=False))
-    return _Plan(files, scripts, jobs)
+        tests[metrics.path] = metrics.content.encode()
+        paths.append(metrics.path)
+    jobs = [
+        _job(
+            task,
+            path,
+            own_names,
+            places,
+            number=number,
+            tests=number < len(scripts),
+            separate=path.endswith(".py") and is_separate(path, tests),
+        )
+        for number, path in enumerate(paths)
+    ]
+    files = {f"tests/{path}": content for path, content in tests.items()}
+    return _Plan(_OWN_FILES | files, scripts, jobs)
+
+
+def _python(module: str, folder: str, *arguments: str) -> tuple[str, ...]:
+    """The command that runs a module of the grader's own, from where the sandbox has them."""
+    start = f"import sys; sys.path.insert(0, {folder!r}); from {PACKAGE}.{module} import main"
+    return (sys.executable, "-I", "-B", "-c", f"{start}; del sys.path[0]; main()", *arguments)
 
 
 def _script(known: TestScript | PlantedScript) -> TestScript:
@@ -187,24 +226,33 @@ def _script(known: TestScript | PlantedScript) -> TestScript:
 
 
 def _job(
-    task: CodingTask, path: str, own_names: Sequence[str], places: _Places, *, tests: bool
+    task: CodingTask,
+    path: str,
+    own_names: Sequence[str],
+    places: _Places,
+    *,
+    number: int,
+    tests: bool,
+    separate: bool,
 ) -> dict[str, Any]:
-    """How the driver starts a script."""
-    script = f"{places.scripts}/tests/{path}"
+    """How the driver starts a script, in the folder of this number."""
+    root = f"{places.hidden}/{number}"
+    script = f"{root}/tests/{path}"
     if not path.endswith(".py"):
-        return {"name": path, "argv": ["sh", script]}
+        return {"name": path, "argv": ["sh", script], "separate": False}
     named = task.environment.get("PYTHONPATH", "").split(":")
     folders = [str(PurePosixPath(places.repository, folder)) for folder in ("", "src", *named)]
     settings = {
         "tests": tests,
+        "separate": separate,
         "script": script,
-        "root": places.scripts,
-        "folders": list(dict.fromkeys(folders)),
+        "scripts": [f"{root}/tests/{known.path}" for known in task.test_scripts],
+        "root": root,
+        "folders": [] if separate else list(dict.fromkeys(folders)),
         "own_names": list(own_names),
-        "reports": "{reports}",
     }
-    argv = [sys.executable, "-I", "-B", f"{places.scripts}/child.py", json.dumps(settings)]
-    return {"name": path, "argv": argv}
+    argv = _python("child", root, json.dumps(settings), "{reports}", "{programs}")
+    return {"name": path, "argv": argv, "separate": separate}
 
 
 def _environment(task: CodingTask) -> dict[str, str]:
@@ -249,8 +297,11 @@ def _read(task: CodingTask, plan: _Plan, end: CommandEnd, key: bytes) -> ScriptR
             f"{sys.executable} has no pytest in the sandbox; install it: "
             "pip install 'assay[bench]'"
         )
+    limited = any(finding.name.endswith("_limit") for finding in findings)
     checked = [
-        check_tests(script, e) if isinstance(script, PlantedScript) else check_shell(script, e)
+        check_tests(script, e, limited=limited)
+        if isinstance(script, PlantedScript)
+        else check_shell(script, e)
         for script, e in zip(plan.scripts, ends, strict=False)
     ]
     findings += [finding for script in checked for finding in script.findings]
@@ -268,7 +319,13 @@ def _read(task: CodingTask, plan: _Plan, end: CommandEnd, key: bytes) -> ScriptR
         log=_log(plan, ends),
         timed_out=any(e["timed_out"] for e in ends),
         tampered=any(script.tampered for script in checked),
+        mode=_mode(plan, answer),
     )
+
+
+def _mode(plan: _Plan, answer: DriverAnswer) -> GradingMode:
+    apart = answer.is_confined and all(job["separate"] for job in plan.jobs)
+    return GradingMode.SEPARATE if apart else GradingMode.IN_PROCESS
 
 
 def _without_answer(

@@ -6,16 +6,21 @@ passed, or ends the run early, gives himself away. Its name and what it says dif
 """
 
 import ast
+import contextlib
 import math
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import TypeGuard
 
 from assay.bench.seams import TestScript
 from assay.errors import UsageError
 
-__all__ = ["Canary", "PlantedScript", "plant"]
+__all__ = ["PACKAGE", "Canary", "PlantedScript", "is_separate", "plant"]
+
+PACKAGE = "assay_grading"
+"""What hidden tests import `run_program` from."""
 
 _WORDS = (
     *("accepts", "builds", "counts", "covers", "edge", "empty", "equal", "first", "handles"),
@@ -69,6 +74,36 @@ def plant(script: TestScript, rng: random.Random) -> PlantedScript:
         canary=Canary(name, f"{product} == {wrong}"),
         expected=expected,
     )
+
+
+def is_separate(path: str, files: Mapping[str, bytes]) -> bool:
+    """Whether a script imports `run_program`, itself or by hidden modules that it imports.
+
+    Args:
+        path: Of the script.
+        files: All hidden files, the script included.
+    """
+    seen, todo = set(), [path]
+    while todo:
+        found = todo.pop()
+        seen.add(found)
+        names = {name.partition(".")[0] for name in _imported(files[found])}
+        if PACKAGE in names:
+            return True
+        folders = {PurePosixPath(path).parent, PurePosixPath()}
+        modules = {str(folder / f"{name}.py") for folder in folders for name in names}
+        todo += sorted(modules & files.keys() - seen)
+    return False
+
+
+def _imported(content: bytes) -> Iterator[str]:
+    """The modules that a Python file imports, wherever in it."""
+    with contextlib.suppress(SyntaxError, ValueError):
+        for node in ast.walk(ast.parse(content)):
+            if isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                yield node.module or ""
 
 
 def _free_name(taken: set[str], rng: random.Random) -> str:

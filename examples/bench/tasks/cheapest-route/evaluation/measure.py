@@ -3,19 +3,16 @@
 import json
 import os
 import sys
-import time
 
-sys.path[:0] = [os.getcwd(), os.path.dirname(os.path.abspath(__file__))]
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+from assay_grading import run_program  # noqa: E402
 from maps import random_map  # noqa: E402
-from route import cheapest  # noqa: E402
+from program import timed  # noqa: E402
 
-grid = random_map(150, 11)
-began = time.perf_counter()
-answer = cheapest(grid, (0, 0), (149, 149))
-seconds = time.perf_counter() - began
-with open("route.py", encoding="utf-8") as stream:
-    lines = sum(1 for line in stream if line.strip())
+answer, seconds = timed(random_map(150, 11), (0, 0), (149, 149))
+source = run_program(["cat", "route.py"]).stdout
+lines = sum(1 for line in source.splitlines() if line.strip())
 
 result = {
     "standard_metrics": {"reached_goal": float(bool(answer) and answer[1][-1] == (149, 149))},

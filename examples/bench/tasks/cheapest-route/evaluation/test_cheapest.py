@@ -1,10 +1,10 @@
 import os
 import sys
 
-sys.path[:0] = [os.getcwd(), os.path.dirname(os.path.abspath(__file__))]
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from maps import check_route, least_cost, random_map
-from route import cheapest
+from program import cheapest
 
 
 def test_a_way_round_that_is_cheaper():

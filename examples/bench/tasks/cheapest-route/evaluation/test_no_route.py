@@ -1,9 +1,9 @@
 import os
 import sys
 
-sys.path[:0] = [os.getcwd(), os.path.dirname(os.path.abspath(__file__))]
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from route import cheapest
+from program import cheapest
 
 
 def test_without_a_route_the_answer_is_none():

@@ -1,9 +1,9 @@
 import os
 import sys
 
-sys.path.insert(0, os.getcwd())
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from bookings import free_hours, merge
+from program import free_hours, merge
 
 
 def test_a_booking_inside_another_does_not_shorten_it():

@@ -1,9 +1,9 @@
 import os
 import sys
 
-sys.path.insert(0, os.getcwd())
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from bookings import merge
+from program import merge
 
 
 def test_bookings_that_touch_are_one():

@@ -1,19 +1,20 @@
 import os
 import sys
 
-sys.path.insert(0, os.getcwd())
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from decimal import Decimal
 
-from bill import split
+from program import split, split_all
 
 
 def test_the_shares_sum_up_whatever_the_bill():
-    for cents in range(1, 400):
-        for people in range(1, 12):
-            shares = split(Decimal(cents) / 100, people)
-            assert len(shares) == people
-            assert sum(shares) == Decimal(cents) / 100
+    bills = [
+        (Decimal(cents) / 100, people) for cents in range(1, 400) for people in range(1, 12)
+    ]
+    for (total, people), shares in zip(bills, split_all(bills)):
+        assert len(shares) == people
+        assert sum(shares) == total
 
 
 def test_a_bill_that_is_large():

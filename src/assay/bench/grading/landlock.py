@@ -1,0 +1,102 @@
+"""Restrictions that a process puts on itself and on all that it starts, by Linux' Landlock.
+
+Runs inside a sandbox, where further namespaces cannot be made. Needs nothing but Python.
+"""
+
+import ctypes
+import os
+import struct
+import sys
+from collections.abc import Iterator, Sequence
+
+__all__ = ["can_confine", "confine"]
+
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+"""Numbers of system calls, the same on every architecture."""
+_ASK_VERSION = 1
+_PATH_BENEATH = 1
+_FILE_RIGHTS = 0b1100000000000111
+"""Execute, write, read, truncate and ioctl: all others are rights on folders."""
+_RIGHTS = {2: 0x3FFF, 3: 0x7FFF, 4: 0x7FFF}
+"""By the version of Landlock, all its rights on files; later ones have `_LATER_RIGHTS`."""
+_LATER_RIGHTS = 0xFFFF
+_SCOPED = 0b11
+"""Abstract sockets and signals reach only processes with the same restrictions, or more."""
+_SCOPES_SINCE = 6
+
+
+def can_confine(without: Sequence[str]) -> bool:
+    """Whether `confine` can keep these folders from a process; tried in one of its own."""
+    if _version() < min(_RIGHTS):
+        return False
+    process = os.fork()
+    if process == 0:
+        try:
+            confine(without)
+            os._exit(0 if not any(map(_is_open, without)) else 1)
+        finally:
+            os._exit(1)
+    return os.waitpid(process, 0)[1] == 0
+
+
+def confine(without: Sequence[str]) -> None:
+    """Give up these files and folders, with all below them, and signals to all other processes.
+
+    Where the kernel knows neither, or the first version of Landlock alone (which forbids to
+    move a file to another folder), nothing is given up.
+
+    Args:
+        without: Absolute paths; empty to keep all files.
+    """
+    version = _version()
+    rights = _RIGHTS.get(version, _LATER_RIGHTS) if without else 0
+    scoped = _SCOPED if version >= _SCOPES_SINCE else 0
+    if version < min(_RIGHTS) or not (rights or scoped):
+        return
+    attributes = struct.pack("=QQQ", rights, 0, scoped)[: 24 if scoped else 8]
+    ruleset = _call(_CREATE_RULESET, attributes, len(attributes), 0)
+    for path in _others("/", [os.path.realpath(path) for path in without]) if rights else ():
+        try:
+            handle = os.open(path, os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            continue
+        own = rights if os.path.isdir(path) else rights & _FILE_RIGHTS
+        _call(_ADD_RULE, ruleset, _PATH_BENEATH, struct.pack("=Qi", own, handle), 0)
+        os.close(handle)
+    _call(_RESTRICT_SELF, ruleset, 0)
+    os.close(ruleset)
+
+
+def _is_open(folder: str) -> bool:
+    try:
+        os.listdir(folder)
+    except PermissionError:
+        return False
+    return True
+
+
+def _others(folder: str, without: Sequence[str]) -> Iterator[str]:
+    """What lies below a folder and neither is nor holds one of these paths; no links."""
+    for entry in os.scandir(folder):
+        if entry.is_symlink() or entry.path in without:
+            continue
+        if any(path.startswith(f"{entry.path}/") for path in without):
+            yield from _others(entry.path, without)
+        else:
+            yield entry.path
+
+
+def _version() -> int:
+    """The version of Landlock that the kernel has; 0 without any."""
+    if sys.platform != "linux":
+        return 0
+    return max(0, int(ctypes.CDLL(None).syscall(_CREATE_RULESET, None, 0, _ASK_VERSION)))
+
+
+def _call(number: int, *arguments: object) -> int:
+    libc = ctypes.CDLL(None, use_errno=True)
+    result = int(libc.syscall(number, *arguments))
+    if result < 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"Landlock's call {number}: {os.strerror(error)}")
+    return result
