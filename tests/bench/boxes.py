@@ -3,7 +3,9 @@
 import asyncio
 import os
 import tempfile
+import time
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -83,6 +85,20 @@ def python(text: str) -> tuple[str, ...]:
 
 def leftovers(mark: str = "no such mark") -> list[str]:
     """What is left: processes with this in their command line, folders, groups, zombies."""
+    # What was killed needs a moment to die on a busy machine.
+    until = time.monotonic() + 10
+    while (found := _marked(mark)) and time.monotonic() < until:
+        time.sleep(0.05)
+    name = f"assay-*box-{os.getpid()}-*"
+    found += [str(path) for path in Path(tempfile.gettempdir()).glob(name)]
+    # Other tests remove groups meanwhile, which this passes over.
+    for group, _, _ in os.walk("/sys/fs/cgroup"):
+        found += [group] if Path(group).match(name) else []
+    found += [f"container {container}" for container in containers(f"assay-box-{os.getpid()}-")]
+    return found + [f"zombie {pid}" for pid in _zombies()]
+
+
+def _marked(mark: str) -> list[str]:
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -91,13 +107,7 @@ def leftovers(mark: str = "no such mark") -> list[str]:
             continue
         if mark.encode() in line and int(folder.name) != os.getpid():
             found.append(f"process {folder.name}: {line!r}")
-    name = f"assay-*box-{os.getpid()}-*"
-    found += [str(path) for path in Path(tempfile.gettempdir()).glob(name)]
-    # Other tests remove groups meanwhile, which this passes over.
-    for group, _, _ in os.walk("/sys/fs/cgroup"):
-        found += [group] if Path(group).match(name) else []
-    found += [f"container {container}" for container in containers(f"assay-box-{os.getpid()}-")]
-    return found + [f"zombie {pid}" for pid in _zombies()]
+    return found
 
 
 def containers(prefix: str) -> list[str]:
@@ -114,10 +124,11 @@ def containers(prefix: str) -> list[str]:
 
 def _zombies() -> Iterator[str]:
     for file in Path(f"/proc/{os.getpid()}/task").glob("*/children"):
-        for pid in file.read_text().split():
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-            if state == "Z":
-                yield pid
+        with suppress(OSError):  # of threads and processes that have ended meanwhile
+            for pid in file.read_text().split():
+                state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+                if state == "Z":
+                    yield pid
 
 
 def handles() -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from assay.bench.sandboxes import BubblewrapBackend, python_mounts, python_path
+from assay.bench.sandboxes.disk import held_with
 from assay.bench.seams import (
     Command,
     Mount,
@@ -46,6 +47,14 @@ def test_bytes_go_in_and_out_unchanged(backend: SandboxBackend, tmp_path: Path) 
     everything = bytes(range(256)) * 1000
     assert run(backend, spec(tmp_path), "cat", stdin=everything).output == everything
     assert run(backend, spec(tmp_path), "cat").output == b""
+
+
+def test_standard_streams_can_be_opened_by_name(
+    backend: SandboxBackend, tmp_path: Path
+) -> None:
+    script = "cat /dev/stdin > /dev/stdout; echo error > /dev/stderr"
+    end = run(backend, spec(tmp_path), "sh", "-c", script, stdin=b"given\n")
+    assert (end.exit_code, end.output) == (0, b"given\nerror\n")
 
 
 def test_a_hundred_megabytes_of_output_lose_their_middle(
@@ -147,6 +156,7 @@ def test_a_cancelled_command_is_dead(backend: SandboxBackend, tmp_path: Path) ->
                 await task
             assert not [left for left in leftovers(MARK) if left.startswith("process")]
 
+    run(backend, spec(tmp_path), "true")  # the first command starts what all share
     before = handles()
     in_sandbox(backend, spec(tmp_path), cancel)
     assert not leftovers(MARK)
@@ -258,12 +268,13 @@ def test_enforcement_names_what_holds_each_limit(
     backend: SandboxBackend, tmp_path: Path
 ) -> None:
     async def told(sandbox: Sandbox) -> None:
-        assert sandbox.enforcement == backend.enforcement(SMALL)
+        assert sandbox.enforcement == held_with(None, backend.enforcement(SMALL))
         assert sandbox.enforcement.backend == backend.name
         assert "namespace" in sandbox.enforcement.network
 
     in_sandbox(backend, spec(tmp_path), told)
-    assert backend.enforcement(ResourceLimits(network=True)).network.startswith("allowed")
+    network = backend.enforcement(ResourceLimits(network=("public", "mirror.lan"))).network
+    assert network == "HTTP(S) proxy to public addresses, mirror.lan"
 
 
 KILLED = """

@@ -93,7 +93,7 @@ def test_the_sandbox_is_asked_for_with_its_limits_and_no_secret(
     for secret in (b"sk-of-this-machine", TOKEN[1].encode()):
         assert secret not in end.output
         assert not [request for request in told if secret in request]
-    run(backend, spec(tmp_path, replace(limits, network=True)), "true")
+    run(backend, spec(tmp_path, replace(limits, network=("public",))), "true")
     asked = modal_service.asked(api_pb2.SandboxCreateV2Request)[-1].definition
     assert asked.network_access.network_access_type == api_pb2.NetworkAccess.OPEN
 

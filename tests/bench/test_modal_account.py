@@ -30,7 +30,7 @@ def test_a_dry_run_says_what_would_be_started(capsys: pytest.CaptureFixture[str]
     told = capsys.readouterr().err
     assert f"modal would start python:3.{platform.python_version_tuple()[1]}-slim" in told
     assert "(with git and pytest) with 1 CPU and 2048 MB, network blocked" in told
-    plan = ModalBackend().plan(ResourceLimits(cpus=2, network=True), "the image of x")
+    plan = ModalBackend().plan(ResourceLimits(cpus=2, network=("public",)), "the image of x")
     assert "the image of x with 2 CPUs and 2048 MB, network allowed" in plan
 
 

@@ -3,19 +3,22 @@
 import os
 import subprocess
 import sys
+import tarfile
+import tempfile
 import time
 from pathlib import Path
 
 import pytest
 
+from assay._util.files import remove_folder
 from assay.bench.sandboxes.cgroups import GroupV2, cgroup_mounts, limiting_group, own_groups
 from assay.bench.sandboxes.folders import (
     TooDeep,
     bytes_in,
     new_folder,
-    remove_folder,
     sweep_folders,
 )
+from assay.bench.sandboxes.layers import Changed, unpack_layer, write_layer
 from assay.bench.sandboxes.output import BoundedOutput
 from assay.bench.sandboxes.probing import bwrap_path, check_bwrap
 from assay.bench.sandboxes.processes import descendants, is_alive, names_of
@@ -190,11 +193,54 @@ def test_without_bubblewrap_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatc
         bwrap_path()
 
 
-def test_a_bubblewrap_that_fails_is_quoted(tmp_path: Path) -> None:
-    broken = tmp_path / "bwrap"
-    broken.write_text(
-        "#!/bin/sh\necho 'bwrap: setting up uid map: Permission denied' >&2\nexit 1"
-    )
-    broken.chmod(0o755)
-    with pytest.raises(SandboxUnavailable, match="setting up uid map: Permission denied; user"):
-        check_bwrap(str(broken), network=False)
+def test_a_bubblewrap_that_fails_is_quoted() -> None:
+    # Root runs bubblewrap as somebody else, who must be able to reach it.
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        broken = Path(folder, "bwrap")
+        broken.write_text(
+            "#!/bin/sh\necho 'bwrap: setting up uid map: Permission denied' >&2\nexit 1"
+        )
+        broken.chmod(0o755)
+        words = "setting up uid map: Permission denied; user"
+        with pytest.raises(SandboxUnavailable, match=words):
+            check_bwrap(str(broken))
+
+
+def test_a_layer_does_not_lead_out_of_its_folder(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    evil = tmp_path / "evil.tar"
+    with tarfile.open(evil, "w") as tar:
+        link = tarfile.TarInfo("a")
+        link.type, link.linkname = tarfile.SYMTYPE, str(outside)
+        tar.addfile(link)
+        for name in ("a/b", "../c", "/d", "e/../../f"):
+            tar.addfile(tarfile.TarInfo(name))
+    (tmp_path / "root").mkdir()
+    unpack_layer(evil, tmp_path / "root")
+    assert list(outside.iterdir()) == []
+    assert sorted(path.name for path in (tmp_path / "root").iterdir()) == ["a", "d"]
+    assert not (tmp_path / "c").exists()
+
+
+def test_layers_have_neither_setuid_bits_nor_devices(tmp_path: Path) -> None:
+    made = tmp_path / "file"
+    made.touch()
+    made.chmod(0o6755)
+    written = tmp_path / "written.tar"
+    write_layer(written, [Changed("file", made), Changed("null", Path("/dev/null"))], ())
+    with tarfile.open(written) as tar:
+        assert [(entry.name, entry.mode) for entry in tar] == [("file", 0o755)]
+    foreign = tmp_path / "foreign.tar"
+    with tarfile.open(foreign, "w") as tar:
+        entry = tarfile.TarInfo("file")
+        entry.mode = 0o6755
+        tar.addfile(entry)
+        device = tarfile.TarInfo("null")
+        device.type = tarfile.CHRTYPE
+        tar.addfile(device)
+    (tmp_path / "root").mkdir()
+    unpack_layer(foreign, tmp_path / "root")
+    (path,) = (tmp_path / "root").iterdir()
+    assert path.stat().st_mode & 0o7777 == 0o755

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from assay.bench.sandboxes.guarding import guard, unguard
+from assay.bench.sandboxes.host_user import SANDBOX_USER, Stage
 from assay.bench.sandboxes.output import BoundedOutput
 from assay.bench.sandboxes.processes import cpu_seconds, descendants, is_alive, numbers
 from assay.errors import SandboxUnavailable
@@ -73,9 +74,8 @@ class BoxedProcess:
         options: Sequence[str],
         argv: Sequence[str],
         stdin: bytes,
-        seccomp: bytes = b"",
-        mounting: Sequence[str] = (),
-        handles: Sequence[int] = (),
+        seccomp: bytes,
+        stage: Stage,
     ) -> None:
         """Start it.
 
@@ -86,8 +86,7 @@ class BoxedProcess:
             argv: The command.
             stdin: What the command reads.
             seccomp: A filter of its system calls; empty for none.
-            mounting: What stands before bubblewrap and mounts what it needs.
-            handles: Open files that its options name.
+            stage: Makes what its options name reachable for the user that it runs as.
         """
         self.output = BoundedOutput()
         self._said = b""
@@ -95,6 +94,9 @@ class BoxedProcess:
         self._inner_handle: int | None = None
         self._info = b""
         self._output_handle, output = os.pipe()
+        if stage.prefix:
+            # So that it can open /dev/stdout.
+            os.fchown(output, SANDBOX_USER, SANDBOX_USER)
         self._info_handle, info = _pipe_that_never_breaks()
         gate, self._gate = os.pipe()
         self._socket, theirs = socket.socketpair()
@@ -113,7 +115,7 @@ class BoxedProcess:
                 [
                     *_LAUNCHER,
                     *prefix,
-                    *mounting,
+                    *stage.prefix,
                     bwrap,
                     "--args",
                     str(arguments),
@@ -124,7 +126,7 @@ class BoxedProcess:
                 stdin=given,
                 stdout=output,
                 stderr=theirs.fileno(),
-                pass_fds=(arguments, *passed, *handles),
+                pass_fds=(arguments, *passed, *stage.handles),
                 # An environment of ours could be read in /proc/1/environ.
                 env=_reach_manager() if prefix else {},
                 cwd="/",

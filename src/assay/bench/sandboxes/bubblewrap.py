@@ -5,50 +5,48 @@ Each command is a bubblewrap of its own over the same mounts: files stay, proces
 
 import asyncio
 import os
-import resource
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from assay._util.loops import to_the_end
 from assay._util.names import unknown_name
 from assay.bench.sandboxes.boxed import BoxedProcess
 from assay.bench.sandboxes.cgroups import CgroupsV1, CgroupsV2, remove_noted
-from assay.bench.sandboxes.disk import DiskLimit
+from assay.bench.sandboxes.disk import DiskLimit, disk_held_by, held_with
+from assay.bench.sandboxes.egress import Egress, describe_network, proxy_variables
 from assay.bench.sandboxes.folders import new_folder, remove_locked, sweep_folders
-from assay.bench.sandboxes.image_roots import ImageRoot, private_root
-from assay.bench.sandboxes.image_users import Find, ImageUser, image_user
-from assay.bench.sandboxes.images import Image, build_image, load_image
-from assay.bench.sandboxes.layers import write_layer
+from assay.bench.sandboxes.host_user import (
+    SANDBOX_USER,
+    Stage,
+    lend_folders,
+    return_folders,
+    set_limits,
+)
 from assay.bench.sandboxes.limits import MIB, HeldBy, Hold, Mechanism
-from assay.bench.sandboxes.namespaces import user_namespace
 from assay.bench.sandboxes.probing import (
     bwrap_path,
     check_bwrap,
-    image_isolation,
     isolation_arguments,
     problem_of,
 )
 from assay.bench.sandboxes.processes import names_of, refused_connections
 from assay.bench.sandboxes.roots import (
     ENVIRONMENT,
-    IMAGE_ENVIRONMENT,
-    MOUNTED,
     USER_ID,
-    WRITABLE,
-    image_root_arguments,
     prepare,
     root_arguments,
+    writable_folders,
 )
 from assay.bench.sandboxes.scopes import Scopes
-from assay.bench.sandboxes.watching import Watching, set_limit
+from assay.bench.sandboxes.seccomp import call_filter
+from assay.bench.sandboxes.watching import Watching
 from assay.bench.seams import (
     Command,
     CommandEnd,
     Enforcement,
-    ImageRecipe,
-    ImageSandbox,
     ResourceLimits,
     Sandbox,
     SandboxSpec,
@@ -96,12 +94,12 @@ class BubblewrapBackend:
             memory=held.memory,
             processes=held.processes,
             cpus=held.cpus,
-            disk="watcher and RLIMIT_FSIZE",
-            network="allowed" if limits.network else "network namespace without a way out",
+            disk=disk_held_by(),
+            network=describe_network(limits.network),
         )
 
     def _chosen(self, limits: ResourceLimits) -> tuple[Mechanism, HeldBy]:
-        check_bwrap(bwrap_path(), network=limits.network)
+        check_bwrap(bwrap_path())
         problems = []
         for mechanism in self._mechanisms:
             try:
@@ -124,97 +122,52 @@ class BubblewrapBackend:
         """A sandbox with a folder of its own for `/tmp`, which is removed with it."""
         return self._open(spec)
 
-    async def build(self, recipe: ImageRecipe) -> str:
-        """Build an image by our own steps, unless it is there; see `images`."""
-        return await build_image(recipe, self._open_root)
-
     @asynccontextmanager
     async def _open(self, spec: SandboxSpec) -> AsyncIterator[Sandbox]:
-        if spec.image is None:
-            async with self._folder(spec) as folder:
-                yield await self._sandbox(spec, folder, [folder / name for name in WRITABLE])
-            return
-        image = await asyncio.to_thread(load_image, spec.image)
-        async with self._folder(spec) as folder:
-            root = await asyncio.to_thread(private_root, image.layers, folder, spec.layer)
-            # Users are those of the image: what was laid over it may have made up others.
-            async with self._open_root(spec, root, image, image.find) as sandbox:
-                yield sandbox
-
-    @asynccontextmanager
-    async def _open_root(
-        self, spec: SandboxSpec, root: ImageRoot, image: Image, find: Find
-    ) -> AsyncIterator[ImageSandbox]:
-        """A sandbox on a root that somebody else has made, and will remove."""
-        async with self._folder(spec) as folder:
-            mechanism, _ = self._chosen(spec.limits)
-            disk = await _disk_limit(spec, [root.writable, folder / "shm"])
-            yield _BubblewrapImageSandbox(
-                spec=spec,
-                enforcement=self.enforcement(spec.limits),
-                mechanism=mechanism,
-                folder=folder,
-                disk=disk,
-                root=root,
-                image=image,
-                user=_user(find, spec.user or image.user),
-            )
-
-    @asynccontextmanager
-    async def _folder(self, spec: SandboxSpec) -> AsyncIterator[Path]:
-        """A folder with what every sandbox has of its own, removed at the end."""
         for mount in spec.mounts:
             if not mount.source.exists():
                 raise SandboxUnavailable(f"{mount.source} is to be mounted and is not there")
         if not self._is_swept:
             self._is_swept = True
             await asyncio.to_thread(sweep_folders, remove_noted)
-        folder, lock = new_folder()
-        try:
-            prepare(folder, network=spec.limits.network)
-            yield folder
-        finally:
-            await asyncio.shield(asyncio.to_thread(_remove, folder, lock))
-
-    async def _sandbox(
-        self, spec: SandboxSpec, folder: Path, own: Sequence[Path]
-    ) -> "_BubblewrapSandbox":
         mechanism, _ = self._chosen(spec.limits)
-        return _BubblewrapSandbox(
-            spec=spec,
-            enforcement=self.enforcement(spec.limits),
-            mechanism=mechanism,
-            folder=folder,
-            disk=await _disk_limit(spec, own),
-        )
+        writable = [mount.source for mount in spec.mounts if mount.writable]
+        folder, lock = new_folder()
+        lending = asyncio.ensure_future(asyncio.to_thread(_lent, folder, spec, writable))
+        try:
+            stage = await asyncio.shield(lending)
+            own = writable_folders(folder, spec).values()
+            disk = DiskLimit([*writable, *own], spec.limits.disk_mb, disk=spec.disk)
+            await disk.begin()
+            yield _BubblewrapSandbox(
+                spec=spec,
+                enforcement=held_with(spec.disk, self.enforcement(spec.limits)),
+                mechanism=mechanism,
+                folder=folder,
+                stage=stage,
+                disk=disk,
+            )
+        finally:
+            await to_the_end(_clear_up(lending, folder, lock, writable))
 
 
-def _user(find: Find, said: str | None) -> ImageUser:
-    """Who runs commands.
-
-    Raises:
-        SandboxUnavailable: Only root can have other users in a sandbox.
-    """
-    user = image_user(find, said)
-    if user.switch and os.geteuid() != 0:
-        raise SandboxUnavailable(
-            f"user {said!r} of the image cannot be had here: bubblewrap gives everybody but "
-            "root a single user; run assay as root, or use --sandbox docker"
-        )
-    return user
+def _lent(folder: Path, spec: SandboxSpec, writable: Sequence[Path]) -> Stage:
+    """Make the files of a sandbox, and let its user have them."""
+    prepare(folder, spec)
+    own = [folder, *writable_folders(folder, spec).values()]
+    lend_folders([*own, *writable], spec.mounts, SANDBOX_USER)
+    return Stage([*own, *(mount.source for mount in spec.mounts)])
 
 
-async def _disk_limit(spec: SandboxSpec, own: Sequence[Path]) -> DiskLimit:
-    """The limit on what a sandbox writes, to mounts and to folders of its own."""
-    given = [mount.source for mount in spec.mounts if mount.writable]
-    disk = DiskLimit([*given, *own], spec.limits.disk_mb)
-    await disk.begin()
-    return disk
-
-
-def _remove(folder: Path, lock: int) -> None:
+async def _clear_up(
+    lending: asyncio.Future[Stage], folder: Path, lock: int, writable: Sequence[Path]
+) -> None:
     try:
-        remove_locked(folder)
+        await asyncio.wait([lending])
+        if lending.exception() is None:
+            lending.result().close()
+        await asyncio.to_thread(return_folders, writable)
+        await asyncio.to_thread(remove_locked, folder)
     finally:
         os.close(lock)
 
@@ -237,13 +190,16 @@ class _BubblewrapSandbox:
         enforcement: Enforcement,
         mechanism: Mechanism,
         folder: Path,
+        stage: Stage,
         disk: DiskLimit,
     ) -> None:
         self.enforcement = enforcement
         self._spec = spec
         self._mechanism = mechanism
         self._folder = folder
+        self._stage = stage
         self._disk = disk
+        self._egress = Egress(spec.limits.network)
         self._bwrap = bwrap_path()
         self._options = self._arguments()
         self._turn = asyncio.Lock()
@@ -251,9 +207,9 @@ class _BubblewrapSandbox:
     def _arguments(self) -> list[str]:
         spec = self._spec
         return [
-            *isolation_arguments(self._bwrap, network=spec.limits.network),
+            *isolation_arguments(self._bwrap),
             *("--uid", str(USER_ID), "--gid", str(USER_ID)),
-            *root_arguments(self._folder, spec),
+            *root_arguments(self._folder, spec, self._stage),
             *("--chdir", spec.workdir),
         ]
 
@@ -264,7 +220,8 @@ class _BubblewrapSandbox:
             options=[*self._options, *self._variables(command)],
             argv=command.argv,
             stdin=command.stdin,
-            seccomp=hold.seccomp,
+            seccomp=call_filter(hold.refused),
+            stage=self._stage,
         )
 
     async def run(self, command: Command) -> CommandEnd:
@@ -281,11 +238,11 @@ class _BubblewrapSandbox:
         box = self._start(command, hold)
         try:
             inner = await box.started()
-            set_limit(inner, resource.RLIMIT_FSIZE, self._spec.limits.disk_mb * MIB)
-            set_limit(inner, resource.RLIMIT_CORE, 0)
+            set_limits(inner, {"FSIZE": self._spec.limits.disk_mb * MIB, "CORE": 0})
             hold.admit(inner)
-            box.release()
-            stop = await self._until_end(box, hold, command.timeout_s)
+            async with self._egress.serving(inner):
+                box.release()
+                stop = await self._until_end(box, hold, command.timeout_s)
             seconds = time.monotonic() - started
             findings = await self._look(box, stop)
             usage = hold.usage()
@@ -310,7 +267,12 @@ class _BubblewrapSandbox:
         )
 
     def _variables(self, command: Command) -> list[str]:
-        variables = {**ENVIRONMENT, **self._spec.environment, **command.environment}
+        variables = {
+            **ENVIRONMENT,
+            **proxy_variables(self._spec.limits.network),
+            **self._spec.environment,
+            **command.environment,
+        }
         return [part for name in variables for part in ("--setenv", name, variables[name])]
 
     async def _until_end(self, box: BoxedProcess, hold: Hold, timeout_s: float) -> _Stop:
@@ -358,7 +320,8 @@ class _BubblewrapSandbox:
                     f"{len(left)} still ran when it ended, and were killed: {names_of(left)}"
                 )
                 found.append(TrialFinding("left_processes", detail))
-        if not self._spec.limits.network and box.inner is not None:
+        found += self._egress.findings()
+        if box.inner is not None:
             refused = refused_connections(box.inner)
             if refused:
                 detail = f"{refused} times it sent something to an address that has no route"
@@ -378,48 +341,3 @@ class _BubblewrapSandbox:
                 )
             )
         return found
-
-
-class _BubblewrapImageSandbox(_BubblewrapSandbox):
-    """Runs commands on the files of an image, as a user of it."""
-
-    def __init__(self, *, root: ImageRoot, image: Image, user: ImageUser, **parts: Any) -> None:
-        self._root, self._image, self._user = root, image, user
-        super().__init__(**parts)
-
-    async def export(self, target: Path, *, exclude: Sequence[str] = ()) -> None:
-        """Write all that differs from the image to a tar file."""
-        left_out = [*exclude, *(mount.target for mount in self._spec.mounts), *MOUNTED]
-        async with self._turn:
-            await asyncio.to_thread(write_layer, target, self._root.changes(), left_out)
-
-    def _arguments(self) -> list[str]:
-        spec = self._spec
-        return [
-            *image_isolation(self._bwrap, network=spec.limits.network),
-            *image_root_arguments(self._folder, self._root.path, spec),
-            *("--chdir", spec.workdir or self._image.workdir),
-        ]
-
-    def _start(self, command: Command, hold: Hold) -> BoxedProcess:
-        namespace = user_namespace()
-        return BoxedProcess(
-            prefix=hold.prefix,
-            mounting=self._root.prefix,
-            bwrap=self._bwrap,
-            options=[*self._options, *self._variables(command)],
-            argv=(*self._user.switch, *command.argv),
-            stdin=command.stdin,
-            seccomp=hold.seccomp,
-            handles=() if namespace is None else (namespace,),
-        )
-
-    def _variables(self, command: Command) -> list[str]:
-        variables = {
-            **IMAGE_ENVIRONMENT,
-            "HOME": self._user.home,
-            **self._image.environment,
-            **self._spec.environment,
-            **command.environment,
-        }
-        return [part for name in variables for part in ("--setenv", name, variables[name])]

@@ -218,7 +218,7 @@ class _GroupsV1:
     """The groups of one command, one for each controller."""
 
     prefix: tuple[str, ...] = ()
-    seccomp = b""
+    refused: tuple[str, ...] = ()
 
     def __init__(self, folders: dict[str, Path], limits: ResourceLimits) -> None:
         self._folders = folders
@@ -296,7 +296,7 @@ class GroupV2:
     """The group of one command; its folder is there, by whomever it was made."""
 
     prefix: tuple[str, ...] = ()
-    seccomp = b""
+    refused: tuple[str, ...] = ()
 
     def __init__(self, folder: Path, limits: ResourceLimits) -> None:
         self._folder = folder

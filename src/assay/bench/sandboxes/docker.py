@@ -10,7 +10,6 @@ import fcntl
 import json
 import os
 import platform
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -19,13 +18,21 @@ from typing import Any
 
 from assay._util.loops import run_apart, to_the_end
 from assay.bench.sandboxes.cgroups import remove_noted
-from assay.bench.sandboxes.disk import DiskLimit
+from assay.bench.sandboxes.disk import (
+    OWN_DISK,
+    WATCHED_DISK,
+    DiskLimit,
+    disk_held_by,
+    held_with,
+)
 from assay.bench.sandboxes.docker_containers import FOLDER_LABEL, MACHINE_LABEL, Container
 from assay.bench.sandboxes.docker_engine import DockerEngine
 from assay.bench.sandboxes.docker_images import LABEL, build_image, has_image
 from assay.bench.sandboxes.docker_sandbox import DockerSandbox
+from assay.bench.sandboxes.egress import describe_network
 from assay.bench.sandboxes.folders import new_folder, remove_locked, sweep_folders
-from assay.bench.sandboxes.roots import USER_ID, WRITABLE, prepare
+from assay.bench.sandboxes.host_user import lend_folders, return_folders
+from assay.bench.sandboxes.roots import USER_ID, prepare, writable_folders
 from assay.bench.seams import (
     Enforcement,
     ImageRecipe,
@@ -85,7 +92,7 @@ class DockerBackend:
             if not mount.source.exists():
                 raise SandboxUnavailable(f"{mount.source} is to be mounted and is not there")
         async with DockerEngine.connected() as engine:
-            enforcement = await _enforcement(engine, spec.limits)
+            enforcement = held_with(spec.disk, await _enforcement(engine, spec.limits))
             if not self._is_swept:
                 self._is_swept = True
                 await _sweep(engine)
@@ -93,16 +100,16 @@ class DockerBackend:
             container = Container(engine, folder)
             writable = [mount.source for mount in spec.mounts if mount.writable]
             try:
-                prepare(folder, network=spec.limits.network)
+                prepare(folder, spec)
                 user = await _user(engine, spec)
                 if spec.image is None:
-                    writable += [folder / name for name in WRITABLE]
-                    disk = DiskLimit(writable, spec.limits.disk_mb)
-                    await asyncio.to_thread(_hand_over, writable, spec.mounts)
+                    writable += writable_folders(folder, spec).values()
+                    disk = DiskLimit(writable, spec.limits.disk_mb, disk=spec.disk)
+                    await asyncio.to_thread(lend_folders, writable, spec.mounts, _user_id())
                 else:
                     disk = DiskLimit(writable, spec.limits.disk_mb, container.layer_bytes)
                     _let_write(spec.mounts)
-                await container.create(spec, await _network(engine, spec.limits.network))
+                await container.create(spec)
                 await disk.begin()
                 yield DockerSandbox(spec, enforcement, container, user, disk)
             finally:
@@ -114,7 +121,7 @@ async def _clear_up(
 ) -> None:
     try:
         await container.remove()
-        await asyncio.to_thread(_take_back, writable)
+        await asyncio.to_thread(return_folders, writable)
         await asyncio.to_thread(remove_locked, folder)
     finally:
         os.close(lock)
@@ -123,19 +130,23 @@ async def _clear_up(
 async def _enforcement(engine: DockerEngine, limits: ResourceLimits) -> Enforcement:
     info = await engine.call("GET", "/info")
     _check_engine(info)
+    if limits.network and os.geteuid() != 0:
+        raise SandboxUnavailable(
+            "a network in a Docker sandbox needs assay to run as root, because its proxy "
+            "enters the container's network; run as root, use --sandbox bubblewrap, or leave "
+            "--allow-network out"
+        )
     held = f"docker, cgroup v{info.get('CgroupVersion', '1')}"
-    network = await _network(engine, limits.network)
+    disk = await asyncio.to_thread(disk_held_by)
+    if disk == OWN_DISK:
+        disk += f"; on the image of a task {WATCHED_DISK}"
     return Enforcement(
         backend=DockerBackend.name,
         memory=held,
         processes=held,
         cpus=held,
-        disk="watcher and RLIMIT_FSIZE",
-        network={
-            "none": "network namespace without a way out",
-            "bridge": "allowed, by the bridge of the engine",
-            "host": "allowed, that of this machine",
-        }[network],
+        disk=disk,
+        network=describe_network(limits.network),
     )
 
 
@@ -176,7 +187,7 @@ def _check_engine(info: Mapping[str, Any]) -> None:
 
 
 async def _network(engine: DockerEngine, allowed: bool) -> str:
-    """The mode: none, that of the engine's bridge, or this machine's where it has no bridge."""
+    """The mode for a build: none, the engine's bridge, or this machine's where it has none."""
     if not allowed:
         return "none"
     names = {network["Name"] for network in await engine.call("GET", "/networks")}
@@ -201,34 +212,6 @@ def _user_id() -> int:
 
 def _group_id() -> int:
     return os.getgid() if os.getuid() else USER_ID
-
-
-def _hand_over(folders: Sequence[Path], mounts: Sequence[Mount]) -> None:
-    """Let the user of the sandbox have what it may write; root's files are not for it else."""
-    if os.getuid() != 0:
-        return
-    _change_owner(folders, _user_id(), _group_id())
-    for mount in mounts:
-        needed = 0o005 if mount.source.is_dir() else 0o004
-        mode = mount.source.stat().st_mode
-        if not mount.writable and mode & needed != needed:
-            raise SandboxUnavailable(
-                f"{mount.source} is to be mounted, and the user {USER_ID} of the sandbox may "
-                "not read it; allow it: chmod o+rX"
-            )
-
-
-def _take_back(folders: Sequence[Path]) -> None:
-    if os.getuid() == 0:
-        _change_owner(folders, 0, 0)
-
-
-def _change_owner(folders: Sequence[Path], user: int, group: int) -> None:
-    """Of these and all below them; links are not followed."""
-    if folders:
-        paths = [os.path.realpath(folder) for folder in folders]
-        command = ["chown", "-hR", f"{user}:{group}", "--", *paths]
-        subprocess.run(command, check=False, capture_output=True)
 
 
 def _let_write(mounts: Sequence[Mount]) -> None:

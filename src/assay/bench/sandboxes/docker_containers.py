@@ -16,6 +16,7 @@ from assay.bench.sandboxes.cgroups import GroupOfProcess
 from assay.bench.sandboxes.docker_engine import DockerEngine, EngineStream
 from assay.bench.sandboxes.docker_images import LABEL, root_image
 from assay.bench.sandboxes.docker_layers import deleted_in, put_layer, without_deleted
+from assay.bench.sandboxes.egress import proxy_variables
 from assay.bench.sandboxes.limits import MIB
 from assay.bench.sandboxes.processes import descendants, is_alive
 from assay.bench.sandboxes.roots import ENVIRONMENT, hidden_paths, root_mounts
@@ -90,7 +91,7 @@ class Container:
         """Where the API has it."""
         return f"/containers/{self._id or self._folder.name}"
 
-    async def create(self, spec: SandboxSpec, network: str) -> None:
+    async def create(self, spec: SandboxSpec) -> None:
         """Make it; nothing runs yet."""
         labels = {
             LABEL: "sandbox",
@@ -109,7 +110,7 @@ class Container:
             "/containers/create",
             query={"name": self._folder.name},
             body={
-                **_creation(spec, self._folder, image, network, info["NCPU"]),
+                **_creation(spec, self._folder, image, info["NCPU"]),
                 "Labels": labels,
             },
         )
@@ -189,15 +190,17 @@ class Container:
         return int(found.get("SizeRw") or 0)
 
 
-def _creation(
-    spec: SandboxSpec, folder: Path, image: str, network: str, cpus: int
-) -> dict[str, Any]:
+def _creation(spec: SandboxSpec, folder: Path, image: str, cpus: int) -> dict[str, Any]:
     """What the engine is asked for."""
     limits = spec.limits
-    environment = {**({} if spec.image else ENVIRONMENT), **spec.environment}
+    environment = {
+        **({} if spec.image else ENVIRONMENT),
+        **proxy_variables(limits.network),
+        **spec.environment,
+    }
     mounts = list(spec.mounts) if spec.image else root_mounts(folder, spec)
     masked = _MASKED if spec.image else (*_MASKED, "/sys", *hidden_paths(spec.mounts))
-    body = {
+    return {
         "Image": image,
         "Entrypoint": list(_KEEPER),
         "Cmd": [],
@@ -209,8 +212,8 @@ def _creation(
         "AttachStdin": True,
         "Healthcheck": {"Test": ["NONE"]},
         "HostConfig": {
-            "NetworkMode": network,
-            "Sysctls": _COUNT_IPV6 if network == "none" and _has_ipv6() else {},
+            "NetworkMode": "none",
+            "Sysctls": _COUNT_IPV6 if _has_ipv6() else {},
             "CapDrop": ["ALL"],
             "CapAdd": list(_ROOT_OF_AN_IMAGE) if spec.image else [],
             "SecurityOpt": ["no-new-privileges"],
@@ -233,14 +236,12 @@ def _creation(
                     "ReadOnly": not mount.writable,
                 }
                 for mount in mounts
-                # With a network, it is the engine that knows how names are looked up.
-                if network == "none" or mount.target != "/etc/resolv.conf"
             ],
             "MaskedPaths": list(masked),
             "LogConfig": {"Type": "none"},
         },
+        "Hostname": "sandbox",
     }
-    return body if network == "host" else {**body, "Hostname": "sandbox"}
 
 
 def _has_ipv6() -> bool:

@@ -9,7 +9,6 @@ import asyncio
 import hashlib
 import json
 import os
-import re
 import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -27,16 +26,13 @@ from assay.errors import SandboxUnavailable, UsageError
 __all__ = [
     "LABEL",
     "build_image",
-    "bundled_name",
     "derived_image",
     "has_image",
-    "is_bundled_name",
     "root_image",
 ]
 
 LABEL: Final = "assay"
 """What all that is ours has in the engine; its value says what it is."""
-_BUNDLED: Final = "assay-bundled"
 _SAID: Final = 2000
 """Characters of the end of a failed build that are shown."""
 
@@ -74,17 +70,9 @@ async def _import(engine: DockerEngine, name: str, file: Path, kind: str) -> Non
 
 
 async def build_image(engine: DockerEngine, recipe: ImageRecipe, *, network: str) -> str:
-    """Build the image of a recipe, unless the engine has it; its name.
-
-    One that came in a bundle stands for it, unless a base is mapped.
-    """
-    dockerfile = _dockerfile(recipe)
-    name = await asyncio.to_thread(bundled_name, recipe)
-    is_mapped = any(base in recipe.base_images for base in dockerfile.bases)
-    image = None if is_mapped else await has_image(engine, name)
-    if image is None:
-        name = await _task_image(engine, recipe, dockerfile, network)
-        image = await has_image(engine, name)
+    """Build the image of a recipe, unless the engine has it; its name."""
+    name = await _task_image(engine, recipe, _dockerfile(recipe), network)
+    image = await has_image(engine, name)
     volumes = sorted(((image or {}).get("Config") or {}).get("Volumes") or {})
     if volumes:
         raise UsageError(
@@ -93,23 +81,6 @@ async def build_image(engine: DockerEngine, recipe: ImageRecipe, *, network: str
             "of its base"
         )
     return name
-
-
-def bundled_name(recipe: ImageRecipe) -> str:
-    """What the image of a recipe is called when it comes in a bundle.
-
-    It is that of the files and of the names after FROM. What these stood for, and whether
-    there was a network, was decided where it was built, and is not known where it is used.
-    """
-    dockerfile = _dockerfile(recipe)
-    content = _content(recipe, dockerfile.with_bases({}), dockerfile)
-    arguments = json.dumps(dict(recipe.arguments), sort_keys=True)
-    return f"{_BUNDLED}:{_digest(content, arguments)}"
-
-
-def is_bundled_name(name: str) -> bool:
-    """Whether an image of a bundle can be called so."""
-    return re.fullmatch(rf"{_BUNDLED}:[0-9a-f]{{32}}", name) is not None
 
 
 def _dockerfile(recipe: ImageRecipe) -> Dockerfile:

@@ -14,10 +14,10 @@ from typing import Final, NamedTuple
 
 from assay.bench.sandboxes.docker_engine import DockerEngine, EngineRefused
 from assay.bench.sandboxes.docker_images import derived_image
+from assay.bench.sandboxes.layers import PLAIN_MODE, WHITEOUT
 
 __all__ = ["deleted_in", "export_layer", "put_layer", "without_deleted"]
 
-_WHITEOUT: Final = ".wh."
 _AT_ONCE: Final = 500
 """Paths in one command that deletes them."""
 _MODIFIED, _ADDED, _DELETED = 0, 1, 2
@@ -33,9 +33,9 @@ def deleted_in(layer: Path) -> list[str]:
     with tarfile.open(layer) as tar:
         names = [PurePosixPath("/", entry.name) for entry in tar]
     return [
-        str(name.with_name(name.name.removeprefix(_WHITEOUT)))
+        str(name.with_name(name.name.removeprefix(WHITEOUT)))
         for name in names
-        if name.name.startswith(_WHITEOUT)
+        if name.name.startswith(WHITEOUT)
     ]
 
 
@@ -64,7 +64,7 @@ def _files_only(layer: Path, target: Path, exclude: Sequence[str]) -> None:
     with tarfile.open(layer) as source, tarfile.open(target, "w") as tar:
         for entry in source:
             name = PurePosixPath("/", entry.name)
-            if not name.name.startswith(_WHITEOUT) and not _is_below(str(name), exclude):
+            if not name.name.startswith(WHITEOUT) and not _is_below(str(name), exclude):
                 _copy(source, entry, tar)
 
 
@@ -102,7 +102,7 @@ async def export_layer(
                 await asyncio.to_thread(_append, part, path, tar, exclude, alone)
         for path in sorted(set(gone)):
             name = PurePosixPath(path)
-            entry = tarfile.TarInfo(str(name.with_name(_WHITEOUT + name.name)).lstrip("/"))
+            entry = tarfile.TarInfo(str(name.with_name(WHITEOUT + name.name)).lstrip("/"))
             tar.addfile(entry, io.BytesIO())
 
 
@@ -153,6 +153,10 @@ def _append(
 
 
 def _copy(source: tarfile.TarFile, entry: tarfile.TarInfo, tar: tarfile.TarFile) -> None:
+    """Copy an entry without setuid and setgid; a device is left out."""
+    if entry.ischr() or entry.isblk():
+        return
+    entry.mode &= PLAIN_MODE
     tar.addfile(entry, source.extractfile(entry) if entry.isreg() else None)
 
 

@@ -22,6 +22,7 @@ from assay.bench.sandboxes.docker_containers import (
 )
 from assay.bench.sandboxes.docker_engine import EngineStream
 from assay.bench.sandboxes.docker_layers import export_layer
+from assay.bench.sandboxes.egress import Egress
 from assay.bench.sandboxes.limits import MIB
 from assay.bench.sandboxes.processes import names_of, refused_connections
 from assay.bench.seams import Command, CommandEnd, Enforcement, SandboxSpec, TrialFinding
@@ -75,6 +76,7 @@ class DockerSandbox:
         self._engine = container.engine
         self._user = user
         self._disk = disk
+        self._egress = Egress(spec.limits.network)
         self._turn = asyncio.Lock()
 
     async def run(self, command: Command) -> CommandEnd:
@@ -101,6 +103,10 @@ class DockerSandbox:
 
     async def _run(self, command: Command) -> CommandEnd:
         running = await self._container.running()
+        async with self._egress.serving(running.init):
+            return await self._execute(command, running)
+
+    async def _execute(self, command: Command, running: RunningContainer) -> CommandEnd:
         before = _Before(running.group.counts(), refused_connections(running.init))
         started = time.monotonic()
         execution = await self._prepared(command)
@@ -229,11 +235,11 @@ class DockerSandbox:
         if left and stop.ended:
             detail = f"{len(left)} still ran when it ended, and were killed: {names_of(left)}"
             found.append(TrialFinding("left_processes", detail))
-        if not self._spec.limits.network:
-            refused = refused_connections(running.init) - before.refused
-            if refused > 0:
-                detail = f"{refused} times it sent something to an address that has no route"
-                found.append(TrialFinding("network_refused", detail))
+        refused = refused_connections(running.init) - before.refused
+        if refused > 0:
+            detail = f"{refused} times it sent something to an address that has no route"
+            found.append(TrialFinding("network_refused", detail))
+        found += self._egress.findings()
         return bool(left), found
 
 

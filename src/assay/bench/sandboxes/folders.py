@@ -8,7 +8,6 @@ unreadable, full of links, or nested deeper than a path can be long.
 import errno
 import fcntl
 import os
-import shutil
 import stat
 import subprocess
 import tempfile
@@ -17,12 +16,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from assay._util.files import remove_folder
+
 __all__ = [
     "PREFIX",
     "TooDeep",
     "bytes_in",
     "new_folder",
-    "remove_folder",
     "remove_locked",
     "sweep_folders",
 ]
@@ -78,21 +78,17 @@ def sweep_folders(forget: Callable[[Path], None]) -> None:
 
 
 def remove_locked(folder: Path) -> None:
-    """Remove the folder of a sandbox, its lock last, so that what is left can be swept."""
+    """Remove the folder of a sandbox and what is mounted there, its lock last.
+
+    So what is left of it can be swept.
+    """
     for path in folder.iterdir():
+        # Lazily, since somebody may still have a file of it open.
+        if path.is_mount() and subprocess.call(["umount", "--lazy", path]):
+            raise OSError(f"{path} cannot be unmounted")
         if path.name != _LOCK:
             remove_folder(path)
     remove_folder(folder)
-
-
-def remove_folder(folder: Path) -> None:
-    """Remove a folder with all that a command may have made in it."""
-    try:
-        shutil.rmtree(folder)
-    except (OSError, RecursionError):
-        # It copes with any depth, once it may enter the folders.
-        for command in (["chmod", "-R", "u+rwX"], ["rm", "-rf", "--one-file-system"]):
-            subprocess.run([*command, "--", str(folder)], check=False, capture_output=True)
 
 
 def bytes_in(folders: Iterable[Path], most: int | None = None) -> int:

@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeAlias
 
 from assay.errors import UsageError
 
-__all__ = ["Find", "ImageUser", "image_user", "owner_of"]
+__all__ = ["ImageUser", "image_user"]
 
 Find: TypeAlias = Callable[[str], Path | None]
 """Where a file of an image is on this machine, by its path without a slash before it."""
@@ -44,16 +44,6 @@ def image_user(find: Find, said: str | None) -> ImageUser:
     switch = ("/usr/bin/setpriv", f"--reuid={uid}", f"--regid={gid}")
     others = f"--groups={','.join(groups)}" if groups else "--clear-groups"
     return ImageUser(int(uid), home, switch=(*switch, others, "--"))
-
-
-def owner_of(find: Find, said: str) -> tuple[int, int]:
-    """The numbers of `USER` or `USER:GROUP`, as COPY --chown gives them."""
-    name, _, group = said.partition(":")
-    uid = _number(find, "etc/passwd", name)
-    if not group:
-        row = next((row for row in _rows(find, "etc/passwd") if row[2] == str(uid)), None)
-        return uid, int(row[3]) if row else uid
-    return uid, _number(find, "etc/group", group)
 
 
 def _number(find: Find, file: str, name: str) -> int:

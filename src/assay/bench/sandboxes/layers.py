@@ -8,15 +8,25 @@ import os
 import shutil
 import stat
 import tarfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
 
-__all__ = ["WHITEOUT", "Changed", "is_excluded", "layer_paths", "unpack_layer", "write_layer"]
+__all__ = [
+    "PLAIN_MODE",
+    "WHITEOUT",
+    "Changed",
+    "is_excluded",
+    "layer_paths",
+    "unpack_layer",
+    "write_layer",
+]
 
 WHITEOUT: Final = ".wh."
 """What the name of a deleted file begins with."""
+PLAIN_MODE: Final = 0o1777
+"""All rights but setuid and setgid, which nothing that a command made keeps."""
 
 
 class Changed(NamedTuple):
@@ -54,9 +64,10 @@ def write_layer(target: Path, changes: Iterable[Changed], exclude: Sequence[str]
                 member = tar.gettarinfo(source, path)
             except OSError:
                 continue
-            if member is None:  # a socket
+            if member is None or member.ischr() or member.isblk():  # None: a socket
                 continue
             member.name = path
+            member.mode &= PLAIN_MODE
             member.uname = member.gname = ""
             if not member.isreg():
                 tar.addfile(member)
@@ -77,13 +88,12 @@ def layer_paths(layer: Path) -> Iterator[tuple[str, bool]]:
                 yield member.name, False
 
 
-def unpack_layer(layer: Path, root: Path, remove: Callable[[Path], None]) -> None:
-    """Unpack a layer below a folder.
+def unpack_layer(layer: Path, root: Path) -> None:
+    """Unpack the files of a layer below a folder; what it deletes is left alone.
 
     Args:
         layer: The tar file.
         root: The folder. What is no folder there on the way to a file gives way to one.
-        remove: Called with each place at which something was deleted.
     """
     folders: list[tuple[Path, tarfile.TarInfo]] = []
     with tarfile.open(layer) as tar:
@@ -97,19 +107,18 @@ def unpack_layer(layer: Path, root: Path, remove: Callable[[Path], None]) -> Non
                 _make_folder(place)
             place = place / parts[-1]
             if place.name.startswith(WHITEOUT):
-                remove(place.with_name(place.name.removeprefix(WHITEOUT)))
                 continue
             if member.isdir():
                 _make_folder(place)
                 folders.append((place, member))
                 continue
-            clear(place)
+            _clear(place)
             _unpack(tar, member, place, root)
     for place, member in reversed(folders):  # what was put into them changed their times
         _dress(place, member)
 
 
-def clear(place: Path) -> None:
+def _clear(place: Path) -> None:
     """Remove whatever is at a place."""
     with suppress(FileNotFoundError):
         if stat.S_ISDIR(place.lstat().st_mode):
@@ -150,5 +159,5 @@ def _dress(place: Path, member: tarfile.TarInfo) -> None:
     if os.geteuid() == 0:
         os.chown(place, member.uid, member.gid, follow_symlinks=False)
     if not member.issym():
-        place.chmod(member.mode & 0o7777)
+        place.chmod(member.mode & PLAIN_MODE)
     os.utime(place, (member.mtime, member.mtime), follow_symlinks=False)

@@ -38,8 +38,8 @@ class Hold(Protocol):
 
     prefix: tuple[str, ...]
     """What stands before the command line of the sandbox."""
-    seccomp: bytes
-    """A filter of the command's system calls; empty for none."""
+    refused: tuple[str, ...]
+    """System calls that the command may not make, beside those that no sandbox may."""
 
     def admit(self, pid: int) -> None:
         """Hold this process, and all that it will start. It waits meanwhile."""

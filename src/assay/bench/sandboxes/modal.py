@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from assay import __version__
 from assay._util.loops import run_apart, to_the_end
 from assay.bench.sandboxes.docker_files import Dockerfile
+from assay.bench.sandboxes.egress import PUBLIC
 from assay.bench.sandboxes.image_users import image_user
 from assay.bench.sandboxes.roots import ENVIRONMENT, HOME, USER_ID, python_mounts
 from assay.bench.seams import (
@@ -70,7 +71,7 @@ class ModalBackend:
 
     def plan(self, limits: ResourceLimits, image: str | None = None) -> str:
         """What a sandbox would be made of, without an account."""
-        network = "allowed" if limits.network else "blocked"
+        network = "allowed" if _check_network(limits) else "blocked"
         start = image or f"{plain_name()} (with git and pytest)"
         cpus = "1 CPU" if limits.cpus == 1 else f"{limits.cpus:g} CPUs"
         return (
@@ -108,6 +109,7 @@ class ModalBackend:
             SandboxUnavailable: The client or an account is missing, or Modal is not reached.
         """
         _check_client()
+        network = "allowed, Modal's own" if _check_network(limits) else "blocked by modal"
         if not self._has_account:
             from assay.bench.sandboxes.modal_remote import check_account
 
@@ -119,7 +121,7 @@ class ModalBackend:
             processes="RLIMIT_NPROC where there is no image, and gVisor does not hold it",
             cpus="modal",
             disk="RLIMIT_FSIZE, for each file",
-            network="allowed, that of modal" if limits.network else "blocked by modal",
+            network=network,
         )
 
     async def build(self, recipe: ImageRecipe) -> str:
@@ -268,6 +270,16 @@ def check_program(name: str) -> None:
 def plain_name() -> str:
     """The public image that tasks without a Dockerfile start from."""
     return f"python:{'.'.join(platform.python_version_tuple()[:2])}-slim-bookworm"
+
+
+def _check_network(limits: ResourceLimits) -> bool:
+    """Return whether a sandbox has a network; SandboxUnavailable for hosts one by one."""
+    if named := [name for name in limits.network if name != PUBLIC]:
+        raise SandboxUnavailable(
+            f"Modal cannot allow the host {named[0]!r} alone; use --allow-network public, or "
+            "another sandbox"
+        )
+    return bool(limits.network)
 
 
 def _check_client() -> None:

@@ -15,7 +15,8 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple, TypeAlias
 
-from assay.bench.sandboxes.folders import bytes_in, remove_folder
+from assay._util.files import remove_folder
+from assay.bench.sandboxes.folders import bytes_in
 from assay.bench.sandboxes.layers import (
     Changed,
     is_excluded,
@@ -160,7 +161,7 @@ def _replace(folder: Path, packed: Path) -> None:
     """Put the content of a tar file in the place of what is in a folder."""
     new = Path(tempfile.mkdtemp(prefix=".assay-", dir=folder.parent))
     try:
-        unpack_layer(packed, new, remove=lambda place: None)
+        unpack_layer(packed, new)
         for old in list(folder.iterdir()):
             if old.is_dir() and not old.is_symlink():
                 remove_folder(old)

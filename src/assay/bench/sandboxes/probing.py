@@ -9,13 +9,13 @@ from functools import cache
 from typing import Final
 
 from assay.bench.sandboxes.folders import new_folder, remove_locked
+from assay.bench.sandboxes.host_user import SANDBOX_USER, Stage, lend_folders
 from assay.bench.sandboxes.limits import Hold, Mechanism
-from assay.bench.sandboxes.namespaces import CAPABILITIES, user_namespace
 from assay.bench.sandboxes.roots import prepare, root_arguments
 from assay.bench.seams import ResourceLimits, SandboxSpec
 from assay.errors import SandboxUnavailable
 
-__all__ = ["bwrap_path", "check_bwrap", "image_isolation", "isolation_arguments", "problem_of"]
+__all__ = ["bwrap_path", "check_bwrap", "isolation_arguments", "problem_of"]
 
 _INSTALL: Final = (
     "install it: sudo apt install bubblewrap (Debian, Ubuntu), sudo dnf install bubblewrap "
@@ -49,42 +49,30 @@ def _options(bwrap: str) -> str:
     return done.stdout
 
 
-def isolation_arguments(bwrap: str, *, network: bool) -> list[str]:
+def isolation_arguments(bwrap: str) -> list[str]:
     """The options that keep a command apart from this machine."""
     found = ["--unshare-user", "--unshare-all", "--die-with-parent", "--new-session"]
-    if network:
-        found.append("--share-net")
     if "--disable-userns" in _options(bwrap):
         # Who makes a namespace is root in it, and could mount memory that nobody counts.
         found.append("--disable-userns")
     return [*found, "--cap-drop", "ALL", "--hostname", "sandbox", "--clearenv"]
 
 
-def image_isolation(bwrap: str, *, network: bool) -> list[str]:
-    """The options for a sandbox on an image, in which its users are."""
-    namespace = user_namespace()
-    if namespace is None:
-        root = ("--uid", "0", "--gid", "0")
-        return [*isolation_arguments(bwrap, network=network), *root]
-    found = ["--userns", str(namespace), "--die-with-parent", "--new-session", "--clearenv"]
-    found += ["--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"]
-    found += ["--hostname", "sandbox", "--cap-drop", "ALL"]
-    found += [part for name in CAPABILITIES for part in ("--cap-add", name)]
-    return found if network else [*found, "--unshare-net"]
-
-
 @cache
-def check_bwrap(bwrap: str, *, network: bool) -> None:
+def check_bwrap(bwrap: str) -> None:
     """Make one sandbox; SandboxUnavailable with bubblewrap's own words if it fails."""
     folder, lock = new_folder()
     try:
-        prepare(folder, network=network)
-        spec = SandboxSpec(mounts=(), limits=ResourceLimits(network=network))
+        spec = SandboxSpec(mounts=())
+        prepare(folder, spec)
+        lend_folders([folder], (), SANDBOX_USER)
+        stage = Stage([folder])
         command = [
-            *(bwrap, *isolation_arguments(bwrap, network=network)),
-            *(*root_arguments(folder, spec), "--", "/usr/bin/setsid", "/bin/true"),
+            *(*stage.prefix, bwrap, *isolation_arguments(bwrap)),
+            *(*root_arguments(folder, spec, stage), "--", "/usr/bin/setsid", "/bin/true"),
         ]
-        problem = _run(command)
+        problem = _run(command, stage.handles)
+        stage.close()
     finally:
         remove_locked(folder)
         os.close(lock)
@@ -92,7 +80,7 @@ def check_bwrap(bwrap: str, *, network: bool) -> None:
         raise SandboxUnavailable(f"bubblewrap cannot make a sandbox here: {problem}; {_ALLOW}")
 
 
-def _run(command: Sequence[str]) -> str | None:
+def _run(command: Sequence[str], handles: Sequence[int]) -> str | None:
     """Why it failed, or None."""
     try:
         done = subprocess.run(
@@ -102,6 +90,7 @@ def _run(command: Sequence[str]) -> str | None:
             check=False,
             timeout=_TIMEOUT_S,
             stdin=subprocess.DEVNULL,
+            pass_fds=handles,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)

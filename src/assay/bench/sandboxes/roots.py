@@ -1,8 +1,7 @@
 """The file system of a sandbox: programs to read, little else, and the mounts it is given.
 
 Its folder `/usr` and the few files of `/etc` are those of this machine, and cannot be written
-to. Who runs assay as root has the rights of root on files in there, whatever number it has
-inside, so nothing with secrets may be mounted at all.
+to; nor can the files of the kernel in `/proc`. There is no `/sys`.
 """
 
 import os
@@ -11,17 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from assay.bench.sandboxes.host_user import Stage
 from assay.bench.seams import Mount, SandboxSpec
 
 __all__ = [
     "ENVIRONMENT",
     "HOME",
-    "IMAGE_ENVIRONMENT",
-    "MOUNTED",
     "USER_ID",
-    "WRITABLE",
     "hidden_paths",
-    "image_root_arguments",
     "links_of",
     "prepare",
     "python_mounts",
@@ -30,6 +26,7 @@ __all__ = [
     "root_links",
     "root_mounts",
     "sandbox_environment",
+    "writable_folders",
 ]
 
 USER_ID: Final = 1000
@@ -43,15 +40,8 @@ ENVIRONMENT: Final[Mapping[str, str]] = {
     "USER": "coder",
 }
 """Variables of every command, unless the sandbox has others."""
-WRITABLE: Final = {"tmp": "/tmp", "shm": "/dev/shm"}
-"""Folders of every sandbox that it may write to, by their names in its folder here."""
-IMAGE_ENVIRONMENT: Final[Mapping[str, str]] = {
-    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-    "HOSTNAME": "sandbox",
-}
-"""Variables of every command on an image, unless the image or the sandbox has others."""
-MOUNTED: Final = ("/proc", "/dev", "/etc/hosts", "/etc/resolv.conf")
-"""What a sandbox on an image has from us and not from the image."""
+_WRITABLE: Final = {"tmp": "/tmp", "shm": "/dev/shm"}
+"""Folders of every sandbox that it may write to, by their names here."""
 _LINKS: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _ETC: Final = (
     "alternatives",
@@ -64,6 +54,11 @@ _ETC: Final = (
     "ssl/certs",
     "ssl/openssl.cnf",
 )
+_MASKED: Final = (
+    *("/proc/kcore", "/proc/keys", "/proc/key-users", "/proc/kmsg", "/proc/latency_stats"),
+    *("/proc/sched_debug", "/proc/sysrq-trigger", "/proc/timer_list"),
+)
+"""Files of the kernel that tell about this machine or act on it."""
 _MADE_UP: Final = {
     "passwd": f"root:x:0:0::/:/bin/sh\ncoder:x:{USER_ID}:{USER_ID}::{HOME}:/bin/sh\n"
     "nobody:x:65534:65534::/:/bin/false\n",
@@ -110,15 +105,20 @@ def links_of(path: str) -> Iterator[str]:
         path = os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(path)))
 
 
-def prepare(folder: Path, *, network: bool) -> None:
-    """Make what a sandbox has of its own, in its folder here."""
-    for name in WRITABLE:
-        (folder / name).mkdir()
-    (folder / "tmp" / PurePosixPath(HOME).name).mkdir()
+def writable_folders(folder: Path, spec: SandboxSpec) -> dict[str, Path]:
+    """Return the folders of its own that a sandbox may write to, by where it has them."""
+    place = spec.disk / folder.name if spec.disk else folder
+    return {target: place / name for name, target in _WRITABLE.items()}
+
+
+def prepare(folder: Path, spec: SandboxSpec) -> None:
+    """Make what a sandbox has of its own, in its folder here and on its disk."""
+    for path in writable_folders(folder, spec).values():
+        path.mkdir(parents=True)
+    (writable_folders(folder, spec)["/tmp"] / PurePosixPath(HOME).name).mkdir()
     (folder / "etc").mkdir()
     for name, text in _MADE_UP.items():
-        if name != "resolv.conf" or not network:
-            (folder / "etc" / name).write_text(text, "utf-8")
+        (folder / "etc" / name).write_text(text, "utf-8")
 
 
 def root_links() -> dict[str, str]:
@@ -139,41 +139,29 @@ def root_mounts(folder: Path, spec: SandboxSpec) -> list[Mount]:
             found.append(Mount(Path("/etc", name), f"/etc/{name}"))
     for file in sorted((folder / "etc").iterdir()):
         found.append(Mount(file, f"/etc/{file.name}"))
-    resolver = Path(os.path.realpath("/etc/resolv.conf"))
-    if spec.limits.network and resolver.exists():
-        found.append(Mount(resolver, "/etc/resolv.conf"))
-    for name, target in WRITABLE.items():
-        found.append(Mount(folder / name, target, writable=True))
+    for target, source in writable_folders(folder, spec).items():
+        found.append(Mount(source, target, writable=True))
     found += sorted(spec.mounts, key=lambda mount: len(PurePosixPath(mount.target).parts))
     return found
 
 
-def root_arguments(folder: Path, spec: SandboxSpec) -> list[str]:
+def root_arguments(folder: Path, spec: SandboxSpec, stage: Stage) -> list[str]:
     """The options of bubblewrap that make up the file system."""
     found = []
     for link, target in root_links().items():
         found += ["--symlink", target, link]
     found += ["--proc", "/proc", "--dev", "/dev"]
+    for path in _MASKED:
+        if os.path.exists(path):
+            found += ["--ro-bind", "/dev/null", path]
     for mount in root_mounts(folder, spec):
         kind = "--bind" if mount.writable else "--ro-bind"
-        found += [kind, str(mount.source), mount.target]
+        found += [kind, stage.path(mount.source), mount.target]
     for target in hidden_paths(spec.mounts):
         found += ["--tmpfs", target, "--remount-ro", target]
-    return [*found, "--remount-ro", "/dev", "--remount-ro", "/"]
-
-
-def image_root_arguments(folder: Path, root: Path, spec: SandboxSpec) -> list[str]:
-    """The options of bubblewrap that make up the file system of a sandbox on an image."""
-    found = ["--bind", str(root), "/", "--proc", "/proc", "--dev", "/dev"]
-    found += ["--bind", str(folder / "shm"), "/dev/shm"]
-    found += ["--ro-bind", str(folder / "etc" / "hosts"), "/etc/hosts"]
-    names = folder / "etc" / "resolv.conf"
-    own = str(names) if names.exists() else os.path.realpath("/etc/resolv.conf")
-    found += ["--ro-bind-try", own, "/etc/resolv.conf"]
-    for mount in sorted(spec.mounts, key=lambda mount: len(PurePosixPath(mount.target).parts)):
-        kind = "--bind" if mount.writable else "--ro-bind"
-        found += [kind, str(mount.source), mount.target]
-    return [*found, "--remount-ro", "/dev"]
+    # All of /proc: bubblewrap itself leaves the files below /proc/sys as they are.
+    read_only = ("/proc", "/dev", "/")
+    return [*found, *(part for path in read_only for part in ("--remount-ro", path))]
 
 
 def hidden_paths(mounts: Sequence[Mount]) -> Iterator[str]:

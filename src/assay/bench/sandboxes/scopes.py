@@ -18,7 +18,7 @@ _numbers = count()
 class _Scope:
     """The scope of one command; it is gone when its last process is."""
 
-    seccomp = b""
+    refused: tuple[str, ...] = ()
 
     def __init__(self, systemd_run: str, limits: ResourceLimits, name: str) -> None:
         properties = {

@@ -18,7 +18,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from assay.bench.sandboxes.folders import remove_folder
+from assay._util.files import remove_folder
 from assay.bench.sandboxes.output import BoundedOutput
 from assay.bench.seams import (
     Command,

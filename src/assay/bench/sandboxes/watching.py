@@ -7,12 +7,12 @@ process, such as a System V segment that nobody has attached, is not seen.
 import os
 import platform
 import re
-import resource
 import signal
 from itertools import count
 from pathlib import Path
 from typing import Final
 
+from assay.bench.sandboxes.host_user import set_limits
 from assay.bench.sandboxes.limits import MIB, OWN_PROCESSES, HeldBy, ResourceUse
 from assay.bench.sandboxes.processes import (
     cpu_seconds,
@@ -22,11 +22,11 @@ from assay.bench.sandboxes.processes import (
     resident_memory,
     threads,
 )
-from assay.bench.sandboxes.seccomp import FILTERED_MACHINES, keep_affinity
+from assay.bench.sandboxes.seccomp import FILTERED_MACHINES
 from assay.bench.seams import ResourceLimits, TrialFinding
 from assay.errors import SandboxUnavailable
 
-__all__ = ["Watching", "set_limit"]
+__all__ = ["Watching"]
 
 _turns = count()
 """Sandboxes that share few CPUs are spread over them."""
@@ -37,21 +37,13 @@ _NEAR: Final = 0.9
 """RLIMIT_NPROC refuses without telling us, so who comes this near to the limit is named."""
 
 
-def set_limit(pid: int, kind: int, value: int) -> None:
-    """Lower an rlimit of a process; one that is lower already stays."""
-    _, hard = resource.prlimit(pid, kind)
-    if hard != resource.RLIM_INFINITY:
-        value = min(value, hard)
-    resource.prlimit(pid, kind, (value, value))
-
-
 class _Watched:
     """One command that is looked at."""
 
     prefix: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ("sched_setaffinity",)
 
     def __init__(self, limits: ResourceLimits) -> None:
-        self.seccomp = keep_affinity()
         self._limits = limits
         self._root: int | None = None
         self._cpus = _some_cpus(limits)
@@ -63,9 +55,10 @@ class _Watched:
     def admit(self, pid: int) -> None:
         # Twice, since memory that is asked for and not used is no fault; it bounds what a
         # process can take between two looks.
-        set_limit(pid, resource.RLIMIT_DATA, 2 * self._limits.memory_mb * MIB)
+        limits = {"DATA": 2 * self._limits.memory_mb * MIB}
         if _kernel() >= _NPROC_PER_NAMESPACE:
-            set_limit(pid, resource.RLIMIT_NPROC, self._limits.processes + OWN_PROCESSES)
+            limits["NPROC"] = self._limits.processes + OWN_PROCESSES
+        set_limits(pid, limits)
         os.sched_setaffinity(pid, self._cpus)
         self._root = pid
 
@@ -73,13 +66,16 @@ class _Watched:
         if self._root is None:
             return None
         pids = descendants(self._root)
-        # Threads count, as they do for a control group; the supervisor does not.
-        self._most = max(self._most, sum(len(threads(pid)) for pid in pids) - 1)
+        self._count(pids)
         if self._most > self._limits.processes:
             return TrialFinding("process_limit", f"{self._crowd()}; all were killed")
         self._look_at_memory(pids)
         self._cpu_s = max(self._cpu_s, cpu_seconds([self._root, *pids]))
         return None
+
+    def _count(self, pids: list[int]) -> None:
+        # Threads count, as they do for a control group; the supervisor does not.
+        self._most = max(self._most, sum(len(threads(pid)) for pid in pids) - 1)
 
     def _crowd(self) -> str:
         return f"{self._most} processes at once, where {self._limits.processes} are allowed"
@@ -98,6 +94,8 @@ class _Watched:
     def usage(self) -> ResourceUse:
         if self._root is not None:
             pids = descendants(self._root)
+            # What is left at the end may be more than any look has seen.
+            self._count(pids)
             self._cpu_s = max(self._cpu_s, cpu_seconds([self._root, *pids]))
         findings = []
         if self._killed:
@@ -128,9 +126,9 @@ class Watching:
             raise SandboxUnavailable(
                 f"without control groups nothing holds CPUs on {platform.machine()}"
             )
-        # The kernel does not count the processes of root, whatever its number inside.
-        processes = "watcher" if os.geteuid() == 0 else "watcher and RLIMIT_NPROC"
-        return HeldBy("watcher and RLIMIT_DATA", processes, "CPU affinity and seccomp")
+        return HeldBy(
+            "watcher and RLIMIT_DATA", "watcher and RLIMIT_NPROC", "CPU affinity and seccomp"
+        )
 
     def hold(self, limits: ResourceLimits, folder: Path) -> _Watched:
         """Get ready to look at a command."""

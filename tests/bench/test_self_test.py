@@ -1,0 +1,58 @@
+"""The self-test of sandboxes: it passes in one that protects, and names what is open."""
+
+import os
+
+import pytest
+
+from assay.api import CheckState
+from assay.api.checking import check_protection
+from assay.bench.sandboxes import UnprotectedBackend, proven_enforcement, run_self_test
+from assay.bench.seams import ResourceLimits
+from assay.errors import SandboxUnavailable
+
+from .boxes import ANY_WAY, leftovers, usable
+
+
+class Open(UnprotectedBackend):
+    """Protects nothing, under the name of something that does."""
+
+    name = "bubblewrap"
+
+
+@pytest.mark.parametrize("way", ANY_WAY)
+def test_it_passes_in_a_sandbox_and_stands_in_the_record(way: str | None) -> None:
+    backend = usable(way)
+    found = run_self_test(backend)
+    assert (found.holes, found.not_held) == ((), ())
+    told = proven_enforcement(backend, ResourceLimits()).self_test
+    assert told.startswith("held: user, kernel files, mounts, privileges, keyrings, ")
+    assert not leftovers()
+
+
+def test_every_hole_is_found_where_nothing_protects() -> None:
+    found = run_self_test(Open())
+    names = {hole.partition(":")[0] for hole in found.holes}
+    assert {"shared memory", "signals", "loopback", "abstract sockets"} <= names
+    if os.geteuid() == 0:
+        assert {"user", "kernel files", "privileges"} <= names
+    assert [limit.partition(":")[0] for limit in found.not_held] >= ["file size", "memory"]
+    assert not leftovers()
+
+
+def test_a_run_is_refused_with_the_name_of_the_hole() -> None:
+    with pytest.raises(SandboxUnavailable, match=r"loopback: .* can be reached"):
+        proven_enforcement(Open(), ResourceLimits())
+
+
+def test_what_is_not_tested_is_named() -> None:
+    assert not run_self_test(UnprotectedBackend()).is_tested
+    check = check_protection("none")
+    assert (check.state, check.name) == (CheckState.WARN, "self-test")
+
+
+@pytest.mark.bench
+def test_doctor_runs_it_on_request() -> None:
+    usable(None)
+    check = check_protection("bubblewrap")
+    assert check.state is CheckState.OK
+    assert "held: user, kernel files" in check.detail
