@@ -38,6 +38,35 @@ def test_adds_negative():
     assert add(-1, -2) == -3
 """
 TEST_DOUBLE = "from calc import double\n\n\ndef test_doubles():\n    assert double(4) == 8\n"
+PROGRAM = """\
+import sys
+
+word, *numbers = sys.argv[1:]
+print(int(numbers[0]) * 2 if word == "double" else 0)
+"""
+"""Doubles numbers, and does not add them."""
+CALLS_PROGRAM = """\
+import subprocess
+import sys
+
+
+def calc(*words):
+    argv = [sys.executable, "calc.py", *words]
+    return subprocess.run(argv, capture_output=True, text=True).stdout
+
+
+def test_doubles():
+    assert calc("double", "4") == "8\\n"
+
+
+def test_adds():
+    assert calc("add", "1", "2") == "3\\n"
+"""
+CALLS_APART = CALLS_PROGRAM.replace(
+    "subprocess.run(argv, capture_output=True, text=True)", "run_program(argv)"
+).replace(
+    "import subprocess\nimport sys", "import sys\n\nfrom assay_grading import run_program"
+)
 LIMITS = ResourceLimits(memory_mb=512, processes=64, disk_mb=64)
 
 

@@ -37,17 +37,6 @@ def image_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_root(tmp_path_factory.mktemp("rootfs") / "root")
 
 
-@pytest.fixture
-def image_cache(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> Path:
-    """A cache folder of this worker, in which images stay from test to test."""
-    folder = tmp_path_factory.getbasetemp() / "image-cache"
-    folder.mkdir(exist_ok=True)
-    monkeypatch.setenv("ASSAY_CACHE_DIR", str(folder))
-    return folder
-
-
 @pytest.fixture(scope="module")
 def modal_service(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[FakeModal]":
     """A service like Modal's, for an account that its client here has."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from assay.bench.seams import Command, Mount, ResourceLimits, Sandbox, SandboxBackend
+from assay.errors import SandboxUnavailable
 
 from .boxes import (
     ANY_WAY,
@@ -194,10 +195,8 @@ def test_a_server_of_this_machine_cannot_be_reached(
         text = f"import socket; socket.create_connection(('127.0.0.1', {port}), 2)"
         end = run(any_way, spec(tmp_path), *python(text))
         assert b"Connection refused" in end.output
-        allowed = spec(tmp_path, ResourceLimits(network=True))
-        if "bridge" in any_way.enforcement(allowed.limits).network:
-            return  # which leads out, and not to this machine's own addresses
-        assert run(any_way, allowed, *python(text)).exit_code == 0
+        allowed = spec(tmp_path, ResourceLimits(network=("public",)))
+        assert b"Connection refused" in run(any_way, allowed, *python(text)).output
 
 
 def test_a_unix_socket_that_is_mounted_can_be_reached(
@@ -359,3 +358,96 @@ def test_cpus_are_limited_even_for_who_asks_for_more(
     end = run(backend, spec(tmp_path, ResourceLimits(cpus=1.0)), *python(burn))
     assert end.exit_code == 0
     assert end.cpu_s < 2.7
+
+
+def test_files_that_a_sandbox_wrote_belong_to_whoever_runs_assay_and_gain_no_rights(
+    any_way: SandboxBackend, tmp_path: Path
+) -> None:
+    script = (
+        "mkdir new; touch new/file; cp /bin/true new/true; chmod 6755 new/true; chmod 2 new"
+    )
+    run(any_way, spec(tmp_path), "sh", "-c", script)
+    for path in (tmp_path, tmp_path / "new", tmp_path / "new/file"):
+        assert path.stat().st_uid == os.getuid()
+    (tmp_path / "new").chmod(0o755)
+    assert (tmp_path / "new/true").stat().st_mode & 0o7777 == 0o755
+
+
+def test_files_of_the_kernel_cannot_be_written_to(
+    any_way: SandboxBackend, tmp_path: Path
+) -> None:
+    script = """
+import os
+for folder, _, names in os.walk("/proc/sys"):
+    for name in names:
+        try:
+            os.close(os.open(f"{folder}/{name}", os.O_WRONLY))
+            print(folder, name)
+        except OSError:
+            pass
+"""
+    same = "cat /proc/sys/kernel/core_pattern | tee /proc/sys/kernel/core_pattern"
+    assert run(any_way, spec(tmp_path), *python(script)).output == b""
+    assert run(any_way, spec(tmp_path), "sh", "-c", same).exit_code != 0
+
+
+@pytest.mark.bench
+def test_nothing_that_can_be_written_to_has_setuid_programs_or_devices(tmp_path: Path) -> None:
+    end = run(usable(None), spec(tmp_path), "cat", "/proc/self/mountinfo")
+    options = {
+        words[4]: words[5].split(",")
+        for words in map(str.split, end.output.decode().split("\n")[:-1])
+    }
+    assert {"/app/repo", "/tmp", "/dev/shm"} <= options.keys()
+    open_to = [
+        place
+        for place, given in options.items()
+        if not place.startswith("/dev/") and "ro" not in given
+        if not {"nosuid", "nodev"} <= {*given}
+    ]
+    assert open_to == []
+    assert {"nosuid", "nodev"} <= {*options["/dev/shm"]}
+
+
+@pytest.mark.bench
+def test_folders_that_only_root_may_enter_are_reached_by_what_is_mounted_alone(
+    tmp_path: Path,
+) -> None:
+    closed = tmp_path / "closed"
+    (closed / "repo").mkdir(parents=True)
+    (closed / "given").write_text("given")
+    closed.chmod(0o700)
+    given = spec(closed / "repo", SMALL, Mount(closed / "given", "/given"))
+    end = run(usable(None), given, "sh", "-c", "cat /given; touch made")
+    assert (end.exit_code, end.output) == (0, b"given")
+    assert (closed / "repo/made").exists()
+    assert not leftovers()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="whoever is not root has its own files inside")
+def test_a_mount_that_the_sandbox_could_not_read_is_named(
+    any_way: SandboxBackend, tmp_path: Path
+) -> None:
+    (tmp_path / "closed").mkdir(mode=0o700)
+    (tmp_path / "repo").mkdir()
+    given = spec(tmp_path / "repo", SMALL, Mount(tmp_path / "closed", "/closed"))
+    with pytest.raises(SandboxUnavailable, match=r"closed.*chmod o\+rX"):
+        run(any_way, given, "true")
+    assert not leftovers()
+
+
+def test_sandboxes_share_neither_memory_nor_queues_nor_keys(
+    any_way: SandboxBackend, tmp_path: Path
+) -> None:
+    script = """
+import ctypes, os, platform
+libc = ctypes.CDLL(None)
+keyctl = 250 if platform.machine() == "x86_64" else 219
+print(libc.shmget(4711, 4096, 0), os.listdir("/dev/shm"), libc.mq_open(b"/mine", 0),
+      libc.syscall(keyctl, 0, -3, 1))
+libc.shmget(4711, 4096, 0o1666)
+open("/dev/shm/mine", "w").close()
+libc.mq_open(b"/mine", 0o102, 0o666, None)
+"""
+    for _ in range(2):
+        assert run(any_way, spec(tmp_path), *python(script)).output == b"-1 [] -1 -1\n"

@@ -4,6 +4,7 @@ import pytest
 
 from assay.bench.comparing import RolloutComparison, TaskChange, compare_rollouts
 from assay.bench.manifest import ArmEntry, Manifest, TrialResult
+from assay.bench.summary import summarize_benchmark
 from assay.errors import UsageError
 from assay.judge import Verdict
 from tests.bench.rollouts import lost, manifest, scored, trial
@@ -54,6 +55,31 @@ def test_the_verdict_is_paired_by_task() -> None:
     assert (contrast.paired, contrast.n_baseline) == (True, 8)
     assert contrast.difference.point == pytest.approx(0.225)
     assert contrast.verdict is Verdict.BETTER
+
+
+def test_only_tasks_that_were_graded_in_one_mode_are_compared_on_request() -> None:
+    separate, loaded = {"grading": "separate"}, {"grading": "in-process"}
+    # An empty patch has no mode, and an earlier assay knew of none.
+    empty = trial(TASKS[0], 0.0, outcome="empty_patch")
+    results = [trial(TASKS[0], 1.0, **separate), empty, trial(TASKS[1], 0.5, **separate)]
+    results += [trial(TASKS[2], 1.0, **loaded), trial(TASKS[3], 1.0)]
+    made = {
+        f"r{number}": manifest(results, stamp=f"2025082{number}__00-00-00")
+        for number in range(2)
+    }
+    found = compare_rollouts(made, grading="separate")
+    assert tasks(found.tasks) == TASKS[:2]
+    assert [row.rollouts[0] and row.rollouts[0].counts.counted for row in found.tasks] == [2, 1]
+    assert f"left out: {TASKS[2]}, {TASKS[3]}." in found.notes[0]
+    summary = summarize_benchmark(made["r0"], grading="in-process")
+    assert tasks(summary.tasks) == [TASKS[2]]
+    whole = summarize_benchmark(made["r0"]).arms[0]
+    assert whole.grading == {"separate": 2, "unknown": 2, "in-process": 1}
+    with pytest.raises(UsageError, match="unknown grading 'apart'"):
+        compare_rollouts(made, grading="apart")
+    old = [trial(task, 1.0) for task in TASKS]
+    with pytest.raises(UsageError, match="no task was graded 'separate'"):
+        summarize_benchmark(manifest(old), grading="separate")
 
 
 def test_a_task_that_is_another_now_is_named_and_not_judged() -> None:

@@ -71,12 +71,14 @@ def night(tmp_path: Path) -> Night:
     return Night(tmp_path)
 
 
+@pytest.mark.extras
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="there is no shellcheck here")
 def test_shellcheck_finds_nothing() -> None:
     done = subprocess.run(["shellcheck", SCRIPT], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
 
 
+@pytest.mark.extras
 @pytest.mark.skipif(shutil.which("actionlint") is None, reason="there is no actionlint here")
 def test_actionlint_finds_nothing_in_the_workflow() -> None:
     done = subprocess.run(

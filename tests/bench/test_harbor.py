@@ -1,7 +1,6 @@
 """Tasks in Harbor's layout, from their images to their scores, in every sandbox."""
 
 import json
-import os
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,23 +22,16 @@ from .harbor_tasks import DOCKERFILE, SOLVE, TEST, harbor_task, steps_task
 from .tasks import write
 from .test_react_coder import InProcess
 
-SANDBOXES = [
-    pytest.param("bubblewrap", marks=pytest.mark.bench),
-    pytest.param("docker", marks=pytest.mark.docker),
-]
+DOCKER = pytest.param("docker", marks=pytest.mark.docker)
 MODAL = pytest.param("modal", marks=pytest.mark.docker)
 SAMPLE = Path(__file__).parents[2] / "examples/bench/harbor/roman-numerals"
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has users in a sandbox")
 
-
-at_modal_too = pytest.mark.parametrize("sandbox", [*SANDBOXES, MODAL], indirect=True)
+at_modal_too = pytest.mark.parametrize("sandbox", [DOCKER, MODAL], indirect=True)
 """For what is another thing on a machine of somebody else."""
-in_bubblewrap = pytest.mark.parametrize("sandbox", SANDBOXES[:1], indirect=True)
-"""For what is the same in every sandbox, and takes longer in Docker."""
 
 
-@pytest.fixture(params=SANDBOXES)
-def sandbox(request: pytest.FixtureRequest, image_cache: Path) -> str:
+@pytest.fixture(params=[DOCKER])
+def sandbox(request: pytest.FixtureRequest) -> str:
     if request.param == "modal":
         request.getfixturevalue("modal_service")
     try:
@@ -148,7 +140,6 @@ def test_what_an_agent_does_to_tests_and_rewards_counts_for_nothing(
     assert (trials[2].outcome, trials[3].outcome) == ("tampered", "tests_did_not_run")
 
 
-@in_bubblewrap
 def test_tests_that_run_with_programs_of_the_agent_are_named(
     bench: Bench, tmp_path: Path
 ) -> None:
@@ -158,7 +149,6 @@ def test_tests_that_run_with_programs_of_the_agent_are_named(
     assert "/usr/bin/cat" in found(trial)["programs_changed"]
 
 
-@in_bubblewrap
 @pytest.mark.parametrize(
     ("test", "outcome"),
     [
@@ -179,7 +169,6 @@ def test_without_an_honest_reward_the_outcome_says_why(
     assert (trial.outcome, trial.score) == (outcome, 0.0)
 
 
-@in_bubblewrap
 def test_a_reward_beyond_the_scale_is_cut_and_named(bench: Bench, tmp_path: Path) -> None:
     test = "#!/bin/sh\necho 7 > /logs/verifier/reward.txt\n"
     (trial,) = bench.run(harbor_task(tmp_path / "task", test=test), "nop")
@@ -252,7 +241,6 @@ def test_steps_build_on_one_another_and_stop_at_a_gate(bench: Bench, tmp_path: P
     assert found(nop)["steps_not_begun"] == "one was not good enough, so two was not begun"
 
 
-@in_bubblewrap
 def test_the_last_step_may_be_the_one_that_counts(bench: Bench, tmp_path: Path) -> None:
     config = 'multi_step_reward_strategy = "final"\n' + STEPS.replace("min_reward = 1.0", "")
     last = "#!/bin/sh\n[ -e /app/two ] && r=1 || r=0\necho $r > /logs/verifier/reward.txt\n"
@@ -261,7 +249,6 @@ def test_the_last_step_may_be_the_one_that_counts(bench: Bench, tmp_path: Path) 
     assert (trial.outcome, trial.score) == ("solved", 1.0)
 
 
-@in_bubblewrap
 def test_a_model_works_in_the_folder_of_the_image(bench: Bench, tmp_path: Path) -> None:
     model = InProcess(
         [
@@ -279,7 +266,6 @@ def test_a_model_works_in_the_folder_of_the_image(bench: Bench, tmp_path: Path) 
 
 
 @at_modal_too
-@as_root
 def test_users_workdir_and_variables_are_those_of_the_task(
     bench: Bench, tmp_path: Path
 ) -> None:
@@ -310,7 +296,6 @@ def test_users_workdir_and_variables_are_those_of_the_task(
     assert (trial.outcome, trial.score) == ("solved", 1.0), trial
 
 
-@in_bubblewrap
 def test_a_trial_is_graded_again_from_what_it_left(bench: Bench, tmp_path: Path) -> None:
     result = bench.result(harbor_task(tmp_path / "task"), "oracle")
     graded = api.bench_eval(str(result.folder), data_dir=tmp_path / "data", again=True)
@@ -318,7 +303,6 @@ def test_a_trial_is_graded_again_from_what_it_left(bench: Bench, tmp_path: Path)
     assert all(trial.is_new for trial in graded)
 
 
-@in_bubblewrap
 def test_what_cannot_be_honoured_is_refused_by_run_and_named_by_check(
     bench: Bench, tmp_path: Path
 ) -> None:
@@ -331,19 +315,18 @@ def test_what_cannot_be_honoured_is_refused_by_run_and_named_by_check(
     assert not (tmp_path / "data").exists()
 
 
-@pytest.mark.bench
-def test_an_instruction_that_needs_an_engine_is_named_before_anything_starts(
-    image_cache: Path, tmp_path: Path, image_root: Path
+@pytest.mark.parametrize("sandbox", ["bubblewrap", "none"])
+def test_a_sandbox_without_images_is_refused_by_run_and_named_by_check_and_the_plan(
+    sandbox: str, tmp_path: Path
 ) -> None:
-    files = {"environment/Dockerfile": f"{DOCKERFILE}CMD sleep 1\n"}
-    task = harbor_task(tmp_path / "task", files=files)
-    bench = Bench(tmp_path, "bubblewrap", image_root)
-    with pytest.raises(UsageError, match="CMD cannot be honoured without an engine"):
+    task = harbor_task(tmp_path / "task", test=TEST)
+    bench = Bench(tmp_path, sandbox, None)
+    words = f"a task with a Dockerfile cannot run in sandbox '{sandbox}'; install Docker"
+    with pytest.raises(UsageError, match=words):
         bench.run(task, "nop")
-    assert "CMD" in bench.check(task)[0].detail
-
-
-def test_a_sandbox_without_images_is_refused(tmp_path: Path, image_root: Path) -> None:
-    bench = Bench(tmp_path, "none", image_root)
-    with pytest.raises(UsageError, match="cannot start from an image"):
-        bench.run(harbor_task(tmp_path / "task", test=TEST), "nop")
+    (check,) = bench.check(task)
+    assert check.name == "refused"
+    assert check.detail.startswith(words)
+    planned = api.prepare_bench(tmp_path / "bench.toml", {}, dry=True).run
+    assert any(words in warning for warning in planned.warnings)
+    assert not (tmp_path / "data").exists()

@@ -4,10 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from assay.bench.harbor import HarborTask, is_harbor_task, load_any_task, problems_of
+from assay.bench.harbor import (
+    HarborTask,
+    is_harbor_task,
+    load_any_task,
+    load_harbor_task,
+    problems_of,
+)
 from assay.bench.harbor.rewards import combined, read_rewards, read_tests, score_of
 from assay.bench.harbor.schema import read_task_file
-from assay.bench.seams import CodingOutcome
+from assay.bench.seams import Allowed, CodingOutcome
 from assay.errors import UsageError
 
 from .harbor_tasks import harbor_task, steps_task
@@ -139,7 +145,7 @@ def test_phases_have_their_own_network_user_and_time(tmp_path: Path) -> None:
     """
     (step,) = loaded(harbor_task(tmp_path / "task", config)).steps
     assert (step.user, step.network) == ("ada", False)
-    assert (step.verification.user, step.verification.network) == ("1234", True)
+    assert step.verification.user == "1234"
 
 
 def test_steps_inherit_from_the_task_what_they_do_not_say(tmp_path: Path) -> None:
@@ -173,7 +179,10 @@ def test_a_variable_may_come_from_this_machine_or_have_a_default(
 ) -> None:
     monkeypatch.setenv("MINE", "here")
     config = '[environment.env]\nA = "${MINE}"\nB = "${NOT_SET:-other}"\nC = "plain $X"\n'
-    task = loaded(harbor_task(tmp_path / "task", config))
+    folder = harbor_task(tmp_path / "task", config)
+    with pytest.raises(UsageError, match="--allow-variable MINE"):
+        load_harbor_task(folder)
+    task = load_harbor_task(folder, Allowed(variables=("MINE",)))
     assert dict(task.environment) == {"A": "here", "B": "other", "C": "plain $X"}
 
 

@@ -1,11 +1,15 @@
 """Rollouts of other machines are copied whole or not at all, and overwrite nothing."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from assay._util.files import remove_folder
 from assay.bench.importing import import_rollouts
 from assay.bench.manifest import LAUNCH_FAILED, RolloutFolder
 from assay.bench.selecting import select_rollout
@@ -176,3 +180,31 @@ def test_a_folder_without_a_rollout_is_told(tmp_path: Path) -> None:
         import_rollouts([tmp_path], tmp_path / "here")
     with pytest.raises(UsageError, match="there is no folder"):
         import_rollouts([tmp_path / "none"], tmp_path / "here")
+
+
+def test_what_is_no_plain_file_or_too_much_is_refused_before_it_is_read(
+    there: Path, here: Path
+) -> None:
+    manifest = there / "rollouts" / "my_benchmark" / STAMP / "manifest.json"
+    run = next((there / "runs").iterdir())
+    saved = manifest.read_bytes()
+    for place, said in ((run / "pipe", "pipe, socket"), (run / "huge", "have 9,")):
+        if place.name == "pipe":
+            os.mkfifo(place)
+        else:
+            with place.open("wb") as file:
+                file.truncate(9 << 30)
+        (refused,) = import_rollouts([there], here).refused
+        assert said in refused.reason
+        place.unlink()
+    with manifest.open("wb") as file:
+        file.truncate(1 << 40)
+    (refused,) = import_rollouts([there], here).refused
+    assert "manifest.json" in refused.reason
+    manifest.write_bytes(saved)
+    text = "import os\nfor _ in range(2500):\n    os.mkdir('d'); os.chdir('d')"
+    subprocess.run([sys.executable, "-c", text], cwd=run, check=True)
+    (refused,) = import_rollouts([there], here).refused
+    assert "too long" in refused.reason
+    remove_folder(run / "d")
+    assert import_rollouts([there], here).imported

@@ -133,15 +133,15 @@ def test_the_judge_is_in_the_budget(tmp_path: Path, server: CodingServer) -> Non
 def test_ctrl_c_leaves_no_process_and_a_resume_finishes_the_rest(tmp_path: Path) -> None:
     calc_task(tmp_path / "task")
     mark = f"98{random.Random(3).randrange(10**6)}"
-    waits = entry(agent="command", command=f"{HALF}; sleep {mark}", timeout=3)
+    waits = entry(agent="command", command=f"{HALF}; sleep {mark}", timeout=8)
     toml(tmp_path / "bench.toml", entry(agent="nop") + waits, parallel=2)
     process = start(tmp_path, "run", "bench.toml", "-v")
-    until = time.monotonic() + 60
+    until = time.monotonic() + 300
     while not leftovers(mark) and time.monotonic() < until:
         time.sleep(0.02)
     assert leftovers(mark), "the agent works"
     process.send_signal(signal.SIGINT)
-    said, _ = process.communicate(timeout=60)
+    said, _ = process.communicate(timeout=300)
     assert process.returncode == 130, said
     assert leftovers(mark) == []
     assert "bench resume bench@" in said
@@ -189,7 +189,7 @@ def test_nothing_is_lost_and_nothing_is_run_twice_by_kills(
             time.sleep(0.02)
         time.sleep(chance.uniform(0.0, 0.5))
         os.kill(process.pid, signal.SIGKILL)
-        process.communicate(timeout=20)
+        process.communicate(timeout=300)
         after = ended(tmp_path)
         assert {name: after[name] for name in settled} == settled, "nothing is run again"
         settled = after
@@ -207,3 +207,38 @@ def test_nothing_is_lost_and_nothing_is_run_twice_by_kills(
     assert len(list((tmp_path / "data" / "runs").glob("2*"))) == 6
     assert [state for _, state in trials_in_store(tmp_path)] == ["result"] * 6
     assert finished(tmp_path)
+
+
+DIES = """
+import os
+from pathlib import Path
+from assay import api
+prepared = api.prepare_bench(Path("bench.toml"), {})
+assert api.run_prepared_bench(prepared).run.status == "finished"
+os._exit(9)
+"""
+
+
+@pytest.mark.parametrize("written", [True, False], ids=["", "manifest not yet finished"])
+def test_a_benchmark_that_ended_before_its_result_was_shown_is_shown_and_not_repeated(
+    tmp_path: Path, written: bool
+) -> None:
+    calc_task(tmp_path / "task")
+    toml(tmp_path / "bench.toml", entry(agent="nop"))
+    assert subprocess.run([sys.executable, "-c", DIES], cwd=tmp_path).returncode == 9
+    place = rollout(tmp_path)
+    manifest = json.loads((place / "manifest.json").read_bytes())
+    if not written:
+        unfinished = json.dumps({**manifest, "finished": False})
+        (place / "manifest.json").write_text(unfinished)
+    ended = (place / "task_results").stat().st_mtime_ns
+    done = command(tmp_path, "bench", "run", "bench.toml")
+    assert done.code == 0, done.errors
+    assert "All 1 tasks completed!" in done.output
+    assert f"{place.name} is finished; --fresh runs it once more" in done.errors
+    assert rollout(tmp_path) == place
+    assert (place / "task_results").stat().st_mtime_ns == ended
+    assert json.loads((place / "manifest.json").read_bytes()) == manifest
+    # What was shown is run anew.
+    assert command(tmp_path, "bench", "run", "bench.toml").code == 0
+    assert len([*place.parent.iterdir()]) == 2

@@ -94,6 +94,28 @@ def test_a_run_with_a_retired_model_ends_before_it_starts(
     assert not (folder / "data").exists()
 
 
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [("gpt-4", "'gpt-4' was retired"), ("gpt-6-luna", "bubblewrap is not installed")],
+)
+def test_a_mistake_of_the_user_is_told_before_what_the_machine_lacks(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    folder: Path,
+    model: str,
+    said: str,
+) -> None:
+    (folder / "bin").mkdir()
+    (folder / "bin" / "git").symlink_to(shutil.which("git") or "")
+    calc_task(folder / "task")
+    toml(folder / "bench.toml", entry(model=model))
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
+    monkeypatch.setenv("PATH", str(folder / "bin"))
+    done = here(capsys, "bench", "run", "bench.toml")
+    assert done.code != 0
+    assert said in done.errors
+
+
 def test_the_plan_says_what_it_may_cost(
     capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
@@ -125,6 +147,16 @@ def test_the_plan_as_data(capsys: pytest.CaptureFixture[str], folder: Path) -> N
     plan = json.loads(done.output)
     assert (plan["trials"], plan["parallel"]) == (2, 1)
     assert plan["tasks"][0]["task_id"] == "task"
+
+
+def test_the_plan_names_how_disk_space_is_limited(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    calc_task(folder / "task")
+    toml(folder / "bench.toml", entry(agent="nop", sandbox="none"))
+    asked = ("bench", "run", "bench.toml", "--dry-run")
+    assert "  disk in sandbox none: none\n" in here(capsys, *asked).output
+    assert json.loads(here(capsys, *asked, "--json").output)["disk"] == {"none": "none"}
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ async def client(proxy: ModelProxy, folder: Path) -> AsyncIterator[httpx.AsyncCl
     transport = httpx.AsyncHTTPTransport(uds=str(path))
     async with (
         proxy.serving(path),
-        httpx.AsyncClient(transport=transport, base_url="http://proxy") as found,
+        httpx.AsyncClient(transport=transport, base_url="http://proxy", timeout=120.0) as found,
     ):
         yield found
     assert not path.exists()
@@ -313,7 +313,163 @@ def test_a_trial_that_ends_does_not_wait_for_an_open_call(tmp_path: Path) -> Non
             (await call).raise_for_status()
         return loop.time() - began
 
-    assert asyncio.run(run()) < 3
+    assert asyncio.run(run()) < 30, "the call would take 60 s"
+
+
+async def half_sent(path: Path, size: int) -> asyncio.StreamWriter:
+    """Send the first bytes of a body of 60 MB, and no more."""
+    _, writer = await asyncio.open_unix_connection(path)
+    head = f"POST /v1/responses HTTP/1.1\r\nHost: p\r\nContent-Length: {60 << 20}\r\n\r\n"
+    writer.write(head.encode() + bytes(size))
+    await writer.drain()
+    return writer
+
+
+def test_all_open_bodies_together_have_a_bound_and_leave_it_when_they_end(
+    tmp_path: Path,
+) -> None:
+    async def run() -> None:
+        proxy = ModelProxy(job(Asked(), tmp_path))
+        body = {"model": "m", "input": "x" * (10 << 20)}
+        async with client(proxy, tmp_path) as line:
+            writers = [await half_sent(tmp_path / "s", 59 << 20) for _ in range(2)]
+            got = await line.post("/v1/responses", json=body)
+            assert got.status_code == 503
+            assert "all open requests together" in got.json()["error"]["message"]
+            assert (
+                await line.post("/v1/responses", json={"model": "m", "input": "x"})
+            ).is_success
+            for writer in writers:
+                writer.close()
+                await writer.wait_closed()
+            while (await line.post("/v1/responses", json=body)).status_code == 503:
+                await asyncio.sleep(0.01)
+        assert proxy.calls == 2
+
+    asyncio.run(run())
+
+
+def test_bodies_that_wait_for_the_model_count_as_open(tmp_path: Path) -> None:
+    async def run() -> None:
+        proxy = ModelProxy(job(Asked(wait=True), tmp_path))
+        body = {"model": "m", "input": "x" * (50 << 20)}
+        async with client(proxy, tmp_path) as line:
+            calls = [
+                asyncio.ensure_future(line.post("/v1/responses", json=body)) for _ in range(3)
+            ]
+            done, _ = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+            assert [call.result().status_code for call in done] == [503]
+        await asyncio.gather(*calls, return_exceptions=True)
+
+    asyncio.run(run())
+
+
+def test_small_json_that_would_take_much_memory_is_refused_before_it_is_read(
+    tmp_path: Path,
+) -> None:
+    async def run() -> None:
+        proxy = ModelProxy(job(Asked(), tmp_path))
+        message = {"role": "user", "content": "x", "more": [[] for _ in range(3_000_000)]}
+        async with client(proxy, tmp_path) as line:
+            body = {"model": "m", "messages": [message]}
+            got = await line.post("/v1/chat/completions", json=body)
+        assert got.status_code == 503
+        assert proxy.calls == 0
+
+    asyncio.run(run())
+
+
+def test_the_messages_that_are_kept_for_a_trial_have_a_bound(tmp_path: Path) -> None:
+    async def run() -> list[int]:
+        proxy = ModelProxy(job(Asked(), tmp_path, max_turns=9))
+        async with client(proxy, tmp_path) as line:
+            return [
+                (
+                    await line.post(
+                        "/v1/responses", json={"model": "m", "input": str(n) * (50 << 20)}
+                    )
+                ).status_code
+                for n in (1, 1, 2, 3)
+            ]
+
+    assert asyncio.run(run()) == [200, 200, 200, 400]
+
+
+def test_no_call_that_waited_is_asked_after_the_trial_has_ended(tmp_path: Path) -> None:
+    async def run() -> int:
+        asked = Asked(wait=True)
+        proxy = ModelProxy(job(asked, tmp_path))
+        async with client(proxy, tmp_path) as line:
+            calls = [
+                asyncio.ensure_future(
+                    line.post("/v1/responses", json={"model": "m", "input": "x"})
+                )
+                for _ in range(4)
+            ]
+            while not asked.messages:
+                await asyncio.sleep(0.01)
+        await asyncio.gather(*calls, return_exceptions=True)
+        return len(asked.messages)
+
+    assert asyncio.run(run()) == 1
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "image_url", "image_url": {"url": "http://192.0.2.1/?secret"}},
+        {"type": "image_url", "image_url": {"url": "file:///etc/passwd"}},
+        {"type": "file", "file": {"file_id": "file-of-the-account"}},
+        {"type": "input_audio", "input_audio": {"data": "", "format": "mp3"}},
+    ],
+)
+def test_a_provider_is_not_asked_to_fetch_for_an_agent(
+    part: dict[str, Any], tmp_path: Path
+) -> None:
+    async def run() -> None:
+        asked = Asked()
+        proxy = ModelProxy(job(asked, tmp_path))
+        text = {"type": "text", "text": "what is in it?"}
+        picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
+        async with client(proxy, tmp_path) as line:
+            for given, code in ((part, 400), (picture, 200)):
+                message = {"role": "user", "content": [text, given]}
+                body = {"model": "m", "messages": [message]}
+                got = await line.post("/v1/chat/completions", json=body)
+                assert got.status_code == code
+        assert len(asked.messages) == 1
+        assert not proxy.stopped.is_set()
+
+    asyncio.run(run())
+
+
+def test_an_agent_cannot_choose_model_settings_tools_of_the_provider_or_other_paths(
+    tmp_path: Path,
+) -> None:
+    async def run() -> None:
+        asked = Asked()
+        proxy = ModelProxy(job(asked, tmp_path))
+        body = {
+            "model": "another/expensive-model",
+            "input": "x",
+            "tools": [{"type": "web_search"}, {"type": "mcp", "server_url": "http://x"}],
+            "max_output_tokens": 1_000_000,
+            "background": True,
+            "store": True,
+        }
+        async with client(proxy, tmp_path) as line:
+            headers = {"Authorization": "Bearer of-another-trial", "Host": "api.openai.com"}
+            assert (await line.post("/v1/responses", json=body, headers=headers)).is_success
+            for path in ("/v1/files", "/v1/fine_tuning/jobs", "/../x.sock", "http://h/v1/x"):
+                assert (await line.get(path)).status_code == 404
+            assert (await line.post("/stats/reset")).is_success
+        # `ask` takes messages and functions alone; the arm says the rest.
+        assert [message.value for message in asked.messages[0]] == [
+            {"role": "user", "content": "x"}
+        ]
+        assert proxy.calls == 1
+
+    asyncio.run(run())
 
 
 AGENT = """

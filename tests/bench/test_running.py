@@ -76,16 +76,20 @@ def test_the_files_are_where_the_seed_says_with_its_keys(
         run = folder / result["run_dir"]
         grade = json.loads((run / "evaluation_results.json").read_text())
         assert grade["total_score"] == result["score"]
+        mode = None if result["outcome"] == "empty_patch" else "separate"
+        assert grade["grading"] == result["grading"] == mode
         assert {"standard_metrics", "custom_metrics"} <= grade.keys()
         about = json.loads((run / "artifacts" / "repo_info.json").read_text())
         assert {"remote_urls", "branch", "start_commit", "touched_files"} <= about.keys()
         for name in ("artifacts/diff.patch", "artifacts/notes.md", "scoring_results.md"):
             assert (run / name).is_file(), name
+        assert run.stat().st_mode & 0o777 == 0o700
         assert (run / "logs" / "eval.log").is_file()
         assert not (run / "work").exists()
         assert not (run / "grading").exists()
         assert set(result["seconds"]) == {"setup", "agent", "grading"}
         assert result["enforcement"]["backend"] == "bubblewrap"
+        assert result["enforcement"]["self_test"].startswith("held: user, kernel files")
 
 
 def test_trials_of_different_arms_take_turns(quickstart: tuple[Path, Done]) -> None:
@@ -104,7 +108,12 @@ def test_the_trials_are_in_the_store_with_their_outcomes(
         scores = store.execute(
             "SELECT subject, avg(value) FROM outcomes WHERE metric = 'score' GROUP BY subject"
         ).fetchall()
+        apart = store.execute(
+            "SELECT DISTINCT subject, value FROM outcomes WHERE metric = 'separate_grading'"
+        ).fetchall()
     assert len(trials) == 9
+    assert dict(apart)["oracle"] == 1
+    assert "nop" not in dict(apart)  # nothing of it was run
     assert {(state, seed) for _, _, state, seed in trials} == {("result", 0)}
     assert {task for _, task, _, _ in trials} == {
         "bench/fix-bookings",
@@ -185,8 +194,38 @@ def test_two_benchmarks_that_start_at_once_have_stamps_of_their_own(tmp_path: Pa
         )
         for name in ("one", "two")
     ]
-    said = [process.communicate(timeout=120)[0] for process in started]
+    said = [process.communicate(timeout=600)[0] for process in started]
     assert [process.returncode for process in started] == [0, 0], said
     stamps = [rollout(tmp_path, name).name for name in ("one", "two")]
     assert len({*stamps}) == 2
     assert len(list((tmp_path / "data" / "runs").glob("2*"))) == 4
+
+
+DEEP = """
+import os
+for count, name in ((2500, 'd'), (60, 'e' * 255)):
+    here = os.open('.', os.O_RDONLY)
+    for _ in range(count):
+        os.mkdir(name)
+        os.chdir(name)
+    open('end', 'w').close()
+    os.fchdir(here)
+"""
+
+
+def test_folders_deeper_than_any_path_lose_no_work(tmp_path: Path) -> None:
+    calc_task(tmp_path / "task")
+    (tmp_path / "task" / "repo" / "deep.py").write_text(DEEP)
+    agent = entry(agent="command", command=f"echo begun; {HALF}; python3 deep.py")
+    toml(tmp_path / "bench.toml", agent)
+    done = command(tmp_path, "bench", "run", "bench.toml")
+    assert "Traceback" not in done.errors
+    (trial,) = results(tmp_path)
+    assert (trial["state"], trial["score"]) == ("result", 0.75), trial
+    findings = dict(trial["findings"])
+    assert findings["path_too_long"].startswith(("d/d/d/", "eeee"))
+    assert len(findings["path_too_long"]) < 2000
+    run = tmp_path / trial["run_dir"]
+    assert "+    return a + b" in (run / "artifacts" / "diff.patch").read_text()
+    assert "begun" in (run / "logs" / "agent.log").read_text()
+    assert sorted(path.name for path in run.iterdir() if path.is_dir()) == ["artifacts", "logs"]

@@ -153,3 +153,14 @@ def test_a_manifest_with_the_keys_of_the_seed_alone_can_be_read(tmp_path: Path) 
     (folder / "manifest.json").write_text(json.dumps(said), "utf-8")
     (found,) = select_rollout("old", tmp_path).manifest.results
     assert (found.task_id, found.arm, found.score) == ("a", "unknown", None)
+
+
+def test_a_manifest_of_a_hostile_size_is_refused(data: Path) -> None:
+    path = data / "rollouts" / "weekly" / OTHER / "manifest.json"
+    path.write_bytes(b"[" * 100_000)
+    with pytest.raises(UsageError, match="is not valid JSON: maximum recursion"):
+        select_rollout(str(path.parent), data)
+    with path.open("ab") as file:
+        file.truncate((256 << 20) + 1)
+    with pytest.raises(UsageError, match="has 268,435,457 bytes, and at most 268,435,456 are"):
+        select_rollout(str(path.parent), data)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from assay.bench.seams import Allowed
 from assay.bench.tasks import apply_patch, load_task, make_workspace, new_task, prepare_task
 from assay.errors import UsageError
 from tests.bench.tasks import git, make_repository, make_task, write
@@ -18,6 +19,10 @@ def there(tmp_path: Path) -> Path:
     return tmp_path / "there"
 
 
+def anywhere(tmp_path: Path) -> Allowed:
+    return Allowed((str(tmp_path),))
+
+
 def test_two_commits_become_a_task(there: Path, tmp_path: Path) -> None:
     git(there, "remote", "add", "origin", "https://ada:secret@example.org/calc.git")
     folder = new_task(there, "HEAD~1", "HEAD", tmp_path / "created", tags=["bug"], now=NOW)
@@ -26,7 +31,7 @@ def test_two_commits_become_a_task(there: Path, tmp_path: Path) -> None:
         *("tb_meta.json", "LM_INSTRUCTIONS.md", "repo_info.json", "diff.patch", "notes.md"),
         *("evaluation/tests/test_calc.py", "evaluation/tests/numbers.txt"),
     }
-    task = load_task(folder)
+    task = load_task(folder, allowed=anywhere(tmp_path))
     assert (task.title, task.tags) == ("Add what is added", ("bug",))
     assert "It was taken away before." in task.instructions
     assert [(rubric.id, rubric.weight) for rubric in task.rubrics] == [("test_calc", 1.0)]
@@ -46,7 +51,9 @@ def test_two_commits_become_a_task(there: Path, tmp_path: Path) -> None:
 def test_hidden_tests_are_neither_in_the_reference_patch_nor_in_the_workspace(
     there: Path, tmp_path: Path
 ) -> None:
-    task = load_task(new_task(there, "HEAD~1", "HEAD", tmp_path / "created"))
+    task = load_task(
+        new_task(there, "HEAD~1", "HEAD", tmp_path / "created"), allowed=anywhere(tmp_path)
+    )
     assert task.reference_patch is not None
     assert b"test_calc" not in task.reference_patch
     workspace = make_workspace(task, tmp_path / "workspace")
@@ -67,7 +74,7 @@ def test_texts_and_rubrics_of_ones_own(there: Path, tmp_path: Path) -> None:
         now=NOW,
     )
     assert folder.name == "mend-the-sumit_20260203_040506"
-    task = load_task(folder)
+    task = load_task(folder, allowed=anywhere(tmp_path))
     assert task.instructions == "Mend it.\n"
     assert [rubric.id for rubric in task.rubrics] == ["style", "calc"]
     assert task.test_scripts[0].rubric_id == "calc"
@@ -79,7 +86,7 @@ def test_a_task_of_one_folder_of_a_repository(there: Path, tmp_path: Path) -> No
     folder = new_task(
         there, "HEAD~1", "HEAD", tmp_path, subdir="lib", rubrics={"sum": "It adds"}
     )
-    task = load_task(folder)
+    task = load_task(folder, allowed=anywhere(tmp_path))
     workspace = make_workspace(task, tmp_path / "workspace")
     apply_patch(workspace, task.reference_patch or b"")
     assert "return a + b" in (workspace.repo / "calc.py").read_text("utf-8")
@@ -105,11 +112,13 @@ def test_a_prepared_task_needs_its_repository_no_more(there: Path, tmp_path: Pat
     created = new_task(there, "HEAD~1", "HEAD", tmp_path / "created", now=NOW)
     write(created, {".env": "KEY=sk-1", "overrides.json": '{"prompt": "x"}'})
     start = git(there, "rev-parse", "HEAD~1")
-    baseline = make_workspace(load_task(created), tmp_path / "w1").baseline
-    folder = prepare_task(created, tmp_path / "prepared")
+    baseline = make_workspace(
+        load_task(created, allowed=anywhere(tmp_path)), tmp_path / "w1"
+    ).baseline
+    folder = prepare_task(created, tmp_path / "prepared", allow_repos=[str(tmp_path)])
     assert folder == tmp_path / "prepared" / "add-what-is-added"
     shutil.rmtree(there)
-    task = load_task(folder)
+    task = load_task(folder, allowed=anywhere(tmp_path))
     assert task.repo.start_commit == start
     assert task.repo.origin == str(there)
     assert task.repo.git_url == str(folder / "repo.bundle")
@@ -127,19 +136,29 @@ def test_preparing_never_overwrites_another_task(there: Path, tmp_path: Path) ->
         there, "HEAD~1", "HEAD", tmp_path / "created", instructions="Other.", now=NOW
     )
     into = tmp_path / "prepared"
-    assert prepare_task(first, into).name == "add-what-is-added"
+    assert prepare_task(first, into, allow_repos=[str(tmp_path)]).name == "add-what-is-added"
     for _ in range(2):
-        assert prepare_task(first, into).name == "add-what-is-added"
-        assert prepare_task(second, into).name == "add-what-is-added-2"
+        assert (
+            prepare_task(first, into, allow_repos=[str(tmp_path)]).name == "add-what-is-added"
+        )
+        assert (
+            prepare_task(second, into, allow_repos=[str(tmp_path)]).name
+            == "add-what-is-added-2"
+        )
     assert load_task(into / "add-what-is-added").instructions != "Other.\n"
     assert len(list(into.iterdir())) == 2
 
 
 def test_a_task_of_plain_files_is_prepared_by_a_copy(tmp_path: Path) -> None:
     created = make_task(tmp_path / "mine", task_id="mine")
-    folder = prepare_task(created, tmp_path / "prepared", name="ready")
+    folder = prepare_task(
+        created, tmp_path / "prepared", name="ready", allow_repos=[str(tmp_path)]
+    )
     assert folder.name == "ready"
-    assert load_task(folder).checksum == load_task(created).checksum
+    assert (
+        load_task(folder, allowed=anywhere(tmp_path)).checksum
+        == load_task(created, allowed=anywhere(tmp_path)).checksum
+    )
 
 
 def test_a_reference_patch_that_does_not_fit_is_not_prepared(tmp_path: Path) -> None:
@@ -147,8 +166,8 @@ def test_a_reference_patch_that_does_not_fit_is_not_prepared(tmp_path: Path) -> 
         tmp_path / "mine", {"diff.patch": "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n"}
     )
     with pytest.raises(UsageError, match=r"diff\.patch' does not fit the repository"):
-        prepare_task(created, tmp_path / "prepared")
+        prepare_task(created, tmp_path / "prepared", allow_repos=[str(tmp_path)])
     bare = make_task(tmp_path / "bare", evaluation={})
     with pytest.raises(UsageError, match=r"no evaluation\.rubrics"):
-        prepare_task(bare, tmp_path / "prepared")
+        prepare_task(bare, tmp_path / "prepared", allow_repos=[str(tmp_path)])
     assert list((tmp_path / "prepared").iterdir()) == []

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from assay.bench.seams import Allowed
 from assay.bench.tasks import load_task, make_workspace, overrides_problems
 from assay.bench.tasks.paths import Wildcards
 from assay.errors import UsageError
@@ -84,7 +85,7 @@ def test_the_old_shape_of_a_task_is_read(tmp_path: Path) -> None:
         evaluation={"script": "score.py", "content_rubric": {}, "rubrics": None},
         lm={"instructions": "not this"},
     )
-    task = load_task(folder)
+    task = load_task(folder, allowed=Allowed((str(tmp_path / "there"),)))
     assert (task.task_id, task.repo.start_commit, task.repo.branch) == ("old", start, "trunk")
     assert task.metrics_script is not None
     assert task.rubrics == ()
@@ -259,7 +260,9 @@ def test_a_repository_of_the_overrides_is_the_one_that_is_checked_out(tmp_path: 
         tmp_path,
         repo={"git_url": str(tmp_path / "there"), "start_commit_sha": start[:10]},
     )
-    task = load_task(folder, mine)
+    with pytest.raises(UsageError, match="--allow-repo"):
+        load_task(folder, mine)
+    task = load_task(folder, mine, allowed=Allowed((str(tmp_path / "there"),)))
     assert task.repo.start_commit == start
     workspace = make_workspace(task, tmp_path / "workspace")
     assert (workspace.repo / "lib/calc.py").is_file()
@@ -347,11 +350,12 @@ def test_the_same_files_have_the_same_checksum_wherever_they_are(tmp_path: Path)
         repo={"git_url": str(tmp_path / "there"), "start_commit_sha": start},
     )
     plain = make_task(tmp_path / "two", with_repo=False, task_id="t")
+    allowed = Allowed((str(tmp_path / "there"),))
     (tmp_path / "there").rename(plain / "repo")
     with pytest.raises(UsageError, match="no git repository"):
-        load_task(from_git)
+        load_task(from_git, allowed=allowed)
     (plain / "repo").rename(tmp_path / "there")
-    checksum = load_task(from_git).checksum
+    checksum = load_task(from_git, allowed=allowed).checksum
     (tmp_path / "there").rename(plain / "repo")
     assert load_task(plain).checksum == checksum
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.bench.seams import CodingTask, Patch
+from assay.bench.seams import Allowed, CodingTask, Patch
 from assay.bench.tasks import (
     Workspace,
     apply_patch,
@@ -65,7 +65,8 @@ def test_an_agent_gets_one_commit_without_history_or_remotes(tmp_path: Path) -> 
         with_repo=False,
         repo={"git_url": str(tmp_path / "there"), "start_commit_sha": start},
     )
-    workspace = make_workspace(load_task(folder), tmp_path / "workspace")
+    task = load_task(folder, allowed=Allowed((str(tmp_path / "there"),)))
+    workspace = make_workspace(task, tmp_path / "workspace")
     assert git(workspace.repo, "rev-list", "--all") == workspace.baseline
     assert git(workspace.repo, "remote") == ""
     assert git(workspace.repo, "status", "--short") == ""
@@ -90,7 +91,8 @@ def test_a_bundle_a_repository_and_files_give_the_same_start(tmp_path: Path) -> 
     ):
         repo = {"git_url": url, "start_commit_sha": start, "branch": "trunk"}
         folder = make_task(tmp_path / f"task-{number}", with_repo=False, repo=repo)
-        workspace = make_workspace(load_task(folder), tmp_path / f"workspace-{number}")
+        task = load_task(folder, allowed=Allowed((str(tmp_path),)))
+        workspace = make_workspace(task, tmp_path / f"workspace-{number}")
         commits.add(workspace.baseline)
     folder = make_task(tmp_path / "task-files", with_repo=False)
     git(tmp_path / "there", "worktree", "add", "-q", str(folder / "repo"), start)
@@ -101,13 +103,15 @@ def test_a_bundle_a_repository_and_files_give_the_same_start(tmp_path: Path) -> 
 def test_a_branch_or_the_head_is_the_start_where_no_commit_is_named(tmp_path: Path) -> None:
     start, end = make_repository(tmp_path / "there")
     git(tmp_path / "there", "branch", "earlier", start)
+    allowed = Allowed((str(tmp_path / "there"),))
     for branch, commit in (("earlier", start), (None, end)):
         repo = {"git_url": "../there", "branch": branch}
         folder = make_task(tmp_path / f"task-{branch}", with_repo=False, repo=repo)
-        assert load_task(folder).repo.start_commit == commit
+        assert load_task(folder, allowed=allowed).repo.start_commit == commit
     repo = {"git_url": "../there", "branch": "none"}
+    folder = make_task(tmp_path / "task", with_repo=False, repo=repo)
     with pytest.raises(UsageError, match=r"repo\.branch: no commit 'none'"):
-        load_task(make_task(tmp_path / "task", with_repo=False, repo=repo))
+        load_task(folder, allowed=allowed)
 
 
 def test_a_folder_and_some_files_of_a_repository(tmp_path: Path) -> None:
@@ -135,7 +139,8 @@ def test_attributes_and_settings_of_a_repository_do_not_change_its_bytes(
     git(there, "add", "-A")
     git(there, "commit", "-qm", "Attributes")
     folder = make_task(tmp_path / "task", with_repo=False, repo={"git_url": "../there"})
-    workspace = make_workspace(load_task(folder), tmp_path / "workspace")
+    task = load_task(folder, allowed=Allowed((str(there),)))
+    workspace = make_workspace(task, tmp_path / "workspace")
     assert (workspace.repo / "a.txt").read_bytes() == b"one\ntwo\n"
     assert os.access(workspace.repo / "run.sh", os.X_OK)
     assert os.readlink(workspace.repo / "link") == "a.txt"

@@ -15,7 +15,6 @@ from assay._util.lazy import lazy_names as _lazy_names
 if TYPE_CHECKING:
     from . import analyze
     from ._run_models import chat_model
-    from .bench_bundles import bench_bundle, bench_unbundle
     from .bench_grading import (
         GradedTrial,
         bench_check,
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
         bench_counts,
         bench_plan,
         bench_run,
+        bench_shown,
         estimate_bench,
         prepare_bench,
         prepare_bench_resume,
@@ -92,6 +92,7 @@ if TYPE_CHECKING:
         launch,
         launch_on_skypilot,
         launch_prepared,
+        launch_shown,
         prepare_launch,
         skypilot_tasks,
     )
@@ -179,7 +180,6 @@ __all__ = [
     "analyze",
     "ask_once",
     "bench_agents",
-    "bench_bundle",
     "bench_check",
     "bench_compare",
     "bench_counts",
@@ -190,10 +190,10 @@ __all__ = [
     "bench_plan",
     "bench_prepare",
     "bench_run",
+    "bench_shown",
     "bench_summary",
     "bench_tag",
     "bench_trials",
-    "bench_unbundle",
     "chat_model",
     "compare",
     "config_template",
@@ -223,6 +223,7 @@ __all__ = [
     "launch",
     "launch_on_skypilot",
     "launch_prepared",
+    "launch_shown",
     "list_curves",
     "list_experiments",
     "list_models",

@@ -1,13 +1,12 @@
 """Tasks that are made and checked, and trials that are graded after their run."""
 
-import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from assay._util.canonical import derived_id
-from assay._util.files import free_path
+from assay._util.files import free_path, remove_folder
 from assay._util.loops import run_apart
 from assay.api._run_models import model_of, pool_of
 from assay.bench.arms import overrides_of
@@ -35,8 +34,15 @@ from assay.bench.harbor import (
     problems_of,
 )
 from assay.bench.manifest import Manifest, RolloutFolder, TrialResult
-from assay.bench.sandboxes import choose_backend
-from assay.bench.seams import CodingTask, Grade, ResourceLimits, SandboxBackend
+from assay.bench.sandboxes import choose_backend, proven_enforcement
+from assay.bench.seams import (
+    NOTHING_ALLOWED,
+    Allowed,
+    CodingTask,
+    Grade,
+    ResourceLimits,
+    SandboxBackend,
+)
 from assay.bench.selecting import Rollout, select_rollout
 from assay.bench.tasks import new_task, overrides_problems, prepare_task
 from assay.errors import UsageError
@@ -75,6 +81,8 @@ def bench_check(
     timeout_s: float = 600.0,
     base_images: Sequence[str] = (),
     build_network: bool = False,
+    allow_network: Sequence[str] = (),
+    allowed: Allowed = NOTHING_ALLOWED,
 ) -> tuple[TaskCheck, ...]:
     """Find out whether a task measures what it says; each check says what is wrong.
 
@@ -86,22 +94,24 @@ def bench_check(
         timeout_s: The most seconds for each grading.
         base_images: What stands for an image of FROM, each as NAME=LOCAL.
         build_network: Whether building an image reaches the network.
+        allow_network: Where a task that asks for a network may connect by HTTP(S).
+        allowed: What the task may read outside of its folder.
     """
     entry = TaskEntry(
         prepared_dir=str(folder), overrides=None if overrides is None else str(overrides)
     )
     applied = overrides_of(entry)
-    problems = () if applied is None else overrides_problems(Path(folder), applied)
+    problems = () if applied is None else overrides_problems(Path(folder), applied, allowed)
     checks = []
     if applied is not None:
         said = "; ".join(problems) or f"every key and path of {applied} fits"
         checks.append(TaskCheck(name="overrides", passed=not problems, detail=said))
     is_harbor = applied is None and is_harbor_task(Path(folder))
-    if is_harbor and (refused := problems_of(Path(folder))):
+    if is_harbor and (refused := problems_of(Path(folder), allowed)):
         return tuple(TaskCheck(name="refused", passed=False, detail=why) for why in refused)
-    task = load_any_task(Path(folder), applied)
+    task = load_any_task(Path(folder), applied, allowed)
     backend = choose_backend(sandbox)
-    limits = limits_of(task, entry)
+    limits = limits_of(task, entry, allow_network)
     bases = BaseImages.of(base_images, network=build_network)
     scratch = free_path(Path(folder).resolve().parent / f".check-{task.task_id}")
     if isinstance(task, HarborTask):
@@ -111,7 +121,9 @@ def bench_check(
             return (TaskCheck(name="refused", passed=False, detail=str(error)),)
     else:
         check_gradable(task)
-    backend.enforcement(limits)
+    proven_enforcement(backend, limits)
+
+    scratch.mkdir(mode=0o700)
 
     async def check() -> tuple[TaskCheck, ...]:
         if isinstance(task, HarborTask):
@@ -141,6 +153,7 @@ def bench_eval(
     judge: str | None = None,
     judge_votes: int = 3,
     budget: float | None = None,
+    allowed: Allowed = NOTHING_ALLOWED,
     done: Callable[[GradedTrial], None] = lambda _: None,
 ) -> tuple[GradedTrial, ...]:
     """Grade the trials of a rollout that have no grade, and return the grades of all.
@@ -154,11 +167,14 @@ def bench_eval(
         judge: The model that scores rubrics without tests; that of the run unless given.
         judge_votes: How often it is asked for each.
         budget: The most dollars that the judge may cost.
+        allowed: What tasks may read outside of their folders. The word of the run does not
+            count, because its files may come from another machine.
         done: Told of each trial.
     """
     found = select_rollout(rollout, Path(data_dir), latest=latest, stamp=stamp)
     return tuple(
-        _told(trial, done) for trial in _graded(found, again, judge, judge_votes, budget)
+        _told(trial, done)
+        for trial in _graded(found, again, judge, judge_votes, budget, allowed)
     )
 
 
@@ -180,7 +196,12 @@ def _told(trial: GradedTrial, done: Callable[[GradedTrial], None]) -> GradedTria
 
 
 def _graded(
-    rollout: Rollout, again: bool, judge: str | None, votes: int, budget: float | None
+    rollout: Rollout,
+    again: bool,
+    judge: str | None,
+    votes: int,
+    budget: float | None,
+    allowed: Allowed,
 ) -> Iterator[GradedTrial]:
     manifest = rollout.manifest
     folder = RolloutFolder(rollout.path.parents[2], manifest.name, manifest.created_at)
@@ -194,7 +215,7 @@ def _graded(
             yield GradedTrial(result, known, False)
             continue
         if grader is None:
-            grader = _Grader(manifest, judge, votes, budget)
+            grader = _Grader(manifest, judge, votes, budget, allowed)
         graded, updated = grader.grade(result, agent, patch)
         if known is not None:
             _keep_old(run_dir)
@@ -217,8 +238,14 @@ class _Grader:
     """Grades trials of a rollout by the configuration that it ran with."""
 
     def __init__(
-        self, manifest: Manifest, judge: str | None, votes: int, budget: float | None
+        self,
+        manifest: Manifest,
+        judge: str | None,
+        votes: int,
+        budget: float | None,
+        allowed: Allowed,
     ) -> None:
+        self._allowed = allowed
         self._config = BenchConfig(**_settings(manifest, judge, votes))
         self._budget = None if budget is None else Budget(budget)
         self._tasks: dict[tuple[str, str], tuple[CodingTask, TaskEntry]] = {}
@@ -244,7 +271,7 @@ class _Grader:
             check_gradable(task, judged=self._config.judge is not None)
         backend = choose_backend(entry.sandbox)
         limits = limits_of(task, entry)
-        backend.enforcement(limits)
+        proven_enforcement(backend, limits)
         run_dir = Path(result.run_dir).absolute()
         asking = _Asking(self._config, self._budget)
 
@@ -266,11 +293,11 @@ class _Grader:
                 )
 
         begun = time.monotonic()
-        shutil.rmtree(run_dir / "grading", ignore_errors=True)
+        remove_folder(run_dir / "grading")
         try:
             new = run_apart(graded)
         finally:
-            shutil.rmtree(run_dir / "grading", ignore_errors=True)
+            remove_folder(run_dir / "grading")
         seconds = time.monotonic() - begun
         return new, graded_result(result, agent, new, grading_s=seconds, judge=asking.bill)
 
@@ -290,7 +317,6 @@ class _Grader:
             BaseImages.of(config.base_images, network=config.build_network),
             folder=folder,
             limits=limits,
-            network=entry.network,
         )
 
     def _entry_of(self, result: TrialResult) -> tuple[CodingTask, TaskEntry]:
@@ -304,7 +330,8 @@ class _Grader:
                 for label, entry in zip(labels, self._config.tasks, strict=True)
                 if (label, entry.prepared_dir) == key
             )
-            task = load_any_task(Path(entry.prepared_dir), overrides_of(entry))
+            folder, overrides = Path(entry.prepared_dir), overrides_of(entry)
+            task = load_any_task(folder, overrides, self._allowed)
             if result.task_checksum and task.checksum != result.task_checksum:
                 raise UsageError(
                     f"{entry.prepared_dir} was changed since {result.run_id} ran; put it back, "

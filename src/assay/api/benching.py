@@ -32,12 +32,26 @@ from assay.bench.manifest import (
     claim_rollout,
     read_manifest,
 )
-from assay.bench.sandboxes import ModalBackend, check_program, choose_backend
-from assay.bench.seams import CodingTask, SandboxBackend
+from assay.bench.sandboxes import (
+    ModalBackend,
+    check_program,
+    choose_backend,
+    describe_network,
+    proven_enforcement,
+)
+from assay.bench.seams import Allowed, CodingTask, ResourceLimits, SandboxBackend
 from assay.bench.selecting import select_rollout
-from assay.errors import UsageError
+from assay.errors import SandboxUnavailable, UsageError
 from assay.models import Budget, ModelPool
-from assay.runs import PreparedRun, RunResult, execute, prepare_run
+from assay.runs import (
+    PreparedRun,
+    RunResult,
+    execute,
+    finished_result,
+    prepare_run,
+    stored_run,
+)
+from assay.runs.settings import difference
 from assay.traces.folder import RunFolder
 from assay.trials import Event, Retries, Stop, TrialProgress
 from assay.types import ChatModel, TrialState
@@ -49,6 +63,7 @@ __all__ = [
     "bench_counts",
     "bench_plan",
     "bench_run",
+    "bench_shown",
     "estimate_bench",
     "prepare_bench",
     "prepare_bench_resume",
@@ -57,6 +72,8 @@ __all__ = [
 
 _HANG_S = 600.0
 """Seconds in which no thread of a worker runs, after which it has hung."""
+_UNSHOWN = "unshown"
+"""A file beside the manifest, until somebody has seen the result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +97,8 @@ class PreparedBench:
     """The task of each entry of the file."""
     backends: Mapping[str, SandboxBackend]
     """By the words of the file."""
+    finished: bool = False
+    """Whether an earlier process has finished it, and ended before its result was shown."""
 
     @property
     def config(self) -> BenchConfig:
@@ -151,7 +170,9 @@ def bench_run(
     )
     for warning in prepared.run.warnings:
         notice(warning)
-    return run_prepared_bench(prepared, listen=listen, notice=notice, own=models or {})
+    result = run_prepared_bench(prepared, listen=listen, notice=notice, own=models or {})
+    bench_shown(result)
+    return result
 
 
 def prepare_bench(
@@ -187,7 +208,9 @@ def prepare_bench(
     if file is not None:
         said = read_benchmark(file, model_map, agent=agent, sandbox=sandbox)
         entries = tuple(TaskEntry(**entry) for entry in said["tasks"])
-        tasks = _load(entries)
+        chosen = {**said, **given}
+        names = [name for name in ("allow_repos", "allow_variables") if name in chosen]
+        tasks = _load(entries, BenchConfig(**{name: chosen[name] for name in names}).allowed)
         given = {**said, "checksums": [task.checksum for task in tasks], **given}
     prepared: PreparedRun[BenchConfig] = prepare_run(
         BenchConfig,
@@ -203,28 +226,42 @@ def prepare_bench(
         kept = prepared.resumed.record.configuration
         began = replace(prepared.config, stamp=kept["stamp"], data_dir=Path(kept["data_dir"]))
         prepared = replace(prepared, config=began)
+    if prepared.resumed is None and not (fresh or dry):
+        shown_first = _unshown(prepared)
+        if shown_first is not None:
+            return PreparedBench(shown_first, tasks, {}, finished=True)
     config = prepared.config
-    tasks = _load(config.tasks)
+    tasks = _load(config.tasks, config.allowed)
     _check_unchanged(config, tasks)
     _check_agents(config, tasks)
     backends = {name: choose_backend(name) for name in _sandboxes(config)}
+    notes = (*prepared.warnings, *_network_notes(config, tasks))
+    prepared = replace(prepared, warnings=notes)
     if dry:
         missing = (
-            *prepared.warnings,
+            *notes,
             *_missing(config, own or {}),
             *_elsewhere(config, tasks, backends),
         )
         prepared = replace(prepared, warnings=missing)
     else:
+        # What the user wrote is checked before what this machine has.
+        _check_models(config, own or {}, reach=False)
         bases = BaseImages.of(config.base_images, network=config.build_network)
+        unheld: dict[str, None] = {}
         for entry, task in zip(config.tasks, tasks, strict=True):
             backend = backends[entry.sandbox]
             if isinstance(task, HarborTask):
                 check_images(task, backend, bases)
             else:
                 check_gradable(task, judged=config.judge is not None)
-            backend.enforcement(limits_of(task, entry))
-        _check_models(config, own or {})
+            told = proven_enforcement(backend, limits_of(task, entry, config.allow_network))
+            if not_held := told.self_test.partition("; not held: ")[2]:
+                unheld[f"sandbox {backend.name!r} does not hold a limit here: {not_held}"] = (
+                    None
+                )
+        prepared = replace(prepared, warnings=(*prepared.warnings, *unheld))
+        _check_models(config, own or {}, reach=True)
         if prepared.resumed is None:
             stamp = claim_rollout(config.data_dir, config.name).stamp
             stamped = replace(config, stamp=stamp)
@@ -243,6 +280,11 @@ def run_prepared_bench(
 ) -> BenchResult:
     """Do what `prepare_bench` settled."""
     config, run, folder = prepared.config, prepared.run, prepared.folder
+    if prepared.finished:
+        keeper = _Keeper(folder, replace(read_manifest(folder.path), finished=True))
+        keeper.write()
+        done = finished_result(run.record.id, config.database)
+        return BenchResult(keeper.manifest, folder.path, done)
     budget = None if config.budget is None else Budget(config.budget)
     troubles = Troubles(listen)
     pool = pool_of(config, budget, troubles)
@@ -266,6 +308,7 @@ def run_prepared_bench(
     def begin(journals: RunFolder) -> None:
         # Not before the run can be resumed: a manifest of no run would stay unfinished.
         keeper.write()
+        (folder.path / _UNSHOWN).touch()
         begin_run(run, budget, notice, journals)
 
     try:
@@ -288,6 +331,31 @@ def run_prepared_bench(
     return BenchResult(
         keeper.manifest, folder.path, replace(result, last_trouble=troubles.last)
     )
+
+
+def bench_shown(result: BenchResult) -> None:
+    """Note that the result of a benchmark was shown: the same command then runs it anew."""
+    (result.folder / _UNSHOWN).unlink(missing_ok=True)
+
+
+def _unshown(prepared: PreparedRun[BenchConfig]) -> PreparedRun[BenchConfig] | None:
+    """The same benchmark, finished by a process that ended before it showed the result."""
+    config = prepared.config
+    folder = config.data_dir / "rollouts" / config.name
+    for mark in sorted(folder.glob(f"*/{_UNSHOWN}"), reverse=True):
+        known = read_manifest(mark.parent)
+        stored = stored_run(config.database, known.run)
+        if (
+            stored is not None
+            and stored.status == "finished"
+            and not difference(BenchConfig, stored.configuration, config.stored())
+        ):
+            return replace(
+                prepared,
+                config=replace(config, stamp=known.created_at),
+                record=replace(prepared.record, id=stored.id),
+            )
+    return None
 
 
 def estimate_bench(prepared: PreparedBench) -> tuple[BenchEstimate, ...]:
@@ -360,14 +428,14 @@ def _manifest(prepared: PreparedBench, planned: Sequence[TrialResult]) -> Manife
     )
 
 
-def _load(entries: Sequence[TaskEntry]) -> tuple[CodingTask, ...]:
+def _load(entries: Sequence[TaskEntry], allowed: Allowed) -> tuple[CodingTask, ...]:
     """The task of each entry; the same folder with the same overrides is read once."""
     known: dict[tuple[str, Path | None], CodingTask] = {}
     tasks = []
     for entry in entries:
         key = (entry.prepared_dir, overrides_of(entry))
         if key not in known:
-            known[key] = load_any_task(Path(entry.prepared_dir), key[1])
+            known[key] = load_any_task(Path(entry.prepared_dir), key[1], allowed)
         tasks.append(known[key])
     folders: dict[str, str] = {}
     for entry, task in zip(entries, tasks, strict=True):
@@ -412,11 +480,12 @@ def _check_agents(config: BenchConfig, tasks: Sequence[CodingTask]) -> None:
             )
 
 
-def _check_models(config: BenchConfig, own: Mapping[str, ChatModel]) -> None:
+def _check_models(config: BenchConfig, own: Mapping[str, ChatModel], *, reach: bool) -> None:
     pool = pool_of(config, None if config.budget is None else Budget(config.budget))
     try:
         _models(config, pool, own)
-        check_reachable(pool, config)
+        if reach:
+            check_reachable(pool, config)
     finally:
         pool.close()
 
@@ -436,13 +505,35 @@ def _missing(config: BenchConfig, own: Mapping[str, ChatModel]) -> tuple[str, ..
 def _elsewhere(
     config: BenchConfig, tasks: Sequence[CodingTask], backends: Mapping[str, SandboxBackend]
 ) -> tuple[str, ...]:
-    """What sandboxes on other machines would be made of."""
-    plans = [
-        backend.plan(limits_of(task, entry), _image_of(task))
-        for entry, task in zip(config.tasks, tasks, strict=True)
-        if isinstance(backend := backends[entry.sandbox], ModalBackend)
-    ]
+    """What sandboxes on other machines would be made of, and which tasks need another one."""
+    plans = []
+    for entry, task in zip(config.tasks, tasks, strict=True):
+        backend = backends[entry.sandbox]
+        if isinstance(backend, ModalBackend):
+            plans.append(
+                backend.plan(limits_of(task, entry, config.allow_network), _image_of(task))
+            )
+        elif isinstance(task, HarborTask):
+            try:
+                check_images(task, backend, BaseImages(names={}))
+            except UsageError as error:
+                plans.append(f"{task.task_id}: {error}")
     return tuple(dict.fromkeys(plans))
+
+
+def _network_notes(config: BenchConfig, tasks: Sequence[CodingTask]) -> tuple[str, ...]:
+    """Return which tasks get a network, and which ask for one in vain."""
+    notes = []
+    for entry, task in zip(config.tasks, tasks, strict=True):
+        reached = limits_of(task, entry, config.allow_network).network
+        if entry.sandbox != "none" and reached:
+            notes.append(f"network of {task.task_id}: {describe_network(reached)}")
+        elif entry.sandbox != "none" and task.asks_network and entry.network is None:
+            notes.append(
+                f"{task.task_id} asks for a network and gets none; allow it with "
+                "--allow-network public, or with the hosts that it needs"
+            )
+    return tuple(dict.fromkeys(notes))
 
 
 def _image_of(task: CodingTask) -> str | None:
@@ -555,5 +646,18 @@ def bench_plan(prepared: PreparedBench) -> dict[str, Any]:
             }
             for entry, task, arm in zip(config.tasks, prepared.tasks, labels, strict=True)
         ],
+        "disk": _disk_limits(prepared.backends),
         "estimates": [asdict(estimate) for estimate in estimate_bench(prepared)],
     }
+
+
+def _disk_limits(backends: Mapping[str, SandboxBackend]) -> dict[str, str]:
+    """Return how each kind of sandbox on this machine limits disk space, or why it cannot."""
+    held = {}
+    for name, backend in backends.items():
+        if not isinstance(backend, ModalBackend):
+            try:
+                held[name] = backend.enforcement(ResourceLimits()).disk
+            except SandboxUnavailable as error:
+                held[name] = str(error)
+    return held

@@ -26,6 +26,7 @@ def bench_summary(
     level: float = 0.95,
     baseline: str | None = None,
     min_effect: float | None = None,
+    grading: str | None = None,
     save: bool = False,
     notice: Callable[[str], None] = lambda _: None,
 ) -> "BenchmarkSummary":
@@ -42,7 +43,8 @@ def bench_summary(
         level: Of the intervals.
         baseline: The label of the arm that the others are compared with; the first by default.
         min_effect: The smallest difference of the mean score that matters.
-        save: Write `summary.md` into the folder of the rollout too.
+        grading: `separate` or `in-process`: only tasks that were graded so count.
+        save: Write `summary.md` into the folder of the rollout too, if all tasks count.
         notice: Told if that could not be written.
 
     Raises:
@@ -62,8 +64,9 @@ def bench_summary(
         level=level,
         baseline=baseline,
         min_effect=min_effect,
+        grading=grading,
     )
-    if save and len(found) == 1:
+    if save and len(found) == 1 and grading is None:
         from assay.report import write_document
         from assay.report.benchmark import benchmark_document
 
@@ -79,6 +82,7 @@ def bench_compare(
     data_dir: Path | str = _DATA_DIR,
     level: float = 0.95,
     min_effect: float | None = None,
+    grading: str | None = None,
 ) -> "RolloutComparison":
     """Compare rollouts of benchmarks, task by task and arm by arm.
 
@@ -90,6 +94,7 @@ def bench_compare(
         data_dir: Where benchmarks are.
         level: Of confidence, for all verdicts together.
         min_effect: The smallest difference of the mean score that matters.
+        grading: `separate` or `in-process`: only tasks that were graded so are compared.
 
     Raises:
         UsageError: One is not there, or one is named twice.
@@ -106,7 +111,7 @@ def bench_compare(
         label = text if text in rollout.manifest.tags else stamp
         # Rollouts of two machines may have one stamp.
         named[label if label not in named else str(rollout.path)] = rollout.manifest
-    return compare_rollouts(named, level=level, min_effect=min_effect)
+    return compare_rollouts(named, level=level, min_effect=min_effect, grading=grading)
 
 
 def bench_tag(

@@ -38,6 +38,7 @@ __all__ = [
     "check_extras",
     "check_journals",
     "check_modal",
+    "check_protection",
     "check_python",
     "check_sandbox",
     "check_service",
@@ -73,13 +74,17 @@ class Check:
 
 
 def doctor(
-    *, service_url: str | None = None, database: Path | str | None = None
+    *,
+    service_url: str | None = None,
+    database: Path | str | None = None,
+    sandbox: str | None = None,
 ) -> Iterator[Check]:
     """Look at everything a run depends on, one thing after the other; repairs nothing.
 
     Args:
         service_url: A service that has to answer; without it, one on port 8901 may.
         database: The database that runs write to.
+        sandbox: A sandbox in which to try attacks, see `check_protection`.
     """
     from assay.api.provider_checks import check_backends, check_models, check_providers
 
@@ -93,6 +98,8 @@ def doctor(
     yield from check_providers()
     yield check_backends()
     yield check_sandbox()
+    if sandbox is not None:
+        yield check_protection(sandbox)
     yield check_docker()
     yield check_modal()
     yield check_agents()
@@ -228,6 +235,25 @@ def check_sandbox() -> Check:
         f"disk: {told.disk}; network: {told.network}"
     )
     return Check("sandbox", CheckState.OK, f"{told.backend} ({held})")
+
+
+def check_protection(name: str) -> Check:
+    """What a sandbox holds here, by trying attacks in one."""
+    from assay.bench.sandboxes import choose_backend, run_self_test
+
+    try:
+        found = run_self_test(choose_backend(name))
+    except AssayError as error:
+        reason, _, step = str(error).partition("; ")
+        return Check("self-test", CheckState.FAIL, f"{name}: {reason}", step or None)
+    if not found.is_tested:
+        detail = f"{name}: not tested, only bubblewrap and docker are"
+        return Check("self-test", CheckState.WARN, detail)
+    if found.holes:
+        step = "run no agents or tasks in it that you do not trust; try another sandbox"
+        return Check("self-test", CheckState.FAIL, f"{name}: {found}", step)
+    state = CheckState.WARN if found.not_held else CheckState.OK
+    return Check("self-test", state, f"{name}: {found}")
 
 
 def check_docker() -> Check:

@@ -3,6 +3,7 @@
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shutil import which
@@ -14,6 +15,7 @@ from assay.runs.settings import COMMAND_LINE, resolve
 
 if TYPE_CHECKING:
     from assay.runs import PreparedRun, RunResult, TrialExecutor
+    from assay.traces.trace import StoredRun
     from assay.training.launch import (
         LaunchConfig,
         LaunchManifest,
@@ -30,6 +32,7 @@ __all__ = [
     "launch",
     "launch_on_skypilot",
     "launch_prepared",
+    "launch_shown",
     "prepare_launch",
     "skypilot_tasks",
 ]
@@ -37,6 +40,8 @@ __all__ = [
 _HANG_S = 600.0
 """Seconds in which no thread of a worker runs, after which it has hung."""
 _ICL = "mettagrid"
+_UNSHOWN = "unshown"
+"""A file beside the manifest, until somebody has seen the result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,8 @@ class PreparedLaunch:
     difference: tuple[str, ...]
     """From the control, or from the defaults."""
     control: str | None
+    finished: bool = False
+    """Whether an earlier process has finished it: its result is all that is left to show."""
 
     @property
     def config(self) -> "LaunchConfig":
@@ -152,7 +159,9 @@ def launch(
         command="assay.launch(...)",
         source="assay.launch",
     )
-    return launch_prepared(prepared, listen=listen, notice=notice)
+    result = launch_prepared(prepared, listen=listen, notice=notice)
+    launch_shown(prepared)
+    return result
 
 
 def prepare_launch(
@@ -184,7 +193,7 @@ def prepare_launch(
         command: The command line, for the record.
         source: Who gives the settings, for messages.
     """
-    from assay.runs import prepare_run
+    from assay.runs import PreparedRun, prepare_run, run_record
     from assay.training.launch import LaunchConfig, arms_of
 
     given = {name: value for name, value in settings.items() if value is not None}
@@ -200,20 +209,30 @@ def prepare_launch(
     run: PreparedRun[LaunchConfig] | None = None
     if resume is not None or base_run_name is None:
         run = prepare_run(LaunchConfig, arms_of, given, resume=resume, **rest)
+    finished = None
     if run is None or run.resumed is None:
+        if base_run_name is None and not fresh:
+            base_run_name = _unshown(given, source)
         given["base_run_name"] = base_run_name or time.strftime("icl_benchmark_%Y%m%d_%H%M%S")
-        config = resolve(LaunchConfig, given, source=source).config
-        name = _launch_id(config)
+        resolved = resolve(LaunchConfig, given, source=source)
+        config, name = resolved.config, _launch_id(resolved.config)
         if not fresh:
-            _refuse_finished(config, name)
-        run = prepare_run(LaunchConfig, arms_of, given, run_id=name, **rest)
+            finished = _finished(config, name)
+        if finished is None:
+            run = prepare_run(LaunchConfig, arms_of, given, run_id=name, **rest)
+        else:
+            arms = arms_of(config)
+            record = run_record(config, arms, name, command)
+            record = replace(record, created_at=finished.created_at)
+            run = PreparedRun(config, record, arms, None, resolved.sources, resolved.warnings)
     if run.resumed is not None:
         kept = run.resumed.record.configuration
         began = replace(
             run.config, base_run_name=kept["base_run_name"], folder=Path(kept["folder"])
         )
         run = replace(run, config=began)
-    return _settled(run, before, control, since)
+    settled = _settled(run, before, control, since)
+    return replace(settled, finished=finished is not None)
 
 
 def _settled(
@@ -354,6 +373,10 @@ def _extended(name: str, given: Mapping[str, Any]) -> "tuple[LaunchManifest, dic
             f"all its runs: give {len(there) + 1} to {len(SEEDS)}, or these seeds and more"
         )
     new = tuple(seed for seed in wanted if seed not in there)
+    if not new and len(manifest.sets) > 1:
+        # The same command again, for the last set.
+        new = manifest.sets[-1].seeds
+        there = tuple(seed for seed in there if seed not in new)
     if not new:
         raise UsageError(
             f"{name!r} has all of these {len(wanted)} seeds; give --seeds a number from "
@@ -372,21 +395,45 @@ def _launch_id(config: "LaunchConfig") -> str:
     return f"{config.base_run_name}.{config.architecture}{more}"
 
 
-def _refuse_finished(config: "LaunchConfig", launch_id: str) -> None:
-    from assay.traces.load import load_stored_run
+def _finished(config: "LaunchConfig", launch_id: str) -> "StoredRun | None":
+    """The launch of this name, if it is finished.
 
-    if not config.database.exists():
-        return
-    with store_at(config.database).reading() as connection:
-        try:
-            stored = load_stored_run(connection, launch_id)
-        except UsageError:
-            return
-    if stored.status == "finished":
+    Raises:
+        UsageError: It is, with another configuration.
+    """
+    from assay.runs import stored_run
+    from assay.runs.settings import difference
+
+    stored = stored_run(config.database, launch_id)
+    if stored is None or stored.status != "finished":
+        return None
+    name = config.base_run_name
+    if changes := difference(type(config), stored.configuration, config.stored()):
         raise UsageError(
-            f"launch {config.base_run_name!r} is finished; --extend {config.base_run_name} "
-            "--seeds 30 adds seeds to it, another --base-run-name launches anew"
+            f"launch {name!r} is finished with another configuration: {'; '.join(changes)}; "
+            f"--extend {name} --seeds 30 adds seeds to it, another --base-run-name launches "
+            "anew"
         )
+    return stored
+
+
+def _unshown(given: Mapping[str, Any], source: str) -> str | None:
+    """The base name of a launch like this one that ended before its result was shown."""
+    from assay.training.launch import LaunchConfig
+
+    folder = resolve(LaunchConfig, given, source=source).config.folder
+    for mark in sorted(folder.glob(f"*/{_UNSHOWN}"), reverse=True):
+        name = mark.parent.name
+        config = resolve(LaunchConfig, {**given, "base_run_name": name}, source=source).config
+        with suppress(UsageError):
+            if _finished(config, _launch_id(config)) is not None:
+                return name
+    return None
+
+
+def launch_shown(prepared: PreparedLaunch) -> None:
+    """Note that the result of a launch was shown: the same command then launches anew."""
+    (prepared.config.place / _UNSHOWN).unlink(missing_ok=True)
 
 
 def launch_prepared(
@@ -398,14 +445,14 @@ def launch_prepared(
 ) -> LaunchResult:
     """Do what `prepare_launch` settled; the manifest is written before the first run."""
     from assay.experiments.curves import write_training_runs
-    from assay.runs import execute
+    from assay.runs import execute, finished_result
     from assay.traces.queries import committed_sessions
     from assay.training.launch import trainer_place, write_launch_manifest
     from assay.trials import Retries
     from assay.types import TrialState
 
     config, run, kind = prepared.config, prepared.run, prepared.kind
-    if config.command is None:
+    if config.command is None and not prepared.finished:
         from assay.training.extra import require_train
 
         require_train(str((config.training or {}).get("wandb", "off")), config.environment)
@@ -422,20 +469,24 @@ def launch_prepared(
                 if state is not TrialState.INFRASTRUCTURE:
                     written.add(seed.run_id)
 
-    place = trainer_place(config.command is None)
-    write_launch_manifest(
-        config.place, prepared.manifest, place, prepared.changes, prepared.difference
-    )
-    result = execute(
-        run,
-        kind,
-        executor=_executor(config, notice),
-        retries=Retries(attempts=config.retries + 1),
-        stored=keep_curves,
-        listen=listen,
-        notice=notice,
-        stop=stop,
-    )
+    if prepared.finished:
+        result = finished_result(run.record.id, config.database)
+    else:
+        place = trainer_place(config.command is None)
+        write_launch_manifest(
+            config.place, prepared.manifest, place, prepared.changes, prepared.difference
+        )
+        (config.place / _UNSHOWN).touch()
+        result = execute(
+            run,
+            kind,
+            executor=_executor(config, notice),
+            retries=Retries(attempts=config.retries + 1),
+            stored=keep_curves,
+            listen=listen,
+            notice=notice,
+            stop=stop,
+        )
     # A process that was killed may have left sessions without their curves.
     with store_at(config.database).writing() as connection:
         keep_curves(connection)

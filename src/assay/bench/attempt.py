@@ -6,7 +6,6 @@ it was graded is graded again and not worked on again. One that was killed earli
 
 import asyncio
 import json
-import shutil
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from assay._util.files import atomic_write
+from assay._util.files import atomic_write, remove_folder
 from assay._util.redact import mask
 from assay.errors import SetupTimeout
 from assay.traces.recorder import Recorder
@@ -37,7 +36,8 @@ from .ends import (
 )
 from .grading import Judge, grade, write_grade
 from .manifest import LAUNCH_FAILED, LAUNCHED, TrialResult
-from .sandboxes import python_mounts, sandbox_environment
+from .sandboxes import PUBLIC, proven_enforcement, python_mounts, sandbox_environment
+from .sandboxes.disk import held_with, own_disk
 from .seams import (
     APP,
     PROGRAM,
@@ -58,17 +58,34 @@ from .seams import (
     TrialFinding,
 )
 from .tasks import Workspace, capture, make_workspace
+from .tasks.tree import walk
 from .transcript import CallSettings, CodingTranscript
 
-__all__ = ["CodingAttempt", "limits_of", "program_mounts", "shared_folder"]
+__all__ = ["CodingAttempt", "limits_of", "network_of", "program_mounts", "shared_folder"]
 
 _GRACE_S = 10.0
 """Seconds after its time limit until an agent that has not ended is stopped."""
 
 
-def limits_of(task: CodingTask, entry: TaskEntry) -> ResourceLimits:
-    """What a sandbox may use: the file says more than the task, the task more than defaults."""
+def network_of(entry: TaskEntry, allowed: Sequence[str], *, asked: bool) -> tuple[str, ...]:
+    """Return where a sandbox may connect: what the user allows, never what a task asks for.
+
+    Args:
+        entry: Its key `network` is the user's: true allows public addresses, false nothing.
+        allowed: The destinations of `--allow-network`.
+        asked: Whether the task asks for a network.
+    """
+    if entry.network is False or not (asked or entry.network):
+        return ()
+    return tuple(allowed) or ((PUBLIC,) if entry.network else ())
+
+
+def limits_of(
+    task: CodingTask, entry: TaskEntry, allowed_network: Sequence[str] = ()
+) -> ResourceLimits:
+    """Return the limits of a sandbox: the user's file overrides the task, the task defaults."""
     said: dict[str, Any] = {**task.limits, **entry.limits}
+    said["network"] = network_of(entry, allowed_network, asked=task.asks_network)
     for name in ("memory_mb", "processes", "disk_mb"):
         if name in said:  # the kernel takes no fraction of them
             said[name] = int(said[name])
@@ -94,7 +111,7 @@ class CodingAttempt:
         self._models, self._config = models, config
         # Programs start in folders of their own.
         self._run_dir = Path(planned.run_dir).absolute()
-        self._limits = limits_of(task, entry)
+        self._limits = limits_of(task, entry, config.allow_network)
         self._launched = False
         self._seconds: dict[str, float] = {}
 
@@ -102,11 +119,11 @@ class CodingAttempt:
         """From the first file to the grade."""
         agent = agent_end(self._run_dir, self._planned.session_id)
         if agent is None:
-            shutil.rmtree(self._run_dir, ignore_errors=True)
-            self._run_dir.mkdir(parents=True)
+            remove_folder(self._run_dir)
+            self._run_dir.mkdir(parents=True, mode=0o700)
             agent = await self._work()
         # Also where it was killed between the end of the agent and this line.
-        await asyncio.to_thread(shutil.rmtree, self._run_dir / "work", ignore_errors=True)
+        await asyncio.to_thread(remove_folder, self._run_dir / "work")
         self._launched = True
         self._seconds |= {"setup": agent.setup_s, "agent": agent.seconds}
         talk = CodingTranscript(
@@ -138,22 +155,24 @@ class CodingAttempt:
         """Let the agent work on a copy of the repository, and keep what it changed."""
         entry, task = self._entry, self._task
         coder = make_coder(entry.agent, entry.command)
-        enforcement = self._backend.enforcement(self._limits)
+        enforcement = await asyncio.to_thread(proven_enforcement, self._backend, self._limits)
         start = time.monotonic()
         workspace = await self._workspace()
-        self._seconds["setup"] = time.monotonic() - start
         talk = CodingTranscript(self._recorder, self._context)
-        with shared_folder(coder) as shared:
-            async with self._sandbox(workspace, program_mounts(coder, shared)) as sandbox:
-                self._launched = True
-                start = time.monotonic()
-                job = self._job(sandbox, talk, coder.needs_model)
-                work = coder.work(replace(job, shared=shared))
-                end = await self._coded(work, entry.timeout)
-                seconds = time.monotonic() - start
-        await talk.flush()
-        disk_mb = await asyncio.to_thread(_size_mb, workspace.repo)
-        patch = await asyncio.to_thread(capture, workspace)
+        async with own_disk(self._backend, self._limits, workspace.app) as disk:
+            workspace = replace(workspace, disk=disk)
+            self._seconds["setup"] = time.monotonic() - start
+            with shared_folder(coder) as shared:
+                async with self._sandbox(workspace, program_mounts(coder, shared)) as sandbox:
+                    self._launched = True
+                    start = time.monotonic()
+                    job = self._job(sandbox, talk, coder.needs_model)
+                    work = coder.work(replace(job, shared=shared))
+                    end = await self._coded(work, entry.timeout)
+                    seconds = time.monotonic() - start
+            await talk.flush()
+            disk_mb = await asyncio.to_thread(_size_mb, workspace.repo)
+            patch = await asyncio.to_thread(capture, workspace)
         findings = (*end.findings, *patch.findings, *_looked(end.log, task))
         agent = self._agent_end(
             replace(end, findings=findings),
@@ -161,7 +180,7 @@ class CodingAttempt:
             seconds=seconds,
             disk_mb=disk_mb,
             files=patch.files,
-            enforcement=enforcement,
+            enforcement=held_with(disk, enforcement),
         )
         atomic_write(self._run_dir / "artifacts" / "diff.patch", patch.diff)
         self._keep(agent, end)
@@ -225,6 +244,7 @@ class CodingAttempt:
                 **self._entry.environment_variables,
             },
             limits=self._limits,
+            disk=workspace.disk,
         )
         # The repository is mounted into it.
         (workspace.app / Path(REPOSITORY).name).mkdir(exist_ok=True)
@@ -292,11 +312,11 @@ class CodingAttempt:
             judge = Judge(ask, model=config.judge, votes=config.judge_votes)
         start = time.monotonic()
         # Whoever was killed while it graded has left something there.
-        await asyncio.to_thread(shutil.rmtree, self._run_dir / "grading", ignore_errors=True)
+        await asyncio.to_thread(remove_folder, self._run_dir / "grading")
         graded = await self._graded(diff, judge)
         await talk.graded(graded.outcome.value, graded.total_score)
         self._seconds["grading"] = time.monotonic() - start
-        await asyncio.to_thread(shutil.rmtree, self._run_dir / "grading", ignore_errors=True)
+        await asyncio.to_thread(remove_folder, self._run_dir / "grading")
         write_grade(
             self._run_dir,
             self._task,
@@ -374,10 +394,4 @@ def _looked(log: bytes, task: CodingTask) -> tuple[TrialFinding, ...]:
 
 
 def _size_mb(folder: Path) -> float:
-    total = 0
-    for path in folder.rglob("*"):
-        try:
-            total += path.lstat().st_size
-        except OSError:
-            continue
-    return total / 1e6
+    return sum(status.st_size for _, status in walk(folder) if status is not None) / 1e6

@@ -5,10 +5,11 @@ nothing; a reference that fails now and then makes every score a matter of luck.
 """
 
 import asyncio
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from assay._util.files import remove_folder
 
 from .grading import grade
 from .seams import (
@@ -92,7 +93,7 @@ async def check_task(
         checks.append(scores_nothing("a patch that does nothing", idle))
         checks.append(await _hidden(task, backend, folder / "seen", limits, timeout_s))
     finally:
-        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        await asyncio.to_thread(remove_folder, folder)
     return tuple(checks)
 
 

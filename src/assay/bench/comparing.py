@@ -11,7 +11,14 @@ from enum import StrEnum
 
 from assay._util.text import counted
 from assay.bench.manifest import ArmEntry, Manifest, TrialResult
-from assay.bench.summary import ArmSummary, arm_subject, compared_arms, pooled, summarize_trials
+from assay.bench.summary import (
+    ArmSummary,
+    arm_subject,
+    compared_arms,
+    graded_as,
+    pooled,
+    summarize_trials,
+)
 from assay.errors import UsageError
 from assay.judge import Comparison
 
@@ -98,7 +105,11 @@ class RolloutComparison:
 
 
 def compare_rollouts(
-    rollouts: Mapping[str, Manifest], *, level: float = 0.95, min_effect: float | None = None
+    rollouts: Mapping[str, Manifest],
+    *,
+    level: float = 0.95,
+    min_effect: float | None = None,
+    grading: str | None = None,
 ) -> RolloutComparison:
     """Compare rollouts with the first of them.
 
@@ -107,13 +118,16 @@ def compare_rollouts(
         level: Of confidence, for all verdicts together: with m arms each verdict has 1 -
             (1 - level) / m (Bonferroni), and corrects for its own comparisons besides.
         min_effect: The smallest difference of the mean score that matters.
+        grading: A `GradingMode`: only tasks that were graded so in all rollouts are compared.
 
     Raises:
-        UsageError: There are not two.
+        UsageError: There are not two, or no task was graded so.
     """
     if len(rollouts) < 2:
         raise UsageError("there are no two rollouts to compare; name two or more")
     names = tuple(rollouts)
+    kept, left_out = graded_as([*rollouts.values()], grading)
+    rollouts = dict(zip(names, kept, strict=True))
     results = {name: pooled([manifest])[0] for name, manifest in rollouts.items()}
     slots, missing = _slots(rollouts)
     each = 1 - (1 - level) / max(1, len(slots))
@@ -139,7 +153,7 @@ def compare_rollouts(
         ),
         tasks=tuple(rows),
         level=level,
-        notes=tuple(_notes(rollouts, slots, rows, each)),
+        notes=(*left_out, *_notes(rollouts, slots, rows, each)),
     )
 
 

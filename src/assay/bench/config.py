@@ -46,7 +46,7 @@ from assay.runs import PlannedWhole
 from assay.traces.location import DATABASE_VARIABLE, DEFAULT_DATABASE
 
 from .coders import default_agent
-from .seams import ResourceLimits
+from .seams import Allowed, ResourceLimits
 
 __all__ = ["DEFAULT_AGENT", "BenchConfig", "TaskEntry", "read_benchmark"]
 
@@ -88,6 +88,25 @@ def _base_images(value: Any) -> tuple[str, ...]:
         if not (name and place):
             raise ValueError(f"{pair!r} is not NAME=LOCAL")
     return tuple(value)
+
+
+@value_type("'public', HOST or HOST:PORT, or a list of them")
+def _destinations(value: Any) -> tuple[str, ...]:
+    given = [value] if isinstance(value, str) else value
+    if not isinstance(given, (list, tuple)) or not all(isinstance(part, str) for part in given):
+        raise ValueError
+    from .sandboxes import parse_destination
+
+    for destination in given:
+        parse_destination(destination)
+    return tuple(given)
+
+
+@value_type("a list of texts, such as ['../library']")
+def _texts(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, (list, tuple)):
+        raise ValueError
+    return tuple(map(text(4096).read, value))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +184,7 @@ _KEYS: Final[Mapping[str, ValueType]] = {
 """The keys of a task, and what each takes."""
 _TOP: Final = (
     *("name", "parallel", "judge", "judge_votes", "base_images", "build_network"),
+    *("allow_network", "allow_repos", "allow_variables"),
     *("defaults", "tasks"),
 )
 
@@ -285,6 +305,15 @@ class BenchConfig(PlannedWhole, Configuration):
     build_network: bool = Setting(False, flag, NOTHING, added=True).about(
         "Whether building an image reaches the network"
     )
+    allow_network: tuple[str, ...] = Setting((), _destinations, RUN, added=True).about(
+        "Where a task that asks for a network may connect by HTTP(S): public, HOST or HOST:PORT"
+    )
+    allow_repos: tuple[str, ...] = Setting((), _texts, NOTHING, added=True).about(
+        "Paths outside of a task's folder that its git_url may name"
+    )
+    allow_variables: tuple[str, ...] = Setting((), _texts, NOTHING, added=True).about(
+        "Variables of this machine that ${NAME} in a task of Harbor may stand for"
+    )
     cache: Path | None = Setting(None, path, NOTHING).about(
         "A file that keeps replies, so that repeated requests cost nothing"
     )
@@ -315,6 +344,11 @@ class BenchConfig(PlannedWhole, Configuration):
             yield UNPROTECTED
 
     # What every run has, with the names that `runs` knows.
+
+    @property
+    def allowed(self) -> Allowed:
+        """What tasks may read outside of their folders."""
+        return Allowed(self.allow_repos, self.allow_variables)
 
     @property
     def max_concurrent_episodes(self) -> int:

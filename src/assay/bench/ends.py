@@ -18,6 +18,7 @@ from .seams import (
     CoderStop,
     CodingOutcome,
     Grade,
+    GradingMode,
 )
 
 __all__ = [
@@ -146,6 +147,7 @@ def graded_result(
         peak_memory_mb=round(agent.peak_memory_mb, 1),
         disk_mb=round(agent.disk_mb, 3),
         enforcement=agent.enforcement,
+        grading=None if graded.mode is None else graded.mode.value,
         ended_at=time.time(),
     )
 
@@ -160,6 +162,11 @@ def outcomes_of(result: TrialResult, diff: bytes) -> dict[str, float]:
         "tokens": float(sum(result.tokens.get(kind, 0) for kind in ("prompt", "completion"))),
         **({} if result.cost_usd is None else {"cost_usd": result.cost_usd}),
         "patch_bytes": float(len(diff)),
+        **(
+            {}
+            if result.grading is None
+            else {"separate_grading": float(result.grading == GradingMode.SEPARATE)}
+        ),
         **{f"rubric/{name}": value for name, value in scored.items()},
         **{f"metric/{name}": value for name, value in result.custom_metrics.items()},
     }

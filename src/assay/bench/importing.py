@@ -10,12 +10,14 @@ or not whole. Symbolic links are refused: they would lead to files of this machi
 import hashlib
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+import stat
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from assay._util.canonical import canonical_json
+from assay._util.files import remove_folder
 from assay._util.text import counted
 from assay.bench.harbor import harbor_jobs, harbor_rollout
 from assay.bench.manifest import (
@@ -27,11 +29,14 @@ from assay.bench.manifest import (
     is_stamp,
 )
 from assay.bench.selecting import Rollout, all_rollouts, rollout_at
+from assay.bench.tasks.tree import is_too_long, shown_path, walk
 from assay.errors import OutputError, UsageError
 
 __all__ = ["ImportedRollout", "RefusedRollout", "RolloutImports", "import_rollouts"]
 
 _NAME = re.compile(r"[\w][\w .+-]{0,199}")
+_LARGEST_MANIFEST = 256 << 20
+_LARGEST_FOLDER = 8 << 30
 _RUN_ID = re.compile(r"[\w][\w.-]{0,199}")
 
 
@@ -103,6 +108,7 @@ def _rollout_folders(source: Path) -> list[Path]:
 
 
 def _imported(path: Path, data_dir: Path) -> ImportedRollout:
+    _check_files(path.resolve(), "")
     source = rollout_at(path.resolve())
     _check(source)
     runs = {result.run_id: _run_folder(source, result) for result in source.manifest.results}
@@ -130,7 +136,7 @@ def _taken_in(
             folder.write_result(after)
     except OSError as error:
         for path in (folder.path, *(folder.run_dir(after.run_id) for after in results)):
-            shutil.rmtree(path, ignore_errors=True)
+            remove_folder(path)
         raise OutputError(f"{folder.path} cannot be written: {error}") from error
     kept = {tag for known in all_rollouts(data_dir).values() for tag in known.tags}
     moved = replace(
@@ -170,8 +176,6 @@ def _check(source: Rollout) -> None:
             f"{pending} of its {counted(len(ids), 'trial')} have not run; finish it where it"
             " was started, with 'assay bench resume'"
         )
-    for link in _links(source.path):
-        raise UsageError(f"{link.name!r} in it is a symbolic link, which is not followed")
 
 
 def _run_folder(source: Rollout, result: TrialResult) -> Path | None:
@@ -188,15 +192,26 @@ def _run_folder(source: Rollout, result: TrialResult) -> Path | None:
             f"it is not whole: the folder of run {result.run_id} is missing, {str(folder)!r};"
             " copy 'runs' beside 'rollouts'"
         )
-    for link in _links(folder):
-        raise UsageError(
-            f"{link.name!r} of run {result.run_id} is a symbolic link, which is not followed"
-        )
+    _check_files(folder, f" of run {result.run_id}")
     return folder
 
 
-def _links(folder: Path) -> Iterator[Path]:
-    return (path for path in [folder, *folder.rglob("*")] if path.is_symlink())
+def _check_files(folder: Path, whose: str) -> None:
+    """Refuse what would lead elsewhere, never end, or fill the disk, before it is read."""
+    total = 0
+    for path, status in ((folder.name, folder.lstat()), *walk(folder)):
+        shown = f"{shown_path(path.rpartition('/')[2])!r}{whose or ' in it'}"
+        if status is None or is_too_long(path):
+            raise UsageError(f"{shown} cannot be read, or its path is too long")
+        if stat.S_ISLNK(status.st_mode):
+            raise UsageError(f"{shown} is a symbolic link, which is not followed")
+        if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+            raise UsageError(f"{shown} is a pipe, socket or device")
+        total += status.st_size
+        if path == "manifest.json" and status.st_size > _LARGEST_MANIFEST:
+            raise UsageError(f"{shown} has more than {_LARGEST_MANIFEST:,} bytes")
+    if total > _LARGEST_FOLDER:
+        raise UsageError(f"the files{whose} have {total:,} bytes, over {_LARGEST_FOLDER:,}")
 
 
 def _moved(result: TrialResult, stamp: str, folder: RolloutFolder) -> TrialResult:

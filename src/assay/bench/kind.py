@@ -188,7 +188,7 @@ class CodingKind:
                 "agent": entry.agent,
                 **_program_record(entry.agent),
                 "sandbox": entry.sandbox,
-                "limits": asdict(limits_of(task, entry)),
+                "limits": asdict(limits_of(task, entry, self._config.allow_network)),
                 "timeout": entry.timeout,
             },
             trial_kind=self.name,

@@ -44,6 +44,8 @@ LAUNCH_FAILED: Final = "launch_failed"
 """The two words that the field `status` has; how a trial ended is its `outcome`."""
 
 _STAMP: Final = "%Y%m%d__%H-%M-%S"
+_MOST_BYTES = 256 << 20
+"""Of a manifest, or of the result of a trial."""
 _IS_STAMP: Final = re.compile(r"\d{8}__\d\d-\d\d-\d\d")
 
 
@@ -107,6 +109,8 @@ class TrialResult:
     disk_mb: float = 0.0
     enforcement: Mapping[str, str] = field(default_factory=dict)
     """By what the sandbox held its limits."""
+    grading: str | None = None
+    """A `GradingMode`; None where no test was run, and in manifests of an earlier assay."""
     ended_at: float | None = None
 
     @property
@@ -335,7 +339,9 @@ _NUMBERS: _Check = (_is_numbers, "numbers by name")
 _CHECKS: Final[Mapping[str, _Check]] = {
     **dict.fromkeys(("run_id", "run_dir", "task_dir", "task_id", "arm", "agent"), _TEXT),
     **dict.fromkeys(("session_id", "task_checksum"), _TEXT),
-    **dict.fromkeys(("model", "status", "outcome", "agent_stop", "error"), _TEXT_OR_NONE),
+    **dict.fromkeys(
+        ("model", "status", "outcome", "agent_stop", "error", "grading"), _TEXT_OR_NONE
+    ),
     **dict.fromkeys(("rollout", "tests_passed", "tests_total", "model_calls"), _COUNT),
     **dict.fromkeys(("score", "cost_usd", "ended_at"), _NUMBER_OR_NONE),
     **dict.fromkeys(("standard_metrics", "custom_metrics", "seconds", "tokens"), _NUMBERS),
@@ -354,8 +360,14 @@ def _write_json(path: Path, value: Any) -> None:
 
 def _json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text("utf-8"))
+        size = path.stat().st_size
+        if size <= _MOST_BYTES:
+            return json.loads(path.read_text("utf-8"))
     except FileNotFoundError as error:
         raise UsageError(f"there is no file {str(path)!r}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not valid JSON: {error}") from error
+    raise UsageError(
+        f"{path} has {size:,} bytes, and at most {_MOST_BYTES:,} are read; name "
+        "another, or run the benchmark again"
+    )

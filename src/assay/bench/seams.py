@@ -17,9 +17,11 @@ from assay.types import ChatReply, Encoded, Message
 
 __all__ = [
     "APP",
+    "NOTHING_ALLOWED",
     "PROGRAM",
     "REPOSITORY",
     "SHARED",
+    "Allowed",
     "Coder",
     "CoderEnd",
     "CoderStop",
@@ -30,6 +32,7 @@ __all__ = [
     "CommandEnd",
     "Enforcement",
     "Grade",
+    "GradingMode",
     "ImageBackend",
     "ImageRecipe",
     "ImageSandbox",
@@ -107,6 +110,20 @@ class RepoSource:
     """Paths or wildcards of what is there, from the top of the repository; empty for all."""
     origin: str | None = None
     """Where it came from before it was stored with the task, for the record."""
+    allowed: tuple[str, ...] = ()
+    """Paths outside of the task's folder that the user lets it read."""
+
+
+class Allowed(NamedTuple):
+    """What of this machine the user lets tasks read, beside their own folders."""
+
+    repos: tuple[str, ...] = ()
+    """Paths of repositories and bundles that `git_url` may name."""
+    variables: tuple[str, ...] = ()
+    """Names of variables that `${NAME}` may stand for."""
+
+
+NOTHING_ALLOWED = Allowed()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +135,8 @@ class ResourceLimits:
     processes: int = 256
     disk_mb: int = 1024
     """What it may write."""
-    network: bool = False
+    network: tuple[str, ...] = ()
+    """Where its HTTP(S) proxy leads: `public`, or hosts that the user named; empty for none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +171,11 @@ class CodingTask:
     def has_reference(self) -> bool:
         """Whether the agent `oracle` can solve it."""
         return self.reference_patch is not None
+
+    @property
+    def asks_network(self) -> bool:
+        """Whether it asks for a network, which only the user can give."""
+        return bool(self.limits.get("network"))
 
 
 class TrialFinding(NamedTuple):
@@ -199,6 +222,9 @@ class SandboxSpec:
     their own; None for the programs of this machine, to read."""
     layer: Path | None = None
     """A tar file of `ImageSandbox.export`, unpacked over the image before anything runs."""
+    disk: Path | None = None
+    """A file system that all writable mounts lie on, as large as the limit allows; the sandbox
+    has its own writable folders there. None if a watcher is to count what is written."""
     user: str | None = None
     """Who runs commands, a name or a number of the image; None for whom the image names."""
 
@@ -257,6 +283,8 @@ class Enforcement:
     cpus: str
     disk: str
     network: str
+    self_test: str = ""
+    """What `sandboxes.self_test` saw; empty in records from before there was one."""
 
 
 class Sandbox(Protocol):
@@ -399,6 +427,15 @@ class CodingOutcome(StrEnum):
     """The verifier of a Harbor task left two rewards that are not the same."""
 
 
+class GradingMode(StrEnum):
+    """Whether the code of an agent could reach the process of its tests."""
+
+    SEPARATE = "separate"
+    """Every script started it as a program, which the kernel kept from tests and grader."""
+    IN_PROCESS = "in-process"
+    """Some script loaded it into its own process, or nothing was kept from what it started."""
+
+
 class TestReport(NamedTuple):
     """How one hidden test ended."""
 
@@ -440,3 +477,5 @@ class Grade:
     findings: tuple[TrialFinding, ...] = ()
     seconds: float = 0.0
     log: str = ""
+    mode: GradingMode | None = None
+    """None where no test was run, and in grades of an earlier assay."""

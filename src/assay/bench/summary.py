@@ -15,6 +15,7 @@ from typing import NamedTuple
 from assay._util.names import unknown_name
 from assay._util.text import counted
 from assay.bench.manifest import ArmEntry, Manifest, TrialResult
+from assay.bench.seams import GradingMode
 from assay.errors import UsageError
 from assay.experiments.subjects import Subject, TrialOutcome
 from assay.judge import Comparison, compare
@@ -36,6 +37,7 @@ __all__ = [
     "arm_subject",
     "compared_arms",
     "counted_score",
+    "graded_as",
     "pooled",
     "summarize_benchmark",
     "summarize_trials",
@@ -139,6 +141,8 @@ class ArmSummary:
     answered_as: tuple[str, ...] = ()
     """What providers called the models that answered."""
     checksums: tuple[str, ...] = ()
+    grading: Mapping[str, int] = field(default_factory=dict)
+    """By `GradingMode`, the trials that were graded so; "unknown" where no test was run."""
 
     @property
     def flaky(self) -> bool:
@@ -171,6 +175,7 @@ def summarize_benchmark(
     level: float = 0.95,
     baseline: str | None = None,
     min_effect: float | None = None,
+    grading: str | None = None,
 ) -> BenchmarkSummary:
     """Sum up one rollout of a benchmark, or several of the same together.
 
@@ -179,10 +184,11 @@ def summarize_benchmark(
         level: Of the intervals.
         baseline: The label of the arm to compare the others with; the first by default.
         min_effect: The smallest difference of the mean score that matters.
+        grading: A `GradingMode`: only tasks that were graded so count.
 
     Raises:
-        UsageError: There is no rollout, they are of different benchmarks, or no arm is called
-            as the baseline.
+        UsageError: There is no rollout, they are of different benchmarks, no arm is called
+            as the baseline, or no task was graded so.
     """
     if not manifests:
         raise UsageError("there is no rollout to sum up; name one")
@@ -192,6 +198,7 @@ def summarize_benchmark(
             f"rollouts of different benchmarks cannot be summed up together:"
             f" {', '.join(sorted(names))}; 'assay bench compare' compares them"
         )
+    manifests, left_out = graded_as(manifests, grading)
     results, notes = pooled(manifests)
     entries = {entry.label: entry for manifest in manifests for entry in manifest.arms}
     for result in results:
@@ -227,7 +234,7 @@ def summarize_benchmark(
         arms=arms,
         tasks=tuple(sorted(tasks, key=lambda row: order[row.task or ""])),
         comparison=comparison,
-        notes=(*notes, *_notes(arms, tasks), *reasons),
+        notes=(*left_out, *notes, *_notes(arms, tasks), *reasons),
     )
 
 
@@ -236,6 +243,41 @@ def counted_score(result: TrialResult) -> float | None:
     if result.state is TrialState.FAILURE:
         return 0.0
     return result.score if result.state is TrialState.RESULT else None
+
+
+def graded_as(
+    manifests: Sequence[Manifest], grading: str | None
+) -> tuple[tuple[Manifest, ...], list[str]]:
+    """Rollouts with only the tasks that were graded in one mode, and which are left out.
+
+    A task is kept or left out with all of its trials: those in which no test was run, such as
+    empty patches, have no mode, and would be lost or kept alone.
+
+    Raises:
+        UsageError: There is no such mode, or no such task.
+    """
+    if grading is None:
+        return tuple(manifests), []
+    if grading not in [*GradingMode]:
+        raise UsageError(unknown_name("grading", grading, [*GradingMode]))
+    modes: dict[str, set[str]] = {}
+    for result in (result for manifest in manifests for result in manifest.results):
+        modes.setdefault(result.task_id, set()).update(filter(None, [result.grading]))
+    others = [task for task, own in modes.items() if own != {grading}]
+    if len(others) == len(modes):
+        raise UsageError(
+            f"no task was graded {grading!r} in all of its trials; leave out --grading, or see"
+            " 'Tests that run the program apart' in docs/coding-tasks.md"
+        )
+    kept = tuple(
+        replace(
+            manifest,
+            results=tuple(r for r in manifest.results if r.task_id not in others),
+        )
+        for manifest in manifests
+    )
+    note = f"Not graded {grading!r}, or not known to be, and left out: {', '.join(others)}."
+    return kept, [note] if others else []
 
 
 def pooled(manifests: Sequence[Manifest]) -> tuple[list[TrialResult], list[str]]:
@@ -427,6 +469,7 @@ def summarize_trials(
         metrics=_own_metrics(ended, level),
         answered_as=tuple(dict.fromkeys(r.answered_as for r in ended if r.answered_as)),
         checksums=tuple(dict.fromkeys(r.task_checksum for r in results if r.task_checksum)),
+        grading=_often(r.grading for r in ended if counted_score(r) is not None),
     )
 
 

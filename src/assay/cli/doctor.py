@@ -21,6 +21,7 @@ def doctor(
         str | None, Parameter(show_default="port 8901, which may be off")
     ] = None,
     database: Database = DEFAULT_DATABASE,
+    sandbox: str | None = None,
     show: Show = Show(),
 ) -> int:
     """Check everything a run depends on, and say how to fix it.
@@ -35,6 +36,7 @@ def doctor(
     Args:
         service_url: The Crafter service to check; it must answer.
         database: The store that runs write to.
+        sandbox: Try attacks in a sandbox, and report what it holds: bubblewrap or docker.
         show: What to print.
     """
     from assay import api
@@ -44,7 +46,7 @@ def doctor(
     if service_url is not None:
         address = SETTINGS["service_url"].read(service_url, "--service-url")
     found = []
-    for check in api.doctor(service_url=address, database=database):
+    for check in api.doctor(service_url=address, database=database, sandbox=sandbox):
         found.append(check)
         if not show.json and not (show.quiet and check.state is api.CheckState.OK):
             _print(check)

@@ -144,6 +144,8 @@ def launch(
     )
     for warning in () if show.quiet else prepared.run.warnings:
         warn(warning)
+    if prepared.finished and not dry_run:
+        return _finished(prepared, show)
     if skypilot:
         return _on_skypilot(prepared, gpus, accelerator, dry_run, show)
     if dry_run:
@@ -155,7 +157,7 @@ def _run(prepared: "PreparedLaunch", show: Show) -> int:
     from assay import api
     from assay.trials import Stop
 
-    config, silent = prepared.config, show.quiet or show.json
+    silent = show.quiet or show.json
     if not silent:
         for line in _about(prepared):
             note(line)
@@ -166,14 +168,33 @@ def _run(prepared: "PreparedLaunch", show: Show) -> int:
     display = LaunchDisplay(len(prepared.seeds), silent=silent)
     with stopped_by_signals(stop, display.notice, again), display:
         result = api.launch_prepared(prepared, listen=display, notice=display.notice, stop=stop)
-    code = _exit_code(result)
+    return _ended(prepared, result, again, show)
+
+
+def _finished(prepared: "PreparedLaunch", show: Show) -> int:
+    """Show the result of a launch that an earlier process has finished."""
+    from assay import api
+
+    name = prepared.config.base_run_name
+    if not (show.quiet or show.json):
+        note(
+            f"launch {name!r} is finished, and this is its result; --extend {name} --seeds 30 "
+            "adds seeds to it, another --base-run-name launches anew"
+        )
+    return _ended(prepared, api.launch_prepared(prepared), "", show)
+
+
+def _ended(prepared: "PreparedLaunch", result: "LaunchResult", again: str, show: Show) -> int:
+    from assay import api
+
     if show.json:
         say_json(_as_json(prepared, result))
     elif show.quiet:
-        say(str(config.place))
+        say(str(prepared.config.place))
     else:
         _say_result(prepared, result, again)
-    return code
+    api.launch_shown(prepared)
+    return _exit_code(result)
 
 
 def _exit_code(result: "LaunchResult") -> int:

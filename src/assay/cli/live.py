@@ -46,8 +46,10 @@ _REFRESHES = 4
 """Drawings a second."""
 _LINES_EVERY = 1 / 8
 """Seconds between two writings of lines above a live display."""
-_PLAIN_EVERY = 10.0
-"""Seconds between two lines about a model where nobody watches."""
+_TROUBLE_EVERY = 10.0
+"""Seconds between two lines about a model that is retried."""
+_PLAIN_EVERY = 60.0
+"""Seconds between two lines about a model that plays where nobody watches."""
 
 
 class RunDisplay:
@@ -72,9 +74,9 @@ class RunDisplay:
 
 
 class PlainDisplay(RunDisplay):
-    """Lines: one per model now and then and at its end, and more if they are wanted.
+    """Lines: troubles, one per model every minute, and more if they are wanted.
 
-    `verbosity` 1 adds a line per episode that ended, 2 a line per turn.
+    `verbosity` 1 adds the start and the end of each model and of each episode, 2 turns.
     """
 
     def __init__(
@@ -100,10 +102,12 @@ class PlainDisplay(RunDisplay):
             self._print(line)
         if isinstance(event, CallRetried):
             self._tell_trouble(event.model, now)
-        if isinstance(event, GroupStarted):
+        if isinstance(event, GroupStarted) and self._verbosity:
             self._print(f"{short(event.group)}: {event.planned} episodes")
         if standing is not None:
-            self._tell(standing, now, ended=isinstance(event, GroupEnded))
+            self._tell(
+                standing, now, ended=isinstance(event, GroupEnded) and self._verbosity > 0
+            )
 
     def notice(self, message: str) -> None:
         """Print a line."""
@@ -116,7 +120,7 @@ class PlainDisplay(RunDisplay):
             self._print(standing_line(standing, now))
 
     def _tell_trouble(self, model: str, now: float) -> None:
-        if now >= self._complained.get(model, float("-inf")) + _PLAIN_EVERY:
+        if now >= self._complained.get(model, float("-inf")) + _TROUBLE_EVERY:
             self._complained[model] = now
             self._print(trouble_line(model, self._standings.troubles[model], now))
 
@@ -154,7 +158,7 @@ class PlainDisplay(RunDisplay):
 
 
 class LiveDisplay(PlainDisplay):
-    """A table that stays in place, a line per model; other lines scroll by above it."""
+    """A table with a line per model while it runs; other lines scroll by above it."""
 
     def __init__(
         self,
@@ -167,7 +171,10 @@ class LiveDisplay(PlainDisplay):
         self._waiting: list[str] = []
         self._wrote_at = float("-inf")
         self._live = Live(
-            console=console, refresh_per_second=_REFRESHES, get_renderable=self.drawn
+            console=console,
+            refresh_per_second=_REFRESHES,
+            get_renderable=self.drawn,
+            transient=True,  # the tables of the report say the same, and more
         )
 
     def __enter__(self) -> Self:

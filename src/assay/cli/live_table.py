@@ -10,6 +10,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from assay._util.text import printable
+from assay.agents.builtin import is_scripted
 from assay.cli.live_words import big, cost, duration, middle, number, trouble_line
 from assay.cli.standings import LiveStanding, LiveTrouble
 
@@ -63,7 +64,7 @@ def _table(groups: list[LiveStanding], now: float, width: int, height: int) -> T
     columns = _columns(shown, now)
     for head in _DISPENSABLE:
         if _width(columns) + _NARROWEST_NAME > width:
-            del columns[head]
+            columns.pop(head, None)
     bar = 1 + _BAR if width >= _ROOM_FOR_BAR else 0
     longest = max([len("Model"), *(cell_len(printable(one.group)) for one in shown)])
     room = min(longest, max(_NARROWEST_NAME, width - _width(columns) - bar))
@@ -87,13 +88,16 @@ def _line(columns: dict[str, list[str]], at: int | None) -> str:
 
 
 def _columns(shown: list[LiveStanding], now: float) -> dict[str, list[str]]:
+    paid = {
+        "Tokens": ["" if is_scripted(one.group) else big(one.tokens) for one in shown],
+        "Cost": ["" if is_scripted(one.group) else cost(one.cost_usd) for one in shown],
+    }
     return {
         "Episodes": [f"{one.finished}/{one.planned}" for one in shown],
         "Ach.": [number(one.achievements, 1) for one in shown],
         "Reward": [number(one.reward, 1) for one in shown],
         "Invalid%": [number(one.invalid_rate, 1, 100) for one in shown],
-        "Tokens": [big(one.tokens) for one in shown],
-        "Cost": [cost(one.cost_usd) for one in shown],
+        **{head: texts for head, texts in paid.items() if any(texts)},
         "Left": [_left(one, now) for one in shown],
     }
 

@@ -40,9 +40,12 @@ def standing_line(standing: LiveStanding, now: float) -> str:
         parts += [
             f"reward {number(standing.reward, 1)}",
             f"invalid {number(standing.invalid_rate, 1, 100)} %",
-            f"{big(standing.tokens)} tokens",
-            cost(standing.cost_usd),
         ]
+        # Not above: --help loads this module, and the built-in models load numpy.
+        from assay.agents.builtin import is_scripted
+
+        if not is_scripted(standing.group):
+            parts += [f"{big(standing.tokens)} tokens", cost(standing.cost_usd)]
     left = standing.seconds_left(now)
     if left is not None:
         parts.append(f"{duration(left)} left")

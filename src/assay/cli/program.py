@@ -149,6 +149,9 @@ def _done(tokens: list[str]) -> int:
         if "--debug" in tokens:
             traceback.print_exc()
         return INTERRUPTED
+    except MemoryError:
+        short = "the memory of this machine was not enough; what was stored before is kept"
+        return _failed(f"{short}: ask for less at once, or free some memory", FAILED, tokens)
     except Exception as error:
         # The boundary of the program: a bug is told in one line like any other failure.
         bug = f"{type(error).__name__}: {error}; '--debug' shows where"

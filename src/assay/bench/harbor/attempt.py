@@ -2,15 +2,18 @@
 
 import asyncio
 import shlex
-import shutil
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from assay.bench.attempt import CodingAttempt, program_mounts, shared_folder
+from assay._util.files import remove_folder
+from assay.bench.attempt import CodingAttempt, network_of, program_mounts, shared_folder
 from assay.bench.coders import make_coder
 from assay.bench.ends import AgentEnd
 from assay.bench.grading import Judge
+from assay.bench.sandboxes import proven_enforcement
+from assay.bench.sandboxes.disk import held_with
 from assay.bench.sandboxes.layers import layer_paths
 from assay.bench.seams import (
     Coder,
@@ -59,14 +62,15 @@ class HarborAttempt(CodingAttempt):
             folder=folder,
             limits=self._limits,
             variables=self._entry.environment_variables,
-            network=self._entry.network,
+            network=partial(network_of, self._entry, config.allow_network),
         )
 
     async def _work(self) -> AgentEnd:
         """Let the agent work on each step, until one is not good enough for the next."""
         task, work = self._harbor, self._run_dir / "work"
         coder = make_coder(self._entry.agent, self._entry.command)
-        enforcement = self._backend.enforcement(self._limits)
+        proven = await asyncio.to_thread(proven_enforcement, self._backend, self._limits)
+        enforcement = held_with(None, proven)
         trial = self._trial(work)
         start = time.monotonic()
         await trial.image()
@@ -150,7 +154,7 @@ class HarborAttempt(CodingAttempt):
                 self._harbor, self._trial(folder), self._artifacts, timeout_s=limit
             )
         finally:
-            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+            await asyncio.to_thread(remove_folder, folder)
 
 
 def solution_of(task: HarborTask) -> str:

@@ -4,9 +4,9 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
+from assay._util.files import remove_folder
 from assay.bench.checking import TaskCheck, reference_check, scores_nothing
 from assay.bench.coders import make_coder
-from assay.bench.sandboxes.folders import remove_folder
 from assay.bench.seams import CodingJob, Command, Grade, ResourceLimits, SandboxBackend
 
 from .attempt import solution_of
@@ -73,7 +73,12 @@ class _Check:
         folder = self._folder / name
         folder.mkdir(parents=True, exist_ok=True)
         return HarborPhases(
-            self._task, self._backend, self._bases, folder=folder, limits=self._limits
+            self._task,
+            self._backend,
+            self._bases,
+            folder=folder,
+            limits=self._limits,
+            network=lambda *, asked: self._limits.network if asked else (),
         )
 
     async def graded(self, agent: str, name: str) -> Grade:

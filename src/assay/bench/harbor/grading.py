@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from assay.bench.seams import Grade, TestReport, TrialFinding
+from assay.bench.seams import Grade, GradingMode, TestReport, TrialFinding
 
 from .rewards import combined, outcome_of, score_of
 from .task import HarborStep, HarborTask
@@ -81,6 +81,8 @@ def _grade(
         findings=tuple(dict.fromkeys(findings)),
         seconds=seconds,
         log="\n".join(found.log for _, found in verified),
+        # Tests of Harbor start what the agent left as they like, in the sandbox they are in.
+        mode=GradingMode.IN_PROCESS if verified else None,
     )
 
 

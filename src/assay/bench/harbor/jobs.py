@@ -4,6 +4,7 @@ Rewards become scores from 0 to 1. A trial without a result makes a job that is 
 """
 
 import re
+import stat
 import time
 from collections import Counter
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Final
 
 from assay._util.text import counted
 from assay.bench.manifest import LAUNCHED, ArmEntry, Manifest, TrialResult
+from assay.bench.tasks.tree import is_too_long, shown_path, walk
 from assay.errors import UsageError
 from assay.exchange.formats import Trace, harbor_session, is_trial
 from assay.types import TrialState
@@ -62,8 +64,14 @@ def harbor_rollout(job: Path) -> tuple[Manifest, dict[str, Path | None]]:
                 f"it is not whole: trial {folder.name} has no result.json; finish the job with "
                 "Harbor first"
             )
-        if any(path.is_symlink() for path in folder.rglob("*")):
-            raise UsageError(f"trial {folder.name} has a symbolic link, which is not followed")
+        for path, status in walk(folder):
+            if status is None or is_too_long(path):
+                raise UsageError(f"trial {folder.name} has a path that is too long")
+            if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+                raise UsageError(
+                    f"trial {folder.name} has a symbolic link or a special file, which is not "
+                    f"followed: {shown_path(path)}"
+                )
         found.append((folder, trace))
     began = min(trace.session.header.created_at for _, trace in found)
     stamp = time.strftime(_STAMP, time.gmtime(began))

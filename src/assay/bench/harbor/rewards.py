@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from assay._util.files import read_plain_file
 from assay._util.text import cut
 from assay.bench.seams import CodingOutcome, TestReport, TrialFinding
-from assay.bench.tasks.tree import read_plain_file
 
 __all__ = [
     "RewardReading",

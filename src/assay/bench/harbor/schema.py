@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic import model_validator as _model_validator
 
+from assay._util.files import read_plain_file
 from assay._util.names import unknown_name
 from assay._util.text import shown
 from assay.errors import UsageError
@@ -247,7 +248,7 @@ def read_task_file(path: Path) -> TaskFile:
         UsageError: It cannot be read; the message names the key, the value and what is allowed.
     """
     try:
-        said = tomllib.loads(path.read_text("utf-8"))
+        said = tomllib.loads(read_plain_file(path, 16 << 20).decode())
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{path} cannot be read: {error}") from error
     try:

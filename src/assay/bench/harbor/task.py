@@ -6,17 +6,22 @@
 What cannot be honoured here is named by `problems_of`, before anything is started.
 """
 
+import hashlib
 import os
 import re
+import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from assay._util.canonical import canonical_json, content_hash
+from assay._util.files import read_plain_file
 from assay._util.redact import has_secret
 from assay.bench.cache import cache_folder
-from assay.bench.seams import CodingTask, ImageRecipe, RepoSource
+from assay.bench.seams import NOTHING_ALLOWED, Allowed, CodingTask, ImageRecipe, RepoSource
+from assay.bench.tasks.tree import is_too_long, shown_path, walk
 from assay.errors import UsageError
 
 from .schema import (
@@ -46,6 +51,12 @@ CONFIG: Final = "task.toml"
 INSTRUCTION: Final = "instruction.md"
 TEST: Final = "test.sh"
 SOLVE: Final = "solve.sh"
+_READ: Final = frozenset(
+    {CONFIG, INSTRUCTION, TEST, SOLVE, "setup.sh", "Dockerfile", ".dockerignore", "steps"}
+    | {"environment", "tests", "solution", "workdir"}
+)
+"""Names of files and folders that assay itself reads, copies or changes the mode of."""
+_LARGEST_TASK: Final = 8 << 30
 _VERIFIER_S: Final = 600.0
 _FORMAT: Final = "harbor-task/1"
 _TEMPLATE: Final = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
@@ -69,7 +80,6 @@ class StepVerification:
     variables: Mapping[str, str] = field(default_factory=dict)
     timeout_s: float = _VERIFIER_S
     user: str | None = None
-    network: bool = False
     collect: tuple[CollectPart, ...] = ()
     artifacts: tuple[ArtifactPart, ...] = ()
 
@@ -107,6 +117,11 @@ class HarborTask(CodingTask):
         return all(step.solution is not None for step in self.steps)
 
     @property
+    def asks_network(self) -> bool:
+        """Whether a step asks for a network."""
+        return any(step.network for step in self.steps)
+
+    @property
     def shares_verifier(self) -> bool:
         """Whether a step is verified on what the agent left."""
         return any(not step.verification.separate for step in self.steps)
@@ -117,24 +132,32 @@ def is_harbor_task(folder: Path) -> bool:
     return (folder / CONFIG).is_file()
 
 
-def problems_of(folder: Path) -> tuple[str, ...]:
+def problems_of(folder: Path, allowed: Allowed = NOTHING_ALLOWED) -> tuple[str, ...]:
     """All that cannot be honoured here of a task, each by its name.
+
+    Args:
+        folder: The task's.
+        allowed: What the user lets it read outside of its folder.
 
     Raises:
         UsageError: Its task.toml cannot be read.
     """
     config = read_task_file(folder / CONFIG)
-    return tuple(dict.fromkeys(_problems(folder, config)))
+    return tuple(dict.fromkeys(_problems(folder, config, allowed)))
 
 
-def load_harbor_task(folder: Path) -> HarborTask:
+def load_harbor_task(folder: Path, allowed: Allowed = NOTHING_ALLOWED) -> HarborTask:
     """Read a task.
+
+    Args:
+        folder: The task's.
+        allowed: What the user lets it read outside of its folder.
 
     Raises:
         UsageError: Its task.toml cannot be read, or something in it cannot be honoured.
     """
     config = read_task_file(folder / CONFIG)
-    problems = tuple(dict.fromkeys(_problems(folder, config)))
+    problems = tuple(dict.fromkeys(_problems(folder, config, allowed)))
     if problems:
         raise UsageError(f"{folder} cannot be honoured here: {'; '.join(problems)}")
     named = config.task.name if config.task is not None else folder.resolve().name
@@ -180,7 +203,8 @@ def recipe_of(
 # What cannot be honoured
 
 
-def _problems(folder: Path, config: TaskFile) -> Iterator[str]:
+def _problems(folder: Path, config: TaskFile, allowed: Allowed) -> Iterator[str]:
+    yield from _file_kind_problems(folder)
     yield from _environment_problems(folder / "environment", config.environment, "environment")
     if config.agent.network_mode == "allowlist" or config.verifier.network_mode == "allowlist":
         yield _ALLOWLIST
@@ -218,7 +242,7 @@ def _problems(folder: Path, config: TaskFile) -> Iterator[str]:
             if verifier.environment is not None
         ),
     ):
-        yield from _variable_problems(where, variables)
+        yield from _variable_problems(where, variables, allowed)
 
 
 _ALLOWLIST: Final = "network_mode 'allowlist' (no sandbox here can hold it)"
@@ -270,13 +294,45 @@ def _file_problems(
         yield f"no tests/{TEST}"
 
 
-def _variable_problems(where: str, variables: Mapping[str, str]) -> Iterator[str]:
+def _file_kind_problems(folder: Path) -> Iterator[str]:
+    """Links that lead out of the task or stand for a file that is read here, and sizes."""
+    top, size = os.path.realpath(folder), 0
+    for path, status in walk(folder):
+        above, _, name = path.rpartition("/")
+        if status is None or is_too_long(path):
+            yield f"{shown_path(path)} cannot be read, or its path is too long"
+        elif stat.S_ISREG(status.st_mode):
+            size += status.st_size
+        elif stat.S_ISLNK(status.st_mode):
+            target = os.path.realpath(folder / path)
+            if not f"{target}/".startswith(f"{top}/") or os.readlink(folder / path)[:1] == "/":
+                yield f"{shown_path(path)} is a link that leads out of the task"
+            elif name in _READ or above == "steps":
+                yield f"{shown_path(path)} is a link; put the file or folder itself there"
+        elif not stat.S_ISDIR(status.st_mode):
+            yield f"{shown_path(path)} is a pipe, socket or device"
+    if size > _LARGEST_TASK:
+        yield f"its files have {size:,} bytes, more than {_LARGEST_TASK:,}"
+
+
+def _variable_problems(
+    where: str, variables: Mapping[str, str], allowed: Allowed
+) -> Iterator[str]:
     for name, value in variables.items():
         template = _TEMPLATE.fullmatch(value)
+        source = template[1] if template is not None and template[1] in os.environ else None
         said = name if template is None else template[1]
+        if source in allowed.variables:
+            continue
         if _SECRET.search(name) or _SECRET.search(said) or has_secret(value):
             yield f"{where}.{name} looks like a secret, and no key enters a sandbox"
-        elif template and template[1] not in os.environ and template[2] is None:
+        elif source is not None:
+            secret = " and looks like a secret" if has_secret(os.environ[source]) else ""
+            yield (
+                f"{where}.{name} takes the variable {source} of this machine, which the user "
+                f"has not allowed{secret}; if the task may read it: --allow-variable {source}"
+            )
+        elif template and template[2] is None:
             yield f"{where}.{name} needs the variable {template[1]}, which is not set"
 
 
@@ -301,7 +357,7 @@ def _steps(folder: Path, config: TaskFile) -> Iterator[HarborStep]:
         first = [] if environment.healthcheck is None else [environment.healthcheck]
         yield HarborStep(
             name=step.name if config.steps else "",
-            instructions=_instructions(place / INSTRUCTION),
+            instructions=_instructions(folder, place / INSTRUCTION),
             verification=_verification(folder, config, step, place),
             solution=_solution(folder, place),
             workdir_files=workdir if config.steps and workdir.is_dir() else None,
@@ -321,7 +377,6 @@ def _verification(
     environment = config.environment
     if separate:
         environment = own.environment or task.environment or config.environment
-    mode = own.network_mode or task.network_mode or environment.network_mode
     tests = dict.fromkeys((folder / "tests", place / "tests"))
     return StepVerification(
         separate=separate,
@@ -331,7 +386,6 @@ def _verification(
         variables=_resolved({**environment.env, **task.env, **own.env}),
         timeout_s=own.timeout_sec or task.timeout_sec or _VERIFIER_S,
         user=number_of(_either(own.user, task.user)),
-        network=mode == "public",
         collect=(*task.collect, *own.collect),
         artifacts=artifacts_of([*config.artifacts, *step.artifacts]),
     )
@@ -348,12 +402,14 @@ def _solution(folder: Path, place: Path) -> Path | None:
     return None
 
 
-def _instructions(path: Path) -> str:
+def _instructions(folder: Path, path: Path) -> str:
     """What the agent is told; marks against training on it, at the top, are left out."""
     try:
-        lines = path.read_text("utf-8").split("\n")
+        lines = read_plain_file(path, within=folder).decode().split("\n")
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is not UTF-8: {error}") from error
+    except OSError as error:
+        raise UsageError(f"cannot read {str(path)!r}: {error.strerror}") from error
     while lines and _CANARY.fullmatch(lines[0].strip()):
         lines.pop(0)
         while lines and not lines[0].strip():
@@ -376,11 +432,12 @@ def _resolved(variables: Mapping[str, str]) -> dict[str, str]:
 def _checksum(folder: Path) -> str:
     """A hash of all files of the task."""
     files = []
-    for path in sorted(folder.rglob("*")):
-        name = str(path.relative_to(folder))
-        if path.is_symlink():
-            files.append([name, os.readlink(path), False])
-        elif path.is_file() and "__pycache__" not in path.parts:
-            is_program = bool(path.stat().st_mode & 0o100)
-            files.append([name, content_hash(path.read_bytes()), is_program])
+    for name, status in sorted(walk(folder), key=lambda found: found[0].split("/")):
+        mode = 0 if status is None else status.st_mode
+        if stat.S_ISLNK(mode):
+            files.append([name, os.readlink(folder / name), False])
+        elif stat.S_ISREG(mode) and "__pycache__" not in (folder / name).parts:
+            with (folder / name).open("rb") as file:
+                digest = hashlib.file_digest(file, partial(hashlib.blake2b, digest_size=16))
+            files.append([name, digest.hexdigest(), bool(mode & 0o100)])
     return content_hash(canonical_json([_FORMAT, files]))

@@ -9,14 +9,14 @@ own that gets the artifacts. What the tests of a step change is seen by no later
 import asyncio
 import shutil
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, NamedTuple
 
-from assay.bench.sandboxes import BubblewrapBackend, ModalBackend, check_recipe
-from assay.bench.sandboxes.folders import remove_folder
+from assay._util.files import remove_folder
+from assay.bench.sandboxes import ModalBackend
 from assay.bench.sandboxes.layers import Changed, layer_paths, write_layer
 from assay.bench.seams import (
     SHARED,
@@ -94,18 +94,16 @@ def check_images(task: HarborTask, backend: SandboxBackend, bases: BaseImages) -
     """
     image_backend(backend)
     for recipe in recipes(task, bases):
-        if isinstance(backend, BubblewrapBackend):
-            check_recipe(recipe)
-        elif isinstance(backend, ModalBackend):
+        if isinstance(backend, ModalBackend):
             backend.check_recipe(recipe)
 
 
 def image_backend(backend: SandboxBackend) -> ImageBackend:
-    """A backend that starts from images; UsageError if it is none."""
+    """Return a backend that starts from images; UsageError if this one does not."""
     if not hasattr(backend, "build"):
         raise UsageError(
-            f"sandbox {backend.name!r} cannot start from an image, as tasks of Harbor do; use "
-            "bubblewrap, docker or modal"
+            f"a task with a Dockerfile cannot run in sandbox {backend.name!r}; install Docker "
+            "(sudo apt install docker.io) and use --sandbox docker, or use --sandbox modal"
         )
     made: Any = backend
     has_images: ImageBackend = made
@@ -138,7 +136,7 @@ class HarborPhases:
         folder: Path,
         limits: ResourceLimits,
         variables: Mapping[str, str] | None = None,
-        network: bool | None = None,
+        network: Callable[..., tuple[str, ...]] = lambda *, asked: (),
     ) -> None:
         """Get ready; nothing is started.
 
@@ -149,7 +147,7 @@ class HarborPhases:
             folder: For what is needed on the way.
             limits: What a sandbox may use.
             variables: Of the agent's sandbox, beside those of the task.
-            network: Whether there is one, whatever the task says.
+            network: Returns where a step that asked for a network, or did not, may connect.
         """
         self._task, self._backend, self._bases = task, image_backend(backend), bases
         self._folder, self._limits, self._network = folder, limits, network
@@ -198,7 +196,7 @@ class HarborPhases:
             copied = self._copied("solution", [step.solution])
             (copied / SOLVE).chmod(0o755)
             mounts = (*mounts, Mount(copied, SOLUTION))
-        network = self._allowed(step.network)
+        network = self._network(asked=step.network)
         spec = self._spec(
             image, prepared, step.user, network=network, workdir=workdir, mounts=mounts
         )
@@ -221,7 +219,7 @@ class HarborPhases:
         if step.workdir_files is not None:
             mounts = (Mount(self._copied("workdir", [step.workdir_files]), SHARED),)
             script += f" && cp -R {SHARED}/. ."
-        spec = self._spec(image, layer, "0", network=False, mounts=mounts)
+        spec = self._spec(image, layer, "0", mounts=mounts)
         async with self._open(spec) as sandbox:
             end = await self._must(sandbox, f"{script} && pwd", "getting ready")
             await sandbox.export(target, exclude=(TESTS, SOLUTION))
@@ -261,8 +259,7 @@ class HarborPhases:
             (tests / TEST).chmod(0o755)
             mounts.append(Mount(tests, TESTS, writable=True))
         workdir = "" if how.separate else None
-        network = self._allowed(how.network)
-        spec = self._spec(base, over, how.user, network=network, workdir=workdir, mounts=mounts)
+        spec = self._spec(base, over, how.user, workdir=workdir, mounts=mounts)
         spec = replace(spec, environment=how.variables)
         command = Command(argv=("sh", "-c", f"{TESTS}/{TEST}"), timeout_s=timeout_s)
         try:
@@ -287,7 +284,7 @@ class HarborPhases:
         collected = self._fresh("collected")
         found = [ArtifactPart(source=_PUBLISHED), *how.artifacts]
         mounts = (Mount(collected, SHARED, writable=True),)
-        spec = self._spec(await self.image(), layer, "0", network=False, mounts=mounts)
+        spec = self._spec(await self.image(), layer, "0", mounts=mounts)
         async with self._open(spec) as sandbox:
             await self._collect(sandbox, how)
             for artifact in found:
@@ -305,17 +302,13 @@ class HarborPhases:
 
     # Sandboxes
 
-    def _allowed(self, said: bool) -> bool:
-        """Whether a phase has a network: what the user says, or else the task."""
-        return said if self._network is None else self._network
-
     def _spec(
         self,
         image: str,
         layer: Path | None,
         user: str | None,
         *,
-        network: bool,
+        network: tuple[str, ...] = (),
         workdir: str | None = None,
         mounts: Sequence[Mount] = (),
     ) -> SandboxSpec:

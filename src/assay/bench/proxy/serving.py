@@ -4,6 +4,10 @@ An agent asks it by any protocol of `serving`, with no key. Each call goes throu
 job: budget, pace, retries, journal and counts are those of every call of assay. When a limit is
 used up, or the model cannot be asked, the agent is told so in the words of its protocol, and
 `stopped` is set.
+
+Whatever model, settings or tools of the provider an agent names, it gets the model of its arm,
+with the settings of its trial. The provider is asked to fetch nothing on behalf of an agent:
+parts of messages are text, or pictures that the request itself holds.
 """
 
 import asyncio
@@ -15,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from assay._http.hosting import in_loop, listening_at, make_server
+from assay._util.text import shown
 from assay.bench.seams import CoderStop, CodingJob
 from assay.errors import ModelRejected
 from assay.serving import Faults, ModelTable, ServingLimits
@@ -29,6 +34,8 @@ __all__ = ["ModelProxy"]
 
 _MAX_BODY: Final = 64 << 20
 """Bytes of a request: agents send all of their history every time."""
+_MAX_BODIES: Final = 128 << 20
+"""Bytes of all requests that are open, and of all messages that are kept for a trial."""
 
 
 class _AnyName(ModelTable):
@@ -53,13 +60,20 @@ class ModelProxy:
         self._job = job
         self._turn = asyncio.Lock()
         self._known: dict[bytes, Message] = {}
+        self._kept = 0
+        self._ended = False
         self._open: set[asyncio.Task[ChatReply]] = set()
 
     @asynccontextmanager
     async def serving(self, path: Path) -> AsyncIterator[None]:
         """Listen on a socket at a path, for as long as the block takes."""
         app = ModelApp(
-            _AnyName({}), Faults(), ServingLimits(), ask=self._ask, max_body=_MAX_BODY
+            _AnyName({}),
+            Faults(),
+            ServingLimits(),
+            ask=self._ask,
+            max_body=_MAX_BODY,
+            max_bodies=_MAX_BODIES,
         )
         with listening_at(path) as listener:
             # The user of a sandbox may be another one; its folder lets nobody else in.
@@ -69,6 +83,7 @@ class ModelProxy:
                 try:
                     yield
                 finally:
+                    self._ended = True
                     app.close()
                     for task in self._open:
                         task.cancel()
@@ -86,7 +101,9 @@ class ModelProxy:
                 self._open.discard(task)
 
     def _check(self) -> None:
-        """Refuse a call that is one too many."""
+        """Refuse a call that is one too many, or comes too late."""
+        if self._ended:
+            raise ModelRejected("the trial has ended")
         if self.error is None and self.stop is None:
             self.stop = self._job.spent()
             if self.calls >= self._job.max_turns:
@@ -99,6 +116,7 @@ class ModelProxy:
 
     async def _asked(self, question: "Question") -> ChatReply:
         assert self._job.ask is not None, "an agent with a proxy has a model"
+        _check_parts(question.request.messages)
         messages, last = self._recognized(question.request.messages)
         try:
             reply = await self._job.ask(messages, question.request.tools)
@@ -123,8 +141,32 @@ class ModelProxy:
         found, last = [], b""
         for message in messages:
             last = _chained(last, message)
+            if last not in self._known:
+                self._kept += len(message.encoded)
+                if self._kept > _MAX_BODIES:
+                    raise ModelRejected(
+                        "the messages of this trial are too large; at most "
+                        f"{_MAX_BODIES} bytes of different messages are taken"
+                    )
             found.append(self._known.setdefault(last, message))
         return found, last
+
+
+def _check_parts(messages: Sequence[Message]) -> None:
+    """Refuse parts for which a provider would fetch an address or open a stored file."""
+    for message in messages:
+        content = message.value.get("content")
+        for part in content if isinstance(content, list) else ():
+            match part:
+                case {"type": "text" | "refusal"}:
+                    continue
+                case {"type": "image_url", "image_url": {"url": str(url)}}:
+                    if url.startswith("data:"):
+                        continue
+            raise ModelRejected(
+                "parts of a message are text, or pictures that the request itself holds as "
+                f"data:…; one of type {shown(part.get('type'))} refers to something else"
+            )
 
 
 def _chained(before: bytes, message: Message) -> bytes:

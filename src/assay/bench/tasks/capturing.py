@@ -13,7 +13,13 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from assay._util.files import atomic_write, free_path
-from assay.bench.tasks.git import first_line, host_git, trusted_git
+from assay._util.git import (
+    first_line,
+    foreign_repository,
+    own_git,
+    remote_addresses,
+    working_copy,
+)
 from assay.bench.tasks.loading import EVALUATION, META, REFERENCE, load_task
 from assay.bench.tasks.paths import path_problem
 from assay.bench.tasks.source import without_password
@@ -67,59 +73,65 @@ def new_task(
     """
     if subdir is not None and (problem := path_problem(subdir, in_repository=True)):
         raise UsageError(f"subdir: {subdir!r} is not allowed: {problem}")
-    source = _Repository(repository, subdir)
-    first, last = source.commit(start, "start"), source.commit(end, "end")
-    changes = source.changes(first, last)
-    if not changes:
-        where = f" in {subdir!r}" if subdir else ""
-        raise UsageError(f"nothing changed{where} between {start!r} and {end!r}; name others")
-    hidden = [change.path for change in changes if _is_test(change.path) and not change.deleted]
-    tests = [path for path in hidden if _is_script(path)]
-    criteria = dict(rubrics or {}) or _criteria(tests)
-    if not criteria:
-        raise UsageError(
-            f"no test file changed between {start!r} and {end!r}, so nothing would score a "
-            "solution; give rubrics, each with an id and what it asks for"
-        )
-    message = source.message(first, last)
-    title = title or source.subject(last)
-    stamp = (now or datetime.now(UTC)).strftime("%Y%m%d_%H%M%S")
-    folder = free_path(into / f"{_slug(title)}_{stamp}")
-    text = instructions if instructions is not None else f"# {title}\n\n{message}"
-    meta = {
-        "task_id": folder.name,
-        "metadata": {"title": title, "tags": list(tags)},
-        "repo": {
-            "git_url": str(repository.resolve()),
+    copy = working_copy(repository)
+    with foreign_repository(repository) as git_dir:
+        source = _Repository(repository, git_dir, subdir)
+        first, last = source.commit(start, "start"), source.commit(end, "end")
+        changes = source.changes(first, last)
+        if not changes:
+            where = f" in {subdir!r}" if subdir else ""
+            raise UsageError(
+                f"nothing changed{where} between {start!r} and {end!r}; name others"
+            )
+        hidden = [
+            change.path for change in changes if _is_test(change.path) and not change.deleted
+        ]
+        tests = [path for path in hidden if _is_script(path)]
+        criteria = dict(rubrics or {}) or _criteria(tests)
+        if not criteria:
+            raise UsageError(
+                f"no test file changed between {start!r} and {end!r}, so nothing would score a "
+                "solution; give rubrics, each with an id and what it asks for"
+            )
+        message = source.message(first, last)
+        title = title or source.subject(last)
+        stamp = (now or datetime.now(UTC)).strftime("%Y%m%d_%H%M%S")
+        folder = free_path(into / f"{_slug(title)}_{stamp}")
+        text = instructions if instructions is not None else f"# {title}\n\n{message}"
+        meta = {
+            "task_id": folder.name,
+            "metadata": {"title": title, "tags": list(tags)},
+            "repo": {
+                "git_url": str(repository.resolve() if copy is None else copy.root),
+                "branch": source.branch,
+                "start_commit_sha": first,
+                "end_commit_sha": last,
+                "subdir": subdir,
+                "sparse_checkout": [],
+            },
+            "lm": {"instructions": text},
+            "evaluation": {
+                "rubrics": [
+                    {"id": name, "criterion": criterion, "weight": 1.0}
+                    for name, criterion in criteria.items()
+                ],
+                "test_scripts": [
+                    {"path": path, "rubric_id": _rubric_of(path, criteria)} for path in tests
+                ],
+            },
+        }
+        info = {
+            "remote_urls": source.remotes,
             "branch": source.branch,
-            "start_commit_sha": first,
-            "end_commit_sha": last,
-            "subdir": subdir,
-            "sparse_checkout": [],
-        },
-        "lm": {"instructions": text},
-        "evaluation": {
-            "rubrics": [
-                {"id": name, "criterion": criterion, "weight": 1.0}
-                for name, criterion in criteria.items()
-            ],
-            "test_scripts": [
-                {"path": path, "rubric_id": _rubric_of(path, criteria)} for path in tests
-            ],
-        },
-    }
-    info = {
-        "remote_urls": source.remotes,
-        "branch": source.branch,
-        "start_commit": first,
-        "end_commit": last,
-        "touched_files": [path_text(change.path) for change in changes],
-    }
-    files = {f"{EVALUATION}/{path}": source.content(last, path) for path in hidden}
-    files[INSTRUCTIONS] = f"{text.rstrip()}\n".encode()
-    files[REFERENCE] = source.patch(first, last, hidden)
-    files["repo_info.json"] = _json(info)
-    files["notes.md"] = _notes(title, message, changes, hidden).encode()
+            "start_commit": first,
+            "end_commit": last,
+            "touched_files": [path_text(change.path) for change in changes],
+        }
+        files = {f"{EVALUATION}/{path}": source.content(last, path) for path in hidden}
+        files[INSTRUCTIONS] = f"{text.rstrip()}\n".encode()
+        files[REFERENCE] = source.patch(first, last, hidden)
+        files["repo_info.json"] = _json(info)
+        files["notes.md"] = _notes(title, message, changes, hidden).encode()
     for path, content in files.items():
         atomic_write(folder / path, content)
     # Last, because a folder is a task when it has this.
@@ -131,11 +143,8 @@ def new_task(
 class _Repository:
     """What is read of a git repository, from a folder in it or all of it."""
 
-    def __init__(self, path: Path, subdir: str | None) -> None:
-        end = host_git(path, "rev-parse", "--absolute-git-dir")
-        if end.code != 0:
-            raise UsageError(f"{str(path)!r} is no git repository: {first_line(end.errors)}")
-        self._git_dir = Path(os.fsdecode(end.output.removesuffix(b"\n")))
+    def __init__(self, path: Path, git_dir: Path, subdir: str | None) -> None:
+        self._git_dir = git_dir
         self._path = path
         self._relative = () if subdir is None else (f"--relative={subdir}",)
         self._start = "" if subdir is None else f"{subdir}/"
@@ -143,7 +152,7 @@ class _Repository:
     def commit(self, name: str, key: str) -> str:
         """The whole name of a commit."""
         options = ("rev-parse", "--verify", "--quiet", "--end-of-options")
-        end = trusted_git(self._git_dir, *options, f"{name}^{{commit}}")
+        end = own_git(self._git_dir, *options, f"{name}^{{commit}}")
         if end.code != 0:
             raise UsageError(
                 f"{key}: no commit {name!r} in {str(self._path)!r}; 'git log' lists them"
@@ -154,10 +163,15 @@ class _Repository:
         """What differs, by the new path; a rename is a deletion and a new file."""
         options = ("diff-tree", "-r", "-z", "--no-renames", "--name-status")
         fields = self._asked(*options, *self._relative, first, last).split(b"\0")[:-1]
-        return [
+        changes = [
             _Change(os.fsdecode(path), status == b"D")
             for status, path in zip(fields[::2], fields[1::2], strict=True)
         ]
+        for change in changes:
+            # Git lists what trees hold, '..' included, and the files are written by us.
+            if problem := path_problem(change.path, in_repository=True):
+                raise UsageError(f"commit {last!r} has {path_text(change.path)!r}: {problem}")
+        return changes
 
     def patch(self, first: str, last: str, without: Sequence[str]) -> bytes:
         """The difference, but for some paths."""
@@ -181,18 +195,16 @@ class _Repository:
     @property
     def branch(self) -> str | None:
         """The branch that it is on."""
-        end = trusted_git(self._git_dir, "symbolic-ref", "--quiet", "--short", "HEAD")
+        end = own_git(self._git_dir, "symbolic-ref", "--quiet", "--short", "HEAD")
         return end.output.decode("utf-8", "replace").strip() or None
 
     @property
     def remotes(self) -> list[str]:
         """The addresses it knows, without the passwords in them."""
-        end = host_git(self._path, "config", "--get-regexp", r"^remote\..*\.url$")
-        lines = end.output.decode("utf-8", "replace").splitlines()
-        return [without_password(line.partition(" ")[2]) for line in lines]
+        return [without_password(url) for url in remote_addresses(self._path)]
 
     def _asked(self, *arguments: str) -> bytes:
-        end = trusted_git(self._git_dir, *arguments)
+        end = own_git(self._git_dir, *arguments)
         if end.code != 0:
             raise UsageError(
                 f"git {arguments[0]} in {str(self._path)!r}: {first_line(end.errors)}"

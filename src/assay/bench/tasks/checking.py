@@ -5,18 +5,21 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from assay.bench.seams import CodingTask
+from assay._util.files import read_plain_file
+from assay.bench.seams import NOTHING_ALLOWED, Allowed, CodingTask
 from assay.bench.tasks.loading import load_task
 from assay.bench.tasks.paths import Wildcards
 from assay.bench.tasks.source import check_out, look_up
-from assay.bench.tasks.tree import path_text, read_plain_file, scan
+from assay.bench.tasks.tree import path_text, scan
 from assay.bench.tasks.workspace import Workspace
 from assay.errors import UsageError
 
 __all__ = ["exposed_files", "overrides_problems"]
 
 
-def overrides_problems(folder: Path, overrides: Path) -> tuple[str, ...]:
+def overrides_problems(
+    folder: Path, overrides: Path, allowed: Allowed = NOTHING_ALLOWED
+) -> tuple[str, ...]:
     """What is wrong with an `overrides.json`: keys, values, and paths that match nothing.
 
     Raises:
@@ -25,7 +28,7 @@ def overrides_problems(folder: Path, overrides: Path) -> tuple[str, ...]:
     """
     load_task(folder, repository=False)
     try:
-        task = load_task(folder, overrides)
+        task = load_task(folder, overrides, allowed=allowed)
     except UsageError as error:
         return (str(error),)
     idle = Wildcards(task.remove_repo_paths).idle(_paths(task))

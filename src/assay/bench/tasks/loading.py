@@ -5,6 +5,7 @@ reference patch, tests, rubrics and everything in `evaluation/` are read into ot
 and never among those.
 """
 
+import os
 import stat
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -13,8 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from assay._util.canonical import canonical_json, content_hash
+from assay._util.files import read_plain_file
 from assay._util.text import shown
 from assay.bench.seams import (
+    NOTHING_ALLOWED,
+    Allowed,
     CodingTask,
     MetricsScript,
     RepoSource,
@@ -34,11 +38,11 @@ from assay.bench.tasks.meta import (
 from assay.bench.tasks.objects import Entry
 from assay.bench.tasks.overrides import HIDDEN, REPLACES_SOURCE, overridden
 from assay.bench.tasks.source import FILES, look_up, without_password
-from assay.bench.tasks.tree import path_text, read_plain_file, scan, shown_path
+from assay.bench.tasks.tree import path_text, scan, shown_path
 from assay.bench.tasks.workspace import INSTRUCTIONS
 from assay.errors import UsageError
 
-__all__ = ["BUNDLE", "EVALUATION", "META", "REFERENCE", "load_task"]
+__all__ = ["BUNDLE", "EVALUATION", "META", "REFERENCE", "load_task", "plain_file"]
 
 META = "tb_meta.json"
 BUNDLE = "repo.bundle"
@@ -48,7 +52,11 @@ _FORMAT = "assay-task/1"
 
 
 def load_task(
-    folder: Path, overrides: Path | None = None, *, repository: bool = True
+    folder: Path,
+    overrides: Path | None = None,
+    *,
+    repository: bool = True,
+    allowed: Allowed = NOTHING_ALLOWED,
 ) -> CodingTask:
     """Read a task.
 
@@ -57,6 +65,7 @@ def load_task(
         overrides: A file that changes the task; the one in the folder only if it is named.
         repository: Whether to look at the repository too. Otherwise it may be missing, its
             commit stays as it is written, and the task has no checksum.
+        allowed: What the user lets it read outside of its folder.
 
     Raises:
         UsageError: A file is missing or wrong; the message says where.
@@ -69,10 +78,11 @@ def load_task(
             f"no task in {str(folder)!r}: it has no {META}, nor a task.toml of Harbor; "
             "'assay bench new' makes a task"
         )
-    meta = validated(MetaFile, read_json(path), path)
+    meta = validated(MetaFile, read_json(path, folder), path)
     change = OverridesFile()
     if overrides is not None:
-        change = validated(OverridesFile, read_json(overrides), overrides)
+        within = folder if overrides.absolute().is_relative_to(folder.absolute()) else None
+        change = validated(OverridesFile, read_json(overrides, within), overrides)
     overlay = _files(folder / "overlay_files")
     instructions = _instructions(folder, meta, overlay)
     evaluation = meta.evaluation
@@ -98,7 +108,10 @@ def load_task(
         task_id=task_id,
         title=meta.metadata.title or task_id,
         instructions=instructions,
-        repo=_repo(folder, meta.repo, change.repo, overrides),
+        repo=replace(
+            _repo(folder, meta.repo, change.repo, overrides),
+            allowed=tuple(os.path.abspath(path) for path in allowed.repos),
+        ),
         tags=tuple(meta.metadata.tags),
         rubrics=rubrics,
         test_scripts=tests,
@@ -144,9 +157,8 @@ def _files(folder: Path) -> dict[str, bytes]:
 
 def _instructions(folder: Path, meta: MetaFile, overlay: Mapping[str, bytes]) -> str | None:
     content = overlay.get(INSTRUCTIONS)
-    beside = folder / INSTRUCTIONS
-    if content is None and beside.is_file():
-        content = beside.read_bytes()
+    if content is None:
+        content = plain_file(folder, INSTRUCTIONS)
     if content is None:
         return meta.lm.instructions
     try:
@@ -156,8 +168,25 @@ def _instructions(folder: Path, meta: MetaFile, overlay: Mapping[str, bytes]) ->
 
 
 def _reference(folder: Path, overlay: Mapping[str, bytes]) -> bytes | None:
-    path = folder / REFERENCE
-    return path.read_bytes() if path.is_file() else overlay.get(REFERENCE)
+    content = plain_file(folder, REFERENCE)
+    return overlay.get(REFERENCE) if content is None else content
+
+
+def plain_file(folder: Path, name: str) -> bytes | None:
+    """A file of a task, read through no link; None if it is not there.
+
+    Raises:
+        UsageError: It is a link, lies behind one, or is no plain file.
+    """
+    try:
+        return read_plain_file(folder / name, within=folder)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UsageError(
+            f"cannot read {str(folder / name)!r}: {error.strerror}; the files of a task are "
+            "plain files in its folder, not links"
+        ) from error
 
 
 def _repo(

@@ -24,6 +24,7 @@ from pydantic import (
     model_validator,
 )
 
+from assay._util.files import read_plain_file
 from assay._util.names import unknown_name
 from assay._util.text import shown
 from assay.bench.tasks.paths import path_problem
@@ -256,14 +257,19 @@ class OverridesFile(_Strict):
         }
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path, within: Path | None = None) -> Any:
     """The value of a JSON file.
+
+    Args:
+        path: The file.
+        within: The folder of a task that it is in, below which no link is followed.
 
     Raises:
         UsageError: It cannot be read, is not JSON, or names a key twice.
     """
     try:
-        return json.loads(path.read_bytes(), object_pairs_hook=_once)
+        content = path.read_bytes() if within is None else read_plain_file(path, within=within)
+        return json.loads(content, object_pairs_hook=_once)
     except OSError as error:
         raise UsageError(f"cannot read {str(path)!r}: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:

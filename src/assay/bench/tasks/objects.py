@@ -13,7 +13,6 @@ __all__ = [
     "PROGRAM",
     "Entry",
     "blob_hash",
-    "new_git_dir",
     "write_blob",
     "write_commit",
     "write_tree",
@@ -41,19 +40,6 @@ def blob_hash(content: bytes) -> str:
     return hashlib.sha1(
         b"blob %d\0" % len(content) + content, usedforsecurity=False
     ).hexdigest()
-
-
-def new_git_dir(folder: Path, *, bare: bool) -> None:
-    """Make an empty repository without remotes, hooks or anything of the user's."""
-    for name in ("objects/info", "objects/pack", "refs/heads", "info"):
-        (folder / name).mkdir(parents=True)
-    (folder / "HEAD").write_text("ref: refs/heads/main\n", "utf-8")
-    (folder / "config").write_text(
-        "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n"
-        f"\tbare = {str(bare).lower()}\n"
-        "[user]\n\tname = agent\n\temail = agent@localhost\n",
-        "utf-8",
-    )
 
 
 def write_blob(git_dir: Path, content: bytes) -> str:

@@ -4,13 +4,22 @@ import glob
 import re
 import shutil
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from assay._util.files import free_path
-from assay.bench.tasks.git import first_line, trusted_git
-from assay.bench.tasks.loading import BUNDLE, EVALUATION, META, REFERENCE, load_task
-from assay.bench.tasks.objects import new_git_dir, write_blob, write_commit, write_tree
+from assay._util.git import first_line, new_git_dir, own_git
+from assay.bench.seams import Allowed
+from assay.bench.tasks.loading import (
+    BUNDLE,
+    EVALUATION,
+    META,
+    REFERENCE,
+    load_task,
+    plain_file,
+)
+from assay.bench.tasks.objects import write_blob, write_commit, write_tree
 from assay.bench.tasks.source import FILES, START, check_out
 from assay.bench.tasks.tree import entries, scan
 from assay.bench.tasks.workspace import INSTRUCTIONS, apply_patch, make_workspace
@@ -23,17 +32,25 @@ _KEPT_FOLDERS = ("overlay_files", "overlay_repo_files", EVALUATION)
 _STAMP = re.compile(r"_\d{8}_\d{6}(-\d+)?$")
 
 
-def prepare_task(created: Path, into: Path, *, name: str | None = None) -> Path:
+def prepare_task(
+    created: Path, into: Path, *, name: str | None = None, allow_repos: Sequence[str] = ()
+) -> Path:
     """Write a task that is ready to run below `into`, and return its folder.
 
     The folder is named by the task's id without its time, or by `name`. If another task has
     that name, a number is added; the same task, prepared before, is returned as it is.
 
+    Args:
+        created: The folder of a task, as `new_task` writes it.
+        into: Gets the folder.
+        name: What that is called.
+        allow_repos: Paths of repositories outside of the task that it may read.
+
     Raises:
         UsageError: The task is wrong, or its reference patch does not fit its repository.
         ServiceError: Its repository is far away, and could not be fetched.
     """
-    task = load_task(created)
+    task = load_task(created, allowed=Allowed(repos=tuple(allow_repos)))
     if not task.rubrics:
         raise UsageError(
             f"{str(created / META)!r} has no evaluation.rubrics, so that nothing would score a "
@@ -46,15 +63,15 @@ def prepare_task(created: Path, into: Path, *, name: str | None = None) -> Path:
         draft = Path(scratch) / "task"
         draft.mkdir()
         for kept in _KEPT:
-            if (created / kept).is_file():
-                shutil.copyfile(created / kept, draft / kept)
+            if (content := plain_file(created, kept)) is not None:
+                (draft / kept).write_bytes(content)
         for kept in _KEPT_FOLDERS:
             if (created / kept).is_dir():
-                shutil.copytree(created / kept, draft / kept)
+                shutil.copytree(created / kept, draft / kept, symlinks=True)
+        whole = replace(task.repo, subdir=None, sparse_checkout=())
         if task.repo.git_url is None:
-            shutil.copytree(created / FILES, draft / FILES, symlinks=True)
+            check_out(whole, task.folder, draft / FILES)
         else:
-            whole = replace(task.repo, subdir=None, sparse_checkout=())
             root = Path(scratch) / "repo"
             check_out(whole, task.folder, root)
             _bundle(root, Path(scratch) / "git", draft / BUNDLE)
@@ -92,6 +109,6 @@ def _bundle(root: Path, git_dir: Path, path: Path) -> None:
     found, _ = entries(root, scan(root).files, lambda text: write_blob(git_dir, text))
     commit = write_commit(git_dir, write_tree(git_dir, found))
     (git_dir / "refs" / "heads" / START).write_text(f"{commit}\n", "utf-8")
-    end = trusted_git(git_dir, "bundle", "create", "--quiet", str(path.resolve()), START)
+    end = own_git(git_dir, "bundle", "create", "--quiet", str(path.resolve()), START)
     if end.code != 0:
         raise OutputError(f"cannot write {str(path)!r}: {first_line(end.errors)}")

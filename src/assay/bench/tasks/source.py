@@ -7,18 +7,26 @@ not followed.
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from assay._util.git import first_line, foreign_repository, new_repository, own_git, remote_git
 from assay.bench.seams import RepoSource
-from assay.bench.tasks.git import ATTRIBUTES, first_line, host_git, trusted_git
-from assay.bench.tasks.objects import FILE, LINK, PROGRAM, Entry, blob_hash, new_git_dir
-from assay.bench.tasks.paths import Wildcards
-from assay.bench.tasks.tree import as_findings, entries, scan
+from assay.bench.tasks.objects import FILE, LINK, PROGRAM, Entry, blob_hash
+from assay.bench.tasks.paths import Wildcards, path_problem
+from assay.bench.tasks.tree import (
+    DEEPEST,
+    LARGEST_FILE,
+    LONGEST_PATH,
+    as_findings,
+    entries,
+    is_too_long,
+    scan,
+    shown_path,
+)
 from assay.errors import ServiceError, UsageError
 
 __all__ = [
@@ -39,6 +47,9 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 _REMOTE = re.compile(r"(?:(?:https?|ssh|git)://|[\w.-]+@[\w.-]+:)")
 _USER = re.compile(r"(?<=://)[^/@]*@(?=[^/])")
 _FETCH_SECONDS = 600
+_LARGEST_REPOSITORY = 2 << 30
+_LARGEST_LISTING = 256 << 20
+"""Bytes of a listing of all files, of which a million would take half."""
 
 
 class _Objects(NamedTuple):
@@ -117,23 +128,14 @@ def _write_out(objects: _Objects, files: Mapping[str, Entry], into: Path) -> Non
         f"{entry.mode} {entry.sha}\t".encode() + os.fsencode(path) + b"\0"
         for path, entry in files.items()
     )
-    with tempfile.TemporaryDirectory(prefix="assay-index-") as scratch:
-        # A git directory of ours, so that no attribute or filter of theirs counts.
-        own = Path(scratch) / "git"
-        new_git_dir(own, bare=True)
-        (own / "info" / "attributes").write_text(ATTRIBUTES, "utf-8")
-        where = ("rev-parse", "--path-format=absolute", "--git-path", "objects")
-        theirs = os.fsdecode(trusted_git(objects.git_dir, *where).output.removesuffix(b"\n"))
-        shared = {"GIT_ALTERNATE_OBJECT_DIRECTORIES": theirs}
-        steps: tuple[tuple[tuple[str, ...], bytes], ...] = (
-            (("update-index", "-z", "--index-info"), lines),
-            (("checkout-index", "--all", "--force", f"--prefix={into.resolve()}/"), b""),
-        )
-        for arguments, stdin in steps:
-            work = {"GIT_WORK_TREE": str(into.resolve())} if stdin == b"" else {}
-            end = trusted_git(own, *arguments, stdin=stdin, variables={**shared, **work})
-            if end.code != 0:
-                raise UsageError(f"cannot write the repository: {first_line(end.errors)}")
+    where = f"--prefix={into.resolve()}/"
+    for arguments, stdin, variables in (
+        (("update-index", "-z", "--index-info"), lines, {}),
+        (("checkout-index", "--all", "--force", where), b"", {"GIT_WORK_TREE": str(into)}),
+    ):
+        end = own_git(objects.git_dir, *arguments, stdin=stdin, variables=variables)
+        if end.code != 0:
+            raise UsageError(f"cannot write the repository: {first_line(end.errors)}")
 
 
 def _of_files(repo: RepoSource, folder: Path) -> Mapping[str, Entry]:
@@ -179,76 +181,91 @@ def _chosen(repo: RepoSource, found: Mapping[str, Entry]) -> dict[str, Entry]:
 
 
 def _of_commit(objects: _Objects) -> dict[str, Entry]:
-    end = trusted_git(objects.git_dir, "ls-tree", "-r", "-z", "--full-tree", objects.commit)
+    options = ("ls-tree", "-r", "-l", "-z", "--full-tree")
+    end = own_git(objects.git_dir, *options, objects.commit, most=_LARGEST_LISTING)
     if end.code != 0:
         raise UsageError(f"cannot read commit {objects.commit!r}: {first_line(end.errors)}")
-    found = {}
+    found, total = {}, 0
     for row in end.output.split(b"\0")[:-1]:
-        facts, _, path = row.partition(b"\t")
-        mode, _, sha = facts.decode().split()
-        if mode in (FILE, PROGRAM, LINK):
-            found[os.fsdecode(path)] = Entry(mode, sha)
+        facts, _, name = row.partition(b"\t")
+        mode, _, sha, size = facts.decode().split()
+        if mode not in (FILE, PROGRAM, LINK):
+            continue
+        path = os.fsdecode(name)
+        if problem := path_problem(path, in_repository=True):
+            raise UsageError(f"commit {objects.commit!r} has {shown_path(path)!r}: {problem}")
+        if not size.isdigit():
+            raise UsageError(f"cannot read commit {objects.commit!r}: no content {sha}")
+        # Before anything is unpacked: a few bytes can hold gigabytes, or folders without end.
+        total += int(size)
+        if int(size) > LARGEST_FILE or total > _LARGEST_REPOSITORY or is_too_long(path):
+            raise UsageError(
+                f"commit {objects.commit!r} is too large at {shown_path(path)!r}: a file may "
+                f"have {LARGEST_FILE:,} bytes, all of them {_LARGEST_REPOSITORY:,}, a path "
+                f"{LONGEST_PATH:,} bytes and {DEEPEST} folders"
+            )
+        found[path] = Entry(mode, sha)
     return dict(sorted(found.items()))
 
 
 @contextmanager
 def _objects(repo: RepoSource, folder: Path) -> Iterator[_Objects]:
-    """The objects of a repository, fetched into a folder for the time being if need be."""
+    """A git directory of ours with the objects of a repository, for the time being."""
     assert repo.git_url is not None
-    with tempfile.TemporaryDirectory(prefix="assay-fetch-") as scratch:
-        own = Path(scratch) / "git"
-        if is_remote(repo.git_url):
-            new_git_dir(own, bare=True)
+    if is_remote(repo.git_url):
+        with new_repository() as own:
             yield _Objects(own, _fetch(repo, repo.git_url, own))
-            return
-        path = _local(repo.git_url, folder)
-        if path.is_file():
-            new_git_dir(own, bare=True)
-            heads = _unbundle(path, own)
-            if START in heads:
-                yield _Objects(own, heads[START])
-            elif repo.start_commit or repo.branch or not heads:
-                yield _Objects(own, _commit(own, repo, path))
-            else:
-                yield _Objects(own, heads.get("HEAD") or next(iter(heads.values())))
-        else:
-            git_dir = _git_dir(path)
-            yield _Objects(git_dir, _commit(git_dir, repo, path))
+        return
+    path = _local(repo.git_url, folder)
+    within = (folder, *map(Path, repo.allowed))
+    real = Path(os.path.realpath(path))
+    if not any(real.is_relative_to(top.resolve()) for top in within):
+        raise UsageError(
+            f"repo.git_url: {repo.git_url!r} lies outside of the task, at {str(real)!r}; if "
+            f"the task may read it, allow that: --allow-repo {real}, or allow_repos in the "
+            "file of the benchmark"
+        )
+    if real.is_file():
+        with new_repository() as own:
+            yield _Objects(own, _unbundled(real, own, repo))
+        return
+    if not real.is_dir():
+        raise UsageError(
+            f"repo.git_url: {str(path)!r} is no git repository or bundle (no such folder); "
+            "give an address, a path of a repository or of a bundle"
+        )
+    with foreign_repository(real, within) as own:
+        yield _Objects(own, _commit(own, repo, path))
 
 
 def _local(url: str, folder: Path) -> Path:
     return folder / Path(url.removeprefix("file://")).expanduser()
 
 
-def _git_dir(path: Path) -> Path:
-    """The git directory of a repository, so that nothing else of it is asked."""
-    where = "no such folder"
-    if path.is_dir():
-        end = host_git(path, "rev-parse", "--absolute-git-dir")
-        if end.code == 0:
-            return Path(os.fsdecode(end.output.removesuffix(b"\n")))
-        where = first_line(end.errors)
-    raise UsageError(
-        f"repo.git_url: {str(path)!r} is no git repository or bundle ({where}); give an "
-        "address, a path of a repository or of a bundle"
-    )
-
-
-def _unbundle(bundle: Path, own: Path) -> dict[str, str]:
-    """Take all of a bundle; returns the commits of its heads by their short names."""
-    where = str(bundle.resolve())
-    listed = trusted_git(own, "bundle", "list-heads", where)
-    end = trusted_git(own, "fetch", "--quiet", "--no-tags", where, "+refs/*:refs/*")
-    if listed.code != 0 or end.code != 0:
-        wrong = first_line(listed.errors or end.errors)
-        raise UsageError(f"cannot read the bundle {str(bundle)!r}: {wrong}")
-    rows = (line.split(" ", 1) for line in os.fsdecode(listed.output).splitlines())
-    return {name.removeprefix("refs/heads/"): commit for commit, name in rows}
+def _unbundled(bundle: Path, own: Path, repo: RepoSource) -> str:
+    """Take all objects of a bundle; returns the commit in it that the task starts from."""
+    if bundle.stat().st_size > _LARGEST_REPOSITORY:
+        raise UsageError(
+            f"the bundle {str(bundle)!r} has more than {_LARGEST_REPOSITORY:,} bytes; make one "
+            "of a single commit"
+        )
+    end = own_git(own, "bundle", "unbundle", str(bundle))
+    if end.code != 0:
+        raise UsageError(f"cannot read the bundle {str(bundle)!r}: {first_line(end.errors)}")
+    rows = (line.split(" ", 1) for line in os.fsdecode(end.output).splitlines())
+    heads = {name.removeprefix("refs/heads/"): commit for commit, name in rows}
+    if START in heads:
+        return heads[START]
+    if repo.branch is not None and repo.start_commit is None and repo.branch in heads:
+        return heads[repo.branch]
+    if repo.start_commit or repo.branch or not heads:
+        return _commit(own, repo, bundle)
+    return heads.get("HEAD") or next(iter(heads.values()))
 
 
 def _commit(git_dir: Path, repo: RepoSource, path: Path) -> str:
     name = repo.start_commit or repo.branch or "HEAD"
-    end = trusted_git(
+    end = own_git(
         git_dir, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}"
     )
     if end.code == 0:
@@ -270,7 +287,8 @@ def _remote_commit(repo: RepoSource, url: str) -> str:
         return repo.start_commit
     name = f"refs/heads/{repo.branch}" if repo.branch else "HEAD"
     where = without_password(url)
-    end = host_git(Path.cwd(), "ls-remote", "--exit-code", "--", url, name, seconds=60)
+    with new_repository() as own:
+        end = remote_git(own, "ls-remote", "--exit-code", "--", url, name, seconds=60)
     if end.code == 2:
         raise UsageError(f"repo.branch: no branch {repo.branch!r} at {where!r}")
     if end.code != 0:
@@ -281,12 +299,12 @@ def _remote_commit(repo: RepoSource, url: str) -> str:
 def _fetch(repo: RepoSource, url: str, own: Path) -> str:
     """Fetch the commit alone where the server lets us, else the branch or all of them."""
     commit = _remote_commit(repo, url)
-    where = ("--git-dir", str(own), "fetch", "--quiet", "--no-tags")
+    where = ("fetch", "--quiet", "--no-tags", "--no-recurse-submodules")
     heads = f"refs/heads/{repo.branch}" if repo.branch else "+refs/heads/*:refs/far/*"
     errors = b""
     for more in (("--depth=1", "--", url, commit), ("--", url, heads)):
-        end = host_git(own, *where, *more, seconds=_FETCH_SECONDS)
-        known = trusted_git(own, "cat-file", "-e", f"{commit}^{{commit}}")
+        end = remote_git(own, *where, *more, seconds=_FETCH_SECONDS)
+        known = own_git(own, "cat-file", "-e", f"{commit}^{{commit}}")
         if known.code == 0:
             return commit
         errors = end.errors

@@ -4,36 +4,39 @@ Links are never followed, and nothing is opened that is not a plain file: not a 
 or a device. What git cannot hold is left out, and named in a finding.
 """
 
-import errno
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from assay._util.files import read_plain_file
 from assay._util.text import cut
 from assay.bench.seams import REPOSITORY, TrialFinding
 from assay.bench.tasks.objects import FILE, LINK, PROGRAM, Entry
 
 __all__ = [
+    "DEEPEST",
     "LARGEST_FILE",
+    "LONGEST_PATH",
     "Scan",
     "as_findings",
     "entries",
+    "is_too_long",
     "link_leaves",
     "path_text",
-    "read_plain_file",
     "scan",
     "shown_path",
     "target_leaves",
+    "walk",
 ]
 
 LARGEST_FILE = 100 * 2**20
 """Bytes; a larger one is left out, be it sparse or not."""
 _LARGEST_SUM = 256 * 2**20
 _MOST_FILES = 50_000
-_LONGEST_PATH = 3_000
-_DEEPEST = 200
+LONGEST_PATH = 3_000
+DEEPEST = 200
 _NAMED = 5
 """How many paths a finding gives."""
 
@@ -53,39 +56,62 @@ def scan(root: Path) -> Scan:
     left_out: dict[str, list[str]] = {}
     if root.is_symlink() or not root.is_dir():
         return Scan({}, {"repository_removed": (".",)})
+    for path, status in walk(root, without=".git"):
+        folder, _, name = path.rpartition("/")
+        if name.lower() == ".git":
+            if folder:
+                left_out.setdefault("nested_repository", []).append(folder)
+        elif is_too_long(path):
+            left_out.setdefault("path_too_long", []).append(path)
+        elif status is None:
+            left_out.setdefault("unreadable_file", []).append(path)
+        elif stat.S_ISREG(status.st_mode) and status.st_size > LARGEST_FILE:
+            left_out.setdefault("large_file", []).append(path)
+        elif stat.S_ISLNK(status.st_mode) and name.lower() == ".gitmodules":
+            # Git refuses such a link, because it would read its settings through it.
+            left_out.setdefault("special_file", []).append(path)
+        elif stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
+            files[path] = status
+        elif not stat.S_ISDIR(status.st_mode):
+            left_out.setdefault("special_file", []).append(path)
+    return Scan(
+        dict(sorted(files.items())),
+        {name: tuple(sorted(paths)) for name, paths in left_out.items()},
+    )
+
+
+def walk(root: Path, without: str = "") -> Iterator[tuple[str, os.stat_result | None]]:
+    """Yield all paths below a folder, each with what it is; None where that cannot be read.
+
+    Links are not followed, and no folder is entered whose path is too long, so that neither the
+    paths nor the depth have another bound than `is_too_long` gives them.
+
+    Args:
+        root: The folder.
+        without: The name, in any case, of folders that are not entered.
+    """
     folders = [""]
     while folders:
         folder = folders.pop()
         try:
             names = _names(root / folder)
         except OSError:
-            left_out.setdefault("unreadable_file", []).append(folder)
+            yield folder.rstrip("/") or ".", None
             continue
         for name in names:
             path = f"{folder}{name}"
-            if name.lower() == ".git":
-                if folder:
-                    left_out.setdefault("nested_repository", []).append(folder.rstrip("/"))
+            try:
+                status = (root / path).lstat()
+            except OSError:  # it is gone, or beyond what the system takes as a path
+                yield path, None
                 continue
-            if len(os.fsencode(path)) > _LONGEST_PATH or path.count("/") >= _DEEPEST:
-                left_out.setdefault("path_too_long", []).append(path)
-                continue
-            status = (root / path).lstat()
-            if stat.S_ISDIR(status.st_mode):
+            yield path, status
+            if (
+                stat.S_ISDIR(status.st_mode)
+                and not is_too_long(path)
+                and (not without or name.lower() != without)
+            ):
                 folders.append(f"{path}/")
-            elif stat.S_ISREG(status.st_mode) and status.st_size > LARGEST_FILE:
-                left_out.setdefault("large_file", []).append(path)
-            elif stat.S_ISLNK(status.st_mode) and name.lower() == ".gitmodules":
-                # Git refuses such a link, because it would read its settings through it.
-                left_out.setdefault("special_file", []).append(path)
-            elif stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
-                files[path] = status
-            else:
-                left_out.setdefault("special_file", []).append(path)
-    return Scan(
-        dict(sorted(files.items())),
-        {name: tuple(sorted(paths)) for name, paths in left_out.items()},
-    )
 
 
 def entries(
@@ -125,6 +151,11 @@ def entries(
             new += 1
     missing = {name: tuple(sorted(paths)) for name, paths in left_out.items()}
     return dict(sorted(found.items())), missing
+
+
+def is_too_long(path: str) -> bool:
+    """Whether a path has more bytes or folders than one may have."""
+    return len(os.fsencode(path)) > LONGEST_PATH or path.count("/") >= DEEPEST
 
 
 def target_leaves(path: str, target: str) -> bool:
@@ -168,25 +199,6 @@ def path_text(path: str) -> str:
 def shown_path(path: str) -> str:
     """A path in one line that can be shown."""
     return cut(path_text(path), 200)
-
-
-def read_plain_file(path: Path) -> bytes:
-    """The content of a plain file; OSError for anything else.
-
-    It is neither followed nor waited for, even if it has just been replaced.
-    """
-    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        # Before it is opened as a stream, which a folder cannot be.
-        status = os.fstat(handle)
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "not a plain file")
-        if status.st_size > LARGEST_FILE:
-            raise OSError(errno.EFBIG, "too large")
-        with open(handle, "rb", closefd=False) as stream:
-            return stream.read(LARGEST_FILE)
-    finally:
-        os.close(handle)
 
 
 def _names(folder: Path) -> list[str]:

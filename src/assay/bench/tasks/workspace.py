@@ -9,21 +9,20 @@ import errno
 import os
 import shutil
 import stat
-import subprocess
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from assay._util.files import remove_folder
+from assay._util.git import first_line, new_git_dir, own_git
 from assay.bench.seams import CodingTask, Patch
-from assay.bench.tasks.git import ATTRIBUTES, first_line, trusted_git
 from assay.bench.tasks.objects import (
     FILE,
     LINK,
     PROGRAM,
     Entry,
     blob_hash,
-    new_git_dir,
     write_blob,
     write_commit,
     write_tree,
@@ -69,11 +68,13 @@ class Workspace:
     """All of it; nothing else is made."""
     baseline: str
     """The commit that the repository starts from; the same wherever it is made."""
+    disk: Path | None = None
+    """The file system that `app` was moved to, if it was."""
 
     @property
     def app(self) -> Path:
         """The overlay files, with the repository in its folder `repo`."""
-        return self.folder / "app"
+        return (self.disk or self.folder) / "app"
 
     @property
     def repo(self) -> Path:
@@ -87,12 +88,7 @@ class Workspace:
 
     def remove(self) -> None:
         """Delete the folder, whatever an agent has made of it."""
-        if self.folder.is_dir() and not self.folder.is_symlink():
-            # Deeper than Python can follow, or without permissions, are both possible.
-            for command in (["chmod", "-R", "u+rwX"], ["rm", "-rf"]):
-                subprocess.run(
-                    [*command, "--", str(self.folder)], capture_output=True, check=False
-                )
+        remove_folder(self.folder)
 
 
 def make_workspace(task: CodingTask, folder: Path, *, cache: Path | None = None) -> Workspace:
@@ -171,7 +167,7 @@ def apply_patch(workspace: Workspace, diff: bytes) -> None:
     with tempfile.TemporaryDirectory(prefix="assay-apply-") as scratch:
         index = {"GIT_INDEX_FILE": str(Path(scratch) / "index")}
         _asked(git_dir, "read-tree", write_tree(git_dir, before), variables=index)
-        applied = trusted_git(
+        applied = own_git(
             git_dir, "apply", "--cached", "--whitespace=nowarn", stdin=diff, variables=index
         )
         if applied.code != 0:
@@ -210,7 +206,7 @@ def _cached(task: CodingTask, cache: Path) -> Path:
         if not kept.is_dir():  # else somebody else was quicker
             raise
     finally:
-        shutil.rmtree(draft, ignore_errors=True)
+        remove_folder(draft)
     return kept
 
 
@@ -223,7 +219,6 @@ def _build(task: CodingTask, folder: Path) -> None:
         _delete(root, path)
     _overlay(root, task.overlay_repo_files, "overlay_repo_files")
     new_git_dir(git_dir, bare=True)
-    (git_dir / "info" / "attributes").write_text(ATTRIBUTES, "utf-8")
     seen = scan(root)
     found, unread = entries(root, seen.files, lambda text: write_blob(git_dir, text))
     for finding in as_findings({**seen.left_out, **unread}):
@@ -314,7 +309,7 @@ def _ignored(
         found, _ = entries(root, {path: files[path] for path in rules}, lambda _: "")
         for path in found:
             _write_file(Path(scratch), path, (root / path).read_bytes())
-        end = trusted_git(
+        end = own_git(
             git_dir,
             *("-c", "core.bare=false", "check-ignore", "-z", "--stdin", "--no-index"),
             stdin=b"".join(os.fsencode(path) + b"\0" for path in paths),
@@ -371,7 +366,7 @@ def _rows(output: bytes, sha_at: int) -> list[tuple[str, str, str]]:
 def _blobs(git_dir: Path, shas: list[str]) -> dict[str, bytes]:
     """The contents of these names; a name that is no content has none."""
     names = "".join(f"{sha}\n" for sha in shas).encode()
-    output = trusted_git(git_dir, "cat-file", "--batch", stdin=names).output
+    output = own_git(git_dir, "cat-file", "--batch", stdin=names).output
     found, at = {}, 0
     for sha in shas:
         facts, _, _ = output[at:].partition(b"\n")
@@ -385,7 +380,7 @@ def _blobs(git_dir: Path, shas: list[str]) -> dict[str, bytes]:
 
 
 def _asked(git_dir: Path, *arguments: str, variables: Mapping[str, str] | None = None) -> bytes:
-    end = trusted_git(git_dir, *arguments, variables=variables)
+    end = own_git(git_dir, *arguments, variables=variables)
     if end.code != 0:
         raise OutputError(
             f"git {arguments[0]} in {str(git_dir)!r}: {first_line(end.errors)}; see that the "

@@ -3,7 +3,6 @@
 from cyclopts import App
 
 from assay.cli.bench.agents import agents
-from assay.cli.bench.bundle import bundle, unbundle
 from assay.cli.bench.compare import compare
 from assay.cli.bench.grade import eval_, regrade
 from assay.cli.bench.import_ import import_
@@ -15,7 +14,6 @@ from assay.cli.bench.tag import tag
 __all__ = [
     "agents",
     "bench",
-    "bundle",
     "check",
     "compare",
     "eval_",
@@ -27,7 +25,6 @@ __all__ = [
     "run",
     "summarize",
     "tag",
-    "unbundle",
 ]
 
 bench = App(
@@ -52,6 +49,4 @@ bench.command(import_, name="import")
 bench.command(new, name="new")
 bench.command(prepare, name="prepare")
 bench.command(check, name="check")
-bench.command(bundle, name="bundle")
-bench.command(unbundle, name="unbundle")
 bench.command(agents)

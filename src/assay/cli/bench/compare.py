@@ -1,5 +1,7 @@
 """`assay bench compare`: rollouts of benchmarks beside each other."""
 
+from typing import Literal
+
 from assay.cli.bench.options import DEFAULT_DATA_DIR, DataDir, Flag, Paths, tell
 from assay.cli.compare import judgement
 from assay.cli.output import Show, complain, working
@@ -10,6 +12,7 @@ __all__ = ["compare"]
 def compare(
     *rollouts: str,
     min_effect: float | None = None,
+    grading: Literal["separate", "in-process"] | None = None,
     level: float = 0.95,
     output: Paths = None,
     detail: Flag = False,
@@ -31,6 +34,8 @@ def compare(
     Args:
         rollouts: Two or more: names, name@stamp, starts of stamps, tags, or paths.
         min_effect: The smallest difference in mean score that matters to you.
+        grading: Compare only tasks that were graded so: "separate" if the code under test could
+            not reach its tests.
         level: The confidence level, for all verdicts together.
         output: Write the report to this file: .html, .md, .json or .csv. May be repeated.
         detail: Also print all tables, and how to read them.
@@ -47,7 +52,11 @@ def compare(
     check_endings(paths)
     with working(show, "comparing"):
         comparison = api.bench_compare(
-            *rollouts, data_dir=data_dir, level=level, min_effect=min_effect
+            *rollouts,
+            data_dir=data_dir,
+            level=level,
+            min_effect=min_effect,
+            grading=grading,
         )
         document = rollouts_document(comparison)
         write_document(document, *paths)

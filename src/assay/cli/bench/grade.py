@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from assay.cli.bench.options import DEFAULT_DATA_DIR, DataDir, Flag
+from assay.cli.bench.options import DEFAULT_DATA_DIR, AllowedOptions, DataDir, Flag
 from assay.cli.output import Show, note, say, say_json
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ def eval_(
     judge: JudgeModel = None,
     budget: float | None = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
+    allow: AllowedOptions = AllowedOptions(),
     show: Show = Show(),
 ) -> int:
     """Grade the trials that have no grade, and print every rubric and test of all of them.
@@ -41,6 +42,7 @@ def eval_(
         judge: The model that scores rubrics without tests.
         budget: The most dollars that the judge may cost.
         data_dir: Where benchmarks are.
+        allow: What tasks may read outside of their folders.
         show: What to print.
     """
     from assay import api
@@ -56,6 +58,7 @@ def eval_(
         stamp=rollout,
         judge=judge,
         budget=budget,
+        allowed=allow.allowed,
         done=told,
     )
     return _print(trials, show)
@@ -70,6 +73,7 @@ def regrade(
     judge: JudgeModel = None,
     budget: float | None = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
+    allow: AllowedOptions = AllowedOptions(),
     show: Show = Show(),
 ) -> int:
     """Grade all trials again, from their patches; the old grades are kept beside the new.
@@ -85,6 +89,7 @@ def regrade(
         judge: The model that scores rubrics without tests.
         budget: The most dollars that the judge may cost.
         data_dir: Where benchmarks are.
+        allow: What tasks may read outside of their folders.
         show: What to print.
     """
     from assay import api
@@ -107,6 +112,7 @@ def regrade(
         again=True,
         judge=judge,
         budget=budget,
+        allowed=allow.allowed,
         done=told,
     )
     code = _print(trials, show)

@@ -1,11 +1,13 @@
 """`assay bench new`, `prepare` and `check`: tasks, from a repository to a proof."""
 
+import json
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from assay.cli.bench.options import Flag, Pairs, base_images_of
+from assay.cli.bench.options import AllowedOptions, Flag, Pairs, base_images_of
 from assay.cli.output import Show, program, say, say_json, warn, working
 from assay.errors import UsageError
 
@@ -77,7 +79,9 @@ def new(
         tags=tag or (),
         subdir=subdir,
     )
-    _made(folder, f"{program()} bench prepare {folder}", show)
+    repo = json.loads((folder / "tb_meta.json").read_bytes())["repo"]["git_url"]
+    allow = f"--allow-repo {shlex.quote(repo)}"
+    _made(folder, f"{program()} bench prepare {folder} {allow}", show)
     return 0
 
 
@@ -87,24 +91,26 @@ def prepare(
     *,
     into: Path = Path("data/tasks/prepared"),
     name: Annotated[str | None, Parameter(show_default="the name of the task")] = None,
+    allow_repo: Pairs = None,
     show: Show = Show(),
 ) -> int:
     """Make a task ready to run: its repository is put beside it, so that no network is needed.
 
     For example:
 
-        assay bench prepare data/tasks/created/fix-the-parser_20250824_123456
+        assay bench prepare data/tasks/created/fix-the-parser_20250824_123456 --allow-repo .
 
     Args:
         created: The folder of a task, as 'assay bench new' writes it.
         into: Gets the folder of the prepared task.
         name: What that is called.
+        allow_repo: A path outside of the task that its git_url may name. May be repeated.
         show: What to print.
     """
     from assay import api
 
     with working(show, "preparing"):
-        folder = api.bench_prepare(created, into, name=name)
+        folder = api.bench_prepare(created, into, name=name, allow_repos=allow_repo or ())
     _made(folder, f"{program()} bench check {folder}", show)
     return 0
 
@@ -121,6 +127,8 @@ def check(
     timeout: float = 600.0,
     base_image: Pairs = None,
     build_network: Flag = False,
+    allow_network: Pairs = None,
+    allow: AllowedOptions = AllowedOptions(),
     show: Show = Show(),
 ) -> int:
     """Prove a task: the reference solution scores 1 every time, and doing nothing scores 0.
@@ -137,6 +145,9 @@ def check(
         timeout: The most seconds for each grading.
         base_image: What stands for an image of FROM: NAME=LOCAL. May be repeated.
         build_network: Let the building of an image reach the network.
+        allow_network: Where a task that asks for a network may connect, by an HTTP(S) proxy:
+            public, HOST or HOST:PORT. May be repeated.
+        allow: What the task may read outside of its folder.
         show: What to print.
     """
     from assay import api
@@ -156,6 +167,8 @@ def check(
             timeout_s=timeout,
             base_images=base_images_of(base_image),
             build_network=build_network,
+            allow_network=allow_network or (),
+            allowed=allow.allowed,
         )
     passed = all(each.passed for each in checks)
     if show.json:

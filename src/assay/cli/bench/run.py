@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Group, Parameter
 
 from assay._util.text import counted
-from assay.cli.bench.options import Pairs, base_images_of
+from assay.cli.bench.options import AllowedOptions, Pairs, base_images_of
 from assay.cli.bench.watching import BenchDisplay
 from assay.cli.output import (
     Show,
@@ -63,6 +63,8 @@ def run(
     model_map: MayDiffer = None,
     base_image: Pairs = None,
     build_network: RunFlag = False,
+    allow_network: Pairs = None,
+    allow: AllowedOptions = AllowedOptions(),
     fresh: RunFlag = False,
     dry_run: RunFlag = False,
     verbose: Verbosity = 0,
@@ -96,6 +98,9 @@ def run(
         model_map: Replace a model by another, as OLD=NEW. May be repeated.
         base_image: What stands for an image of FROM: NAME=LOCAL. May be repeated.
         build_network: Let the building of an image reach the network.
+        allow_network: Where tasks that ask for a network may connect, by an HTTP(S) proxy:
+            public, HOST or HOST:PORT. May be repeated.
+        allow: What tasks may read outside of their folders.
         fresh: Start a new run, even if the same command left an unfinished one.
         dry_run: Print the plan, the number of trials and the estimated cost; start nothing.
         verbose: Print plain lines, without icons; given twice, whole logs.
@@ -119,6 +124,9 @@ def run(
             "ray_address": ray_address,
             "base_images": base_images_of(base_image) or None,
             "build_network": build_network or None,
+            "allow_network": allow_network,
+            "allow_repos": allow.allowed.repos or None,
+            "allow_variables": allow.allowed.variables or None,
         },
         command=shlex.join(["assay", *command_line.get()]),
         model_map=model_map_of(model_map or ()),
@@ -176,6 +184,11 @@ def _run(prepared: "PreparedBench", show: Show, verbose: int) -> int:
     from assay.trials import Stop
 
     config, silent = prepared.config, show.quiet or show.json
+    again = f"{program()} bench resume {config.name}@{config.stamp}"
+    if prepared.finished:
+        if not silent:
+            note(f"{config.name}@{config.stamp} is finished; --fresh runs it once more")
+        return _ended(api.run_prepared_bench(prepared), show, again)
     for warning in () if show.quiet else prepared.run.warnings:
         warn(warning)
     if not silent:
@@ -191,7 +204,6 @@ def _run(prepared: "PreparedBench", show: Show, verbose: int) -> int:
         note(f"[rollouts] Starting {prepared.trials} tasks with parallel={config.parallel}")
     stop = Stop()
     display = BenchDisplay(prepared, silent=silent, verbosity=verbose)
-    again = f"{program()} bench resume {config.name}@{config.stamp}"
     with stopped_by_signals(stop, display.notice, again), display:
         if prepared.run.resumed is not None:
             display.notice(
@@ -205,6 +217,14 @@ def _run(prepared: "PreparedBench", show: Show, verbose: int) -> int:
 
 
 def _ended(result: "BenchResult", show: Show, again: str) -> int:
+    from assay import api
+
+    code = _shown(result, show, again)
+    api.bench_shown(result)
+    return code
+
+
+def _shown(result: "BenchResult", show: Show, again: str) -> int:
     from assay import api
 
     counts = api.bench_counts(result.manifest)
@@ -269,8 +289,9 @@ def _planned(prepared: "PreparedBench", show: Show) -> int:
 
     for warning in prepared.run.warnings:
         warn(warning)
+    plan = api.bench_plan(prepared)
     if show.json:
-        say_json(api.bench_plan(prepared))
+        say_json(plan)
         return 0
     config = prepared.config
     say(
@@ -280,12 +301,15 @@ def _planned(prepared: "PreparedBench", show: Show) -> int:
     )
     for line in (*_lines(prepared), *(f"  {line}" for line in _programs(prepared))):
         say(line)
+    for sandbox, held in plan["disk"].items():
+        say(f"  disk in sandbox {sandbox}: {held}")
     total: float | None = 0.0
-    for estimate in api.estimate_bench(prepared):
-        cost = "$?" if estimate.usd is None else f"${estimate.usd:.2f}"
-        trials = counted(estimate.trials, "trial")
-        say(f"  {estimate.arm}: {trials}, {cost} ({estimate.because})")
-        total = None if total is None or estimate.usd is None else total + estimate.usd
+    for estimate in plan["estimates"]:
+        usd = estimate["usd"]
+        cost = "$?" if usd is None else f"${usd:.2f}"
+        trials = counted(estimate["trials"], "trial")
+        say(f"  {estimate['arm']}: {trials}, {cost} ({estimate['because']})")
+        total = None if total is None or usd is None else total + usd
     say(f"in all: {'not known' if total is None else f'${total:.2f}'}; nothing was started")
     return 0
 

@@ -1,6 +1,6 @@
 """`assay bench summarize`: what a benchmark came to."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -18,6 +18,7 @@ def summarize(
     rollout: Annotated[list[str] | None, Parameter(negative="")] = None,
     baseline: Annotated[str | None, Parameter(show_default="the first arm")] = None,
     min_effect: float | None = None,
+    grading: Literal["separate", "in-process"] | None = None,
     level: float = 0.95,
     output: Paths = None,
     detail: Flag = False,
@@ -42,6 +43,8 @@ def summarize(
             are summed up together.
         baseline: The arm that the others are compared with.
         min_effect: The smallest difference in mean score that matters to you.
+        grading: Count only tasks that were graded so: "separate" if the code under test could
+            not reach its tests.
         level: The confidence level of the intervals.
         output: Write the report to this file: .html, .md, .json or .csv. May be repeated.
         detail: Also print all tables, and how to read them.
@@ -63,6 +66,7 @@ def summarize(
             level=level,
             baseline=baseline,
             min_effect=min_effect,
+            grading=grading,
             save=True,
             notice=warn,
         )
