@@ -11,7 +11,6 @@ from assay._util.lazy import lazy_names as _lazy_names
 if TYPE_CHECKING:
     from assay.api import analysis as analysis
     from assay.api import analyze as analyze
-    from assay.api import bench_bundle as bench_bundle
     from assay.api import bench_check as bench_check
     from assay.api import bench_compare as bench_compare
     from assay.api import bench_eval as bench_eval
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from assay.api import bench_summary as bench_summary
     from assay.api import bench_tag as bench_tag
     from assay.api import bench_trials as bench_trials
-    from assay.api import bench_unbundle as bench_unbundle
     from assay.api import chat_model as chat_model
     from assay.api import compare as compare
     from assay.api import delete_experiments as delete_experiments
@@ -93,7 +91,6 @@ __all__ = [
     "__version__",
     "analysis",
     "analyze",
-    "bench_bundle",
     "bench_check",
     "bench_compare",
     "bench_eval",
@@ -104,7 +101,6 @@ __all__ = [
     "bench_summary",
     "bench_tag",
     "bench_trials",
-    "bench_unbundle",
     "chat_model",
     "compare",
     "delete_experiments",

@@ -1,8 +1,10 @@
 """A training run is read from a file, whatever its kind, and odd files get a sentence."""
 
 import json
+import os
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -162,6 +164,51 @@ def test_a_file_that_makes_no_sense_gets_a_sentence(
         read(tmp_path / name, text)
     assert words in str(caught.value)
     assert name in str(caught.value)
+
+
+def test_what_is_too_large_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zeros = pa.array(np.zeros(10_000_001, np.int8))
+    pq.write_table(pa.table({"step": zeros, "a": zeros}), tmp_path / "a.parquet")
+    assert (tmp_path / "a.parquet").stat().st_size < 100_000
+    with pytest.raises(UsageError, match=r"a.parquet': it has 20,000,002 points, .* leave out"):
+        read_run_file(tmp_path / "a.parquet")
+    wide = ",".join(f"m{number}" for number in range(10_001))
+    with pytest.raises(
+        UsageError, match=r"a.csv': it has 10,001 metrics, and at most 10,000 are"
+    ):
+        read(tmp_path / "a.csv", f"step,{wide}\n")
+    lines = "".join(f'{{"step": 1, "m{number}": 1}}\n' for number in range(10_001))
+    with pytest.raises(UsageError, match=r"a.jsonl': it has 10,001 metrics"):
+        read(tmp_path / "a.jsonl", lines)
+    monkeypatch.setattr("assay.curves.files._MOST_BYTES", len(parquet()))
+    packed = pa.table({"step": [1], "a": ["x" * 10_000]})
+    pq.write_table(packed, tmp_path / "a.parquet", compression="zstd")
+    assert (tmp_path / "a.parquet").stat().st_size < len(parquet())
+    with pytest.raises(UsageError, match=r"a.parquet': it unpacks to 1\d,\d{3} bytes, and at"):
+        read_run_file(tmp_path / "a.parquet")
+    with pytest.raises(UsageError, match=r"a.csv': it has 2,\d{3} bytes, and at most"):
+        read(tmp_path / "a.csv", "step,a\n" + "1,2\n" * 500)
+
+
+def test_points_and_metrics_may_reach_their_bounds(tmp_path: Path) -> None:
+    wide = ",".join(f"m{number}" for number in range(10_000))
+    run = read(tmp_path / "a.csv", f"step,{wide}\n1{',5' * 10_000}\n")
+    assert len(run.curves) == 10_000
+
+
+def test_a_pipe_gets_a_sentence(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.csv")
+    with pytest.raises(UsageError, match="it is not a regular file"):
+        read_run_file(tmp_path / "a.csv")
+
+
+def test_texts_in_parquet_tell_of_the_run(tmp_path: Path) -> None:
+    table = pa.table({"step": [1, 2], "a": [0.5, None], "task": ["walk", "walk"]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    run = read_run_file(tmp_path / "a.parquet")
+    assert (run.task, points(run, "a")) == ("walk", [(1, 0.5)])
 
 
 def test_a_file_that_is_not_there_gets_a_sentence(tmp_path: Path) -> None:

@@ -117,6 +117,10 @@ def test_a_wandb_file_cut_anywhere_gives_a_start_of_its_curve_or_a_sentence(
     path = tmp_path / "run-cut.wandb"
     for size in range(0, len(content), 397):
         path.write_bytes(content[:size])
+        if not [*WandbFrames(content[:size])]:
+            with pytest.raises(UsageError, match=f"not one record .* in its {size} bytes"):
+                read_source(str(path))
+            continue
         run = read_source(str(path))
         assert run.status is TrainingStatus.CRASHED
         own = points(run) if METRIC in run.curves else {}
@@ -283,4 +287,7 @@ def test_a_folder_without_runs_and_a_path_that_is_not_there_get_a_sentence(
     assert not is_source(str(tmp_path / "gone"))
     (tmp_path / "run-x.wandb").write_bytes(b"hello there")
     with pytest.raises(UsageError, match=r"begins with b'hello t'"):
+        read_source(str(tmp_path / "run-x.wandb"))
+    (tmp_path / "run-x.wandb").write_bytes(leveldb([]) + b"\xff" * 30)
+    with pytest.raises(UsageError, match=r"run-x.wandb': not one record .* in its 37 bytes"):
         read_source(str(tmp_path / "run-x.wandb"))

@@ -138,8 +138,9 @@ def test_what_was_copied_from_elsewhere_is_no_turn(tmp_path: Path) -> None:
         ({"steps": []}, "at least one step"),
         ({"steps": [3]}, "steps.0: must be an object"),
         ({"steps": [{"source": "robot"}]}, "steps.0.source"),
+        ({"final_metrics": {"total_cost_usd": -5}}, "a cost of -5 dollars; correct it to 0"),
     ],
-    ids=["no steps", "no object", "no source"],
+    ids=["no steps", "no object", "no source", "negative cost"],
 )
 def test_a_damaged_trajectory_is_named_with_the_field(
     changes: dict[str, Any], said: str, tmp_path: Path
@@ -149,6 +150,7 @@ def test_a_damaged_trajectory_is_named_with_the_field(
     _, report = imported(tmp_path / "store.duckdb", path)
     assert report.damaged[0].where == str(path)
     assert said in report.damaged[0].reason
+    assert report.added == 0
 
 
 def test_odd_values_are_left_out_and_not_believed(tmp_path: Path) -> None:

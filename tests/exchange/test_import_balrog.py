@@ -187,7 +187,7 @@ def test_damaged_episodes_are_named_and_the_rest_is_imported(tmp_path: Path) -> 
     with long.with_suffix(".csv").open("a") as stream:
         stream.write('4,"' + "x" * (10 << 20) + '",,,0.0,True\n')
     deep = episode(tmp_path, 7)
-    deep.write_text(json.dumps(totals()).replace('"naive"', "[" * 5000 + "]" * 5000))
+    deep.write_text(json.dumps(totals()).replace('"naive"', "[" * 100_000 + "]" * 100_000))
     (torn.parents[1] / "crafter_summary.json").write_text("{}")
     (tmp_path / RUN / "summary.json").write_text("{}")
     _, report = imported(tmp_path, tmp_path)

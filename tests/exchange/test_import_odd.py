@@ -80,3 +80,11 @@ def test_totals_that_fit_no_column_are_left_out(odd: Any) -> None:
     assert all(value is None or type(value) in (int, float) for value in columns.values())
     assert imported_columns({"imported": odd}) == {}
     assert imported_columns({"imported": {"totals": odd, "unverifiable": []}}) == {}
+
+
+def test_a_file_of_millions_of_lists_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
+    path = tmp_path / "many.json"
+    path.write_bytes(b'{"steps": [' + b"[]," * 5_000_000 + b"[]]}")
+    (found,) = read_sources([TraceSource(path)], lambda done: None)
+    assert isinstance(found, DamagedSource)
+    assert "holds 5,000,003 lists and objects, and at most 5,000,000 are read" in found.reason

@@ -201,6 +201,24 @@ def test_the_run_and_the_experiments_are_named() -> None:
     assert "experiment id of b  b v1.0" in text
 
 
+def test_scripted_players_have_no_row_of_tokens_and_dollars() -> None:
+    def priced(text: str) -> str:
+        return text.partition("TOKENS AND COST")[2].partition("INVALID ACTION")[0]
+
+    both = priced(shown([*many("a", 3), *many("builtin/expert", 5)], 110))
+    assert "\na " in both
+    assert "builtin/expert" not in both
+    assert not priced(shown(many("builtin/expert", 5), 110))
+
+
+def test_endings_and_experiments_are_for_those_who_ask_for_detail() -> None:
+    report = run_document(summarize([episode("a", unlocked=2), episode("b")], {}), "the-run")
+    brief, whole = (as_text(TerminalReport(report, detail=detail)) for detail in (False, True))
+    for words in ("HOW EPISODES ENDED", "experiment id of b"):
+        assert words not in brief
+        assert words in whole
+
+
 def test_a_run_in_which_nothing_ended_has_no_tables_of_dashes() -> None:
     text = as_text(TerminalReport(run_document(summarize([], {"a": 0, "b": 3}))))
     assert "b: 3 of 3 episodes without an ending" in text

@@ -1,7 +1,10 @@
 """A search finds what is good, resumes, and believes a winner only on fresh seeds."""
 
 import json
+import shutil
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +30,9 @@ SPACE = "[fixed]\ndepth = 2\n[space]\nrate = {low = 0.0, high = 1.0}\n"
 class Quick:
     """Trains in no time: best at rate 0.3, with luck of the seed; says what it was asked."""
 
-    def __init__(self, breaks_at: int | None = None) -> None:
+    def __init__(self, breaks_at: int | None = None, step: int = 0) -> None:
         self.asked: list[tuple[str, float, int]] = []
-        self._breaks_at = breaks_at
+        self._breaks_at, self._step = breaks_at, step
 
     def __call__(
         self,
@@ -41,11 +44,11 @@ class Quick:
     ) -> Trained:
         assert options["depth"] == 2
         self.asked.append((folder.name, options["rate"], seed))
-        if len(self.asked) == self._breaks_at:
-            raise KeyboardInterrupt
         level = 1 - (options["rate"] - 0.3) ** 2 + 0.01 * np.random.default_rng(seed).normal()
         points = []
         for step in STEPS:
+            if len(self.asked) == self._breaks_at and step == self._step:
+                raise KeyboardInterrupt
             points.append((step, level * step / 100))
             if not keep(*points[-1]):
                 break
@@ -99,6 +102,34 @@ def test_a_sweep_that_was_cut_off_resumes_and_repeats_nothing(tmp_path: Path) ->
     assert third.asked == []
     assert again.trials == found.trials
     assert json.loads((tmp_path / "a" / "sweep.json").read_text("utf-8"))["trials"] == 6
+
+
+@pytest.mark.parametrize("sampler", [Sampler.TPE, Sampler.RANDOM])
+@pytest.mark.parametrize("pruner", [Pruner.MEDIAN, Pruner.HALVING])
+def test_a_sweep_that_is_cut_off_in_every_trial_tries_the_same_as_one_that_is_not(
+    tmp_path: Path, sampler: Sampler, pruner: Pruner
+) -> None:
+    asked = plan(tmp_path, trials=20, sampler=sampler, pruner=pruner, fresh_seeds=2)
+    undisturbed = search(asked, tmp_path / "a", Quick())
+    for number in range(40):
+        # Each process ends one trial, and is cut off in the next one.
+        with suppress(KeyboardInterrupt):
+            search(asked, tmp_path / "b", Quick(2, step=10 * (number % 4)))
+    disturbed = search(asked, tmp_path / "b", Quick())
+    assert disturbed.trials == undisturbed.trials
+    assert "pruned" in {trial.state for trial in disturbed.trials}
+    assert disturbed.fresh == undisturbed.fresh
+
+
+def test_a_sweep_of_an_earlier_assay_goes_on(tmp_path: Path) -> None:
+    """It was killed in its fifth trial, whose values it had drawn in another way."""
+    shutil.copytree(Path(__file__).parent / "kept", tmp_path / "a")
+    before = json.loads((tmp_path / "a" / "results.json").read_text("utf-8"))["trials"]
+    trainer = Quick()
+    found = search(plan(tmp_path, trials=8), tmp_path / "a", trainer)
+    assert [asdict(trial) for trial in found.trials[:4]] == before
+    assert trainer.asked[0] == ("trial-004", 0.14675589081711304, 1)
+    assert len({trial.options["rate"] for trial in found.trials}) == 8
 
 
 def test_a_grid_is_run_in_order_and_resumed(tmp_path: Path) -> None:

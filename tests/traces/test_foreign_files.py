@@ -37,6 +37,9 @@ NO_FILES = [
     (".", "it is a folder"),
     ("..", "it is a folder"),
     ("loop", "its links lead in a circle"),
+    ("pipe", "it is not a regular file"),
+    ("/dev/null", "it is not a regular file"),
+    ("stray", "it is a link into a folder that does not exist"),
     (os.fsdecode(b"\xff.duckdb"), "no text in UTF-8"),
 ]
 
@@ -59,13 +62,28 @@ def test_what_is_no_path_of_a_file_is_no_database(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("loop").symlink_to("loop")
+    Path("stray").symlink_to("gone/traces.duckdb")
+    os.mkfifo("pipe")
     with pytest.raises(UsageError, match=said):
         Store(name)
     code = main([*command.split(), "--database", name])
     told = capsys.readouterr()
     assert code in (1, 2)
     assert said in (told.out + told.err).replace("\n", " "), told
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["loop"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["loop", "pipe", "stray"]
+
+
+def test_a_link_to_a_file_that_is_not_there_yet_makes_that_file(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    link, target = tmp_path / "link.duckdb", tmp_path / "there" / "target.duckdb"
+    link.symlink_to(target)
+    run = make_run()
+    store = fill(link, run, make_sessions(run))
+    assert link.is_symlink()
+    assert [path.name for path in target.parent.iterdir()] == [target.name]
+    with store.reading() as here, Store(target).reading() as there:
+        count = "SELECT count(*) FROM session_traces"
+        assert here.execute(count).fetchall() == there.execute(count).fetchall() != [(0,)]
 
 
 def test_a_colon_further_on_is_part_of_a_name(tmp_path: Path) -> None:

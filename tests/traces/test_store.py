@@ -120,8 +120,13 @@ except StoreError as error:
 @pytest.mark.extras
 def test_a_reader_in_another_process_delays_a_writer_and_is_named_once(path: Path) -> None:
     waits: list[str] = []
-    with reader(path, 1.0) as process:
-        store = Store(path, on_wait=lambda busy: waits.append(str(busy)))
+    with reader(path, 600) as process:
+
+        def on_wait(busy: StoreBusy) -> None:
+            waits.append(str(busy))
+            threading.Timer(0.5, process.kill).start()
+
+        store = Store(path, on_wait=on_wait)
         with store.writing() as connection:
             connection.execute("CREATE TABLE x (y INTEGER)")
     assert len(waits) == 1
@@ -131,7 +136,7 @@ def test_a_reader_in_another_process_delays_a_writer_and_is_named_once(path: Pat
 
 def test_patience_ends_with_the_name_of_the_holder(path: Path) -> None:
     with (
-        reader(path, 30) as process,
+        reader(path, 600) as process,
         pytest.raises(StoreBusy, match=f"process {process.pid}"),
         Store(path, patience=0.05).writing(),
     ):
@@ -139,7 +144,7 @@ def test_patience_ends_with_the_name_of_the_holder(path: Path) -> None:
 
 
 def test_readers_of_two_processes_do_not_wait_for_each_other(path: Path) -> None:
-    with reader(path, 30), Store(path, patience=0.0).reading() as connection:
+    with reader(path, 600), Store(path, patience=0.0).reading() as connection:
         assert connection.execute("FROM runs").fetchall() == []
 
 

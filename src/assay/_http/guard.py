@@ -120,6 +120,9 @@ def _netloc(url: str) -> tuple[str, int | None]:
         host, port = parts.hostname or "", parts.port
     except ValueError:
         return "", None
+    # Neither has a user, a path or a query: a parser would find our name behind another.
+    if "@" in parts.netloc or not url.endswith(f"//{parts.netloc}"):
+        return "", None
     return host, port or (443 if parts.scheme == "https" else 80)
 
 

@@ -1,6 +1,8 @@
 """JSON out, and bodies of a bounded size in."""
 
 import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from pydantic_core import to_json
@@ -11,7 +13,15 @@ from starlette.types import Receive, Scope, Send
 from assay._http.refusal import MAX_BODY, Refusal
 from assay.errors import RequestTooLarge
 
-__all__ = ["BODY_SECONDS", "Abandoned", "deny", "reply", "reply_refusal", "whole_body"]
+__all__ = [
+    "BODY_SECONDS",
+    "Abandoned",
+    "BodyRoom",
+    "deny",
+    "reply",
+    "reply_refusal",
+    "whole_body",
+]
 
 BODY_SECONDS: Final = 30.0
 """A body must have arrived in this time."""
@@ -26,6 +36,36 @@ class Abandoned(Exception):
         super().__init__(detail)
         body = {"detail": detail, "code": code, "errors": None}
         self.refusal = Refusal(status, body, {"connection": "close"})
+
+
+class BodyRoom:
+    """Bounds the memory of all requests that are open at the same time."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit, self._taken = limit, 0
+
+    @contextmanager
+    def share(self) -> Iterator[Callable[[int], None]]:
+        """Yield a function that takes bytes for one request; given back at the end."""
+        mine = 0
+
+        def take(size: int) -> None:
+            nonlocal mine
+            if self._taken + size > self._limit:
+                raise Abandoned(
+                    503,
+                    "too_large_together",
+                    "all open requests together take too much memory; at most "
+                    f"{self._limit} bytes are given; send less, or try again when another "
+                    "request has been answered",
+                )
+            mine += size
+            self._taken += size
+
+        try:
+            yield take
+        finally:
+            self._taken -= mine
 
 
 def reply(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -46,8 +86,10 @@ async def deny(refusal: Refusal, scope: Scope, receive: Receive, send: Send) -> 
     await reply_refusal(refusal)(scope, receive, send)
 
 
-async def whole_body(request: Request, limit: int = MAX_BODY) -> bytes:
-    """The body, if it is not too large and not too slow."""
+async def whole_body(
+    request: Request, limit: int = MAX_BODY, take: Callable[[int], None] = lambda size: None
+) -> bytes:
+    """The body, if it is not too large and not too slow; `take` hears of each part's size."""
     too_large = f"the body is too large; at most {limit} bytes are taken"
     discarded = max(_MAX_DISCARDED, 2 * limit)
     declared = request.headers.get("content-length", "")
@@ -59,6 +101,7 @@ async def whole_body(request: Request, limit: int = MAX_BODY) -> bytes:
     try:
         async with asyncio.timeout(BODY_SECONDS):
             async for part in request.stream():
+                take(len(part))
                 size += len(part)
                 if size > discarded:
                     raise Abandoned(413, "too_large", too_large)

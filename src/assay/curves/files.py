@@ -8,15 +8,18 @@ logged at that step; NaN and infinity are left out and counted. It writes nothin
 """
 
 import csv
+import io
 import json
+import stat
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from assay._util.canonical import content_hash
 from assay.curves.described import described_run, reading
 from assay.curves.fields import mapping_of, some_names, whole_number
-from assay.curves.points import Points
+from assay.curves.points import Points, check_size
 from assay.errors import UsageError
 from assay.experiments.training import TrainingRun
 
@@ -39,6 +42,8 @@ _FACTS = {
 }
 """What a file may say of its run, and what we call it."""
 _POINTS = ("points", "history")
+_MOST_BYTES: Final = 1 << 30
+"""Of a file, packed and unpacked."""
 
 _Row = Mapping[str, Any]
 """One row as it was read: a step, metrics, and perhaps facts."""
@@ -62,6 +67,14 @@ def read_run_file(path: Path) -> TrainingRun:
         read = SUFFIXES.get(path.suffix.lower())
         if read is None:
             raise UsageError(f"it is of a kind that is not read; give {', '.join(SUFFIXES)}")
+        about = path.stat()
+        if not stat.S_ISREG(about.st_mode):
+            raise UsageError("it is not a regular file; name a file of points")
+        if about.st_size > _MOST_BYTES:
+            raise UsageError(
+                f"it has {about.st_size:,} bytes, and at most {_MOST_BYTES:,} are read; leave "
+                "out metrics, or log every tenth step"
+            )
         content = path.read_bytes()
         # Rows are read as they are gathered, so that both may find something wrong.
         return _run(path, content, *read(content))
@@ -113,12 +126,14 @@ def _add_facts(facts: dict[str, Any], where: str, row: _Row) -> None:
 
 
 def _read_csv(content: bytes, delimiter: str = ",") -> tuple[dict[str, Any], Any]:
-    lines = content.decode("utf-8-sig").splitlines(keepends=True)
-    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    reader = csv.reader(
+        io.StringIO(content.decode("utf-8-sig"), newline=""), delimiter=delimiter, strict=True
+    )
     heads = [head.strip() for head in next(reader, [])]
     if not any(heads):
         raise UsageError("it is empty; the first line names the columns")
-    if twice := [head for head in heads if head and heads.count(head) > 1]:
+    check_size(len(heads) - 1, 0)
+    if twice := [head for head, times in Counter(filter(None, heads)).items() if times > 1]:
         raise UsageError(f"column {twice[0]!r} is there twice; give each a name of its own")
     if not set(heads) & set(_STEPS):
         raise UsageError(f"no column 'step' (or '_step') among: {some_names(heads)}")
@@ -178,12 +193,18 @@ def _read_json(content: bytes) -> tuple[dict[str, Any], Any]:
 
 
 def _read_parquet(content: bytes) -> tuple[dict[str, Any], Any]:
-    from assay.exchange.parquet import parquet_columns
+    from assay.exchange.parquet import ParquetTable
 
-    columns = parquet_columns(content)
-    if not columns.keys() & set(_STEPS):
-        raise UsageError(f"no column 'step' (or '_step') among: {some_names(list(columns))}")
-    return {}, ((f"row {at}", row) for at, row in enumerate(_across(columns), start=1))
+    table = ParquetTable(content)
+    check_size(len(table.columns) - 1, table.cells)
+    if table.unpacked > _MOST_BYTES:
+        raise UsageError(
+            f"it unpacks to {table.unpacked:,} bytes, and at most {_MOST_BYTES:,} are read; "
+            "leave out columns"
+        )
+    if not set(table.columns) & set(_STEPS):
+        raise UsageError(f"no column 'step' (or '_step') among: {some_names(table.columns)}")
+    return {}, ((f"row {at}", row) for at, row in enumerate(table.rows(), start=1))
 
 
 SUFFIXES: Mapping[str, Callable[[bytes], tuple[dict[str, Any], Any]]] = {

@@ -1,29 +1,59 @@
 """Gathers the points of a run, whatever they were read from, into curves."""
 
-from typing import Any
+from array import array
+from typing import Any, Final
 
 from assay.curves.fields import number_of, some_names
+from assay.errors import UsageError
 from assay.experiments.training import Curve, make_curve
 
-__all__ = ["Points"]
+__all__ = ["Points", "check_size"]
+
+_MOST_METRICS: Final = 10_000
+_MOST_POINTS: Final = 20_000_000
+"""Of a run: in memory a point has 16 bytes."""
+
+
+def check_size(metrics: int, points: int) -> None:
+    """Refuse a run that is too large to compute with, if possible before it is read.
+
+    Raises:
+        UsageError: It is.
+    """
+    for what, count, most in (
+        ("metrics", metrics, _MOST_METRICS),
+        ("points", points, _MOST_POINTS),
+    ):
+        if count > most:
+            raise UsageError(
+                f"it has {count:,} {what}, and at most {most:,} are read; leave out metrics, "
+                "or log every tenth step"
+            )
 
 
 class Points:
     """Values by metric and step, in the order they were logged."""
 
     def __init__(self) -> None:
-        self._steps: dict[str, list[int]] = {}
-        self._values: dict[str, list[float]] = {}
+        self._steps: dict[str, array[int]] = {}
+        self._values: dict[str, array[float]] = {}
         self._texts: set[str] = set()
+        self._count = 0
 
     def add(self, metric: str, step: int, value: Any) -> None:
         """A value that was logged: a number, or what is none."""
         number = number_of(value)
         if number is None:
             self._texts.add(metric)
-        else:
-            self._steps.setdefault(metric, []).append(step)
-            self._values.setdefault(metric, []).append(number)
+            return
+        if metric not in self._steps:
+            check_size(len(self._steps) + 1, 0)
+            self._steps[metric], self._values[metric] = array("q"), array("d")
+        self._count += 1
+        if self._count > _MOST_POINTS:
+            check_size(0, self._count)
+        self._steps[metric].append(step)
+        self._values[metric].append(number)
 
     def forget_from(self, step: int) -> int:
         """Take out what was logged at a step or after it; how many points that were."""
@@ -31,8 +61,10 @@ class Points:
         for metric, steps in self._steps.items():
             kept = [place for place, one in enumerate(steps) if one < step]
             forgotten += len(steps) - len(kept)
-            self._steps[metric] = [steps[place] for place in kept]
-            self._values[metric] = [self._values[metric][place] for place in kept]
+            self._steps[metric] = array("q", (steps[place] for place in kept))
+            values = self._values[metric]
+            self._values[metric] = array("d", (values[place] for place in kept))
+        self._count -= forgotten
         return forgotten
 
     def curves(self) -> dict[str, Curve]:

@@ -18,6 +18,7 @@ from assay.curves.fields import whole_number
 from assay.curves.frames import WandbFrames
 from assay.curves.points import Points
 from assay.curves.wire import fields, signed
+from assay.errors import UsageError
 from assay.experiments.training import TrainingRun, TrainingStatus
 
 __all__ = ["add_history", "read_wandb_file"]
@@ -44,13 +45,20 @@ def read_wandb_file(path: Path) -> TrainingRun:
     """The run in a `.wandb` file.
 
     Raises:
-        UsageError: It is no such file, or is damaged.
+        UsageError: It is no such file, is damaged, or holds no whole record.
         ValueError: A record is no message.
     """
     content = path.read_bytes()
     frames, log = WandbFrames(content), _Log()
+    is_empty = True
     for record in frames:
+        is_empty = False
         _read_record(log, record)
+    if is_empty:
+        raise UsageError(
+            f"not one record can be read in its {len(content):,} bytes; copy the file again "
+            "from where it was written, or leave it out"
+        )
     notes = [frames.torn] if frames.torn else []
     status = TrainingStatus.FINISHED if log.exit_code == 0 else TrainingStatus.CRASHED
     if log.exit_code is None:

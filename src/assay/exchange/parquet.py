@@ -1,7 +1,9 @@
 """Parquet files from anywhere as plain Python values, and rows of chats into them."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -10,21 +12,66 @@ import pyarrow.parquet as pq
 
 from assay.errors import UsageError
 
-__all__ = ["ChatParquet", "parquet_columns", "parquet_rows"]
+__all__ = ["ChatParquet", "ParquetTable", "parquet_rows"]
 
 
-def parquet_columns(content: bytes) -> dict[str, list[Any]]:
-    """Every column of a Parquet file by its name.
+class ParquetTable:
+    """A Parquet file of which only the end is read, until its rows are asked for.
 
     Raises:
         UsageError: The bytes are no Parquet file, or hold the same column twice.
     """
+
+    def __init__(self, content: bytes) -> None:
+        with _readable():
+            about = pq.read_metadata(pa.BufferReader(content))
+            chunks = [
+                about.row_group(group).column(column)
+                for group in range(about.num_row_groups)
+                for column in range(about.num_columns)
+            ]
+            self.columns = about.schema.to_arrow_schema().names
+            """The names of its columns."""
+            self.cells = max(
+                about.num_rows * about.num_columns, sum(chunk.num_values for chunk in chunks)
+            )
+            """Values in all columns, those in lists included."""
+            self.unpacked = sum(chunk.total_uncompressed_size for chunk in chunks)
+            """Bytes."""
+            texts = {
+                chunk.path_in_schema for chunk in chunks if chunk.physical_type == "BYTE_ARRAY"
+            }
+            # A text that many rows have is kept once.
+            self._file = pq.ParquetFile(pa.BufferReader(content), read_dictionary=[*texts])
+        if twice := [name for name, times in Counter(self.columns).items() if times > 1]:
+            raise UsageError(f"column {twice[0]!r} is there twice; give each a name of its own")
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """The rows, a few at a time."""
+        with _readable():
+            for batch in self._file.iter_batches(_ROWS_AT_ONCE):
+                columns = map(_plain_values, batch.columns)
+                for row in zip(*columns, strict=True):
+                    yield dict(zip(self.columns, row, strict=True))
+
+
+def _plain_values(column: Any) -> list[Any]:
+    if not isinstance(column, pa.DictionaryArray):
+        values: list[Any] = column.to_pylist()
+        return values
+    words = column.dictionary.to_pylist()
+    return [None if place is None else words[place] for place in column.indices.to_pylist()]
+
+
+@contextmanager
+def _readable(name: str = "it") -> Iterator[None]:
     try:
-        table = pq.read_table(pa.BufferReader(content))
-        return {str(name): table.column(name).to_pylist() for name in table.column_names}
+        yield
     except (pa.ArrowException, KeyError, ValueError, OSError) as error:
+        if isinstance(error, UsageError):
+            raise
         line = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UsageError(f"it is no Parquet file that can be read: {line}") from error
+        raise UsageError(f"{name} is no Parquet file that can be read: {line}") from error
 
 
 _ROWS_AT_ONCE = 1_000
@@ -79,15 +126,9 @@ def parquet_rows(path: Path) -> Iterator[dict[str, Any]]:
     Raises:
         UsageError: It is no Parquet file.
     """
-    try:
-        with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(_ROWS_AT_ONCE):
-                yield from (_without_nulls(row) for row in batch.to_pylist())
-    except (pa.ArrowException, OSError) as error:
-        line = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UsageError(
-            f"{str(path)!r} is no Parquet file that can be read: {line}"
-        ) from error
+    with _readable(repr(str(path))), pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(_ROWS_AT_ONCE):
+            yield from (_without_nulls(row) for row in batch.to_pylist())
 
 
 def _without_nulls(value: Any) -> Any:

@@ -65,7 +65,8 @@ def _copy(store: Store, copy: Path) -> None:
         with copy.open("wb") as target:
             shutil.copyfileobj(source, target, _PIECE)
         # Left by a process that died; without it the copy would lack what it had committed.
-        log = store.path.with_name(f"{store.path.name}.wal")
+        file = store.path.resolve()
+        log = file.with_name(f"{file.name}.wal")
         with suppress(FileNotFoundError):
             shutil.copyfile(log, copy.with_name(f"{copy.name}.wal"))
 

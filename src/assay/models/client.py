@@ -38,6 +38,9 @@ _CONNECT_TIMEOUT = 10.0
 _ABSURD = 100
 """Times the tokens that a call can have: no provider is so far off by its own way to count."""
 
+_UNREAD = 3
+"""Attempts after which a reply that is too long to be read counts as the model's reply."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
@@ -157,10 +160,15 @@ class RemoteModel:
     async def _attempt(self, call: "_Call", turn: PaceTurn) -> ChatReply | Fault | AssayError:
         reservation = await self._reserve(call)
         begun = time.perf_counter()
+        answer: _Answer | Fault | None = None
+        outcome: WireReply | Fault | AssayError
         try:
             answer = await self._send(call.body)
             seconds = time.perf_counter() - begun
             outcome = answer if isinstance(answer, Fault) else self._judge(answer, call)
+        except ReplyRefused as error:
+            seconds = time.perf_counter() - begun
+            outcome = self._unread(call, error)
         except BaseException:
             # It was cut off here, and may have been heard there.
             _lose(reservation, None)
@@ -170,8 +178,7 @@ class RemoteModel:
             _lose(reservation, None if outcome.billed else 0.0)
             _tell(turn, outcome)
             return outcome
-        allowance = None if isinstance(answer, Fault) else read_allowance(answer.headers)
-        turn.done(allowance)
+        turn.done(read_allowance(answer.headers) if isinstance(answer, _Answer) else None)
         if isinstance(outcome, AssayError):
             _settle(reservation, 0.0)
             return outcome
@@ -217,6 +224,14 @@ class RemoteModel:
             return dollars
         return call.bound
 
+    def _unread(self, call: "_Call", error: ReplyRefused) -> WireReply | Fault:
+        """What a reply is that was not read: worth another attempt, at the end a bad reply."""
+        call.unread += 1
+        said = f"a reply that was not read: {error}"
+        if call.unread < _UNREAD:
+            return Fault(FaultKind.MALFORMED, f"{self._who} sent {said}", billed=True)
+        return WireReply(Message({"role": "assistant", "content": f"({said})"}), "length", None)
+
     def _judge(self, answer: _Answer, call: "_Call") -> WireReply | Fault | AssayError:
         status, body = answer.status, answer.body
         said = failed_generation(status, body)
@@ -252,9 +267,6 @@ class RemoteModel:
                 )
         except APIStatusError as error:
             response = error.response
-        except ReplyRefused as error:
-            message = f"{self._who} sent a reply that was not read: {error}"
-            return Fault(FaultKind.MALFORMED, message, billed=True)
         except (OpenAIError, OSError, httpx2.HTTPError, ClientError, ValueError) as error:
             # ValueError: bytes of a head that are no text.
             return fault_of_exception(error, self._who, self._timeout)
@@ -334,6 +346,8 @@ class _Call:
     attempts: int = 0
     used: float = 0.0
     """Patience, in seconds."""
+    unread: int = 0
+    """Attempts whose reply was not read."""
     failed_s: float = 0.0
     """Seconds the last attempt took, where that counts."""
 

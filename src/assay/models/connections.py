@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MOST_BYTES", "Connections", "ReplyRefused", "certificates"]
 
-MOST_BYTES: Final = 32_000_000
-"""Of a reply: a hundred times what the longest ones have."""
+MOST_BYTES: Final = 4_000_000
+"""Of a reply: eight times what 128,000 tokens have. Each message of an episode is kept."""
 _IDLE = 15.0
 """Seconds an idle connection is kept: less than most providers keep it."""
 _PACKED: Final = ("", "identity", "gzip", "deflate")

@@ -8,7 +8,7 @@ nobody asked for are gone. What the model said, nonsense too, stays as it is.
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from assay._util.canonical import canonical_json, derived_id
 from assay.types import ChatRequest, Message, Usage
@@ -25,6 +25,9 @@ __all__ = [
     "read_reply",
     "read_usage",
 ]
+
+_MAX_LEVELS: Final = 100
+"""How deep arguments may be nested; how much recursion is allowed differs between Pythons."""
 
 
 class Malformed(ValueError):
@@ -214,18 +217,17 @@ def _arguments(arguments: object) -> str:
     if isinstance(arguments, str):
         return arguments
     # Some send the object itself instead of its text.
-    try:
-        return "{}" if arguments is None else canonical_json(_finite(arguments)).decode()
-    except RecursionError:
-        raise Malformed("the arguments of a tool call are nested too deep") from None
+    return "{}" if arguments is None else canonical_json(_finite(arguments)).decode()
 
 
-def _finite(value: object) -> object:
+def _finite(value: object, levels: int = _MAX_LEVELS) -> object:
     """A value that JSON can write: Python's parser lets NaN and Infinity pass."""
+    if levels < 0:
+        raise Malformed("the arguments of a tool call are nested too deep")
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         return None
     if isinstance(value, dict):
-        return {key: _finite(one) for key, one in value.items()}
+        return {key: _finite(item, levels - 1) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_finite(one) for one in value]
+        return [_finite(item, levels - 1) for item in value]
     return value

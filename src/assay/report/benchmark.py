@@ -420,6 +420,7 @@ def _csv_row(row: ArmSummary) -> dict[str, Any]:
         "outcomes": " ".join(f"{name}:{n}" for name, n in row.outcomes.items()),
         "errors": " ".join(f"{name}:{n}" for name, n in row.errors.items()),
         "findings": " ".join(f"{one.name}:{one.trials}" for one in row.findings),
+        "grading": " ".join(f"{name}:{n}" for name, n in row.grading.items()),
     }
 
 

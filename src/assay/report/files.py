@@ -1,10 +1,11 @@
 """A report as a file; its ending says which kind. A picture is its first figure."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from assay._util.files import atomic_write
+from assay._util.files import atomic_file
 from assay.errors import UsageError
 from assay.report.data import as_csv, as_json
 from assay.report.document import Document, Figures
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ENDINGS", "PICTURES", "check_endings", "write_document"]
 
-_FORMATS: Mapping[str, Callable[[Document], str]] = {
+_FORMATS: Mapping[str, Callable[[Document], str | Iterator[str]]] = {
     ".html": as_html,
     ".md": as_markdown,
     ".json": as_json,
@@ -53,18 +54,22 @@ def write_document(document: Document, *paths: Path) -> None:
         OutputError: A file cannot be written.
     """
     check_endings(paths, pictures=True)
-    # All are made before one is written: what cannot be drawn leaves no half of the files.
-    contents = [(path, _content(document, path.suffix.lower())) for path in paths]
-    for path, content in contents:
-        atomic_write(path, content)
+    # All are made before one takes its name: what cannot be drawn leaves no half of the files.
+    with ExitStack() as files:
+        for path in paths:
+            stream = files.enter_context(atomic_file(path))
+            stream.writelines(_content(document, path.suffix.lower()))
 
 
-def _content(document: Document, ending: str) -> bytes:
+def _content(document: Document, ending: str) -> Iterator[bytes]:
     if ending in PICTURES:
         drawing = _first_drawing(document)
-        return drawing.png() if ending == ".png" else drawing.svg_file().encode()
-    # Half a surrogate pair has no UTF-8.
-    return _FORMATS[ending](document).encode("utf-8", "replace")
+        yield drawing.png() if ending == ".png" else drawing.svg_file().encode()
+        return
+    made = _FORMATS[ending](document)
+    for part in [made] if isinstance(made, str) else made:
+        # Half a surrogate pair has no UTF-8.
+        yield part.encode("utf-8", "replace")
 
 
 def _first_drawing(document: Document) -> "Drawing":

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from assay.agents.builtin import is_scripted
 from assay.judge import Contrast, Verdict
 from assay.judge.facts import SUCCESS_ACHIEVEMENTS
 from assay.judge.ranking import RANKED, Ranking
@@ -42,7 +43,7 @@ __all__ = ["ranking_json", "ranking_sentences", "run_document"]
 _LONGEST_MESSAGE = 300
 _PERFORMANCE, _TOKENS = "PERFORMANCE SUMMARY", "TOKENS AND COST, PER EPISODE AND IN ALL"
 _INVALID, _ACHIEVEMENTS = "INVALID ACTION ANALYSIS", "ACHIEVEMENT ANALYSIS, BY ENVIRONMENT STEP"
-_FOLDED = ("Notes",)
+_FOLDED = ("Endings", "Notes", "Experiments")
 """Sections that a terminal shows with --detail only."""
 _MOST_SENTENCES = 6
 """With more pairs of models than that, only those with the best mean are in words."""
@@ -69,17 +70,13 @@ def run_document(
     """
     ordered = sorted(summaries, key=_by_result)
     human = beside_humans(ordered)
-    tables = [
-        *_tables(ordered, human=human),
-        *_endings(ordered),
-        *_own_table(ordered, own or {}),
-    ]
+    tables = [*_tables(ordered, human=human), *_own_table(ordered, own or {})]
     ids = [
         f"experiment {short_name(id)}  {short_name(name)}"
         for summary in ordered
         for id, name in summary.experiments
     ]
-    blocks: dict[str, list[Block]] = {"Results": [*tables]}
+    blocks: dict[str, list[Block]] = {"Results": [*tables], "Endings": [*_endings(ordered)]}
     if tables:
         said = [*_notes(ordered, human=human, tested=bool(rankings))]
         blocks["Notes"] = [Items(said, "", Tone.NOTE)]
@@ -145,21 +142,23 @@ def ranking_json(rankings: Sequence[Ranking]) -> list[dict[str, Any]]:
 
 
 def _tables(summaries: Sequence[ModelSummary], *, human: bool) -> Iterator[ReportTable]:
-    names = [summary.model + ("*" if summary.baseline else "") for summary in summaries]
-    dim = {place for place, summary in enumerate(summaries) if summary.baseline}
     elsewhere = is_elsewhere(summaries)
     played = any(summary.results for summary in summaries)
-    spent = any(summary.tokens_spent for summary in summaries)
+    paid = [summary for summary in summaries if not is_scripted(summary.model)]
     for title, columns in _COLUMNS.items():
-        if not played and not (spent and title == _TOKENS):
+        shown = paid if title == _TOKENS else summaries
+        if not (any(each.tokens_spent for each in paid) if title == _TOKENS else played):
             continue  # it would hold nothing but dashes
         if elsewhere:
             columns = {head: cell for head, cell in columns.items() if head not in _CRAFTERS}
             if not columns:
                 continue
         rows: list[Row] = [
-            [name, *(cell(summary) for cell in columns.values())]
-            for name, summary in zip(names, summaries, strict=True)
+            [
+                summary.model + ("*" if summary.baseline else ""),
+                *(cell(summary) for cell in columns.values()),
+            ]
+            for summary in shown
         ]
         anchor = _HUMAN_CELLS.get(title)
         if human and anchor is not None:
@@ -169,7 +168,7 @@ def _tables(summaries: Sequence[ModelSummary], *, human: bool) -> Iterator[Repor
             ["Model", *columns],
             rows,
             _SUCCESS_NOTE if "Success%" in columns else "",
-            dim | {len(summaries)},
+            {place for place, each in enumerate(shown) if each.baseline} | {len(shown)},
         )
 
 

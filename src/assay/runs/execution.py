@@ -52,7 +52,7 @@ from .looks import CandidateResult, SequentialMonitor
 from .room import Answerer, room_for
 from .spending import OpenSpending, lost_so_far, open_spending
 
-__all__ = ["RunResult", "execute"]
+__all__ = ["RunResult", "execute", "finished_result"]
 
 _NOBODY: Mapping[str, Answerer] = {}
 
@@ -152,6 +152,20 @@ def execute(
             return running.left()
         finally:
             running.writer.close()
+
+
+def finished_result(run_id: str, database: Path) -> RunResult:
+    """The result of a run that was finished by an earlier process, without its episodes."""
+    return RunResult(
+        run_id=run_id,
+        database=database,
+        status=RunStatus.FINISHED,
+        interrupted=False,
+        resumed=False,
+        tallies={},
+        episodes=(),
+        results_file=None,
+    )
 
 
 class _Running:

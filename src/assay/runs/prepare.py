@@ -27,7 +27,7 @@ from .arms import Arm
 from .kind import PreparedRun
 from .settings import COMMAND_LINE, difference, resolve
 
-__all__ = ["ALLOWED", "prepare_run", "run_record"]
+__all__ = ["ALLOWED", "prepare_run", "run_record", "stored_run"]
 
 ALLOWED: Final = ("address", "ledger")
 """What a resumed run may have otherwise than before, if that is said: who answers its models,
@@ -194,12 +194,12 @@ def _with_id(database: Path, run_id: str, *, fresh: bool) -> RunFolder | None:
 
 def _free_id(database: Path, run_id: str, config: Any, *, fresh: bool) -> str:
     """The id for a new run: the one given, unless a run that is stored has it."""
-    stored = _stored(database, run_id)
+    stored = stored_run(database, run_id)
     if stored is None:
         return run_id
     if fresh:
         number = 2
-        while _stored(database, f"{run_id}-{number}") is not None:
+        while stored_run(database, f"{run_id}-{number}") is not None:
             number += 1
         return f"{run_id}-{number}"
     changes = difference(type(config), stored.configuration, config.stored())
@@ -216,7 +216,8 @@ def _free_id(database: Path, run_id: str, config: Any, *, fresh: bool) -> str:
     return run_id
 
 
-def _stored(database: Path, run_id: str) -> StoredRun | None:
+def stored_run(database: Path, run_id: str) -> StoredRun | None:
+    """The row of a run in a database; None if there is none."""
     if not database.exists():
         return None
     with (

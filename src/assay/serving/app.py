@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from assay._http.guard import Guard
 from assay._http.refusal import Refusal
-from assay._http.replies import Abandoned, whole_body
+from assay._http.replies import Abandoned, BodyRoom, whole_body
 from assay._util.canonical import canonical_json
 from assay.errors import ModelRejected, RequestTooLarge
 from assay.types import ChatReply, Usage
@@ -43,7 +43,11 @@ MAX_BODY: Final = 8 << 20
 """A request may have this many bytes, unless a server says so."""
 _LARGE: Final = 256 << 10
 _LARGE_AT_ONCE: Final = 32
-"""So many large bodies are read at once, which bounds the memory that clients can fill."""
+"""So many large bodies are read at once; the next ones wait."""
+_MAX_BODIES: Final = _LARGE_AT_ONCE * MAX_BODY
+"""All open requests may have this many bytes together, unless a server says so."""
+_VALUE_BYTES: Final = 32
+"""What a small value of JSON takes beyond its text; `[],[],…` takes 35 times its length."""
 _MODELS: Final = "/v1/models"
 _METHODS: Final = {
     **dict.fromkeys(PROTOCOLS, "POST"),
@@ -78,6 +82,8 @@ class ModelApp:
         ask: Who answers; by default the models of the table, whose replies are given the shape
             that the question demands.
         max_body: A request may have this many bytes.
+        max_bodies: All open requests may have this many bytes together, also those that wait
+            for the answer of a model.
     """
 
     def __init__(
@@ -87,8 +93,10 @@ class ModelApp:
         limits: ServingLimits,
         ask: Callable[[Question], Awaitable[ChatReply]] | None = None,
         max_body: int = MAX_BODY,
+        max_bodies: int = _MAX_BODIES,
     ) -> None:
         self._max_body = max_body
+        self._room = BodyRoom(max_bodies)
         self._models, self._faults = table, faults
         self._ask = ask or self._scripted
         self._gate = Gate(limits)
@@ -143,7 +151,8 @@ class ModelApp:
     async def _chat(
         self, protocol: WireProtocol, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        call = await self._admit(protocol, Request(scope, receive))
+        with self._room.share() as take:
+            call = await self._admit(protocol, Request(scope, receive), take)
         if isinstance(call, ModelAnswer):
             await send_answer(call, send)
             return
@@ -163,10 +172,13 @@ class ModelApp:
         else:
             await send_answer(call.answer, send)
 
-    async def _admit(self, protocol: WireProtocol, request: Request) -> _Call | ModelAnswer:
+    async def _admit(
+        self, protocol: WireProtocol, request: Request, take: Callable[[int], None]
+    ) -> _Call | ModelAnswer:
         """Let a call in and ask the model, or turn it away."""
         try:
-            body = await self._body(request)
+            body = await self._body(request, take)
+            take(_VALUE_BYTES * sum(map(body.count, (b",", b"[", b"{"))))
             now = time.monotonic()
             excess = self._gate.refusal(now)
             if excess is not None:
@@ -185,12 +197,12 @@ class ModelApp:
         due = now + fate.seconds
         return _Call(ticket, name, due, answer, outcome, usage, fate.draw)
 
-    async def _body(self, request: Request) -> bytes:
+    async def _body(self, request: Request, take: Callable[[int], None]) -> bytes:
         declared = request.headers.get("content-length", "")
         if declared.isdecimal() and len(declared) < 7 and int(declared) <= _LARGE:
-            return await whole_body(request, self._max_body)
+            return await whole_body(request, self._max_body, take)
         async with self._large:
-            return await whole_body(request, self._max_body)
+            return await whole_body(request, self._max_body, take)
 
     def _turned_away(self, protocol: WireProtocol, excess: TooMuch, now: float) -> ModelAnswer:
         limited = excess.code == "rate_limit_exceeded"

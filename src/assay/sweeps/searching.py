@@ -2,7 +2,9 @@
 
 A folder holds all of it: `sweep.json` what was planned, `optuna.log` what Optuna knows,
 `results.json` what came out, and a folder for each run. The same plan in the same folder
-resumes: trials that ended stay, one that was cut off is run again in its folder.
+resumes: trials that ended stay, one that was cut off is run again in its folder. What a trial
+tries follows from the plan, its number and the trials before it alone, so that a search that
+was killed goes on as if it had not been.
 """
 
 import json
@@ -10,8 +12,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from assay._util.canonical import derived_id
 from assay._util.files import atomic_write
 from assay.errors import UsageError
 from assay.experiments.training import Curve, TrainingRun, TrainingStatus
@@ -143,24 +146,48 @@ class _Sweep:
     ) -> None:
         self._plan, self._folder, self._trainer = plan, folder, trainer
         self._record, self._watch = record, watch
-        self._study = _open_study(plan, folder / _JOURNAL)
         self._trials, self._fresh = _read_results(folder / _RESULTS)
+        self._journal = _open_journal(plan, folder / _JOURNAL)
+        self._study = _new_study(plan)
+        self._begun: dict[str, dict[str, Any]] = {}
+        self._take_up()
+
+    def _take_up(self) -> None:
+        """Tell a study in memory what the journal knows of the trials that ended."""
+        from optuna.trial import TrialState
+
+        known = {
+            trial.user_attrs.get(_FOLDER): trial
+            for trial in self._journal.get_trials(deepcopy=False)
+        }
+        for name, done in self._trials.items():
+            if (trial := known.pop(name, None)) is not None:
+                self._study.add_trial(trial)
+                if not trial.state.is_finished():
+                    self._tell(len(self._study.trials) - 1, done)
+        # An earlier assay drew the values of a trial that was cut off from another stream.
+        self._begun = {
+            name: trial.params or trial.system_attrs.get("fixed_params", {})
+            for name, trial in known.items()
+            if name and trial.state in (TrialState.RUNNING, TrialState.WAITING)
+        }
 
     def run_trials(self) -> None:
         """All trials that the plan still lacks."""
         grid = self._plan.space.grid() if self._plan.sampler is Sampler.GRID else []
-        self._ask_again()
-        while len(self._trials) < self._plan.planned_trials:
-            if grid:
-                self._study.enqueue_trial(grid[len(self._trials)], skip_if_exists=True)
+        while (number := len(self._trials)) < self._plan.planned_trials:
+            name = f"trial-{number:03}"
+            if chosen := grid[number] if grid else self._begun.get(name):
+                self._study.enqueue_trial(chosen)
+            self._study.sampler = _sampler(self._plan, number)
             trial = self._study.ask()
-            options = _suggested(trial, self._plan)
-            name = trial.user_attrs.get(_FOLDER) or f"trial-{len(self._trials):03}"
             trial.set_user_attr(_FOLDER, name)
-            self._trials[name] = done = self._run(trial, options, name)
-            # In this order: what is written down, Optuna can still be told.
-            self._write()
+            done = self._run(trial, _suggested(trial, self._plan), name)
             self._tell(trial.number, done)
+            # In this order: what is not among the results is run again.
+            self._journal.add_trial(self._study.trials[-1])
+            self._trials[name] = done
+            self._write()
 
     def run_fresh(self) -> SweepResult:
         """What won, on each fresh seed that the plan still lacks."""
@@ -179,21 +206,6 @@ class _Sweep:
             winner,
             tuple(self._fresh.values()),
         )
-
-    def _ask_again(self) -> None:
-        """Queue what a process that is gone had begun."""
-        from optuna.trial import TrialState
-
-        for trial in self._study.get_trials(deepcopy=False):
-            name = trial.user_attrs.get(_FOLDER)
-            if trial.state is not TrialState.RUNNING:
-                continue
-            if name in self._trials:
-                self._tell(trial.number, self._trials[name])
-                continue
-            self._study.tell(trial.number, state=TrialState.FAIL)
-            if name:
-                self._study.enqueue_trial(trial.params, user_attrs={_FOLDER: name})
 
     def _tell(self, number: int, done: SweepTrial) -> None:
         from optuna.trial import TrialState
@@ -296,26 +308,24 @@ def _read_results(path: Path) -> tuple[dict[str, SweepTrial], dict[str, SweepTri
     return trials, fresh
 
 
-def _open_study(plan: SweepPlan, journal: Path) -> "optuna.Study":
+def _open_journal(plan: SweepPlan, journal: Path) -> "optuna.Study":
     import optuna
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    storage = JournalStorage(JournalFileBackend(str(journal)))
-    study = optuna.create_study(
-        storage=storage,
+    return optuna.create_study(
+        storage=JournalStorage(JournalFileBackend(str(journal))),
         study_name=_STUDY,
         load_if_exists=True,
-        direction="minimize" if plan.minimize else "maximize",
+        direction=_direction(plan),
     )
-    # A search that resumes must not draw the same values again.
-    seed = plan.seed + len(study.get_trials(deepcopy=False))
-    tpe = plan.sampler is Sampler.TPE
-    study.sampler = (optuna.samplers.TPESampler if tpe else optuna.samplers.RandomSampler)(
-        seed=seed
-    )
-    study.pruner = {
+
+
+def _new_study(plan: SweepPlan) -> "optuna.Study":
+    import optuna
+
+    pruner = {
         Pruner.MEDIAN: lambda: optuna.pruners.MedianPruner(
             n_startup_trials=4, n_warmup_steps=plan.total_steps // 4
         ),
@@ -324,7 +334,19 @@ def _open_study(plan: SweepPlan, journal: Path) -> "optuna.Study":
         ),
         Pruner.NONE: optuna.pruners.NopPruner,
     }[plan.pruner]()
-    return study
+    return optuna.create_study(direction=_direction(plan), pruner=pruner)
+
+
+def _direction(plan: SweepPlan) -> Literal["minimize", "maximize"]:
+    return "minimize" if plan.minimize else "maximize"
+
+
+def _sampler(plan: SweepPlan, number: int) -> "optuna.samplers.BaseSampler":
+    import optuna
+
+    seed = int(derived_id("sweep", plan.seed, number), 16) % 2**32
+    tpe = plan.sampler is Sampler.TPE
+    return (optuna.samplers.TPESampler if tpe else optuna.samplers.RandomSampler)(seed=seed)
 
 
 def _suggested(trial: "optuna.Trial", plan: SweepPlan) -> dict[str, Any]:

@@ -74,9 +74,10 @@ class StoreFile:
         self._on_wait = on_wait
         self._given_up = given_up
         self._tidied = False
-        key = database_file(self.path)
+        # Behind links: what DuckDB and this program put beside it goes to the same folder.
+        self._file = database_file(self.path)
         with _locks_guard:
-            self._lock = _locks.setdefault(key, threading.RLock())
+            self._lock = _locks.setdefault(self._file, threading.RLock())
 
     @contextmanager
     def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -145,13 +146,13 @@ class StoreFile:
         self, connection: duckdb.DuckDBPyConnection, version: int, afterwards: ExitStack
     ) -> Path:
         """Copy the file while nobody else can write to it."""
-        draft = self.path.with_name(f"{self.path.name}.part-{os.getpid()}")
+        draft = self._file.with_name(f"{self._file.name}.part-{os.getpid()}")
         try:
             # What a process that died had committed belongs into the copy.
-            if self.path.with_name(f"{self.path.name}.wal").exists():
+            if self._file.with_name(f"{self._file.name}.wal").exists():
                 connection.execute("CHECKPOINT")
             # To close it would release the lock that DuckDB has on the file.
-            source = afterwards.enter_context(self.path.open("rb"))
+            source = afterwards.enter_context(self._file.open("rb"))
             with draft.open("wb") as target:
                 shutil.copyfileobj(source, target, _PIECE)
                 target.flush()
@@ -171,14 +172,14 @@ class StoreFile:
 
     def _create(self) -> None:
         """Make the file under another name first, so that it is never there half made."""
-        draft = self.path.with_name(f"{self.path.name}.part-{os.getpid()}")
+        draft = self._file.with_name(f"{self._file.name}.part-{os.getpid()}")
         try:
             with attached(draft, read_only=False) as connection:
                 migrate(connection, 0)
             # Another process may have been faster, and then its file counts.
             with suppress(FileExistsError):
                 self._name(draft)
-            sync_now(self.path.absolute().parent)
+            sync_now(self._file.parent)
         except OSError as error:
             raise StoreError(
                 f"{str(self.path)!r} cannot be made: {error.strerror}; name a file with "
@@ -190,20 +191,20 @@ class StoreFile:
 
     def _name(self, draft: Path) -> None:
         try:
-            os.link(draft, self.path)
+            os.link(draft, self._file)
         except OSError as error:
             if error.errno not in _NO_LINKS:
                 raise
-            guard = self.path.with_name(f"{self.path.name}.made")
+            guard = self._file.with_name(f"{self._file.name}.made")
             with guard.open("ab") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
-                if not self.path.exists():
-                    draft.rename(self.path)
+                if not self._file.exists():
+                    draft.rename(self._file)
                 guard.unlink(missing_ok=True)
 
     def _remove_drafts(self) -> None:
         """Delete what processes that were killed have left of new files and of copies."""
-        for path in self.path.absolute().parent.glob(f"{glob.escape(self.path.name)}.part-*"):
+        for path in self._file.parent.glob(f"{glob.escape(self._file.name)}.part-*"):
             number = path.name.removesuffix(".wal").rpartition("-")[2]
             if number.isdecimal():
                 remove_abandoned(path, int(number))
@@ -219,7 +220,7 @@ class StoreFile:
             while True:
                 try:
                     connection = work.enter_context(
-                        attached(self.path, read_only=read_only, beside=beside)
+                        attached(self._file, read_only=read_only, beside=beside)
                     )
                     break
                 except duckdb.IOException as error:

@@ -3,6 +3,7 @@
 import errno
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -40,12 +41,18 @@ def database_file(path: Path) -> Path:
         reason = "it is not the path of a file" if _NO_FILE.match(text) else ""
     if not reason:
         try:
+            with suppress(FileNotFoundError, NotADirectoryError):
+                path.stat()  # from Python 3.13 on, `resolve` follows a circle without an error
             if path.name in ("", "..") or path.is_dir():
                 reason = "it is a folder"
+            elif path.exists() and not path.is_file():
+                reason = "it is not a regular file"
+            elif path.is_symlink() and not path.resolve().parent.is_dir():
+                reason = "it is a link into a folder that does not exist"
             else:
                 return path.resolve()
-        except (OSError, RuntimeError, ValueError) as error:
-            loop = isinstance(error, RuntimeError) or getattr(error, "errno", 0) == errno.ELOOP
+        except (OSError, ValueError) as error:
+            loop = getattr(error, "errno", 0) == errno.ELOOP
             reason = "its links lead in a circle" if loop else str(error)
     raise UsageError(
         f"{shown(text, 500)} cannot be a database: {reason}; name a file with "

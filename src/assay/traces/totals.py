@@ -71,4 +71,5 @@ def _allowed(name: str, value: object) -> bool:
         return type(value) is int and 0 <= value < _COUNTS[name]
     if name not in _NUMBERS or isinstance(value, bool):
         return False
-    return value is None or (isinstance(value, int | float) and -_LARGE < value < _LARGE)
+    least = 0 if name == "cost_usd" else -_LARGE
+    return value is None or (isinstance(value, int | float) and least <= value < _LARGE)

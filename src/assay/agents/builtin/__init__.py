@@ -1,6 +1,6 @@
 """Chat models that come with the package: scripted players behind the chat protocol."""
 
-from .models import BUILTIN_MODELS, BuiltinModel, make_builtin, token_count
+from .models import BUILTIN_MODELS, BuiltinModel, is_scripted, make_builtin, token_count
 from .request import Choice, draws, last_observation, max_actions, notes, offers_interact
 
 __all__ = [
@@ -8,6 +8,7 @@ __all__ = [
     "BuiltinModel",
     "Choice",
     "draws",
+    "is_scripted",
     "last_observation",
     "make_builtin",
     "max_actions",

@@ -18,7 +18,7 @@ from assay.types import ChatModel, ChatReply, ChatRequest, Message, Usage
 from ..prompt import INTERACT
 from .request import Choice, draws, last_observation, max_actions, notes, offers_interact
 
-__all__ = ["BUILTIN_MODELS", "BuiltinModel", "make_builtin", "token_count"]
+__all__ = ["BUILTIN_MODELS", "BuiltinModel", "is_scripted", "make_builtin", "token_count"]
 
 _BYTES_PER_TOKEN: Final = 4
 
@@ -119,6 +119,11 @@ _DECIDE: Final[dict[str, Callable[[ChatRequest], Choice]]] = {
 }
 BUILTIN_MODELS: Final = tuple(_DECIDE)
 """The names of the built-in models, weakest first."""
+
+
+def is_scripted(label: str) -> bool:
+    """Whether an arm is one of the built-in models, whose tokens nobody pays for."""
+    return label.startswith("builtin/")
 
 
 def make_builtin(name: str) -> ChatModel:

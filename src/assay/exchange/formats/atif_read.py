@@ -14,6 +14,7 @@ from assay.errors import UsageError
 from assay.exchange.formats.foreign import (
     Conversation,
     ForeignRun,
+    as_cost,
     as_count,
     as_list,
     as_mapping,
@@ -124,7 +125,7 @@ class AtifReading:
 
     def cost(self) -> float | None:
         """Dollars, of the whole or else over its calls; None if a price is not known."""
-        cost = as_number(as_mapping(self.value.get("final_metrics")).get("total_cost_usd"))
+        cost = as_cost(as_mapping(self.value.get("final_metrics")).get("total_cost_usd"))
         costs = [call.cost_usd for call in self.calls if call.cost_usd is not None]
         if cost is None and costs and len(costs) == len(self.calls):
             return sum(costs)
@@ -213,7 +214,7 @@ class AtifReading:
                 provider=model.split("/")[0] if "/" in model else "unknown",
                 finish_reason=as_text(extra.get("finish_reason"), 200),
                 usage=usage,
-                cost_usd=as_number(metrics.get("cost_usd")),
+                cost_usd=as_cost(metrics.get("cost_usd")),
                 latency_s=max(as_number(extra.get("latency_s")) or 0.0, 0.0) % 1e12,
                 retries=as_count(extra.get("retries")),
             )
@@ -327,7 +328,7 @@ class _Trajectory(AtifReading):
             return Imported(None)
         totals: dict[str, float | None] = dict(self.totals())
         final = as_mapping(self.value.get("final_metrics"))
-        cost = as_number(final.get("total_cost_usd"))
+        cost = as_cost(final.get("total_cost_usd"))
         if cost is not None or not self.calls:
             totals["cost_usd"] = cost
         return Imported(_REASON, totals)

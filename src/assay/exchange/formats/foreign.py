@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 from assay._util.canonical import canonical_json, content_hash, derived_id
 from assay._util.text import printable
 from assay.errors import UsageError
-from assay.exchange.formats.trace_json import dump_line, parse_trace
+from assay.exchange.formats.trace_json import check_parts, dump_line, parse_trace
 from assay.traces.records import EndRecord, MessageRecord, SessionHeader, SessionRecord
 from assay.traces.schema import StoredKind
 from assay.traces.totals import Imported
@@ -25,6 +25,7 @@ from assay.types import Encoded, Message, TrialState
 __all__ = [
     "Conversation",
     "ForeignRun",
+    "as_cost",
     "as_count",
     "as_list",
     "as_mapping",
@@ -52,8 +53,9 @@ def load_object(content: bytes) -> dict[str, Any]:
     """A JSON object; numbers that are not finite are missing.
 
     Raises:
-        UsageError: It is none.
+        UsageError: It is none, or too large to be read.
     """
+    check_parts(content)
     try:
         value = json.loads(content, parse_constant=lambda name: None)
     except (ValueError, RecursionError) as error:
@@ -78,6 +80,18 @@ def as_number(value: Any) -> float | None:
     if isinstance(value, int | float) and -_LARGE < value < _LARGE:
         return float(value)
     return None
+
+
+def as_cost(value: Any) -> float | None:
+    """Dollars.
+
+    Raises:
+        UsageError: They are below 0.
+    """
+    cost = as_number(value)
+    if cost is not None and cost < 0:
+        raise UsageError(f"has a cost of {cost:g} dollars; correct it to 0 or more")
+    return cost
 
 
 def as_count(value: Any) -> int:

@@ -13,6 +13,7 @@ from assay._util.canonical import derived_id
 from assay.exchange.formats.atif_read import AtifReading
 from assay.exchange.formats.foreign import (
     ForeignRun,
+    as_cost,
     as_count,
     as_list,
     as_mapping,
@@ -142,7 +143,7 @@ class HarborTrial:
         return totals
 
     def _cost(self) -> float | None:
-        cost = self._spent("cost_usd")
+        cost = as_cost(self._spent("cost_usd"))
         return self._reading.cost() if cost is None else cost
 
     def _rewards(self) -> dict[str, float]:

@@ -15,6 +15,7 @@ from assay.errors import UsageError
 from assay.exchange.formats.foreign import (
     Conversation,
     ForeignRun,
+    as_cost,
     as_count,
     as_list,
     as_mapping,
@@ -153,7 +154,7 @@ class _Reading:
                 provider=model.split("/")[0] if "/" in model else "unknown",
                 finish_reason=as_text(choice.get("stop_reason"), 200),
                 usage=read_usage(as_mapping(output.get("usage"))),
-                cost_usd=as_number(as_mapping(output.get("usage")).get("total_cost")),
+                cost_usd=as_cost(as_mapping(output.get("usage")).get("total_cost")),
                 latency_s=_duration(output.get("time")),
                 retries=as_count(event.get("retries")),
                 parameters=_parameters(as_mapping(event.get("config"))),
@@ -237,7 +238,7 @@ class _Reading:
         if self.calls:
             costs = [call.cost_usd for call in self.calls]
         else:
-            costs = [as_number(usage.get("total_cost")) for usage in self._usages()]
+            costs = [as_cost(usage.get("total_cost")) for usage in self._usages()]
         known = [cost for cost in costs if cost is not None]
         return sum(known) if known and len(known) == len(costs) else None
 

@@ -26,10 +26,12 @@ from assay.traces.records import (
 )
 from assay.traces.trace import StoredExperiment, StoredRun, Trace
 
-__all__ = ["FORMAT", "dump_line", "dump_trace", "parse_trace"]
+__all__ = ["FORMAT", "check_parts", "dump_line", "dump_trace", "parse_trace"]
 
 FORMAT: Final = "assay-trace/1"
 """What the field `format` of every file says."""
+_MOST_PARTS: Final = 5_000_000
+"""Lists and objects of a file; each takes up to 232 bytes."""
 
 _OTHER_NAMES: Final[Mapping[str, tuple[str, str]]] = {
     "session": ("session_id", "id"),
@@ -111,12 +113,27 @@ def _renamed(part: str, values: Mapping[str, Any]) -> dict[str, Any]:
     return {names.get(name, name): value for name, value in values.items()}
 
 
+def check_parts(content: bytes) -> None:
+    """Refuse JSON that would take a hundred times its own size of memory.
+
+    Raises:
+        UsageError: It has too many lists and objects.
+    """
+    # Brackets in texts count too: it is an upper bound, and quick.
+    parts = content.count(b"[") + content.count(b"{")
+    if parts > _MOST_PARTS:
+        raise UsageError(
+            f"holds {parts:,} lists and objects, and at most {_MOST_PARTS:,} are read; split it"
+        )
+
+
 def parse_trace(content: bytes) -> Trace:
     """Read a session from JSON.
 
     Raises:
         UsageError: It is not JSON, not of this format, or contradicts itself; says where.
     """
+    check_parts(content)
     try:
         value = parse_json(content)
     except (ValueError, RecursionError) as error:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from assay._util.files import atomic_write
-from assay._util.provenance import git_says
+from assay._util.git import WorkingCopy, working_copy, working_copy_git
 from assay.errors import UsageError
 
 __all__ = [
@@ -38,9 +38,11 @@ __all__ = [
 ]
 
 _FORMAT: Final = "assay-launch/1"
+_MOST_BYTES = 16 << 20
 _PACKAGES: Final = ("assay", "numpy", "numba", "torch", "safetensors", "mettagrid", "ray")
 _OURS: Final = Path(__file__).resolve().parents[4]
 _UNKNOWN: Final = "unknown"
+_DIFF: Final = ("diff", "--no-ext-diff", "--no-textconv", "--ignore-submodules=all")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,7 @@ class TrainerPlace:
     commit: str
     dirty: str
     """What was changed since, as a diff."""
+    copy: WorkingCopy | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +110,12 @@ def trainer_place(own: bool) -> TrainerPlace:
     if own:
         root, paths = _OURS, ["src/assay/training", "src/assay/crafter"]
     else:
-        top = git_says(Path.cwd(), "rev-parse", "--show-toplevel")
-        root, paths = Path(top) if top else Path.cwd(), ["."]
-    commit = git_says(root, "rev-parse", "--verify", "--quiet", "HEAD") or _UNKNOWN
-    return TrainerPlace(root, tuple(paths), commit, git_says(root, "diff", "HEAD") or "")
+        root, paths = Path.cwd(), ["."]
+    copy = working_copy(root)
+    if copy is None or (own and copy.root != root):
+        return TrainerPlace(root, tuple(paths), _UNKNOWN, "", None)
+    dirty = working_copy_git(copy, *_DIFF, "HEAD") or ""
+    return TrainerPlace(copy.root, tuple(paths), copy.commit or _UNKNOWN, dirty, copy)
 
 
 def trainer_changes(
@@ -122,7 +127,8 @@ def trainer_changes(
         UsageError: The commit that was named is not there.
     """
     if since is not None:
-        commit = git_says(place.root, "rev-parse", "--verify", "--quiet", f"{since}^{{commit}}")
+        name = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{since}^{{commit}}")
+        commit = place.copy and working_copy_git(place.copy, *name)
         if not commit:
             raise UsageError(
                 f"--since {since!r} is no commit of {str(place.root)!r}; 'git log' there lists "
@@ -133,10 +139,13 @@ def trainer_changes(
         commit, whose = before.commit, f"{before.base_run_name!r}, the last benchmark"
     else:
         return None
-    diff = git_says(place.root, "diff", commit, "--", *place.paths)
+    if place.copy is None:
+        return None
+    what = ("--end-of-options", commit, "--", *place.paths)
+    diff = working_copy_git(place.copy, *_DIFF, *what)
     if diff is None:
         return None
-    stat = git_says(place.root, "diff", "--shortstat", commit, "--", *place.paths) or ""
+    stat = working_copy_git(place.copy, *_DIFF, "--shortstat", *what) or ""
     return TrainerChanges(commit, whose, stat, diff)
 
 
@@ -168,6 +177,8 @@ def read_launch_manifest(folder: Path, name: str) -> LaunchManifest:
     """
     path = folder / name / "manifest" / "manifest.json"
     try:
+        if (size := path.stat().st_size) > _MOST_BYTES:
+            raise ValueError(f"it has {size:,} bytes, and at most {_MOST_BYTES:,} are read")
         told = json.loads(path.read_bytes())
         if told.pop("format") != _FORMAT:
             raise ValueError(f"its format is not {_FORMAT!r}")
@@ -184,7 +195,7 @@ def read_launch_manifest(folder: Path, name: str) -> LaunchManifest:
             f"no benchmark {name!r} in {str(folder)!r}; there "
             + (f"are: {', '.join(known)}" if known else "is none yet: 'assay launch' makes one")
         ) from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(f"{str(path)!r} is no manifest of a launch: {error}") from error
 
 
