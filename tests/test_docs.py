@@ -1,11 +1,10 @@
 """The documents tell the truth: their commands parse or run, their links lead somewhere."""
 
-import os
 import pkgutil
 import re
 import shlex
-import subprocess
-import sys
+import warnings
+from glob import glob
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +13,8 @@ import pytest
 from _pytest.mark import ParameterSet
 
 from assay.cli import app
+
+from .runs.programs import Program
 
 pytestmark = pytest.mark.usefixtures("compiled_engine")
 
@@ -130,30 +131,34 @@ def test_commands_marked_run_do_what_the_page_says(block: Block, tmp_path: Path)
         if folder in block.text:
             top = folder.partition("/")[0]
             (tmp_path / top).symlink_to(ROOT / top)
-    tools = Path(sys.executable).parent
-    environment = {**os.environ, "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"}
     printed = ""
-    for command in block.commands("assay", "python"):
-        done = subprocess.run(
-            command, shell=True, cwd=tmp_path, env=environment, capture_output=True, check=False
-        )
-        assert done.returncode == 0, done.stderr.decode()
-        printed += done.stdout.decode()
+    for command in block.commands():
+        words = [
+            found
+            for word in shlex.split(command, comments=True)[1:]
+            for found in sorted(glob(word, root_dir=tmp_path)) or [word]
+        ]
+        assert not set(words) & {"|", ">", "<", "&", "&&", ";"}, "that needs a shell"
+        program = Program(tmp_path, *words)
+        assert program.wait() == 0, program.errors
+        printed += program.output
     if block in SAMPLES:
         assert_printed(SAMPLES[block], printed)
 
 
+def python(text: str) -> int:
+    """Run a program whose warnings are errors; only for a process of its own."""
+    warnings.simplefilter("error")
+    exec(compile(text, "<block>", "exec"), {"__name__": "__main__"})
+    return 0
+
+
 @pytest.mark.parametrize("block", PYTHON)
 def test_python_on_a_page_runs(block: Block, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", block.text],
-        cwd=tmp_path,
-        capture_output=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr.decode()
+    program = Program(tmp_path, block.text, main=python)
+    assert program.wait() == 0, program.errors
     if block in SAMPLES:
-        assert_printed(SAMPLES[block], done.stdout.decode())
+        assert_printed(SAMPLES[block], program.output)
 
 
 def test_every_sample_belongs_to_a_block_that_runs() -> None:

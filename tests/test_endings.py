@@ -34,7 +34,8 @@ def assay(tmp_path_factory: pytest.TempPathFactory, compiled_engine: None) -> As
     assay = Assay(tmp_path_factory.mktemp("deaths"))
     who = ("--models", "builtin/noop", "builtin/random", "--no-baselines")
     world = ("--difficulty", "hard", "--seed", "43", "--episodes", "2", "--max-turns", "60")
-    (assay.folder / "run.txt").write_text(assay("run", *who, *world), "utf-8")
+    tables = assay("run", *who, *world, "--detail")
+    (assay.folder / "run.txt").write_text(tables, "utf-8")
     return assay
 
 

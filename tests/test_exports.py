@@ -9,11 +9,8 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src"
 FILES = sorted((SOURCE / "assay").rglob("*.py"))
-EXTRAS = {
-    "assay.finetune.local": ("local", "torch"),
-    "assay.training": ("train", "torch"),
-}
-"""Packages whose names cannot be loaded without more than the plain install."""
+LOCAL = ("assay.finetune.local", "assay.training")
+"""Packages whose names need torch, which only `make test-local` has."""
 PACKAGES = [file for file in FILES if file.name == "__init__.py"]
 
 
@@ -66,15 +63,18 @@ def dotted(file: Path) -> str:
     return ".".join(parts).removesuffix(".__init__")
 
 
-@pytest.mark.parametrize("file", PACKAGES, ids=dotted)
+@pytest.mark.parametrize(
+    "file",
+    [
+        pytest.param(file, marks=[pytest.mark.local] * (dotted(file) in LOCAL), id=dotted(file))
+        for file in PACKAGES
+    ],
+)
 def test_a_package_exports_all_its_public_names_and_no_other(file: Path) -> None:
     tree = ast.parse(file.read_text("utf-8"))
     listed = exported(tree) or []
     public = {name for name in bound(tree, with_imports=True) if not name.startswith("_")}
     assert {name for name in listed if name != "__version__"} == public
-    if dotted(file) in EXTRAS:
-        extra, module = EXTRAS[dotted(file)]
-        pytest.importorskip(module, reason=f"its names need the extra {extra}")
     package = importlib.import_module(dotted(file))
     assert [name for name in listed if not hasattr(package, name)] == []
 

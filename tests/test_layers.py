@@ -56,7 +56,17 @@ HOMES = {
 PUBLIC = {
     "_http": {"guard", "hosting", "protocol", "refusal", "replies"},
     "_util": {
-        *("backoff", "bounds", "canonical", "descriptors", "files", "lazy", "loops", "names"),
+        *(
+            "backoff",
+            "bounds",
+            "canonical",
+            "descriptors",
+            "files",
+            "git",
+            "lazy",
+            "loops",
+            "names",
+        ),
         *(
             "provenance",
             "redact",
@@ -78,7 +88,6 @@ PUBLIC = {
     "bench": {
         *(
             "arms",
-            "bundling",
             "checking",
             "coders",
             "attempt",

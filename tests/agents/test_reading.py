@@ -222,7 +222,7 @@ values: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(values, values, values, st.booleans(), st.integers(1, 50))
 def test_no_reply_raises_and_all_that_is_played_exists(
     content: Any, name: Any, arguments: Any, encode: bool, limit: int
@@ -244,7 +244,7 @@ def test_no_reply_raises_and_all_that_is_played_exists(
         assert all(len(text) < 700 and text.isprintable() for text in told)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.text(st.sampled_from("do move_left,;:-*1.\n `actionACTION→>"), max_size=200))
 def test_plain_text_never_raises(text: str) -> None:
     actions_in_text(text)

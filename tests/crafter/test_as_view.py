@@ -11,7 +11,7 @@ from assay.crafter.text import Observation, as_view, observe
 from .test_text import observations
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(observations())
 def test_what_is_observed_of_the_view_is_what_was_told(told: Observation) -> None:
     bare = replace(told, action=None, achieved=(), no_effect=None)

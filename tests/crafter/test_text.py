@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assay.crafter import ACHIEVEMENTS, ACTIONS, ITEMS, NoEffect, StepResult, View, World, rules
@@ -65,7 +65,7 @@ def read_or_error(text: str) -> tuple[Observation | None, str]:
         return None, str(error)
 
 
-quick = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+quick = settings(max_examples=200)
 
 
 @quick

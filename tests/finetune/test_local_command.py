@@ -10,16 +10,14 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="needs the extra local; make test-local has it")
+from tests.runs.programs import free_port
 
 pytestmark = pytest.mark.local
 
 
 def usual_place(folder: Path) -> tuple[int, dict[str, str]]:
     """A free port where local models are usually asked, and the environment that says so."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     rows = folder / "models.toml"
     rows.write_text(
         f'[providers.local]\nbase_url = "http://127.0.0.1:{port}/v1"\n'
@@ -82,7 +80,7 @@ sys.stdin.read()
     assert first.returncode == 0
     assert answers(port)
     second.communicate()
-    for _ in range(100):
+    for _ in range(1_000):
         if not answers(port):
             break
         time.sleep(0.1)

@@ -41,7 +41,7 @@ def upload(client: OpenAI, content: bytes = GOOD) -> str:
 
 
 def ended(client: OpenAI, job: str) -> Any:
-    for _ in range(600):
+    for _ in range(6_000):
         found = client.fine_tuning.jobs.retrieve(job)
         if found.status in ("succeeded", "failed", "cancelled"):
             return found

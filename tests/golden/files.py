@@ -15,6 +15,7 @@ from uuid import UUID
 
 import duckdb
 
+from assay._util.archives import unpack_tar
 from assay.cli import main
 
 from .inputs import BASE_URL, ENVIRONMENT
@@ -90,7 +91,7 @@ class Done(NamedTuple):
 def unpack(part: str, folder: Path) -> Path:
     """Unpack a part of the golden files into a folder."""
     with tarfile.open(_GOLDEN / f"{part}.tar.xz") as archive:
-        archive.extractall(folder, filter="data")
+        unpack_tar(archive, folder)
     return folder
 
 

@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="needs the extra local; make test-local has it")
-
 import assay
 from assay.api import LoopResult, LoopWatch
 from assay.loop import StageEvent

@@ -16,7 +16,7 @@ from assay.types import ChatReply
 from .bad_http import BAD, framed, nested_arguments, raw_providing
 from .server import completion, entry, request
 
-QUICK = CallRetries(first_wait=0.002, longest_wait=0.004, patience=2.0)
+QUICK = CallRetries(first_wait=0.002, longest_wait=0.004, patience=60.0)
 BRIEF = CallRetries(first_wait=0.002, longest_wait=0.004, patience=0.005)
 
 
@@ -61,8 +61,9 @@ def test_bad_http_that_stays_is_no_failure_of_the_model() -> None:
 
 
 def test_arguments_that_are_nested_too_deep_are_malformed() -> None:
-    deep = framed(json.dumps(nested_arguments(900)).encode())
-    reply, said = ask(deep)
+    reply, _ = ask(framed(json.dumps(nested_arguments(100)).encode()))
+    assert reply.retries == 0
+    reply, said = ask(framed(json.dumps(nested_arguments(101)).encode()))
     assert reply.retries == 1
     assert "nested too deep" in said[0]
 
@@ -76,6 +77,16 @@ def test_a_reply_without_end_is_not_read_to_its_end(packed: bool) -> None:
     reply, said = ask(framed(body, head))
     assert reply.retries == 1
     assert f"longer than {MOST_BYTES:,} bytes" in said[0]
+
+
+def test_a_reply_that_stays_too_long_is_a_bad_reply_after_three_attempts() -> None:
+    long, budget = framed(b" " * (MOST_BYTES + 1)), Budget(1.0)
+    reply, said = ask(*[long] * 3, budget=budget)
+    assert (reply.retries, reply.finish_reason, len(said)) == (2, "length", 2)
+    words = f"(a reply that was not read: it is longer than {MOST_BYTES:,} bytes)"
+    assert reply.message.value["content"] == words
+    assert reply.cost_usd
+    assert budget.spent_usd == pytest.approx(3 * reply.cost_usd), "each can have been charged"
 
 
 def test_a_reply_that_counts_absurdly_many_tokens_stops_its_model_alone() -> None:

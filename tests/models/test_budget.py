@@ -122,7 +122,7 @@ async def spend(cap: float, calls: int, dice: random.Random) -> tuple[Budget, fl
     return budget, paid, refused
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(cap=st.floats(0.0001, 20), seed=st.integers(0, 2**32))
 def test_spending_never_exceeds_the_cap(cap: float, seed: int) -> None:
     budget, paid, _ = run(spend(cap, 60, random.Random(seed)))

@@ -26,10 +26,11 @@ from assay.models.registry import Provider
 from assay.models.retries import CallRetries
 from assay.types import ChatModel, ChatReply, ChatRequest
 
+from ..runs.programs import free_port
 from .server import PRICE, Provided, Say, completion, entry, problem, providing, request
 
 KEY = "sk-planted-0123456789abcdef"
-QUICK = CallRetries(first_wait=0.002, longest_wait=0.004, patience=2.0)
+QUICK = CallRetries(first_wait=0.002, longest_wait=0.004, patience=60.0)
 BRIEF = CallRetries(first_wait=0.002, longest_wait=0.004, patience=0.02)
 
 
@@ -162,8 +163,9 @@ def test_a_late_answer_is_a_timeout_and_counts_against_patience() -> None:
 
 
 def test_time_that_is_not_the_models_is_told_apart() -> None:
-    reply, _ = asyncio.run(ask(Say(late=0.5), Say(late=0.02), timeout=0.2))
-    assert 0.02 <= reply.latency_s < 0.2
+    # On a busy machine, more answers than the first come too late.
+    reply, _ = asyncio.run(ask(Say(late=0.5), *[Say(late=0.02)] * 20, timeout=0.2))
+    assert 0.02 <= reply.latency_s < reply.waited_s
     assert reply.waited_s >= 0.2
 
 
@@ -221,16 +223,16 @@ def test_a_tool_call_the_provider_could_not_read_is_the_models_reply() -> None:
 
 def test_a_server_that_was_away_is_waited_for() -> None:
     async def play() -> ChatReply:
-        async with providing() as server:
-            port = server.port
+        port, failed = free_port(), asyncio.Event()
         asked = RemoteModel(
             entry(),
             key=None,
-            base_url=server.url,
+            base_url=f"http://127.0.0.1:{port}/v1",
             retries=CallRetries(first_wait=0.02, longest_wait=0.05, patience=60),
+            on_fault=lambda *_: failed.set(),
         )
         waiting = asyncio.create_task(asked.reply(request()))
-        await asyncio.sleep(0.2)
+        await failed.wait()
         async with providing(port=port):
             reply = await waiting
             await asked.close()

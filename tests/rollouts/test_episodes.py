@@ -96,7 +96,7 @@ def test_a_malformed_reply_costs_a_turn_and_no_step(tmp_path: Path) -> None:
         ({}, '["noop"]', "max_turns"),
         ({"step_limit": 7}, '["noop", "noop"]', "step_limit"),
         ({"token_limit": 1}, None, "token_limit"),
-        ({"time_limit": 0.001}, '["noop"]', "time_limit"),
+        ({"time_limit": 0.001, "turns": 10_000}, '["noop"]', "time_limit"),
         ({}, '{"tool": "terminate", "arguments": {"reason": "enough"}}', "terminate: enough"),
     ],
 )

@@ -187,7 +187,7 @@ def misbehaved(tmp_path_factory: pytest.TempPathFactory) -> Program:
         folder,
         *("run", "--agents", *(f"agents.py:{name}" for name in MISBEHAVE), "--episodes", "2"),
         *("--environment", "bandit.py:Bandit", "--no-baselines", "--max-turns", "20"),
-        *("--decision-limit", "0.3"),
+        *("--decision-limit", "2"),
     )
     assert program.wait() == 1, program.errors
     return program
@@ -211,7 +211,7 @@ def ends(program: Program, agent: str) -> list[tuple[str, str, str | None]]:
         ("leaving", "leaving: agents.py:24: SystemExit: enough"),
         ("exiting", "exiting: agents.py:28: SystemExit: 7"),
         ("stopping", "stopping: agents.py:32: Stop: now"),
-        ("hanging", "hanging took longer than 0.3 s, at agents.py:36; --decision-limit"),
+        ("hanging", "hanging took longer than 2 s, at agents.py:36; --decision-limit"),
         ("confused", "confused chose 3.5; give the name of an action, its index from 0 to 1"),
         ("beyond", "beyond chose 2; give the name of an action, its index from 0 to 1"),
         ("Unmade", "Unmade: agents.py:64: ValueError: no luck"),

@@ -1,15 +1,17 @@
 """Imported once by the process that starts the programs of these tests: all that is slow."""
 
+from contextlib import suppress
 from importlib import import_module
+from pkgutil import walk_packages
 
-import assay.cli.live
-import assay.players.forager
-import assay.report
-import assay.service.client
-import assay.serving.server  # noqa: F401
-from assay.api import running  # noqa: F401
+import assay
 from assay.crafter import warmup
 
-for name in ("aiohttp", "openai", "pandas", "scipy.special"):
+for module in walk_packages(assay.__path__, "assay."):
+    if not module.name.endswith("__main__"):
+        # Some need an extra that is not installed here.
+        with suppress(ImportError):
+            import_module(module.name)
+for name in ("aiohttp", "openai", "pandas", "scipy.stats", "PIL.PngImagePlugin"):
     import_module(name)
 warmup()

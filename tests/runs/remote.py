@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from assay import api
 from assay.api import _run_models, running
 from assay.cli import main
+from assay.models.reach import why_unreachable
 from assay.models.retries import CallRetries
 from assay.runs import RunResult
 from assay.traces.load import load_session
@@ -64,9 +65,15 @@ def command(folder: Path, *arguments: str) -> Done:
 
 
 def hasty(*arguments: str) -> int:
-    """The program with less patience; only for a process of its own."""
+    """The program with less patience for models; only for a process of its own.
+
+    On a busy machine even a refused connection takes its time to be noticed.
+    """
     patience = CallRetries(patience=0.4, first_wait=0.1)
-    vars(_run_models).update(CallRetries=lambda **_: patience)
+    vars(_run_models).update(
+        CallRetries=lambda **_: patience,
+        why_unreachable=partial(why_unreachable, timeout=60.0),
+    )
     vars(running).update(Retries=partial(Retries, attempts=2, first_wait=0.1))
     return main(list(arguments))
 

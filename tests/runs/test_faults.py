@@ -10,10 +10,9 @@ import pytest
 
 from assay.serving import Faults, ModelServerSettings, running
 
-from .programs import Program, run_arguments, until
+from .programs import Program, free_port, run_arguments, until
 from .remote import hasty, play, same_in_both, total
 from .tables import rows, sessions
-from .test_troubles import free_port
 
 pytestmark = pytest.mark.usefixtures("compiled_engine")
 
@@ -29,10 +28,10 @@ FAILED = ("error", "busy", "cut", "malformed")
 
 
 @contextmanager
-def serving(folder: Path, port: str, *more: str) -> Iterator[Program]:
+def serving(folder: Path, port: int, *more: str) -> Iterator[Program]:
     """`assay serve-models` as a process, killed at the end."""
     folder.mkdir(exist_ok=True)
-    program = Program(folder, "serve-models", "--port", port, *more)
+    program = Program(folder, "serve-models", "--port", str(port), *more)
     printed = folder / "stdout"
     until(lambda: printed.exists() and "serving" in program.output, "the server")
     try:
@@ -41,7 +40,7 @@ def serving(folder: Path, port: str, *more: str) -> Iterator[Program]:
         program.kill()
 
 
-def arguments_for(folder: Path, port: str, *more: str, pause: float = 0.01) -> list[str]:
+def arguments_for(folder: Path, port: int, *more: str, pause: float = 0.01) -> list[str]:
     folder.mkdir(exist_ok=True)
     where = ("--openai-base-url", f"http://127.0.0.1:{port}/v1", "--run-id", "same")
     return run_arguments(folder, "--models", "builtin/random", *where, *more, pause=pause)

@@ -32,9 +32,10 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def start(folder: Path) -> Program:
+def start(folder: Path, main: Callable[..., int] | None = None) -> Program:
     more = ("--models", "builtin/random", "builtin/forager", "--max-concurrent-episodes", "5")
-    return Program(folder, *run_arguments(folder, *more, "--run-id", RUN, episodes=8))
+    given = run_arguments(folder, *more, "--run-id", RUN, episodes=8)
+    return Program(folder, *given, main=main)
 
 
 def journaled(folder: Path) -> dict[tuple[str, int], int]:

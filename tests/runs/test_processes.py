@@ -390,7 +390,7 @@ def test_worlds_of_a_service_are_reached_from_workers(tmp_path: Path, place: Pla
 def test_an_agent_that_ends_its_process_is_a_failure_and_others_go_on(
     tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch, name: str, words: str
 ) -> None:
-    monkeypatch.setattr(api_running, "_HANG_S", 0.5)
+    monkeypatch.setattr(api_running, "_HANG_S", 5.0)
     result = play(
         tmp_path,
         agents=mine(tmp_path, name, "act"),
@@ -398,7 +398,7 @@ def test_an_agent_that_ends_its_process_is_a_failure_and_others_go_on(
         **place.settings,
         workers=1,
         concurrent_models=True,
-        decision_limit=1.0,
+        decision_limit=10.0,
     )
     assert result.status == "finished"
     states = {row.model.rpartition(":")[2]: row.state for row in result.episodes}

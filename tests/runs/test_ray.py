@@ -2,9 +2,10 @@
 
 import asyncio
 import importlib.util
-import socket
+import pickle
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from assay.api import running as api_running
 from assay.errors import UsageError, WorkerLost
 from assay.runs import RayWorkers
+from assay.runs.channel import Channel
 from assay.runs.ray_place import Origin, PlaceOrder, hold_worker
 from assay.runs.ray_workers import _Arrival, _Reception
 from assay.trials import Event, TrialProgress
@@ -137,32 +139,57 @@ def test_a_node_with_another_assay_or_without_a_way_to_the_driver_says_so() -> N
         hold_worker(order())
 
 
-def test_nobody_is_let_in_without_the_secret_of_a_worker() -> None:
-    async def knock(shown: bytes) -> bool:
-        """Whether whoever shows this is heard as a worker."""
-        desk, heard = _Reception(), list[bytes]()
+UNPICKLED = list[str]()
+
+
+class Explosive:
+    """Runs code where it is unpickled."""
+
+    def __reduce__(self) -> Any:
+        return explode, ("ran",)
+
+
+def explode(what: str) -> str:
+    UNPICKLED.append(what)
+    return what
+
+
+def test_nothing_is_unpickled_before_the_secret_of_a_worker_was_shown() -> None:
+    body = pickle.dumps((Explosive(),))
+    packet = len(body).to_bytes(8, "big") + body
+
+    async def knock(shown: bytes) -> list[Any]:
+        """What a driver hears of whoever shows this and sends a packet."""
+        UNPICKLED.clear()
+        desk, heard, over = _Reception(), list[Any](), asyncio.Event()
+
+        def hear(message: Any) -> None:
+            heard.append(message)
+            over.set()
 
         class Expected:
-            class channel:
-                connection_made = staticmethod(lambda _: heard.append(b"in"))
-                data_received = staticmethod(heard.append)
+            channel = Channel(hear, over.set)
 
         worker: Any = Expected()
         desk.expect(b"k" * 32, worker)
         loop = asyncio.get_running_loop()
         server = await loop.create_server(lambda: _Arrival(desk), "127.0.0.1", 0)
-        with socket.create_connection(server.sockets[0].getsockname()) as connection:
-            connection.setblocking(False)
-            await loop.sock_sendall(connection, shown)
-            if not heard:
-                try:
-                    async with asyncio.timeout(0.2):
-                        assert await loop.sock_recv(connection, 1) == b""
-                except (TimeoutError, ConnectionResetError):
-                    pass
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        writer.write(shown + packet)
+        closed = asyncio.create_task(reader.read())
+        await asyncio.wait(
+            {closed, asyncio.create_task(over.wait())}, return_when=asyncio.FIRST_COMPLETED
+        )
+        with suppress(ConnectionError):
+            writer.close()
+            worker.channel.abort()
+            await closed
         server.close()
-        return bool(heard)
+        return heard
 
-    assert asyncio.run(knock(b"k" * 32))
-    assert not asyncio.run(knock(b"x" * 32))
-    assert not asyncio.run(knock(b"k" * 31))
+    assert asyncio.run(knock(b"k" * 32)) == [("ran",)]
+    assert UNPICKLED == ["ran"]
+    assert asyncio.run(knock(b"x" * 32)) == []
+    assert asyncio.run(knock(b"")) == []
+    assert asyncio.run(knock(b"k" * 31)) == []
+    assert UNPICKLED == []

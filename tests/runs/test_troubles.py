@@ -1,7 +1,6 @@
 """What is broken around a run: disks, files, services, hooks."""
 
 import resource
-import socket
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ from assay.serving import Faults, ModelServerSettings, running
 from assay.traces.folder import journal_root
 from assay.traces.store import Store
 
-from .programs import Program, run_arguments, until
+from .programs import Program, free_port, run_arguments, until
 from .tables import contents, rows, sessions
 
 pytestmark = pytest.mark.usefixtures("compiled_engine")
@@ -134,14 +133,9 @@ def test_many_episodes_pass_through_few_places(tmp_path: Path) -> None:
     assert sessions(tmp_path / "traces.duckdb", "many") == 200
 
 
-def free_port() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return str(server.getsockname()[1])
-
-
-def serve(folder: Path, port: str) -> Program:
+def serve(folder: Path, port: int) -> Program:
     folder.mkdir(exist_ok=True)
-    program = Program(folder, "serve", "--port", port)
+    program = Program(folder, "serve", "--port", str(port))
     until(lambda: (folder / "stdout").exists() and "serving" in program.output, "the service")
     return program
 

@@ -41,6 +41,7 @@ def test_names_of_loopback_are_answered(address: str, host: str) -> None:
     [
         *("evil.example", "localhost.evil.example", "evil.example:8901", "10.0.0.1", ""),
         *("127.0.0.1.evil.example", "a@localhost@b", "[::1", "localhost:port", "0x7f.1"),
+        *("evil.example@localhost", "localhost/evil", "localhost?"),
     ],
 )
 def test_other_hosts_are_forbidden(address: str, host: str) -> None:
@@ -72,6 +73,7 @@ def test_the_own_origin_is_answered(address: str) -> None:
     assert ask(address, f"{ENV}/initialize", {}, headers={"Origin": address}).status == 200
     assert handshake(address, origin=address) == 101
     assert handshake(address) == 101
+    assert handshake(address, origin=address.replace("//", "//evil.example@")) == 403
 
 
 def test_a_socket_for_another_host_or_environment_does_not_open(address: str) -> None:

@@ -79,7 +79,7 @@ def socket(address: str) -> Iterator[ClientConnection]:
 
 def say(socket: ClientConnection, message: Any) -> Any:
     socket.send(message if isinstance(message, (str, bytes)) else json.dumps(message))
-    return json.loads(socket.recv(timeout=10))
+    return json.loads(socket.recv(timeout=60))
 
 
 def test_a_socket_answers_a_step_with_what_http_would_say(
@@ -127,7 +127,7 @@ def test_a_socket_survives_a_wrong_message(
 def test_a_message_that_is_too_large_closes_the_socket(socket: ClientConnection) -> None:
     socket.send(" " * (MAX_BODY + 1))
     with pytest.raises(ConnectionClosed):
-        socket.recv(timeout=10)
+        socket.recv(timeout=60)
     assert socket.close_code == 1009
 
 

@@ -140,7 +140,6 @@ def test_generated_requests_never_fail_and_answers_are_as_declared(
     @given(case=schema[path][method].as_strategy(GenerationMode(mode)))
     @settings(
         max_examples=50,
-        deadline=None,
         database=None,
         derandomize=True,
         phases=[Phase.generate],

@@ -47,7 +47,7 @@ def first_line(program: subprocess.Popen[str]) -> str:
 
 def rest(program: subprocess.Popen[str]) -> tuple[str, str]:
     """What it still printed by its end, and its errors."""
-    program.wait(timeout=20)
+    program.wait(timeout=120)
     assert program.stdout is not None
     assert program.stderr is not None
     # `communicate` would miss the lines that were read ahead together with the first.
@@ -99,9 +99,9 @@ def test_it_ends_in_order_while_clients_are_connected(number: signal.Signals) ->
         assert told["pid"] == program.pid
         with connect(address.replace("http", "ws") + f"{ENV}/ws") as line:
             program.send_signal(number)
-            assert program.wait(timeout=20) == 0
+            assert program.wait(timeout=120) == 0
             with pytest.raises(ConnectionClosed):
-                line.recv(timeout=5)
+                line.recv(timeout=60)
             assert line.close_code == 1012
         assert rest(program) == ("", "")
 

@@ -15,6 +15,7 @@ from assay.serving import Faults, ModelServerSettings, ModelTable, RunningModels
 from assay.serving.app import MAX_BODY
 from assay.serving.stats import Outcome
 
+from ..runs.programs import free_port
 from ..service.calls import TRAILERS, ask, raw, send_trailers
 from ..service.test_fuzz import BODIES, HEADS, mutated
 from .calls import CHAT, HELLO, body_of, game, post
@@ -184,13 +185,13 @@ def test_the_counts_tell_what_was_asked() -> None:
 
 
 def test_a_server_that_ends_answers_who_waits_and_can_come_back_on_its_port() -> None:
-    slow = ModelServerSettings(port=0, faults=Faults(latency=60.0))
+    slow = ModelServerSettings(port=free_port(), faults=Faults(latency=60.0))
     with ThreadPoolExecutor(1) as threads:
         with running(slow) as server:
             waiting = threads.submit(post, server.address, HELLO)
             while not server.stats()["in_flight"]:
                 time.sleep(0.01)
-        got = waiting.result(timeout=5)
+        got = waiting.result(timeout=60)
     assert got.status == 503
     error_of(got.body)
     port = int(server.address.rsplit(":", 1)[1])

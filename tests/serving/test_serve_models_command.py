@@ -22,7 +22,7 @@ KEY = "never-shown-anywhere"
 def ended(program: subprocess.Popen[str], number: signal.Signals) -> tuple[str, str]:
     """What it still printed by its end, and its errors."""
     program.send_signal(number)
-    assert program.wait(timeout=20) == 0
+    assert program.wait(timeout=120) == 0
     assert program.stdout is not None
     assert program.stderr is not None
     return program.stdout.read(), program.stderr.read()

@@ -25,7 +25,7 @@ def test_the_t_interval_of_a_worked_example() -> None:
 
 
 @given(st.lists(finite, min_size=2, max_size=30), st.sampled_from([0.5, 0.9, 0.95, 0.99]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_t_interval_agrees_with_scipy(values: list[float], level: float) -> None:
     found = t_interval(values, level)
     error = np.std(values, ddof=1) / math.sqrt(len(values))
@@ -76,7 +76,7 @@ def test_what_has_no_mean_is_refused(values: list[float], level: float, words: s
 
 
 @given(st.integers(1, 200), st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_wilson_agrees_with_scipy(trials: int, data: st.DataObject) -> None:
     successes = data.draw(st.integers(0, trials))
     found = wilson(successes, trials)

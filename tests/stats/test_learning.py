@@ -60,7 +60,7 @@ def test_a_window_is_cut_by_steps(window: Any, area: float, length: float) -> No
 
 
 @given(curves(), st.floats(0, 0.4), st.floats(0.6, 1))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_area_of_a_window_agrees_with_scipy(
     curve: tuple[np.ndarray, np.ndarray], start: float, end: float
 ) -> None:
@@ -74,7 +74,7 @@ def test_the_area_of_a_window_agrees_with_scipy(
 
 
 @given(curves(), st.floats(0.01, 1), st.sampled_from(PercentWindow), st.integers(2, 5))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_logging_a_straight_line_more_often_changes_no_area(
     curve: tuple[np.ndarray, np.ndarray], percent: float, end: PercentWindow, times: int
 ) -> None:
@@ -95,7 +95,7 @@ def test_the_mean_of_the_last_points_and_the_end() -> None:
 
 
 @given(curves())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_slope_agrees_with_numpy(curve: tuple[np.ndarray, np.ndarray]) -> None:
     steps, values = curve
     expected = np.polynomial.Polynomial.fit(steps, values, 1).convert().coef
@@ -137,7 +137,7 @@ def test_a_loss_reaches_its_threshold_from_above() -> None:
 
 
 @given(curves(), st.floats(-1e3, 1e3), st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_crossing_lies_on_the_curve(
     curve: tuple[np.ndarray, np.ndarray], threshold: float, falling: bool
 ) -> None:

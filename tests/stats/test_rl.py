@@ -59,7 +59,7 @@ def test_aggregates_of_a_worked_example() -> None:
 
 
 @given(tasks)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_the_iqm_of_equal_runs_is_scipys_trimmed_mean(scores: dict[str, list[float]]) -> None:
     fewest = min(map(len, scores.values()))
     equal = {name: each[:fewest] for name, each in scores.items()}
@@ -84,7 +84,7 @@ def test_a_matrix_has_a_row_for_each_run() -> None:
 
 
 @given(tasks, st.sampled_from(Aggregate), st.integers(0, 99))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_an_aggregate_on_counts_is_that_of_the_resample_written_out(
     scores: dict[str, list[float]], which: Aggregate, seed: int
 ) -> None:
@@ -96,7 +96,7 @@ def test_an_aggregate_on_counts_is_that_of_the_resample_written_out(
 
 
 @given(tasks, st.data(), st.integers(0, 99))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_wins_on_counts_are_those_of_mann_and_whitney(
     a: dict[str, list[float]], data: st.DataObject, seed: int
 ) -> None:

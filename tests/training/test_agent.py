@@ -32,7 +32,6 @@ def test_a_checkpoint_that_is_not_there_is_named_before_anything_starts(tmp_path
 
 @pytest.mark.local
 def test_a_checkpoint_plays_beside_models_and_the_same_again(tmp_path: Path) -> None:
-    pytest.importorskip("torch", reason="needs the extra train; make test-local has it")
     store = tmp_path / "store.duckdb"
     folder = tmp_path / "mine"
     api.train(

@@ -37,7 +37,7 @@ def test_control_and_candidate_match_without_any_setting() -> None:
 @pytest.mark.parametrize("name", ["mlp", "trxl", "vit_reset"])
 @pytest.mark.parametrize("width", [16, 64])
 def test_a_network_is_as_big_as_its_architecture_says(name: str, width: int) -> None:
-    torch = pytest.importorskip("torch", reason="needs the extra train; make test-local has it")
+    import torch
     from torch.utils.flop_counter import FlopCounterMode
 
     architecture = architecture_named(name)
@@ -60,7 +60,8 @@ def test_a_network_is_as_big_as_its_architecture_says(name: str, width: int) -> 
 def test_a_sequence_is_read_as_its_steps_are_and_episodes_know_nothing_of_each_other(
     name: str,
 ) -> None:
-    torch = pytest.importorskip("torch", reason="needs the extra train; make test-local has it")
+    import torch
+
     worlds, steps = 3, 50
     environment = CrafterWorlds(worlds, 500)
     environment.begin(range(worlds), held_out(CURRICULA["crafter"]["classic"], worlds))

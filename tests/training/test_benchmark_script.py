@@ -51,7 +51,6 @@ def benchmark(folder: Path, config: Path) -> str:
 def test_the_benchmark_ends_with_a_verdict_on_pairs_and_is_not_done_twice(
     tmp_path: Path,
 ) -> None:
-    pytest.importorskip("torch", reason="needs the extra train; make test-local has it")
     config, folder = tmp_path / "config", tmp_path / "benchmark"
     config.mkdir()
     for architecture in ("vit_reset", "trxl"):

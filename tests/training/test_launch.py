@@ -1,5 +1,6 @@
 """Launches: the same training for many seeds, whoever trains, and whatever is in the way."""
 
+import json
 import os
 import shlex
 import signal
@@ -12,13 +13,19 @@ from typing import Any
 import pytest
 
 from assay import api
+from assay.cli import main
 from assay.errors import UsageError
 from assay.experiments.curves import load_training_runs
 from assay.experiments.training import TrainingRun
 from assay.traces.folder import unfinished_runs
 from assay.traces.journal import read_journal
 from assay.traces.store import Store
-from assay.training.launch import SEEDS, chosen_seeds, command_words
+from assay.training.launch import (
+    SEEDS,
+    chosen_seeds,
+    command_words,
+    read_launch_manifest,
+)
 from assay.trials import Event
 from tests.runs.places import Place
 from tests.runs.programs import Program
@@ -116,8 +123,10 @@ def test_a_launch_leaves_curves_a_manifest_and_one_experiment(tmp_path: Path) ->
 @pytest.mark.extras
 def test_an_extended_benchmark_is_one_set_of_runs(tmp_path: Path) -> None:
     launch(tmp_path)
-    with pytest.raises(UsageError, match="launch 'pilot' is finished; --extend pilot"):
-        launch(tmp_path)
+    with pytest.raises(
+        UsageError, match="'pilot' is finished with another configuration: seeds"
+    ):
+        launch(tmp_path, seeds=(4,))
     where: dict[str, Any] = {"folder": tmp_path / "training", "database": tmp_path / "t.duckdb"}
     result = api.launch(extend="pilot", seeds=(3,), **where)
     assert result.run_ids == tuple(f"pilot.mine.seed{seed}" for seed in SEEDS[:3])
@@ -129,15 +138,53 @@ def test_an_extended_benchmark_is_one_set_of_runs(tmp_path: Path) -> None:
     listed = (tmp_path / "training/pilot/manifest/seeds.txt").read_text()
     assert listed == "1072\n2043\n3014\n"
     refused: list[tuple[dict[str, Any], str]] = [
-        ({"seeds": (3,)}, "has all of these 3 seeds; give --seeds a number from 4 to 30"),
         ({"seeds": (7, 8)}, "has seed 1072, which --seeds leaves out"),
         ({"seeds": (5,), "architecture": "x"}, "leave out --architecture"),
     ]
     for settings, words in refused:
         with pytest.raises(UsageError, match=words):
             api.launch(extend="pilot", **where, **settings)
+    again = api.launch(extend="pilot", seeds=(3,), **where)
+    assert (again.run_ids, again.run.status) == (result.run_ids, "finished")
     with pytest.raises(UsageError, match=r"no benchmark 'pilo' in .*there are: pilot"):
         api.launch(extend="pilo", **where)
+
+
+DIES = """
+import os, sys
+from assay import api
+prepared = api.prepare_launch(eval(sys.argv[1]), base_run_name=eval(sys.argv[2]))
+assert api.launch_prepared(prepared).run.status == "finished"
+os._exit(9)
+"""
+
+
+@pytest.mark.extras
+@pytest.mark.parametrize("name", ["pilot", None])
+def test_a_launch_that_ended_before_its_result_was_shown_is_shown_and_not_repeated(
+    tmp_path: Path, name: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings: dict[str, Any] = {
+        **{"command": template(), "architecture": "mine", "seeds": (2,)},
+        **{"folder": f"{tmp_path}/training", "database": f"{tmp_path}/t.duckdb"},
+    }
+    done = subprocess.run([sys.executable, "-c", DIES, repr(settings), repr(name)])
+    assert done.returncode == 9
+    (place,) = (tmp_path / "training").iterdir()
+    before = {path: path.stat().st_mtime_ns for path in place.rglob("*")}
+    words = ["launch", "--command", template(), "--architecture", "mine", "--seeds", "2"]
+    words += ["--folder", settings["folder"], "--database", settings["database"]]
+    words += ["--base-run-name", name] if name else []
+    assert main(words) == 0
+    said = capsys.readouterr()
+    assert f"2 of 2 runs finished: {place}" in said.out
+    assert f"variance {place.name}.mine.seed1072 {place.name}.mine.seed2043" in said.out
+    assert f"launch {place.name!r} is finished, and this is its result" in said.err
+    del before[place / "unshown"]
+    assert before == {path: path.stat().st_mtime_ns for path in place.rglob("*")}
+    assert main([*words, "--dry-run", "--json"]) == 0
+    planned = json.loads(capsys.readouterr().out)
+    assert (planned["base_run_name"] == place.name) is (name is not None)
 
 
 @pytest.mark.extras
@@ -207,19 +254,18 @@ def test_a_launch_that_is_killed_takes_its_trainers_along_and_is_finished_later(
 ) -> None:
     program = (
         "import sys; from pathlib import Path; from tests.training.test_launch import *; "
-        "launch(Path(sys.argv[1]), command=template(pause=0.05), parallel=2)"
+        "launch(Path(sys.argv[1]), command=template(fails='waits'), parallel=2)"
     )
     process = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], cwd=_ROOT)
     place = tmp_path / "training" / "pilot"
     kept = [place / f"pilot.mine.seed{seed}" / "checkpoints/step-50" for seed in SEEDS[:2]]
-    deadline = time.monotonic() + 60
     while not all(path.exists() for path in kept):
         assert process.poll() is None
-        assert time.monotonic() < deadline
         time.sleep(0.01)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    result = launch(tmp_path, command=template(pause=0.05), parallel=2)
+    (place / "go").touch()
+    result = launch(tmp_path, command=template(fails="waits"), parallel=2)
     assert result.run.status == "finished"
     for run in stored(tmp_path).values():
         assert [*run.curves["overview/reward"].steps_P] == [*range(10, 101, 10)]
@@ -234,7 +280,7 @@ _ROOT = Path(__file__).parents[2]
 def test_ctrl_c_stops_the_trainers_and_the_command_that_is_named_finishes_the_rest(
     tmp_path: Path,
 ) -> None:
-    words = ["launch", "--command", template(pause=0.05), "--seeds", "3", "--parallel", "2"]
+    words = ["launch", "--command", template(fails="waits"), "--seeds", "3", "--parallel", "2"]
     words += ["--base-run-name", "pilot", "--architecture", "mine", "--database", "t.duckdb"]
     program = Program(tmp_path, *words)
     kept = tmp_path / "training/pilot/pilot.mine.seed1072/checkpoints/step-50"
@@ -243,6 +289,7 @@ def test_ctrl_c_stops_the_trainers_and_the_command_that_is_named_finishes_the_re
     assert program.wait() == 130, program.errors
     again = "launch --resume pilot.mine --database t.duckdb"
     assert again in program.output
+    (tmp_path / "training/pilot/go").touch()
     program = Program(tmp_path, *again.split())
     assert program.wait() == 0, program.errors
     assert "3 of 3 runs finished" in program.output
@@ -300,3 +347,14 @@ def test_the_settings_of_two_trainers_are_not_mixed() -> None:
     for settings, training, words in refused:
         with pytest.raises(UsageError, match=words):
             api.prepare_launch(settings, training, base_run_name="x")
+
+
+def test_a_manifest_of_a_hostile_size_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "pilot" / "manifest" / "manifest.json"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"[" * 100_000)
+    with pytest.raises(UsageError, match="is no manifest of a launch: maximum recursion"):
+        read_launch_manifest(tmp_path, "pilot")
+    os.truncate(path, (16 << 20) + 1)
+    with pytest.raises(UsageError, match="it has 16,777,217 bytes, and at most 16,777,216 are"):
+        read_launch_manifest(tmp_path, "pilot")

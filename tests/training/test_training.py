@@ -10,9 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("torch", reason="needs the extra train; make test-local has it")
-
 import torch
 
 from assay import api

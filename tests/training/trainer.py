@@ -24,6 +24,8 @@ def main(seed: int, folder: Path, pause: float, fails: str) -> None:
             file.write(json.dumps({"step": step, "overview/reward": reward}) + "\n")
             if step == 50:
                 (checkpoints / "step-50").mkdir()
+                while fails == "waits" and not (folder.parent / "go").exists():
+                    time.sleep(0.01)
             if step == 70 and (fails == "always" or (fails == "once" and start == 0)):
                 sys.exit(5)
 

@@ -135,7 +135,7 @@ def act(what: Act) -> TrialVerdict:
     raise asyncio.CancelledError
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(cases)
 def test_every_trial_ends_once_and_everything_is_counted(case: Case) -> None:
     tallies, events, watched = play(case)
@@ -181,7 +181,7 @@ def waiting_at_the_end(events: list[Event]) -> Counter[str]:
     return waiting
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(cases)
 def test_no_more_is_open_than_the_limits_allow(case: Case) -> None:
     _, events, watched = play(case)
@@ -195,7 +195,7 @@ def test_no_more_is_open_than_the_limits_allow(case: Case) -> None:
     assert most <= case.limits.max_groups
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(cases)
 def test_a_run_nobody_stops_leaves_nothing_undone(case: Case) -> None:
     calm = [
@@ -207,7 +207,7 @@ def test_a_run_nobody_stops_leaves_nothing_undone(case: Case) -> None:
         assert tally.not_started == tally.interrupted == 0
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(cases)
 def test_the_same_run_tells_the_same_story(case: Case) -> None:
     def story() -> list[str]:
