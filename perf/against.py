@@ -22,6 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from assay._util.archives import unpack_tar
+
 from .measure import Row, Topic
 from .processes import ROOT, PeerFailed
 from .table import amount, number
@@ -106,7 +108,7 @@ def _checkout(commit: str) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="assay-perf-tree-") as name:
         folder = Path(name)
         with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
-            archive.extractall(folder, filter="data")
+            unpack_tar(archive, folder)
         # Its processes look for packages in its root; without this they would find ours.
         (folder / "assay").symlink_to(folder / "src" / "assay")
         yield folder

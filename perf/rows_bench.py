@@ -90,7 +90,7 @@ def _bare(turn: int) -> float:
     repo = _folder() / f"bare-{turn}"
     shutil.copytree(_TASK / "repo", repo)
     bind = ("--bind", str(repo), "/app/repo", "--chdir", "/app/repo")
-    options = isolation_arguments(found, network=False)
+    options = isolation_arguments(found)
     path = ("--setenv", "PATH", "/usr/bin")
     command = [found, *options, *_ROOT, *bind, *path, "--", "sh", "-c", _COMMAND]
     started = time.perf_counter()

@@ -99,7 +99,7 @@ def _theirs(turn: int, *, argv: tuple[str, ...], times: int) -> float:
     if found is None:
         raise PeerFailed("bubblewrap is not installed")
     bind = ("--bind", str(_folder()), "/app/repo", "--chdir", "/app/repo")
-    options = isolation_arguments(found, network=False)
+    options = isolation_arguments(found)
     path = ("--setenv", "PATH", "/usr/bin")
     command = [found, *options, *_ROOT, *bind, *path, "--", *argv]
     started = time.perf_counter()

@@ -1,0 +1,252 @@
+"""What one attack is, and the place in which it is tried.
+
+An attack returns what it got, seen from outside of the sandbox: a file of the host, a server
+that was called, a stored value. An empty text says that it got nothing. What an attack itself
+prints is only used to know that it was tried at all.
+"""
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+__all__ = ["KNOB", "Attack", "Done", "Named", "NotHere", "Scene", "Trial", "git"]
+
+KNOB: Final = Path("/proc/sys/fs/lease-break-time")
+"""A setting of the whole kernel that hardly anything uses."""
+_SCRIPTS: Final = Path(__file__).parent / "scripts"
+_PATIENCE_S: Final = 180.0
+_TEST: Final = "def test_nothing():\n    assert False\n"
+
+
+class NotHere(Exception):
+    """An attack that cannot be tried in this place, with the reason."""
+
+
+class Named(Exception):
+    """An attack that gets through where plan and record say that this does not hold here."""
+
+
+class Done(NamedTuple):
+    """A command that has ended."""
+
+    code: int | None
+    """None if it had to be killed."""
+    said: str
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What a benchmark left of its trials."""
+
+    folder: Path
+    done: Done
+
+    @property
+    def log(self) -> str:
+        """What the agents printed, as it is stored."""
+        return _text(self.folder.glob("data/runs/*/logs/agent.log"))
+
+    @property
+    def stored(self) -> str:
+        """Logs and results that are kept of the trials, but for what the agent itself wrote."""
+        kept = [
+            *self.folder.glob("data/runs/*/[!w]*"),
+            *self.folder.glob("data/runs/*/[!w]*/*"),
+        ]
+        return _text(path for path in kept if path.is_file() and path.suffix != ".patch")
+
+    @property
+    def results(self) -> list[dict[str, Any]]:
+        """The trials, as the manifest has them."""
+        files = self.folder.glob("data/rollouts/*/*/manifest.json")
+        return [result for file in files for result in json.loads(file.read_text())["results"]]
+
+    @property
+    def score(self) -> float:
+        """The highest score; 0 where nothing was graded."""
+        return max((float(result["score"] or 0) for result in self.results), default=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A folder of its own, in one of the places."""
+
+    folder: Path
+    place: str
+    """root, user or docker."""
+    token: str = field(default_factory=lambda: secrets.token_hex(8))
+    """Stands nowhere but where an attack put it."""
+    notes: list[str] = field(default_factory=list)
+    """How it was contained, where the program says so."""
+
+    @property
+    def sandbox(self) -> str:
+        """Where agents run."""
+        return "docker" if self.place == "docker" else "bubblewrap"
+
+    def without_sandbox(self) -> None:
+        """Say that an attack is the same whatever the sandbox is."""
+        if self.place == "docker":
+            raise NotHere("no sandbox has a part in it")
+
+    def is_refused(self, done: Done) -> bool:
+        """Whether a command ended as one that is not allowed; notes the reason."""
+        if done.code == 2:
+            self.notes.append(f"refused: {done.said.strip().splitlines()[-1][:200]}")
+        return done.code == 2
+
+    def assay(
+        self,
+        *arguments: str,
+        cwd: Path | None = None,
+        seconds: float = _PATIENCE_S,
+        variables: Mapping[str, str] | None = None,
+    ) -> Done:
+        """Run a command of assay as a user does."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "assay", *arguments],
+            cwd=cwd or self.folder,
+            env={**os.environ, **(variables or {})},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            said, _ = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            said, _ = process.communicate()
+            return Done(None, said.decode("utf-8", "replace"))
+        return Done(process.returncode, said.decode("utf-8", "replace"))
+
+    def task(
+        self, files: Mapping[str, str] | None = None, test: str = _TEST, **meta: Any
+    ) -> Path:
+        """Make a task whose repository has these files, with one hidden test."""
+        task = self.folder / "task"
+        evaluation = {
+            "rubrics": [{"id": "right", "criterion": "It is right"}],
+            "test_scripts": [{"path": "test_it.py", "rubric_id": "right", "content": test}],
+        }
+        whole = {"task_id": "task", "evaluation": evaluation, **meta}
+        written = {"LM_INSTRUCTIONS.md": "Do it.\n", "tb_meta.json": json.dumps(whole)}
+        if files is not None:
+            written |= {f"repo/{path}": text for path, text in files.items()}
+        for path, text in written.items():
+            (task / path).parent.mkdir(parents=True, exist_ok=True)
+            (task / path).write_text(text, "utf-8")
+        return task
+
+    def trial(
+        self,
+        script: str,
+        *options: str,
+        task: Path | None = None,
+        watch: Callable[[], None] | None = None,
+        entry: Mapping[str, Any] | None = None,
+        may_lose_its_log: bool = False,
+        may_be_refused: bool = False,
+        **variables: str,
+    ) -> Trial:
+        """Let a script be the agent of a trial.
+
+        Args:
+            script: The name of a file in `scripts`, or a command of the shell.
+            options: More of `assay bench run`.
+            task: The task; a small one unless given.
+            watch: Called all the time while the benchmark runs.
+            entry: Keys of the task in the configuration.
+            may_lose_its_log: Whether the attack aims at what proves that it was started.
+            may_be_refused: Whether the attack is in the task, which need not be run at all.
+            variables: Variables of the script.
+
+        Raises:
+            RuntimeError: The script was not started, though nothing refused it.
+        """
+        task = task or self.task({"app.py": "x = 1\n"})
+        command = script
+        if script.endswith(".py"):
+            given = {"TOKEN": self.token, **variables}
+            names = " ".join(f"{name}='{value}'" for name, value in given.items())
+            text = (_SCRIPTS / script).read_text("utf-8")
+            command = f"{names} exec python - {self.token} <<'ATTACK'\n{text}\nATTACK\n"
+        keys = {
+            "prepared_dir": str(task),
+            "agent": "command",
+            "command": command,
+            "sandbox": self.sandbox,
+            "timeout": 60,
+            "grading_timeout": 60,
+            **(entry or {}),
+        }
+        lines = ['name = "attack"', "", "[[tasks]]"]
+        lines += [f"{name} = {json.dumps(value)}" for name, value in keys.items()]
+        (self.folder / "bench.toml").write_text("\n".join(lines) + "\n", "utf-8")
+        with _watched(watch):
+            done = self.assay("bench", "run", "bench.toml", "--quiet", *options)
+        trial = Trial(self.folder, done)
+        refused = may_be_refused and self.is_refused(done)
+        started = may_lose_its_log or trial.score or f"tried-{self.token}" in trial.stored
+        if not (refused or started):
+            said = "; ".join(
+                f"{result['outcome']} {result['findings']}" for result in trial.results
+            )
+            raise RuntimeError(f"the attack did not start: {said} {done.said[-600:]}")
+        return trial
+
+
+class _watched:
+    """Calls a function all the time, for as long as the block takes."""
+
+    def __init__(self, look: Callable[[], None] | None) -> None:
+        self._look, self._over = look, threading.Event()
+        self._thread = threading.Thread(target=self._go, daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _go(self) -> None:
+        while self._look is not None and not self._over.wait(0.02):
+            with suppress(OSError):  # a file or process that has just gone
+                self._look()
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """A line of the table."""
+
+    name: str
+    what: str
+    """What is tried."""
+    held_by: str
+    """What contains it."""
+    run: Callable[[Scene], str]
+    """Returns what was seen of its success, nothing if it failed; NotHere if it cannot be."""
+
+
+def git(folder: Path, *arguments: str) -> str:
+    """Run git as somebody who has no settings; what it prints."""
+    who = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org", "-c", "gc.auto=0")
+    done = subprocess.run(
+        ["git", *who, *arguments],
+        cwd=folder,
+        env={"PATH": os.environ["PATH"], "HOME": str(folder), "GIT_CONFIG_NOSYSTEM": "1"},
+        capture_output=True,
+        check=True,
+    )
+    return done.stdout.decode().strip()
+
+
+def _text(paths: Any) -> str:
+    return "".join(path.read_bytes().decode("utf-8", "replace") for path in paths)
