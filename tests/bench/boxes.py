@@ -87,7 +87,7 @@ def leftovers(mark: str = "no such mark") -> list[str]:
     """What is left: processes with this in their command line, folders, groups, zombies."""
     # What was killed needs a moment to die on a busy machine.
     until = time.monotonic() + 10
-    while (found := _marked(mark)) and time.monotonic() < until:
+    while (found := marked(mark)) and time.monotonic() < until:
         time.sleep(0.05)
     name = f"assay-*box-{os.getpid()}-*"
     found += [str(path) for path in Path(tempfile.gettempdir()).glob(name)]
@@ -98,7 +98,8 @@ def leftovers(mark: str = "no such mark") -> list[str]:
     return found + [f"zombie {pid}" for pid in _zombies()]
 
 
-def _marked(mark: str) -> list[str]:
+def marked(mark: str) -> list[str]:
+    """Return the processes that have this in their command line now."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:

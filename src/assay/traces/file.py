@@ -254,17 +254,19 @@ def _with_views(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnect
 
 
 def _busy(path: Path, message: str) -> tuple[StoreBusy, str]:
+    """Return the error to raise or to report, and the id of the process that holds the file."""
     found, locked = _HOLDER.search(message), _LOCKED.search(message)
     if locked:
         path = Path(locked["path"])
     who = "another process"
     if found:
+        # A process that is being killed still holds its lock, and has no name.
         program = printable(Path(found["program"]).name)
-        who = f"process {found['pid']} ({program})"
+        who = f"process {found['pid']}" + (f" ({program})" if program else "")
     return StoreBusy(
         f"{str(path)!r} is held by {who}; close it there, or read a copy made by "
         "'assay traces snapshot'"
-    ), who
+    ), found["pid"] if found else ""
 
 
 @contextmanager
