@@ -120,6 +120,19 @@ def test_a_killed_run_resumes_from_its_checkpoint_and_logs_no_step_twice(
     assert policy(killed) == policy(whole)
 
 
+def test_a_run_killed_while_it_writes_its_first_file_starts_again(tmp_path: Path) -> None:
+    program = (
+        "import os, sys; from pathlib import Path\n"
+        "from assay.training import TrainingConfig, train\n"
+        "os.fsync = lambda _: os.kill(os.getpid(), 9)\n"
+        f"train(TrainingConfig(**{config().stored()!r}), Path(sys.argv[1]))"
+    )
+    ended = subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    assert [path.name for path in tmp_path.iterdir() if path.name != ".lock"]
+    assert train(config(), tmp_path).state is TrainState.FINISHED
+
+
 def test_the_folder_has_what_other_programs_read(tmp_path: Path) -> None:
     told: list[TrainingProgress] = []
     end = train(config(), tmp_path / "run", watch=told.append)

@@ -21,6 +21,7 @@ __all__ = [
     "atomic_file",
     "atomic_write",
     "free_path",
+    "is_draft",
     "read_plain_file",
     "remove_abandoned",
     "remove_drafts",
@@ -75,6 +76,11 @@ def _is_running(process: int) -> bool:
     except (PermissionError, OverflowError):
         return True
     return True
+
+
+def is_draft(path: Path) -> bool:
+    """Return whether a file is one that `atomic_file` has not finished."""
+    return _DRAFT.fullmatch(path.name) is not None
 
 
 def remove_drafts(folder: Path) -> None:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from assay._util.canonical import canonical_json
-from assay._util.files import atomic_write
+from assay._util.files import atomic_write, is_draft
 from assay._util.provenance import provenance
 from assay.errors import UsageError
 from assay.experiments.training import TrainingRun, TrainingStatus, make_curve
@@ -73,7 +73,8 @@ class TrainingFolder:
                     f"({'; '.join(changed)}); name another folder, or give the settings it has"
                 )
             return
-        if any(path.name != ".lock" for path in self.path.iterdir()):
+        # A process that was killed here may have left a draft of its first file.
+        if any(path.name != ".lock" and not is_draft(path) for path in self.path.iterdir()):
             raise UsageError(
                 f"{str(self.path)!r} is not empty and holds no training run; name another "
                 "folder"
