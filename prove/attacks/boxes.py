@@ -39,7 +39,7 @@ def _mounts(scene: Scene) -> str:
     devices: set[str] = set()
 
     def look() -> None:
-        for path in scene.folder.glob("data/runs/*/work/**/*"):
+        for path in _written(scene):
             mode = path.lstat().st_mode
             if stat.S_ISBLK(mode) or stat.S_ISCHR(mode):
                 devices.add(path.name)
@@ -52,17 +52,19 @@ def _mounts(scene: Scene) -> str:
     return "; ".join(seen)
 
 
+def _written(scene: Scene, name: str = "*") -> Iterator[Path]:
+    """Yield what a trial has in its folders: below the run's, or on a disk of its own."""
+    yield from scene.folder.glob(f"data/runs/*/work/**/{name}")
+    yield from scene.folder.parent.glob(f"tmp/assay-*/disk/**/{name}")
+
+
 def _setuid(scene: Scene) -> str:
     seen: set[str] = set()
 
     def look() -> None:
-        for path in scene.folder.glob("data/runs/*/work/**/attack-*"):
+        for path in _written(scene, "attack-*"):
             status = path.lstat()
-            reached = all(
-                parent.stat().st_mode & stat.S_IXOTH
-                for parent in path.parents
-                if parent.is_relative_to(scene.folder)
-            )
+            reached = all(parent.stat().st_mode & stat.S_IXOTH for parent in path.parents)
             allowed = not os.statvfs(path).f_flag & os.ST_NOSUID
             if status.st_mode & stat.S_ISUID and reached and allowed:
                 seen.add(f"{path.name} of uid {status.st_uid} has mode {status.st_mode:o}")
@@ -266,13 +268,13 @@ ATTACKS: tuple[Attack, ...] = (
     Attack(
         "mounts",
         "mount, remount, make devices and namespaces",
-        "no capabilities, seccomp",
+        "an ordinary user in a user namespace, without capabilities",
         _mounts,
     ),
     Attack(
         "setuid",
         "leave setuid programs on the host during the trial",
-        "folders of trials are 0700",
+        "folders of trials are 0700; a disk of its own is nosuid and nodev",
         _setuid,
     ),
     Attack(

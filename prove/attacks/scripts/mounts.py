@@ -9,14 +9,14 @@ print(f"tried-{os.environ['TOKEN']}", flush=True)
 libc = ctypes.CDLL(None, use_errno=True)
 target = os.environ["MARK"]
 for command in (
-    "mount -o remount,rw,bind /usr",
-    "mount --bind /tmp /usr",
+    f"mount -o remount,rw,bind /usr && touch {target}",
     "mount -t tmpfs none /grading",
     "mount -t proc proc /proc",
     f"unshare -Urm sh -c 'mount -o remount,rw,bind /usr && touch {target}'",
     "nsenter -t 1 -m -U touch " + target,
     f"chroot /proc/1/root touch {target}",
     f"touch {target}",
+    "mount --bind /tmp /usr",
 ):
     subprocess.run(["sh", "-c", command], capture_output=True, check=False)
 for name, kind in (("disk", stat.S_IFBLK), ("memory", stat.S_IFCHR)):
