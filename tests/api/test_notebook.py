@@ -48,10 +48,11 @@ def test_a_run_tells_of_itself_in_a_notebook_alone(tmp_path: Path, where: str) -
     assert done.stdout == b""
     # DuckDB may list objects at the end of any program.
     said = done.stderr.decode().partition("nanobind: ")[0]
-    last = said.rpartition("\r")[2]
     if where == "notebook":
+        # On a busy machine a line on storing may follow.
+        last = said.rpartition("\r")[2].partition("\n")[0]
         assert last.startswith("builtin/noop: 2 of 2 episodes, 6 turns in all, ")
-        assert last.endswith(" s\n")
+        assert last.endswith(" s")
     else:
         assert said == ""
 
