@@ -5,8 +5,8 @@ from typing import Final
 
 import numpy as np
 
-from assay.experiments.subjects import Subject, TrialOutcome
 from assay.judge import Verdict, compare
+from assay.judge.subjects import Subject, TrialOutcome
 from assay.stats.significance import paired_t_test
 
 from .cells import Cell, Floats, Row, Rows, Trial, Two, table

@@ -13,8 +13,8 @@ SOURCE = Path(__file__).parents[1] / "src" / "assay"
 
 LAYERS = (
     *("errors", "_util", "types"),
-    *("_http", "crafter", "models", "traces", "stats"),
-    *("exchange", "experiments", "service", "players", "agents", "serving", "metrics", "judge"),
+    *("_http", "crafter", "stats", "judge", "models", "traces"),
+    *("exchange", "experiments", "service", "players", "agents", "serving", "metrics"),
     *("trials", "runs", "rollouts", "bench", "curves", "sweeps", "analyses", "datasets"),
     "finetune",
     *("training", "report", "loop", "viewer", "api", "cli", "__main__"),
@@ -122,7 +122,6 @@ PUBLIC = {
         *(
             "analysis_looks",
             "changelog",
-            "changes",
             "curves",
             "finetune_jobs",
             "looks",
@@ -130,12 +129,12 @@ PUBLIC = {
             "outcome_files",
             "outcomes",
         ),
-        *("plans", "subjects", "trained_worlds", "training", "versions"),
+        *("plans", "trained_worlds", "training", "versions"),
     },
     "finetune": {"local.weights", "service"},
     "judge": {
-        *("describing", "design", "facts", "looks", "matching", "over_time", "plan"),
-        "ranking",
+        *("changes", "describing", "design", "facts", "looks", "matching", "over_time"),
+        *("plan", "ranking", "subjects"),
     },
     "loop": {"document"},
     "metrics": {"tally"},

@@ -133,7 +133,7 @@ def test_comparing_loads_no_compiler_no_database_and_no_figures() -> None:
     program = """
 import json, sys
 import assay
-from assay.experiments.subjects import Subject, TrialOutcome
+from assay.judge.subjects import Subject, TrialOutcome
 
 def subject(name, base):
     trials = tuple(

@@ -16,7 +16,7 @@ from assay.experiments.outcome_files import (
     write_experiments_file,
 )
 from assay.experiments.outcomes import load_subjects
-from assay.experiments.subjects import Subject, TrialOutcome
+from assay.judge.subjects import Subject, TrialOutcome
 from assay.traces.load import load_outcomes, load_stored_run
 from assay.traces.queries import episodes
 from assay.types import TrialState

@@ -9,7 +9,7 @@ import pytest
 
 from assay.errors import UsageError
 from assay.experiments.outcomes import load_subjects, resolve_subjects, series_experiments
-from assay.experiments.subjects import SUBJECT_METRICS, Subject
+from assay.judge.subjects import SUBJECT_METRICS, Subject
 from assay.traces.records import SessionRecord
 from assay.traces.store import Store
 from assay.types import TrialState

@@ -10,8 +10,8 @@ from duckdb import DuckDBPyConnection
 
 from assay.errors import UsageError
 from assay.experiments.changelog import experiment_log, series_log
-from assay.experiments.changes import Change, changes_between
 from assay.experiments.versions import list_experiments, tag_experiment
+from assay.judge.changes import Change, changes_between
 from assay.rollouts.config import UNLOGGED
 from assay.traces.ingest import Ingestion, ensure_run
 from assay.traces.records import RunRecord

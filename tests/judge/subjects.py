@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from assay.experiments.subjects import Look, Subject, TrialOutcome
+from assay.judge.subjects import Look, Subject, TrialOutcome
 from assay.types import TrialState
 
 NASTY = "<script>alert(1)</script> =1+1 |`*_$x$ \x1b[2J[bold]b[/] \u202e @all"

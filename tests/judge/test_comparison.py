@@ -8,9 +8,10 @@ import pytest
 from scipy import stats
 
 from assay.errors import UsageError
-from assay.experiments.subjects import SUBJECT_METRICS
-from assay.judge import Comparison, Verdict, compare, over_time
+from assay.judge import Comparison, Verdict, compare
 from assay.judge.facts import LeftOut, Timed
+from assay.judge.over_time import over_time
+from assay.judge.subjects import SUBJECT_METRICS
 from assay.report.comparison import comparison_document
 from assay.report.document import ReportTable
 from assay.types import TrialState

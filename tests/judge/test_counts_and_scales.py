@@ -7,10 +7,10 @@ import pytest
 
 from assay._util.text import counted
 from assay.crafter.rules import ACHIEVEMENTS
-from assay.experiments.subjects import Subject
 from assay.judge import Contrast, TaskRule, Verdict, compare
 from assay.judge.facts import LeftOut
 from assay.judge.notes import empty_reason, left_out_words
+from assay.judge.subjects import Subject
 from assay.stats.clusters import clustered_difference_estimate
 from assay.stats.planning import minimum_detectable_effect, trials_needed
 from assay.types import TrialState

@@ -18,8 +18,9 @@ from assay import api
 from assay._util.settings import written
 from assay.crafter.difficulty import DIFFICULTIES
 from assay.errors import UsageError
-from assay.experiments.subjects import Subject
-from assay.judge import Comparison, Verdict, compare, over_time
+from assay.judge import Comparison, Verdict, compare
+from assay.judge.over_time import over_time
+from assay.judge.subjects import Subject
 from assay.report import numbers
 from assay.report.comparison import comparison_document
 from assay.report.comparison.words import answers, verdict_word

@@ -12,10 +12,9 @@ import scipy.stats
 
 from assay.crafter.rules import ACHIEVEMENTS
 from assay.errors import UsageError
-from assay.experiments.changes import Change
 from assay.experiments.plans import StoredPlan
-from assay.experiments.subjects import Subject, TrialOutcome
-from assay.judge import Contrast, Verdict, compare, over_time, rank_models
+from assay.judge import Contrast, Verdict, compare, rank_models
+from assay.judge.changes import Change
 from assay.judge.comparing import check_choices
 from assay.judge.copies import same_trials, without_copies
 from assay.judge.describing import instances, passes
@@ -24,8 +23,10 @@ from assay.judge.facts import Setup, TaskRule, Units
 from assay.judge.looks import last_look, looked_before
 from assay.judge.losses import with_losses
 from assay.judge.matching import match, mean_of, mean_of_values
+from assay.judge.over_time import over_time
 from assay.judge.plan import ComparisonPlan, plan_deviations
 from assay.judge.scales import Scale, scale_of
+from assay.judge.subjects import Subject, TrialOutcome
 from assay.stats.clusters import stratified_estimate
 from assay.stats.differences import paired_difference, unpaired_difference
 from assay.stats.estimates import mean_estimate

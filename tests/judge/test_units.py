@@ -7,9 +7,10 @@ import pytest
 from scipy import stats
 
 from assay.errors import UsageError
-from assay.experiments.subjects import Subject, TrialOutcome
-from assay.judge import Contrast, TaskRule, Verdict, compare, over_time
+from assay.judge import Contrast, TaskRule, Verdict, compare
 from assay.judge.facts import LeftOut, Units
+from assay.judge.over_time import over_time
+from assay.judge.subjects import Subject, TrialOutcome
 from assay.report.comparison import comparison_document
 from assay.report.comparison.values import comparison_values
 from assay.report.comparison.words import answers

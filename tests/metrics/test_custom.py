@@ -12,7 +12,7 @@ import pytest
 from assay.errors import UsageError
 from assay.experiments.metric_outcomes import lower_is_better, made_by
 from assay.experiments.outcomes import load_subjects
-from assay.experiments.subjects import SUBJECT_METRICS
+from assay.judge.subjects import SUBJECT_METRICS
 from assay.metrics import (
     SHIPPED,
     Applied,

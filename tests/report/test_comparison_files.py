@@ -13,7 +13,8 @@ import pytest
 
 from assay._util.text import escaped_markdown
 from assay.errors import OutputError, UsageError
-from assay.judge import Comparison, compare, over_time
+from assay.judge import Comparison, compare
+from assay.judge.over_time import over_time
 from assay.report.comparison import comparison_document
 from assay.report.data import as_csv, csv_cell
 from assay.report.document import Document, Figures, Section

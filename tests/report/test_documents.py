@@ -15,7 +15,8 @@ from assay.curves.design import Design
 from assay.curves.gather import FoundRun, Gathered, Unusable
 from assay.curves.settings import make_settings, make_summary
 from assay.curves.variance import VarianceSettings, analyse_variance
-from assay.judge import compare, over_time, rank_models
+from assay.judge import compare, rank_models
+from assay.judge.over_time import over_time
 from assay.report import Document, run_document, summarize, write_document
 from assay.report.analysis import analysis_document
 from assay.report.comparison import comparison_document

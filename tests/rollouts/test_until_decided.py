@@ -15,7 +15,7 @@ from assay import api
 from assay.cli import main
 from assay.errors import ModelUnavailable, UsageError
 from assay.experiments.looks import load_looks
-from assay.experiments.subjects import Look
+from assay.judge.subjects import Look
 from assay.metrics import DEFAULT_HOOKS
 from assay.rollouts import EpisodeKind, EpisodeParts, RunConfig, arms_of
 from assay.rollouts.progress import EpisodeEnd

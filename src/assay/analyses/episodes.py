@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 from assay.crafter.rules import TASK
 from assay.errors import UsageError
-from assay.experiments.subjects import TrialOutcome
 from assay.judge.matching import MeasuredTrials, mean_over_worlds
+from assay.judge.subjects import TrialOutcome
 from assay.stats.intervals import Interval
 from assay.traces.queries import EpisodeRow, episodes
 from assay.traces.steps import (

@@ -11,10 +11,10 @@ from assay.traces.location import DEFAULT_DATABASE
 
 if TYPE_CHECKING:
     from assay.api.training import RegisteredPlan
-    from assay.experiments.subjects import Subject
     from assay.judge import Comparison, OverTime
     from assay.judge.facts import TaskRule
     from assay.judge.plan import ComparisonPlan
+    from assay.judge.subjects import Subject
 
 __all__ = [
     "compare",
@@ -153,7 +153,7 @@ def over_time(
     """
     from assay.experiments.curves import enrolled
     from assay.experiments.outcomes import series_experiments
-    from assay.judge import over_time
+    from assay.judge.over_time import over_time
 
     store = store_at(database)
     with enrolled(store) as connection:

@@ -10,8 +10,8 @@ from assay.errors import UsageError
 if TYPE_CHECKING:
     from assay.exchange.deletion import Deletion
     from assay.experiments.changelog import LogEntry
-    from assay.experiments.subjects import Subject
     from assay.experiments.versions import ListedExperiment, Tagged
+    from assay.judge.subjects import Subject
 
 __all__ = [
     "ExperimentDetails",

@@ -17,10 +17,10 @@ from assay._util.text import counted
 from assay.bench.manifest import ArmEntry, Manifest, TrialResult
 from assay.bench.seams import GradingMode
 from assay.errors import UsageError
-from assay.experiments.subjects import Subject, TrialOutcome
 from assay.judge import Comparison, compare
 from assay.judge.describing import metrics_of
 from assay.judge.matching import mean_of
+from assay.judge.subjects import Subject, TrialOutcome
 from assay.stats.intervals import Interval
 from assay.stats.passes import pass_all, pass_any
 from assay.types import TrialState

@@ -14,8 +14,8 @@ from assay.errors import UsageError
 from assay.traces.location import DEFAULT_DATABASE
 
 if TYPE_CHECKING:
-    from assay.experiments.subjects import Subject
     from assay.judge import Comparison
+    from assay.judge.subjects import Subject
     from assay.report import Document
 
 __all__ = ["compare", "judgement"]

@@ -13,8 +13,8 @@ from assay._util.text import cut
 
 if TYPE_CHECKING:
     from assay.experiments.changelog import LogEntry
-    from assay.experiments.subjects import Subject
     from assay.experiments.versions import ListedExperiment, Tagged
+    from assay.judge.subjects import Subject
     from assay.stats.intervals import Interval
 
 __all__ = [

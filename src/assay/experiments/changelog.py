@@ -13,9 +13,9 @@ from duckdb import DuckDBPyConnection
 
 from assay._util.text import printable
 from assay.errors import UsageError
-from assay.experiments.changes import Change, changes_between, short_value
 from assay.experiments.metric_outcomes import METRICS_TAG
 from assay.experiments.outcomes import recorded_commit, series_experiments
+from assay.judge.changes import Change, changes_between, short_value
 from assay.traces.columns import json_object, moment
 
 __all__ = ["LogEntry", "experiment_log", "series_log"]

@@ -19,7 +19,7 @@ from assay.experiments.checked import (
     checked_seeds,
 )
 from assay.experiments.result_entries import values_at
-from assay.experiments.subjects import SUBJECT_METRICS, Subject, TrialOutcome
+from assay.judge.subjects import SUBJECT_METRICS, Subject, TrialOutcome
 from assay.types import TrialState
 
 __all__ = ["entry_of_subject", "subject_of_entry"]

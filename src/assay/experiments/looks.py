@@ -11,7 +11,7 @@ from typing import Any
 from duckdb import DuckDBPyConnection
 
 from assay._util.canonical import canonical_json
-from assay.experiments.subjects import Look
+from assay.judge.subjects import Look
 from assay.traces.ingest import transaction
 
 __all__ = ["load_looks", "store_looks"]

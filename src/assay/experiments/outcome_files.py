@@ -21,7 +21,7 @@ from assay.exchange.formats.layout import laid_out
 from assay.experiments.checked import read_object, shown
 from assay.experiments.experiment_entries import entry_of_subject, subject_of_entry
 from assay.experiments.result_entries import subject_of_results
-from assay.experiments.subjects import Subject
+from assay.judge.subjects import Subject
 
 __all__ = [
     "EXPERIMENTS_FORMAT",

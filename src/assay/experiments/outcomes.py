@@ -18,7 +18,7 @@ from assay._util.text import printable
 from assay.errors import UsageError
 from assay.experiments.looks import load_looks
 from assay.experiments.metric_outcomes import lower_is_better
-from assay.experiments.subjects import SUBJECT_METRICS, Earned, Look, Subject, TrialOutcome
+from assay.judge.subjects import SUBJECT_METRICS, Earned, Look, Subject, TrialOutcome
 from assay.traces.columns import json_object, moment
 from assay.traces.names import resolve, resolve_run, resolve_series
 from assay.types import TrialState

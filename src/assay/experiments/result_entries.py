@@ -22,7 +22,7 @@ from assay.experiments.checked import (
     checked_seeds,
     shown,
 )
-from assay.experiments.subjects import Subject, TrialOutcome
+from assay.judge.subjects import Subject, TrialOutcome
 from assay.types import TrialState
 
 __all__ = ["subject_of_results", "values_at"]

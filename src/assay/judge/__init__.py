@@ -1,17 +1,25 @@
 """Who is better: from the outcomes of trials to verdicts. No markup, no figures, no files.
 
+subjects: what is compared
+                  │
 design, copies, looks: what forbids a verdict, or governs it, before any number
                   │
 scales ─► matching ─► contrasts ─► losses, planning, ranking, over_time
 all of it ─► facts, which `report` puts into words, tables and figures
 """
 
-from assay.judge.comparing import compare
-from assay.judge.contrasts import interval_verdict
-from assay.judge.facts import Comparison, Contrast, TaskRule
-from assay.judge.over_time import OverTime, over_time
-from assay.judge.ranking import Ranking, rank_models
-from assay.types import Verdict
+from typing import TYPE_CHECKING
+
+from assay._util.lazy import lazy_names as _lazy_names
+
+if TYPE_CHECKING:
+    from assay.types import Verdict
+
+    from .comparing import compare
+    from .contrasts import interval_verdict
+    from .facts import Comparison, Contrast, TaskRule
+    from .over_time import OverTime
+    from .ranking import Ranking, rank_models
 
 __all__ = [
     "Comparison",
@@ -22,6 +30,7 @@ __all__ = [
     "Verdict",
     "compare",
     "interval_verdict",
-    "over_time",
     "rank_models",
 ]
+
+__getattr__, __dir__ = _lazy_names(__name__)

@@ -11,7 +11,6 @@ from typing import TypeVar
 
 from assay._util.names import unknown_name
 from assay.errors import UsageError
-from assay.experiments.subjects import SUBJECT_METRICS, Subject
 from assay.judge.contrasts import contrast, decided
 from assay.judge.copies import without_copies
 from assay.judge.describing import (
@@ -38,6 +37,7 @@ from assay.judge.losses import with_losses
 from assay.judge.notes import empty_reason, notes
 from assay.judge.planning import planned
 from assay.judge.ranking import standings
+from assay.judge.subjects import SUBJECT_METRICS, Subject
 from assay.stats.many import Correction
 from assay.stats.means import Method
 from assay.types import TrialState

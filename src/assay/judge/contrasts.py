@@ -18,12 +18,12 @@ import numpy as np
 
 from assay._util.canonical import derived_id
 from assay.errors import UsageError
-from assay.experiments.subjects import Subject
 from assay.judge.copies import same_trials
 from assay.judge.design import design_differences
 from assay.judge.facts import Contrast, Effects, Setup, TaskRule, Tests
 from assay.judge.looks import last_look
 from assay.judge.matching import Matched, bounded, match, resamples
+from assay.judge.subjects import Subject
 from assay.stats import Estimate
 from assay.stats.differences import paired_difference, relative_change, unpaired_difference
 from assay.stats.effects import (

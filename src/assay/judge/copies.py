@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from assay.experiments.subjects import Subject, TrialOutcome, Trials
+from assay.judge.subjects import Subject, TrialOutcome, Trials
 
 __all__ = ["same_trials", "without_copies"]
 

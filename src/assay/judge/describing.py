@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from assay.crafter.rules import ACHIEVEMENTS
-from assay.experiments.subjects import Subject, TrialOutcome, Trials
 from assay.judge.facts import (
     Description,
     InstanceRow,
@@ -27,6 +26,7 @@ from assay.judge.facts import (
     Timed,
 )
 from assay.judge.matching import MeasuredTrials, mean_over_worlds, measured_trials, resamples
+from assay.judge.subjects import Subject, TrialOutcome, Trials
 from assay.metrics.tally import LOWER_IS_BETTER
 from assay.stats.intervals import Interval
 from assay.stats.passes import pass_all, pass_any

@@ -11,9 +11,9 @@ from assay._util.names import unknown_name
 from assay._util.text import counted
 from assay.crafter.rules import TASK
 from assay.errors import UsageError
-from assay.experiments.changes import Change, changes_between
-from assay.experiments.subjects import SUBJECT_METRICS, Subject, Trials
+from assay.judge.changes import Change, changes_between
 from assay.judge.facts import DesignDifference
+from assay.judge.subjects import SUBJECT_METRICS, Subject, Trials
 
 __all__ = ["TASK_SIDE", "allowed_names", "design_differences", "settings_differences"]
 

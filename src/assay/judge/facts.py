@@ -12,7 +12,7 @@ from typing import NamedTuple, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from assay.experiments.subjects import SUBJECT_METRICS, Look, Subject
+from assay.judge.subjects import SUBJECT_METRICS, Look, Subject
 from assay.metrics.tally import LOWER_IS_BETTER
 from assay.stats.intervals import Interval
 from assay.stats.many import Correction

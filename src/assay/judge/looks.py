@@ -8,8 +8,8 @@ nothing.
 from dataclasses import replace
 
 from assay.errors import UsageError
-from assay.experiments.subjects import Look, Subject
 from assay.judge.facts import Contrast
+from assay.judge.subjects import Look, Subject
 from assay.metrics.tally import LOWER_IS_BETTER
 from assay.stats.sequential import SequentialDesign, looks
 from assay.types import TrialState, Verdict

@@ -8,11 +8,11 @@ the best, and the other way round. A metric without known ends takes the extreme
 from collections.abc import Sequence
 from dataclasses import replace
 
-from assay.experiments.subjects import Subject, TrialOutcome
 from assay.judge.contrasts import contrast, decided
 from assay.judge.facts import Contrast, Losses, Setup
 from assay.judge.matching import trial_values
 from assay.judge.scales import scale_of
+from assay.judge.subjects import Subject, TrialOutcome
 from assay.stats.losses import losses_matter
 from assay.stats.shares import fisher_exact
 from assay.types import TrialState

@@ -19,9 +19,9 @@ from typing import NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from assay.experiments.subjects import Subject, TrialOutcome, Trials
 from assay.judge.facts import LeftOut, PairRow, PairRows, TaskRule, Units
 from assay.judge.scales import Scale, scale_of
+from assay.judge.subjects import Subject, TrialOutcome, Trials
 from assay.stats import Estimate
 from assay.stats.clusters import (
     clustered_difference_estimate,

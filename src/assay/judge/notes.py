@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from assay._util.text import counted
-from assay.experiments.subjects import Subject
 from assay.judge.facts import Contrast, LeftOut, Setup, SubjectFacts
 from assay.judge.looks import looked_before
+from assay.judge.subjects import Subject
 from assay.types import TrialState
 
 __all__ = ["empty_reason", "left_out_words", "notes", "pair_notes"]

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from assay.errors import UsageError
-from assay.experiments.subjects import Subject
 from assay.judge.comparing import check_choices, common_metrics, task_rule
 from assay.judge.contrasts import contrast, decided
 from assay.judge.copies import without_copies
@@ -20,6 +19,7 @@ from assay.judge.facts import Contrast, Setup, TaskRule
 from assay.judge.losses import with_losses
 from assay.judge.matching import mean_of, trial_values
 from assay.judge.notes import empty_reason, pair_notes
+from assay.judge.subjects import Subject
 from assay.stats.intervals import Interval
 
 __all__ = ["OverTime", "VersionFacts", "over_time"]

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from assay.experiments.subjects import Subject, TrialOutcome
 from assay.judge.contrasts import contrast, decided
 from assay.judge.describing import describe
 from assay.judge.facts import Contrast, Setup, Standing, Standings, SubjectFacts
 from assay.judge.matching import world_means
+from assay.judge.subjects import Subject, TrialOutcome
 from assay.stats.intervals import Interval
 from assay.stats.ranking import indistinguishable_groups, ranks
 from assay.stats.selection import shrunken_means

@@ -6,8 +6,8 @@ from importlib.metadata import version
 from typing import Any
 
 from assay._util.provenance import provenance
-from assay.experiments.subjects import Subject
 from assay.judge.facts import Setup
+from assay.judge.subjects import Subject
 
 __all__ = [
     "configuration",

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from assay.crafter.rules import ACHIEVEMENTS
-from assay.experiments.subjects import TrialOutcome
 from assay.judge.describing import score_of
 from assay.judge.facts import SUCCESS_ACHIEVEMENTS
 from assay.judge.matching import mean_of
+from assay.judge.subjects import TrialOutcome
 from assay.report.data import interval_columns
 from assay.stats import Interval, exact_share
 from assay.types import TrialState

@@ -19,7 +19,7 @@ from assay.exchange.trace_folder import (
     write_trace_folder,
 )
 from assay.experiments.looks import store_looks
-from assay.experiments.subjects import Look
+from assay.judge.subjects import Look
 from assay.traces.folder import RunFolder
 from assay.traces.ingest import ensure_run, finish_run, store_limits
 from assay.traces.intake import JournalDamaged, StoringFailed, WriterEvent

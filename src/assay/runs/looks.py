@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from assay._util.canonical import derived_id
-from assay.experiments.subjects import Look
+from assay.judge.subjects import Look
 from assay.stats.intervals import Interval
 from assay.stats.sequential import LookResult, SequentialDesign, decide, looks
 from assay.trials import Admission, Event, Plan, Trial, TrialEnded

@@ -8,8 +8,8 @@ import shlex
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from assay.experiments.subjects import Subject
 from assay.judge import Comparison, Contrast
+from assay.judge.subjects import Subject
 
 __all__ = ["in_database", "play_new_worlds"]
 

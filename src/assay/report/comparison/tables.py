@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
 from assay._util.canonical import derived_id
-from assay.experiments.subjects import Subject, TrialOutcome, endings
 from assay.judge.facts import Comparison, Contrast, InstanceRow, SubjectFacts
+from assay.judge.subjects import Subject, TrialOutcome, endings
 from assay.report.comparison.next_trials import in_database
 from assay.report.document import ReportTable, Row
 from assay.report.numbers import (

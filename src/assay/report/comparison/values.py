@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import Any, Final
 
-from assay.experiments.subjects import endings
 from assay.judge.facts import Comparison, Contrast, SubjectFacts
+from assay.judge.subjects import endings
 from assay.report.comparison.words import answers
 from assay.report.data import interval_columns, jsonable
 from assay.report.origin import configuration, made_columns, versions

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from assay.experiments.subjects import Earned, Subject, TrialOutcome, Trials
+from assay.judge.subjects import Earned, Subject, TrialOutcome, Trials
 from assay.types import TrialState
 
 NAN, INF = math.nan, math.inf
