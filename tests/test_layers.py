@@ -133,8 +133,8 @@ PUBLIC = {
     },
     "finetune": {"local.weights", "service"},
     "judge": {
-        *("changes", "describing", "design", "facts", "looks", "matching", "over_time"),
-        *("plan", "ranking", "subjects"),
+        *("changes", "describing", "design", "facts", "looks", "matching", "outcomes"),
+        *("over_time", "plan", "ranking", "subjects"),
     },
     "loop": {"document"},
     "metrics": {"tally"},

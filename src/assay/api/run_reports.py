@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from assay.metrics.tally import OUTCOMES
+from assay.judge.outcomes import OUTCOMES
 from assay.runs import RunResult
 from assay.stats import Interval, t_interval
 from assay.types import TrialState

@@ -1,6 +1,6 @@
 """Who is better: from the outcomes of trials to verdicts. No markup, no figures, no files.
 
-subjects: what is compared
+subjects, outcomes: what is compared, and the metrics it is compared in
                   │
 design, copies, looks: what forbids a verdict, or governs it, before any number
                   │

@@ -26,8 +26,8 @@ from assay.judge.facts import (
     Timed,
 )
 from assay.judge.matching import MeasuredTrials, mean_over_worlds, measured_trials, resamples
+from assay.judge.outcomes import LOWER_IS_BETTER
 from assay.judge.subjects import Subject, TrialOutcome, Trials
-from assay.metrics.tally import LOWER_IS_BETTER
 from assay.stats.intervals import Interval
 from assay.stats.passes import pass_all, pass_any
 from assay.stats.score import (

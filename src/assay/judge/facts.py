@@ -12,8 +12,8 @@ from typing import NamedTuple, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from assay.judge.outcomes import LOWER_IS_BETTER
 from assay.judge.subjects import SUBJECT_METRICS, Look, Subject
-from assay.metrics.tally import LOWER_IS_BETTER
 from assay.stats.intervals import Interval
 from assay.stats.many import Correction
 from assay.stats.means import Method
@@ -22,8 +22,6 @@ from assay.stats.significance import TestResult
 from assay.types import Verdict
 
 __all__ = [
-    "COUNTS",
-    "NEITHER_IS_BETTER",
     "SUCCESS_ACHIEVEMENTS",
     "Comparison",
     "Contrast",
@@ -49,12 +47,6 @@ __all__ = [
     "Timed",
     "Units",
 ]
-
-COUNTS = frozenset({"achievements", "steps", "turns", "tokens"})
-"""Metrics that are whole numbers of things."""
-NEITHER_IS_BETTER = frozenset({"steps", "turns"})
-"""Metrics that are only described: a verdict calls them higher or lower."""
-
 
 _EXACT_TESTS = ("McNemar's exact test", "Fisher's exact test")
 """Of shares."""

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from assay.errors import UsageError
 from assay.judge.facts import Contrast
+from assay.judge.outcomes import LOWER_IS_BETTER
 from assay.judge.subjects import Look, Subject
-from assay.metrics.tally import LOWER_IS_BETTER
 from assay.stats.sequential import SequentialDesign, looks
 from assay.types import TrialState, Verdict
 

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from assay.crafter.rules import ACHIEVEMENTS
-from assay.judge.facts import COUNTS
-from assay.metrics.tally import OUTCOMES
+from assay.judge.outcomes import COUNTS, OUTCOMES
 
 __all__ = ["Scale", "scale_of"]
 

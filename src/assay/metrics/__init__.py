@@ -7,6 +7,7 @@ and a metric no database.
 from typing import TYPE_CHECKING
 
 from assay._util.lazy import lazy_names as _lazy_names
+from assay.judge.outcomes import OUTCOMES
 from assay.traces.records import HookRecord
 
 from .builtin_hooks import DEFAULT_HOOKS
@@ -24,7 +25,7 @@ from .shipped import (
     time_efficiency,
     time_management,
 )
-from .tally import OUTCOMES, EpisodeTotals
+from .tally import EpisodeTotals
 from .tiers import TIERS, Tier
 from .watch import Watch
 

@@ -20,6 +20,7 @@ from assay.experiments.metric_outcomes import (
     result_sessions,
     store_metric_outcomes,
 )
+from assay.judge.outcomes import OUTCOMES
 from assay.traces.load import load_session, load_sessions
 from assay.traces.records import MessageRecord, SessionRecord
 from assay.traces.schema import ASSAY_SOURCE
@@ -30,7 +31,6 @@ from .evidence import Episode
 from .measuring import Call, Measured, Problem, measure, measure_all
 from .metric_files import MetricSet, check_names
 from .shipped import SHIPPED
-from .tally import OUTCOMES
 
 __all__ = ["Applied", "apply_metrics", "ensure_metrics"]
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from assay._util.user_files import run_user_file
 from assay.errors import UsageError
+from assay.judge.outcomes import OUTCOMES
 
 from .custom import Metric, metric_of
 from .shipped import SHIPPED
-from .tally import OUTCOMES
 
 __all__ = ["MetricSet", "check_names", "load_metrics"]
 

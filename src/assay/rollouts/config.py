@@ -59,7 +59,7 @@ NOTHING, RUN, SAMPLE, VERSION = Counts
 )
 def _outcome(value: Any) -> str:
     """One of the numbers that an episode earns; true alone stands for achievements."""
-    from assay.metrics.tally import OUTCOMES
+    from assay.judge.outcomes import OUTCOMES
 
     # An option without a value is an empty tuple.
     if isinstance(value, (list, tuple)) and len(value) < 2:
@@ -518,7 +518,7 @@ class RunConfig(Configuration):
     @property
     def less_is_better(self) -> bool:
         """Whether less is better of what decides."""
-        from assay.metrics.tally import LOWER_IS_BETTER
+        from assay.judge.outcomes import LOWER_IS_BETTER
 
         return self.until_decided in LOWER_IS_BETTER
 

@@ -128,7 +128,7 @@ def _say_open(run: "OpenRun") -> None:
 
 def _earned(sessions: Sequence["ListedSession"], sort: str | None) -> list[str]:
     """What the sessions of a run earned: achievements, or the outcomes they declare."""
-    from assay.metrics.tally import OUTCOMES
+    from assay.judge.outcomes import OUTCOMES
 
     if any(session.achievements or session.task.startswith("crafter/") for session in sessions):
         own = ["achievements"]

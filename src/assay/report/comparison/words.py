@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from assay._util.text import counted
 from assay.judge import Comparison, Contrast, TaskRule, Verdict
-from assay.judge.facts import COUNTS, NEITHER_IS_BETTER, DesignDifference, Tests
+from assay.judge.facts import DesignDifference, Tests
+from assay.judge.outcomes import COUNTS, NEITHER_IS_BETTER
 from assay.report.comparison.settling import fewest_exact, independent, settle_words
 from assay.report.document import Answer
 from assay.report.numbers import (
