@@ -134,7 +134,7 @@ PUBLIC = {
     "finetune": {"local.weights", "service"},
     "judge": {
         *("changes", "describing", "design", "facts", "looks", "matching", "outcomes"),
-        *("over_time", "plan", "ranking", "subjects"),
+        *("over_time", "plans", "ranking", "subjects"),
     },
     "loop": {"document"},
     "metrics": {"tally"},

@@ -17,7 +17,7 @@ from assay.curves.looks import AnalysisLook, LookRule, run_ids, settle_look
 from assay.curves.plan import AnalysisPlan, read_plan
 from assay.curves.settings import AnalysisSettings
 from assay.errors import StoreError
-from assay.experiments.analysis_looks import RecordedLook
+from assay.judge.looks import RecordedLook
 from assay.stats.differences import paired_difference
 from assay.stats.means import Side
 from assay.traces.store import Store

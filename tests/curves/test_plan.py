@@ -9,7 +9,7 @@ import pytest
 from assay.curves.plan import AnalysisPlan, deviations, read_plan
 from assay.curves.settings import describe_summary, make_settings, make_summary
 from assay.errors import UsageError
-from assay.experiments.plans import StoredPlan
+from assay.judge.plans import StoredPlan
 from assay.stats.learning import SummarySpec
 
 PLAN = """

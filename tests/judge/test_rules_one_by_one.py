@@ -12,7 +12,6 @@ import scipy.stats
 
 from assay.crafter.rules import ACHIEVEMENTS
 from assay.errors import UsageError
-from assay.experiments.plans import StoredPlan
 from assay.judge import Contrast, Verdict, compare, rank_models
 from assay.judge.changes import Change
 from assay.judge.comparing import check_choices
@@ -24,7 +23,7 @@ from assay.judge.looks import last_look, looked_before
 from assay.judge.losses import with_losses
 from assay.judge.matching import match, mean_of, mean_of_values
 from assay.judge.over_time import over_time
-from assay.judge.plan import ComparisonPlan, plan_deviations
+from assay.judge.plans import ComparisonPlan, StoredPlan, plan_deviations
 from assay.judge.scales import Scale, scale_of
 from assay.judge.subjects import Subject, TrialOutcome
 from assay.stats.clusters import stratified_estimate

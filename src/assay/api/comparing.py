@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from assay.api.training import RegisteredPlan
     from assay.judge import Comparison, OverTime
     from assay.judge.facts import TaskRule
-    from assay.judge.plan import ComparisonPlan
+    from assay.judge.plans import ComparisonPlan
     from assay.judge.subjects import Subject
 
 __all__ = [
@@ -54,7 +54,7 @@ def compare(
 
     planned = None
     if plan is not None:
-        from assay.judge.plan import read_comparison_plan
+        from assay.judge.plans import read_comparison_plan
 
         planned = read_comparison_plan(Path(plan))
         metrics = metrics or [planned.metric]
@@ -102,7 +102,7 @@ def _beside_plan(
 ) -> "Comparison":
     """The comparison with what it did otherwise than its plan, before all other notes."""
     from assay.experiments.plans import find_plan
-    from assay.judge.plan import plan_deviations
+    from assay.judge.plans import plan_deviations
 
     store, stored = store_at(database), None
     if store.path.exists():
@@ -118,7 +118,7 @@ def register_comparison_plan(plan: Path | str, *, database: Where = None) -> "Re
     """Store a plan of a comparison before its trials are there."""
     from assay.api.training import RegisteredPlan
     from assay.experiments.plans import experiments_with_trials, store_plan
-    from assay.judge.plan import read_comparison_plan
+    from assay.judge.plans import read_comparison_plan
 
     planned = read_comparison_plan(Path(plan))
     with store_at(database).writing() as connection:

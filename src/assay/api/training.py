@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from assay.curves.settings import AnalysisSettings
     from assay.curves.variance import SummaryVariance, VarianceSettings
     from assay.experiments.curves import ListedTrainingRun, Written
-    from assay.experiments.plans import StoredPlan
     from assay.experiments.training import TrainingRun
+    from assay.judge.plans import StoredPlan
     from assay.traces.store import Store
 
 __all__ = [
@@ -339,7 +339,8 @@ def _look(
 def _recorded(found: "Analysis", look: "AnalysisLook", store: "Store") -> "Analysis":
     """The analysis, whose look the store now keeps, or which says why not."""
     from assay.curves.looks import run_ids
-    from assay.experiments.analysis_looks import RecordedLook, record_look
+    from assay.experiments.analysis_looks import record_look
+    from assay.judge.looks import RecordedLook
 
     if look.unrecorded is not None or look.repeated:
         return found

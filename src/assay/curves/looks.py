@@ -15,7 +15,7 @@ from assay.curves.design import Design
 from assay.curves.gather import FoundRun
 from assay.curves.plan import AnalysisPlan
 from assay.curves.settings import AnalysisSettings
-from assay.experiments.analysis_looks import RecordedLook
+from assay.judge.looks import RecordedLook
 from assay.stats.look_alphas import error_of_looks, next_alpha, planned_alphas
 from assay.stats.means import Side
 from assay.stats.spending import Spending

@@ -17,13 +17,8 @@ from assay._util.text import counted
 from assay.curves.fields import check_unicode
 from assay.curves.settings import AnalysisSettings, make_settings
 from assay.errors import UsageError
-from assay.experiments.analysis_looks import RecordedLook
-from assay.experiments.plans import (
-    StoredPlan,
-    check_plan_keys,
-    history_of,
-    read_plan_file,
-)
+from assay.judge.looks import RecordedLook
+from assay.judge.plans import StoredPlan, check_plan_keys, history_of, read_plan_file
 from assay.stats.learning import SummarySpec
 from assay.stats.means import Side
 from assay.stats.spending import Spending

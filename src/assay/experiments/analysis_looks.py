@@ -6,47 +6,21 @@ first time is the one that is kept.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from duckdb import DuckDBPyConnection
 
 from assay._util.canonical import canonical_json, content_hash
+from assay.judge.looks import RecordedLook
 from assay.traces.ingest import transaction
 
-__all__ = ["RecordedLook", "looks_at", "record_look"]
+__all__ = ["looks_at", "record_look"]
 
 _COLUMNS = (
     *("control", "candidate", "look", "alpha", "estimate", "low", "high", "verdict", "plan"),
     "looked_at",
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedLook:
-    """A look that somebody had."""
-
-    control: tuple[str, ...]
-    """Ids of training runs, sorted."""
-    candidate: tuple[str, ...]
-    look: int
-    """Counted from 1."""
-    alpha: float
-    """Two-sided, of its interval by itself."""
-    estimate: float
-    low: float
-    high: float
-    verdict: str
-    plan: str | None
-    """The hash of the plan whose look it was."""
-    looked_at: datetime | None = None
-    """In UTC; None before it is recorded."""
-
-    @property
-    def runs(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """What was looked at."""
-        return self.control, self.candidate
 
 
 def looks_at(

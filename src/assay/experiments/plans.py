@@ -1,48 +1,21 @@
-"""Plans of analyses and comparisons, written down before the data was seen.
+"""Plans of analyses and comparisons, as rows of the table `analysis_plans`.
 
 A plan is known by the hash of its content and stored once: storing it again changes neither
-the time nor what had been seen by then. Its file is TOML or JSON.
+the time nor what had been seen by then.
 """
 
 import json
-import tomllib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import duckdb
 
 from assay._util.canonical import canonical_json
-from assay._util.names import unknown_name
-from assay._util.text import printable
-from assay.errors import UsageError
+from assay.judge.plans import StoredPlan
 from assay.traces.ingest import transaction
 
-__all__ = [
-    "StoredPlan",
-    "check_plan_keys",
-    "experiments_with_trials",
-    "find_plan",
-    "history_of",
-    "read_plan_file",
-    "store_plan",
-]
-
-_Plan = TypeVar("_Plan")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredPlan:
-    """A plan as it was registered."""
-
-    hash: str
-    plan: Mapping[str, Any]
-    created_at: datetime
-    """When it was stored first, in UTC."""
-    seen: tuple[str, ...]
-    """Training runs with the metric that were in the store by then."""
+__all__ = ["experiments_with_trials", "find_plan", "store_plan"]
 
 
 def store_plan(
@@ -97,80 +70,3 @@ def experiments_with_trials(connection: duckdb.DuckDBPyConnection) -> list[str]:
         "ORDER BY 1"
     ).fetchall()
     return [row[0] for row in rows]
-
-
-def history_of(
-    stored: StoredPlan | None, used: Sequence[str], from_files: int, *, what: str, command: str
-) -> list[str]:
-    """What speaks against a plan having come before its data, in sentences.
-
-    Args:
-        stored: The plan as it was registered, if it was.
-        used: What of the store was used, by id.
-        from_files: How much came from files.
-        what: What these are, such as `runs`.
-        command: What registers a plan.
-    """
-    if stored is None:
-        return [
-            "the plan was never registered as it is, so nothing says that it came before the "
-            f"data; '{command} --plan FILE --register' does that, and a plan that is changed "
-            "later is another"
-        ]
-    found = []
-    if early := sorted(set(used) & set(stored.seen)):
-        more = ", …" if len(early) > 6 else ""
-        found.append(
-            f"{len(early)} of the {what} were in the store when the plan was registered: "
-            + ", ".join(early[:6])
-            + more
-        )
-    if from_files:
-        found.append(
-            f"{from_files} {what} come from files, of which nobody knows when they were seen; "
-            f"import {what} into the store after registering"
-        )
-    return found
-
-
-def read_plan_file(path: Path, make: Callable[[Any], _Plan]) -> _Plan:
-    """What `make` makes of the content of a file.
-
-    Raises:
-        UsageError: The file cannot be read, or is no plan.
-    """
-    name = repr(printable(str(path)))
-    try:
-        text = path.read_bytes().decode()
-        found = json.loads(text) if path.suffix.lower() == ".json" else tomllib.loads(text)
-    except OSError as error:
-        raise UsageError(f"plan {name} cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"plan {name} cannot be read: {error}") from error
-    try:
-        return make(found)
-    except UsageError as error:
-        raise UsageError(f"plan {name}: {error}") from error
-
-
-def check_plan_keys(above: str, found: Any, kinds: Mapping[str, tuple[type, ...]]) -> None:
-    """Refuse a table that is none, has other keys, or values of other types."""
-    if not isinstance(found, dict):
-        raise UsageError(f"{above or 'the plan'} is a table of settings")
-    for name, value in found.items():
-        if name not in kinds:
-            raise UsageError(unknown_name("setting", f"{above}{name}", list(kinds)))
-        if not isinstance(value, kinds[name]) or (
-            isinstance(value, bool) and bool not in kinds[name]
-        ):
-            raise UsageError(f"{above}{name} is {value!r}; give {_WORDS[kinds[name][-1]]}")
-
-
-_WORDS = {
-    str: "a text in quotes",
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    dict: "a table",
-    list: "a list",
-}

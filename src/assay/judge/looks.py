@@ -5,7 +5,8 @@ outcomes and its configuration, so that a results file or an export knows them t
 nothing.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import datetime
 
 from assay.errors import UsageError
 from assay.judge.facts import Contrast
@@ -14,9 +15,35 @@ from assay.judge.subjects import Look, Subject
 from assay.stats.sequential import SequentialDesign, looks
 from assay.types import TrialState, Verdict
 
-__all__ = ["last_look", "looked_before"]
+__all__ = ["RecordedLook", "last_look", "looked_before"]
 
 _TURNED = {Verdict.BETTER.value: Verdict.WORSE, Verdict.WORSE.value: Verdict.BETTER}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedLook:
+    """A look that somebody had."""
+
+    control: tuple[str, ...]
+    """Ids of training runs, sorted."""
+    candidate: tuple[str, ...]
+    look: int
+    """Counted from 1."""
+    alpha: float
+    """Two-sided, of its interval by itself."""
+    estimate: float
+    low: float
+    high: float
+    verdict: str
+    plan: str | None
+    """The hash of the plan whose look it was."""
+    looked_at: datetime | None = None
+    """In UTC; None before it is recorded."""
+
+    @property
+    def runs(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """What was looked at."""
+        return self.control, self.candidate
 
 
 def last_look(baseline: Subject, candidate: Subject, metric: str) -> Look | None:
