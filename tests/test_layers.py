@@ -154,7 +154,7 @@ PUBLIC = {
             "files",
             "over_time",
         ),
-        *("terminal", "variance"),
+        *("ranking", "terminal", "variance"),
     },
     "rollouts": {
         *("asking", "config", "environments", "estimate", "forks", "progress", "sample"),

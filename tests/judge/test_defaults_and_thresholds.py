@@ -8,13 +8,14 @@ import pytest
 from scipy import stats
 
 from assay.crafter.rules import ACHIEVEMENTS
-from assay.judge import Contrast, Verdict, compare, rank_models
+from assay.judge import Contrast, Verdict, compare
 from assay.judge.describing import describe, instances, scores
 from assay.judge.facts import Comparison, LeftOut, Setup, TaskRule, Units
 from assay.judge.matching import match
 from assay.judge.outcomes import LOWER_IS_BETTER
 from assay.judge.over_time import over_time
 from assay.judge.subjects import Subject
+from assay.report.ranking import rank_models
 from assay.stats.effects import (
     cliffs_delta,
     cohens_d,

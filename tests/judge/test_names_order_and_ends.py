@@ -6,12 +6,13 @@ from itertools import permutations
 import pytest
 
 from assay.crafter.rules import ACHIEVEMENTS
-from assay.judge import Comparison, Verdict, compare, rank_models
+from assay.judge import Comparison, Verdict, compare
 from assay.judge.describing import instances, metrics_of, scores
 from assay.judge.facts import LeftOut
 from assay.judge.matching import trial_values
 from assay.judge.over_time import over_time
 from assay.judge.subjects import Subject, TrialOutcome
+from assay.report.ranking import rank_models
 from assay.types import TrialState
 from tests.report.rows import episode
 

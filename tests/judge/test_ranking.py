@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assay.judge import compare, rank_models
+from assay.judge import compare
 from assay.judge.ranking import group_letters
+from assay.report.ranking import rank_models
 from assay.report.runs import ranking_sentences
 from assay.traces.queries import EpisodeRow
 from tests.report.rows import episode, failed

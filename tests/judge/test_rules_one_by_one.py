@@ -12,7 +12,7 @@ import scipy.stats
 
 from assay.crafter.rules import ACHIEVEMENTS
 from assay.errors import UsageError
-from assay.judge import Contrast, Verdict, compare, rank_models
+from assay.judge import Contrast, Verdict, compare
 from assay.judge.changes import Change
 from assay.judge.comparing import check_choices
 from assay.judge.copies import same_trials, without_copies
@@ -26,6 +26,7 @@ from assay.judge.over_time import over_time
 from assay.judge.plans import ComparisonPlan, StoredPlan, plan_deviations
 from assay.judge.scales import Scale, scale_of
 from assay.judge.subjects import Subject, TrialOutcome
+from assay.report.ranking import rank_models
 from assay.stats.clusters import stratified_estimate
 from assay.stats.differences import paired_difference, unpaired_difference
 from assay.stats.estimates import mean_estimate

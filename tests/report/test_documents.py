@@ -15,7 +15,7 @@ from assay.curves.design import Design
 from assay.curves.gather import FoundRun, Gathered, Unusable
 from assay.curves.settings import make_settings, make_summary
 from assay.curves.variance import VarianceSettings, analyse_variance
-from assay.judge import compare, rank_models
+from assay.judge import compare
 from assay.judge.over_time import over_time
 from assay.report import Document, run_document, summarize, write_document
 from assay.report.analysis import analysis_document
@@ -23,6 +23,7 @@ from assay.report.comparison import comparison_document
 from assay.report.document import ReportTable, Section
 from assay.report.files import ENDINGS
 from assay.report.over_time import over_time_document
+from assay.report.ranking import rank_models
 from assay.report.terminal import TerminalReport, as_text
 from assay.report.variance import variance_document
 from tests.curves.made import METRIC, level_of, make_run

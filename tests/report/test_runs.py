@@ -6,8 +6,8 @@ import re
 import pytest
 from rich.console import Console
 
-from assay.judge import rank_models
 from assay.report import run_document, summarize
+from assay.report.ranking import rank_models
 from assay.report.runs import ranking_sentences
 from assay.report.terminal import TerminalReport, as_text
 from assay.traces.queries import EpisodeRow

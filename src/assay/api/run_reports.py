@@ -16,8 +16,8 @@ __all__ = ["analysis_values", "run_report"]
 
 def run_report(result: RunResult) -> "Document":
     """What `assay run` prints of a run: tables, rankings, notes; `values()` is data."""
-    from assay.judge import rank_models
     from assay.report import run_document, summarize
+    from assay.report.ranking import rank_models
 
     summaries = [
         _with_open(summary, result) for summary in summarize(result.episodes, result.started)

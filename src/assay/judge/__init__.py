@@ -19,18 +19,15 @@ if TYPE_CHECKING:
     from .contrasts import interval_verdict
     from .facts import Comparison, Contrast, TaskRule
     from .over_time import OverTime
-    from .ranking import Ranking, rank_models
 
 __all__ = [
     "Comparison",
     "Contrast",
     "OverTime",
-    "Ranking",
     "TaskRule",
     "Verdict",
     "compare",
     "interval_verdict",
-    "rank_models",
 ]
 
 __getattr__, __dir__ = _lazy_names(__name__)

@@ -11,7 +11,6 @@ from typing import Any
 from assay.agents.builtin import is_scripted
 from assay.judge import Contrast, Verdict
 from assay.judge.facts import SUCCESS_ACHIEVEMENTS
-from assay.judge.ranking import RANKED, Ranking
 from assay.report.comparison.words import on_these_tasks, sample_words
 from assay.report.document import (
     Block,
@@ -26,6 +25,7 @@ from assay.report.document import (
     short_name,
 )
 from assay.report.numbers import DASH, bounds, change, count, p_text
+from assay.report.ranking import RANKED, Ranking
 from assay.report.summary import (
     HUMAN,
     ModelSummary,
