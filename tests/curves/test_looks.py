@@ -11,13 +11,11 @@ import pytest
 from duckdb import DuckDBPyConnection
 
 from assay import api
-from assay.curves.design import Design
-from assay.curves.gather import FoundRun
-from assay.curves.looks import AnalysisLook, LookRule, run_ids, settle_look
-from assay.curves.plan import AnalysisPlan, read_plan
-from assay.curves.settings import AnalysisSettings
+from assay.curves.looks import AnalysisLook, LookRule, settle_look
+from assay.curves.plan import read_plan
 from assay.errors import StoreError
 from assay.judge.looks import RecordedLook
+from assay.judge.plans import AnalysisPlan
 from assay.stats.differences import paired_difference
 from assay.stats.means import Side
 from assay.traces.store import Store
@@ -209,13 +207,10 @@ def test_a_set_that_was_extended_and_never_looked_at_here_says_so(analysis: Prog
     assert analysis.json(*ARMS)["look"]["alpha"] == 0.05
 
 
-def design(pairs: int) -> Design:
-    """Runs of which nothing counts but their ids."""
-    arms = []
-    for arm in ("a", "b"):
-        runs = (make_run(f"{arm}{at:02}", at, 1.0) for at in range(pairs))
-        arms.append(tuple(FoundRun(run.id, run, run.curves[METRIC]) for run in runs))
-    return Design(True, arms[0], arms[1])
+def ids(pairs: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The runs of both arms."""
+    control, candidate = (tuple(f"{arm}{at:02}" for at in range(pairs)) for arm in ("a", "b"))
+    return control, candidate
 
 
 def looked(plan: AnalysisPlan | None = None) -> list[AnalysisLook]:
@@ -223,9 +218,11 @@ def looked(plan: AnalysisPlan | None = None) -> list[AnalysisLook]:
     made: list[AnalysisLook] = []
     records: list[RecordedLook] = []
     for count in COUNTS:
-        runs = design(count)
-        made.append(look := settle_look(runs, AnalysisSettings(), plan, records))
-        control, candidate = run_ids(runs)
+        control, candidate = runs = ids(count)
+        look = settle_look(
+            runs, paired=True, alpha=0.05, side=Side.TWO_SIDED, plan=plan, looks=records
+        )
+        made.append(look)
         records.append(
             RecordedLook(
                 control=control,
@@ -275,7 +272,6 @@ def test_looks_at_an_extended_set_keep_the_error_that_they_promise(
 
 
 def test_one_side_has_half_of_what_both_have() -> None:
-    runs = design(15)
-    one = settle_look(runs, AnalysisSettings(side=Side.GREATER), None, [])
+    one = settle_look(ids(15), paired=True, alpha=0.05, side=Side.GREATER, plan=None, looks=[])
     assert (one.alpha, one.two_sided) == (0.05, 0.1)
     assert one.error == pytest.approx(0.05)

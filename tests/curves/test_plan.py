@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from assay.curves.plan import AnalysisPlan, deviations, read_plan
+from assay.curves.plan import read_plan
 from assay.curves.settings import describe_summary, make_settings, make_summary
 from assay.errors import UsageError
-from assay.judge.plans import StoredPlan
+from assay.judge.plans import AnalysisPlan, StoredPlan, analysis_deviations
 from assay.stats.learning import SummarySpec
 
 PLAN = """
@@ -44,7 +44,7 @@ def differences(plan: AnalysisPlan, **changes: Any) -> list[str]:
         "from_files": 0,
         "stored": stored,
     }
-    return deviations(plan, settings, **{**asked, **changes})
+    return analysis_deviations(plan, settings.as_dict(), **{**asked, **changes})
 
 
 def test_a_plan_fills_what_is_not_given(tmp_path: Path) -> None:

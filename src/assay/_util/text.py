@@ -3,7 +3,9 @@
 import re
 from collections.abc import Callable
 
-__all__ = ["counted", "cut", "escaped_markdown", "printable", "shown"]
+from assay.errors import UsageError
+
+__all__ = ["check_unicode", "counted", "cut", "escaped_markdown", "printable", "shown"]
 
 _MARKDOWN = re.compile(r"([\\`*_\[\]#|~$])")
 _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;"})
@@ -44,3 +46,14 @@ def shown(value: object, longest: int = 80, write: Callable[[object], str] = rep
 def counted(number: int, thing: str, things: str | None = None) -> str:
     """A number and what it counts; `things` where an s does not make many of it."""
     return f"{number:,} {thing if number == 1 else things or f'{thing}s'}"
+
+
+def check_unicode(what: str, text: str) -> None:
+    """Refuse half of a pair of surrogates, which JSON can write and nothing can store."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        half = ascii(text[error.start])
+        raise UsageError(
+            f"{what} {shown(text, 60)} has {half}, which is no letter; take it out"
+        ) from error

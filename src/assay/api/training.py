@@ -13,12 +13,11 @@ if TYPE_CHECKING:
     from assay.curves.design import Design
     from assay.curves.gather import Gathered, Places
     from assay.curves.looks import AnalysisLook
-    from assay.curves.plan import AnalysisPlan
     from assay.curves.settings import AnalysisSettings
     from assay.curves.variance import SummaryVariance, VarianceSettings
     from assay.experiments.curves import ListedTrainingRun, Written
     from assay.experiments.training import TrainingRun
-    from assay.judge.plans import StoredPlan
+    from assay.judge.plans import AnalysisPlan, StoredPlan
     from assay.traces.store import Store
 
 __all__ = [
@@ -328,23 +327,31 @@ def _look(
     from assay.curves.looks import settle_look
     from assay.experiments.analysis_looks import looks_at
 
-    used = (*design.control, *design.candidate)
-    if any(run.place is not RunPlace.STORE for run in used):
-        return settle_look(design, settings, planned, [], "not all runs are in the store")
-    with store.reading() as connection:
-        looks = looks_at(connection, settings.metric, asdict(settings.summary))
-    return settle_look(design, settings, planned, looks)
+    stored = all(run.place is RunPlace.STORE for run in (*design.control, *design.candidate))
+    looks = []
+    if stored:
+        with store.reading() as connection:
+            looks = looks_at(connection, settings.metric, asdict(settings.summary))
+    return settle_look(
+        design.run_ids,
+        paired=design.paired,
+        alpha=settings.alpha,
+        side=settings.side,
+        plan=planned,
+        looks=looks,
+        extended_from=design.extended_from,
+        unrecorded=None if stored else "not all runs are in the store",
+    )
 
 
 def _recorded(found: "Analysis", look: "AnalysisLook", store: "Store") -> "Analysis":
     """The analysis, whose look the store now keeps, or which says why not."""
-    from assay.curves.looks import run_ids
     from assay.experiments.analysis_looks import record_look
     from assay.judge.looks import RecordedLook
 
     if look.unrecorded is not None or look.repeated:
         return found
-    control, candidate = run_ids(found.design)
+    control, candidate = found.design.run_ids
     record = RecordedLook(
         control=control,
         candidate=candidate,
@@ -367,23 +374,23 @@ def _recorded(found: "Analysis", look: "AnalysisLook", store: "Store") -> "Analy
 
 def _deviations(planned: "AnalysisPlan", found: "Analysis", store: "Store") -> list[str]:
     from assay.curves.gather import RunPlace
-    from assay.curves.plan import deviations
     from assay.experiments.plans import find_plan
+    from assay.judge.plans import analysis_deviations
 
     stored = None
     if store.path.exists():
         with store.reading() as connection:
             stored = find_plan(connection, planned.hash)
     used = (*found.design.control, *found.design.candidate)
-    return deviations(
+    return analysis_deviations(
         planned,
-        found.settings,
+        found.settings.as_dict(),
         paired=found.paired,
         n=(len(found.design.control), len(found.design.candidate)),
         run_ids=[run.run.id for run in used if run.place is RunPlace.STORE],
         from_files=sum(run.place is not RunPlace.STORE for run in used),
         stored=stored,
-        earlier=() if found.look is None else found.look.earlier,
+        earlier=() if found.look is None else [look.plan for look in found.look.earlier],
     )
 
 

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from assay._util.text import printable
-from assay.curves.fields import check_unicode, mapping_of, text_of, whole_number
+from assay._util.text import check_unicode, printable
+from assay.curves.fields import mapping_of, text_of, whole_number
 from assay.curves.points import Points
 from assay.errors import UsageError
 from assay.experiments.training import TrainingRun, TrainingStatus

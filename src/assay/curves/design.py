@@ -66,6 +66,20 @@ class Design:
         """What forbids a verdict: the task was not the same."""
         return tuple(one for one in self.differences if one.confounds)
 
+    @property
+    def run_ids(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The ids of the runs of both arms, sorted."""
+        control, candidate = (
+            tuple(sorted(found.run.id for found in arm))
+            for arm in (self.control, self.candidate)
+        )
+        return control, candidate
+
+    @property
+    def extended_from(self) -> int:
+        """Of how many runs an arm was before it was extended; 0 if it never was."""
+        return max(map(_extended_from, (*self.control, *self.candidate)))
+
 
 def parse_pairs(texts: Sequence[str]) -> list[PairNames]:
     """Pairs from JSON: an object per text, or lists of them.
@@ -312,6 +326,12 @@ def _settings(arm: Gathered) -> dict[str, Any]:
             if value is not None and value not in values:
                 values.append(value)
     return {name: values[0] if len(values) == 1 else values for name, values in found.items()}
+
+
+def _extended_from(found: FoundRun) -> int:
+    launch = found.run.provenance.get("launch")
+    known = launch.get("extended_from") if isinstance(launch, dict) else None
+    return known if type(known) is int else 0
 
 
 def _total_steps(one: FoundRun) -> int:

@@ -10,7 +10,6 @@ from assay._util.text import shown
 from assay.errors import UsageError
 
 __all__ = [
-    "check_unicode",
     "mapping_of",
     "number_of",
     "some_names",
@@ -88,17 +87,6 @@ def text_of(what: str, value: Any) -> str | None:
     if isinstance(value, Mapping | list):
         raise UsageError(f"{what} {shown(value, 60)} is no text; give a name in quotes")
     return None if value is None or value == "" else str(value)
-
-
-def check_unicode(what: str, text: str) -> None:
-    """Refuse half of a pair of surrogates, which JSON can write and nothing can store."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        half = ascii(text[error.start])
-        raise UsageError(
-            f"{what} {shown(text, 60)} has {half}, which is no letter; take it out"
-        ) from error
 
 
 def some_names(names: Sequence[str]) -> str:

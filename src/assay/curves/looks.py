@@ -11,16 +11,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from assay._util.text import counted
-from assay.curves.design import Design
-from assay.curves.gather import FoundRun
-from assay.curves.plan import AnalysisPlan
-from assay.curves.settings import AnalysisSettings
 from assay.judge.looks import RecordedLook
+from assay.judge.plans import AnalysisPlan
 from assay.stats.look_alphas import error_of_looks, next_alpha, planned_alphas
 from assay.stats.means import Side
 from assay.stats.spending import Spending
 
-__all__ = ["LATER_LOOKS", "AnalysisLook", "LookRule", "run_ids", "settle_look"]
+__all__ = ["LATER_LOOKS", "AnalysisLook", "LookRule", "settle_look"]
 
 LATER_LOOKS = 0.1
 """What all later looks that were not planned may add to the first one's alpha, as a share."""
@@ -106,22 +103,28 @@ class AnalysisLook:
 
 
 def settle_look(
-    design: Design,
-    settings: AnalysisSettings,
+    runs: tuple[tuple[str, ...], tuple[str, ...]],
+    *,
+    paired: bool,
+    alpha: float,
+    side: Side,
     plan: AnalysisPlan | None,
     looks: Sequence[RecordedLook],
+    extended_from: int = 0,
     unrecorded: str | None = None,
 ) -> AnalysisLook:
     """Find out which look this is.
 
     Args:
-        design: What is compared.
-        settings: How.
+        runs: The ids of the control's and the candidate's runs, sorted.
+        paired: Whether runs are compared pair by pair.
+        alpha: One minus the level of intervals, of all looks together.
+        side: Of the intervals.
         plan: What was planned, if anything.
         looks: All there were at this summary of this metric, the first one first.
+        extended_from: Of how many runs an arm was before it was extended; 0 if it never was.
         unrecorded: Why this one will not be recorded.
     """
-    runs = run_ids(design)
     control, candidate = map(set, runs)
     again = next((at for at, look in enumerate(looks) if look.runs == runs), len(looks))
     earlier = [
@@ -129,7 +132,7 @@ def settle_look(
         for look in looks[:again]
         if control.intersection(look.control) and candidate.intersection(look.candidate)
     ]
-    now = _count(design.paired, runs)
+    now = _count(paired, runs)
     # Others had runs that are not here any more; they count, and cannot be followed.
     inside = [
         look
@@ -138,26 +141,26 @@ def settle_look(
     ]
     followed: dict[int, float] = {}
     for look in inside:
-        count = _count(design.paired, look.runs)
+        count = _count(paired, look.runs)
         if count < now:
             followed[count] = max(look.alpha, followed.get(count, 0.0))
     before = sorted(followed.items())
-    sides = 1 if settings.side is Side.TWO_SIDED else 2
-    total = settings.alpha * sides
+    sides = 1 if side is Side.TWO_SIDED else 2
+    total = alpha * sides
     number, planned = len(earlier) + 1, () if plan is None else plan.looks
-    ends = [each if design.paired else 2 * each - 1 for each in planned]
+    ends = [each if paired else 2 * each - 1 for each in planned]
     by_plan = None
     if plan and ends and now <= ends[-1] and all(look.plan == plan.hash for look in earlier):
         rule, by_plan = LookRule(plan.boundary), plan.hash
         counts = sorted({now, ends[-1], *followed, *(each for each in ends if each < now)})
         number = counts.index(now) + 1
-        alpha = planned_alphas(Spending(plan.boundary), counts, total)[number - 1]
+        own = planned_alphas(Spending(plan.boundary), counts, total)[number - 1]
     elif earlier:
         rule = LookRule.UNPLANNED
-        alpha = min(total, next_alpha(before, now, total * LATER_LOOKS / 2 ** (number - 1)))
+        own = min(total, next_alpha(before, now, total * LATER_LOOKS / 2 ** (number - 1)))
     else:
-        rule, alpha = LookRule.SINGLE, total
-    error = error_of_looks([*before, (now, alpha)]) if earlier or by_plan else alpha
+        rule, own = LookRule.SINGLE, total
+    error = error_of_looks([*before, (now, own)]) if earlier or by_plan else own
     error += sum(look.alpha for look in earlier if look not in inside)
     return AnalysisLook(
         number=number,
@@ -166,23 +169,14 @@ def settle_look(
         plan=by_plan,
         repeated=again < len(looks),
         earlier=tuple(earlier),
-        alpha=alpha / sides,
-        two_sided=alpha,
+        alpha=own / sides,
+        two_sided=own,
         error=min(1.0, error / sides),
-        paired=design.paired,
-        total=settings.alpha,
-        extended_from=max(map(_extended_from, (*design.control, *design.candidate))),
+        paired=paired,
+        total=alpha,
+        extended_from=extended_from,
         unrecorded=unrecorded,
     )
-
-
-def run_ids(design: Design) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The runs of both arms, sorted."""
-    control, candidate = (
-        tuple(sorted(found.run.id for found in arm))
-        for arm in (design.control, design.candidate)
-    )
-    return control, candidate
 
 
 def _count(paired: bool, runs: tuple[Sequence[str], Sequence[str]]) -> int:
@@ -195,9 +189,3 @@ def _told(look: RecordedLook, paired: bool) -> str:
     control, candidate = map(len, look.runs)
     runs = counted(control, "pair") if paired else f"{control} and {candidate} runs"
     return runs if look.looked_at is None else f"{runs} on {look.looked_at:%Y-%m-%d}"
-
-
-def _extended_from(found: FoundRun) -> int:
-    launch = found.run.provenance.get("launch")
-    known = launch.get("extended_from") if isinstance(launch, dict) else None
-    return known if type(known) is int else 0

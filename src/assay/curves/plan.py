@@ -1,4 +1,4 @@
-"""A plan of an analysis, written before the data is seen, and how an analysis kept to it.
+"""The file with the plan of an analysis.
 
 A plan is a TOML or JSON file with `metric`, `[summary]`, `[test]`, `alpha`, `n` and `looks`;
 its hash is of what it means, defaults included, so that neither spaces nor the order of keys
@@ -6,25 +6,21 @@ change it.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from assay._util.canonical import canonical_json, content_hash
 from assay._util.names import unknown_name
-from assay._util.text import counted
-from assay.curves.fields import check_unicode
+from assay._util.text import check_unicode
 from assay.curves.settings import AnalysisSettings, make_settings
 from assay.errors import UsageError
-from assay.judge.looks import RecordedLook
-from assay.judge.plans import StoredPlan, check_plan_keys, history_of, read_plan_file
+from assay.judge.plans import AnalysisPlan, check_plan_keys, read_plan_file
 from assay.stats.learning import SummarySpec
 from assay.stats.means import Side
 from assay.stats.spending import Spending
 from assay.stats.t_bounds import EXACT_TO, LARGEST_ALPHA
 
-__all__ = ["AnalysisPlan", "deviations", "read_plan"]
+__all__ = ["read_plan"]
 
 _TOP = ("metric", "summary", "test", "alpha", "n", "looks", "paired", "note")
 _TEST = ("method", "side", "boundary")
@@ -55,38 +51,6 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnalysisPlan:
-    """What somebody will test, and how."""
-
-    metric: str
-    summary: SummarySpec
-    method: str
-    side: str
-    alpha: float
-    n: int
-    """Pairs, or runs of each arm."""
-    paired: bool | None
-    """Whether runs are compared pair by pair; None if the plan does not say."""
-    note: str | None = None
-    looks: tuple[int, ...] = ()
-    """After how many pairs, or runs of each arm, it is analysed, `n` last; none: once."""
-    boundary: str = Spending.OBRIEN_FLEMING.value
-    """How its looks share alpha."""
-
-    @property
-    def content(self) -> dict[str, Any]:
-        """What it means, as plain values; what is about looks only where it has some."""
-        found = asdict(self)
-        looks, boundary = list(found.pop("looks")), found.pop("boundary")
-        return {**found, "looks": looks, "boundary": boundary} if looks else found
-
-    @property
-    def hash(self) -> str:
-        """The name of the plan: a hash of what it means."""
-        return content_hash(canonical_json(self.content))
-
-
 def read_plan(path: Path) -> AnalysisPlan:
     """The plan in a file.
 
@@ -99,68 +63,6 @@ def read_plan(path: Path) -> AnalysisPlan:
         return _plan(found)
 
     return read_plan_file(path, make)
-
-
-def deviations(
-    plan: AnalysisPlan,
-    settings: AnalysisSettings,
-    *,
-    paired: bool,
-    n: tuple[int, int],
-    run_ids: Iterable[str],
-    from_files: int,
-    stored: StoredPlan | None,
-    earlier: Sequence[RecordedLook] = (),
-) -> list[str]:
-    """In what an analysis differs from its plan, in sentences.
-
-    Args:
-        plan: The plan.
-        settings: What was done.
-        paired: Whether runs were compared pair by pair.
-        n: Runs of the control and the candidate that were used.
-        run_ids: The runs of the store that were used.
-        from_files: How many runs came from files.
-        stored: The plan as it was registered, if it was.
-        earlier: Looks at the same comparison before this one.
-    """
-    found = [
-        f"{what}: the plan says {_said(planned)}, the analysis did {_said(done)}"
-        for what, planned, done in _compared(plan, settings)
-        if planned != done
-    ]
-    if plan.paired is not None and plan.paired != paired:
-        words = {True: "paired", False: "unpaired"}
-        found.append(f"design: the plan says {words[plan.paired]}, this is {words[paired]}")
-    allowed = plan.looks or (plan.n,)
-    if n[0] != n[1] or n[0] not in allowed:
-        unit = "pairs" if paired else "runs per arm"
-        done = str(n[0]) if n[0] == n[1] else f"{n[0]} and {n[1]}"
-        said = " or ".join(map(str, allowed))
-        found.append(f"n: the plan says {said} {unit}, there are {done}")
-    if outside := [look for look in earlier if plan.looks and look.plan != plan.hash]:
-        found.append(
-            f"looks: {counted(len(outside), 'look')} at these runs before this one did not go"
-            " by the plan, so that this one cannot either"
-        )
-    return found + history_of(
-        stored, list(run_ids), from_files, what="runs", command="assay analysis"
-    )
-
-
-def _said(value: Any) -> str:
-    return "nothing" if value is None else str(value)
-
-
-def _compared(plan: AnalysisPlan, settings: AnalysisSettings) -> list[tuple[str, Any, Any]]:
-    planned, done = asdict(plan.summary), asdict(settings.summary)
-    return [
-        ("metric", plan.metric, settings.metric),
-        *((f"summary.{name}", planned[name], done[name]) for name in _SUMMARY),
-        ("method", plan.method, str(settings.method)),
-        ("side", plan.side, str(settings.side)),
-        ("alpha", plan.alpha, settings.alpha),
-    ]
 
 
 def _plan(found: Any) -> AnalysisPlan:
