@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from assay.api._tuned import is_tuned, jobs_of
-from assay.datasets.manifest import PLAYED
+from assay.experiments.finetune_jobs import PLAYED
 from assay.rollouts import RunConfig, arm_options
 from assay.runs import PreparedRun
 

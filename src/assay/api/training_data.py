@@ -111,9 +111,9 @@ def sft_filter(
     from assay.datasets.examples import Mode
     from assay.datasets.filters import EpisodeFilters, choose_episodes
     from assay.datasets.formats import RowFormat
-    from assay.datasets.manifest import PLAYED
     from assay.datasets.plan import DatasetPlan
     from assay.datasets.split import Holdout, read_seeds, read_share
+    from assay.experiments.finetune_jobs import PLAYED
     from assay.traces.facts import agent_settings, named_experiments, session_facts
 
     for kind, name, allowed in (("mode", mode, Mode), ("format", format, RowFormat)):

@@ -16,11 +16,9 @@ from assay._util.canonical import canonical_json
 from assay._util.files import atomic_file
 from assay.errors import UsageError
 
-__all__ = ["PLAYED", "Lineage", "RowOrigin", "manifest_path", "read_lineage", "row_origins"]
+__all__ = ["Lineage", "RowOrigin", "manifest_path", "read_lineage", "row_origins"]
 
 FORMAT: Final = "assay-dataset/1"
-PLAYED: Final = "played"
-"""Names, in a manifest, how the model was asked in all episodes that the rows came from."""
 _ROWS: Final = b'"rows":['
 _BUFFER: Final = 1 << 20
 """Bytes that are written or copied together."""

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 import duckdb
 
@@ -18,6 +18,7 @@ from assay.errors import UsageError
 from assay.traces.ingest import transaction
 
 __all__ = [
+    "PLAYED",
     "FinetuneEvent",
     "FinetuneJob",
     "add_events",
@@ -31,6 +32,8 @@ __all__ = [
     "update_job",
 ]
 
+PLAYED: Final = "played"
+"""The key of a lineage for how the model was asked in all episodes that the rows came from."""
 _ENDED = ("succeeded", "failed", "cancelled")
 _JSON = ("hyperparameters", "lineage", "provenance", "history")
 
