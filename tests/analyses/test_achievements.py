@@ -2,8 +2,9 @@
 
 import pytest
 
-from assay.analyses.achievements import HUMAN, RANDOM, analyse_achievements, lacking
+from assay.analyses.achievements import analyse_achievements, lacking
 from assay.analyses.last_steps import Ending
+from assay.crafter.rules import HUMAN, RANDOM
 from assay.errors import UsageError
 from assay.stats import exact_share
 from assay.stats.score import crafter_score

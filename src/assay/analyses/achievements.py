@@ -4,7 +4,6 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -21,20 +20,24 @@ from assay.analyses.episodes import (
     world_of,
 )
 from assay.analyses.last_steps import Ending
-from assay.crafter.rules import ACHIEVEMENTS, COLLECT, MAKE, PLACE
+from assay.crafter.rules import (
+    ACHIEVEMENTS,
+    COLLECT,
+    EASIEST_FIRST,
+    MAKE,
+    PLACE,
+    REFERENCES,
+    Reference,
+)
 from assay.errors import UsageError
 from assay.judge.describing import score_of
 from assay.stats.intervals import Interval
 from assay.stats.survival import cumulative_incidence, median_time
 
 __all__ = [
-    "HUMAN",
-    "RANDOM",
-    "REFERENCES",
     "AchievementsAnalysis",
     "ModelAchievements",
     "NextStep",
-    "Reference",
     "UnlockCurve",
     "UnlockShare",
     "analyse_achievements",
@@ -42,41 +45,6 @@ __all__ = [
 ]
 
 _CHECKPOINTS: Final = 8
-
-
-class Reference(NamedTuple):
-    """Success rates that others measured, in whole episodes without a limit of turns."""
-
-    name: str
-    rates: Mapping[str, float]
-    episodes: int
-
-
-def _rates(*percents: float) -> Mapping[str, float]:
-    return MappingProxyType(
-        {name: value / 100 for name, value in zip(ACHIEVEMENTS, percents, strict=True)}
-    )
-
-
-# Hafner, "Benchmarking the spectrum of agent capabilities", 2021, from the data published
-# with it: 5 people with 20 episodes each, and 5 seeds of the random policy.
-HUMAN: Final = Reference(
-    "human",
-    _rates(
-        *(86, 12, 92, 53, 67, 100, 100, 31, 84, 89, 8),
-        *(26, 22, 78, 78, 100, 45, 32, 24, 90, 100, 73),
-    ),
-    100,
-)
-RANDOM: Final = Reference(
-    "random",
-    _rates(
-        *(0, 0, 9.32, 0, 50.19, 0.01, 24.38, 0.02, 0.14, 0.38, 0.01),
-        *(0, 0, 0, 0, 0.32, 0.32, 0, 44.61, 0.01, 4.36, 93.6),
-    ),
-    29_784,
-)
-REFERENCES: Final = (HUMAN, RANDOM)
 
 
 class UnlockShare(NamedTuple):
@@ -260,7 +228,7 @@ def _next_steps(
     episodes: Sequence[EpisodeFacts], endings: Mapping[str, Ending]
 ) -> tuple[NextStep, ...]:
     found = []
-    for name in sorted(ACHIEVEMENTS, key=lambda name: (-HUMAN.rates[name], name)):
+    for name in EASIEST_FIRST:
         missing = Counter(
             " and ".join(lacking(name, endings[one.id].inventory, one.row.achievements))
             for one in episodes

@@ -23,10 +23,8 @@ from assay.errors import UsageError
 from assay.stats.intervals import Interval
 from assay.stats.survival import cumulative_incidence
 
-__all__ = ["CAUSES", "DeathsAnalysis", "Dying", "ModelDeaths", "analyse_deaths"]
+__all__ = ["DeathsAnalysis", "Dying", "ModelDeaths", "analyse_deaths"]
 
-CAUSES: Final = ("zombie", "arrow", "lava", "thirst", "hunger", "fatigue")
-"""As the engine tells them."""
 _DOING: Final = 10
 """The last steps that say what the player was doing."""
 _LOW: Final = 3

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from assay.crafter.rules import TASK
 from assay.errors import UsageError
 from assay.judge.matching import MeasuredTrials, mean_over_worlds
-from assay.judge.subjects import TrialOutcome
+from assay.judge.subjects import TrialOutcome, death_cause
 from assay.stats.intervals import Interval
 from assay.traces.queries import EpisodeRow, episodes
 from assay.traces.steps import (
@@ -27,7 +27,7 @@ from assay.traces.steps import (
     load_steps,
 )
 from assay.traces.store import Store
-from assay.types import StopReason, TrialState
+from assay.types import TrialState
 
 __all__ = [
     "AMOUNT",
@@ -42,7 +42,6 @@ __all__ = [
     "by_group",
     "cause_of",
     "completed",
-    "death_cause",
     "evenly",
     "load_facts",
     "mean_over",
@@ -51,7 +50,6 @@ __all__ = [
 
 LEVEL: Final = 0.95
 """Of all intervals of analyses."""
-UNKNOWN_CAUSE: Final = "unknown"
 
 # Names of metrics whose values behave alike, for `mean_over`.
 SHARE: Final = "share"
@@ -239,14 +237,6 @@ def world_of(facts: EpisodeFacts) -> TaskWorld:
 def cause_of(facts: EpisodeFacts) -> str | None:
     """What the player died of; None if it did not die, `unknown` where nobody says."""
     return death_cause(facts.row.stop_reason)
-
-
-def death_cause(ended: str) -> str | None:
-    """The same, of what an episode ended by."""
-    reason, _, cause = ended.partition(":")
-    if reason.strip() != StopReason.DIED:
-        return None
-    return cause.strip() or UNKNOWN_CAUSE
 
 
 def mean_over(facts: Sequence[EpisodeFacts], values: Sequence[float], metric: str) -> Interval:

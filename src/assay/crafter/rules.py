@@ -1,4 +1,4 @@
-"""The rules of Crafter as data: names, numbers and recipes. No behaviour.
+"""The rules of Crafter as data: names, numbers, recipes, published success rates.
 
 Ids follow the order of the reference package (`crafter` 1.8.3): an id is a
 position in one of the tuples below. A test compares every table with the data
@@ -6,6 +6,7 @@ file of the installed reference, so the two cannot drift apart. The compiled
 engine, the difficulty table and every text a model reads derive from here.
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -18,14 +19,19 @@ __all__ = [
     "COLLECT",
     "CREATURES",
     "DAMAGE",
+    "DEATH_CAUSES",
+    "EASIEST_FIRST",
     "FOOD",
+    "HUMAN",
     "ITEMS",
     "MAKE",
     "MATERIALS",
     "MAX_ITEM",
     "OBJECTS",
     "PLACE",
+    "RANDOM",
     "RECOVER_AFTER",
+    "REFERENCES",
     "REST_AFTER",
     "RIPE_AFTER",
     "SUFFER_AFTER",
@@ -40,6 +46,7 @@ __all__ = [
     "Make",
     "NoEffect",
     "Place",
+    "Reference",
 ]
 
 TASK: Final = "crafter/"
@@ -254,6 +261,9 @@ half as fast."""
 RIPE_AFTER: Final = 300
 """A plant can be eaten once it has grown for more steps than this."""
 
+DEATH_CAUSES: Final = ("zombie", "arrow", "lava", "thirst", "hunger", "fatigue")
+"""What a player can die of, as the engine names it."""
+
 
 class NoEffect(StrEnum):
     """Why an action changed nothing. Waiting, sleeping and bad luck are not listed."""
@@ -274,3 +284,41 @@ class NoEffect(StrEnum):
     """A `place_` or `make_` action without what it uses up."""
     ASLEEP = "asleep"
     """An action other than noop and sleep that a sleeping player did not carry out."""
+
+
+class Reference(NamedTuple):
+    """Success rates that others measured, in whole episodes without a limit of turns."""
+
+    name: str
+    rates: Mapping[str, float]
+    episodes: int
+
+
+def _rates(*percents: float) -> Mapping[str, float]:
+    return MappingProxyType(
+        {name: value / 100 for name, value in zip(ACHIEVEMENTS, percents, strict=True)}
+    )
+
+
+# Hafner, "Benchmarking the spectrum of agent capabilities", 2021, from the data published
+# with it: 5 people with 20 episodes each, and 5 seeds of the random policy.
+HUMAN: Final = Reference(
+    "human",
+    _rates(
+        *(86, 12, 92, 53, 67, 100, 100, 31, 84, 89, 8),
+        *(26, 22, 78, 78, 100, 45, 32, 24, 90, 100, 73),
+    ),
+    100,
+)
+RANDOM: Final = Reference(
+    "random",
+    _rates(
+        *(0, 0, 9.32, 0, 50.19, 0.01, 24.38, 0.02, 0.14, 0.38, 0.01),
+        *(0, 0, 0, 0, 0.32, 0.32, 0, 44.61, 0.01, 4.36, 93.6),
+    ),
+    29_784,
+)
+REFERENCES: Final = (HUMAN, RANDOM)
+
+EASIEST_FIRST: Final = tuple(sorted(ACHIEVEMENTS, key=lambda name: (-HUMAN.rates[name], name)))
+"""The achievements, the easiest for people first."""

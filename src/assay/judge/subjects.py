@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from assay.types import TrialState
+from assay.crafter.rules import DEATH_CAUSES
+from assay.types import StopReason, TrialState
 
 __all__ = [
     "SUBJECT_METRICS",
@@ -24,11 +25,14 @@ __all__ = [
     "Subject",
     "TrialOutcome",
     "Trials",
+    "death_cause",
     "endings",
+    "ordered_causes",
 ]
 
 SUBJECT_METRICS = "subject_metrics"
 """The key in the facts of a subject for numbers that it earned as a whole, by metric."""
+_UNKNOWN_CAUSE = "unknown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +59,24 @@ def endings(trials: Iterable[TrialOutcome]) -> dict[str, int]:
     """How often trials that completed ended by what, the most frequent first."""
     known = Counter(trial.ended for trial in trials if trial.state is TrialState.RESULT)
     return {reason: count for reason, count in known.most_common() if reason is not None}
+
+
+def death_cause(ended: str) -> str | None:
+    """What a player died of, given what the episode ended by.
+
+    None: it did not die; `unknown`: nothing says what of.
+    """
+    reason, _, cause = ended.partition(":")
+    if reason.strip() != StopReason.DIED:
+        return None
+    return cause.strip() or _UNKNOWN_CAUSE
+
+
+def ordered_causes(causes: Iterable[str]) -> list[str]:
+    """Each cause of death once, in the order in which all reports have them."""
+    seen = set(causes)
+    known = [cause for cause in DEATH_CAUSES if cause in seen]
+    return [*known, *sorted(seen.difference(DEATH_CAUSES))]
 
 
 class Earned(Mapping[str, float]):

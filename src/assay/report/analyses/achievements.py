@@ -4,13 +4,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from assay._util.text import counted
-from assay.analyses.achievements import (
-    HUMAN,
-    RANDOM,
-    AchievementsAnalysis,
-    ModelAchievements,
-)
-from assay.crafter.rules import ACHIEVEMENTS
+from assay.analyses.achievements import AchievementsAnalysis, ModelAchievements
+from assay.crafter.rules import ACHIEVEMENTS, EASIEST_FIRST, HUMAN, RANDOM
 from assay.report.analyses.common import INTERVALS, build
 from assay.report.data import interval_columns
 from assay.report.document import Cell, Document, Figures, ReportTable, Row, Section
@@ -19,10 +14,7 @@ from assay.report.numbers import mean_cell, share_cell, share_text
 if TYPE_CHECKING:
     from assay.report.figures.drawing import Drawing
 
-__all__ = ["ORDER", "achievements_document"]
-
-ORDER = tuple(sorted(ACHIEVEMENTS, key=lambda name: (-HUMAN.rates[name], name)))
-"""The easiest for people first."""
+__all__ = ["achievements_document"]
 
 
 def achievements_document(found: AchievementsAnalysis) -> Document:
@@ -80,7 +72,9 @@ def _finding(found: AchievementsAnalysis) -> str:
         else f"{best.group} reaches {best.count.point:.1f} achievements an episode"
     )
     never = [
-        name for name in ORDER if all(not model.rates[name].point for model in found.models)
+        name
+        for name in EASIEST_FIRST
+        if all(not model.rates[name].point for model in found.models)
     ]
     if never:
         easiest = (
@@ -97,7 +91,7 @@ def _rates_table(found: AchievementsAnalysis) -> ReportTable:
     """Success rates by achievement, the easiest for people first."""
     shown = [
         name
-        for name in ORDER
+        for name in EASIEST_FIRST
         if any(model.rates[name].point for model in found.models) or HUMAN.rates[name] >= 0.5
     ]
     rows: list[Row] = [
@@ -115,7 +109,8 @@ def _rates_table(found: AchievementsAnalysis) -> ReportTable:
         rows,
         f"{INTERVALS} Human and random: Hafner, 2021, {HUMAN.episodes} and"
         f" {RANDOM.episodes:,} whole episodes of the classic world, without a limit of turns."
-        f" Left out: {len(ORDER) - len(shown)} that nobody here reached and few people do.",
+        f" Left out: {len(ACHIEVEMENTS) - len(shown)} that nobody here reached and few people"
+        " do.",
     )
 
 
@@ -133,7 +128,7 @@ def _short_table(found: AchievementsAnalysis) -> ReportTable:
                 ),
                 *(f"{share_text(of.rates[name])}%" for of in found.references),
             ]
-            for name in ORDER
+            for name in EASIEST_FIRST
             if any(model.rates[name].point for model in found.models)
         ],
     )
@@ -182,7 +177,7 @@ def _drawings(found: AchievementsAnalysis) -> "Iterator[Drawing]":
     models = sorted(found.models, key=lambda model: -model.count.point)
     yield rate_bars(
         [RateRow(model.group, model.rates, model.n) for model in models],
-        ORDER,
+        EASIEST_FIRST,
         {
             f"{reference.name} (n = {reference.episodes:,})": reference.rates
             for reference in found.references
@@ -194,8 +189,8 @@ def _drawings(found: AchievementsAnalysis) -> "Iterator[Drawing]":
         rates = [model.rates[name].point for model in models]
         return sum(min(rate, 1 - rate) for rate in rates) + max(rates) - min(rates)
 
-    reached = [name for name in ORDER if any(name in model.curves for model in models)]
-    chosen = sorted(sorted(reached, key=telling, reverse=True)[:6], key=ORDER.index)
+    reached = [name for name in EASIEST_FIRST if any(name in model.curves for model in models)]
+    chosen = sorted(sorted(reached, key=telling, reverse=True)[:6], key=EASIEST_FIRST.index)
     last = max(
         (
             step

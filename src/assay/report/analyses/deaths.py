@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from assay._util.text import counted
-from assay.analyses.deaths import CAUSES, DeathsAnalysis
+from assay.analyses.deaths import DeathsAnalysis
+from assay.judge.subjects import ordered_causes
 from assay.report.analyses.common import INTERVALS, build, percent
 from assay.report.data import interval_columns
 from assay.report.document import Document, Figures, ReportTable, Section
@@ -13,7 +14,7 @@ from assay.report.numbers import share_cell
 if TYPE_CHECKING:
     from assay.report.figures.drawing import Drawing
 
-__all__ = ["deaths_document", "ordered_causes"]
+__all__ = ["deaths_document"]
 
 _KILLED = {"zombie": "by a zombie", "arrow": "by an arrow", "lava": "in lava"}
 """What is not said with `of`, as of hunger, thirst and fatigue."""
@@ -81,12 +82,6 @@ def _most(shares: Iterable[tuple[str, float]]) -> str:
 
 def _causes(found: DeathsAnalysis) -> list[str]:
     return ordered_causes(cause for model in found.models for cause in model.causes)
-
-
-def ordered_causes(causes: Iterable[str]) -> list[str]:
-    """Each cause once, in the order in which all reports have them."""
-    seen = set(causes)
-    return [*(cause for cause in CAUSES if cause in seen), *sorted(seen.difference(CAUSES))]
 
 
 def _finding(found: DeathsAnalysis) -> str:

@@ -3,8 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from assay.analyses.achievements import REFERENCES
-from assay.analyses.episodes import death_cause
+from assay.crafter.rules import EASIEST_FIRST, REFERENCES
 from assay.judge.describing import UNLOCKED
 from assay.judge.facts import Comparison, Contrast
 from assay.judge.matching import (
@@ -13,8 +12,7 @@ from assay.judge.matching import (
     measured_trials,
     trial_values,
 )
-from assay.report.analyses.achievements import ORDER
-from assay.report.analyses.deaths import ordered_causes
+from assay.judge.subjects import death_cause, ordered_causes
 from assay.report.comparison.words import sample_words
 from assay.report.figures.achievements import RateRow, rate_bars
 from assay.report.figures.cost import CostPoint, cost_quality
@@ -155,17 +153,20 @@ def _achievements(comparison: Comparison) -> Iterator[Drawing]:
     rows = []
     for facts in comparison.subjects:
         measured = {
-            name: measured_trials(facts.subject.trials, f"{UNLOCKED}{name}") for name in ORDER
+            name: measured_trials(facts.subject.trials, f"{UNLOCKED}{name}")
+            for name in EASIEST_FIRST
         }
         if all(len(found.values) for found in measured.values()):
             rates = {
                 name: mean_over_worlds(found, f"{UNLOCKED}{name}", comparison.setup.level)
                 for name, found in measured.items()
             }
-            rows.append(RateRow(facts.name, rates, len(measured[ORDER[0]].values)))
+            rows.append(RateRow(facts.name, rates, len(measured[EASIEST_FIRST[0]].values)))
     if rows:
         yield rate_bars(
-            rows, ORDER, {f"{one.name} (n = {one.episodes:,})": one.rates for one in REFERENCES}
+            rows,
+            EASIEST_FIRST,
+            {f"{one.name} (n = {one.episodes:,})": one.rates for one in REFERENCES},
         )
 
 
