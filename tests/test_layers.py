@@ -17,7 +17,7 @@ LAYERS = (
     *("exchange", "experiments", "service", "players", "agents", "serving", "metrics"),
     *("trials", "runs", "rollouts", "bench", "curves", "sweeps", "analyses", "datasets"),
     "finetune",
-    *("training", "report", "loop", "viewer", "api", "cli", "__main__"),
+    *("training", "loop", "report", "viewer", "api", "cli", "__main__"),
 )
 SIBLINGS = {"_http", "crafter", "models", "traces", "stats"}
 STORES = {"traces", "exchange", "experiments"}
@@ -136,7 +136,6 @@ PUBLIC = {
         *("changes", "describing", "design", "facts", "looks", "matching", "outcomes"),
         *("over_time", "plans", "ranking", "subjects"),
     },
-    "loop": {"document"},
     "metrics": {"tally"},
     "models": {"connections", "cost", "faults", "reach", "registry"},
     "players": {"expert", "expert.turns"},
@@ -148,10 +147,9 @@ PUBLIC = {
             "comparison",
             "data",
             "dataset_card",
-            "document",
-            "figures.curves",
             "figures.drawing",
             "files",
+            "loop",
             "over_time",
         ),
         *("ranking", "terminal", "variance"),

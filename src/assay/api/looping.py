@@ -528,8 +528,8 @@ def _subset_sha256(data: Path, job: "PlannedJob") -> str:
 
 def _reported(plan: LoopPlan, done: Mapping[str, StageDone], comparison: "Comparison") -> Path:
     from assay.api.finetune_jobs import finetune_events
-    from assay.loop.document import LoopFacts, TrainingPoint, loop_document
     from assay.report.files import write_document
+    from assay.report.loop import LoopFacts, TrainingPoint, loop_document
 
     events = finetune_events(done[FINETUNE].result["job"], database=plan.database)
     points = [

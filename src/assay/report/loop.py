@@ -6,11 +6,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from assay.judge import Comparison
+from assay.loop import LoopConfig, StageDone
 from assay.report.comparison import comparison_document
 from assay.report.document import Block, Document, Figures, ReportTable, Section, Words
-
-from .config import LoopConfig
-from .stages import StageDone
 
 if TYPE_CHECKING:
     from assay.report.figures.drawing import Drawing
