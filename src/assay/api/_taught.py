@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any, Final
 
 from assay.api._tuned import is_tuned, jobs_of
-from assay.experiments.finetune_jobs import PLAYED
 from assay.rollouts import RunConfig, arm_options
 from assay.runs import PreparedRun
 
@@ -64,6 +63,8 @@ def _taught(prepared: PreparedRun[RunConfig]) -> Taught:
     tuned = [name for name in asked if is_tuned(name)]
     if not tuned:
         return {}
+    from assay.experiments.finetune_jobs import PLAYED
+
     known = {
         job.result_model.casefold(): job.lineage.get(PLAYED) or {}
         for job in jobs_of(prepared.config.database)
