@@ -1,0 +1,205 @@
+"""What commands print and write today, kept as transcripts that `make test` compares.
+
+After a change on purpose, write them anew, and read the difference in git:
+
+    .venv/bin/python -m tests.golden.outputs
+
+A transcript is a file below `current/`: lines `$ assay ...` and `$ cat FILE`, each followed by
+what it printed. To keep the output of one more command, add its line and write them anew. The
+transcripts below `current/help` hold the help of every command. Commands run in a folder with
+the store of 557b711, the examples, curves of trackers and two rollouts of a benchmark.
+"""
+
+import json
+import logging
+import os
+import re
+import shlex
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import chdir
+from glob import glob
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from cyclopts import App
+
+from assay import __version__
+from assay.cli import app
+from tests.bench import rollouts
+
+from .files import command, unpack
+from .make import check_anonymous
+
+__all__ = ["help_lines", "kept", "replayed", "transcripts"]
+
+_HERE: Final = Path(__file__).parent
+_CURRENT: Final = _HERE / "current"
+_WIDTH: Final = 100
+_VARIABLES: Final = frozenset({"HOME", "PATH", "TMPDIR", "XDG_CACHE_HOME"})
+"""The variables of this machine that commands see; keys and settings of a user are hidden."""
+
+_MADE: Final[tuple[tuple[str, str], ...]] = (
+    (r'("(?:assay|numba|numpy|python|scipy)": ?)"[\d.]+"', r'\1"<version>"'),
+    (rf"(assay:? |,){re.escape(__version__)}\b", r"\1<version>"),
+    (r"- libraries: .*", "- libraries: <versions>"),
+    (r"\b(?!557b711)[0-9a-f]{40}\b(, changed since)?", "<commit>"),
+    (r'("<commit>",\s*"dirty": ?|- dirty: )\w+', r'\1"<dirty>"'),
+)
+"""What made an output; commit 557b711 made the store, and stays."""
+_MOMENT: Final[tuple[tuple[str, Any], ...]] = (
+    (r"\b\d{8}-\d{6}-[0-9a-f]{6}\b", "<run>"),
+    (r"\b\d{8}__\d\d-\d\d-\d\d\b|(?<=_)\d{8}_\d{6}\b", "<stamp>"),
+    (r"\b20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:\+00:00)?", "<time>"),
+    (r"(?<=[ :])1[7-9]\d{8}(?:\.\d+)?\b", '"<time>"'),
+    # In the manifest of a benchmark, where it is made of the time.
+    (r'("rollout": \d+,\s+"session_id": )"[0-9a-f]+"', r'\1"<session>"'),
+    (
+        r'("(?:cpu_s|disk_mb|duration_s|peak_memory_mb|\w*seconds)": ?)'
+        r"(?:\d[\d.e-]*|\{[^{}]*\}|\[[^\]]*\])",
+        r'\1"<measured>"',
+    ),
+    (r"[\d,]+ rows a second, .*", "<measured>"),
+    # In a table: as wide as what stood there.
+    (r" +(?:\d+m)?\d+(?:\.\d+)?s\b", lambda found: "<time>".rjust(len(found[0]))),
+    (r" ±0\.\d{3}\b", " <time>"),
+)
+"""What is of the moment: ids, times, and what was measured."""
+_NEW: Final = frozenset({"bench-run", "curves-files", "plans", "run", "training-data"})
+"""Transcripts that make something; others show what was stored, with its times."""
+
+
+def help_lines(program: App, chain: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The words that print the help of every command and group, the program first."""
+    yield (*chain, "--help")
+    for name in program:
+        if not name.startswith("-"):
+            yield from help_lines(program[name], (*chain, name))
+
+
+def transcripts() -> Mapping[str, list[str]]:
+    """The command lines of every transcript, by its name."""
+    found: dict[str, list[str]] = {}
+    for words in help_lines(app):
+        place = "help/assay" if len(words) == 1 else f"help/{words[0]}"
+        found.setdefault(place, []).append(shlex.join(("assay", *words)))
+    for path in sorted(_CURRENT.glob("*.txt")):
+        found[path.stem] = [line[2:] for line in kept(path.stem) if line.startswith("$ ")]
+    return found
+
+
+def kept(name: str) -> list[str]:
+    """The lines of a transcript as they are kept."""
+    path = _CURRENT / f"{name}.txt"
+    return path.read_text("utf-8").splitlines() if path.exists() else []
+
+
+def replayed(name: str, folder: Path) -> list[str]:
+    """The lines of a transcript when its commands run in an empty folder, one by one."""
+    if not name.startswith("help/"):
+        prepare(folder)
+    lines = []
+    with pytest.MonkeyPatch.context() as environment:
+        for variable in os.environ.keys() - _VARIABLES:
+            environment.delenv(variable)
+        environment.setenv("COLUMNS", str(_WIDTH))
+        for line in transcripts()[name]:
+            text = masked(name, printed(folder, line), folder)
+            lines += [f"$ {line}", *"".join(map(laid_out, text.splitlines(True))).splitlines()]
+    return lines
+
+
+def prepare(folder: Path) -> None:
+    """Put everything that a transcript reads into a folder."""
+    unpack("store", folder)
+    (folder / "examples").symlink_to(_HERE.parents[1] / "examples")
+    (folder / "trackers").symlink_to(_HERE / "curves")
+    (folder / "enhanced.json").write_text(
+        '{"hooks": [{"name": "thirsty", "when": {"item": "drink", "at_most": 8}}]}', "utf-8"
+    )
+    task = '[[tasks]]\nprepared_dir = "examples/bench/tasks/split-bill"\nsandbox = "none"\n'
+    (folder / "bench.toml").write_text(
+        f'name = "small"\n{task}agent = "oracle"\n{task}agent = "nop"\n', "utf-8"
+    )
+    tasks = [f"task-{number}" for number in range(5)]
+    with chdir(folder):
+        for stamp, gain in (("20250824__12-34-56", 0.0), ("20250825__12-34-56", 0.125)):
+            results = [
+                *rollouts.scored({t: [0.5 + gain, 0.25] for t in tasks}, "first"),
+                *rollouts.scored({t: [1.0, 0.75 - 0.125 * at] for at, t in enumerate(tasks)}),
+                rollouts.failed("hard", "first"),
+                rollouts.lost("hard"),
+            ]
+            rollouts.write(rollouts.manifest(results, "nightly", stamp), Path("data"))
+
+
+def printed(folder: Path, line: str) -> str:
+    """What a command line prints, errors last; one that fails also shows its exit code."""
+    program, *words = (
+        found
+        for word in shlex.split(line)
+        for found in sorted(glob(word, root_dir=folder)) or [word]
+    )
+    if program == "cat":
+        return "".join((folder / word).read_text("utf-8") for word in words)
+    done = command(folder, *words)
+    code = f"(exit code {done.code})\n" if done.code else ""
+    return f"{done.output}{done.errors}{code}"
+
+
+def masked(name: str, text: str, folder: Path) -> str:
+    """A text of a transcript without what made it, what is of the moment, and the folder.
+
+    Numbers have 12 digits: another processor may add up in another order.
+    """
+    text = text.replace(str(folder), "<folder>")
+    for pattern, mask in (*_MADE, *(_MOMENT if name in _NEW else ())):
+        text = re.sub(pattern, mask, text)
+    return re.sub(r"-?\d+\.\d{9,}(?:e[+-]?\d+)?", lambda found: f"{float(found[0]):.12g}", text)
+
+
+def laid_out(line: str) -> str:
+    """A line, or if it is JSON the same over several lines, so that differences can be read."""
+    try:
+        value = json.loads(line)
+    except ValueError:
+        return line
+    return f"{_json_lines(value)}\n" if json.dumps(value) == line.rstrip("\n") else line
+
+
+def _json_lines(value: Any, indent: str = "") -> str:
+    """JSON in lines of at most 100 letters where it can be, short parts side by side."""
+    flat = json.dumps(value)
+    if len(indent + flat) <= _WIDTH or not value or not isinstance(value, dict | list):
+        return flat
+    inner = indent + " "
+    parts = (
+        [f"{json.dumps(key)}: {_json_lines(each, inner)}" for key, each in value.items()]
+        if isinstance(value, dict)
+        else [_json_lines(each, inner) for each in value]
+    )
+    lines = parts[:1]
+    for part in parts[1:]:
+        if "\n" in lines[-1] + part or len(f"{inner}{lines[-1]}, {part},") > _WIDTH:
+            lines.append(part)
+        else:
+            lines[-1] += f", {part}"
+    return f"{flat[0]}\n{inner}" + f",\n{inner}".join(lines) + f"\n{indent}{flat[-1]}"
+
+
+def main() -> None:
+    """Write all transcripts anew."""
+    # What is logged is no part of them, as in tests, where pytest takes it.
+    logging.getLogger().addHandler(logging.NullHandler())
+    for name in transcripts():
+        with tempfile.TemporaryDirectory() as folder:
+            lines = replayed(name, Path(folder))
+        path = _CURRENT / f"{name}.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join((*lines, "")), "utf-8")
+    check_anonymous(_CURRENT)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,23 @@
+"""Commands print and write what they did when their transcripts were written."""
+
+from difflib import unified_diff
+from pathlib import Path
+
+import pytest
+
+from .outputs import kept, replayed, transcripts
+
+pytestmark = pytest.mark.usefixtures("compiled_engine")
+
+_ANEW = "if that is on purpose, python -m tests.golden.outputs writes the transcripts anew"
+
+
+@pytest.mark.parametrize("name", transcripts())
+def test_commands_print_what_they_did(name: str, tmp_path: Path) -> None:
+    found = "\n".join(unified_diff(kept(name), replayed(name, tmp_path), "kept", "now", "", ""))
+    assert not found, f"{found}\n{_ANEW}"
+
+
+def test_every_help_that_is_kept_is_that_of_a_command() -> None:
+    names = {path.stem for path in (Path(__file__).parent / "current" / "help").iterdir()}
+    assert names == {name[5:] for name in transcripts() if name.startswith("help/")}
