@@ -1,10 +1,7 @@
 """`assay analyze` on a store that was played: its words, its files, and what it refuses."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -199,17 +196,6 @@ def test_another_environment_has_what_its_data_allow(tmp_path: Path) -> None:
         assay.analyze.achievements(database=database)
     with pytest.raises(UsageError, match="no hook fired"):
         assay.analyze.hooks(database=database)
-
-
-def test_asking_for_help_loads_nothing_heavy() -> None:
-    program = (
-        "import sys; from assay.cli import main; main(['analyze', '--help']);"
-        "print([n for n in ('duckdb', 'matplotlib', 'numba', 'scipy') if n in sys.modules])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env=os.environ
-    )
-    assert done.stdout.splitlines()[-1] == "[]"
 
 
 @pytest.mark.extras

@@ -24,6 +24,7 @@ from assay.judge import TaskRule
 from assay.players import POLICIES
 from assay.runs.prepare import ALLOWED
 
+from .golden.outputs import help_lines
 from .runs.remote import command
 
 pytestmark = pytest.mark.usefixtures("compiled_engine")
@@ -68,17 +69,73 @@ def test_no_command_at_all_shows_help() -> None:
     assert assay().stdout == assay("--help").stdout
 
 
-def test_help_loads_nothing_heavy() -> None:
+def loaded_by(*command_lines: tuple[str, ...]) -> list[set[str]]:
+    """The modules that one process has loaded after each of some command lines."""
+    program = (
+        "import contextlib, io, json, sys\n"
+        "from assay.cli import main\n"
+        "loaded = []\n"
+        "for words in json.loads(sys.argv[1]):\n"
+        "    with contextlib.redirect_stdout(io.StringIO()):\n"
+        "        assert main(words) == 0\n"
+        "    loaded.append(list(sys.modules))\n"
+        "print(json.dumps(loaded))"
+    )
     done = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "assay", "--help"],
+        [sys.executable, "-c", program, json.dumps(command_lines)],
         capture_output=True,
         text=True,
         check=True,
     )
-    loaded = {line.split("|")[-1].strip() for line in done.stderr.splitlines()}
-    assert "assay.cli.play" in loaded
-    heavy = {"numpy", "numba", "scipy", "statsmodels", "matplotlib", "pandas", "duckdb", "PIL"}
-    assert not loaded & (heavy | {"crafter", "assay.crafter", "assay.agents", "assay.stats"})
+    return [set(names) for names in json.loads(done.stdout)]
+
+
+HEAVY = {
+    *(
+        "PIL",
+        "aiohttp",
+        "crafter",
+        "duckdb",
+        "gymnasium",
+        "httptools",
+        "llvmlite",
+        "matplotlib",
+    ),
+    *("modal", "numba", "numpy", "openai", "optuna", "pandas", "playwright", "pyarrow"),
+    *(
+        "pydantic",
+        "ray",
+        "safetensors",
+        "scipy",
+        "starlette",
+        "statsmodels",
+        "torch",
+        "uvicorn",
+    ),
+    *("uvloop", "websockets"),
+}
+"""Packages that take long to load."""
+OF_A_DRY_RUN = {
+    *("PIL", "duckdb", "llvmlite", "numba", "numpy", "pyarrow", "pydantic", "scipy"),
+}
+
+
+def test_help_and_version_load_nothing_heavy() -> None:
+    # The settings of these two know the curricula, which are arrays; the others come first.
+    with_arrays = [("launch", "--help"), ("train", "--help")]
+    lines = [("--version",), *(words for words in help_lines(app) if words not in with_arrays)]
+    loaded = loaded_by(*lines, *with_arrays)
+    for words, names in zip([*lines, *with_arrays], loaded, strict=True):
+        assert names & HEAVY <= ({"numpy"} if words in with_arrays else set()), words
+    assert lines[1] == ("--help",)
+    assert "assay.cli.play" in loaded[1]
+    assert not loaded[1] & {"assay.agents", "assay.crafter", "assay.stats"}
+
+
+def test_a_dry_run_loads_no_more_heavy_packages_than_it_did(tmp_path: Path) -> None:
+    database = str(tmp_path / "new.duckdb")
+    [loaded] = loaded_by(("run", "--dry-run", "--json", "--database", database))
+    assert loaded & HEAVY <= OF_A_DRY_RUN
 
 
 @pytest.mark.parametrize("command", COMMANDS)

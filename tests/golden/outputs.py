@@ -27,6 +27,7 @@ from cyclopts import App
 
 from assay import __version__
 from assay.cli import app
+from assay.crafter import warmup
 from tests.bench import rollouts
 
 from .files import command, unpack
@@ -43,8 +44,10 @@ _VARIABLES: Final = frozenset({"HOME", "PATH", "TMPDIR", "XDG_CACHE_HOME"})
 _MADE: Final[tuple[tuple[str, str], ...]] = (
     (r'("(?:assay|numba|numpy|python|scipy)": ?)"[\d.]+"', r'\1"<version>"'),
     (rf"(assay:? |,){re.escape(__version__)}\b", r"\1<version>"),
-    (r"- libraries: .*", "- libraries: <versions>"),
+    (r"- (libraries|numba|numpy|python): .*", r"- \1: <versions>"),
     (r"\b(?!557b711)[0-9a-f]{40}\b(, changed since)?", "<commit>"),
+    # Whether it says "changed since" decides where this paragraph wraps.
+    (r"(generator seed 0\.)\s(--detail prints all)\s(tables;)", r"\1\n\2 \3"),
     (r'("<commit>",\s*"dirty": ?|- dirty: )\w+', r'\1"<dirty>"'),
 )
 """What made an output; commit 557b711 made the store, and stays."""
@@ -192,6 +195,7 @@ def main() -> None:
     """Write all transcripts anew."""
     # What is logged is no part of them, as in tests, where pytest takes it.
     logging.getLogger().addHandler(logging.NullHandler())
+    warmup()
     for name in transcripts():
         with tempfile.TemporaryDirectory() as folder:
             lines = replayed(name, Path(folder))
