@@ -125,15 +125,20 @@ def prepare(folder: Path) -> None:
     (folder / "bench.toml").write_text(
         f'name = "small"\n{task}agent = "oracle"\n{task}agent = "nop"\n', "utf-8"
     )
-    tasks = [f"task-{number}" for number in range(5)]
     with chdir(folder):
         for stamp, gain in (("20250824__12-34-56", 0.0), ("20250825__12-34-56", 0.125)):
             results = [
-                *rollouts.scored({t: [0.5 + gain, 0.25] for t in tasks}, "first"),
-                *rollouts.scored({t: [1.0, 0.75 - 0.125 * at] for at, t in enumerate(tasks)}),
-                rollouts.failed("hard", "first"),
-                rollouts.lost("hard"),
+                rollouts.trial(
+                    f"task-{at}", score, arm, seconds={"agent": 8 + score + gain * at}
+                )
+                for at in range(5)
+                for arm, first, again in (
+                    ("old", 0.5 + gain, 0.25),
+                    ("new", 1.0, 0.75 - at / 8),
+                )
+                for score in (first, again)
             ]
+            results += [rollouts.failed("hard", "old"), rollouts.lost("hard", "new")]
             rollouts.write(rollouts.manifest(results, "nightly", stamp), Path("data"))
 
 
