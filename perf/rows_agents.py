@@ -16,15 +16,8 @@ import aiohttp
 from assay.bench.coders import installed_agent
 from assay.bench.proxy import ModelProxy
 from assay.bench.sandboxes import BubblewrapBackend, python_mounts
-from assay.bench.seams import (
-    PROGRAM,
-    CodingJob,
-    CodingTask,
-    Command,
-    Mount,
-    RepoSource,
-    SandboxSpec,
-)
+from assay.bench.sandboxes.base import PROGRAM, Command, Mount, SandboxSpec
+from assay.bench.seams import CodingJob, CodingTask, RepoSource
 from assay.errors import SandboxUnavailable
 from assay.models import ModelPool, load_registry
 from assay.types import ChatReply, ChatRequest, Encoded, Message

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from assay.bench.sandboxes import BubblewrapBackend
+from assay.bench.sandboxes.base import Command, Mount, ResourceLimits, SandboxSpec
 from assay.bench.sandboxes.probing import isolation_arguments
-from assay.bench.seams import Command, Mount, ResourceLimits, SandboxSpec
 from assay.errors import SandboxUnavailable
 
 from .measure import Row, Topic

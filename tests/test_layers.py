@@ -77,7 +77,7 @@ PUBLIC = {
             "user_files",
             "user_threads",
         ),
-        *("values",),
+        *("values", "wildcards"),
     },
     "analyses": {
         *("achievements", "actions", "costs", "deaths", "episodes", "hooks", "last_steps"),
@@ -99,7 +99,16 @@ PUBLIC = {
             "importing",
             "kind",
         ),
-        *("manifest", "sandboxes", "seams", "selecting", "summary", "tagging", "tasks"),
+        *(
+            "manifest",
+            "sandboxes",
+            "sandboxes.base",
+            "seams",
+            "selecting",
+            "summary",
+            "tagging",
+            "tasks",
+        ),
     },
     "crafter": {
         *("difficulty", "engine.jit", "gif", "rules", "text", "text.observation", "view"),

@@ -8,19 +8,16 @@ from assay.bench import seams
 from assay.bench.coders.cheats import CheatCoder
 from assay.bench.grading import Judge, grade
 from assay.bench.sandboxes import BubblewrapBackend, python_mounts
+from assay.bench.sandboxes.base import Mount, ResourceLimits, SandboxSpec, TrialFinding
 from assay.bench.seams import (
     APP,
     CoderEnd,
     CodingJob,
     CodingTask,
     Grade,
-    Mount,
     Patch,
     RepoSource,
-    ResourceLimits,
     Rubric,
-    SandboxSpec,
-    TrialFinding,
 )
 from assay.bench.tasks import capture, make_workspace
 

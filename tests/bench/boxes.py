@@ -13,9 +13,7 @@ import pytest
 
 from assay._util.loops import run_apart
 from assay.bench.sandboxes import BubblewrapBackend
-from assay.bench.sandboxes.docker import DockerBackend
-from assay.bench.sandboxes.docker_engine import DockerEngine, engine_socket
-from assay.bench.seams import (
+from assay.bench.sandboxes.base import (
     Command,
     CommandEnd,
     Mount,
@@ -24,6 +22,8 @@ from assay.bench.seams import (
     SandboxBackend,
     SandboxSpec,
 )
+from assay.bench.sandboxes.docker import DockerBackend
+from assay.bench.sandboxes.docker_engine import DockerEngine, engine_socket
 from assay.errors import SandboxUnavailable
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.bench.seams import Command, Mount, ResourceLimits, Sandbox, SandboxBackend
+from assay.bench.sandboxes.base import Command, Mount, ResourceLimits, Sandbox, SandboxBackend
 from assay.errors import SandboxUnavailable
 
 from .boxes import (

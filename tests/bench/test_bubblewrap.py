@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from assay.bench.sandboxes import BubblewrapBackend, python_mounts, python_path
-from assay.bench.sandboxes.disk import held_with
-from assay.bench.seams import (
+from assay.bench.sandboxes.base import (
     Command,
     Mount,
     ResourceLimits,
@@ -18,6 +17,7 @@ from assay.bench.seams import (
     SandboxBackend,
     SandboxSpec,
 )
+from assay.bench.sandboxes.disk import held_with
 from assay.errors import SandboxUnavailable, UsageError
 
 from .boxes import DOCKER, MARK, SMALL, found, handles, in_sandbox, leftovers, run, spec, usable
@@ -280,7 +280,7 @@ def test_enforcement_names_what_holds_each_limit(
 KILLED = """
 import asyncio, sys
 from pathlib import Path
-from assay.bench.seams import Command
+from assay.bench.sandboxes.base import Command
 from tests.bench.boxes import spec, usable
 
 async def main():

@@ -14,7 +14,8 @@ import pytest
 from assay.bench.coders.cheats import CHEATS, CheatCoder
 from assay.bench.grading import grade
 from assay.bench.sandboxes import BubblewrapBackend
-from assay.bench.seams import CodingOutcome, GradingMode, ResourceLimits
+from assay.bench.sandboxes.base import ResourceLimits
+from assay.bench.seams import CodingOutcome, GradingMode
 from assay.errors import UsageError
 from tests.bench.benching import (
     CALLS_APART,

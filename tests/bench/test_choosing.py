@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from assay.bench.sandboxes import BubblewrapBackend, UnprotectedBackend, choose_backend
-from assay.bench.seams import Command, Mount, ResourceLimits, Sandbox, SandboxSpec
+from assay.bench.sandboxes.base import Command, Mount, ResourceLimits, Sandbox, SandboxSpec
 from assay.errors import SandboxUnavailable, UsageError
 
 from .boxes import MARK, found, in_sandbox, leftovers, run, spec

@@ -17,8 +17,7 @@ import pytest
 
 import assay
 from assay.bench.sandboxes import BubblewrapBackend, UnprotectedBackend
-from assay.bench.sandboxes.disk import OWN_DISK, WATCHED_DISK, disk_held_by, own_disk
-from assay.bench.seams import (
+from assay.bench.sandboxes.base import (
     Command,
     CommandEnd,
     Mount,
@@ -27,6 +26,7 @@ from assay.bench.seams import (
     SandboxBackend,
     SandboxSpec,
 )
+from assay.bench.sandboxes.disk import OWN_DISK, WATCHED_DISK, disk_held_by, own_disk
 from assay.errors import SandboxUnavailable
 
 from .boxes import ANY_WAY, found, leftovers, python, usable

@@ -10,9 +10,7 @@ from pathlib import Path
 import pytest
 
 from assay._util.loops import run_apart
-from assay.bench.sandboxes.docker import DockerBackend
-from assay.bench.sandboxes.docker_engine import DockerEngine
-from assay.bench.seams import (
+from assay.bench.sandboxes.base import (
     Command,
     CommandEnd,
     ImageBackend,
@@ -22,6 +20,8 @@ from assay.bench.seams import (
     ResourceLimits,
     SandboxSpec,
 )
+from assay.bench.sandboxes.docker import DockerBackend
+from assay.bench.sandboxes.docker_engine import DockerEngine
 from assay.errors import SandboxUnavailable, UsageError
 
 from .boxes import SMALL, found, leftovers, usable

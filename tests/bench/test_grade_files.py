@@ -8,7 +8,8 @@ import pytest
 
 from assay.bench import seams
 from assay.bench.grading import read_grade, write_grade
-from assay.bench.seams import CodingOutcome, Grade, Rubric, RubricScore, TrialFinding
+from assay.bench.sandboxes.base import TrialFinding
+from assay.bench.seams import CodingOutcome, Grade, Rubric, RubricScore
 from assay.errors import UsageError
 from tests.bench.benching import small_task
 

@@ -15,7 +15,8 @@ from assay.bench.grading import grade
 from assay.bench.grading.programs import ProgramEnd, run_program
 from assay.bench.grading.scripts import is_separate
 from assay.bench.sandboxes import UnprotectedBackend
-from assay.bench.seams import CodingOutcome, CodingTask, Grade, GradingMode, SandboxBackend
+from assay.bench.sandboxes.base import SandboxBackend
+from assay.bench.seams import CodingOutcome, CodingTask, Grade, GradingMode
 from assay.bench.tasks import load_task
 from tests.bench.benching import (
     CALLS_APART,

@@ -12,7 +12,7 @@ from assay.api import BenchResult
 from assay.bench.checking import TaskCheck
 from assay.bench.manifest import TrialResult
 from assay.bench.sandboxes import choose_backend
-from assay.bench.seams import ResourceLimits
+from assay.bench.sandboxes.base import ResourceLimits
 from assay.errors import SandboxUnavailable, UsageError
 from assay.types import ChatModel
 

@@ -17,8 +17,7 @@ import pytest
 from modal_proto import api_pb2
 
 from assay.api import BenchResult, bench_run
-from assay.bench.sandboxes.modal import ModalBackend
-from assay.bench.seams import (
+from assay.bench.sandboxes.base import (
     SHARED,
     Command,
     CommandEnd,
@@ -29,6 +28,7 @@ from assay.bench.seams import (
     Sandbox,
     SandboxSpec,
 )
+from assay.bench.sandboxes.modal import ModalBackend
 from assay.errors import SandboxUnavailable, UsageError
 
 from .boxes import found, in_sandbox, run, spec

@@ -9,7 +9,7 @@ import pytest
 
 from assay.api.checking import CheckState, check_modal
 from assay.bench.sandboxes import ModalBackend, check_program, choose_backend
-from assay.bench.seams import ResourceLimits, SandboxSpec
+from assay.bench.sandboxes.base import ResourceLimits, SandboxSpec
 from assay.cli import main
 from assay.errors import SandboxUnavailable, UsageError
 

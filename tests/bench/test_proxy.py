@@ -13,15 +13,8 @@ import pytest
 
 from assay.bench.proxy import AgentProgram, ModelProxy, forwarded
 from assay.bench.sandboxes import BubblewrapBackend, python_mounts
-from assay.bench.seams import (
-    REPOSITORY,
-    SHARED,
-    CoderStop,
-    CodingJob,
-    Mount,
-    SandboxBackend,
-    SandboxSpec,
-)
+from assay.bench.sandboxes.base import REPOSITORY, SHARED, Mount, SandboxBackend, SandboxSpec
+from assay.bench.seams import CoderStop, CodingJob
 from assay.errors import ModelUnavailable
 from assay.models import ModelPool, load_registry
 from assay.types import ChatModel, ChatReply, ChatRequest, Encoded, Message, Usage

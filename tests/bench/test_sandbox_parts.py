@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from assay._util.files import remove_folder
+from assay.bench.sandboxes.base import ResourceLimits
 from assay.bench.sandboxes.cgroups import GroupV2, cgroup_mounts, limiting_group, own_groups
 from assay.bench.sandboxes.folders import (
     TooDeep,
@@ -23,7 +24,6 @@ from assay.bench.sandboxes.output import BoundedOutput
 from assay.bench.sandboxes.probing import bwrap_path, check_bwrap
 from assay.bench.sandboxes.processes import descendants, is_alive, names_of
 from assay.bench.sandboxes.roots import python_mounts, python_path
-from assay.bench.seams import ResourceLimits
 from assay.errors import SandboxUnavailable
 
 HYBRID = """\

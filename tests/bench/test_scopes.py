@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from assay.bench.sandboxes.base import ResourceLimits
 from assay.bench.sandboxes.scopes import Scopes
-from assay.bench.seams import ResourceLimits
 from assay.errors import SandboxUnavailable
 
 

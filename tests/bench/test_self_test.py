@@ -7,7 +7,7 @@ import pytest
 from assay.api import CheckState
 from assay.api.checking import check_protection
 from assay.bench.sandboxes import UnprotectedBackend, proven_enforcement, run_self_test
-from assay.bench.seams import ResourceLimits
+from assay.bench.sandboxes.base import ResourceLimits
 from assay.errors import SandboxUnavailable
 
 from .boxes import ANY_WAY, leftovers, usable

@@ -35,14 +35,8 @@ from assay.bench.harbor import (
 )
 from assay.bench.manifest import Manifest, RolloutFolder, TrialResult
 from assay.bench.sandboxes import choose_backend, proven_enforcement
-from assay.bench.seams import (
-    NOTHING_ALLOWED,
-    Allowed,
-    CodingTask,
-    Grade,
-    ResourceLimits,
-    SandboxBackend,
-)
+from assay.bench.sandboxes.base import ResourceLimits, SandboxBackend
+from assay.bench.seams import NOTHING_ALLOWED, Allowed, CodingTask, Grade
 from assay.bench.selecting import Rollout, select_rollout
 from assay.bench.tasks import new_task, overrides_problems, prepare_task
 from assay.errors import UsageError

@@ -39,7 +39,8 @@ from assay.bench.sandboxes import (
     describe_network,
     proven_enforcement,
 )
-from assay.bench.seams import Allowed, CodingTask, ResourceLimits, SandboxBackend
+from assay.bench.sandboxes.base import ResourceLimits, SandboxBackend
+from assay.bench.seams import Allowed, CodingTask
 from assay.bench.selecting import select_rollout
 from assay.errors import SandboxUnavailable, UsageError
 from assay.models import Budget, ModelPool

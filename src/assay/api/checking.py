@@ -214,7 +214,7 @@ def check_sandbox() -> Check:
     import warnings
 
     from assay.bench.sandboxes import choose_backend
-    from assay.bench.seams import ResourceLimits
+    from assay.bench.sandboxes.base import ResourceLimits
 
     try:
         with warnings.catch_warnings():
@@ -259,7 +259,7 @@ def check_protection(name: str) -> Check:
 def check_docker() -> Check:
     """Whether an engine of Docker answers; only the sandbox `docker` needs one."""
     from assay.bench.sandboxes import choose_backend
-    from assay.bench.seams import ResourceLimits
+    from assay.bench.sandboxes.base import ResourceLimits
 
     try:
         told = choose_backend("docker").enforcement(ResourceLimits())
@@ -274,7 +274,7 @@ def check_docker() -> Check:
 def check_modal() -> Check:
     """Whether Modal takes the account that its client knows; only `modal` needs one."""
     from assay.bench.sandboxes import ModalBackend
-    from assay.bench.seams import ResourceLimits
+    from assay.bench.sandboxes.base import ResourceLimits
 
     try:
         ModalBackend().enforcement(ResourceLimits())

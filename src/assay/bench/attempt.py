@@ -37,19 +37,11 @@ from .ends import (
 from .grading import Judge, grade, write_grade
 from .manifest import LAUNCH_FAILED, LAUNCHED, TrialResult
 from .sandboxes import PUBLIC, proven_enforcement, python_mounts, sandbox_environment
-from .sandboxes.disk import held_with, own_disk
-from .seams import (
-    APP,
+from .sandboxes.base import (
     PROGRAM,
     REPOSITORY,
     SHARED,
-    Coder,
-    CoderEnd,
-    CoderStop,
-    CodingJob,
-    CodingTask,
     Enforcement,
-    Grade,
     Mount,
     ResourceLimits,
     Sandbox,
@@ -57,6 +49,8 @@ from .seams import (
     SandboxSpec,
     TrialFinding,
 )
+from .sandboxes.disk import held_with, own_disk
+from .seams import APP, Coder, CoderEnd, CoderStop, CodingJob, CodingTask, Grade
 from .tasks import Workspace, capture, make_workspace
 from .tasks.tree import walk
 from .transcript import CallSettings, CodingTranscript

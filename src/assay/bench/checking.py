@@ -12,17 +12,15 @@ from pathlib import Path
 from assay._util.files import remove_folder
 
 from .grading import grade
-from .seams import (
-    APP,
+from .sandboxes.base import (
     REPOSITORY,
-    CodingTask,
     Command,
-    Grade,
     Mount,
     ResourceLimits,
     SandboxBackend,
     SandboxSpec,
 )
+from .seams import APP, CodingTask, Grade
 from .tasks import exposed_files, make_workspace
 
 __all__ = ["TaskCheck", "check_task", "reference_check", "scores_nothing"]

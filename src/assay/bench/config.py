@@ -46,7 +46,8 @@ from assay.runs import PlannedWhole
 from assay.traces.location import DATABASE_VARIABLE, DEFAULT_DATABASE
 
 from .coders import default_agent
-from .seams import Allowed, ResourceLimits
+from .sandboxes.base import ResourceLimits
+from .seams import Allowed
 
 __all__ = ["DEFAULT_AGENT", "BenchConfig", "TaskEntry", "read_benchmark"]
 

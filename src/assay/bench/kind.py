@@ -27,10 +27,8 @@ from .ends import CodingEnd, agent_end, outcomes_of, patch_of
 from .harbor import HarborAttempt, HarborTask
 from .manifest import RolloutFolder, TrialResult
 from .sandboxes import choose_backend
-from .seams import (
-    CodingTask,
-    SandboxBackend,
-)
+from .sandboxes.base import SandboxBackend
+from .seams import CodingTask
 
 __all__ = ["CodingKind", "CodingSpec", "planned_results", "specs_of"]
 

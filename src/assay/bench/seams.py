@@ -1,26 +1,23 @@
-"""The seams of coding benchmarks: tasks, sandboxes, coding agents and grades.
+"""The interfaces of coding benchmarks: tasks, coding agents and grades.
 
-A task is loaded once and never changed. A sandbox runs commands that reach nothing but what
-they were given. A coder works in a sandbox on a copy of the repository. A grade is what a patch
-came to in a fresh sandbox. Nothing here opens a file or starts a process.
+A task is loaded once and never changed. A coder works in a sandbox on a copy of the
+repository. A grade is the result of a patch in a fresh sandbox. Nothing here opens a file or
+starts a process.
 """
 
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from assay.bench.sandboxes.base import REPOSITORY, Sandbox, TrialFinding
 from assay.types import ChatReply, Encoded, Message
 
 __all__ = [
     "APP",
     "NOTHING_ALLOWED",
-    "PROGRAM",
-    "REPOSITORY",
-    "SHARED",
     "Allowed",
     "Coder",
     "CoderEnd",
@@ -28,37 +25,19 @@ __all__ = [
     "CodingJob",
     "CodingOutcome",
     "CodingTask",
-    "Command",
-    "CommandEnd",
-    "Enforcement",
     "Grade",
     "GradingMode",
-    "ImageBackend",
-    "ImageRecipe",
-    "ImageSandbox",
     "MetricsScript",
-    "Mount",
     "Patch",
     "RepoSource",
-    "ResourceLimits",
     "Rubric",
     "RubricScore",
-    "Sandbox",
-    "SandboxBackend",
-    "SandboxSpec",
     "TestReport",
     "TestScript",
-    "TrialFinding",
 ]
 
 APP = "/app"
 """Where a sandbox has the overlay files of a task."""
-REPOSITORY = "/app/repo"
-"""Where a sandbox has the repository; commands start there."""
-PROGRAM = "/opt/agent"
-"""Where it has the files of an agent that is a program."""
-SHARED = "/run/assay"
-"""Where it has the folder that such an agent shares with what starts it."""
 
 
 # Tasks
@@ -127,19 +106,6 @@ NOTHING_ALLOWED = Allowed()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResourceLimits:
-    """What a sandbox may use."""
-
-    cpus: float = 1.0
-    memory_mb: int = 2048
-    processes: int = 256
-    disk_mb: int = 1024
-    """What it may write."""
-    network: tuple[str, ...] = ()
-    """Where its HTTP(S) proxy leads: `public`, or hosts that the user named; empty for none."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CodingTask:
     """One task, as its folder and its overrides say together."""
 
@@ -178,14 +144,6 @@ class CodingTask:
         return bool(self.limits.get("network"))
 
 
-class TrialFinding(NamedTuple):
-    """Something a reader of a score should know: an attack that was contained, a limit hit."""
-
-    name: str
-    """Such as `left_processes`, `memory_limit`, `test_runner_shadowed`."""
-    detail: str
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patch:
     """What an agent changed, as a binary git diff against the start."""
@@ -194,149 +152,6 @@ class Patch:
     files: tuple[str, ...] = ()
     """Paths that it touches, old and new."""
     findings: tuple[TrialFinding, ...] = ()
-
-
-# Sandboxes
-
-
-class Mount(NamedTuple):
-    """A file or folder of this machine that a sandbox has."""
-
-    source: Path
-    target: str
-    writable: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SandboxSpec:
-    """What a sandbox is made of; everything else of this machine is not in it."""
-
-    mounts: tuple[Mount, ...]
-    environment: Mapping[str, str] = field(default_factory=dict)
-    """All variables that its commands have."""
-    workdir: str = REPOSITORY
-    """Where commands start; empty for where the image says."""
-    limits: ResourceLimits = field(default_factory=ResourceLimits)
-    image: str | None = None
-    """A file system that `ImageBackend.build` has made, which commands change in a copy of
-    their own; None for the programs of this machine, to read."""
-    layer: Path | None = None
-    """A tar file of `ImageSandbox.export`, unpacked over the image before anything runs."""
-    disk: Path | None = None
-    """A file system that all writable mounts lie on, as large as the limit allows; the sandbox
-    has its own writable folders there. None if a watcher is to count what is written."""
-    user: str | None = None
-    """Who runs commands, a name or a number of the image; None for whom the image names."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImageRecipe:
-    """What an image is built from: its content alone decides whether it is built anew."""
-
-    context: Path
-    """The folder that the Dockerfile copies from."""
-    dockerfile: str = "Dockerfile"
-    """Its path below the context."""
-    arguments: Mapping[str, str] = field(default_factory=dict)
-    """Values of its ARG."""
-    base_images: Mapping[str, str] = field(default_factory=dict)
-    """By the name after FROM, what stands for it here: an image of the engine, or a folder or
-    tar file with a file system."""
-    network: bool = False
-    """Whether RUN reaches one."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
-    """One command to run to its end."""
-
-    argv: tuple[str, ...]
-    timeout_s: float
-    stdin: bytes = b""
-    environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables beside those of the sandbox."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandEnd:
-    """How a command ended; none of its processes is alive any more."""
-
-    exit_code: int | None
-    """None if it was killed by us."""
-    output: bytes
-    """Standard output and errors together; a long one lacks its middle."""
-    seconds: float
-    timed_out: bool = False
-    cpu_s: float = 0.0
-    peak_memory_mb: float = 0.0
-    findings: tuple[TrialFinding, ...] = ()
-    """Limits that it hit, processes it left behind, connections that were refused."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Enforcement:
-    """By what a sandbox holds its limits on this machine, for the record."""
-
-    backend: str
-    memory: str
-    processes: str
-    cpus: str
-    disk: str
-    network: str
-    self_test: str = ""
-    """What `sandboxes.self_test` saw; empty in records from before there was one."""
-
-
-class Sandbox(Protocol):
-    """A place where commands run one after another, on the same files."""
-
-    enforcement: Enforcement
-
-    async def run(self, command: Command) -> CommandEnd:
-        """Run a command; when it returns, or is cancelled, nothing of it is alive."""
-        ...
-
-
-class SandboxBackend(Protocol):
-    """Makes sandboxes: bubblewrap, Docker, none, or one of the user's own."""
-
-    name: str
-
-    def enforcement(self, limits: ResourceLimits) -> Enforcement:
-        """How these limits would be held here; SandboxUnavailable if one cannot be."""
-        ...
-
-    def open(self, spec: SandboxSpec) -> AbstractAsyncContextManager[Sandbox]:
-        """A sandbox; when it is left, nothing of it is alive or mounted."""
-        ...
-
-
-class ImageSandbox(Sandbox, Protocol):
-    """A sandbox on an image, of which one can keep what was changed."""
-
-    async def export(self, target: Path, *, exclude: Sequence[str] = ()) -> None:
-        """Write all files that differ from the image to a tar file, mounts left out.
-
-        What was deleted is an empty file `.wh.NAME` there, as in the layers of images.
-
-        Args:
-            target: The tar file.
-            exclude: Absolute paths that are left out, with all below them.
-        """
-        ...
-
-
-class ImageBackend(SandboxBackend, Protocol):
-    """A backend whose sandboxes can start from an image; those sandboxes can be exported."""
-
-    async def build(self, recipe: ImageRecipe) -> str:
-        """Build an image, unless there is one of the same content; its name for `SandboxSpec`.
-
-        Raises:
-            UsageError: An instruction or a base image cannot be honoured here.
-            SandboxUnavailable: A RUN failed; with the end of what it printed.
-        """
-        ...
 
 
 # Coding agents

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from assay.bench.seams import CoderEnd, CoderStop, CodingJob, Command, CommandEnd
+from assay.bench.sandboxes.base import Command, CommandEnd
+from assay.bench.seams import CoderEnd, CoderStop, CodingJob
 
 __all__ = ["CommandCoder", "ended_by"]
 

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from assay.bench.seams import CoderEnd, CoderStop, CodingJob, Command
+from assay.bench.sandboxes.base import Command
+from assay.bench.seams import CoderEnd, CoderStop, CodingJob
 from assay.errors import UsageError
 
 from .command import ended_by

@@ -12,15 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from assay.bench.seams import (
-    REPOSITORY,
-    CoderEnd,
-    CoderStop,
-    CodingJob,
-    Command,
-    CommandEnd,
-    TrialFinding,
-)
+from assay.bench.sandboxes.base import REPOSITORY, Command, CommandEnd, TrialFinding
+from assay.bench.seams import CoderEnd, CoderStop, CodingJob
 from assay.types import Encoded, Message
 
 __all__ = ["TOOLS", "ReactCoder"]

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 from assay._util.text import cut
 from assay.bench.grading.scripts import PlantedScript
-from assay.bench.seams import TestReport, TestScript, TrialFinding
+from assay.bench.sandboxes.base import TrialFinding
+from assay.bench.seams import TestReport, TestScript
 
 __all__ = ["Checked", "check_shell", "check_tests"]
 

@@ -18,15 +18,8 @@ from assay.bench.grading.judging import Judge, read_touched
 from assay.bench.grading.running import is_run, module_names, run_scripts
 from assay.bench.grading.scoring import score, scored_rubrics, zero_scores
 from assay.bench.grading.scripts import plant
-from assay.bench.seams import (
-    CodingOutcome,
-    CodingTask,
-    Grade,
-    ResourceLimits,
-    SandboxBackend,
-    TestReport,
-    TrialFinding,
-)
+from assay.bench.sandboxes.base import ResourceLimits, SandboxBackend, TrialFinding
+from assay.bench.seams import CodingOutcome, CodingTask, Grade, TestReport
 from assay.bench.tasks import apply_patch, capture, make_workspace
 from assay.errors import PatchRejected, UsageError
 

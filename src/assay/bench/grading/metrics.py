@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from assay._util.text import cut, shown
-from assay.bench.seams import TrialFinding
+from assay.bench.sandboxes.base import TrialFinding
 
 __all__ = ["Metrics", "read_metrics"]
 

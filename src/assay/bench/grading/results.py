@@ -14,6 +14,7 @@ from assay._util.canonical import well_formed
 from assay._util.files import atomic_write
 from assay._util.provenance import provenance
 from assay._util.text import cut, escaped_markdown, printable
+from assay.bench.sandboxes.base import TrialFinding
 from assay.bench.seams import (
     CodingOutcome,
     CodingTask,
@@ -22,7 +23,6 @@ from assay.bench.seams import (
     Rubric,
     RubricScore,
     TestReport,
-    TrialFinding,
 )
 from assay.errors import UsageError
 

@@ -22,22 +22,18 @@ from assay.bench.grading.cross_check import check_shell, check_tests
 from assay.bench.grading.metrics import Metrics, read_metrics
 from assay.bench.grading.scripts import PACKAGE, PlantedScript, is_separate, plant
 from assay.bench.sandboxes import UnprotectedBackend, python_mounts
-from assay.bench.sandboxes.disk import own_disk
-from assay.bench.seams import (
-    APP,
+from assay.bench.sandboxes.base import (
     REPOSITORY,
-    CodingTask,
     Command,
     CommandEnd,
-    GradingMode,
     Mount,
     ResourceLimits,
     SandboxBackend,
     SandboxSpec,
-    TestReport,
-    TestScript,
     TrialFinding,
 )
+from assay.bench.sandboxes.disk import own_disk
+from assay.bench.seams import APP, CodingTask, GradingMode, TestReport, TestScript
 from assay.bench.tasks import Workspace
 from assay.errors import SandboxUnavailable
 

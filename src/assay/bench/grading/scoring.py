@@ -4,14 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from assay.bench.grading.metrics import Metrics
-from assay.bench.seams import (
-    CodingOutcome,
-    CodingTask,
-    Rubric,
-    RubricScore,
-    TestReport,
-    TrialFinding,
-)
+from assay.bench.sandboxes.base import TrialFinding
+from assay.bench.seams import CodingOutcome, CodingTask, Rubric, RubricScore, TestReport
 
 __all__ = ["Score", "score", "scored_rubrics", "zero_scores"]
 

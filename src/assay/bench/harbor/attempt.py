@@ -13,17 +13,10 @@ from assay.bench.coders import make_coder
 from assay.bench.ends import AgentEnd
 from assay.bench.grading import Judge
 from assay.bench.sandboxes import proven_enforcement
+from assay.bench.sandboxes.base import Command, Sandbox, TrialFinding
 from assay.bench.sandboxes.disk import held_with
 from assay.bench.sandboxes.layers import layer_paths
-from assay.bench.seams import (
-    Coder,
-    CoderEnd,
-    CoderStop,
-    Command,
-    Grade,
-    Sandbox,
-    TrialFinding,
-)
+from assay.bench.seams import Coder, CoderEnd, CoderStop, Grade
 from assay.bench.transcript import CodingTranscript
 from assay.errors import SandboxUnavailable
 

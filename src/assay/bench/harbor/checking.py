@@ -7,7 +7,8 @@ from pathlib import Path
 from assay._util.files import remove_folder
 from assay.bench.checking import TaskCheck, reference_check, scores_nothing
 from assay.bench.coders import make_coder
-from assay.bench.seams import CodingJob, Command, Grade, ResourceLimits, SandboxBackend
+from assay.bench.sandboxes.base import Command, ResourceLimits, SandboxBackend
+from assay.bench.seams import CodingJob, Grade
 
 from .attempt import solution_of
 from .grading import grade_steps, layer_of, passes, verifier_timeout

@@ -4,7 +4,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from assay.bench.seams import Grade, GradingMode, TestReport, TrialFinding
+from assay.bench.sandboxes.base import TrialFinding
+from assay.bench.seams import Grade, GradingMode, TestReport
 
 from .rewards import combined, outcome_of, score_of
 from .task import HarborStep, HarborTask

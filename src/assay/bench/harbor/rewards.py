@@ -12,7 +12,8 @@ from typing import Any, Final, NamedTuple
 
 from assay._util.files import read_plain_file
 from assay._util.text import cut
-from assay.bench.seams import CodingOutcome, TestReport, TrialFinding
+from assay.bench.sandboxes.base import TrialFinding
+from assay.bench.seams import CodingOutcome, TestReport
 
 __all__ = [
     "RewardReading",

@@ -20,7 +20,8 @@ from assay._util.canonical import canonical_json, content_hash
 from assay._util.files import read_plain_file
 from assay._util.redact import has_secret
 from assay.bench.cache import cache_folder
-from assay.bench.seams import NOTHING_ALLOWED, Allowed, CodingTask, ImageRecipe, RepoSource
+from assay.bench.sandboxes.base import ImageRecipe
+from assay.bench.seams import NOTHING_ALLOWED, Allowed, CodingTask, RepoSource
 from assay.bench.tasks.tree import is_too_long, shown_path, walk
 from assay.errors import UsageError
 

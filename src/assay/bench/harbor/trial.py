@@ -17,10 +17,8 @@ from typing import Any, Final, NamedTuple
 
 from assay._util.files import remove_folder
 from assay.bench.sandboxes import ModalBackend
-from assay.bench.sandboxes.layers import Changed, layer_paths, write_layer
-from assay.bench.seams import (
+from assay.bench.sandboxes.base import (
     SHARED,
-    CodingOutcome,
     Command,
     CommandEnd,
     ImageBackend,
@@ -30,9 +28,10 @@ from assay.bench.seams import (
     ResourceLimits,
     SandboxBackend,
     SandboxSpec,
-    TestReport,
     TrialFinding,
 )
+from assay.bench.sandboxes.layers import Changed, layer_paths, write_layer
+from assay.bench.seams import CodingOutcome, TestReport
 from assay.errors import SandboxUnavailable, SetupTimeout, UsageError
 
 from .rewards import read_rewards, read_tests

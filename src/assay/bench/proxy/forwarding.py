@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
-from assay.bench.seams import SHARED, CodingJob, Command, CommandEnd
+from assay.bench.sandboxes.base import SHARED, Command, CommandEnd
+from assay.bench.seams import CodingJob
 
 from .serving import ModelProxy
 

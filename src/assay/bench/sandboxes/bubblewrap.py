@@ -13,6 +13,15 @@ from typing import Final, NamedTuple
 
 from assay._util.loops import to_the_end
 from assay._util.names import unknown_name
+from assay.bench.sandboxes.base import (
+    Command,
+    CommandEnd,
+    Enforcement,
+    ResourceLimits,
+    Sandbox,
+    SandboxSpec,
+    TrialFinding,
+)
 from assay.bench.sandboxes.boxed import BoxedProcess
 from assay.bench.sandboxes.cgroups import CgroupsV1, CgroupsV2, remove_noted
 from assay.bench.sandboxes.disk import DiskLimit, disk_held_by, held_with
@@ -43,15 +52,6 @@ from assay.bench.sandboxes.roots import (
 from assay.bench.sandboxes.scopes import Scopes
 from assay.bench.sandboxes.seccomp import call_filter
 from assay.bench.sandboxes.watching import Watching
-from assay.bench.seams import (
-    Command,
-    CommandEnd,
-    Enforcement,
-    ResourceLimits,
-    Sandbox,
-    SandboxSpec,
-    TrialFinding,
-)
 from assay.errors import SandboxUnavailable, UsageError
 
 __all__ = ["BubblewrapBackend"]

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from assay.bench.sandboxes.base import ResourceLimits, TrialFinding
 from assay.bench.sandboxes.limits import MIB, OWN_PROCESSES, HeldBy, ResourceUse
-from assay.bench.seams import ResourceLimits, TrialFinding
 from assay.errors import SandboxUnavailable
 
 __all__ = [

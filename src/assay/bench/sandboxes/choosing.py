@@ -10,10 +10,10 @@ from typing import Final
 
 from assay._util.names import unknown_name
 from assay._util.user_files import run_user_file
+from assay.bench.sandboxes.base import SandboxBackend
 from assay.bench.sandboxes.bubblewrap import BubblewrapBackend
 from assay.bench.sandboxes.modal import ModalBackend
 from assay.bench.sandboxes.unprotected import UnprotectedBackend
-from assay.bench.seams import SandboxBackend
 from assay.errors import UsageError
 
 __all__ = ["BACKENDS", "VARIABLE", "choose_backend"]

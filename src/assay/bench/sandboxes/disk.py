@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Final
 
 from assay._util.loops import to_the_end
+from assay.bench.sandboxes.base import Enforcement, ResourceLimits, SandboxBackend, TrialFinding
 from assay.bench.sandboxes.folders import TooDeep, bytes_in, new_folder, remove_locked
 from assay.bench.sandboxes.limits import MIB
 from assay.bench.sandboxes.processes import unlinked_bytes
-from assay.bench.seams import Enforcement, ResourceLimits, SandboxBackend, TrialFinding
 from assay.errors import SandboxUnavailable
 
 __all__ = [

@@ -17,6 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from assay._util.loops import run_apart, to_the_end
+from assay.bench.sandboxes.base import (
+    Enforcement,
+    ImageRecipe,
+    ImageSandbox,
+    Mount,
+    ResourceLimits,
+    SandboxSpec,
+)
 from assay.bench.sandboxes.cgroups import remove_noted
 from assay.bench.sandboxes.disk import (
     OWN_DISK,
@@ -33,14 +41,6 @@ from assay.bench.sandboxes.egress import describe_network
 from assay.bench.sandboxes.folders import new_folder, remove_locked, sweep_folders
 from assay.bench.sandboxes.host_user import lend_folders, return_folders
 from assay.bench.sandboxes.roots import USER_ID, prepare, writable_folders
-from assay.bench.seams import (
-    Enforcement,
-    ImageRecipe,
-    ImageSandbox,
-    Mount,
-    ResourceLimits,
-    SandboxSpec,
-)
 from assay.errors import SandboxUnavailable
 
 __all__ = ["DockerBackend"]

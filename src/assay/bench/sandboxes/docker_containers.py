@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from assay.bench.sandboxes.base import SandboxSpec
 from assay.bench.sandboxes.cgroups import GroupOfProcess
 from assay.bench.sandboxes.docker_engine import DockerEngine, EngineStream
 from assay.bench.sandboxes.docker_images import LABEL, root_image
@@ -20,7 +21,6 @@ from assay.bench.sandboxes.egress import proxy_variables
 from assay.bench.sandboxes.limits import MIB
 from assay.bench.sandboxes.processes import descendants, is_alive
 from assay.bench.sandboxes.roots import ENVIRONMENT, hidden_paths, root_mounts
-from assay.bench.seams import SandboxSpec
 from assay.errors import SandboxUnavailable
 
 __all__ = [

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from assay.bench.tasks.paths import Wildcards
+from assay._util.wildcards import Wildcards
 from assay.errors import UsageError
 
 __all__ = ["Dockerfile", "ignored_paths"]

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from assay._util.text import cut
+from assay.bench.sandboxes.base import ImageRecipe
 from assay.bench.sandboxes.docker_engine import DockerEngine, EngineRefused
 from assay.bench.sandboxes.docker_files import Dockerfile, ignored_paths
 from assay.bench.sandboxes.roots import root_links
-from assay.bench.seams import ImageRecipe
 from assay.errors import SandboxUnavailable, UsageError
 
 __all__ = [

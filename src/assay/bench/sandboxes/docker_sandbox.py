@@ -13,6 +13,13 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from assay._util.loops import to_the_end
+from assay.bench.sandboxes.base import (
+    Command,
+    CommandEnd,
+    Enforcement,
+    SandboxSpec,
+    TrialFinding,
+)
 from assay.bench.sandboxes.cgroups import GroupCounts, GroupOfProcess, limit_findings
 from assay.bench.sandboxes.disk import DiskLimit
 from assay.bench.sandboxes.docker_containers import (
@@ -25,7 +32,6 @@ from assay.bench.sandboxes.docker_layers import export_layer
 from assay.bench.sandboxes.egress import Egress
 from assay.bench.sandboxes.limits import MIB
 from assay.bench.sandboxes.processes import names_of, refused_connections
-from assay.bench.seams import Command, CommandEnd, Enforcement, SandboxSpec, TrialFinding
 from assay.errors import SandboxUnavailable
 
 __all__ = ["DockerSandbox"]

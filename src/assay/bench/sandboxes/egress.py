@@ -19,7 +19,7 @@ from contextlib import asynccontextmanager
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import Final, NamedTuple
 
-from assay.bench.seams import TrialFinding
+from assay.bench.sandboxes.base import TrialFinding
 from assay.errors import SandboxUnavailable
 
 __all__ = ["PUBLIC", "Egress", "describe_network", "parse_destination", "proxy_variables"]

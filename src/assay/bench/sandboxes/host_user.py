@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from assay.bench.seams import Mount
+from assay.bench.sandboxes.base import Mount
 from assay.errors import SandboxUnavailable
 
 __all__ = ["SANDBOX_USER", "Stage", "is_root", "lend_folders", "return_folders", "set_limits"]

@@ -7,7 +7,7 @@ network is a matter of namespaces.
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from assay.bench.seams import ResourceLimits, TrialFinding
+from assay.bench.sandboxes.base import ResourceLimits, TrialFinding
 
 __all__ = ["MIB", "OWN_PROCESSES", "HeldBy", "Hold", "Mechanism", "ResourceUse"]
 

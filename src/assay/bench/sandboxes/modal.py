@@ -18,11 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from assay import __version__
 from assay._util.loops import run_apart, to_the_end
-from assay.bench.sandboxes.docker_files import Dockerfile
-from assay.bench.sandboxes.egress import PUBLIC
-from assay.bench.sandboxes.image_users import image_user
-from assay.bench.sandboxes.roots import ENVIRONMENT, HOME, USER_ID, python_mounts
-from assay.bench.seams import (
+from assay.bench.sandboxes.base import (
     PROGRAM,
     Enforcement,
     ImageRecipe,
@@ -30,6 +26,10 @@ from assay.bench.seams import (
     ResourceLimits,
     SandboxSpec,
 )
+from assay.bench.sandboxes.docker_files import Dockerfile
+from assay.bench.sandboxes.egress import PUBLIC
+from assay.bench.sandboxes.image_users import image_user
+from assay.bench.sandboxes.roots import ENVIRONMENT, HOME, USER_ID, python_mounts
 from assay.errors import SandboxUnavailable, UsageError
 
 if TYPE_CHECKING:

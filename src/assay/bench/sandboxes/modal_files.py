@@ -16,6 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple, TypeAlias
 
 from assay._util.files import remove_folder
+from assay.bench.sandboxes.base import Mount
 from assay.bench.sandboxes.folders import bytes_in
 from assay.bench.sandboxes.layers import (
     Changed,
@@ -26,7 +27,6 @@ from assay.bench.sandboxes.layers import (
 )
 from assay.bench.sandboxes.limits import MIB
 from assay.bench.sandboxes.modal_remote import PrintedTooMuch, Remote, RemoteFailed, bounded
-from assay.bench.seams import Mount
 
 __all__ = [
     "Listing",

@@ -18,6 +18,14 @@ from modal.container_process import ContainerProcess
 
 from assay._util.loops import to_the_end
 from assay._util.text import printable
+from assay.bench.sandboxes.base import (
+    SHARED,
+    Command,
+    CommandEnd,
+    Enforcement,
+    SandboxSpec,
+    TrialFinding,
+)
 from assay.bench.sandboxes.disk import FILE_TOO_LARGE
 from assay.bench.sandboxes.limits import MIB
 from assay.bench.sandboxes.modal import BEGUN
@@ -31,14 +39,6 @@ from assay.bench.sandboxes.modal_files import (
 from assay.bench.sandboxes.modal_remote import Remote, answering, drain, feeding
 from assay.bench.sandboxes.output import BoundedOutput
 from assay.bench.sandboxes.relaying import relayed
-from assay.bench.seams import (
-    SHARED,
-    Command,
-    CommandEnd,
-    Enforcement,
-    SandboxSpec,
-    TrialFinding,
-)
 from assay.errors import SandboxUnavailable
 
 __all__ = ["ModalSandbox", "RemoteUser", "processes"]

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Final
 
+from assay.bench.sandboxes.base import ResourceLimits, SandboxSpec
 from assay.bench.sandboxes.folders import new_folder, remove_locked
 from assay.bench.sandboxes.host_user import SANDBOX_USER, Stage, lend_folders
 from assay.bench.sandboxes.limits import Hold, Mechanism
 from assay.bench.sandboxes.roots import prepare, root_arguments
-from assay.bench.seams import ResourceLimits, SandboxSpec
 from assay.errors import SandboxUnavailable
 
 __all__ = ["bwrap_path", "check_bwrap", "isolation_arguments", "problem_of"]

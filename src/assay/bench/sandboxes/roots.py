@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from assay.bench.sandboxes.base import Mount, SandboxSpec
 from assay.bench.sandboxes.host_user import Stage
-from assay.bench.seams import Mount, SandboxSpec
 
 __all__ = [
     "ENVIRONMENT",

@@ -5,9 +5,9 @@ import shutil
 from itertools import count
 from pathlib import Path
 
+from assay.bench.sandboxes.base import ResourceLimits, TrialFinding
 from assay.bench.sandboxes.cgroups import GroupV2, cgroup_mounts, own_groups
 from assay.bench.sandboxes.limits import MIB, OWN_PROCESSES, HeldBy, ResourceUse
-from assay.bench.seams import ResourceLimits, TrialFinding
 from assay.errors import SandboxUnavailable
 
 __all__ = ["Scopes"]

@@ -18,9 +18,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from assay._util.loops import run_apart
-from assay.bench.sandboxes.bubblewrap import BubblewrapBackend
-from assay.bench.sandboxes.roots import python_mounts, python_path
-from assay.bench.seams import (
+from assay.bench.sandboxes.base import (
     REPOSITORY,
     Command,
     CommandEnd,
@@ -30,6 +28,8 @@ from assay.bench.seams import (
     SandboxBackend,
     SandboxSpec,
 )
+from assay.bench.sandboxes.bubblewrap import BubblewrapBackend
+from assay.bench.sandboxes.roots import python_mounts, python_path
 from assay.errors import SandboxUnavailable
 
 __all__ = ["SelfTest", "proven_enforcement", "run_self_test"]

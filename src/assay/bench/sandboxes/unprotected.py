@@ -19,8 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from assay._util.files import remove_folder
-from assay.bench.sandboxes.output import BoundedOutput
-from assay.bench.seams import (
+from assay.bench.sandboxes.base import (
     Command,
     CommandEnd,
     Enforcement,
@@ -29,6 +28,7 @@ from assay.bench.seams import (
     SandboxSpec,
     TrialFinding,
 )
+from assay.bench.sandboxes.output import BoundedOutput
 from assay.errors import SandboxUnavailable
 
 __all__ = ["UNPROTECTED", "UnprotectedBackend"]

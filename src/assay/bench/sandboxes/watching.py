@@ -12,6 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
+from assay.bench.sandboxes.base import ResourceLimits, TrialFinding
 from assay.bench.sandboxes.host_user import set_limits
 from assay.bench.sandboxes.limits import MIB, OWN_PROCESSES, HeldBy, ResourceUse
 from assay.bench.sandboxes.processes import (
@@ -23,7 +24,6 @@ from assay.bench.sandboxes.processes import (
     threads,
 )
 from assay.bench.sandboxes.seccomp import FILTERED_MACHINES
-from assay.bench.seams import ResourceLimits, TrialFinding
 from assay.errors import SandboxUnavailable
 
 __all__ = ["Watching"]

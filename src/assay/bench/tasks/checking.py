@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from assay._util.files import read_plain_file
+from assay._util.wildcards import Wildcards
 from assay.bench.seams import NOTHING_ALLOWED, Allowed, CodingTask
 from assay.bench.tasks.loading import load_task
-from assay.bench.tasks.paths import Wildcards
 from assay.bench.tasks.source import check_out, look_up
 from assay.bench.tasks.tree import path_text, scan
 from assay.bench.tasks.workspace import Workspace

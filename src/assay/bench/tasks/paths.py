@@ -1,15 +1,13 @@
-"""Paths inside a task: relative, without `..`, and the wildcards that choose some of them.
+"""Paths inside a task: relative and without `..`.
 
 A path is text with `/` between its parts. Bytes of a name that are no UTF-8 are kept as
 Python's file functions keep them.
 """
 
 import re
-from collections.abc import Iterable
-from functools import cache
 from pathlib import PurePosixPath
 
-__all__ = ["Wildcards", "is_git_path", "path_problem"]
+__all__ = ["is_git_path", "path_problem"]
 
 
 def path_problem(path: str, *, in_repository: bool = False) -> str | None:
@@ -31,54 +29,3 @@ def path_problem(path: str, *, in_repository: bool = False) -> str | None:
 def is_git_path(path: str) -> bool:
     """Whether a path is, or lies in, something that git takes for its own folder."""
     return any(part.lower() == ".git" for part in path.split("/"))
-
-
-class Wildcards:
-    """Patterns of the shell: `*`, `?` and `[…]` within a name, `**` for any folders.
-
-    A pattern that matches a folder matches all that is in it. A name that begins with a dot
-    is matched as any other.
-    """
-
-    def __init__(self, patterns: Iterable[str]) -> None:
-        self.patterns = tuple(patterns)
-
-    def __bool__(self) -> bool:
-        return bool(self.patterns)
-
-    def match(self, path: str) -> bool:
-        """Whether one of the patterns matches a path, or a folder that it lies in."""
-        return any(_compiled(pattern).match(path) for pattern in self.patterns)
-
-    def idle(self, paths: Iterable[str]) -> list[str]:
-        """The patterns that match none of the paths."""
-        known = list(paths)
-        return [
-            pattern
-            for pattern in self.patterns
-            if not any(_compiled(pattern).match(path) for path in known)
-        ]
-
-
-@cache
-def _compiled(pattern: str) -> re.Pattern[str]:
-    parts = [part for part in pattern.split("/") if part]
-    *folders, name = parts or ["**"]
-    before = "".join("(?:[^/]+/)*" if part == "**" else f"{_name(part)}/" for part in folders)
-    last = ".+" if name == "**" else _name(name)
-    return re.compile(rf"{before}{last}(?:/.*)?\Z", re.DOTALL)
-
-
-def _name(part: str) -> str:
-    """The expression of a pattern for one name."""
-    out, at = "", 0
-    while at < len(part):
-        end = part.find("]", at + 2) if part[at] == "[" else -1
-        if end > 0:
-            inside = part[at + 1 : end].replace("\\", "\\\\").replace("[", "\\[")
-            inside = f"^{inside[1:]}" if inside[0] in "!^" else inside
-            out, at = f"{out}(?!/)[{inside}]", end + 1
-            continue
-        out += {"*": "[^/]*", "?": "[^/]"}.get(part[at], re.escape(part[at]))
-        at += 1
-    return out

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from assay._util.files import read_plain_file
-from assay.bench.seams import TrialFinding
+from assay.bench.sandboxes.base import TrialFinding
 from assay.bench.tasks.tree import shown_path
 
 __all__ = ["shadowing_findings"]

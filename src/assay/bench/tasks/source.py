@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from assay._util.git import first_line, foreign_repository, new_repository, own_git, remote_git
+from assay._util.wildcards import Wildcards
 from assay.bench.seams import RepoSource
 from assay.bench.tasks.objects import FILE, LINK, PROGRAM, Entry, blob_hash
-from assay.bench.tasks.paths import Wildcards, path_problem
+from assay.bench.tasks.paths import path_problem
 from assay.bench.tasks.tree import (
     DEEPEST,
     LARGEST_FILE,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from assay._util.files import read_plain_file
 from assay._util.text import cut
-from assay.bench.seams import REPOSITORY, TrialFinding
+from assay.bench.sandboxes.base import REPOSITORY, TrialFinding
 from assay.bench.tasks.objects import FILE, LINK, PROGRAM, Entry
 
 __all__ = [

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from assay._util.files import remove_folder
 from assay._util.git import first_line, new_git_dir, own_git
+from assay._util.wildcards import Wildcards
 from assay.bench.seams import CodingTask, Patch
 from assay.bench.tasks.objects import (
     FILE,
@@ -27,7 +28,7 @@ from assay.bench.tasks.objects import (
     write_commit,
     write_tree,
 )
-from assay.bench.tasks.paths import Wildcards, path_problem
+from assay.bench.tasks.paths import path_problem
 from assay.bench.tasks.shadowing import shadowing_findings
 from assay.bench.tasks.source import check_out
 from assay.bench.tasks.tree import (

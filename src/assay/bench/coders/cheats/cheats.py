@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from assay._util.text import cut, shown
-from assay.bench.seams import CoderEnd, CoderStop, CodingJob, Command, TrialFinding
+from assay.bench.sandboxes.base import Command, TrialFinding
+from assay.bench.seams import CoderEnd, CoderStop, CodingJob
 from assay.errors import UsageError
 
 __all__ = ["CHEATS", "Cheat", "CheatCoder"]

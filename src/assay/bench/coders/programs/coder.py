@@ -6,7 +6,8 @@ from typing import Final, NamedTuple, Protocol
 
 from assay.bench.coders.command import ended_by
 from assay.bench.proxy import AgentProgram, ModelProxy, forwarded
-from assay.bench.seams import PROGRAM, CoderEnd, CoderStop, CodingJob, TrialFinding
+from assay.bench.sandboxes.base import PROGRAM, TrialFinding
+from assay.bench.seams import CoderEnd, CoderStop, CodingJob
 from assay.types import Usage
 
 from .installing import InstalledAgent

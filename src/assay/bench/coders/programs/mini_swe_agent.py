@@ -4,7 +4,8 @@ import json
 from typing import Any, Final
 
 from assay.bench.proxy import AgentProgram
-from assay.bench.seams import CodingJob, Command
+from assay.bench.sandboxes.base import Command
+from assay.bench.seams import CodingJob
 from assay.types import Usage
 
 from .coder import AgentReport
