@@ -12,7 +12,7 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "assay"
 
 LAYERS = (
-    *("errors", "_util", "types"),
+    *("_version", "errors", "_util", "types"),
     *("_http", "crafter", "stats", "judge", "models", "traces"),
     *("exchange", "experiments", "service", "players", "agents", "serving", "metrics"),
     *("trials", "runs", "rollouts", "bench", "curves", "sweeps", "analyses", "datasets"),
@@ -45,11 +45,11 @@ HOMES = {
     "pydantic_core": {*STORES, *SERVERS, "models", "rollouts", "curves", "datasets"},
     "ray": {"runs"},
     "rich": {"cli", "report"},
-    "safetensors": {"finetune", "training"},
+    "safetensors": {"_util"},
     "scipy": {"stats"},
     "starlette": SERVERS,
     "statsmodels": set[str](),
-    "torch": {"finetune", "training"},
+    "torch": {"_util", "finetune", "training"},
     "uvicorn": SERVERS,
     "wandb": {"curves", "training"},
 }
@@ -73,6 +73,7 @@ PUBLIC = {
             "secret",
             "settings",
             "syncing",
+            "tensors",
             "text",
             "user_files",
             "user_threads",
@@ -140,7 +141,7 @@ PUBLIC = {
         ),
         *("plans", "trained_worlds", "training", "versions"),
     },
-    "finetune": {"local.weights", "service"},
+    "finetune": {"service"},
     "judge": {
         *("changes", "describing", "design", "facts", "looks", "matching", "outcomes"),
         *("over_time", "plans", "ranking", "subjects"),
@@ -317,8 +318,6 @@ def _objection(layer: str, imported: Import) -> str | None:
     if top != "assay":
         homes = HOMES.get(top)
         return None if homes is None or layer in homes else f"belongs into {sorted(homes)} only"
-    if rest == ["__version__"]:
-        return None
     target = rest[0] if rest else ""
     if target not in LAYERS:
         return "name the package that has it, not 'assay'"
@@ -391,7 +390,7 @@ def test_the_check_objects_to_a_wrong_import(path: str, text: str) -> None:
         pytest.param("__init__.py", "import assay.cli", id="the root is exempt"),
         pytest.param("agents/expert.py", "from assay.crafter import World", id="upward"),
         pytest.param("agents/react.py", "from .reading import Decision", id="own package"),
-        pytest.param("_util/names.py", "from assay import __version__", id="the version"),
+        pytest.param("_util/names.py", "from assay._version import __version__", id="version"),
         pytest.param("crafter/jit.py", "import numba, numpy", id="heavy at home"),
         pytest.param("traces/x.py", 'c.execute("SELECT 1")', id="SQL at home"),
         pytest.param("api/x.py", "from assay.traces.rows import row", id="a public module"),

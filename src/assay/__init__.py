@@ -7,6 +7,7 @@ What stands in `__all__` is loaded when it is first asked for, so that
 from typing import TYPE_CHECKING
 
 from assay._util.lazy import lazy_names as _lazy_names
+from assay._version import __version__
 
 if TYPE_CHECKING:
     from assay.api import analysis as analysis
@@ -82,8 +83,6 @@ if TYPE_CHECKING:
     from assay.crafter import warmup as warmup
     from assay.metrics import metric as metric
     from assay.traces import SessionTracer as SessionTracer
-
-__version__ = "0.1.0"
 
 __all__ = [
     "SessionTracer",

@@ -9,8 +9,8 @@ from pathlib import Path
 from shutil import which
 from typing import Any, Final
 
-from assay import __version__
 from assay._util.git import WorkingCopy, has_changes, working_copy
+from assay._version import __version__
 
 __all__ = ["Provenance", "provenance"]
 

@@ -9,9 +9,9 @@ from io import TextIOWrapper
 
 from cyclopts import App, CycloptsError, Group
 
-from assay import __version__
 from assay._util.redact import mask
 from assay._util.user_threads import user_threads_left
+from assay._version import __version__
 from assay.cli.analysis import analysis
 from assay.cli.analyze import analyze
 from assay.cli.bench import bench

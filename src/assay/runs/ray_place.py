@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from assay import __version__
+from assay._version import __version__
 from assay.errors import WorkerLost
 
 from .worker_command import program

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
-from assay import __version__
+from assay._version import __version__
 from assay.errors import UsageError
 
 from .executors import Start

@@ -6,7 +6,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from pydantic import TypeAdapter
 
-from assay import __version__
+from assay._version import __version__
 
 from .requests import (
     ENVIRONMENT,

@@ -13,10 +13,9 @@ from pathlib import Path
 
 import duckdb
 
-__all__ = ["BESIDE", "CATALOG", "OURS", "attached"]
+from .schema import CATALOG
 
-CATALOG = "traces"
-"""The catalog of the file."""
+__all__ = ["BESIDE", "OURS", "attached"]
 
 BESIDE = "other"
 """The catalog of a second file."""

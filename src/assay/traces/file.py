@@ -28,10 +28,10 @@ from assay._util.syncing import sync_now
 from assay._util.text import printable
 from assay.errors import StoreBusy, StoreError, UsageError
 
-from .attaching import CATALOG, OURS, attached
+from .attaching import OURS, attached
 from .location import database_file
 from .migrations import migrate, stored_version
-from .schema import VERSION
+from .schema import CATALOG, VERSION
 from .views import VIEWS
 
 __all__ = ["StoreFile"]

@@ -13,8 +13,7 @@ import duckdb
 from assay._util.text import shown
 from assay.errors import StoreError
 
-from .attaching import CATALOG
-from .schema import ASSAY_SOURCE, TABLES, VERSION, StoredKind, Table
+from .schema import ASSAY_SOURCE, CATALOG, TABLES, VERSION, StoredKind, Table
 from .views import VIEWS
 
 __all__ = ["migrate", "stored_version"]

@@ -15,6 +15,7 @@ import pyarrow as pa
 __all__ = [
     "ASLEEP",
     "ASSAY_SOURCE",
+    "CATALOG",
     "COPIED",
     "SESSION_TABLES",
     "TABLES",
@@ -29,6 +30,8 @@ __all__ = [
     "table",
 ]
 
+CATALOG = "traces"
+"""The catalog that an attached file has in DuckDB."""
 VERSION = 6
 """The version of the schema that this program writes."""
 

@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 
 from assay._util.canonical import canonical_json
+from assay._util.tensors import packed, unpacked
 from assay.agents.own import checkpoint_file
 from assay.errors import OutputError, UsageError
-from assay.finetune.local.weights import packed, unpacked
 
 from .architectures import architecture_named
 from .config import TrainingConfig, stored_config

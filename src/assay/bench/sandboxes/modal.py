@@ -16,8 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from assay import __version__
 from assay._util.loops import run_apart, to_the_end
+from assay._version import __version__
 from assay.bench.sandboxes.base import (
     PROGRAM,
     Enforcement,

@@ -19,11 +19,11 @@ from torch import Tensor
 
 from assay._util.canonical import canonical_json
 from assay._util.files import atomic_write
+from assay._util.tensors import packed, unpacked
 from assay.errors import UsageError
 
 from .bases import base_named
 from .decoder import Decoder
-from .weights import packed, unpacked
 
 __all__ = ["StoredModel", "TrainingState", "remove_checkpoint"]
 
