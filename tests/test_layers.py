@@ -216,7 +216,7 @@ PUBLIC = {
             "listing",
         ),
         *("load", "location", "migrations", "names", "queries", "recorder", "records", "rows"),
-        *("schema",),
+        *("opening", "schema"),
         *("select", "steps", "store", "totals", "trace", "writer"),
     },
     "training": {"agent", "architectures", "extra", "launch", "wandb_log"},
@@ -334,7 +334,9 @@ def _objection(layer: str, imported: Import) -> str | None:
     module = ".".join(rest[1:])
     if module and module not in PUBLIC.get(target, set()):
         return f"{module!r} is not a public module of {target!r}"
-    private = [name for name in imported.names if name.startswith("_")]
+    private = [
+        name for name in imported.names if name.startswith("_") and not name.endswith("__")
+    ]
     return f"{', '.join(private)} of {target!r} is private" if private else None
 
 

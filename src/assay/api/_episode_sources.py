@@ -6,8 +6,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from assay.api._stores import Where, store_at, traces_as_store
+from assay.api._stores import traces_as_store
 from assay.errors import UsageError
+from assay.traces.opening import Where, store_at
 
 if TYPE_CHECKING:
     from assay.traces.store import Store

@@ -11,7 +11,6 @@ from assay._util.loops import run_apart
 from assay.agents import BUILTIN_MODELS, make_builtin
 from assay.api._local_service import ensure_local
 from assay.api._run_parts import OwnObjects
-from assay.api._stores import Where, store_at
 from assay.api._tuned import at_provider, registry_for
 from assay.errors import UsageError
 from assay.models import (
@@ -25,6 +24,7 @@ from assay.models.reach import REFUSED_KEY, SILENT, why_unreachable
 from assay.rollouts import RunConfig
 from assay.rollouts.config import SETTINGS
 from assay.rollouts.environments import RANDOM
+from assay.traces.opening import Where, store_at
 from assay.traces.records import LimitRecord
 from assay.trials import CallRetried, Event
 from assay.types import ChatModel

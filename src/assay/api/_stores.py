@@ -1,31 +1,19 @@
-"""Where a store is, however a caller names it."""
+"""Traces of files and folders, as a store."""
 
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, Union
+from typing import TYPE_CHECKING, NamedTuple
 
 from assay.errors import UsageError
-from assay.traces.location import default_database
+from assay.traces.opening import store_at
 
 if TYPE_CHECKING:
     from assay.exchange.sources import DamagedSource
     from assay.traces.store import Store
 
-__all__ = ["TraceStore", "Where", "store_at", "traces_as_store"]
-
-Where: TypeAlias = Union[Path, str, "Store", None]
-"""A file, an open store, or None for $ASSAY_DATABASE, else the usual file in this folder."""
-
-
-def store_at(database: Where) -> "Store":
-    """The store that is meant; nothing is opened yet."""
-    from assay.traces.store import Store
-
-    if isinstance(database, Store):
-        return database
-    return Store(default_database() if database is None else Path(database))
+__all__ = ["TraceStore", "traces_as_store"]
 
 
 class TraceStore(NamedTuple):

@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from assay._util.names import unknown_name
-from assay.api._stores import Where, store_at
 from assay.errors import StoreError, UsageError
 from assay.models import Registry, load_registry
+from assay.traces.opening import Where, store_at
 
 if TYPE_CHECKING:
     from assay.experiments.finetune_jobs import FinetuneJob

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
 from assay._util.text import counted
-from assay.api._stores import Where, store_at, traces_as_store
+from assay.api._stores import traces_as_store
 from assay.errors import UsageError
+from assay.traces.opening import Where, store_at
 
 if TYPE_CHECKING:
     from assay.analyses.achievements import AchievementsAnalysis

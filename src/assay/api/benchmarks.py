@@ -4,8 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from assay.api._stores import Where
 from assay.errors import OutputError, UsageError
+from assay.traces.opening import Where
 
 if TYPE_CHECKING:
     from assay.bench.comparing import RolloutComparison

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from assay._util.loops import run_apart
 from assay._util.names import unknown_name
-from assay.api._stores import Where
 from assay.errors import UsageError
+from assay.traces.opening import Where
 
 if TYPE_CHECKING:
     from assay.models import ModelEntry, Registry

@@ -5,9 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assay.api._stores import Where, store_at
 from assay.errors import UsageError
 from assay.traces.location import DEFAULT_DATABASE
+from assay.traces.opening import Where, store_at
 
 if TYPE_CHECKING:
     from assay.api.training import RegisteredPlan

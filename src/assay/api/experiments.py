@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from assay.api._stores import Where, store_at
 from assay.errors import UsageError
+from assay.traces.opening import Where, store_at
 
 if TYPE_CHECKING:
     from assay.exchange.deletion import Deletion

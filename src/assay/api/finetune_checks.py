@@ -19,8 +19,8 @@ from assay.api._finetune_parts import (
     stored_job,
 )
 from assay.api._local_service import check_local
-from assay.api._stores import Where, store_at
 from assay.errors import AssayError, ModelRejected, UsageError
+from assay.traces.opening import Where, store_at
 
 if TYPE_CHECKING:
     from assay.types import ChatModel, ChatReply

@@ -16,8 +16,8 @@ from assay.api._finetune_parts import (
     stored_job,
     updated_job,
 )
-from assay.api._stores import Where, store_at
 from assay.errors import UsageError
+from assay.traces.opening import Where, store_at
 
 if TYPE_CHECKING:
     from assay.experiments.finetune_jobs import FinetuneEvent, FinetuneJob

@@ -26,8 +26,8 @@ from assay.api._finetune_parts import (
     place_of,
 )
 from assay.api._local_service import check_local
-from assay.api._stores import Where, store_at
 from assay.errors import ModelRejected, StoreError, UsageError
+from assay.traces.opening import Where, store_at
 
 if TYPE_CHECKING:
     from assay.datasets.validation import ValidationReport

@@ -9,9 +9,9 @@ from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING, Any
 
-from assay.api._stores import store_at
 from assay.errors import UsageError
 from assay.runs.settings import COMMAND_LINE, resolve
+from assay.traces.opening import store_at
 
 if TYPE_CHECKING:
     from assay.runs import PreparedRun, RunResult, TrialExecutor

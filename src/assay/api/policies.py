@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from assay.api._stores import Where, store_at
 from assay.errors import UsageError
 from assay.runs.settings import COMMAND_LINE, resolve
+from assay.traces.opening import Where, store_at
 
 if TYPE_CHECKING:
     from assay.stats.intervals import Interval

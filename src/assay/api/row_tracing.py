@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assay.api._episode_sources import open_source
-from assay.api._stores import Where
 from assay.errors import UsageError
+from assay.traces.opening import Where
 
 if TYPE_CHECKING:
     from assay.datasets.manifest import RowOrigin

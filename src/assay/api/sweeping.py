@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from assay.api._stores import Where, store_at
+from assay.traces.opening import Where, store_at
 
 if TYPE_CHECKING:
     from assay.experiments.training import TrainingRun

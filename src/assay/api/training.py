@@ -5,8 +5,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from assay.api._stores import Where, store_at
 from assay.errors import StoreError, UsageError
+from assay.traces.opening import Where, store_at
 
 if TYPE_CHECKING:
     from assay.curves.analysis import Analysis

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assay.api._episode_sources import open_source, source_from, store_of_folder
-from assay.api._stores import Where
 from assay.errors import UsageError
+from assay.traces.opening import Where
 from assay.types import TrialState
 
 if TYPE_CHECKING:
