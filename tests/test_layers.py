@@ -171,6 +171,7 @@ PUBLIC = {
     "runs": {
         "addresses",
         "arms",
+        "choosing",
         "kind",
         "looks",
         "processes",

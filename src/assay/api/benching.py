@@ -16,7 +16,6 @@ from assay.api._run_models import (
     model_of,
     pool_of,
 )
-from assay.api.running import begin_run, executor_of
 from assay.bench.arms import arm_labels, arms_of, overrides_of
 from assay.bench.attempt import limits_of
 from assay.bench.coders import make_coder
@@ -43,7 +42,7 @@ from assay.bench.sandboxes.base import ResourceLimits, SandboxBackend
 from assay.bench.seams import Allowed, CodingTask
 from assay.bench.selecting import select_rollout
 from assay.errors import SandboxUnavailable, UsageError
-from assay.models import Budget, ModelPool
+from assay.models import Budget, ModelPool, load_registry
 from assay.runs import (
     PreparedRun,
     RunResult,
@@ -52,7 +51,9 @@ from assay.runs import (
     prepare_run,
     stored_run,
 )
+from assay.runs.choosing import executor_of
 from assay.runs.settings import difference
+from assay.runs.spending import begin_run
 from assay.traces.folder import RunFolder
 from assay.trials import Event, Retries, Stop, TrialProgress
 from assay.types import ChatModel, TrialState
@@ -316,7 +317,9 @@ def run_prepared_bench(
         result = execute(
             run,
             kind,
-            executor=executor_of(config, _HANG_S, notice),
+            executor=executor_of(
+                config, _HANG_S, notice, withheld=load_registry().key_variables
+            ),
             retries=Retries(seed=config.seed),
             limits_seen=lambda: map(limit_record, pool.history()),
             begin=begin,

@@ -505,12 +505,13 @@ def launch_prepared(
 
 
 def _executor(config: "LaunchConfig", notice: Callable[[str], None]) -> "TrialExecutor":
-    from assay.api.running import executor_of
+    from assay.models import load_registry
     from assay.runs import InProcess
+    from assay.runs.choosing import executor_of
 
     if config.command is not None and config.executor == "processes":
         return InProcess()  # each run is a process of its own already
-    return executor_of(config, _HANG_S, notice, each=1)
+    return executor_of(config, _HANG_S, notice, withheld=load_registry().key_variables, each=1)
 
 
 def skypilot_tasks(prepared: PreparedLaunch, *, gpus: int, accelerator: str) -> SkyLaunch:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from assay._util.user_threads import contained
 from assay.agents.own import own_agent
@@ -23,24 +23,19 @@ from assay.models import Budget, load_registry
 from assay.rollouts import EpisodeKind, RunConfig
 from assay.rollouts.environments import own_environment
 from assay.runs import (
-    InProcess,
     PreparedRun,
-    Processes,
-    RayWorkers,
     RunResult,
-    TrialExecutor,
     execute,
 )
 from assay.runs.addresses import store_addresses
+from assay.runs.choosing import executor_of
 from assay.runs.processes import pickled
-from assay.runs.spending import resume_budget
-from assay.runs.worker_pool import MANY
-from assay.traces.folder import RunFolder
+from assay.runs.spending import begin_run
 from assay.traces.store import Store
 from assay.trials import Event, Retries, Stop
 from assay.types import ChatModel
 
-__all__ = ["begin_run", "executor_of", "run", "run_prepared"]
+__all__ = ["run", "run_prepared"]
 
 _HANG_S = 30.0
 """Seconds that a worker may hang in native code, beyond what a decision may take."""
@@ -143,7 +138,12 @@ def run_prepared(
     # What cannot be sent is found out before anything is written.
     for agent in own.agents.values() if config.executor != "asyncio" else ():
         pickled(agent, f"agent {agent.name!r}")
-    executor = executor_of(config, config.decision_limit + _HANG_S, notice)
+    executor = executor_of(
+        config,
+        config.decision_limit + _HANG_S,
+        notice,
+        withheld=load_registry().key_variables,
+    )
     try:
         with contained(notice):
             result = execute(
@@ -165,69 +165,3 @@ def run_prepared(
         return replace(result, last_trouble=troubles.last)
     finally:
         pool.close()
-
-
-class ExecutorChoices(Protocol):
-    """What a configuration says of where its trials run."""
-
-    @property
-    def executor(self) -> str:
-        """asyncio, processes or ray."""
-        ...
-
-    @property
-    def workers(self) -> int | None:
-        """The most workers."""
-        ...
-
-    @property
-    def ray_address(self) -> str:
-        """The head of a cluster."""
-        ...
-
-
-def executor_of(
-    config: ExecutorChoices, hang_s: float, notice: Callable[[str], None], *, each: int = MANY
-) -> TrialExecutor:
-    """Where trials run, as a configuration says; workers get no variable that holds a key.
-
-    Args:
-        config: What was chosen.
-        hang_s: Seconds in which no thread of a worker runs, after which it has hung.
-        notice: Who hears of lost workers.
-        each: Trials that one worker has open at once, at most.
-    """
-    if config.executor == "asyncio":
-        return InProcess()
-    providers = load_registry().providers.values()
-    keys = {provider.key_variable for provider in providers if provider.key_variable}
-    withheld = {"OPENAI_API_KEY", *keys}
-    if config.executor == "ray":
-        return RayWorkers(
-            config.ray_address,
-            config.workers,
-            withheld=withheld,
-            hang_s=hang_s,
-            each=each,
-            notice=notice,
-        )
-    return Processes(config.workers, withheld=withheld, hang_s=hang_s, each=each, notice=notice)
-
-
-def begin_run(
-    prepared: PreparedRun[Any],
-    budget: Budget | None,
-    notice: Callable[[str], None],
-    folder: RunFolder,
-) -> None:
-    """Keep who answers from now on, and count what earlier attempts have spent."""
-    if folder.record != prepared.record:
-        folder.rewrite(prepared.record, has_ledger=folder.has_ledger)
-    if budget is None:
-        return
-    balance = resume_budget(prepared, folder, budget, prepared.allow_different)
-    if balance.open:
-        notice(
-            f"{len(balance.open)} calls were under way when the run was last left and may be "
-            f"billed: they count with ${balance.open_usd:.4f}, the most they can have cost"
-        )

@@ -123,6 +123,12 @@ class Registry:
     warnings: tuple[str, ...] = ()
     """What the user should know about the rows, though nothing is wrong."""
 
+    @property
+    def key_variables(self) -> frozenset[str]:
+        """All environment variables that hold keys of providers."""
+        named = {one.key_variable for one in self.providers.values() if one.key_variable}
+        return frozenset({"OPENAI_API_KEY", *named})
+
     def resolve(self, name: str, *, also: Iterable[str] = ()) -> ModelEntry:
         """The model a name means: a row, `provider/any-name`, or a fine-tuned `ft:` name.
 

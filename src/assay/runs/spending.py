@@ -1,9 +1,9 @@
 """What a run has cost so far, from its ledger, its journals and its database."""
 
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from assay.errors import JournalError, UsageError
 from assay.models import Budget
@@ -15,7 +15,14 @@ from assay.traces.store import Store
 from .kind import PreparedRun, RunChoices
 from .ledger import PICO, Balance, Ledger
 
-__all__ = ["OpenSpending", "lost_so_far", "open_spending", "resume_budget", "spent_so_far"]
+__all__ = [
+    "OpenSpending",
+    "begin_run",
+    "lost_so_far",
+    "open_spending",
+    "resume_budget",
+    "spent_so_far",
+]
 
 
 class OpenSpending(NamedTuple):
@@ -89,6 +96,25 @@ def resume_budget(
         balance = ledger.resume()
     budget.resume(spent, ledger)
     return balance
+
+
+def begin_run(
+    prepared: PreparedRun[Any],
+    budget: Budget | None,
+    notice: Callable[[str], None],
+    folder: RunFolder,
+) -> None:
+    """Keep who answers from now on, and count what earlier attempts have spent."""
+    if folder.record != prepared.record:
+        folder.rewrite(prepared.record, has_ledger=folder.has_ledger)
+    if budget is None:
+        return
+    balance = resume_budget(prepared, folder, budget, prepared.allow_different)
+    if balance.open:
+        notice(
+            f"{len(balance.open)} calls were under way when the run was last left and may be "
+            f"billed: they count with ${balance.open_usd:.4f}, the most they can have cost"
+        )
 
 
 def lost_so_far(folder: RunFolder) -> float:
