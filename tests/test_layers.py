@@ -147,7 +147,7 @@ PUBLIC = {
         *("over_time", "plans", "ranking", "subjects"),
     },
     "metrics": {"tally"},
-    "models": {"connections", "cost", "faults", "reach", "registry"},
+    "models": {"connections", "cost", "faults", "local_service", "reach", "registry"},
     "players": {"expert", "expert.turns"},
     "report": {
         *(
@@ -176,7 +176,6 @@ PUBLIC = {
         "looks",
         "processes",
         "remaining",
-        "worker_pool",
         "room",
         "settings",
         "spending",

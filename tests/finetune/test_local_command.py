@@ -57,7 +57,7 @@ def test_a_service_that_two_commands_use_ends_with_the_last(tmp_path: Path) -> N
     port, environment = usual_place(tmp_path)
     use = f"""
 import sys
-from assay.api._local_service import ensure_local
+from assay.models.local_service import ensure_local
 ensure_local("http://127.0.0.1:{port}/v1")
 print("ready", flush=True)
 sys.stdin.read()

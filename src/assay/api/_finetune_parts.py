@@ -130,8 +130,8 @@ def open_warning(address: str | None) -> list[str]:
 def client_of(
     address: str, key: "Secret | None", on_trouble: Told, retries: Any = None
 ) -> "FinetuneClient":
-    from assay.api._local_service import ensure_local
     from assay.finetune import FinetuneClient
+    from assay.models.local_service import ensure_local
 
     ensure_local(address, on_trouble)
     return FinetuneClient(

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Protocol
 from assay._util.descriptors import connections_allowed
 from assay._util.loops import run_apart
 from assay.agents import BUILTIN_MODELS, make_builtin
-from assay.api._local_service import ensure_local
 from assay.api._run_parts import OwnObjects
 from assay.api._tuned import at_provider, registry_for
 from assay.errors import UsageError
@@ -20,6 +19,7 @@ from assay.models import (
     PaceChange,
     Price,
 )
+from assay.models.local_service import ensure_local
 from assay.models.reach import REFUSED_KEY, SILENT, why_unreachable
 from assay.rollouts import RunConfig
 from assay.rollouts.config import SETTINGS

@@ -18,8 +18,8 @@ from assay.api._finetune_parts import (
     place_of,
     stored_job,
 )
-from assay.api._local_service import check_local
 from assay.errors import AssayError, ModelRejected, UsageError
+from assay.models.local_service import check_local
 from assay.traces.opening import Where, store_at
 
 if TYPE_CHECKING:

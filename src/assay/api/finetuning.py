@@ -25,8 +25,8 @@ from assay.api._finetune_parts import (
     open_warning,
     place_of,
 )
-from assay.api._local_service import check_local
 from assay.errors import ModelRejected, StoreError, UsageError
+from assay.models.local_service import check_local
 from assay.traces.opening import Where, store_at
 
 if TYPE_CHECKING:

@@ -170,7 +170,7 @@ def run_loop(
 def _find_service(watch: LoopWatch) -> None:
     """Learn before anything is taught that nobody can train."""
     from assay.api._finetune_parts import backend_of, place_of
-    from assay.api._local_service import check_local, ensure_local
+    from assay.models.local_service import check_local, ensure_local
 
     address = place_of(backend_of(_LOCAL, None), None).address
     assert address is not None

@@ -62,7 +62,8 @@ def serve_finetune(**settings: Any) -> "AbstractContextManager[RunningFinetune]"
     Args:
         **settings: By the names of `FinetuneServerSettings`: host, port, folder and so on.
     """
-    from assay.finetune.service import FinetuneServerSettings, require_local, running
+    from assay.finetune.service import FinetuneServerSettings, running
+    from assay.models.local_service import require_local
 
     require_local()
     return running(FinetuneServerSettings(**settings))

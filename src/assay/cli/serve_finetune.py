@@ -65,13 +65,8 @@ def serve_finetune(
         show: What to print.
     """
     key = secret_of(api_key_env, default=_KEY_VARIABLE, option="--api-key-env", what="API key")
-    from assay.finetune.service import (
-        FinetuneServerSettings,
-        RunningFinetune,
-        default_folder,
-        require_local,
-        run,
-    )
+    from assay.finetune.service import FinetuneServerSettings, RunningFinetune, run
+    from assay.models.local_service import default_folder, require_local
 
     require_local()
     settings = FinetuneServerSettings(

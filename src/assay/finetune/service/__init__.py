@@ -11,26 +11,20 @@ from typing import TYPE_CHECKING
 from assay._util.lazy import lazy_names as _lazy_names
 
 if TYPE_CHECKING:
-    from .extra import require_local
     from .server import (
         DEFAULT_PORT,
         FinetuneServerSettings,
         RunningFinetune,
-        default_folder,
         run,
         running,
-        users_file,
     )
 
 __all__ = [
     "DEFAULT_PORT",
     "FinetuneServerSettings",
     "RunningFinetune",
-    "default_folder",
-    "require_local",
     "run",
     "running",
-    "users_file",
 ]
 
 __getattr__, __dir__ = _lazy_names(__name__)

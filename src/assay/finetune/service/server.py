@@ -2,7 +2,6 @@
 
 import contextlib
 import fcntl
-import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from assay._http.hosting import (
     make_server,
 )
 from assay.errors import UsageError
+from assay.models.local_service import default_folder, users_file
 from assay.serving import Faults, ModelTable, ServingLimits
 from assay.serving.answers import CuttableHttp
 from assay.serving.app import ModelApp, guarded
@@ -33,21 +33,13 @@ __all__ = [
     "DEFAULT_PORT",
     "FinetuneServerSettings",
     "RunningFinetune",
-    "default_folder",
     "run",
     "running",
-    "users_file",
 ]
 
 DEFAULT_PORT: Final = 8904
 _CONNECTIONS: Final = 1024
 _QUOTA: Final = 10_000_000_000
-
-
-def default_folder() -> Path:
-    """Where a service keeps files, jobs and models unless it is told otherwise."""
-    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    return Path(data) / "assay" / "finetune"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,11 +88,6 @@ def run(settings: FinetuneServerSettings, announce: Callable[[RunningFinetune], 
                 daemon=True,
             ).start()
         server.run([listener])
-
-
-def users_file(folder: Path) -> Path:
-    """The file that whoever uses a service of this folder holds a shared lock on."""
-    return folder / "users"
 
 
 def _follow(server: Server, stream: IO[bytes], users: Path) -> None:

@@ -11,21 +11,53 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from assay.errors import ServiceError
-from assay.models import load_registry
+from assay.errors import ServiceError, UsageError
 
-__all__ = ["check_local", "ensure_local"]
+from .rows import load_registry
 
+__all__ = ["check_local", "default_folder", "ensure_local", "require_local", "users_file"]
+
+_NEEDS: Final = {
+    "torch": "torch",
+    "safetensors": "safetensors",
+    "python_multipart": "python-multipart",
+}
 _PATIENCE_S: Final = 2.0
 _END_S: Final = 15.0
 _started: dict[str, "subprocess.Popen[bytes]"] = {}
 """By address."""
 _use: int | None = None
 """The file whose lock says that this process uses the service, once it does."""
+
+
+def default_folder() -> Path:
+    """Where a service keeps files, jobs and models unless it is told otherwise."""
+    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(data) / "assay" / "finetune"
+
+
+def users_file(folder: Path) -> Path:
+    """The file that whoever uses a service of this folder holds a shared lock on."""
+    return folder / "users"
+
+
+def require_local() -> None:
+    """Say what to install, if something is missing.
+
+    Raises:
+        UsageError: Something is.
+    """
+    missing = [name for module, name in _NEEDS.items() if find_spec(module) is None]
+    if missing:
+        raise UsageError(
+            f"local models need {', '.join(missing)}, not installed here; install them with:"
+            " pip install 'assay[local]' (from a checkout: pip install -e '.[local]')"
+        )
 
 
 def ensure_local(address: str, notice: Callable[[str], None] = lambda _: None) -> None:
@@ -44,8 +76,6 @@ def ensure_local(address: str, notice: Callable[[str], None] = lambda _: None) -
     usual = load_registry().providers["local"].base_url or ""
     if address != usual or address in _started:
         return
-    from assay.finetune.service import default_folder, require_local, users_file
-
     _share(users_file(default_folder()))
     if _answers(address):
         return
