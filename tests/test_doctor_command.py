@@ -11,6 +11,7 @@ import pytest
 from cyclopts import App
 
 from assay import __version__
+from assay.api import serve_models
 from assay.api.checking import (
     CheckState,
     check_assay,
@@ -27,8 +28,6 @@ from assay.api.provider_checks import check_backends, check_models, check_provid
 from assay.cli.doctor import doctor
 from assay.models import load_registry
 from assay.service import ServiceSettings, running
-from assay.serving import ModelServerSettings as ModelSettings
-from assay.serving import running as models_running
 from assay.traces.folder import RunFolder, journal_root
 from assay.traces.records import RunRecord
 from assay.traces.schema import VERSION
@@ -294,7 +293,7 @@ def test_a_provider_with_a_key_that_answers_is_in_order_and_the_key_stays_hidden
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-of-mine")
-    with models_running(ModelSettings(port=0)) as server:
+    with serve_models(port=0) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
         check, _ = check_providers()
         asked = server.stats()
@@ -304,7 +303,7 @@ def test_a_provider_with_a_key_that_answers_is_in_order_and_the_key_stays_hidden
 
 
 def test_a_provider_that_does_not_answer_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    with models_running(ModelSettings(port=0)) as server:
+    with serve_models(port=0) as server:
         address = server.base_url
     monkeypatch.setenv("VLLM_BASE_URL", address)
     check, _ = check_providers()

@@ -147,7 +147,7 @@ PUBLIC = {
         *("over_time", "plans", "ranking", "subjects"),
     },
     "metrics": {"tally"},
-    "models": {"connections", "cost", "faults", "local_service", "reach", "registry"},
+    "models": {"connections", "cost", "faults", "local_service", "reach", "registry", "wire"},
     "players": {"expert", "expert.turns"},
     "report": {
         *(

@@ -6,7 +6,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from assay.serving import Faults, ModelServerSettings, RunningModels, running
+from assay.api import serve_models
+from assay.serving import Faults, RunningModels
 from tests.runs.test_budget import MODEL, PRICE, billed
 
 from .processes import PATIENCE_S, code_of, printed, start_assay
@@ -22,7 +23,7 @@ _SPENT = 130
 
 def attack(folder: Path, chance: random.Random) -> Iterator[Tried]:
     """Runs that are killed again and again, with and without their journals and ledgers."""
-    with running(ModelServerSettings(port=0, faults=Faults(latency=0.1, jitter=0.1))) as server:
+    with serve_models(port=0, faults=Faults(latency=0.1, jitter=0.1)) as server:
         for executor in ("processes", "asyncio"):
             for loses in (True, False):
                 what = " and journals are deleted" if loses else ""

@@ -13,6 +13,7 @@ import pytest
 import assay
 from assay import api
 from assay._util.canonical import canonical_json
+from assay.api import serve_models
 from assay.cli.program import main
 from assay.datasets.formats import RowFormat
 from assay.datasets.manifest import row_origins
@@ -23,7 +24,6 @@ from assay.datasets.states import call_states, returns_of
 from assay.errors import JournalError, UsageError
 from assay.judge.design import design_differences
 from assay.runs import RunResult
-from assay.serving import ModelServerSettings, running
 from assay.traces.conversations import conversations
 from assay.traces.journal import Journal, read_journal
 from assay.traces.load import load_session, load_sessions
@@ -234,7 +234,7 @@ def test_a_dry_run_counts_only_calls_that_are_to_be_paid(
 @pytest.mark.extras
 def test_a_budget_is_for_new_turns_alone(tmp_path: Path) -> None:
     priced = {"price": "100/100", "models": ["builtin/forager"]}
-    with running(ModelServerSettings(port=0)) as server:
+    with serve_models(port=0) as server:
         where = {"openai_base_url": server.base_url}
         whole = play(tmp_path, episodes=1, **priced, **where)
         parent = session_of(tmp_path, whole.episodes[0].session_id)

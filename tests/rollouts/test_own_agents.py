@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from assay import api
+from assay.api import serve_models
 from assay.errors import ModelUnavailable, UsageError
-from assay.serving import ModelServerSettings, running
 from assay.traces.folder import journal_root
 from assay.traces.journal import is_blank, read_journal
 from assay.trials import Event, Stop, TrialProgress
@@ -432,7 +432,7 @@ def test_the_budget_stops_an_agent_between_its_calls_and_more_of_it_lets_it_go_o
     (tmp_path / "agents.py").write_text(AGENTS, "utf-8")
     arm = '[[arms]]\nagent = "agents.py:Twice"\nmodel = "builtin/forager"\n'
     (tmp_path / "one.toml").write_text(arm, "utf-8")
-    with running(ModelServerSettings(port=0)) as server:
+    with serve_models(port=0) as server:
         chosen = (
             *("run", "--config", "one.toml", "--openai-base-url", server.base_url),
             *("--price", "1/2", "--episodes", "2", "--max-turns", "4", "--no-baselines"),

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from assay.serving import Faults, ModelServerSettings, RunningModels, running
+from assay.api import serve_models
+from assay.serving import Faults, RunningModels
 
 from .remote import Done, command, money, play, same_in_both
 from .tables import rows
@@ -34,9 +35,7 @@ def test_many_calls_at_once_never_spend_more_than_the_cap(
     tmp_path: Path, episodes: int
 ) -> None:
     cap = 0.005 * episodes
-    with running(
-        ModelServerSettings(port=0, faults=Faults(latency=0.05, jitter=0.1))
-    ) as server:
+    with serve_models(port=0, faults=Faults(latency=0.05, jitter=0.1)) as server:
         result = play(
             tmp_path,
             server.base_url,
@@ -62,7 +61,7 @@ def test_many_calls_at_once_never_spend_more_than_the_cap(
 
 
 def test_a_run_stops_at_the_cap_and_goes_on_with_a_larger_one(tmp_path: Path) -> None:
-    with running(ModelServerSettings(port=0)) as server:
+    with serve_models(port=0) as server:
         play(tmp_path / "plain", server.base_url, price=PRICE)
         whole = billed(server)
         server.reset()
@@ -91,7 +90,7 @@ def test_a_run_stops_at_the_cap_and_goes_on_with_a_larger_one(tmp_path: Path) ->
 def test_what_was_spent_before_counts_when_a_run_goes_on(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"price": PRICE, "max_turns": 12}
     cap = 0.05
-    with running(ModelServerSettings(port=0)) as server:
+    with serve_models(port=0) as server:
         for rise in (0, 0.01, 0.02):
             play(tmp_path, server.base_url, budget=cap + rise, **settings)
             assert billed(server) <= cap + rise
@@ -101,7 +100,7 @@ def test_what_was_spent_before_counts_when_a_run_goes_on(tmp_path: Path) -> None
 def test_models_share_the_cap(tmp_path: Path) -> None:
     names = ("builtin/forager", "builtin/random", "builtin/expert")
     cap = 0.08
-    with running(ModelServerSettings(port=0, faults=Faults(latency=0.01))) as server:
+    with serve_models(port=0, faults=Faults(latency=0.01)) as server:
         result = play(
             tmp_path,
             server.base_url,
@@ -120,7 +119,7 @@ def test_models_share_the_cap(tmp_path: Path) -> None:
 def test_failed_attempts_count_as_if_they_had_been_answered(tmp_path: Path) -> None:
     cap = 0.1
     # Every call is heard, and none is answered: the provider may ask for all of them.
-    with running(ModelServerSettings(port=0, faults=Faults(cut_rate=1.0))) as server:
+    with serve_models(port=0, faults=Faults(cut_rate=1.0)) as server:
         result = play(tmp_path, server.base_url, budget=cap, price=PRICE)
         asked = server.stats()
     assert result.interrupted
@@ -130,7 +129,7 @@ def test_failed_attempts_count_as_if_they_had_been_answered(tmp_path: Path) -> N
 
 
 def test_a_model_without_a_price_is_refused_where_there_is_a_budget(tmp_path: Path) -> None:
-    with running(ModelServerSettings(port=0)) as server:
+    with serve_models(port=0) as server:
         address = ("--openai-base-url", server.base_url)
         done = command(tmp_path, "run", *MODEL, *address, "--budget", "1")
         assert done.code == 2
@@ -141,7 +140,7 @@ def test_a_model_without_a_price_is_refused_where_there_is_a_budget(tmp_path: Pa
 
 
 def test_what_a_call_cost_is_what_its_tokens_cost(tmp_path: Path) -> None:
-    with running(ModelServerSettings(port=0)) as server:
+    with serve_models(port=0) as server:
         result = play(tmp_path, server.base_url, budget=100.0, price=PRICE)
         whole = billed(server)
     calls = [

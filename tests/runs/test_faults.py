@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from assay.serving import Faults, ModelServerSettings, running
+from assay.api import serve_models
+from assay.serving import Faults
 
 from .programs import Program, free_port, run_arguments, until
 from .remote import hasty, play, same_in_both, total
@@ -56,7 +57,7 @@ def played_in_process(folder: Path) -> None:
 def test_faults_change_no_turn_of_any_episode(tmp_path: Path) -> None:
     more = {"episodes": 6, "max_turns": 12}
     play(tmp_path / "plain", None, **more)
-    with running(ModelServerSettings(port=0, faults=FAULTS)) as server:
+    with serve_models(port=0, faults=FAULTS) as server:
         result = play(tmp_path / "faulty", server.base_url, **more)
         stats = server.stats()
     outcomes = stats["outcomes"]
@@ -86,7 +87,7 @@ def test_many_more_faults_change_nothing_either(tmp_path: Path, seed: int) -> No
     )
     more = {"models": ("builtin/random",), "episodes": 8, "max_turns": 8}
     play(tmp_path / "plain", None, **more)
-    with running(ModelServerSettings(port=0, faults=faults)) as server:
+    with serve_models(port=0, faults=faults) as server:
         result = play(tmp_path / "faulty", server.base_url, **more)
     assert [tally.results for tally in result.tallies.values()] == [8]
     same_in_both(tmp_path / "plain", tmp_path / "faulty")

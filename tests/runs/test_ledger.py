@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from assay.api import serve_models
 from assay.errors import UsageError
 from assay.runs.ledger import PICO, Ledger
-from assay.serving import Faults, ModelServerSettings, RunningModels, running
+from assay.serving import Faults, RunningModels
 
 from .programs import Program
 from .remote import Done, command
@@ -23,7 +24,7 @@ CAP = 0.06
 @pytest.fixture(scope="module")
 def server(compiled_engine: None) -> Iterator[RunningModels]:
     """A provider that lets calls wait, so that some are always under way."""
-    with running(ModelServerSettings(port=0, faults=Faults(latency=0.15))) as serving:
+    with serve_models(port=0, faults=Faults(latency=0.15)) as serving:
         yield serving
 
 

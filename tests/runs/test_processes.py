@@ -17,6 +17,7 @@ import pytest
 from assay import api
 from assay.agents import make_builtin
 from assay.api import running as api_running
+from assay.api import serve_models
 from assay.errors import InstanceLimit, ModelUnavailable, UsageError, UserCodeError, WorkerLost
 from assay.rollouts import EpisodeKind, RunConfig
 from assay.runs import RunResult
@@ -24,7 +25,6 @@ from assay.runs.channel import pack_error, unpack_error
 from assay.runs.worker_process import WorkerAttempt
 from assay.service import ServiceSettings
 from assay.service import running as serving_worlds
-from assay.serving import ModelServerSettings, running
 from assay.traces.folder import RunFolder
 from assay.traces.journal import read_journal
 from assay.traces.recorder import Recorder
@@ -347,7 +347,7 @@ def test_the_budget_is_kept_and_keys_are_not_seen(
         "price": "1/2",
     }
     said: list[str] = []
-    with running(ModelServerSettings(port=0)) as server:
+    with serve_models(port=0) as server:
         settings["openai_base_url"] = server.base_url
         play(tmp_path, **settings, run_id="whole")
         whole = money(tmp_path / "traces.duckdb")

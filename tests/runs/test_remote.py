@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from assay.serving import Faults, ModelServerSettings, RunningModels, ServingLimits, running
+from assay.api import serve_models
+from assay.serving import Faults, RunningModels, ServingLimits
 
 from .remote import command, play, same_in_both, transcripts
 from .tables import rows
@@ -17,7 +18,7 @@ TWO = ("builtin/forager", "builtin/random")
 
 @pytest.fixture(scope="module")
 def server(compiled_engine: None) -> Iterator[RunningModels]:
-    with running(ModelServerSettings(port=0)) as server:
+    with serve_models(port=0) as server:
         yield server
 
 
@@ -84,14 +85,14 @@ def test_a_rerun_with_a_cache_asks_nothing(asked: RunningModels, tmp_path: Path)
 @pytest.mark.extras
 @pytest.mark.parametrize("most", [1, 3])
 def test_no_more_connections_are_open_than_allowed(tmp_path: Path, most: int) -> None:
-    with running(ModelServerSettings(port=0, faults=Faults(latency=0.01))) as server:
+    with serve_models(port=0, faults=Faults(latency=0.01)) as server:
         url = server.base_url
         play(tmp_path, url, episodes=8, max_turns=4, max_connections=most)
         assert server.stats()["max_in_flight"] == most
 
 
 def test_connections_are_shared_by_the_models_of_a_provider(tmp_path: Path) -> None:
-    with running(ModelServerSettings(port=0, faults=Faults(latency=0.01))) as server:
+    with serve_models(port=0, faults=Faults(latency=0.01)) as server:
         more = {"models": TWO, "concurrent_models": True, "max_connections": 2}
         play(tmp_path, server.base_url, max_turns=4, **more)
         assert server.stats()["max_in_flight"] == 2
@@ -99,9 +100,7 @@ def test_connections_are_shared_by_the_models_of_a_provider(tmp_path: Path) -> N
 
 @pytest.mark.extras
 def test_what_a_provider_allowed_is_recorded_beside_who_waited(tmp_path: Path) -> None:
-    with running(
-        ModelServerSettings(port=0, limits=ServingLimits(per_minute=1200, burst=4))
-    ) as server:
+    with serve_models(port=0, limits=ServingLimits(per_minute=1200, burst=4)) as server:
         result = play(tmp_path, server.base_url, episodes=6, max_turns=5)
         assert server.stats()["outcomes"]["rate_limited"] > 0
     assert all(tally.results == 6 for tally in result.tallies.values())
@@ -120,7 +119,7 @@ def test_what_a_provider_allowed_is_recorded_beside_who_waited(tmp_path: Path) -
 
 @pytest.mark.extras
 def test_waiting_for_a_turn_is_not_the_time_of_the_model(tmp_path: Path) -> None:
-    with running(ModelServerSettings(port=0, faults=Faults(latency=0.05))) as server:
+    with serve_models(port=0, faults=Faults(latency=0.05)) as server:
         play(tmp_path, server.base_url, episodes=6, max_turns=3, max_connections=1)
     events = rows(tmp_path / "traces.duckdb", "events")
     asked = [row for row in events if row["event_type"] == "cais"]

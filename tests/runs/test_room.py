@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from assay import api
+from assay.agents.builtin import builtin_models
+from assay.api import serve_models
 from assay.runs.room import Answerer, room_for
 from assay.serving import Faults, ModelServerSettings, running
 from assay.trials import Event, Stop, TrialEnded, TrialInterrupted, TrialStarted
@@ -55,7 +57,7 @@ def test_a_spent_budget_leaves_finished_episodes(
     tmp_path: Path, chosen: dict[str, Any]
 ) -> None:
     seen = Openness()
-    with running(SLOW) as server:
+    with running(SLOW, builtin_models()) as server:
         result = play(
             tmp_path,
             server.base_url,
@@ -90,7 +92,7 @@ def test_a_run_that_is_asked_to_stop_does_not_wait_for_answers_for_ever(
     tmp_path: Path,
 ) -> None:
     stop = Stop()
-    with running(ModelServerSettings(port=0, faults=Faults(latency=100.0))) as server:
+    with serve_models(port=0, faults=Faults(latency=100.0)) as server:
         timers = [threading.Timer(0.5, stop.ask), threading.Timer(0.7, stop.hurry)]
         started: list[Event] = []
 

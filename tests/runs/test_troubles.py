@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from assay.serving import Faults, ModelServerSettings, running
+from assay.api import serve_models
+from assay.serving import Faults
 from assay.traces.folder import journal_root
 from assay.traces.store import Store
 
@@ -190,7 +191,7 @@ def with_few_files(limit: str, *arguments: str) -> int:
 
 @pytest.mark.extras
 def test_few_descriptors_bound_how_many_calls_are_open(tmp_path: Path) -> None:
-    with running(ModelServerSettings(port=0, faults=Faults(latency=0.2))) as server:
+    with serve_models(port=0, faults=Faults(latency=0.2)) as server:
         program = Program(
             tmp_path,
             *("64", "run", "--models", "builtin/noop", "--no-baselines", "--max-turns", "1"),

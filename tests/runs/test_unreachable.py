@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from assay import api
+from assay.api import serve_models
 from assay.errors import UsageError
-from assay.serving import Faults, ModelServerSettings, RunningModels, running
+from assay.serving import Faults, RunningModels
 from assay.trials import CallRetried, Event, Stop
 
 from .remote import command, play
@@ -28,7 +29,7 @@ def nobody() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def failing(compiled_engine: None) -> Iterator[RunningModels]:
-    with running(ModelServerSettings(port=0, faults=Faults(error_rate=1.0))) as server:
+    with serve_models(port=0, faults=Faults(error_rate=1.0)) as server:
         yield server
 
 
@@ -72,7 +73,7 @@ def test_a_question_to_a_server_that_is_off_is_answered_at_once(
 
 
 def test_a_key_that_is_refused_is_found_out_before_the_first_episode(tmp_path: Path) -> None:
-    with running(ModelServerSettings(port=0, api_key="right")) as server:
+    with serve_models(port=0, api_key="right") as server:
         done = command(
             tmp_path,
             *("run", "--models", "one", "--openai-base-url", server.base_url),
@@ -85,7 +86,7 @@ def test_a_key_that_is_refused_is_found_out_before_the_first_episode(tmp_path: P
 def test_a_model_that_is_not_there_is_the_last_line_and_not_below_empty_tables(
     tmp_path: Path,
 ) -> None:
-    with running(ModelServerSettings(port=0)) as server:
+    with serve_models(port=0) as server:
         done = command(
             tmp_path,
             *("run", "--models", "not-there", "--openai-base-url", server.base_url),

@@ -4,12 +4,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from assay.serving import ModelServerSettings, RunningModels, running
+from assay.api import serve_models
+from assay.serving import RunningModels
 
 
 @pytest.fixture(scope="session")
 def server(compiled_engine: None) -> Iterator[RunningModels]:
-    with running(ModelServerSettings(port=0, aliases={"six": "builtin/noop"})) as server:
+    with serve_models(port=0, aliases={"six": "builtin/noop"}) as server:
         yield server
 
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from assay.agents.builtin import builtin_models
+from assay.api import serve_models
 from assay.errors import UsageError
 from assay.serving import Faults, ModelServerSettings, ModelTable, RunningModels, running
 from assay.serving.app import MAX_BODY
@@ -51,7 +53,7 @@ def test_other_hosts_and_origins_are_forbidden(address: str, headers: dict[str, 
 
 @pytest.fixture(scope="module")
 def locked() -> Iterator[RunningModels]:
-    with running(ModelServerSettings(port=0, api_key=KEY)) as server:
+    with serve_models(port=0, api_key=KEY) as server:
         yield server
 
 
@@ -95,7 +97,7 @@ def test_with_the_key_all_is_open(locked: RunningModels) -> None:
 @pytest.mark.parametrize("aliases", [{"": "builtin/noop"}, {"a": "b"}, {"a\n": "builtin/noop"}])
 def test_an_alias_that_leads_nowhere_is_refused(aliases: dict[str, str]) -> None:
     with pytest.raises(UsageError):
-        ModelTable.builtin(aliases)
+        ModelTable.with_aliases(builtin_models(), aliases)
 
 
 def test_a_body_has_a_largest_size(address: str) -> None:
@@ -164,7 +166,7 @@ def test_many_bad_items_are_refused_as_quickly_as_one(address: str) -> None:
 
 
 def test_the_counts_tell_what_was_asked() -> None:
-    with running(ModelServerSettings(port=0, aliases={"a": "builtin/noop"})) as server:
+    with serve_models(port=0, aliases={"a": "builtin/noop"}) as server:
         bodies = [HELLO, HELLO, {**HELLO, "model": "a"}, {**HELLO, "model": "b"}, {}]
         for body in bodies:
             post(server.address, body)
@@ -187,7 +189,7 @@ def test_the_counts_tell_what_was_asked() -> None:
 def test_a_server_that_ends_answers_who_waits_and_can_come_back_on_its_port() -> None:
     slow = ModelServerSettings(port=free_port(), faults=Faults(latency=60.0))
     with ThreadPoolExecutor(1) as threads:
-        with running(slow) as server:
+        with running(slow, builtin_models()) as server:
             waiting = threads.submit(post, server.address, HELLO)
             while not server.stats()["in_flight"]:
                 time.sleep(0.01)
@@ -197,6 +199,6 @@ def test_a_server_that_ends_answers_who_waits_and_can_come_back_on_its_port() ->
     port = int(server.address.rsplit(":", 1)[1])
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port)).close()
-    with running(ModelServerSettings(port=port)) as again:
+    with serve_models(port=port) as again:
         assert again.address == server.address
         assert post(again.address, HELLO).status == 200

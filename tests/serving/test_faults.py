@@ -8,15 +8,9 @@ from typing import Any
 
 import pytest
 
+from assay.api import serve_models
 from assay.errors import UsageError
-from assay.serving import (
-    Faults,
-    ModelServerSettings,
-    RunningModels,
-    ServedFault,
-    ServingLimits,
-    running,
-)
+from assay.serving import Faults, RunningModels, ServedFault, ServingLimits
 from assay.serving.faults import fate_of
 from assay.serving.limits import Gate
 
@@ -96,7 +90,7 @@ def test_faults_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
 @pytest.fixture(scope="module")
 def faulty() -> Any:
     faults = Faults(error_rate=0.2, busy_rate=0.1, cut_rate=0.2, malformed_rate=0.2, seed=1)
-    with running(ModelServerSettings(port=0, faults=faults)) as server:
+    with serve_models(port=0, faults=faults) as server:
         yield server
 
 
@@ -139,11 +133,11 @@ def test_a_streamed_answer_has_faults_too() -> None:
         except ConnectionError:
             return False, b""
 
-    with running(ModelServerSettings(port=0, faults=Faults(cut_rate=1.0))) as server:
+    with serve_models(port=0, faults=Faults(cut_rate=1.0)) as server:
         ends = [seen(server.address) for _ in range(8)]
         assert not any(whole for whole, _ in ends)
         assert len({part for _, part in ends}) > 1
-    with running(ModelServerSettings(port=0, faults=Faults(malformed_rate=1.0))) as server:
+    with serve_models(port=0, faults=Faults(malformed_rate=1.0)) as server:
         whole, stream = seen(server.address)
         assert whole
         assert not stream.endswith(b"[DONE]\n\n")
@@ -153,7 +147,7 @@ def test_a_streamed_answer_has_faults_too() -> None:
 
 def test_a_late_answer_is_a_right_one() -> None:
     faults = Faults(late_rate=1.0, late_seconds=0.05)
-    with running(ModelServerSettings(port=0, faults=faults)) as server:
+    with serve_models(port=0, faults=faults) as server:
         assert is_completion(post(server.address, HELLO))
         assert server.stats()["outcomes"]["late"] == 1
 
@@ -191,7 +185,7 @@ def test_in_a_minute_no_more_are_let_in_than_allowed() -> None:
 
 def test_a_call_too_many_is_told_when_to_come_again() -> None:
     limits = ServingLimits(per_minute=100)
-    with running(ModelServerSettings(port=0, limits=limits)) as server:
+    with serve_models(port=0, limits=limits) as server:
         first, second = (post(server.address, hello(number)) for number in range(2))
         assert (first.status, second.status) == (200, 429)
         wait = int(second.headers["retry-after-ms"])
@@ -210,7 +204,7 @@ def test_a_call_too_many_is_told_when_to_come_again() -> None:
 def test_no_more_calls_are_open_than_allowed_and_more_are_turned_away() -> None:
     limits, faults = ServingLimits(at_once=2), Faults(latency=0.4)
     with (
-        running(ModelServerSettings(port=0, limits=limits, faults=faults)) as server,
+        serve_models(port=0, limits=limits, faults=faults) as server,
         ThreadPoolExecutor(6) as threads,
     ):
         got = [*threads.map(lambda n: post(server.address, hello(n)), range(6))]

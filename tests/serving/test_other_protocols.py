@@ -10,14 +10,8 @@ import pytest
 from openai import BadRequestError, NotFoundError, OpenAI, RateLimitError
 from openai.types.responses import ResponseFunctionToolCall
 
-from assay.serving import (
-    Faults,
-    ModelServerSettings,
-    ModelTable,
-    RunningModels,
-    ServingLimits,
-    running,
-)
+from assay.api import serve_models
+from assay.serving import Faults, ModelServerSettings, RunningModels, ServingLimits, running
 from assay.types import ChatReply, ChatRequest, Message, Usage
 
 from ..service.test_fuzz import mutated
@@ -75,7 +69,7 @@ def coder() -> Coder:
 
 @pytest.fixture
 def served(coder: Coder) -> Iterator[RunningModels]:
-    with running(ModelServerSettings(port=0), ModelTable({"mine": coder})) as server:
+    with running(ModelServerSettings(port=0), {"mine": coder}) as server:
         yield server
 
 
@@ -301,7 +295,7 @@ def test_errors_have_the_shape_of_each_protocol(client: OpenAI, served: RunningM
 
 def test_the_key_may_come_as_clients_of_messages_send_it() -> None:
     hello = {**ASKED[MESSAGES], "model": "builtin/noop"}
-    with running(ModelServerSettings(port=0, api_key="secret")) as server:
+    with serve_models(port=0, api_key="secret") as server:
         denied = post(server.address, hello, MESSAGES)
         assert (denied.status, json.loads(denied.body)["type"]) == (401, "error")
         assert json.loads(denied.body)["error"]["type"] == "authentication_error"
@@ -319,20 +313,20 @@ def test_faults_happen_in_every_protocol(path: str) -> None:
         except (http.client.HTTPException, ConnectionError):
             return None
 
-    with running(ModelServerSettings(port=0, faults=Faults(error_rate=1.0))) as server:
+    with serve_models(port=0, faults=Faults(error_rate=1.0)) as server:
         failed = got(server)
         assert failed.status >= 500
         assert "on request" in json.loads(failed.body)["error"]["message"]
-    with running(ModelServerSettings(port=0, faults=Faults(cut_rate=1.0))) as server:
+    with serve_models(port=0, faults=Faults(cut_rate=1.0)) as server:
         assert [got(server, stream=stream) for stream in (True, False)] == [None, None]
         assert server.stats()["outcomes"]["cut"] == 2
-    with running(ModelServerSettings(port=0, faults=Faults(malformed_rate=1.0))) as server:
+    with serve_models(port=0, faults=Faults(malformed_rate=1.0)) as server:
         nonsense = got(server, stream=True)
         assert nonsense.status == 200
         assert b"response.completed" not in nonsense.body
         assert b"message_stop" not in nonsense.body
     limits = ServingLimits(per_minute=1)
-    with running(ModelServerSettings(port=0, limits=limits)) as server:
+    with serve_models(port=0, limits=limits) as server:
         assert got(server).status == 200
         refused = got(server)
         assert (refused.status, refused.headers["retry-after"]) == (429, "60")
@@ -342,7 +336,7 @@ def test_faults_happen_in_every_protocol(path: str) -> None:
 
 def test_the_official_client_knows_a_limit_by_responses() -> None:
     with (
-        running(ModelServerSettings(port=0, faults=Faults(busy_rate=1.0))) as server,
+        serve_models(port=0, faults=Faults(busy_rate=1.0)) as server,
         OpenAI(base_url=server.base_url, api_key="any", max_retries=0) as client,
         pytest.raises(RateLimitError),
     ):

@@ -10,7 +10,8 @@ import pytest
 from openai import AuthenticationError, BadRequestError, NotFoundError, OpenAI
 
 from assay.agents import BUILTIN_MODELS, make_builtin
-from assay.serving import ModelServerSettings, ModelTable, RunningModels, running
+from assay.agents.builtin import builtin_models
+from assay.serving import ModelServerSettings, RunningModels, running
 from assay.types import ChatReply, ChatRequest, Encoded, Message
 
 from ..service.calls import ask
@@ -142,7 +143,7 @@ def test_the_official_client_knows_our_errors_by_their_kind(client: OpenAI) -> N
     assert bad.value.type == "invalid_request_error"
     settings = ModelServerSettings(port=0, api_key="right")
     with (
-        running(settings) as locked,
+        running(settings, builtin_models()) as locked,
         OpenAI(base_url=locked.base_url, api_key="wrong", max_retries=0) as stranger,
         pytest.raises(AuthenticationError) as denied,
     ):
@@ -202,7 +203,7 @@ def test_other_models_can_be_served_and_one_that_raises_takes_nothing_down(
 
         async def close(self) -> None: ...
 
-    with running(ModelServerSettings(port=0), ModelTable({"mine": Broken()})) as server:
+    with running(ModelServerSettings(port=0), {"mine": Broken()}) as server:
         got = post(server.address, {**HELLO, "model": "mine"})
         assert got.status == 500
         assert json.loads(got.body)["error"]["type"] == "server_error"

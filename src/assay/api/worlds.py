@@ -49,9 +49,10 @@ def serve_models(**settings: Any) -> "AbstractContextManager[RunningModels]":
     Args:
         **settings: By the names of `ModelServerSettings`: host, port, aliases and so on.
     """
+    from assay.agents.builtin import builtin_models
     from assay.serving import ModelServerSettings, running
 
-    return running(ModelServerSettings(**settings))
+    return running(ModelServerSettings(**settings), builtin_models())
 
 
 def serve_finetune(**settings: Any) -> "AbstractContextManager[RunningFinetune]":

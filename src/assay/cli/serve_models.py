@@ -96,6 +96,7 @@ def serve_models(
         show: What to print.
     """
     key = secret_of(api_key_env, default=_KEY_VARIABLE, option="--api-key-env", what="API key")
+    from assay.agents.builtin import builtin_models
     from assay.serving import ModelServerSettings, RunningModels, run
 
     settings = ModelServerSettings(
@@ -114,7 +115,7 @@ def serve_models(
             warn_of_others(host, api_key_env, has_secret=key is not None, what="API key")
         _announce(service, show, api_key_env)
 
-    run(settings, announce)
+    run(settings, announce, builtin_models())
     if not (show.quiet or show.json):
         say("stopped")
     return 0

@@ -24,10 +24,20 @@ __all__ = [
     "parse_object",
     "read_reply",
     "read_usage",
+    "token_count",
 ]
 
 _MAX_LEVELS: Final = 100
 """How deep arguments may be nested; how much recursion is allowed differs between Pythons."""
+
+
+_BYTES_PER_TOKEN: Final = 4
+"""Of models that count no tokens themselves."""
+
+
+def token_count(size: int) -> int:
+    """How many tokens so many bytes are, rounded up."""
+    return -(-size // _BYTES_PER_TOKEN)
 
 
 class Malformed(ValueError):

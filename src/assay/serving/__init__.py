@@ -2,10 +2,11 @@
 
     from assay.serving import Faults, ModelServerSettings, running
 
-    with running(ModelServerSettings(faults=Faults(latency=0.1, error_rate=0.2))) as server:
+    settings = ModelServerSettings(faults=Faults(latency=0.1, error_rate=0.2))
+    with running(settings, {"mine": model}) as server:
         ...  # any client of the protocol, with server.base_url
 
-It serves the built-in models unless it is given others. Names are loaded when first used.
+`assay.serve_models` serves the built-in models. Names are loaded when first used.
 """
 
 from typing import TYPE_CHECKING

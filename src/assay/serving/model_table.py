@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from assay._util.names import unknown_name
-from assay.agents import BUILTIN_MODELS, make_builtin
 from assay.errors import ModelRejected, UsageError
 from assay.types import ChatModel, ChatReply, ChatRequest
 
@@ -22,19 +21,22 @@ class ModelTable:
         self._models = models
 
     @classmethod
-    def builtin(
-        cls, aliases: Mapping[str, str] | None = None, script: Path | None = None
+    def with_aliases(
+        cls,
+        models: Mapping[str, ChatModel],
+        aliases: Mapping[str, str],
+        script: Path | None = None,
     ) -> "ModelTable":
-        """The built-in models, and one that works by a script if there is a file of scripts.
+        """Return the models, and one that works by a script if there is a file of scripts.
 
         Some have further names: `aliases` gives the model of each.
         """
-        own = {name: make_builtin(name) for name in BUILTIN_MODELS}
+        own = dict(models)
         if script is not None:
             scripted = read_scripts(script)
             own[scripted.name] = scripted
-        models = dict(own)
-        for name, target in (aliases or {}).items():
+        named = dict(own)
+        for name, target in aliases.items():
             if not name or len(name) > _MAX_NAME or not name.isprintable():
                 raise UsageError(
                     f"alias {name!r} is not allowed; give 1 to {_MAX_NAME} printable characters"
@@ -43,8 +45,8 @@ class ModelTable:
                 raise UsageError(f"alias {name!r} is the name of a built-in model already")
             if target not in own:
                 raise UsageError(unknown_name("built-in model", target, own))
-            models[name] = own[target]
-        return cls(models)
+            named[name] = own[target]
+        return cls(named)
 
     @property
     def names(self) -> Iterable[str]:

@@ -15,8 +15,8 @@ from typing import Any, Final, NamedTuple
 from assay._util.names import unknown_name
 from assay._util.text import shown
 from assay._util.values import ValueType, file_text, label, text, value_type, whole
-from assay.agents.builtin import token_count
 from assay.errors import UsageError
+from assay.models.wire import token_count
 from assay.types import ChatReply, ChatRequest, Message, Usage
 
 __all__ = ["ScriptedModel", "read_scripts"]

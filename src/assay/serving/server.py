@@ -15,6 +15,7 @@ from assay._http.hosting import (
     listening,
     make_server,
 )
+from assay.types import ChatModel
 
 from .answers import CuttableHttp
 from .app import ModelApp, guarded
@@ -34,7 +35,7 @@ class ModelServerSettings(HostSettings):
 
     port: int = DEFAULT_PORT
     aliases: Mapping[str, str] = field(default_factory=dict)
-    """Further names, each with the built-in model that answers to it."""
+    """Further names, each with the model that answers to it."""
     script: Path | None = None
     """The file of a model that runs shell commands one after another, as `scripted/STEM`."""
     faults: Faults = field(default_factory=Faults)
@@ -66,24 +67,21 @@ class RunningModels:
 def run(
     settings: ModelServerSettings,
     announce: Callable[[RunningModels], None],
-    table: ModelTable | None = None,
+    models: Mapping[str, ChatModel],
 ) -> None:
-    """Serve until SIGINT or SIGTERM; `announce` is called when clients can connect.
-
-    Without a table the built-in models are served, under their names and the aliases.
-    """
-    with _listening(settings, table) as (server, listener, service):
+    """Serve models by name until SIGINT or SIGTERM; `announce` hears when it can be asked."""
+    with _listening(settings, models) as (server, listener, service):
         server.announce = lambda: announce(service)
         server.run([listener])
 
 
 @contextlib.contextmanager
 def running(
-    settings: ModelServerSettings, table: ModelTable | None = None
+    settings: ModelServerSettings, models: Mapping[str, ChatModel]
 ) -> Iterator[RunningModels]:
-    """Serve in a thread, for as long as the block takes."""
+    """Serve models by name in a thread, for as long as the block takes."""
     with (
-        _listening(settings, table) as (server, listener, service),
+        _listening(settings, models) as (server, listener, service),
         in_thread(server, listener),
     ):
         yield service
@@ -91,10 +89,10 @@ def running(
 
 @contextlib.contextmanager
 def _listening(
-    settings: ModelServerSettings, table: ModelTable | None
+    settings: ModelServerSettings, models: Mapping[str, ChatModel]
 ) -> Iterator[tuple[Server, socket.socket, RunningModels]]:
-    models = table or ModelTable.builtin(settings.aliases, settings.script)
-    app = ModelApp(models, settings.faults, settings.limits)
+    table = ModelTable.with_aliases(models, settings.aliases, settings.script)
+    app = ModelApp(table, settings.faults, settings.limits)
     entrance = guarded(
         app,
         host=settings.host,
@@ -109,6 +107,6 @@ def _listening(
             server,
             listener,
             RunningModels(
-                address, settings, app.stats.told, app.stats.reset, tuple(models.names)
+                address, settings, app.stats.told, app.stats.reset, tuple(table.names)
             ),
         )

@@ -13,14 +13,13 @@ from assay._util.canonical import canonical_json, derived_id
 from assay._util.names import unknown_name
 from assay.crafter.rules import ACTIONS
 from assay.errors import UsageError
+from assay.models.wire import token_count
 from assay.types import ChatModel, ChatReply, ChatRequest, Message, Usage
 
 from ..prompt import INTERACT
 from .request import Choice, draws, last_observation, max_actions, notes, offers_interact
 
-__all__ = ["BUILTIN_MODELS", "BuiltinModel", "is_scripted", "make_builtin", "token_count"]
-
-_BYTES_PER_TOKEN: Final = 4
+__all__ = ["BUILTIN_MODELS", "BuiltinModel", "builtin_models", "is_scripted", "make_builtin"]
 
 
 class BuiltinModel:
@@ -55,11 +54,6 @@ class BuiltinModel:
 
     async def close(self) -> None:
         """Nothing is held open."""
-
-
-def token_count(size: int) -> int:
-    """How many tokens so many bytes are, rounded up."""
-    return -(-size // _BYTES_PER_TOKEN)
 
 
 def _arguments(choice: Choice) -> str:
@@ -131,3 +125,8 @@ def make_builtin(name: str) -> ChatModel:
     if name not in _DECIDE:
         raise UsageError(unknown_name("built-in model", name, BUILTIN_MODELS))
     return BuiltinModel(name, _DECIDE[name])
+
+
+def builtin_models() -> dict[str, ChatModel]:
+    """All built-in models, by name."""
+    return {name: make_builtin(name) for name in BUILTIN_MODELS}
