@@ -85,7 +85,7 @@ PUBLIC = {
         *("declared_hooks", "enhanced_hooks", "hook_schema", "quality"),
         *("terrain", "training", "worlds"),
     },
-    "agents": {"builtin", "game", "options", "own"},
+    "agents": {"builtin", "chat_models", "game", "options", "own", "tuned"},
     "bench": {
         *(
             "arms",

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from assay import api
-from assay.api import _run_models, running
+from assay.agents import chat_models
+from assay.api import running
 from assay.cli import main
 from assay.models.reach import why_unreachable
 from assay.models.retries import CallRetries
@@ -70,7 +71,7 @@ def hasty(*arguments: str) -> int:
     On a busy machine even a refused connection takes its time to be noticed.
     """
     patience = CallRetries(patience=0.4, first_wait=0.1)
-    vars(_run_models).update(
+    vars(chat_models).update(
         CallRetries=lambda **_: patience,
         why_unreachable=partial(why_unreachable, timeout=60.0),
     )

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 from assay._util.lazy import lazy_names as _lazy_names
 
 if TYPE_CHECKING:
+    from assay.agents.chat_models import ask_once, chat_model
+
     from . import analyze
-    from ._run_models import chat_model
     from .bench_grading import (
         GradedTrial,
         bench_check,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
         run_prepared_bench,
     )
     from .benchmarks import bench_compare, bench_import, bench_summary, bench_tag
-    from .catalogue import BUILTIN_PROVIDER, ModelCatalogue, ask_once, list_models, try_model
+    from .catalogue import BUILTIN_PROVIDER, ModelCatalogue, list_models, try_model
     from .checking import Check, CheckState, doctor
     from .coding_agents import ListedAgent, bench_agents, bench_install_agent
     from .comparing import (

@@ -84,7 +84,7 @@ def place_of(backend: "Backend", base_url: str | None) -> ServicePlace:
     from assay._http.guard import is_loopback
     from assay.models import find_base_url, find_key, is_address, load_registry
 
-    provider = load_registry().providers[backend.provider]
+    provider = load_registry().providers[backend.name]
     missing = []
     address: str | None = None
     key = None

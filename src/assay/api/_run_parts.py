@@ -8,15 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from assay._util.loops import run_apart
+from assay.agents.chat_models import is_played_here, model_of
 from assay.agents.own import CHECKPOINT, OwnAgent, load_agent
 from assay.errors import ServiceError, UsageError
 from assay.metrics import DEFAULT_HOOKS, Hook, MetricSet, gather_hooks, load_metrics
+from assay.models import ModelPool
 from assay.rollouts import RunConfig
-from assay.rollouts.environments import OwnEnvironment, load_environment
+from assay.rollouts.config import SETTINGS
+from assay.rollouts.environments import RANDOM, OwnEnvironment, load_environment
 from assay.types import ChatModel
 
 if TYPE_CHECKING:
     from assay.rollouts import EpisodeParts
+    from assay.runs import PreparedRun
+    from assay.runs.room import Answerer
     from assay.service.client import HttpClient, WorldClient
     from assay.traces.records import SessionRecord
 
@@ -24,11 +29,13 @@ __all__ = [
     "NOTHING_OWN",
     "OwnObjects",
     "agents_of",
+    "answerers_of",
     "check_service_answers",
     "environment_of",
     "episode_parts",
     "hooks_of",
     "metrics_of",
+    "run_models",
 ]
 
 _FOR_EVER = 1e9
@@ -36,6 +43,8 @@ _FOR_EVER = 1e9
 _PROBE_S = 3.0
 """Seconds in which a service has to say that it is one."""
 _TOKEN_VARIABLE = "ASSAY_SERVICE_TOKEN"
+_WORKERS_OF_A_CLUSTER = 1024
+"""How many there may be: nobody knows before the cluster is joined."""
 
 
 class OwnObjects(NamedTuple):
@@ -112,6 +121,42 @@ def _agent(config: RunConfig, spec: str) -> OwnAgent:
             "leave one of them out"
         )
     return checkpoint_agent(Path(spec.removeprefix(CHECKPOINT)))
+
+
+def run_models(
+    prepared: "PreparedRun[RunConfig]", pool: ModelPool, own: OwnObjects
+) -> dict[str, ChatModel]:
+    names = dict.fromkeys(arm.model for arm in prepared.arms if arm.model is not None)
+    return {
+        name: own.models.get(name) or model_of(name, prepared.config, pool) for name in names
+    }
+
+
+def answerers_of(prepared: "PreparedRun[RunConfig]", pool: ModelPool) -> "dict[str, Answerer]":
+    """Who answers each arm, by its label; agents and models of users are left out.
+
+    Nobody is named where the user says how many episodes are to be open.
+    """
+    from assay.runs.room import Answerer
+
+    config = prepared.config
+    usual = config.max_concurrent_episodes == SETTINGS["max_concurrent_episodes"].default
+    if not usual or prepared.sources["max_concurrent_episodes"] not in ("default", "the run"):
+        return {}
+    here = 1 if config.executor == "asyncio" else config.workers or os.cpu_count() or 1
+    if config.executor == "ray" and config.workers is None:
+        here = _WORKERS_OF_A_CLUSTER
+    found = {}
+    for arm in prepared.arms:
+        name = arm.model
+        if arm.agent == RANDOM or (
+            name is not None and arm.agent is None and is_played_here(name, config)
+        ):
+            found[arm.label] = Answerer("builtin", lambda: here)
+        elif name is not None and name in pool.addresses:
+            provider = pool.entry(name).provider.name
+            found[arm.label] = Answerer(provider, partial(pool.calls_allowed, name))
+    return found
 
 
 def hooks_of(config: RunConfig) -> tuple[type[Hook], ...]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from assay.api._tuned import is_tuned, jobs_of
+from assay.agents.tuned import is_tuned, jobs_of
 from assay.rollouts import RunConfig, arm_options
 from assay.runs import PreparedRun
 

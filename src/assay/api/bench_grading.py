@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from assay._util.canonical import derived_id
 from assay._util.files import free_path, remove_folder
 from assay._util.loops import run_apart
-from assay.api._run_models import model_of, pool_of
+from assay.agents.chat_models import model_of, pool_of
 from assay.bench.arms import overrides_of
 from assay.bench.attempt import limits_of
 from assay.bench.checking import TaskCheck, check_task

@@ -8,8 +8,7 @@ from typing import Any
 from assay._util.provenance import provenance
 from assay._util.text import counted
 from assay.agents import BUILTIN_MODELS
-from assay.api._run_models import (
-    Troubles,
+from assay.agents.chat_models import (
     check_reachable,
     is_played_here,
     limit_record,
@@ -55,7 +54,7 @@ from assay.runs.choosing import executor_of
 from assay.runs.settings import difference
 from assay.runs.spending import begin_run
 from assay.traces.folder import RunFolder
-from assay.trials import Event, Retries, Stop, TrialProgress
+from assay.trials import Event, Retries, Stop, TrialProgress, Troubles
 from assay.types import ChatModel, TrialState
 
 __all__ = [

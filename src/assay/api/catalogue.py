@@ -12,12 +12,10 @@ if TYPE_CHECKING:
     from assay.models import ModelEntry, Registry
     from assay.types import ChatModel, ChatReply
 
-__all__ = ["BUILTIN_PROVIDER", "ModelCatalogue", "ask_once", "list_models", "try_model"]
+__all__ = ["BUILTIN_PROVIDER", "ModelCatalogue", "list_models", "try_model"]
 
 BUILTIN_PROVIDER = "builtin"
 """Who provides the models that need no network."""
-_QUESTION = "Reply with the single word: ok"
-_REPLY_TOKENS = 128
 
 
 class ModelCatalogue(NamedTuple):
@@ -38,7 +36,7 @@ def list_models(provider: str | None = None, *, database: Where = None) -> Model
         database: The store; models that its fine-tuning jobs have made are known too.
     """
     from assay.agents.builtin import BUILTIN_MODELS
-    from assay.api._tuned import registry_for
+    from assay.agents.tuned import registry_for
 
     registry = registry_for(database)
     known = [BUILTIN_PROVIDER, *registry.providers]
@@ -70,24 +68,7 @@ def try_model(
         database: The store whose jobs may have made it.
         notice: Told of a service that was started for it.
     """
-    from assay.api._run_models import chat_model
+    from assay.agents.chat_models import ask_once, chat_model
 
     model = chat_model(name, provider=provider, database=database, notice=notice)
     return model, run_apart(lambda: ask_once(model))
-
-
-async def ask_once(model: "ChatModel") -> "ChatReply":
-    """Ask one short question, and close the model."""
-    from assay.types import ChatRequest, Encoded, Message
-
-    request = ChatRequest(
-        model=model.name,
-        messages=[Message({"role": "user", "content": _QUESTION})],
-        tools=Encoded([]),
-        temperature=0.0,
-        max_tokens=_REPLY_TOKENS,
-    )
-    try:
-        return await model.reply(request)
-    finally:
-        await model.close()

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from functools import partial
 
-from assay.api._run_models import is_played_here, pool_of
+from assay.agents.chat_models import is_played_here, pool_of
 from assay.api._run_parts import NOTHING_OWN, environment_of, episode_parts
 from assay.models import ModelPool, Price
 from assay.rollouts import EpisodeKind, RunConfig

@@ -85,7 +85,7 @@ def finetune_test(
     Raises:
         UsageError: The job has made no model.
     """
-    from assay.api._run_models import chat_model
+    from assay.agents.chat_models import chat_model
 
     job = stored_job(store_at(database), name, None, None)
     if job.result_model is None:
@@ -215,7 +215,7 @@ def _question(path: Path | None) -> tuple[list[Any] | None, Any, list[Any]]:
 
 
 async def _ask(model: "ChatModel", messages: list[Any] | None, tools: list[Any]) -> "ChatReply":
-    from assay.api.catalogue import ask_once
+    from assay.agents.chat_models import ask_once
     from assay.types import ChatRequest, Encoded, Message
 
     if messages is None:

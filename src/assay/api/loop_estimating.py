@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Final
 
-from assay.api._run_models import price_of
+from assay.agents.chat_models import price_of
 from assay.api.looping import (
     EXAM,
     FILTER,

@@ -8,7 +8,8 @@ from typing import Any
 
 from assay._util.names import unknown_name
 from assay.agents import BUILTIN_MODELS
-from assay.api._run_models import check_reachable, pool_of, run_models
+from assay.agents.chat_models import check_reachable, pool_of
+from assay.agents.tuned import at_provider, registry_for
 from assay.api._run_parts import (
     NOTHING_OWN,
     OwnObjects,
@@ -18,9 +19,9 @@ from assay.api._run_parts import (
     episode_parts,
     hooks_of,
     metrics_of,
+    run_models,
 )
 from assay.api._taught import as_taught
-from assay.api._tuned import at_provider, registry_for
 from assay.crafter.rules import TASK
 from assay.errors import StoreError, UsageError
 from assay.models import Budget, ModelPool

@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from assay._util.user_threads import contained
+from assay.agents.chat_models import limit_record, pool_of
 from assay.agents.own import own_agent
-from assay.api._run_models import Troubles, answerers_of, limit_record, pool_of, run_models
 from assay.api._run_parts import (
     NOTHING_OWN,
     OwnObjects,
+    answerers_of,
     episode_parts,
     metrics_of,
+    run_models,
 )
 from assay.api.notebook import listeners
 from assay.api.preparing import prepare
@@ -32,7 +34,7 @@ from assay.runs.choosing import executor_of
 from assay.runs.processes import pickled
 from assay.runs.spending import begin_run
 from assay.traces.store import Store
-from assay.trials import Event, Retries, Stop
+from assay.trials import Event, Retries, Stop, Troubles
 from assay.types import ChatModel
 
 __all__ = ["run", "run_prepared"]

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from assay._util.names import unknown_name
 from assay.errors import UsageError
+from assay.models.registry import FINE_TUNING
 
 from .local import BASES
 
@@ -45,8 +46,7 @@ class Backend:
     """A service that fine-tunes, and how its requests differ from others'."""
 
     name: str
-    provider: str
-    """The row of `models` that says where it is and which variable holds its key."""
+    """That of the provider too, which says where it is and which variable holds its key."""
     models: tuple[TunableModel, ...]
     least_rows: int = 1
     most_bytes: int = 512_000_000
@@ -63,8 +63,11 @@ class Backend:
     """Whether it reads the purpose of a file from the query."""
     seconds_per_token: float | None = None
     """What its own scripts reckon; jobs in the store count before it."""
-    loopback: bool = False
-    """Whether it is on this machine and nowhere else."""
+
+    @property
+    def loopback(self) -> bool:
+        """Whether it is on this machine and nowhere else."""
+        return FINE_TUNING[self.name]
 
     def find_model(self, name: str) -> TunableModel | None:
         """The model of a name, dated snapshots and other cases of letters too."""
@@ -102,7 +105,6 @@ BACKENDS: Final[Mapping[str, Backend]] = {
     for backend in (
         Backend(
             name="openai",
-            provider="openai",
             models=(
                 TunableModel(
                     name="gpt-4o-mini", context=65_536, price=3.00, priced=date(2026, 4, 7)
@@ -120,7 +122,6 @@ BACKENDS: Final[Mapping[str, Backend]] = {
         ),
         Backend(
             name="synth",
-            provider="synth",
             models=tuple(
                 TunableModel(name=f"Qwen/Qwen2.5-{size}-Instruct", context=32_768)
                 for size in _QWEN
@@ -138,12 +139,10 @@ BACKENDS: Final[Mapping[str, Backend]] = {
         ),
         Backend(
             name="local",
-            provider="local",
             models=tuple(
                 TunableModel(name=name, price=0.0, **asdict(base.defaults))
                 for name, base in BASES.items()
             ),
-            loopback=True,
         ),
     )
 }

@@ -15,8 +15,10 @@ from typing import Final
 from assay._util.secret import Secret
 from assay.errors import ModelRejected
 
-__all__ = ["ModelEntry", "Price", "Provider", "Registry"]
+__all__ = ["FINE_TUNING", "ModelEntry", "Price", "Provider", "Registry"]
 
+FINE_TUNING: Final[Mapping[str, bool]] = {"openai": False, "synth": False, "local": True}
+"""The providers that fine-tune, and whether each is on this machine and nowhere else."""
 _FINE_TUNED: Final = "ft:"
 _SNAPSHOT: Final = re.compile(r"-(\d{4}-\d{2}-\d{2}|\d{4})$")
 

@@ -17,6 +17,7 @@ from .events import (
     TrialRetried,
     TrialSkipped,
     TrialStarted,
+    Troubles,
 )
 from .executor import AsyncioExecutor, Body, Context, Executor
 from .limits import Limits, Retries
@@ -56,6 +57,7 @@ __all__ = [
     "TrialSkipped",
     "TrialStarted",
     "TrialVerdict",
+    "Troubles",
     "classify",
     "run_trials",
     "trial_error",

@@ -4,7 +4,7 @@ Each trial that is not skipped has a `TrialStarted` for each attempt, `TrialRetr
 two of them, and then exactly one of `TrialEnded` and `TrialInterrupted`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ __all__ = [
     "TrialRetried",
     "TrialSkipped",
     "TrialStarted",
+    "Troubles",
 ]
 
 
@@ -151,3 +152,16 @@ Event = (
     | RunEnded
 )
 """Anything a listener hears."""
+
+
+class Troubles:
+    """Tells of calls that are made again, and keeps the last reason."""
+
+    def __init__(self, listen: Callable[[Event], None]) -> None:
+        self.last: str | None = None
+        self._listen = listen
+
+    def __call__(self, model: str, reason: str, attempt: int, wait: float) -> None:
+        """Keep the reason, and tell of the call."""
+        self.last = reason
+        self._listen(CallRetried(model, reason, attempt, wait))

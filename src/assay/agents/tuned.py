@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from assay._util.names import unknown_name
 from assay.errors import StoreError, UsageError
 from assay.models import Registry, load_registry
+from assay.models.registry import FINE_TUNING
 from assay.traces.opening import Where, store_at
 
 if TYPE_CHECKING:
@@ -48,17 +49,14 @@ def registry_for(database: Where, names: Iterable[str] | None = None) -> Registr
 
 
 def with_jobs(registry: Registry, jobs: "Iterable[FinetuneJob]") -> Registry:
-    from assay.finetune import BACKENDS
-
+    """The registry with a row for each model that a job has made."""
     for job in jobs:
-        backend = BACKENDS.get(job.backend)
-        if job.result_model is None or backend is None:
+        if job.result_model is None or job.backend not in FINE_TUNING:
             continue
-        provider = registry.providers[backend.provider]
-        there = provider
-        if not backend.loopback:
+        there = registry.providers[job.backend]
+        if not FINE_TUNING[job.backend]:
             # Asked where it was made, wherever the variable points by now.
-            there = replace(provider, base_url=job.address, base_url_variable=None)
+            there = replace(there, base_url=job.address, base_url_variable=None)
         registry = registry.with_tuned(job.result_model, job.model, there)
     return registry
 

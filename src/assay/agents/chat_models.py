@@ -1,56 +1,42 @@
-"""The models of a run: made by name, with their providers' addresses, prices and pace."""
+"""Chat models by name: built-in, of a provider, fine-tuned or local."""
 
-import os
 from collections.abc import Callable
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from assay._util.descriptors import connections_allowed
 from assay._util.loops import run_apart
-from assay.agents import BUILTIN_MODELS, make_builtin
-from assay.api._run_parts import OwnObjects
-from assay.api._tuned import at_provider, registry_for
 from assay.errors import UsageError
-from assay.models import (
-    Budget,
-    CallRetries,
-    ModelPool,
-    PaceChange,
-    Price,
-)
+from assay.models import Budget, CallRetries, ModelPool, PaceChange, Price
 from assay.models.local_service import ensure_local
 from assay.models.reach import REFUSED_KEY, SILENT, why_unreachable
-from assay.rollouts import RunConfig
-from assay.rollouts.config import SETTINGS
-from assay.rollouts.environments import RANDOM
 from assay.traces.opening import Where, store_at
 from assay.traces.records import LimitRecord
-from assay.trials import CallRetried, Event
-from assay.types import ChatModel
+from assay.types import ChatModel, ChatReply, ChatRequest, Encoded, Message
+
+from .builtin import BUILTIN_MODELS, make_builtin
+from .tuned import at_provider, registry_for
 
 if TYPE_CHECKING:
     from assay._util.secret import Secret
-    from assay.runs import PreparedRun
-    from assay.runs.room import Answerer
 
 __all__ = [
     "ModelChoices",
-    "Troubles",
-    "answerers_of",
+    "ask_once",
     "chat_model",
     "check_reachable",
     "is_played_here",
     "limit_record",
+    "model_of",
     "pool_of",
     "price_of",
-    "run_models",
 ]
 
 _OPENAI = "https://api.openai.com/v1"
 _MOST_CONNECTIONS = 10_000
-_WORKERS_OF_A_CLUSTER = 1024
-"""How many there may be: nobody knows before the cluster is joined."""
+_QUESTION = "Reply with the single word: ok"
+_REPLY_TOKENS = 128
 
 
 class ModelChoices(Protocol):
@@ -58,37 +44,70 @@ class ModelChoices(Protocol):
 
     # Read-only, so that frozen configurations fit.
     @property
-    def models(self) -> tuple[str, ...]: ...
+    def models(self) -> tuple[str, ...]:
+        """Names of the models."""
+        ...
+
     @property
-    def database(self) -> Path: ...
+    def database(self) -> Path:
+        """The store whose fine-tuning jobs may have made some of them."""
+        ...
+
     @property
-    def openai_base_url(self) -> str | None: ...
+    def openai_base_url(self) -> str | None:
+        """The user's own address for models of OpenAI and unknown names."""
+        ...
+
     @property
-    def openai_api_key(self) -> "Secret | None": ...
+    def openai_api_key(self) -> "Secret | None":
+        """The key of that address."""
+        ...
+
     @property
-    def price(self) -> str | None: ...
+    def price(self) -> str | None:
+        """The price of models without a known one, as IN/OUT."""
+        ...
+
     @property
-    def max_connections(self) -> int | None: ...
+    def max_connections(self) -> int | None:
+        """The most calls at the same time per provider."""
+        ...
+
     @property
-    def call_patience(self) -> float: ...
+    def call_patience(self) -> float:
+        """Seconds after which a failing call is given up."""
+        ...
+
     @property
-    def cache(self) -> Path | None: ...
+    def cache(self) -> Path | None:
+        """The file that keeps replies."""
+        ...
+
     @property
-    def seed(self) -> int: ...
+    def seed(self) -> int:
+        """The seed of waiting times."""
+        ...
+
     @property
-    def baselines_beside(self) -> tuple[str, ...]: ...
+    def baselines_beside(self) -> tuple[str, ...]:
+        """Built-in models that play beside those that were named."""
+        ...
 
 
-class Troubles:
-    """Tells of calls that are made again, and keeps the last reason."""
+@dataclass(frozen=True, kw_only=True)
+class _SingleModel:
+    """The choices of a model that is made without a run."""
 
-    def __init__(self, listen: Callable[[Event], None]) -> None:
-        self.last: str | None = None
-        self._listen = listen
-
-    def __call__(self, model: str, reason: str, attempt: int, wait: float) -> None:
-        self.last = reason
-        self._listen(CallRetried(model, reason, attempt, wait))
+    models: tuple[str, ...]
+    database: Path
+    openai_base_url: str | None = None
+    openai_api_key: "Secret | None" = None
+    price: str | None = None
+    max_connections: int | None = None
+    call_patience: float = 120.0
+    cache: Path | None = None
+    seed: int = 42
+    baselines_beside: tuple[str, ...] = ()
 
 
 def check_reachable(
@@ -118,47 +137,13 @@ def check_reachable(
         raise UsageError(f"{said}; {', or '.join(steps)}")
 
 
-def run_models(
-    prepared: "PreparedRun[RunConfig]", pool: ModelPool, own: OwnObjects
-) -> dict[str, ChatModel]:
-    names = dict.fromkeys(arm.model for arm in prepared.arms if arm.model is not None)
-    return {
-        name: own.models.get(name) or model_of(name, prepared.config, pool) for name in names
-    }
-
-
-def answerers_of(prepared: "PreparedRun[RunConfig]", pool: ModelPool) -> "dict[str, Answerer]":
-    """Who answers each arm, by its label; agents and models of users are left out.
-
-    Nobody is named where the user says how many episodes are to be open.
-    """
-    from assay.runs.room import Answerer
-
-    config = prepared.config
-    usual = config.max_concurrent_episodes == SETTINGS["max_concurrent_episodes"].default
-    if not usual or prepared.sources["max_concurrent_episodes"] not in ("default", "the run"):
-        return {}
-    here = 1 if config.executor == "asyncio" else config.workers or os.cpu_count() or 1
-    if config.executor == "ray" and config.workers is None:
-        here = _WORKERS_OF_A_CLUSTER
-    found = {}
-    for arm in prepared.arms:
-        name = arm.model
-        if arm.agent == RANDOM or (
-            name is not None and arm.agent is None and is_played_here(name, config)
-        ):
-            found[arm.label] = Answerer("builtin", lambda: here)
-        elif name is not None and name in pool.addresses:
-            provider = pool.entry(name).provider.name
-            found[arm.label] = Answerer(provider, partial(pool.calls_allowed, name))
-    return found
-
-
 def model_of(name: str, config: ModelChoices, pool: ModelPool) -> ChatModel:
+    """The model of a name: a built-in one, or one of the pool."""
     return make_builtin(name) if is_played_here(name, config) else pool.make(name)
 
 
 def is_played_here(name: str, config: ModelChoices) -> bool:
+    """Whether a name means a built-in model, which answers in this process."""
     # An address of the user's own answers under any name; that of OpenAI is nobody's own.
     elsewhere = config.openai_base_url not in (None, _OPENAI)
     return name in BUILTIN_MODELS and (not elsewhere or name in config.baselines_beside)
@@ -169,6 +154,13 @@ def pool_of(
     budget: Budget | None = None,
     on_fault: Callable[[str, str, int, float], None] = lambda *_: None,
 ) -> ModelPool:
+    """The models of providers, as a configuration wants them asked.
+
+    Args:
+        config: What was chosen.
+        budget: What may be spent.
+        on_fault: Called for each call that is made again: model, reason, attempt, wait.
+    """
     return ModelPool(
         registry_for(config.database, config.models),
         also=BUILTIN_MODELS,
@@ -198,6 +190,7 @@ def price_of(text: str | None) -> Price | None:
 
 
 def limit_record(line: tuple[str, PaceChange]) -> LimitRecord:
+    """A change of a provider's pace, as it is stored."""
     provider, change = line
     return LimitRecord(
         provider=provider,
@@ -229,8 +222,23 @@ def chat_model(
     """
     if provider is not None:
         name = at_provider(name, provider)
-    config = RunConfig(models=(name,), database=store_at(database).path)
+    config = _SingleModel(models=(name,), database=store_at(database).path)
     pool = pool_of(config)
     model = model_of(name, config, pool)
     check_reachable(pool, config, notice)
     return model
+
+
+async def ask_once(model: ChatModel) -> ChatReply:
+    """Ask one short question, and close the model."""
+    request = ChatRequest(
+        model=model.name,
+        messages=[Message({"role": "user", "content": _QUESTION})],
+        tools=Encoded([]),
+        temperature=0.0,
+        max_tokens=_REPLY_TOKENS,
+    )
+    try:
+        return await model.reply(request)
+    finally:
+        await model.close()
