@@ -234,9 +234,9 @@ def checked_data(path: Path, backend: "Backend", progress: Progress) -> "Validat
     Raises:
         UsageError: It has errors, or another format.
     """
-    from assay.api.data_files import sft_validate
+    from assay.datasets.validation import validate_file
 
-    report = sft_validate(path, progress=progress)
+    report = validate_file(path, progress=progress)
     other = [form for form in report.forms if form not in _FORMS]
     if path.suffix == ".parquet" or other:
         form = "Parquet" if path.suffix == ".parquet" else other[0]

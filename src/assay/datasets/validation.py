@@ -85,7 +85,7 @@ def validate_file(
         progress: Told how many rows are done.
 
     Raises:
-        UsageError: The file cannot be read.
+        UsageError: The file cannot be read, or has no rows.
     """
     started = time.perf_counter()
     checks = RowChecks(count, most_tokens)
@@ -97,6 +97,8 @@ def validate_file(
             checks.line(number, line)
             if not number % 1000:
                 progress(number, 0)
+    if not checks.rows:
+        raise UsageError(f"{str(path)!r} has no rows; 'assay sft filter' writes some")
     _add_duplicates(checks)
     seeds = _add_lineage(checks, path, holdout_seeds)
     _add_one_sided(checks)
