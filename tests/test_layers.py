@@ -165,7 +165,7 @@ PUBLIC = {
         *("ranking", "terminal", "variance"),
     },
     "rollouts": {
-        *("asking", "config", "environments", "estimate", "forks", "progress", "sample"),
+        *("config", "environments", "estimate", "forks", "progress", "sample"),
         *("template", "verifying"),
     },
     "runs": {
@@ -174,6 +174,7 @@ PUBLIC = {
         "choosing",
         "kind",
         "looks",
+        "model_calls",
         "processes",
         "remaining",
         "room",
@@ -204,6 +205,7 @@ PUBLIC = {
     "traces": {
         "attaching",
         *(
+            "call_totals",
             "codec",
             "columns",
             "conversations",

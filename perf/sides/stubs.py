@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Self
 
-from assay.agents import AgentOptions, MessageType, ReactAgent
+from assay.agents import AgentOptions, ReactAgent
 from assay.crafter import ACHIEVEMENTS, ITEMS, Difficulty, View
 from assay.crafter.text import observe
 from assay.metrics import DEFAULT_HOOKS
@@ -18,7 +18,7 @@ from assay.rollouts import EpisodeKind, EpisodeParts, RunConfig, arms_of, kind
 from assay.runs import RunResult, execute, prepare_run
 from assay.service.results import Checkpoint, Started, StepReply, adapter
 from assay.trials import Retries
-from assay.types import ChatModel, ChatReply, ChatRequest, Message, Usage
+from assay.types import ChatModel, ChatReply, ChatRequest, Message, MessageType, Usage
 from perf.peers import workload
 
 __all__ = ["StubModel", "StubWorlds", "stub_kind", "stub_run"]

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 from assay._util.bounds import Count
 from assay._util.canonical import canonical_json, content_hash
@@ -22,6 +22,9 @@ __all__ = [
     "Encoded",
     "Environment",
     "Message",
+    "MessageType",
+    "NewMessage",
+    "PreparedRequest",
     "StopReason",
     "TrialState",
     "Usage",
@@ -182,6 +185,39 @@ class ChatRequest:
     max_tokens: int = 1024
     """The most tokens a reply may have."""
     seed: int | None = None
+
+
+class MessageType(StrEnum):
+    """What a message of the conversation is."""
+
+    SYSTEM = "system"
+    """The rules and the instructions."""
+    OBSERVATION = "observation"
+    """What was done and what can be seen."""
+    TOOL_CALL = "tool_call"
+    """A reply that calls tools."""
+    REPLY = "reply"
+    """A reply that calls none."""
+    FEEDBACK = "feedback"
+    """An answer without an observation."""
+
+
+class PreparedRequest(NamedTuple):
+    """A request, and where its messages stand in the conversation."""
+
+    request: ChatRequest
+    positions: tuple[int, ...]
+    reply: int
+    """The position that the answer will have."""
+
+
+class NewMessage(NamedTuple):
+    """A message at its position in the conversation, counted from 0."""
+
+    position: int
+    message: Message
+    message_type: str
+    """A `MessageType`, or a word of whoever talks."""
 
 
 @dataclass(frozen=True, slots=True)

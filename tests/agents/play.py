@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass, field
 
-from assay.agents import AgentOptions, BuiltinModel, Decision, NewMessage, ReactAgent
+from assay.agents import AgentOptions, BuiltinModel, Decision, ReactAgent
 from assay.agents.builtin import make_builtin
 from assay.crafter import World
 from assay.traces.records import PlayedRecord, StepRecord
-from assay.types import ChatReply, ChatRequest
+from assay.types import ChatReply, ChatRequest, NewMessage
 
 __all__ = ["Game", "play", "play_actions"]
 

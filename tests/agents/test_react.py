@@ -3,20 +3,12 @@ from typing import Any
 
 import pytest
 
-from assay.agents import (
-    MARKER,
-    AgentOptions,
-    Decision,
-    MessageType,
-    ReactAgent,
-    observation_in,
-    results_in,
-)
+from assay.agents import MARKER, AgentOptions, Decision, ReactAgent, observation_in, results_in
 from assay.crafter import ACTIONS, NoEffect, World, observe
 from assay.crafter.text.observation import FAILURES
 from assay.errors import UsageError
 from assay.traces.records import PlayedRecord, StepRecord
-from assay.types import Message
+from assay.types import Message, MessageType
 
 from .play import play, play_actions
 

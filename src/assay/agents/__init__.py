@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from .builtin import BUILTIN_MODELS, BuiltinModel, make_builtin
     from .feedback import MARKER, observation_in, results_in
     from .options import AgentOptions
-    from .react import MessageType, NewMessage, PreparedRequest, ReactAgent
+    from .react import ReactAgent
     from .reading import Decision
 
 __all__ = [
@@ -20,9 +20,6 @@ __all__ = [
     "AgentOptions",
     "BuiltinModel",
     "Decision",
-    "MessageType",
-    "NewMessage",
-    "PreparedRequest",
     "ReactAgent",
     "make_builtin",
     "observation_in",

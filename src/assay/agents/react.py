@@ -6,10 +6,9 @@ once; a request only lists those that are sent, so a turn costs little more than
 """
 
 from collections import deque
-from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from assay.types import ChatRequest, Message
+from assay.types import ChatRequest, Message, MessageType, NewMessage, PreparedRequest
 
 from .feedback import MARKER, report
 from .game import CRAFTER, Game
@@ -20,40 +19,7 @@ from .reading import Decision, Reading, read_reply
 if TYPE_CHECKING:
     from assay.traces.records import PlayedRecord, StepRecord
 
-__all__ = ["MessageType", "NewMessage", "PreparedRequest", "ReactAgent"]
-
-
-class MessageType(StrEnum):
-    """What a message of the conversation is."""
-
-    SYSTEM = "system"
-    """The rules and the instructions."""
-    OBSERVATION = "observation"
-    """What was done and what can be seen."""
-    TOOL_CALL = "tool_call"
-    """A reply that calls tools."""
-    REPLY = "reply"
-    """A reply that calls none."""
-    FEEDBACK = "feedback"
-    """An answer without an observation."""
-
-
-class PreparedRequest(NamedTuple):
-    """A request, and where its messages stand in the conversation."""
-
-    request: ChatRequest
-    positions: tuple[int, ...]
-    reply: int
-    """The position that the answer will have."""
-
-
-class NewMessage(NamedTuple):
-    """A message at its position in the conversation, counted from 0."""
-
-    position: int
-    message: Message
-    message_type: str
-    """A `MessageType`, or a word of whoever talks."""
+__all__ = ["ReactAgent"]
 
 
 class ReactAgent:

@@ -8,13 +8,22 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from assay.agents import MessageType, NewMessage, PreparedRequest
-from assay.metrics import EpisodeTotals
-from assay.rollouts.asking import Asking
+from assay.runs.model_calls import Asking
+from assay.traces.call_totals import CallTotals
 from assay.traces.recorder import Recorder
 from assay.traces.records import MessageRecord, PlayedRecord, StepRecord
 from assay.trials import Context
-from assay.types import ChatModel, ChatReply, ChatRequest, Encoded, Message, Usage
+from assay.types import (
+    ChatModel,
+    ChatReply,
+    ChatRequest,
+    Encoded,
+    Message,
+    MessageType,
+    NewMessage,
+    PreparedRequest,
+    Usage,
+)
 
 __all__ = ["CallSettings", "CodingTranscript"]
 
@@ -42,7 +51,7 @@ class CodingTranscript:
         position: int = 0,
         steps: int = 0,
     ) -> None:
-        self.totals = EpisodeTotals()
+        self.totals = CallTotals()
         """Tokens and dollars so far."""
         self.usage, self.calls = Usage(), 0
         self.answered_as: str | None = None
@@ -123,7 +132,7 @@ class CodingTranscript:
             steps=tuple(self._acts),
         )
         self._acts.clear()
-        self.totals.add_played(self._recorder.add_played(played))
+        self._recorder.add_played(played)
         await self._recorder.kept()
 
     def _knows(self, message: Message) -> bool:

@@ -5,20 +5,22 @@ same numbers, so that outcomes can be made again from a trace.
 """
 
 from assay.crafter.rules import ACHIEVEMENTS, NoEffect
-from assay.traces.records import CallRecord, PlayedRecord, SessionRecord
+from assay.traces.call_totals import CallTotals
+from assay.traces.records import PlayedRecord, SessionRecord
 
 __all__ = ["EpisodeTotals"]
 
 
-class EpisodeTotals:
+class EpisodeTotals(CallTotals):
     """What one episode has come to so far."""
 
     __slots__ = (
-        *("asked", "asleep", "cost_usd", "malformed", "no_effect", "steps", "tokens"),
-        *("_reward", "_turns", "unknown", "unlocked"),
+        *("asked", "asleep", "malformed", "no_effect", "steps"),
+        *("_reward", "unknown", "unlocked"),
     )
 
     def __init__(self) -> None:
+        super().__init__()
         self.steps = 0
         """Steps of the environment."""
         self.asked = 0
@@ -31,14 +33,9 @@ class EpisodeTotals:
         """Actions that a sleeping player did not carry out."""
         self.malformed = 0
         """Replies that could not be read."""
-        self.tokens = 0
-        """Prompt and completion tokens."""
-        self.cost_usd: float | None = 0.0
-        """What the calls cost; None once the price of one is not known."""
         self.unlocked: dict[str, int] = {}
         """Achievements in the order they came, each with the index of its step."""
         self._reward = 0.0
-        self._turns: set[int] = set()
 
     @classmethod
     def of(cls, session: SessionRecord) -> "EpisodeTotals":
@@ -49,13 +46,6 @@ class EpisodeTotals:
         for played in session.played:
             tally.add_played(played)
         return tally
-
-    def add_call(self, call: CallRecord) -> None:
-        """Count one call of the model."""
-        self._turns.add(call.turn)
-        self.tokens += call.usage.total
-        if self.cost_usd is not None:
-            self.cost_usd = None if call.cost_usd is None else self.cost_usd + call.cost_usd
 
     def add_played(self, played: PlayedRecord) -> None:
         """Count what was played in one turn."""
@@ -72,11 +62,6 @@ class EpisodeTotals:
                 self.asleep += 1
             elif step.no_effect is not None:
                 self.no_effect += 1
-
-    @property
-    def turns(self) -> int:
-        """Turns that have a call, or of which something was played."""
-        return len(self._turns)
 
     @property
     def achievements(self) -> int:

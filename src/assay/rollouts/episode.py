@@ -13,12 +13,12 @@ from typing import Any, TypeVar, cast
 from assay._util.user_threads import UserThread
 from assay.agents import Decision
 from assay.metrics import DEFAULT_HOOKS, EpisodeTotals, Hook, StepSeen, Watch
+from assay.runs.model_calls import Asking
 from assay.traces.recorder import Recorder
 from assay.traces.records import HookRecord, PlayedRecord
 from assay.trials import Context
 from assay.types import StopReason
 
-from .asking import Asking
 from .players import EpisodePlayer
 from .progress import EpisodeEnd, TurnProgress
 from .spec import EpisodeLimits

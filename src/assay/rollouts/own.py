@@ -12,14 +12,23 @@ from typing import Any
 
 from assay._util.redact import redact
 from assay._util.user_threads import UserThread
-from assay.agents import AgentOptions, Decision, MessageType, NewMessage, PreparedRequest
+from assay.agents import AgentOptions, Decision
 from assay.agents.own import OwnAgent, action_names
 from assay.crafter.rules import ACTIONS
 from assay.errors import UserCodeError
+from assay.runs.model_calls import Asking
 from assay.traces.records import PlayedRecord
-from assay.types import ChatModel, ChatReply, ChatRequest, Encoded, Message
+from assay.types import (
+    ChatModel,
+    ChatReply,
+    ChatRequest,
+    Encoded,
+    Message,
+    MessageType,
+    NewMessage,
+    PreparedRequest,
+)
 
-from .asking import Asking
 from .environments import OwnEnvironment
 from .own_world import Seen
 

@@ -2,11 +2,10 @@
 
 from typing import Any, Protocol
 
-from assay.agents import Decision, NewMessage, ReactAgent
+from assay.agents import Decision, ReactAgent
+from assay.runs.model_calls import Asking
 from assay.traces.records import PlayedRecord
-from assay.types import ChatModel, Encoded, Message
-
-from .asking import Asking
+from assay.types import ChatModel, Encoded, Message, NewMessage
 
 __all__ = ["EpisodePlayer", "ReactPlayer"]
 

@@ -1,4 +1,4 @@
-"""The calls of one episode: recorded answers first, and every new one is written down.
+"""The model calls of one trial: recorded answers first, and every new one is written down.
 
 An answer is in the journal before anybody acts on it.
 """
@@ -7,20 +7,19 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 
-from assay.agents import NewMessage, PreparedRequest
-from assay.metrics import EpisodeTotals
+from assay.traces.call_totals import CallTotals
 from assay.traces.recorder import Recorder
 from assay.traces.records import CallRecord, MessageRecord
 from assay.trials import Context, Interrupted
-from assay.types import ChatModel, ChatReply, Message
+from assay.types import ChatModel, ChatReply, Message, NewMessage, PreparedRequest
 
 __all__ = ["Asking"]
 
 
 class Asking:
-    """Asks models on behalf of one episode."""
+    """Asks models on behalf of one trial."""
 
-    def __init__(self, recorder: Recorder, totals: EpisodeTotals, context: Context) -> None:
+    def __init__(self, recorder: Recorder, totals: CallTotals, context: Context) -> None:
         self.turn = 0
         """The turn that calls belong to, counted from 1."""
         self._recorder, self._totals, self._context = recorder, totals, context
