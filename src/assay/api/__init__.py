@@ -107,8 +107,8 @@ if TYPE_CHECKING:
         train,
         train_planned,
     )
-    from .preparing import prepare
     from .row_tracing import TracedRow, sft_trace
+    from .run_preparation import prepare
     from .run_reports import run_report
     from .running import run, run_prepared
     from .sessions import (

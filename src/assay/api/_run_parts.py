@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from assay._util.loops import run_apart
 from assay.agents.chat_models import is_played_here, model_of
-from assay.agents.own import CHECKPOINT, OwnAgent, load_agent
+from assay.agents.own import OwnAgent
 from assay.errors import ServiceError, UsageError
 from assay.metrics import DEFAULT_HOOKS, Hook, MetricSet, gather_hooks, load_metrics
 from assay.models import ModelPool
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NOTHING_OWN",
+    "AgentLoader",
     "OwnObjects",
     "agents_of",
     "answerers_of",
@@ -47,6 +48,10 @@ _WORKERS_OF_A_CLUSTER = 1024
 """How many there may be: nobody knows before the cluster is joined."""
 
 
+AgentLoader = Callable[[RunConfig, str], OwnAgent]
+"""Makes the agent that a configuration names; workers get it by pickle."""
+
+
 class OwnObjects(NamedTuple):
     """What a program hands over that has no name in a file: agents and models of its own."""
 
@@ -60,7 +65,9 @@ class OwnObjects(NamedTuple):
 NOTHING_OWN = OwnObjects()
 
 
-def episode_parts(config: RunConfig, *, own: OwnObjects) -> "EpisodeParts":
+def episode_parts(
+    config: RunConfig, *, own: OwnObjects, load_agent: AgentLoader
+) -> "EpisodeParts":
     from assay.rollouts import EpisodeParts
 
     # A worker may start hours after the run did.
@@ -76,7 +83,7 @@ def episode_parts(config: RunConfig, *, own: OwnObjects) -> "EpisodeParts":
     return EpisodeParts(
         open_worlds=partial(_worlds, config),
         hooks=hooks_of(config),
-        agents=agents_of(config, own.agents),
+        agents=agents_of(config, own.agents, load_agent),
         environment=environment_of(config, own.environment),
         parent=_parents(config.database.absolute()),
     )
@@ -102,25 +109,11 @@ def environment_of(config: RunConfig, given: OwnEnvironment | None) -> OwnEnviro
     return load_environment(config.environment)
 
 
-def agents_of(config: RunConfig, given: Mapping[str, OwnAgent]) -> dict[str, OwnAgent]:
+def agents_of(
+    config: RunConfig, given: Mapping[str, OwnAgent], load_agent: AgentLoader
+) -> dict[str, OwnAgent]:
     specs = (*config.agents, *(arm.agent for arm in config.arms if arm.agent))
-    return {spec: given.get(spec) or _agent(config, spec) for spec in dict.fromkeys(specs)}
-
-
-def _agent(config: RunConfig, spec: str) -> OwnAgent:
-    if not spec.startswith(CHECKPOINT):
-        return load_agent(spec)
-    from assay.training.extra import require_train
-
-    require_train()
-    from assay.training.agent import checkpoint_agent
-
-    if config.environment is not None:
-        raise UsageError(
-            f"{spec} was trained in Crafter, and {config.environment} is another environment; "
-            "leave one of them out"
-        )
-    return checkpoint_agent(Path(spec.removeprefix(CHECKPOINT)))
+    return {spec: given.get(spec) or load_agent(config, spec) for spec in dict.fromkeys(specs)}
 
 
 def run_models(

@@ -5,6 +5,7 @@ from functools import partial
 
 from assay.agents.chat_models import is_played_here, pool_of
 from assay.api._run_parts import NOTHING_OWN, environment_of, episode_parts
+from assay.api.run_preparation import load_agent
 from assay.models import ModelPool, Price
 from assay.rollouts import EpisodeKind, RunConfig
 from assay.rollouts.estimate import Asker, Quote, RunEstimate, estimate_run
@@ -27,7 +28,12 @@ def estimate(prepared: PreparedRun[RunConfig]) -> RunEstimate:
     """
     config = prepared.config
     pool = pool_of(replace(config, cache=None))
-    kind = EpisodeKind(config, prepared.arms, partial(episode_parts, own=NOTHING_OWN), {})
+    kind = EpisodeKind(
+        config,
+        prepared.arms,
+        partial(episode_parts, own=NOTHING_OWN, load_agent=load_agent),
+        {},
+    )
     return estimate_run(
         config,
         [_quote(arm, config, pool) for arm in prepared.arms],

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from assay._util.settings import Counts
 from assay.api._run_parts import OwnObjects
 from assay.api.notebook import listeners
-from assay.api.preparing import prepare
+from assay.api.run_preparation import prepare
 from assay.errors import UsageError
 from assay.rollouts.config import SETTINGS, ForkPoint, RunConfig
 from assay.runs import PreparedRun, RunResult

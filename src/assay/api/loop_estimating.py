@@ -95,7 +95,7 @@ def estimate_loop(plan: LoopPlan) -> LoopEstimate:
 def _run(plan: LoopPlan, stage: str) -> Any:
     """The estimate of the run of a stage; the student that is to be made is not in it."""
     from assay.api.estimating import estimate
-    from assay.api.preparing import prepare
+    from assay.api.run_preparation import prepare
 
     config = plan.config
     models, worlds, seed = [config.teacher], config.teacher_worlds, config.teacher_seed

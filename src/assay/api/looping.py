@@ -292,7 +292,7 @@ def _played(
     spent: float = 0.0,
 ) -> dict[str, Any]:
     """A run of its own, whose id follows from the key: the same call resumes it."""
-    from assay.api.preparing import prepare
+    from assay.api.run_preparation import prepare
 
     config = plan.config
     run_id = f"{stage}-{key[:12]}"

@@ -12,6 +12,7 @@ from assay.agents.chat_models import check_reachable, pool_of
 from assay.agents.tuned import at_provider, registry_for
 from assay.api._run_parts import (
     NOTHING_OWN,
+    AgentLoader,
     OwnObjects,
     agents_of,
     check_service_answers,
@@ -47,6 +48,7 @@ def prepare(
     source: str = "command line",
     own: OwnObjects = NOTHING_OWN,
     base: Mapping[str, Any] | None = None,
+    load_agent: AgentLoader,
 ) -> PreparedRun[RunConfig]:
     """Settle what a run would do, and check all that can be checked; starts nothing.
 
@@ -64,13 +66,16 @@ def prepare(
         source: Who gives the settings, for errors and the record.
         own: Agents and models of a program.
         base: Settings of another run, as stored, that a new one has unless it says otherwise.
+        load_agent: Makes the agents that the settings name.
     """
 
     def prepared_with(given: Mapping[str, Any]) -> PreparedRun[RunConfig]:
         return prepare_run(
             RunConfig,
             lambda chosen: arms_of(
-                chosen, agents_of(chosen, own.agents), environment_of(chosen, own.environment)
+                chosen,
+                agents_of(chosen, own.agents, load_agent),
+                environment_of(chosen, own.environment),
             ),
             given,
             config,
@@ -96,7 +101,7 @@ def prepare(
     hooks_of(chosen)
     metrics_of(chosen)
     if chosen.forks:
-        _check_forks(prepared)
+        _check_forks(prepared, load_agent)
     if dry:
         return prepared
     check_service_answers(chosen)
@@ -112,7 +117,7 @@ def prepare(
     return replace(prepared, warnings=words)
 
 
-def _check_forks(prepared: PreparedRun[RunConfig]) -> None:
+def _check_forks(prepared: PreparedRun[RunConfig], load_agent: AgentLoader) -> None:
     """Find out before anything is asked that every state can be made again, exactly."""
     from assay._util.loops import run_apart
     from assay.agents import make_builtin
@@ -125,7 +130,10 @@ def _check_forks(prepared: PreparedRun[RunConfig]) -> None:
     nobody = make_builtin("builtin/noop")
     arm, *_ = prepared.arms
     kind = EpisodeKind(
-        here, [arm], partial(episode_parts, own=NOTHING_OWN), {arm.model or "": nobody}
+        here,
+        [arm],
+        partial(episode_parts, own=NOTHING_OWN, load_agent=load_agent),
+        {arm.model or "": nobody},
     )
     # The state after a turn is on the way to those after later ones.
     latest: dict[str, int] = {}

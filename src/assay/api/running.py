@@ -18,7 +18,7 @@ from assay.api._run_parts import (
     run_models,
 )
 from assay.api.notebook import listeners
-from assay.api.preparing import prepare
+from assay.api.run_preparation import load_agent, prepare
 from assay.api.run_reports import analysis_values
 from assay.metrics import apply_metrics
 from assay.models import Budget, load_registry
@@ -134,7 +134,11 @@ def run_prepared(
     kind = EpisodeKind(
         config,
         prepared.arms,
-        partial(episode_parts, own=OwnObjects(own.agents, {}, own.environment)),
+        partial(
+            episode_parts,
+            own=OwnObjects(own.agents, {}, own.environment),
+            load_agent=load_agent,
+        ),
         run_models(prepared, pool, own),
     )
     # What cannot be sent is found out before anything is written.

@@ -1,0 +1,33 @@
+"""Runs prepared with every kind of agent that can be named, trained policies included."""
+
+from functools import partial
+from pathlib import Path
+
+from assay.agents.own import CHECKPOINT, OwnAgent
+from assay.agents.own import load_agent as load_own_agent
+from assay.api.preparing import prepare as prepare_with
+from assay.errors import UsageError
+from assay.rollouts import RunConfig
+
+__all__ = ["load_agent", "prepare"]
+
+
+def load_agent(config: RunConfig, spec: str) -> OwnAgent:
+    """The agent that `file.py:name` or `checkpoint:FOLDER` means."""
+    if not spec.startswith(CHECKPOINT):
+        return load_own_agent(spec)
+    from assay.training.extra import require_train
+
+    require_train()
+    from assay.training.agent import checkpoint_agent
+
+    if config.environment is not None:
+        raise UsageError(
+            f"{spec} was trained in Crafter, and {config.environment} is another environment; "
+            "leave one of them out"
+        )
+    return checkpoint_agent(Path(spec.removeprefix(CHECKPOINT)))
+
+
+prepare = partial(prepare_with, load_agent=load_agent)
+"""Settles what a run would do, with these agents; takes what `preparing.prepare` takes."""
