@@ -16,14 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from assay.training.environments import (
-    ENVIRONMENTS,
-    EndedEpisode,
-    EnvironmentEntry,
-    TokenEnvironment,
-    WorldStart,
-    space_of,
-)
+from assay.training.environments import ENVIRONMENTS, EnvironmentEntry, space_of
+from assay.training.token_environment import EndedEpisode, TokenEnvironment, WorldStart
 
 
 class _Timed:

@@ -9,7 +9,7 @@ import pytest
 
 from assay._util.loops import run_apart
 from assay.bench.cache import cache_folder
-from assay.bench.sandboxes.modal import plain_name
+from assay.bench.sandboxes.modal_names import plain_name
 
 from .boxes import usable
 from .rootfs import make_root, slim_root

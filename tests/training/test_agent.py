@@ -10,7 +10,7 @@ from assay.crafter import World
 from assay.errors import UsageError
 from assay.training.crafter_worlds import CrafterWorlds, view_tokens
 from assay.training.curricula import CURRICULA
-from assay.training.environments import WorldStart
+from assay.training.token_environment import WorldStart
 
 
 def test_a_view_has_the_tokens_of_its_world_in_a_batch() -> None:

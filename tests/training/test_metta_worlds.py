@@ -13,8 +13,8 @@ from assay.errors import UsageError
 from assay.experiments.curves import load_training_runs
 from assay.traces.store import Store
 from assay.training.curricula import CURRICULA, held_out
-from assay.training.environments import EndedEpisode, WorldStart
 from assay.training.metta_worlds import SPACE, MettaWorlds
+from assay.training.token_environment import EndedEpisode, WorldStart
 from tests.training.program import assay
 
 TASKS = CURRICULA["mettagrid"]["terrain_2"]

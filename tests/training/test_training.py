@@ -17,7 +17,7 @@ from assay.errors import UsageError
 from assay.training import TrainingConfig, TrainingFolder, TrainState, train
 from assay.training.architectures import ARCHITECTURES, Mlp, register
 from assay.training.checkpoints import latest, load_policy
-from assay.training.environments import TokenSpace
+from assay.training.token_environment import TokenSpace
 from assay.training.training import TrainingProgress
 
 pytestmark = pytest.mark.local

@@ -10,13 +10,8 @@ from assay.errors import UsageError
 
 from .architectures import ARCHITECTURES, Capacity, architecture_named
 from .curricula import CURRICULA, curriculum_named
-from .environments import (
-    ENVIRONMENTS,
-    TokenEnvironment,
-    TokenSpace,
-    environment_named,
-    space_of,
-)
+from .environments import ENVIRONMENTS, environment_named, space_of
+from .token_environment import TokenEnvironment, TokenSpace
 
 __all__ = ["TrainingConfig", "stored_config"]
 

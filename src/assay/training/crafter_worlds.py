@@ -17,7 +17,7 @@ from assay.crafter.difficulty import resolve_difficulty
 from assay.crafter.rules import ACHIEVEMENTS, ACTIONS, ITEMS, MATERIALS, MAX_ITEM, OBJECTS, VIEW
 from assay.crafter.view import View
 
-from .environments import Attribute, EndedEpisode, TokenSpace, TrainingTask, WorldStart
+from .token_environment import Attribute, EndedEpisode, TokenSpace, TrainingTask, WorldStart
 
 if TYPE_CHECKING:
     from assay.crafter import BatchView

@@ -17,7 +17,7 @@ from assay._util.names import unknown_name
 from assay.crafter.difficulty import DIFFICULTIES
 from assay.errors import UsageError
 
-from .environments import TrainingTask, WorldStart
+from .token_environment import TrainingTask, WorldStart
 
 __all__ = ["CURRICULA", "FIRST_HELD_OUT", "LearningProgress", "curriculum_named", "held_out"]
 

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from assay.stats.score import crafter_score
 
-from .environments import EndedEpisode, TokenEnvironment, WorldStart
 from .networks.seam import Network
 from .ppo import sample
+from .token_environment import EndedEpisode, TokenEnvironment, WorldStart
 
 __all__ = ["evaluate", "random_episodes", "summary"]
 

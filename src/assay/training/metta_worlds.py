@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from .environments import Attribute, EndedEpisode, TokenSpace, TrainingTask, WorldStart
+from .token_environment import Attribute, EndedEpisode, TokenSpace, TrainingTask, WorldStart
 
 __all__ = ["SPACE", "MettaWorlds"]
 

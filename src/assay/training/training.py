@@ -24,10 +24,11 @@ from . import checkpoints
 from .architectures import architecture_named
 from .config import TrainingConfig
 from .curricula import LearningProgress, curriculum_named, held_out
-from .environments import ENVIRONMENTS, EndedEpisode, TokenEnvironment
+from .environments import ENVIRONMENTS
 from .evaluation import evaluate, random_episodes, summary
 from .folder import TrainingFolder, TrainState
 from .ppo import Diverged, Experience, sample, update
+from .token_environment import EndedEpisode, TokenEnvironment
 
 __all__ = ["TrainingEnd", "TrainingProgress", "train"]
 

@@ -29,6 +29,7 @@ from assay.bench.sandboxes.base import (
 from assay.bench.sandboxes.docker_files import Dockerfile
 from assay.bench.sandboxes.egress import PUBLIC
 from assay.bench.sandboxes.image_users import image_user
+from assay.bench.sandboxes.modal_names import BEGUN, TOKEN, plain_name
 from assay.bench.sandboxes.roots import ENVIRONMENT, HOME, USER_ID, python_mounts
 from assay.errors import SandboxUnavailable, UsageError
 
@@ -38,13 +39,8 @@ if TYPE_CHECKING:
     from assay.bench.sandboxes.modal_remote import Remote
     from assay.bench.sandboxes.modal_sandbox import ModalSandbox, RemoteUser
 
-__all__ = ["APP", "BEGUN", "TOKEN", "ModalBackend", "check_program", "plain_name"]
+__all__ = ["ModalBackend", "check_program"]
 
-BEGUN: Final = "/.assay-begun"
-"""A file that is there for a moment, when a sandbox has begun."""
-APP: Final = "assay"
-"""Under which name Modal lists what is assay's."""
-TOKEN: Final = "modal token new, or MODAL_TOKEN_ID and MODAL_TOKEN_SECRET"
 _MACHINE: Final = ("Linux", "x86_64")
 _LIFE_S: Final = 86_400
 """The most that Modal allows."""
@@ -265,11 +261,6 @@ def check_program(name: str) -> None:
             f"{' '.join(_MACHINE)}; run assay on such a machine, or use an agent that is no "
             "program: react-coder"
         )
-
-
-def plain_name() -> str:
-    """The public image that tasks without a Dockerfile start from."""
-    return f"python:{'.'.join(platform.python_version_tuple()[:2])}-slim-bookworm"
 
 
 def _check_network(limits: ResourceLimits) -> bool:

@@ -14,8 +14,8 @@ from shlex import quote
 import modal
 
 from assay.bench.sandboxes.base import PROGRAM, ImageRecipe
-from assay.bench.sandboxes.modal import APP, plain_name
 from assay.bench.sandboxes.modal_files import dressed
+from assay.bench.sandboxes.modal_names import APP, plain_name
 from assay.bench.sandboxes.modal_remote import answering
 from assay.bench.sandboxes.roots import links_of
 

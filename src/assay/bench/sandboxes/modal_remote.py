@@ -15,7 +15,7 @@ from modal.container_process import ContainerProcess
 
 from assay._util.redact import mask
 from assay._util.text import cut, printable
-from assay.bench.sandboxes.modal import TOKEN
+from assay.bench.sandboxes.modal_names import TOKEN
 from assay.bench.sandboxes.output import BoundedOutput
 from assay.errors import SandboxUnavailable
 

@@ -28,7 +28,6 @@ from assay.bench.sandboxes.base import (
 )
 from assay.bench.sandboxes.disk import FILE_TOO_LARGE
 from assay.bench.sandboxes.limits import MIB
-from assay.bench.sandboxes.modal import BEGUN
 from assay.bench.sandboxes.modal_files import (
     Listing,
     export_changes,
@@ -36,6 +35,7 @@ from assay.bench.sandboxes.modal_files import (
     put_mounts,
     write_broken,
 )
+from assay.bench.sandboxes.modal_names import BEGUN
 from assay.bench.sandboxes.modal_remote import Remote, answering, drain, feeding
 from assay.bench.sandboxes.output import BoundedOutput
 from assay.bench.sandboxes.relaying import relayed

@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from ..environments import ENVIRONMENTS, TokenSpace, space_of
+from ..environments import ENVIRONMENTS, space_of
+from ..token_environment import TokenSpace
 from .seam import ARCHITECTURES, Architecture, Capacity
 
 __all__ = ["CapacityMatch", "matching_width", "width_for_runs"]

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from ..environments import TokenSpace
+from ..token_environment import TokenSpace
 from .seam import Capacity, LayerCount, register
 
 if TYPE_CHECKING:

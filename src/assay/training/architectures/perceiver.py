@@ -4,31 +4,11 @@ The sizes follow the recipe that `docs/train.md` names, at half its width, so th
 150,000 steps take minutes on one core.
 """
 
-from typing import Final
-
-from ..environments import TokenSpace
+from ..network_sizes import ATTRIBUTE, FEATURES, LATENTS, LAYERS
+from ..token_environment import TokenSpace
 from .seam import LayerCount
 
-__all__ = [
-    "ATTRIBUTE",
-    "FEATURES",
-    "FREQUENCIES",
-    "HEADS",
-    "LATENTS",
-    "LAYERS",
-    "count_heads",
-    "count_perceiver",
-]
-
-ATTRIBUTE: Final = 8
-"""Numbers that stand for an attribute."""
-FREQUENCIES: Final = 3
-"""Of the waves that stand for a place, in each of two directions."""
-FEATURES: Final = ATTRIBUTE + 4 * FREQUENCIES + 1
-"""Numbers of a token: its attribute, place and value."""
-LATENTS: Final = 8
-LAYERS: Final = 2
-HEADS: Final = 4
+__all__ = ["count_heads", "count_perceiver"]
 
 
 def count_perceiver(count: LayerCount, space: TokenSpace, width: int) -> None:

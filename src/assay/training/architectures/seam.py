@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 from assay._util.names import unknown_name
 from assay.errors import UsageError
 
-from ..environments import TokenSpace
+from ..token_environment import TokenSpace
 
 if TYPE_CHECKING:
     from torch import Generator

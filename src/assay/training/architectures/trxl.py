@@ -1,9 +1,10 @@
 """`trxl`: latents read tokens, a Transformer-XL looks back at what was read before."""
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from ..environments import TokenSpace
-from .perceiver import LATENTS, count_heads, count_perceiver
+from ..network_sizes import LATENTS, MEMORY
+from ..token_environment import TokenSpace
+from .perceiver import count_heads, count_perceiver
 from .seam import Capacity, LayerCount, register
 
 if TYPE_CHECKING:
@@ -11,10 +12,7 @@ if TYPE_CHECKING:
 
     from ..networks.seam import Network
 
-__all__ = ["MEMORY", "Trxl"]
-
-MEMORY: Final = 32
-"""Steps that it looks back."""
+__all__ = ["Trxl"]
 
 
 @register

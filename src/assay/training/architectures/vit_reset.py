@@ -2,8 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from ..environments import TokenSpace
-from .perceiver import LATENTS, count_heads, count_perceiver
+from ..network_sizes import LATENTS
+from ..token_environment import TokenSpace
+from .perceiver import count_heads, count_perceiver
 from .seam import Capacity, LayerCount, register
 
 if TYPE_CHECKING:

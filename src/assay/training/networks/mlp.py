@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from ..environments import TokenSpace
+from ..token_environment import TokenSpace
 from .seam import Network, PolicyOutput, linear
 
 __all__ = ["MlpNetwork"]

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..architectures.perceiver import ATTRIBUTE, FEATURES, FREQUENCIES, HEADS, LATENTS, LAYERS
-from ..environments import TokenSpace
+from ..network_sizes import ATTRIBUTE, FEATURES, FREQUENCIES, HEADS, LATENTS, LAYERS
+from ..token_environment import TokenSpace
 from .seam import linear
 
 __all__ = ["Heads", "Perceiver"]

@@ -13,9 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..architectures.perceiver import LATENTS
-from ..architectures.trxl import MEMORY
-from ..environments import TokenSpace
+from ..network_sizes import LATENTS, MEMORY
+from ..token_environment import TokenSpace
 from .perceiver import Heads, Perceiver
 from .seam import Network, PolicyOutput, linear
 

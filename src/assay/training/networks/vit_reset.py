@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from ..architectures.perceiver import LATENTS
-from ..environments import TokenSpace
+from ..network_sizes import LATENTS
+from ..token_environment import TokenSpace
 from .perceiver import Heads, Perceiver
 from .seam import Network, PolicyOutput, linear
 
