@@ -8,9 +8,17 @@ import pytest
 
 from assay._util.secret import Secret
 from assay.errors import ModelRejected, ServiceError, UsageError
-from assay.finetune import FinetuneClient, find_backend, plan_jobs, watch, write_subset
+from assay.finetune import (
+    BACKENDS,
+    FinetuneClient,
+    find_backend,
+    plan_jobs,
+    watch,
+    write_subset,
+)
 from assay.finetune.watching import WatchedJob
-from assay.models import CallRetries
+from assay.models import CallRetries, load_registry
+from assay.models.registry import FINE_TUNING
 
 from .server import Fault, Service
 
@@ -376,6 +384,11 @@ def test_models_are_found_whatever_the_case_and_unknown_ones_get_the_nearest() -
     assert "did you mean 'Qwen/Qwen2.5-7B-Instruct'" in str(error)
     with pytest.raises(UsageError, match="unknown backend 'opnai'; did you mean 'openai'"):
         find_backend("opnai")
+
+
+def test_every_backend_is_a_provider_of_the_registry_that_fine_tunes() -> None:
+    assert set(BACKENDS) == set(FINE_TUNING) <= set(load_registry().providers)
+    assert [name for name, backend in BACKENDS.items() if backend.loopback] == ["local"]
 
 
 def test_a_job_is_read_with_nothing_believed() -> None:
