@@ -29,7 +29,7 @@ help:
 	@echo "make prove-agents install codex, claude-code and mini-swe-agent, and let each solve a task offline"
 	@echo "make prove-loop   teach local/tiny, examine it, and print the tables of docs/design/local-models.md"
 	@echo "make prove-training  sweep, launch and compare two architectures; the figures of docs/training-benchmark.md"
-	@echo "make mutants      count the small faults that the tests of judge and trials notice"
+	@echo "make mutants      count the small faults that the tests of judge and of runs' engine notice"
 	@echo "make test-extras  run the longer tests"
 	@echo "make test-local   run the tests of the models that are trained on this machine"
 	@echo "make test-bench   run the tests of sandboxes, with bubblewrap"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from assay.bench.coders.programs import agents_folder
+from assay.bench.coders.installation import agents_folder
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from assay._util.archives import unpack_tar
+from assay.core.archives import unpack_tar
 
 from .measure import Row, Topic
 from .processes import ROOT, PeerFailed

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from assay._util.provenance import provenance
+from assay.core.provenance import provenance
 
 from .processes import INSPECT_PYTHON, ORACLES_PYTHON, PEERS_PYTHON
 

@@ -13,13 +13,15 @@ from typing import Final
 
 import aiohttp
 
-from assay.bench.coders import installed_agent
-from assay.bench.proxy import ModelProxy
-from assay.bench.sandboxes import BubblewrapBackend, python_mounts
-from assay.bench.sandboxes.base import PROGRAM, Command, Mount, SandboxSpec
-from assay.bench.seams import CodingJob, CodingTask, RepoSource
+from assay.bench.base import CodingJob, CodingTask, RepoSource
+from assay.bench.coders.installation import installed_agent
+from assay.bench.proxy.server import ModelProxy
 from assay.errors import SandboxUnavailable
-from assay.models import ModelPool, load_registry
+from assay.models.pool import ModelPool
+from assay.models.registry_file import load_registry
+from assay.sandboxes.base import PROGRAM, Command, Mount, SandboxSpec
+from assay.sandboxes.bubblewrap import BubblewrapBackend
+from assay.sandboxes.roots import python_mounts
 from assay.types import ChatReply, ChatRequest, Encoded, Message
 
 from .measure import Row, Topic

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import assay
-from assay.bench.sandboxes.docker_engine import DockerEngine
-from assay.bench.sandboxes.docker_images import root_image
-from assay.bench.sandboxes.probing import isolation_arguments
 from assay.errors import SandboxUnavailable
-from assay.trials import Event, TrialEnded, TrialStarted
+from assay.runs.events import Event, TrialEnded, TrialStarted
+from assay.sandboxes.docker.engine import DockerEngine
+from assay.sandboxes.docker.images import root_image
+from assay.sandboxes.host_checks import isolation_arguments
 
 from .measure import Row, Topic
 from .processes import ROOT, PeerFailed

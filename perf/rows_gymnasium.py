@@ -9,7 +9,7 @@ import numpy as np
 
 from assay.crafter import ACTIONS, World
 from assay.crafter.gymnasium import CrafterVectorEnv
-from assay.players import make_policy
+from assay.crafter.players.policies import make_policy
 
 from .games import actions_of, seeds_of
 from .measure import Row, Topic

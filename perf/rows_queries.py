@@ -12,8 +12,8 @@ from typing import Final
 import duckdb
 
 from assay import api
-from assay.traces.schema import TABLES
-from assay.traces.store import Store
+from assay.store.schema import TABLES
+from assay.store.store import Store
 
 from .measure import Row, Topic
 from .processes import ROOT

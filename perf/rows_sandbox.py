@@ -10,10 +10,10 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Final
 
-from assay.bench.sandboxes import BubblewrapBackend
-from assay.bench.sandboxes.base import Command, Mount, ResourceLimits, SandboxSpec
-from assay.bench.sandboxes.probing import isolation_arguments
 from assay.errors import SandboxUnavailable
+from assay.sandboxes.base import Command, Mount, ResourceLimits, SandboxSpec
+from assay.sandboxes.bubblewrap import BubblewrapBackend
+from assay.sandboxes.host_checks import isolation_arguments
 
 from .measure import Row, Topic
 from .processes import PeerFailed

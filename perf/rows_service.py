@@ -11,7 +11,7 @@ from typing import Any, Final
 import aiohttp
 
 from assay.crafter import World
-from assay.service import LocalClient
+from assay.crafter.service.client import LocalClient
 
 from .games import actions_of, seeds_of
 from .measure import Row, Topic

@@ -7,10 +7,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from assay.stats.intervals import Interval
-from assay.stats.means import Method, mean_interval
-from assay.stats.resampling import ENOUGH_RUNS
-from assay.stats.rl import Aggregate, aggregate_intervals, average_probability_of_improvement
+from assay.stats.aggregates import (
+    ENOUGH_RUNS,
+    Aggregate,
+    aggregate_intervals,
+    average_probability_of_improvement,
+)
+from assay.stats.intervals import Interval, Method, mean_interval
 
 from .measure import WARMUP, Row, Side, Topic
 from .peers.score_sets import TASKS, score_pair, score_set

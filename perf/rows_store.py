@@ -10,12 +10,11 @@ from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from assay.traces.ingest import transaction
-from assay.traces.intake import SessionStored, WriterEvent
-from assay.traces.journal import read_journal
-from assay.traces.rows import session_rows
-from assay.traces.store import Store
-from assay.traces.writer import Writer
+from assay.store.ingest import transaction
+from assay.store.journal import read_journal
+from assay.store.rows import session_rows
+from assay.store.store import Store
+from assay.store.writer import SessionStored, Writer, WriterEvent
 
 from .measure import Row, Topic
 from .rows_runs import inspect_log

@@ -32,8 +32,7 @@ from assay.crafter import (
     short_text,
 )
 from assay.crafter.rules import VITALS
-from assay.finetune.local.gguf import read_values
-from assay.finetune.local.tokens import BytePairs
+from assay.finetune.local.tokens import BytePairs, read_values
 
 from .games import actions_of, seeds_of
 from .measure import Row, Topic

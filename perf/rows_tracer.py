@@ -8,12 +8,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from assay.store.ingest import transaction
+from assay.store.journal import read_journal
+from assay.store.rows import session_rows
+from assay.store.run_folder import journal_root
+from assay.store.store import Store
 from assay.traces import SessionTracer
-from assay.traces.folder import journal_root
-from assay.traces.ingest import transaction
-from assay.traces.journal import read_journal
-from assay.traces.rows import session_rows
-from assay.traces.store import Store
 
 from .measure import Row, Topic
 from .rows_store import insert

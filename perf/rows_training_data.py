@@ -10,7 +10,7 @@ from typing import Any, Final
 import duckdb
 
 from assay import api
-from assay.traces.store import Store
+from assay.store.store import Store
 
 from .measure import Row, Topic
 from .processes import ORACLES_PYTHON, figures

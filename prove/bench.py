@@ -22,8 +22,8 @@ from typing import Any, Final, NamedTuple
 
 import duckdb
 
-from assay._util.provenance import provenance
-from assay._util.text import counted
+from assay.core.provenance import provenance
+from assay.core.text import counted
 
 from .fault_parts.processes import code_of, printed, start_assay
 from .parts import markdown

@@ -9,13 +9,13 @@ from typing import Final
 
 import numpy as np
 
+from assay.stats.aggregates import Aggregate, aggregate_intervals
+from assay.stats.differences import pairing
 from assay.stats.estimates import mean_estimate
 from assay.stats.intervals import t_interval
-from assay.stats.pairing import pairing
-from assay.stats.passes import pass_all, pass_any
-from assay.stats.planning import power_of, trials_needed
-from assay.stats.rl import Aggregate, aggregate_intervals
-from assay.stats.selection import after_verdict, plan_effect, shrunken_means
+from assay.stats.multiplicity import after_verdict, plan_effect, shrunken_means
+from assay.stats.power import power_of, trials_needed
+from assay.stats.shares import pass_all, pass_any
 from assay.stats.survival import incidence_test, restricted_times
 
 from .cells import SEED, Cell, Floats, Row, Rows, Trial, normal, table

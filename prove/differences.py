@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from assay.stats.clusters import clustered_difference, clustered_mean
+from assay.stats.clusters import clustered_difference, clustered_mean, hierarchical_bootstrap
 from assay.stats.differences import (
     paired_difference,
     ratio_of_means,
@@ -19,7 +19,6 @@ from assay.stats.differences import (
 )
 from assay.stats.effects import cliffs_delta, cohens_d, cohens_dz, probability_of_improvement
 from assay.stats.intervals import Interval, t_interval
-from assay.stats.nested import hierarchical_bootstrap
 
 from .cells import (
     RESAMPLES,

@@ -7,8 +7,8 @@ from multiprocessing import get_context
 from typing import NamedTuple
 
 from assay.crafter import ACHIEVEMENTS, World, warmup
+from assay.crafter.players.policies import make_policy
 from assay.crafter.view import cause_of_death
-from assay.players import make_policy
 
 
 class Played(NamedTuple):

@@ -11,9 +11,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from assay._util.provenance import provenance
+from assay.core.provenance import provenance
 from assay.crafter import ACHIEVEMENTS
-from assay.stats import Interval, crafter_score, wilson
+from assay.stats.intervals import Interval, wilson
+from assay.stats.score import crafter_score
 
 from .episodes import Played, play_many
 

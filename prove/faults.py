@@ -18,7 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from assay._util.provenance import provenance
+from assay.core.provenance import provenance
 
 from .fault_parts import Tried
 from .fault_parts.tried import set_scale

@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from assay.stats.intervals import Interval
-from assay.stats.means import Method, mean_interval, skewness_note
+from assay.stats.intervals import Interval, Method, mean_interval, skewness_note
 
 from .parts import Found, markdown
 

@@ -9,11 +9,16 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from assay.curves.looks import LATER_LOOKS
-from assay.stats.look_alphas import error_of_looks, next_alpha, planned_alphas
+from assay.judge.looks import LATER_LOOKS
+from assay.stats.estimates import t_quantile
+from assay.stats.look_bounds import (
+    Spending,
+    error_of_looks,
+    next_alpha,
+    planned_alphas,
+    z_bounds,
+)
 from assay.stats.sequential import Boundary, SequentialDesign, first_decision
-from assay.stats.spending import Spending, z_bounds
-from assay.stats.two_samples import t_quantile
 from assay.types import Verdict
 
 from .cells import Cell, Rows, Trial, table

@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import assay
-from assay._util.provenance import provenance
 from assay.api import LoopResult, LoopWatch, plan_loop
-from assay.loop import Notebook, Stage, StageEvent, run_stages
-from assay.stats import Interval, paired_difference
-from assay.traces.queries import EpisodeRow, episodes
-from assay.traces.store import Store
+from assay.core.provenance import provenance
+from assay.finetune.loop import Notebook, Stage, StageEvent, run_stages
+from assay.stats.differences import paired_difference
+from assay.stats.intervals import Interval
+from assay.store.queries import EpisodeRow, episodes
+from assay.store.store import Store
 
 from .parts import markdown
 

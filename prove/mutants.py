@@ -30,15 +30,20 @@ __all__ = ["main"]
 
 ROOT: Final = Path(__file__).parents[1]
 SOURCE: Final = ROOT / "src" / "assay"
+FILES: Final = {
+    "judge": ("judge/*.py",),
+    "engine": ("runs/engine.py", "runs/plan.py", "runs/control.py", "runs/events.py"),
+}
+"""The files of each part, within the package."""
 TESTS: Final = {
     "judge": ("tests/judge", "tests/report/test_comparison_words.py"),
-    "trials": (
+    "engine": (
         *("tests/trials/test_run.py", "tests/trials/test_stop.py"),
         *("tests/trials/test_admission.py", "tests/trials/test_parts.py"),
         "tests/trials/test_any_plan.py",
     ),
 }
-"""Packages, and the tests that have to notice; those that tell most come first."""
+"""Parts, and the tests that have to notice; those that tell most come first."""
 _GUARDS: Final = {"frozen", "kw_only", "slots", "strict"}
 _PATIENCE_S: Final = 120
 _PRELOADED: Final = """
@@ -64,7 +69,7 @@ class Mutant(NamedTuple):
     """One fault."""
 
     path: Path
-    """Within the package."""
+    """Within `src/assay`."""
     line: int
     kind: str
     before: str
@@ -78,14 +83,15 @@ class Tester:
     """Runs tests on a copy of the source, one mutant after the other."""
 
     def __init__(self, package: str, folder: Path) -> None:
-        self._package, self._source = package, folder / "src"
+        self._source = folder / "src"
         shutil.copytree(
             SOURCE, self._source / "assay", ignore=shutil.ignore_patterns("__pycache__")
         )
         # What is not mutated is compiled once; a mutant never: its bytecode would be taken
         # for that of the next one of the same size and second.
         compileall.compile_dir(self._source, quiet=2)
-        shutil.rmtree(self._source / "assay" / package / "__pycache__")
+        for path in files(package, self._source / "assay"):
+            shutil.rmtree(path.parent / "__pycache__", ignore_errors=True)
         self._arguments = [
             *("-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-seed=0"),
             *TESTS[package],
@@ -119,7 +125,7 @@ class Tester:
 
     def survives(self, mutant: Mutant) -> bool:
         """Whether all tests pass with this mutant in place."""
-        place = self._source / "assay" / self._package / mutant.path
+        place = self._source / "assay" / mutant.path
         original = place.read_text("utf-8")
         place.write_text(mutant.code, "utf-8")
         try:
@@ -132,13 +138,18 @@ class Tester:
         self._server.communicate()
 
 
+def files(package: str, source: Path) -> list[Path]:
+    """The files that are mutated."""
+    return sorted(path for pattern in FILES[package] for path in source.glob(pattern))
+
+
 def mutants(package: str) -> Iterator[tuple[Path, str, int]]:
     """Every mutant of a package: the file, the operator, and which of its places it is."""
     from cosmic_ray.ast import ast_nodes, get_ast
     from cosmic_ray.plugins import get_operator, operator_names
 
     names = sorted(name for name in operator_names() if not get_operator(name).arguments())
-    for path in sorted((SOURCE / package).rglob("*.py")):
+    for path in files(package, SOURCE):
         text = path.read_text("utf-8")
         mute, nodes = list(_mute(text)), list(ast_nodes(get_ast(text)))
         for name in names:
@@ -172,13 +183,13 @@ def sample(package: str, count: int, seed: int) -> tuple[list[Mutant], int]:
     for path, operator, occurrence in everything:
         if len(chosen) == count:
             break
-        mutant = _made(SOURCE / package, path, operator, occurrence)
+        mutant = _made(path, operator, occurrence)
         if mutant is not None:
             chosen.append(mutant)
     return chosen, len(everything)
 
 
-def _made(folder: Path, path: Path, name: str, occurrence: int) -> Mutant | None:
+def _made(path: Path, name: str, occurrence: int) -> Mutant | None:
     from cosmic_ray.mutating import mutate_code
     from cosmic_ray.plugins import get_operator
 
@@ -196,7 +207,7 @@ def _made(folder: Path, path: Path, name: str, occurrence: int) -> Mutant | None
         min(len(before), len(after)) - 1,
     )
     kind = name.removeprefix("core/").split("_")[0]
-    return Mutant(path.relative_to(folder), line + 1, kind, before[line], after[line], code)
+    return Mutant(path.relative_to(SOURCE), line + 1, kind, before[line], after[line], code)
 
 
 def measured(package: str, count: int, seed: int, jobs: int) -> str:
@@ -233,8 +244,7 @@ def measured(package: str, count: int, seed: int, jobs: int) -> str:
         [kind, str(number), str(number - alive[kind])] for kind, number in kinds.most_common()
     ]
     lines = [
-        f"- `{package}/{m.path}:{m.line}` {m.kind}: `{m.before.strip()}` became"
-        f" `{m.after.strip()}`"
+        f"- `{m.path}:{m.line}` {m.kind}: `{m.before.strip()}` became `{m.after.strip()}`"
         for m in sorted(survivors, key=lambda m: (m.path, m.line))
     ]
     return "\n\n".join(

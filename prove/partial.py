@@ -12,7 +12,7 @@ import numpy as np
 
 from assay.stats.clusters import clustered_difference, clustered_difference_estimate
 from assay.stats.estimates import Estimate, difference_estimate, mean_estimate
-from assay.stats.means import Side
+from assay.stats.intervals import Side
 
 from .cells import Cell, Floats, Row, Rows, Trial, Two, table
 from .parts import Found

@@ -7,8 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from assay.stats.many import benjamini_hochberg, holm
-from assay.stats.planning import Needed, power_of, trials_for_precision, trials_needed
+from assay.stats.multiplicity import benjamini_hochberg, holm
+from assay.stats.power import Needed, power_of, trials_for_precision, trials_needed
 from assay.stats.significance import (
     TestResult,
     equivalence_test,

@@ -11,12 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from assay.stats.shares import (
-    exact_share,
-    share_difference,
-    share_equivalence,
-    share_test,
-)
+from assay.stats.shares import exact_share, share_difference, share_equivalence, share_test
 
 from .parts import Found, markdown
 

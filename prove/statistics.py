@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial as bind
 from multiprocessing import get_context
 
-from assay._util.provenance import provenance
+from assay.core.provenance import provenance
 
 from .chosen import chosen
 from .differences import differences

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from assay import api
-from assay.experiments.curves import load_training_runs, runs_of_series
-from assay.experiments.training import TrainingRun
-from assay.stats import Interval, mean_interval, paired_difference
-from assay.traces.load import load_stored_run
-from assay.traces.store import Store
+from assay.stats.differences import paired_difference
+from assay.stats.intervals import Interval, mean_interval
+from assay.store.load import load_stored_run
+from assay.store.store import Store
+from assay.store.training_runs import TrainingRun, load_training_runs, runs_of_series
 
 from .parts import markdown
 

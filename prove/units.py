@@ -5,9 +5,10 @@ from typing import Final
 
 import numpy as np
 
-from assay.judge import Verdict, compare
+from assay.judge.comparison import compare
 from assay.judge.subjects import Subject, TrialOutcome
 from assay.stats.significance import paired_t_test
+from assay.types import Verdict
 
 from .cells import Cell, Floats, Row, Rows, Trial, Two, table
 from .parts import Found

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from assay._util import secret
+from assay.core import secrets
 from assay.crafter import warmup
 from tests.runs.places import Place, two_nodes
 
@@ -55,8 +55,8 @@ def no_terminal() -> None:
 @pytest.fixture(autouse=True)
 def unknown_secrets() -> None:
     """No test takes the keys of another one out of its texts."""
-    secret._known.clear()
-    secret._in_environment.cache_clear()
+    secrets._known.clear()
+    secrets._in_environment.cache_clear()
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from assay.cli import app
-from assay.training import TrainingConfig
+from assay.training.config import TrainingConfig
 from tests.curves.made import METRIC, level_of, make_run, store_with, write_run
 from tests.curves.program import Program
 

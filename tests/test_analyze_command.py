@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import assay
+from assay.analyses.documents import analysis_document
 from assay.cli import main
 from assay.errors import UsageError
-from assay.report.analyses import analysis_document
-from assay.report.comparison import comparison_document
+from assay.report.comparison.document import comparison_document
 from assay.report.document import Figures
 from assay.report.html import as_html
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from assay._util.archives import unpack_tar
+from assay.core.archives import unpack_tar
 from assay.errors import UsageError
 
 

@@ -19,10 +19,10 @@ from assay import __version__
 from assay.agents.options import ViewForm
 from assay.cli import app, main
 from assay.crafter import DIFFICULTIES
-from assay.experiments.training import TrainingStatus
-from assay.judge import TaskRule
-from assay.players import POLICIES
+from assay.crafter.players.policies import POLICIES
+from assay.judge.results import TaskRule
 from assay.runs.prepare import ALLOWED
+from assay.store.training_runs import TrainingStatus
 
 from .golden.outputs import help_lines
 from .runs.remote import command

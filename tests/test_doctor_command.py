@@ -12,26 +12,28 @@ from cyclopts import App
 
 from assay import __version__
 from assay.api import serve_models
-from assay.api.checking import (
+from assay.api.checks import (
     CheckState,
     check_assay,
+    check_backends,
     check_database,
     check_disk,
     check_engine,
     check_extras,
     check_journals,
+    check_models,
+    check_providers,
     check_python,
     check_sandbox,
     check_service,
 )
-from assay.api.provider_checks import check_backends, check_models, check_providers
 from assay.cli.doctor import doctor
-from assay.models import load_registry
-from assay.service import ServiceSettings, running
-from assay.traces.folder import RunFolder, journal_root
-from assay.traces.records import RunRecord
-from assay.traces.schema import VERSION
-from assay.traces.store import Store
+from assay.crafter.service.app import ServiceSettings, running
+from assay.models.registry_file import load_registry
+from assay.store.records import RunRecord
+from assay.store.run_folder import RunFolder, journal_root
+from assay.store.schema import VERSION
+from assay.store.store import Store
 
 NAMES = [
     *("python", "assay", "extras", "engine", "service", "models", "provider"),

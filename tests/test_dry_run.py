@@ -11,7 +11,7 @@ import pytest
 
 from assay import api
 from assay.cli import main
-from assay.trials import Stop
+from assay.runs.control import Stop
 
 pytestmark = pytest.mark.usefixtures("compiled_engine")
 

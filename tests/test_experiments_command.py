@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from assay.cli import app, main
-from assay.experiments.outcome_files import read_experiments_file
+from assay.store.experiments_file import read_experiments_file
 from assay.types import TrialState
 from tests.traces.sessions import START, make_run, make_session, make_sessions
 from tests.traces.stores import fill

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from assay._util.files import atomic_file, atomic_write
+from assay.core.files import atomic_file, atomic_write
 from assay.errors import OutputError
 
 

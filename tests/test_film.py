@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from assay.cli.film import Caption, Film
+from assay.cli.screen import Caption, Film
 
 
 class Counter:

@@ -6,12 +6,11 @@ from pathlib import Path
 import pytest
 from cyclopts import App
 
-from assay.cli.init import init
+from assay.cli.run import init
 from assay.crafter import Difficulty
+from assay.episodes.config import SETTINGS, RunConfig, run_template
 from assay.errors import UsageError
-from assay.rollouts.config import SETTINGS, RunConfig
-from assay.rollouts.template import run_template
-from assay.runs.settings import resolve, tables_of
+from assay.runs.configuration import resolve, tables_of
 
 KEY_LINE = re.compile(r"^#(\w+ = .*)$")
 TABLES = tables_of(RunConfig)

@@ -1,4 +1,4 @@
-"""Imports point one way: a package may import only what stands above it in the list."""
+"""Imports point one way: a room may import only what stands before it in the list."""
 
 import ast
 import re
@@ -12,225 +12,55 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "assay"
 
 LAYERS = (
-    *("_version", "errors", "_util", "types"),
-    *("_http", "crafter", "stats", "judge", "models", "traces"),
-    *("exchange", "experiments", "service", "players", "agents", "serving", "metrics"),
-    *("trials", "runs", "rollouts", "bench", "curves", "sweeps", "analyses", "datasets"),
-    "finetune",
-    *("training", "loop", "report", "viewer", "api", "cli", "__main__"),
+    *("_version", "errors", "core", "types"),
+    *("stats", "crafter", "judge", "store", "models", "agents", "runs", "episodes"),
+    *("sandboxes", "bench", "training", "finetune", "report", "analyses", "api", "cli"),
+    "__main__",
 )
-SIBLINGS = {"_http", "crafter", "models", "traces", "stats"}
-STORES = {"traces", "exchange", "experiments"}
-"""Who may speak to DuckDB, and who alone writes SQL."""
-OWN_FILE = Path("models/cache.py")
-"""The cache of replies is an SQLite file of its own, which no other package reads."""
-SERVERS = {"_http", "service", "serving", "finetune", "viewer"}
+ROOT = {"__init__", "curves", "metrics", "traces"}
+"""Modules that only re-export: the root, and paths that users' files and documents name."""
+BELOW = {"_version", "errors", "types"}
+KNOWN = {
+    "stats": {"core"},
+    "crafter": {"core"},
+    "judge": {"core", "stats", "crafter"},
+    "models": {"core"},
+    "sandboxes": {"core"},
+    "runs": {"core", "stats", "judge", "store", "models"},
+}
+"""Rooms that know fewer than stand before them: judge no store, runs no world and no agent."""
+SQL_HOMES = (Path("store"), Path("models/cache.py"), Path("training/readers/mlflow.py"))
+"""Where SQL is written; the cache of replies and MLflow's stores are files of their own."""
+SERVERS = {"core", "crafter", "models", "finetune"}
 HOMES = {
     "PIL": {"crafter", "cli"},
-    "aiohttp": {"bench", "models", "service"},
+    "aiohttp": {"crafter", "models", "sandboxes"},
     "crafter": {"crafter"},
     "cyclopts": {"cli"},
-    "duckdb": STORES,
-    "gymnasium": {"crafter", "rollouts", "training"},
+    "duckdb": {"store"},
+    "gymnasium": {"crafter", "episodes", "training"},
     "httpx2": {"models"},
     "llvmlite": {"crafter"},
     "matplotlib": {"report"},
     "mettagrid": {"training"},
+    "modal": {"sandboxes"},
     "numba": {"crafter"},
     "openai": {"models", "finetune"},
-    "optuna": {"sweeps"},
-    "pandas": {"traces"},
-    "pyarrow": STORES,
-    "pydantic": {*STORES, *SERVERS, "bench", "models", "rollouts", "curves"},
-    "pydantic_core": {*STORES, *SERVERS, "models", "rollouts", "curves", "datasets"},
+    "optuna": {"training"},
+    "pandas": {"store"},
+    "pyarrow": {"store"},
+    "pydantic": {"crafter", "store", "models", "bench", "finetune"},
+    "pydantic_core": {"core", "crafter", "store", "finetune"},
     "ray": {"runs"},
     "rich": {"cli", "report"},
-    "safetensors": {"_util"},
+    "safetensors": {"core"},
     "scipy": {"stats"},
     "starlette": SERVERS,
     "statsmodels": set[str](),
-    "torch": {"_util", "finetune", "training"},
-    "uvicorn": SERVERS,
-    "wandb": {"curves", "training"},
+    "torch": {"core", "training", "finetune"},
+    "uvicorn": {"core"},
+    "wandb": {"training"},
 }
-PUBLIC = {
-    "_http": {"guard", "hosting", "protocol", "refusal", "replies"},
-    "_util": {
-        *(
-            "backoff",
-            "bounds",
-            "canonical",
-            "descriptors",
-            "files",
-            "git",
-            "lazy",
-            "loops",
-            "names",
-        ),
-        *(
-            "provenance",
-            "redact",
-            "secret",
-            "settings",
-            "syncing",
-            "tensors",
-            "text",
-            "user_files",
-            "user_threads",
-        ),
-        *("values", "wildcards"),
-    },
-    "analyses": {
-        *("achievements", "actions", "costs", "deaths", "episodes", "hooks", "last_steps"),
-        *("declared_hooks", "enhanced_hooks", "hook_schema", "quality"),
-        *("terrain", "training", "worlds"),
-    },
-    "agents": {"builtin", "chat_models", "game", "options", "own", "tuned"},
-    "bench": {
-        *(
-            "arms",
-            "checking",
-            "coders",
-            "attempt",
-            "comparing",
-            "config",
-            "ends",
-            "grading",
-            "harbor",
-            "importing",
-            "kind",
-        ),
-        *(
-            "manifest",
-            "sandboxes",
-            "sandboxes.base",
-            "seams",
-            "selecting",
-            "summary",
-            "tagging",
-            "tasks",
-        ),
-    },
-    "crafter": {
-        *("difficulty", "engine.jit", "gif", "rules", "text", "text.observation", "view"),
-    },
-    "curves": {
-        *("analysis", "capacity", "design", "files", "gather", "looks", "plan", "settings"),
-        *("sources", "variance", "wandb_project"),
-    },
-    "datasets": {
-        *("building", "chat_template", "data_file", "examples", "filters", "formats"),
-        *("manifest", "masks", "message_checks", "plan", "schemas", "split", "tokenizer"),
-        "validation",
-    },
-    "exchange": {
-        *("deletion", "export", "formats", "formats.layout", "imports", "merge"),
-        *("mlflow_stores", "parquet"),
-        *("results", "snapshot", "sources", "trace_folder"),
-    },
-    "experiments": {
-        *(
-            "analysis_looks",
-            "changelog",
-            "curves",
-            "finetune_jobs",
-            "looks",
-            "metric_outcomes",
-            "outcome_files",
-            "outcomes",
-        ),
-        *("plans", "trained_worlds", "training", "versions"),
-    },
-    "finetune": {"service"},
-    "judge": {
-        *("changes", "describing", "design", "facts", "looks", "matching", "outcomes"),
-        *("over_time", "plans", "ranking", "subjects"),
-    },
-    "metrics": {"tally"},
-    "models": {"connections", "cost", "faults", "local_service", "reach", "registry", "wire"},
-    "players": {"expert", "expert.turns"},
-    "report": {
-        *(
-            "analyses",
-            "analysis",
-            "benchmark",
-            "comparison",
-            "data",
-            "dataset_card",
-            "figures.drawing",
-            "files",
-            "loop",
-            "over_time",
-        ),
-        *("ranking", "terminal", "variance"),
-    },
-    "rollouts": {
-        *("config", "environments", "estimate", "forks", "progress", "sample"),
-        *("template", "verifying"),
-    },
-    "runs": {
-        "addresses",
-        "arms",
-        "choosing",
-        "kind",
-        "looks",
-        "model_calls",
-        "processes",
-        "remaining",
-        "room",
-        "settings",
-        "spending",
-        "template",
-    },
-    "service": {"client", "client.http", "results", "worlds"},
-    "serving": {"answers", "app", "wire"},
-    "stats": {
-        *("clusters", "differences", "effects", "intervals", "learning", "many", "means"),
-        *(
-            "normality",
-            "pairing",
-            "planning",
-            "precision",
-            "ranking",
-            "score",
-            "selection",
-            "look_alphas",
-            "sequential",
-            "spending",
-            "t_bounds",
-        ),
-        *("components", "estimates", "losses", "passes", "shares"),
-        *("significance", "spread", "survival", "two_samples", "windows", "within"),
-    },
-    "traces": {
-        "attaching",
-        *(
-            "call_totals",
-            "codec",
-            "columns",
-            "conversations",
-            "database",
-            "facts",
-            "folder",
-            "ingest",
-            "intake",
-            "journal",
-            "listing",
-        ),
-        *("load", "location", "migrations", "names", "queries", "recorder", "records", "rows"),
-        *("opening", "schema"),
-        *("select", "steps", "store", "totals", "trace", "writer"),
-    },
-    "training": {"agent", "architectures", "extra", "launch", "wandb_log"},
-}
-"""The modules of a package that others may name; everything else is its own business."""
-COMPOSED = {
-    "curves": set[str](),
-    "exchange": {"formats"},
-    "experiments": set[str](),
-    "traces": {"location", "store"},
-}
-"""What commands get from `api` alone, but for these modules; types are theirs to name."""
 SQL = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|CREATE|DROP|ALTER|ATTACH|COPY|WITH|FROM)\s")
 
 
@@ -245,7 +75,7 @@ class Import(NamedTuple):
 def violations(path: Path, text: str) -> list[str]:
     """What a file, given relative to the package, imports that it may not."""
     layer = path.parts[0].removesuffix(".py")
-    if path == Path("__init__.py"):
+    if len(path.parts) == 1 and layer in ROOT:
         return []
     if layer not in LAYERS:
         return [f"{path}: {layer!r} has no place in the list of layers"]
@@ -255,10 +85,8 @@ def violations(path: Path, text: str) -> list[str]:
         for imported, reason in reasons
         if reason
     ]
-    if layer not in STORES and path != OWN_FILE:
-        found += [
-            f"{path}:{line}: SQL belongs into {sorted(STORES)} only" for line in queries(text)
-        ]
+    if not any(path.is_relative_to(home) for home in SQL_HOMES):
+        found += [f"{path}:{line}: SQL belongs into 'store'" for line in queries(text)]
     return found
 
 
@@ -284,19 +112,9 @@ def queries(text: str) -> Iterator[int]:
 
 
 def imports(path: Path, text: str) -> Iterator[Import]:
-    """Every import of a file, at any depth, with relative ones resolved."""
+    """Every import of a file, at any depth and for types alone, with relative ones resolved."""
     package = ("assay", *path.parent.parts)
-    typing = {
-        id(inner)
-        for node in nodes(text)
-        if isinstance(node, ast.If)
-        and isinstance(node.test, ast.Name)
-        and node.test.id == "TYPE_CHECKING"
-        for inner in ast.walk(node)
-    }
     for node in nodes(text):
-        if path.parts[0] == "cli" and id(node) in typing:
-            continue
         match node:
             case ast.Import(names=names):
                 yield from (Import(node.lineno, alias.name) for alias in names)
@@ -322,23 +140,14 @@ def _objection(layer: str, imported: Import) -> str | None:
         return None if homes is None or layer in homes else f"belongs into {sorted(homes)} only"
     target = rest[0] if rest else ""
     if target not in LAYERS:
-        return "name the package that has it, not 'assay'"
+        return "name the room that has it, not 'assay'"
     if target == layer:
         return None
     if LAYERS.index(target) > LAYERS.index(layer):
-        return f"{target!r} stands below {layer!r}"
-    if {target, layer} <= SIBLINGS:
-        return f"{target!r} and {layer!r} do not know each other"
-    if layer == "cli" and target in COMPOSED and ".".join(rest[1:]) not in COMPOSED[target]:
-        return "ask 'assay.api' for it: commands parse, call and print"
-    if layer == "runs" and target in {"crafter", "service", "players", "agents"}:
-        return f"{layer!r} knows no world and nobody who plays in it"
-    module = ".".join(rest[1:])
-    if module and module not in PUBLIC.get(target, set()):
-        return f"{module!r} is not a public module of {target!r}"
-    private = [
-        name for name in imported.names if name.startswith("_") and not name.endswith("__")
-    ]
+        return f"{target!r} stands after {layer!r}"
+    if target not in KNOWN.get(layer, {target}) | BELOW:
+        return f"{layer!r} knows {sorted(KNOWN[layer])} only"
+    private = [name for name in imported.names if name[0] == "_" and name[:2] != "__"]
     return f"{', '.join(private)} of {target!r} is private" if private else None
 
 
@@ -362,25 +171,28 @@ def test_every_import_points_up_the_list_and_heavy_ones_stay_at_home() -> None:
         pytest.param("crafter/world.py", "from ..agents import play", id="relative"),
         pytest.param("crafter/world.py", "from .. import agents", id="relative to the root"),
         pytest.param("crafter/world.py", "def f():\n    from assay import cli", id="nested"),
+        pytest.param(
+            "crafter/world.py", "if TYPE_CHECKING:\n    from assay import cli", id="for types"
+        ),
         pytest.param("crafter/world.py", "import_module('assay.cli')", id="by name"),
-        pytest.param("crafter/world.py", "import assay.stats", id="sibling"),
-        pytest.param("runs/execute.py", "import assay.crafter", id="a run of no world"),
-        pytest.param("report/x.py", "from assay.traces.rows import _Builder", id="private"),
-        pytest.param("report/x.py", "from assay.traces.lines import line", id="not public"),
+        pytest.param("crafter/world.py", "import assay.stats", id="a world of statistics"),
+        pytest.param("models/client.py", "import assay.store", id="a model that records"),
+        pytest.param("runs/run.py", "import assay.crafter", id="a run of no world"),
+        pytest.param("report/x.py", "from assay.store.rows import _Builder", id="private"),
         pytest.param("agents/react.py", "import openai", id="a client of models"),
         pytest.param("agents/react.py", "import aiohttp", id="a client of HTTP"),
         pytest.param("report/x.py", "import pydantic", id="nothing comes in here"),
         pytest.param("report/x.py", "from PIL import Image", id="pictures"),
-        pytest.param("trials/x.py", "import ray", id="clusters"),
-        pytest.param("cli/x.py", "import assay.traces.queries", id="a command that composes"),
+        pytest.param("episodes/x.py", "import ray", id="clusters"),
         pytest.param("cli/x.py", 'c.execute("SELECT 1")', id="SQL"),
         pytest.param("cli/x.py", 'c.execute(f"DELETE FROM {name}")', id="SQL put together"),
-        pytest.param("errors.py", "import assay._util.text", id="a file as a layer"),
-        pytest.param("agents/expert.py", "from assay import World", id="through the root"),
-        pytest.param("agents/expert.py", "import assay", id="the root itself"),
-        pytest.param("agents/expert.py", "import numba", id="heavy"),
+        pytest.param("errors.py", "import assay.core.text", id="a file as a layer"),
+        pytest.param("agents/react.py", "from assay import World", id="through the root"),
+        pytest.param("agents/react.py", "import assay", id="the root itself"),
+        pytest.param("agents/react.py", "from assay.metrics import hook", id="through a shim"),
+        pytest.param("agents/react.py", "import numba", id="heavy"),
         pytest.param("stats/table.py", "from rich.table import Table", id="heavy part"),
-        pytest.param("agents/expert.py", "import crafter", id="the reference game"),
+        pytest.param("agents/react.py", "import crafter", id="the reference game"),
         pytest.param("helpers/names.py", "", id="a package that nobody planned"),
     ],
 )
@@ -392,28 +204,17 @@ def test_the_check_objects_to_a_wrong_import(path: str, text: str) -> None:
     ("path", "text"),
     [
         pytest.param("__init__.py", "import assay.cli", id="the root is exempt"),
-        pytest.param("agents/expert.py", "from assay.crafter import World", id="upward"),
-        pytest.param("agents/react.py", "from .reading import Decision", id="own package"),
-        pytest.param("_util/names.py", "from assay._version import __version__", id="version"),
+        pytest.param("metrics.py", "import assay.episodes.hooks", id="so are its shims"),
+        pytest.param("agents/react.py", "from assay.crafter import World", id="upward"),
+        pytest.param("agents/react.py", "from .replies import Decision", id="own room"),
+        pytest.param("core/x.py", "from assay._version import __version__", id="the version"),
         pytest.param("crafter/jit.py", "import numba, numpy", id="heavy at home"),
-        pytest.param("traces/x.py", 'c.execute("SELECT 1")', id="SQL at home"),
-        pytest.param("api/x.py", "from assay.traces.rows import row", id="a public module"),
+        pytest.param("store/x.py", 'c.execute("SELECT 1")', id="SQL at home"),
+        pytest.param("models/cache.py", 'c.execute("SELECT 1")', id="SQL of a file's own"),
+        pytest.param("api/x.py", "from assay.store.rows import row", id="a module below"),
         pytest.param("cli/x.py", "self._body.execute('run the plan')", id="no SQL"),
         pytest.param("__main__.py", "from assay.cli import main", id="the program"),
     ],
 )
 def test_the_check_lets_a_right_import_pass(path: str, text: str) -> None:
     assert violations(Path(path), text) == []
-
-
-def test_a_module_is_public_only_if_another_package_names_it() -> None:
-    named = {
-        imported.module
-        for path in (file.relative_to(SOURCE) for file in SOURCE.rglob("*.py"))
-        for imported in imports(path, (SOURCE / path).read_text("utf-8"))
-        if not imported.module.startswith(f"assay.{path.parts[0]}.")
-    }
-    public = {
-        f"assay.{package}.{module}" for package, modules in PUBLIC.items() for module in modules
-    }
-    assert public - named == set()

@@ -2,8 +2,8 @@
 
 import pytest
 
-from assay.cli.lists import table_lines
 from assay.cli.output import width_there_is
+from assay.cli.tables import table_lines
 
 from .test_endings import Assay
 from .test_endings import assay as dead

@@ -8,28 +8,21 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from assay.cli.live import LiveDisplay, PlainDisplay, RunDisplay, choose_display
-from assay.cli.standings import LiveStanding, LiveStandings
+from assay.cli.display import LiveDisplay, PlainDisplay, RunDisplay, choose_display
+from assay.cli.progress_text import LiveStanding, LiveStandings
+from assay.episodes.progress import EpisodeEnd, TurnProgress
 from assay.errors import ModelRejected, ModelUnavailable
-from assay.rollouts.progress import EpisodeEnd, TurnProgress
-from assay.trials import (
-    AsyncioExecutor,
+from assay.runs.control import Limits, Retries, Stop, TrialVerdict
+from assay.runs.engine import AsyncioExecutor, Context, run_trials
+from assay.runs.events import (
     CallRetried,
-    Context,
     Event,
-    Group,
-    Limits,
-    Plan,
-    Retries,
     RunStarted,
-    Stop,
-    Trial,
     TrialEnded,
     TrialProgress,
     TrialStarted,
-    TrialVerdict,
-    run_trials,
 )
+from assay.runs.plan import Group, Plan, Trial
 from assay.types import TrialState
 
 TURNS = 4

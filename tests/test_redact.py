@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from assay._util.redact import MARK, mask, redact
-from assay._util.secret import Secret
 from assay.cli import main
-from assay.trials import trial_error
+from assay.core.secrets import MARK, Secret, mask, redact
+from assay.runs.control import trial_error
 
 KEY = "sk-planted-0a1b2c3d4e5f6a7b8c9d"
 
@@ -80,7 +79,7 @@ HIDDEN = f"it is {MARK}, yes"
 def test_variables_named_after_secrets_hold_secrets(
     variable: str, value: str, is_hidden: bool
 ) -> None:
-    code = "import sys; from assay._util.redact import redact; print(redact(sys.argv[1]))"
+    code = "import sys; from assay.core.secrets import redact; print(redact(sys.argv[1]))"
     text = f"it is {value.strip()}, yes"
     said = subprocess.run(
         [sys.executable, "-c", code, text],

@@ -19,7 +19,7 @@ import pytest
 
 import assay
 from assay.cli import main
-from assay.service import ServiceSettings, running
+from assay.crafter.service.app import ServiceSettings, running
 
 pytestmark = pytest.mark.usefixtures("compiled_engine")
 

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from assay import __version__
-from assay._util.names import natural_key, unknown_name
-from assay._util.provenance import provenance
-from assay._util.text import printable
+from assay.core.provenance import provenance
+from assay.core.text import natural_key, printable, unknown_name
 
 SOURCE = Path(__file__).parents[1] / "src"
 
@@ -66,7 +65,7 @@ def provenance_from(source: Path, folder: Path = Path("/")) -> str:
     """What a process that runs the copy in `source` says of itself, started in a folder."""
     program = (
         f"import sys; sys.path.insert(0, {str(source)!r}); sys.dont_write_bytecode = True\n"
-        "from assay._util.provenance import provenance\n"
+        "from assay.core.provenance import provenance\n"
         "print(provenance())"
     )
     command = [sys.executable, "-c", program]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.experiments.training import TrainingStatus
+from assay.store.training_runs import TrainingStatus
 from tests.curves.made import METRIC, level_of, make_run, store_with, write_run
 from tests.curves.program import Program
 

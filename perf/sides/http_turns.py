@@ -12,8 +12,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from assay.models import ModelPool, load_registry
-from assay.runs import RunResult
+from assay.models.pool import ModelPool
+from assay.models.registry_file import load_registry
+from assay.runs.run import RunResult
 from perf.peers import workload
 from perf.peers.usage import cpu_seconds
 from perf.sides.stubs import stub_run

@@ -41,7 +41,7 @@ def encode(data: str, target: str) -> dict[str, float]:
 
 
 def train(data: str, batch: str, steps: str) -> dict[str, float]:
-    from assay.finetune.local import Settings, StepDone, train
+    from assay.finetune.local.train import Settings, StepDone, train
 
     # One thread: the time of the processor, which others on the machine do not change.
     done: list[tuple[float, float]] = []
@@ -68,7 +68,7 @@ def train(data: str, batch: str, steps: str) -> dict[str, float]:
 def generate(data: str, together: str) -> dict[str, float]:
     import torch
 
-    from assay.finetune.local import ModelRequest, load_base
+    from assay.finetune.local.generate import ModelRequest, load_base
 
     torch.set_num_threads(_threads())
     generator = load_base(BASE)

@@ -4,10 +4,13 @@ import asyncio
 from pathlib import Path
 from typing import NamedTuple
 
-from assay.rollouts import RunConfig, arms_of
-from assay.runs import InProcess, run_record
-from assay.traces.records import RunRecord
-from assay.trials import AsyncioExecutor, Limits, Retries, run_trials
+from assay.episodes.arms import arms_of
+from assay.episodes.config import RunConfig
+from assay.runs.control import Limits, Retries
+from assay.runs.engine import AsyncioExecutor, run_trials
+from assay.runs.executors import InProcess
+from assay.runs.prepare import run_record
+from assay.store.records import RunRecord
 from perf.peers import workload
 from perf.sides.stubs import StubModel, stub_kind
 

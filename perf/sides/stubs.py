@@ -11,13 +11,17 @@ from typing import Any, Final, Self
 
 from assay.agents import AgentOptions, ReactAgent
 from assay.crafter import ACHIEVEMENTS, ITEMS, Difficulty, View
-from assay.crafter.text import observe
+from assay.crafter.service.results import Checkpoint, Started, StepReply, adapter
+from assay.crafter.text.observation import observe
+from assay.episodes import kind
+from assay.episodes.arms import arms_of
+from assay.episodes.config import RunConfig
+from assay.episodes.kind import EpisodeKind, EpisodeParts
 from assay.metrics import DEFAULT_HOOKS
 from assay.models.budget import Budget
-from assay.rollouts import EpisodeKind, EpisodeParts, RunConfig, arms_of, kind
-from assay.runs import RunResult, execute, prepare_run
-from assay.service.results import Checkpoint, Started, StepReply, adapter
-from assay.trials import Retries
+from assay.runs.control import Retries
+from assay.runs.prepare import prepare_run
+from assay.runs.run import RunResult, execute
 from assay.types import ChatModel, ChatReply, ChatRequest, Message, MessageType, Usage
 from perf.peers import workload
 

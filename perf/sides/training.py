@@ -72,7 +72,8 @@ def measured(side: str, updates: int) -> dict[str, float]:
         return made[-1]
 
     ENVIRONMENTS["measured"] = EnvironmentEntry(make, lambda: space_of("crafter"))
-    from assay.training import TrainingConfig, TrainingProgress, train
+    from assay.training.config import TrainingConfig
+    from assay.training.training_loop import TrainingProgress, train
 
     config = TrainingConfig(
         architecture="mlp",

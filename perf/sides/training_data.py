@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import assay
-import assay.datasets.validation
+import assay.finetune.datasets.validate
 from assay import api
 
 

@@ -22,9 +22,9 @@ from zlib import crc32
 
 from assay import api
 from assay.models.budget import Budget
-from assay.runs import RunResult
-from assay.runs.ledger import Ledger
-from assay.traces.journal import Journal
+from assay.runs.run import RunResult
+from assay.runs.spending import Ledger
+from assay.store.journal import Journal
 from assay.types import TrialState
 from perf.peers.usage import cpu_seconds, memory_bytes, peak_bytes
 from perf.sides.stubs import StubModel, stub_run

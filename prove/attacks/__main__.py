@@ -19,8 +19,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from assay._util.provenance import provenance
-from assay.bench.cache import cache_folder
+from assay.bench.base import cache_folder
+from assay.core.provenance import provenance
 
 from ..parts import markdown
 from . import boxes, files, folders, grader

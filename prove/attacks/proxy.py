@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from assay.bench.proxy import ModelProxy
+from assay.bench.proxy.server import ModelProxy
 from tests.bench.test_proxy import Asked, job
 
 

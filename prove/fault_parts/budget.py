@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from assay.api import serve_models
-from assay.serving import Faults, RunningModels
+from assay.models.serving.app import RunningModels
+from assay.models.serving.faults import Faults
 from tests.runs.test_budget import MODEL, PRICE, billed
 
 from .processes import PATIENCE_S, code_of, printed, start_assay

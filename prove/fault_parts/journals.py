@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from assay.errors import JournalError
-from assay.traces.journal import read_journal, read_session
-from assay.traces.records import SessionRecord
+from assay.store.journal import read_journal, read_session
+from assay.store.records import SessionRecord
 from tests.traces.sessions import make_run, make_session
 from tests.traces.test_journal import write
 

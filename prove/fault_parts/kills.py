@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from assay.traces.folder import journal_root
+from assay.store.run_folder import journal_root
 from tests.runs.programs import run_arguments
 from tests.runs.tables import contents
 from tests.runs.test_kills import RUN, journaled

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
-from assay.traces.schema import TABLES
-from assay.traces.views import VIEWS
+from assay.store.schema import TABLES
+from assay.store.views import VIEWS
 from tests.runs.echo import Answer, answering, error_page, failing, rambling, refusing, talking
 from tests.runs.tables import rows
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import duckdb
 
-from assay.api.checking import CheckState, check_database
+from assay.api.checks import CheckState, check_database
 from assay.errors import AssayError
-from assay.exchange.merge import merge_stores
-from assay.traces.store import Store
+from assay.store.merge import merge_stores
+from assay.store.store import Store
 from tests.traces.sessions import make_run, make_sessions
 from tests.traces.stores import fill
 

@@ -13,8 +13,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from assay.traces.queries import episodes
-from assay.traces.store import Store
+from assay.store.queries import episodes
+from assay.store.store import Store
 
 from .processes import PATIENCE_S, code_of, printed, start_assay
 from .tried import Tried

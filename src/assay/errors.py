@@ -37,39 +37,6 @@ line prints them as they are, without a traceback. Imports nothing of assay.
 
 from typing import Any
 
-__all__ = [
-    "AccessDenied",
-    "AmbiguousName",
-    "AssayError",
-    "BudgetSpent",
-    "EpisodeOver",
-    "HookError",
-    "InstanceLimit",
-    "InvalidField",
-    "JournalError",
-    "LoopStopped",
-    "ModelRefused",
-    "ModelRejected",
-    "ModelUnavailable",
-    "OutputError",
-    "PatchRejected",
-    "ReplayError",
-    "RequestTooLarge",
-    "SandboxUnavailable",
-    "ServiceError",
-    "SetupTimeout",
-    "SnapshotError",
-    "StoreBusy",
-    "StoreError",
-    "TrainerFailed",
-    "TrainingStopped",
-    "UnknownInstance",
-    "UsageError",
-    "UserCodeError",
-    "WorkerLost",
-    "WorldFull",
-]
-
 
 class AssayError(Exception):
     """The base of all exceptions that assay raises on purpose."""

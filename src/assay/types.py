@@ -11,25 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol, Self
 
-from assay._util.bounds import Count
-from assay._util.canonical import canonical_json, content_hash
-
-__all__ = [
-    "Agent",
-    "ChatModel",
-    "ChatReply",
-    "ChatRequest",
-    "Encoded",
-    "Environment",
-    "Message",
-    "MessageType",
-    "NewMessage",
-    "PreparedRequest",
-    "StopReason",
-    "TrialState",
-    "Usage",
-    "Verdict",
-]
+from assay.core.canonical_json import canonical_json, content_hash
+from assay.core.values import Count
 
 
 class TrialState(StrEnum):
@@ -264,7 +247,7 @@ class Agent(Protocol):
     """Chooses what to do from what it sees; made anew for each episode.
 
     A plain function `act(view)` will do. A class may take `model`, `seed` and `settings`, keep
-    state, and have a coroutine for `act`; see `assay.agents.own`.
+    state, and have a coroutine for `act`; see `assay.agents.user_agents`.
     """
 
     def act(self, view: Any) -> Any:

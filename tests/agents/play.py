@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass, field
 
-from assay.agents import AgentOptions, BuiltinModel, Decision, ReactAgent
-from assay.agents.builtin import make_builtin
+from assay.agents.builtin import BuiltinModel, make_builtin
+from assay.agents.options import AgentOptions
+from assay.agents.react import ReactAgent
+from assay.agents.replies import Decision
 from assay.crafter import World
-from assay.traces.records import PlayedRecord, StepRecord
+from assay.store.records import PlayedRecord, StepRecord
 from assay.types import ChatReply, ChatRequest, NewMessage
 
 __all__ = ["Game", "play", "play_actions"]

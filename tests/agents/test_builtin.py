@@ -5,8 +5,16 @@ from typing import Any
 
 import pytest
 
-from assay.agents import BUILTIN_MODELS, AgentOptions, BuiltinModel, make_builtin
-from assay.agents.builtin import Choice, draws, max_actions, notes
+from assay.agents.builtin import (
+    BUILTIN_MODELS,
+    BuiltinModel,
+    Choice,
+    draws,
+    make_builtin,
+    max_actions,
+    notes,
+)
+from assay.agents.options import AgentOptions
 from assay.crafter import ACTIONS
 from assay.errors import UsageError
 from assay.types import ChatRequest, Encoded, Message

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from assay.agents import AgentOptions
-from assay.agents.builtin.expert import decide
+from assay.agents.builtin import decide
 from assay.crafter import ACTIONS, World
-from assay.crafter.text import as_view, observe
-from assay.players import ExpertPolicy, Goal
-from assay.players.expert.terrain import MOVE, START, STEPS, STRIDE
-from assay.players.expert.turns import catch_up, plan
+from assay.crafter.players.expert.policy import ExpertPolicy
+from assay.crafter.players.expert.terrain import MOVE, START, STEPS, STRIDE, Goal
+from assay.crafter.players.expert.turns import catch_up, plan
+from assay.crafter.text.observation import as_view, observe
 from assay.types import ChatRequest, Encoded, Message
 
 from .play import Game, play

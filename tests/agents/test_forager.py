@@ -2,9 +2,8 @@ import pytest
 
 from assay.agents import AgentOptions
 from assay.crafter import World, observe
-from assay.crafter.text import MapCell
-from assay.crafter.text.observation import CENTER, STEPS, Observation
-from assay.players.forager.sight import Sight
+from assay.crafter.players.forager import Sight
+from assay.crafter.text.observation import CENTER, STEPS, MapCell, Observation
 
 from .play import play
 

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from assay.agents.prompt import system_message, tools
+from assay.agents.prompts import system_message, tools
 from assay.crafter import rules_text
 
 

@@ -3,11 +3,14 @@ from typing import Any
 
 import pytest
 
-from assay.agents import MARKER, AgentOptions, Decision, ReactAgent, observation_in, results_in
+from assay.agents.feedback import MARKER, observation_in, results_in
+from assay.agents.options import AgentOptions
+from assay.agents.react import ReactAgent
+from assay.agents.replies import Decision
 from assay.crafter import ACTIONS, NoEffect, World, observe
 from assay.crafter.text.observation import FAILURES
 from assay.errors import UsageError
-from assay.traces.records import PlayedRecord, StepRecord
+from assay.store.records import PlayedRecord, StepRecord
 from assay.types import Message, MessageType
 
 from .play import play, play_actions

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assay.agents.plain import actions_in_text
-from assay.agents.reading import Decision, read_reply
+from assay.agents.replies import Decision, actions_in_text, read_reply
 from assay.crafter import ACTIONS
 from assay.types import Message
 

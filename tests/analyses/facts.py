@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from assay.analyses.episodes import EpisodeFacts
-from assay.traces.steps import HookFiring, LostTurn, SessionCalls, SessionSteps
+from assay.store.load import HookFiring, LostTurn, SessionCalls, SessionSteps
 
 from ..report.rows import episode
 

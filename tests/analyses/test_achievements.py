@@ -3,11 +3,11 @@
 import pytest
 
 from assay.analyses.achievements import analyse_achievements, lacking
-from assay.analyses.last_steps import Ending
+from assay.analyses.deaths import Ending
 from assay.crafter.rules import HUMAN, RANDOM
 from assay.errors import UsageError
-from assay.stats import exact_share
 from assay.stats.score import crafter_score
+from assay.stats.shares import exact_share
 
 from .facts import facts
 

@@ -8,7 +8,7 @@ import pytest
 from assay.analyses.costs import analyse_costs
 from assay.analyses.episodes import EpisodeFacts
 from assay.errors import UsageError
-from assay.traces.steps import SessionCalls
+from assay.store.load import SessionCalls
 
 from .facts import facts
 

@@ -2,10 +2,9 @@
 
 import pytest
 
-from assay.analyses.deaths import analyse_deaths
-from assay.analyses.last_steps import Ending, LastStep
+from assay.analyses.deaths import Ending, LastStep, analyse_deaths
 from assay.errors import UsageError
-from assay.stats import exact_share
+from assay.stats.shares import exact_share
 
 from .facts import facts
 

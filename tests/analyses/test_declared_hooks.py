@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 import assay
-from assay.analyses.declared_hooks import DeclaredHook, DeclaredHooks, read_hooks
 from assay.analyses.enhanced_hooks import Sign, analyse_enhanced_hooks
 from assay.analyses.hook_conditions import StepState
-from assay.analyses.hook_schema import SCHEMA
+from assay.analyses.hook_files import SCHEMA, DeclaredHook, DeclaredHooks, read_hooks
 from assay.errors import UsageError
-from assay.stats.within import difference_within
+from assay.stats.clusters import difference_within
 
 from .facts import facts
 

@@ -4,8 +4,8 @@ import pytest
 
 from assay.analyses.hooks import analyse_hooks
 from assay.errors import UsageError
-from assay.stats import exact_share
-from assay.traces.steps import HookFiring
+from assay.stats.shares import exact_share
+from assay.store.load import HookFiring
 
 from .facts import facts
 

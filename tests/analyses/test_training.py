@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 import assay
+from assay.analyses.documents import analysis_document
 from assay.analyses.training import analyse_training
 from assay.cli import main
 from assay.errors import UsageError
-from assay.experiments.finetune_jobs import FinetuneEvent, FinetuneJob, add_events, add_job
-from assay.report.analyses import analysis_document
-from assay.traces.store import Store
+from assay.store.finetune_jobs import FinetuneEvent, FinetuneJob, add_events, add_job
+from assay.store.store import Store
 
 START = datetime(2026, 11, 17)
 

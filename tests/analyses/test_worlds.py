@@ -5,11 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from assay.analyses.terrain import look_at
-from assay.analyses.worlds import analyse_worlds
+from assay.analyses.worlds import analyse_worlds, look_at
 from assay.crafter.rules import AREA, MATERIALS
 from assay.errors import UsageError
-from assay.stats.components import variance_shares
+from assay.stats.variance import variance_shares
 
 from .facts import facts
 

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from assay.api.notebook import NotebookProgress
-from assay.trials import (
+from assay.runs.control import TrialVerdict
+from assay.runs.events import (
     CallRetried,
     RunEnded,
     RunStarted,
-    Trial,
     TrialEnded,
     TrialProgress,
     TrialStarted,
-    TrialVerdict,
 )
+from assay.runs.plan import Trial
 from assay.types import TrialState
 
 PROGRAM = """

@@ -4,12 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from assay.bench import seams
-from assay.bench.coders.cheats import CheatCoder
-from assay.bench.grading import Judge, grade
-from assay.bench.sandboxes import BubblewrapBackend, python_mounts
-from assay.bench.sandboxes.base import Mount, ResourceLimits, SandboxSpec, TrialFinding
-from assay.bench.seams import (
+from assay.bench import base
+from assay.bench.base import (
     APP,
     CoderEnd,
     CodingJob,
@@ -19,7 +15,13 @@ from assay.bench.seams import (
     RepoSource,
     Rubric,
 )
+from assay.bench.coders.scripted import CheatCoder
+from assay.bench.grading.grade import grade
+from assay.bench.grading.llm_judge import Judge
 from assay.bench.tasks import capture, make_workspace
+from assay.sandboxes.base import Mount, ResourceLimits, SandboxSpec, TrialFinding
+from assay.sandboxes.bubblewrap import BubblewrapBackend
+from assay.sandboxes.roots import python_mounts
 
 BROKEN = "def add(a, b):\n    return a - b\n\n\ndef double(a):\n    return a\n"
 SOLVED = "def add(a, b):\n    return a + b\n\n\ndef double(a):\n    return 2 * a\n"
@@ -67,15 +69,15 @@ CALLS_APART = CALLS_PROGRAM.replace(
 LIMITS = ResourceLimits(memory_mb=512, processes=64, disk_mb=64)
 
 
-def script(path: str, content: str, rubric: str = "works") -> seams.TestScript:
-    return seams.TestScript(path=path, rubric_id=rubric, content=content)
+def script(path: str, content: str, rubric: str = "works") -> base.TestScript:
+    return base.TestScript(path=path, rubric_id=rubric, content=content)
 
 
 def small_task(
     folder: Path,
     *,
     files: Mapping[str, str] | None = None,
-    scripts: tuple[seams.TestScript, ...] | None = None,
+    scripts: tuple[base.TestScript, ...] | None = None,
     rubrics: tuple[Rubric, ...] = (),
     metrics: str | None = None,
     environment: Mapping[str, str] | None = None,
@@ -104,7 +106,7 @@ def small_task(
         test_scripts=scripts,
         metrics_script=None
         if metrics is None
-        else seams.MetricsScript(path="metrics.py", content=metrics),
+        else base.MetricsScript(path="metrics.py", content=metrics),
         environment=environment or {},
     )
 

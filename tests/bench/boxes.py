@@ -11,9 +11,9 @@ from typing import TypeVar
 
 import pytest
 
-from assay._util.loops import run_apart
-from assay.bench.sandboxes import BubblewrapBackend
-from assay.bench.sandboxes.base import (
+from assay.core.aio import run_apart
+from assay.errors import SandboxUnavailable
+from assay.sandboxes.base import (
     Command,
     CommandEnd,
     Mount,
@@ -22,9 +22,9 @@ from assay.bench.sandboxes.base import (
     SandboxBackend,
     SandboxSpec,
 )
-from assay.bench.sandboxes.docker import DockerBackend
-from assay.bench.sandboxes.docker_engine import DockerEngine, engine_socket
-from assay.errors import SandboxUnavailable
+from assay.sandboxes.bubblewrap import BubblewrapBackend
+from assay.sandboxes.docker.backend import DockerBackend
+from assay.sandboxes.docker.engine import DockerEngine, engine_socket
 
 T = TypeVar("T")
 MECHANISMS = ("cgroup v2", "cgroup v1", "systemd scope", "watcher")

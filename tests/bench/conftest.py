@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from assay._util.loops import run_apart
-from assay.bench.cache import cache_folder
-from assay.bench.sandboxes.modal_names import plain_name
+from assay.bench.base import cache_folder
+from assay.core.aio import run_apart
+from assay.sandboxes.modal.names import plain_name
 
 from .boxes import usable
 from .rootfs import make_root, slim_root

@@ -29,9 +29,9 @@ from modal_proto import task_command_router_pb2 as router_pb2
 from modal_proto.api_grpc import ModalClientBase
 from modal_proto.task_command_router_grpc import TaskCommandRouterBase
 
-from assay.bench.sandboxes.docker_engine import DockerEngine, EngineRefused, EngineStream
-from assay.bench.sandboxes.docker_files import Dockerfile
-from assay.bench.sandboxes.docker_images import has_image
+from assay.sandboxes.docker.engine import DockerEngine, EngineRefused, EngineStream
+from assay.sandboxes.docker.images import has_image
+from assay.sandboxes.dockerfile import Dockerfile
 
 TOKEN = ("ak-of-the-tests", "as-of-the-tests")
 _PREFIX = "assay-fake-modal"

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from assay.bench.coders.cheats import CHEATS
+from assay.bench.coders.scripted import CHEATS
 from tests.bench.benching import BROKEN, CALLS_PROGRAM, PROGRAM, TEST_ADD
 
 

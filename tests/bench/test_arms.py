@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from assay.bench.arms import arm_labels, arms_of
-from assay.bench.config import BenchConfig, TaskEntry
+from assay.bench.config import BenchConfig, TaskEntry, arm_labels, arms_of
 from assay.bench.kind import specs_of
 
 from .tasks import make_task

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from assay.bench.sandboxes.base import Command, Mount, ResourceLimits, Sandbox, SandboxBackend
 from assay.errors import SandboxUnavailable
+from assay.sandboxes.base import Command, Mount, ResourceLimits, Sandbox, SandboxBackend
 
 from .boxes import (
     ANY_WAY,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from assay.bench.sandboxes import BubblewrapBackend, python_mounts, python_path
-from assay.bench.sandboxes.base import (
+from assay.errors import SandboxUnavailable, UsageError
+from assay.sandboxes.base import (
     Command,
     Mount,
     ResourceLimits,
@@ -17,8 +17,9 @@ from assay.bench.sandboxes.base import (
     SandboxBackend,
     SandboxSpec,
 )
-from assay.bench.sandboxes.disk import held_with
-from assay.errors import SandboxUnavailable, UsageError
+from assay.sandboxes.bubblewrap import BubblewrapBackend
+from assay.sandboxes.folders import held_with
+from assay.sandboxes.roots import python_mounts, python_path
 
 from .boxes import DOCKER, MARK, SMALL, found, handles, in_sandbox, leftovers, run, spec, usable
 
@@ -280,7 +281,7 @@ def test_enforcement_names_what_holds_each_limit(
 KILLED = """
 import asyncio, sys
 from pathlib import Path
-from assay.bench.sandboxes.base import Command
+from assay.sandboxes.base import Command
 from tests.bench.boxes import spec, usable
 
 async def main():

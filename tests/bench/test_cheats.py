@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from assay.bench.coders.cheats import CHEATS, CheatCoder
-from assay.bench.grading import grade
-from assay.bench.sandboxes import BubblewrapBackend
-from assay.bench.sandboxes.base import ResourceLimits
-from assay.bench.seams import CodingOutcome, GradingMode
+from assay.bench.base import CodingOutcome, GradingMode
+from assay.bench.coders.scripted import CHEATS, CheatCoder
+from assay.bench.grading.grade import grade
 from assay.errors import UsageError
+from assay.sandboxes.base import ResourceLimits
+from assay.sandboxes.bubblewrap import BubblewrapBackend
 from tests.bench.benching import (
     CALLS_APART,
     CALLS_PROGRAM,

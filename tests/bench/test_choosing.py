@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from assay.bench.sandboxes import BubblewrapBackend, UnprotectedBackend, choose_backend
-from assay.bench.sandboxes.base import Command, Mount, ResourceLimits, Sandbox, SandboxSpec
 from assay.errors import SandboxUnavailable, UsageError
+from assay.sandboxes.backends import choose_backend
+from assay.sandboxes.base import Command, Mount, ResourceLimits, Sandbox, SandboxSpec
+from assay.sandboxes.bubblewrap import BubblewrapBackend
+from assay.sandboxes.unprotected import UnprotectedBackend
 
 from .boxes import MARK, found, in_sandbox, leftovers, run, spec
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from assay.bench.comparing import RolloutComparison, TaskChange, compare_rollouts
 from assay.bench.manifest import ArmEntry, Manifest, TrialResult
+from assay.bench.rollout_comparison import RolloutComparison, TaskChange, compare_rollouts
 from assay.bench.summary import summarize_benchmark
 from assay.errors import UsageError
-from assay.judge import Verdict
+from assay.types import Verdict
 from tests.bench.rollouts import lost, manifest, scored, trial
 
 TASKS = [f"task {number}" for number in range(8)]

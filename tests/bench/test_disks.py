@@ -16,8 +16,8 @@ from typing import TypeVar
 import pytest
 
 import assay
-from assay.bench.sandboxes import BubblewrapBackend, UnprotectedBackend
-from assay.bench.sandboxes.base import (
+from assay.errors import SandboxUnavailable
+from assay.sandboxes.base import (
     Command,
     CommandEnd,
     Mount,
@@ -26,8 +26,9 @@ from assay.bench.sandboxes.base import (
     SandboxBackend,
     SandboxSpec,
 )
-from assay.bench.sandboxes.disk import OWN_DISK, WATCHED_DISK, disk_held_by, own_disk
-from assay.errors import SandboxUnavailable
+from assay.sandboxes.bubblewrap import BubblewrapBackend
+from assay.sandboxes.folders import OWN_DISK, WATCHED_DISK, disk_held_by, own_disk
+from assay.sandboxes.unprotected import UnprotectedBackend
 
 from .boxes import ANY_WAY, found, leftovers, python, usable
 from .runs import HALF, calc_task, command, entry, results, toml
@@ -184,7 +185,7 @@ import asyncio, os, signal, sys
 from pathlib import Path
 from tests.bench.boxes import usable
 from tests.bench.test_disks import on_disk
-from assay.bench.seams import Command
+from assay.sandboxes.base import Command
 async def die(sandbox, disk):
     print(disk, flush=True)
     asyncio.get_running_loop().call_later(0.5, os.kill, os.getpid(), signal.SIGKILL)

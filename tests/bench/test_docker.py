@@ -15,14 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from assay._util.loops import run_apart
 from assay.api import bench_run
-from assay.bench.sandboxes import choose_backend
-from assay.bench.sandboxes.base import Command, ResourceLimits, Sandbox
-from assay.bench.sandboxes.docker import DockerBackend
-from assay.bench.sandboxes.docker_engine import DockerEngine
-from assay.bench.sandboxes.docker_files import Dockerfile, ignored_paths
+from assay.core.aio import run_apart
 from assay.errors import SandboxUnavailable, UsageError
+from assay.sandboxes.backends import choose_backend
+from assay.sandboxes.base import Command, ResourceLimits, Sandbox
+from assay.sandboxes.docker.backend import DockerBackend
+from assay.sandboxes.docker.engine import DockerEngine
+from assay.sandboxes.dockerfile import Dockerfile, ignored_paths
 
 from .boxes import MARK, containers, found, in_sandbox, leftovers, marked, run, spec, usable
 
@@ -151,7 +151,7 @@ def test_what_dockerignore_names_is_left_out(tmp_path: Path) -> None:
 KILLED = """
 import asyncio, sys
 from pathlib import Path
-from assay.bench.sandboxes.base import Command
+from assay.sandboxes.base import Command
 from tests.bench.boxes import spec, usable
 
 async def main():

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from assay._util.loops import run_apart
-from assay.bench.sandboxes.base import (
+from assay.core.aio import run_apart
+from assay.errors import SandboxUnavailable, UsageError
+from assay.sandboxes.base import (
     Command,
     CommandEnd,
     ImageBackend,
@@ -20,9 +21,8 @@ from assay.bench.sandboxes.base import (
     ResourceLimits,
     SandboxSpec,
 )
-from assay.bench.sandboxes.docker import DockerBackend
-from assay.bench.sandboxes.docker_engine import DockerEngine
-from assay.errors import SandboxUnavailable, UsageError
+from assay.sandboxes.docker.backend import DockerBackend
+from assay.sandboxes.docker.engine import DockerEngine
 
 from .boxes import SMALL, found, leftovers, usable
 from .roots import small_root

@@ -13,10 +13,10 @@ import pytest
 
 from assay.bench.attempt import limits_of
 from assay.bench.config import BenchConfig, TaskEntry
-from assay.bench.sandboxes.base import ResourceLimits, SandboxBackend
-from assay.bench.sandboxes.egress import Destination, _is_public, _parse_head, parse_destination
 from assay.bench.tasks import load_task
 from assay.errors import UsageError
+from assay.sandboxes.base import ResourceLimits, SandboxBackend
+from assay.sandboxes.egress import Destination, _is_public, _parse_head, parse_destination
 from tests.bench.boxes import ANY_WAY, run, spec, usable
 from tests.bench.runs import calc_task, entry, here, toml
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from assay.bench import seams
-from assay.bench.grading import read_grade, write_grade
-from assay.bench.sandboxes.base import TrialFinding
-from assay.bench.seams import CodingOutcome, Grade, Rubric, RubricScore
+from assay.bench import base
+from assay.bench.base import CodingOutcome, Grade, Rubric, RubricScore
+from assay.bench.grading.results import read_grade, write_grade
 from assay.errors import UsageError
+from assay.sandboxes.base import TrialFinding
 from tests.bench.benching import small_task
 
 ADDS = Rubric(id="adds", criterion="add adds", weight=3.0, evaluation_criteria=("quickly",))
@@ -30,8 +30,8 @@ GRADE = Grade(
         ),
     ),
     tests=(
-        seams.TestReport("tests/test_add.py", "test_adds", "passed"),
-        seams.TestReport("tests/test_add.py", "test_adds_negative", "failed", "1 == -3"),
+        base.TestReport("tests/test_add.py", "test_adds", "passed"),
+        base.TestReport("tests/test_add.py", "test_adds_negative", "failed", "1 == -3"),
     ),
     standard_metrics={"total_score": 0.5},
     custom_metrics={"lines": 6.0},
@@ -75,7 +75,7 @@ def test_what_others_wrote_means_nothing_on_the_page(tmp_path: Path) -> None:
     evil = "<script>alert(1)</script> [x](http://evil) | **bold** @everyone\n# Score 1.0\x1b[2J"
     grade = replace(
         GRADE,
-        tests=(seams.TestReport("t.py", "test_x", "failed", evil),),
+        tests=(base.TestReport("t.py", "test_x", "failed", evil),),
         rubrics=(replace(GRADE.rubrics[1], reasoning=evil),),
         findings=(TrialFinding("unexpected_tests", evil),),
     )

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from assay.bench.grading import check_gradable, grade
-from assay.bench.sandboxes import BubblewrapBackend, UnprotectedBackend
-from assay.bench.seams import CodingOutcome, CodingTask, Grade, Rubric
+from assay.bench.base import CodingOutcome, CodingTask, Grade, Rubric
+from assay.bench.grading.grade import check_gradable, grade
 from assay.bench.tasks import load_task
 from assay.errors import UsageError
+from assay.sandboxes.bubblewrap import BubblewrapBackend
+from assay.sandboxes.unprotected import UnprotectedBackend
 from tests.bench.benching import (
     BROKEN,
     LIMITS,
@@ -476,7 +477,7 @@ def test_without_pytest_nothing_is_started_and_the_way_to_it_is_named(tmp_path: 
     program = f"""
 import sys
 from pathlib import Path
-from assay.bench.grading import check_gradable
+from assay.bench.grading.grade import check_gradable
 from assay.bench.tasks import load_task
 from assay.errors import UsageError
 from tests.bench.benching import small_task

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from assay.bench.grading import grade
+from assay.bench.base import CodingOutcome, CodingTask, Grade, GradingMode
+from assay.bench.grading.grade import grade
 from assay.bench.grading.programs import ProgramEnd, run_program
 from assay.bench.grading.scripts import is_separate
-from assay.bench.sandboxes import UnprotectedBackend
-from assay.bench.sandboxes.base import SandboxBackend
-from assay.bench.seams import CodingOutcome, CodingTask, Grade, GradingMode
 from assay.bench.tasks import load_task
+from assay.sandboxes.base import SandboxBackend
+from assay.sandboxes.unprotected import UnprotectedBackend
 from tests.bench.benching import (
     CALLS_APART,
     CALLS_PROGRAM,

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from assay.bench.grading import driver
-from assay.bench.grading.answers import read_answer
 from assay.bench.grading.cross_check import Checked, check_shell, check_tests
-from assay.bench.grading.metrics import read_metrics
-from assay.bench.grading.scripts import PlantedScript, plant
+from assay.bench.grading.scripts import PlantedScript, plant, read_metrics
+from assay.bench.grading.test_runs import read_answer
 from tests.bench.benching import TEST_ADD, script
 
 ALL_KINDS = """\

@@ -9,11 +9,11 @@ import pytest
 
 from assay import api
 from assay.api import BenchResult
-from assay.bench.checking import TaskCheck
 from assay.bench.manifest import TrialResult
-from assay.bench.sandboxes import choose_backend
-from assay.bench.sandboxes.base import ResourceLimits
+from assay.bench.task_checks import TaskCheck
 from assay.errors import SandboxUnavailable, UsageError
+from assay.sandboxes.backends import choose_backend
+from assay.sandboxes.base import ResourceLimits
 from assay.types import ChatModel
 
 from .boxes import leftovers

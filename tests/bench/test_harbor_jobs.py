@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from assay import api
-from assay.bench.importing import import_rollouts
-from assay.bench.selecting import select_rollout
+from assay.bench.rollout_imports import import_rollouts
+from assay.bench.rollouts import select_rollout
 from assay.bench.summary import counted_score
 from tests.exchange.test_import_atif import ask, trajectory
 from tests.exchange.test_import_harbor import TIMEOUT, result, trial
@@ -60,7 +60,7 @@ def test_the_trials_of_a_job_are_stored_once(job: Path, tmp_path: Path) -> None:
     again = api.bench_import(job, **where)
     assert (first.sessions, again.sessions) == (4, 0)
     assert [done.added for done in (*first.imported, *again.imported)] == [True, False]
-    from assay.traces.store import Store
+    from assay.store.store import Store
 
     rows = ask(Store(tmp_path / "store.duckdb"), "SELECT count(*) FROM episodes")
     assert rows == [(4,)]

@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from assay.bench.harbor import (
+from assay.bench.base import Allowed, CodingOutcome
+from assay.bench.harbor.rewards import combined, read_rewards, read_tests, score_of
+from assay.bench.harbor.schema import read_task_file
+from assay.bench.harbor.task import (
     HarborTask,
     is_harbor_task,
     load_any_task,
     load_harbor_task,
     problems_of,
 )
-from assay.bench.harbor.rewards import combined, read_rewards, read_tests, score_of
-from assay.bench.harbor.schema import read_task_file
-from assay.bench.seams import Allowed, CodingOutcome
 from assay.errors import UsageError
 
 from .harbor_tasks import harbor_task, steps_task

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from assay._util.files import remove_folder
-from assay.bench.importing import import_rollouts
 from assay.bench.manifest import LAUNCH_FAILED, RolloutFolder
-from assay.bench.selecting import select_rollout
-from assay.bench.tagging import tag_rollout
+from assay.bench.rollout_imports import import_rollouts
+from assay.bench.rollouts import select_rollout, tag_rollout
+from assay.core.files import remove_folder
 from assay.errors import UsageError
 from tests.bench.rollouts import STAMP, lost, manifest, pending, scored, trial, write
 

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from assay.bench.grading import Judge
-from assay.bench.grading.judging import read_touched
-from assay.bench.seams import CodingOutcome, CodingTask, Rubric, RubricScore
+from assay.bench.base import CodingOutcome, CodingTask, Rubric, RubricScore
+from assay.bench.grading.llm_judge import Judge, read_touched
 from assay.errors import BudgetSpent, ModelRefused, ModelUnavailable, UsageError
 from assay.types import ChatReply, Encoded, Message
 from tests.bench.benching import BROKEN, SOLVED, TEST_ADD, graded, script, small_task

@@ -17,7 +17,8 @@ import pytest
 from modal_proto import api_pb2
 
 from assay.api import BenchResult, bench_run
-from assay.bench.sandboxes.base import (
+from assay.errors import SandboxUnavailable, UsageError
+from assay.sandboxes.base import (
     SHARED,
     Command,
     CommandEnd,
@@ -28,8 +29,7 @@ from assay.bench.sandboxes.base import (
     Sandbox,
     SandboxSpec,
 )
-from assay.bench.sandboxes.modal import ModalBackend
-from assay.errors import SandboxUnavailable, UsageError
+from assay.sandboxes.modal.backend import ModalBackend
 
 from .boxes import found, in_sandbox, run, spec
 from .modal_server import TOKEN, FakeModal

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from assay.api.checking import CheckState, check_modal
-from assay.bench.sandboxes import ModalBackend, check_program, choose_backend
-from assay.bench.sandboxes.base import ResourceLimits, SandboxSpec
+from assay.api.checks import CheckState, check_modal
 from assay.cli import main
 from assay.errors import SandboxUnavailable, UsageError
+from assay.sandboxes.backends import choose_backend
+from assay.sandboxes.base import ResourceLimits, SandboxSpec
+from assay.sandboxes.modal.backend import ModalBackend, check_program
 
 BENCH = Path(__file__).parents[2] / "examples" / "bench"
 
@@ -63,12 +64,12 @@ def test_the_doctor_says_that_nothing_else_needs_it() -> None:
 
 
 def test_a_service_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    from assay.bench.sandboxes import modal_remote
+    from assay.sandboxes.modal import remote
 
     monkeypatch.setenv("MODAL_SERVER_URL", "http://127.0.0.1:1")
     monkeypatch.setenv("MODAL_TOKEN_ID", "mine")
     monkeypatch.setenv("MODAL_TOKEN_SECRET", "planted")
-    monkeypatch.setattr(modal_remote, "_ANSWER_S", 0.5)
+    monkeypatch.setattr(remote, "_ANSWER_S", 0.5)
     with pytest.raises(
         SandboxUnavailable, match=r"not answer at http://127\.0\.0\.1:1"
     ) as told:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from assay.api import BenchResult, bench_run
-from assay.bench.coders import PROGRAMS, install_agent, installed_agent
+from assay.bench.coders.installation import PROGRAMS, install_agent, installed_agent
 from assay.errors import UsageError
 from assay.types import ChatModel, ChatReply, ChatRequest, Message, Usage
 

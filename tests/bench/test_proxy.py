@@ -11,12 +11,14 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
-from assay.bench.proxy import AgentProgram, ModelProxy, forwarded
-from assay.bench.sandboxes import BubblewrapBackend, python_mounts
-from assay.bench.sandboxes.base import REPOSITORY, SHARED, Mount, SandboxBackend, SandboxSpec
-from assay.bench.seams import CoderStop, CodingJob
+from assay.bench.base import CoderStop, CodingJob
+from assay.bench.proxy.server import AgentProgram, ModelProxy, forwarded
 from assay.errors import ModelUnavailable
-from assay.models import ModelPool, load_registry
+from assay.models.pool import ModelPool
+from assay.models.registry_file import load_registry
+from assay.sandboxes.base import REPOSITORY, SHARED, Mount, SandboxBackend, SandboxSpec
+from assay.sandboxes.bubblewrap import BubblewrapBackend
+from assay.sandboxes.roots import python_mounts
 from assay.types import ChatModel, ChatReply, ChatRequest, Encoded, Message, Usage
 
 from ..service.calls import ask

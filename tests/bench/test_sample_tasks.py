@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from assay.bench.base import CodingTask
 from assay.bench.grading import programs
 from assay.bench.grading.scripts import PACKAGE
-from assay.bench.seams import CodingTask
 from assay.bench.tasks import (
     Workspace,
     apply_patch,

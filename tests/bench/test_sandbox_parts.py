@@ -10,21 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from assay._util.files import remove_folder
-from assay.bench.sandboxes.base import ResourceLimits
-from assay.bench.sandboxes.cgroups import GroupV2, cgroup_mounts, limiting_group, own_groups
-from assay.bench.sandboxes.folders import (
-    TooDeep,
-    bytes_in,
-    new_folder,
-    sweep_folders,
-)
-from assay.bench.sandboxes.layers import Changed, unpack_layer, write_layer
-from assay.bench.sandboxes.output import BoundedOutput
-from assay.bench.sandboxes.probing import bwrap_path, check_bwrap
-from assay.bench.sandboxes.processes import descendants, is_alive, names_of
-from assay.bench.sandboxes.roots import python_mounts, python_path
+from assay.core.files import remove_folder
 from assay.errors import SandboxUnavailable
+from assay.sandboxes.base import ResourceLimits
+from assay.sandboxes.cgroups import GroupV2, cgroup_mounts, limiting_group, own_groups
+from assay.sandboxes.folders import TooDeep, bytes_in, new_folder, sweep_folders
+from assay.sandboxes.host_checks import bwrap_path, check_bwrap
+from assay.sandboxes.layers import Changed, unpack_layer, write_layer
+from assay.sandboxes.procfs import BoundedOutput, descendants, is_alive, names_of
+from assay.sandboxes.roots import python_mounts, python_path
 
 HYBRID = """\
 31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from assay.bench.sandboxes.base import ResourceLimits
-from assay.bench.sandboxes.scopes import Scopes
 from assay.errors import SandboxUnavailable
+from assay.sandboxes.base import ResourceLimits
+from assay.sandboxes.watchdog import Scopes
 
 
 def test_a_scope_is_asked_for_all_limits_and_hands_on_no_variable() -> None:
@@ -39,13 +39,13 @@ def test_without_systemd_or_its_manager_it_is_not_used(
 def test_a_scope_without_limits_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from assay.bench.sandboxes import BubblewrapBackend
+    from assay.sandboxes.bubblewrap import BubblewrapBackend
 
     lazy = tmp_path / "systemd-run"
     lazy.write_text('#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done\nshift\nexec "$@"\n')
     lazy.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    monkeypatch.setattr("assay.bench.sandboxes.probing._problems", {})
+    monkeypatch.setattr("assay.sandboxes.host_checks._problems", {})
     with pytest.raises(SandboxUnavailable, match="scope without these limits"):
         BubblewrapBackend("systemd scope").enforcement(ResourceLimits())

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.bench.selecting import select_rollout
-from assay.bench.tagging import tag_rollout
+from assay.bench.rollouts import select_rollout, tag_rollout
 from assay.errors import AmbiguousName, UsageError
 from tests.bench.rollouts import manifest, scored, write
 

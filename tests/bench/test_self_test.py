@@ -5,10 +5,11 @@ import os
 import pytest
 
 from assay.api import CheckState
-from assay.api.checking import check_protection
-from assay.bench.sandboxes import UnprotectedBackend, proven_enforcement, run_self_test
-from assay.bench.sandboxes.base import ResourceLimits
+from assay.api.checks import check_protection
 from assay.errors import SandboxUnavailable
+from assay.sandboxes.base import ResourceLimits
+from assay.sandboxes.self_test import proven_enforcement, run_self_test
+from assay.sandboxes.unprotected import UnprotectedBackend
 
 from .boxes import ANY_WAY, leftovers, usable
 

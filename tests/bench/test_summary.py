@@ -9,9 +9,11 @@ from scipy import stats
 from assay.bench.manifest import ArmEntry, TrialResult
 from assay.bench.summary import ArmSummary, BenchmarkSummary, arm_subject, summarize_benchmark
 from assay.errors import UsageError
-from assay.judge import Verdict, compare
-from assay.stats import exact_share, holm
+from assay.judge.comparison import compare
 from assay.stats.intervals import Interval
+from assay.stats.multiplicity import holm
+from assay.stats.shares import exact_share
+from assay.types import Verdict
 from tests.bench.rollouts import failed, lost, manifest, pending, scored, trial
 
 SCORES = {"a": [1.0, 1.0], "b": [0.0, 0.5], "c": [1.0, 0.0]}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.bench.seams import Allowed
+from assay.bench.base import Allowed
 from assay.bench.tasks import apply_patch, load_task, make_workspace, new_task, prepare_task
 from assay.errors import UsageError
 from tests.bench.tasks import git, make_repository, make_task, write

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from assay._util.wildcards import Wildcards
-from assay.bench.seams import Allowed
+from assay.bench.base import Allowed
 from assay.bench.tasks import load_task, make_workspace, overrides_problems
+from assay.core.wildcards import Wildcards
 from assay.errors import UsageError
 from tests.bench.tasks import RUBRIC, TEST, git, make_repository, make_task, write
 

@@ -10,17 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from assay.bench.seams import Allowed, CodingTask, Patch
-from assay.bench.tasks import (
-    Workspace,
-    apply_patch,
-    capture,
-    exposed_files,
-    load_task,
-    make_workspace,
-    prepare_task,
-    tree,
-)
+from assay.bench.base import Allowed, CodingTask, Patch
+from assay.bench.task_checks import exposed_files
+from assay.bench.tasks import tree
+from assay.bench.tasks.creation import prepare_task
+from assay.bench.tasks.loading import load_task
+from assay.bench.tasks.workspace import Workspace, apply_patch, capture, make_workspace
 from assay.errors import PatchRejected, ServiceError, UsageError
 from tests.bench.tasks import git, make_repository, make_task, write
 

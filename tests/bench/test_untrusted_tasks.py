@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from assay._util.git import has_changes, new_repository, own_git, working_copy
-from assay.bench.harbor import load_any_task, load_harbor_task, problems_of
-from assay.bench.seams import Allowed
+from assay.bench.base import Allowed
+from assay.bench.harbor.task import load_any_task, load_harbor_task, problems_of
 from assay.bench.tasks import load_task, make_workspace, new_task, prepare_task
-from assay.bench.tasks.objects import write_blob, write_commit
+from assay.bench.tasks.tree import write_blob, write_commit
+from assay.core.git import has_changes, new_repository, own_git, working_copy
 from assay.errors import UsageError
 
 from .harbor_tasks import harbor_task
@@ -159,7 +159,7 @@ def test_a_repository_as_working_directory_runs_nothing(trap: Trap, tmp_path: Pa
     project, mark = tmp_path / "project", tmp_path / "PWNED"
     make_repository(project)
     trap(project, mark)
-    program = "from assay._util.provenance import provenance; print(provenance().project)"
+    program = "from assay.core.provenance import provenance; print(provenance().project)"
     argv = [sys.executable, "-c", program]
     done = subprocess.run(argv, capture_output=True, text=True, cwd=project, check=True)
     assert done.stdout.startswith(git(project, "rev-parse", "HEAD")[:12])
@@ -439,4 +439,4 @@ def test_only_one_module_starts_git() -> None:
         if [*_git_starts(ast.parse(path.read_text("utf-8")))]
     }
     # The oracle's runs in the sandbox; provenance looks whether there is one.
-    assert found == {"_util/git.py", "_util/provenance.py", "bench/coders/oracle.py"}
+    assert found == {"core/git.py", "core/provenance.py", "bench/coders/scripted.py"}

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 
 from assay.crafter import World
-from assay.crafter.text import Observation, as_view, observe
+from assay.crafter.text.observation import Observation, as_view, observe
 
 from .test_text import observations
 

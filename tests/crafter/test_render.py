@@ -16,8 +16,7 @@ from crafter import objects
 from numpy.typing import NDArray
 from PIL import Image, ImageEnhance
 
-from assay.crafter.gif import save_gif
-from assay.crafter.render import _faded, render
+from assay.crafter.render import _faded, render, save_gif
 from assay.crafter.rules import AREA, ITEMS, MATERIALS, MAX_ITEM, OBJECTS, VIEW
 from assay.crafter.view import View
 from assay.errors import UsageError

@@ -10,18 +10,18 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
-from assay.curves.analysis import Analysis, analyse
-from assay.curves.design import Design
-from assay.curves.gather import FoundRun, Gathered, Unusable
-from assay.curves.settings import make_settings, make_summary
-from assay.curves.variance import VarianceSettings, analyse_variance
 from assay.errors import UsageError
-from assay.experiments.training import TrainingRun, make_curve
-from assay.report.analysis import analysis_document
-from assay.report.data import as_csv
+from assay.report.files import as_csv
 from assay.report.terminal import TerminalReport
-from assay.report.variance import variance_document
-from assay.stats.precision import relative_standard_error
+from assay.report.training_analysis import analysis_document
+from assay.report.training_variance import variance_document
+from assay.stats.variance import relative_standard_error
+from assay.store.training_runs import TrainingRun, make_curve
+from assay.training.analysis import Analysis, analyse
+from assay.training.analysis_settings import make_settings, make_summary
+from assay.training.design import Design
+from assay.training.gather import FoundRun, Gathered, Unusable
+from assay.training.variance import VarianceSettings, analyse_variance
 from tests.curves.made import METRIC
 
 CONTROL = [1.0, 1.3, 0.9, 1.6, 1.1, 0.8]

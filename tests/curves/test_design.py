@@ -5,11 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from assay.curves.capacity import capacity_gaps
-from assay.curves.design import paired_design, parse_pairs, seed_design, unpaired_design
 from assay.errors import UsageError
-from assay.experiments.training import TrainingRun, TrainingStatus
-from assay.traces.store import Store
+from assay.store.store import Store
+from assay.store.training_runs import TrainingRun, TrainingStatus
+from assay.training.design import (
+    capacity_gaps,
+    paired_design,
+    parse_pairs,
+    seed_design,
+    unpaired_design,
+)
 from tests.curves.made import METRIC, make_run, store_with, write_run
 
 

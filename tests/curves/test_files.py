@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from assay.curves.files import read_run_file
 from assay.errors import UsageError
-from assay.experiments.training import TrainingRun, TrainingStatus
+from assay.store.training_runs import TrainingRun, TrainingStatus
+from assay.training.readers.tables import read_run_file
 
 STEPS = [0, 10, 20]
 VALUES = [0.5, 1.5, 2.5]
@@ -182,7 +182,7 @@ def test_what_is_too_large_is_refused_before_it_is_read(
     lines = "".join(f'{{"step": 1, "m{number}": 1}}\n' for number in range(10_001))
     with pytest.raises(UsageError, match=r"a.jsonl': it has 10,001 metrics"):
         read(tmp_path / "a.jsonl", lines)
-    monkeypatch.setattr("assay.curves.files._MOST_BYTES", len(parquet()))
+    monkeypatch.setattr("assay.training.readers.tables._MOST_BYTES", len(parquet()))
     packed = pa.table({"step": [1], "a": ["x" * 10_000]})
     pq.write_table(packed, tmp_path / "a.parquet", compression="zstd")
     assert (tmp_path / "a.parquet").stat().st_size < len(parquet())

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from assay.curves.gather import find_run, gather_runs
-from assay.curves.names import expand_names
 from assay.errors import UsageError
-from assay.experiments.training import TrainingStatus, make_curve
-from assay.traces.store import Store
+from assay.store.store import Store
+from assay.store.training_runs import TrainingStatus, make_curve
+from assay.training.gather import find_run, gather_runs
+from assay.training.readers.sources import expand_names
 from tests.curves.made import METRIC, make_run, store_with, write_csv, write_run
 
 EVENTS = Path(__file__).parents[1] / "golden" / "curves" / "tensorboard" / "tensors"

@@ -11,14 +11,13 @@ import pytest
 from duckdb import DuckDBPyConnection
 
 from assay import api
-from assay.curves.looks import AnalysisLook, LookRule, settle_look
-from assay.curves.plan import read_plan
 from assay.errors import StoreError
-from assay.judge.looks import RecordedLook
+from assay.judge.looks import AnalysisLook, LookRule, RecordedLook, settle_look
 from assay.judge.plans import AnalysisPlan
 from assay.stats.differences import paired_difference
-from assay.stats.means import Side
-from assay.traces.store import Store
+from assay.stats.intervals import Side
+from assay.store.store import Store
+from assay.training.analysis_settings import read_plan
 from tests.curves.made import METRIC, level_of, make_run, store_with, write_run
 from tests.curves.program import Program
 

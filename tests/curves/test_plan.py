@@ -6,11 +6,15 @@ from typing import Any
 
 import pytest
 
-from assay.curves.plan import read_plan
-from assay.curves.settings import describe_summary, make_settings, make_summary
 from assay.errors import UsageError
 from assay.judge.plans import AnalysisPlan, StoredPlan, analysis_deviations
-from assay.stats.learning import SummarySpec
+from assay.stats.learning_curves import SummarySpec
+from assay.training.analysis_settings import (
+    describe_summary,
+    make_settings,
+    make_summary,
+    read_plan,
+)
 
 PLAN = """
 metric = "overview/reward"

@@ -6,9 +6,13 @@ from pathlib import Path
 import pytest
 
 from assay.errors import UsageError
-from assay.experiments.curves import load_training_runs, runs_with_metric, write_training_runs
-from assay.experiments.plans import find_plan, store_plan
-from assay.experiments.training import make_curve
+from assay.store.plans import find_plan, store_plan
+from assay.store.training_runs import (
+    load_training_runs,
+    make_curve,
+    runs_with_metric,
+    write_training_runs,
+)
 from tests.curves.made import METRIC, make_run, store_with
 
 

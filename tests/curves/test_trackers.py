@@ -11,13 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from assay.curves.frames import EventFrames, WandbFrames
-from assay.curves.gather import gather_runs
-from assay.curves.sources import is_source, read_all, read_source, runs_at
-from assay.curves.wire import fields
 from assay.errors import AmbiguousName, UsageError
-from assay.experiments.training import TrainingRun, TrainingStatus
-from assay.traces.store import Store
+from assay.store.store import Store
+from assay.store.training_runs import TrainingRun, TrainingStatus
+from assay.training.gather import gather_runs
+from assay.training.readers.sources import is_source, read_all, read_source, runs_at
+from assay.training.readers.wandb import EventFrames, WandbFrames, fields
 from tests.curves.made import METRIC
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "curves"

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
-from assay.traces.records import RunRecord, SessionRecord
-from assay.traces.store import Store
+from assay.store.records import RunRecord, SessionRecord
+from assay.store.store import Store
 from assay.types import TrialState
 from tests.traces.sessions import make_run, make_session
 from tests.traces.stores import fill

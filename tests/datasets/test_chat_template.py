@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import assay
-from assay.datasets.chat_template import ChatTemplate, find_template, has_jinja
-from assay.datasets.findings import RowFault
-from assay.datasets.formats import read_row
 from assay.errors import UsageError
+from assay.finetune.datasets.chat_template import ChatTemplate, find_template, has_jinja
+from assay.finetune.datasets.formats import read_row
+from assay.finetune.datasets.message_checks import RowFault
 
 BLANKED = """\
 {%- for message in messages %}

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import assay
-from assay.datasets.building import BuiltDataset
 from assay.errors import UsageError
-from assay.traces.store import Store
+from assay.finetune.datasets.build import BuiltDataset
+from assay.store.store import Store
 from tests.datasets.known import known_store
 
 USUAL = (

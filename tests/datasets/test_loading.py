@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import assay
-from assay.datasets.formats import read_row
+from assay.finetune.datasets.formats import read_row
 from tests.datasets.known import known_store
 from tests.oracles.asking import ask, needs_oracles
 

@@ -12,15 +12,14 @@ import pytest
 
 import assay
 from assay import World
-from assay._util.canonical import canonical_json
-from assay.datasets.formats import read_row
-from assay.datasets.manifest import read_lineage, row_origins
-from assay.datasets.preferences import _Future, _pair, _Shared
-from assay.datasets.states import call_states, returns_of
+from assay.core.canonical_json import canonical_json
 from assay.errors import UsageError
-from assay.traces.load import load_session
-from assay.traces.records import SessionRecord
-from assay.traces.store import Store
+from assay.finetune.datasets.formats import read_row
+from assay.finetune.datasets.manifest import read_lineage, row_origins
+from assay.finetune.datasets.preferences import _Future, _pair, _Shared, call_states, returns_of
+from assay.store.load import load_session
+from assay.store.records import SessionRecord
+from assay.store.store import Store
 from tests.datasets.known import known_store
 from tests.traces.sessions import make_run, make_session, uneven_session
 from tests.traces.stores import fill

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import assay
-from assay.datasets.findings import RowFault
-from assay.datasets.validation import ValidationReport
 from assay.errors import UsageError
-from assay.traces.store import Store
+from assay.finetune.datasets.message_checks import RowFault
+from assay.finetune.datasets.validate import ValidationReport
+from assay.store.store import Store
 from assay.types import TrialState
 from tests.datasets.known import known_store
 from tests.traces.sessions import make_run, make_session

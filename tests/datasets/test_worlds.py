@@ -9,8 +9,8 @@ import pytest
 
 import assay
 from assay import api
-from assay.traces.location import DATABASE_VARIABLE
-from assay.traces.store import Store
+from assay.store.location import DATABASE_VARIABLE
+from assay.store.store import Store
 from tests.datasets.known import known_store
 
 CONFIG = """

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from assay.exchange.formats import dump_atif
-from assay.traces.records import MessageRecord, SessionRecord
+from assay.store.formats.atif import dump_atif
+from assay.store.records import MessageRecord, SessionRecord
 from assay.types import Message, TrialState
 from tests.traces.sessions import make_run, make_session
 

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow.parquet
 import pytest
 
-from assay.exchange.export import ExportFormat, export_sessions
+from assay.store.export import ExportFormat, export_sessions
 from tests.oracles.asking import ask, needs_oracles
 from tests.traces.sessions import make_run, make_session, make_sessions, rich_session
 from tests.traces.stores import fill, ids

@@ -7,9 +7,9 @@ import pytest
 
 import assay
 from assay.errors import UsageError
-from assay.exchange.trace_folder import publish_traces, write_trace_folder
-from assay.traces.folder import RunFolder
-from assay.traces.store import Store
+from assay.store.run_folder import RunFolder
+from assay.store.store import Store
+from assay.store.trace_folder import publish_traces, write_trace_folder
 from tests.traces.sessions import make_run, make_session, make_sessions
 from tests.traces.stores import add_training, fill, ids, rows_of
 

@@ -8,9 +8,9 @@ import pyarrow.parquet
 import pytest
 
 from assay.errors import UsageError
-from assay.exchange.export import ExportFormat, export_sessions
-from assay.exchange.formats import parse_trace
-from assay.traces.schema import TABLES
+from assay.store.export import ExportFormat, export_sessions
+from assay.store.formats.trace_json import parse_trace
+from assay.store.schema import TABLES
 from tests.traces.sessions import make_run, make_session, make_sessions
 from tests.traces.stores import add_training, fill, ids, rows_of
 

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from assay.exchange.export import ExportFormat, export_sessions
-from assay.exchange.imports import ImportReport, import_traces
-from assay.exchange.sources import trace_files
-from assay.traces.store import Store
+from assay.store.export import ExportFormat, export_sessions
+from assay.store.imports import ImportReport, import_traces, trace_files
+from assay.store.store import Store
 from assay.types import TrialState
 from tests.traces.sessions import make_run, make_session
 from tests.traces.stores import fill, ids, rows_of

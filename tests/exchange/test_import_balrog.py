@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from assay.cli import main
-from assay.exchange.export import ExportFormat, export_sessions
-from assay.exchange.imports import ImportReport, import_traces
-from assay.exchange.sources import trace_files
-from assay.traces.store import Store
+from assay.store.export import ExportFormat, export_sessions
+from assay.store.imports import ImportReport, import_traces, trace_files
+from assay.store.store import Store
 from tests.traces.stores import rows_of
 
 RUN = "2025-02-01_10-00-00_naive_some_model"

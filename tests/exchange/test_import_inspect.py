@@ -11,10 +11,9 @@ import pyarrow as pa
 import pytest
 
 from assay.errors import UsageError
-from assay.exchange.formats import open_archive
-from assay.exchange.imports import ImportReport, import_traces
-from assay.exchange.sources import trace_files
-from assay.traces.store import Store
+from assay.store.formats.foreign import open_archive
+from assay.store.imports import ImportReport, import_traces, trace_files
+from assay.store.store import Store
 from tests.traces.stores import rows_of
 
 LONG = "You see a tree. " * 20

@@ -8,16 +8,10 @@ from typing import Any
 
 import pytest
 
-from assay.exchange.formats import dump_atif
-from assay.exchange.sources import (
-    DamagedSource,
-    Found,
-    SkippedSource,
-    TraceSource,
-    read_sources,
-)
-from assay.traces.rows import session_rows
-from assay.traces.totals import imported_columns
+from assay.store.formats.atif import dump_atif
+from assay.store.imports import DamagedSource, Found, SkippedSource, TraceSource, read_sources
+from assay.store.records import imported_columns
+from assay.store.rows import session_rows
 from tests.traces.sessions import make_run, make_session
 
 from . import test_import_atif, test_import_balrog, test_import_inspect

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from assay.errors import StoreError, UsageError
-from assay.exchange.merge import merge_stores
-from assay.experiments.versions import tag_experiment
-from assay.traces.store import Store
+from assay.store.merge import merge_stores
+from assay.store.store import Store
+from assay.store.versions import tag_experiment
 from tests.traces.sessions import START, make_run, make_sessions
 from tests.traces.stores import add_training, fill, rows_of
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from assay.errors import OutputError
-from assay.exchange.results import results_name, write_results
-from assay.traces.load import load_outcomes, load_stored_run
-from assay.traces.queries import episodes
+from assay.store.load import load_outcomes, load_stored_run
+from assay.store.queries import episodes
+from assay.store.results_file import results_name, write_results
 from assay.types import TrialState
 from tests.traces.sessions import START, make_run, make_session
 from tests.traces.stores import fill

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from assay.errors import OutputError, StoreBusy, UsageError
-from assay.exchange.snapshot import take_snapshot
-from assay.traces.folder import RunFolder
-from assay.traces.journal import Journal
-from assay.traces.store import Store
+from assay.store.export import take_snapshot
+from assay.store.journal import Journal
+from assay.store.run_folder import RunFolder
+from assay.store.store import Store
 from tests.traces.sessions import make_run, make_session, make_sessions
 from tests.traces.stores import add_training, fill, rows_of
 

@@ -11,16 +11,15 @@ from pathlib import Path
 import pytest
 
 from assay.errors import UsageError
-from assay.exchange.formats import parse_trace
-from assay.exchange.imports import import_traces
-from assay.exchange.sources import trace_files
-from assay.exchange.trace_folder import (
+from assay.store.formats.trace_json import parse_trace
+from assay.store.imports import import_traces, trace_files
+from assay.store.store import Store
+from assay.store.trace_folder import (
     check_trace_folder,
     publish_traces,
     read_index,
     write_trace_folder,
 )
-from assay.traces.store import Store
 from tests.traces.sessions import START, make_run, make_sessions
 from tests.traces.stores import fill, rows_of
 

@@ -7,15 +7,8 @@ from typing import Any
 import pytest
 
 from assay.errors import UsageError
-from assay.exchange.formats import (
-    StoredExperiment,
-    StoredRun,
-    Trace,
-    dump_line,
-    dump_trace,
-    parse_trace,
-)
-from assay.traces.records import SessionRecord
+from assay.store.formats.trace_json import dump_line, dump_trace, parse_trace
+from assay.store.records import SessionRecord, StoredExperiment, StoredRun, Trace
 from assay.types import TrialState
 from tests.traces.sessions import START, make_run, make_session, rich_session
 

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from assay.cli import main
-from assay.exchange.export import ExportFormat, export_sessions
-from assay.exchange.imports import ImportReport, import_traces
-from assay.exchange.sources import trace_files
 from assay.metrics import Episode, EpisodeTotals, Finding, verify_session
-from assay.traces.load import load_session
-from assay.traces.store import Store
+from assay.store.export import ExportFormat, export_sessions
+from assay.store.imports import ImportReport, import_traces, trace_files
+from assay.store.load import load_session
+from assay.store.store import Store
 from tests.metrics.episodes import play
 from tests.traces.sessions import make_run, uneven_session
 from tests.traces.stores import fill, rows_of

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from assay.errors import UsageError
-from assay.exchange.results import write_results
-from assay.experiments.outcome_files import (
+from assay.judge.subjects import Subject, TrialOutcome
+from assay.store.experiments_file import (
     disambiguate,
     read_experiments_file,
     read_results_file,
     write_experiments_file,
 )
-from assay.experiments.outcomes import load_subjects
-from assay.judge.subjects import Subject, TrialOutcome
-from assay.traces.load import load_outcomes, load_stored_run
-from assay.traces.queries import episodes
+from assay.store.load import load_outcomes, load_stored_run
+from assay.store.queries import episodes
+from assay.store.results_file import write_results
+from assay.store.subjects import load_subjects
 from assay.types import TrialState
 from tests.traces.sessions import make_run, make_session, make_sessions
 from tests.traces.stores import fill

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from assay.errors import UsageError
-from assay.experiments.outcomes import load_subjects, resolve_subjects, series_experiments
 from assay.judge.subjects import SUBJECT_METRICS, Subject
-from assay.traces.records import SessionRecord
-from assay.traces.store import Store
+from assay.store.records import SessionRecord
+from assay.store.store import Store
+from assay.store.subjects import load_subjects, resolve_subjects, series_experiments
 from assay.types import TrialState
 from tests.traces.sessions import START, make_run, make_session, make_sessions
 from tests.traces.stores import fill

@@ -10,11 +10,15 @@ import pytest
 
 import assay
 from assay.cli import main
-from assay.experiments.curves import write_training_runs
-from assay.experiments.training import TrainingRun, TrainingStatus, make_curve
-from assay.stats.learning import auc
-from assay.traces.migrations import migrate
-from assay.traces.store import Store
+from assay.stats.learning_curves import auc
+from assay.store.migrations import migrate
+from assay.store.store import Store
+from assay.store.training_runs import (
+    TrainingRun,
+    TrainingStatus,
+    make_curve,
+    write_training_runs,
+)
 
 STEPS = tuple(range(0, 101, 10))
 

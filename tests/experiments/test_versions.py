@@ -8,15 +8,14 @@ from typing import Any
 import pytest
 from duckdb import DuckDBPyConnection
 
+from assay.episodes.config import UNLOGGED
 from assay.errors import UsageError
-from assay.experiments.changelog import experiment_log, series_log
-from assay.experiments.versions import list_experiments, tag_experiment
-from assay.judge.changes import Change, changes_between
-from assay.rollouts.config import UNLOGGED
-from assay.traces.ingest import Ingestion, ensure_run
-from assay.traces.records import RunRecord
-from assay.traces.rows import session_rows
-from assay.traces.store import Store
+from assay.judge.design import Change, changes_between
+from assay.store.ingest import Ingestion, ensure_run
+from assay.store.records import RunRecord
+from assay.store.rows import session_rows
+from assay.store.store import Store
+from assay.store.versions import experiment_log, list_experiments, series_log, tag_experiment
 from assay.types import TrialState
 from tests.traces.sessions import START, make_run, make_session, make_sessions
 from tests.traces.stores import fill

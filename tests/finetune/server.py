@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from assay._http.hosting import in_thread, listening, make_server
+from assay.core.hosting import in_thread, listening, make_server
 
 MODELS = (
     *("gpt-4o-mini", "gpt-4.1-mini", "local/tiny", "local/smollm2-135m"),

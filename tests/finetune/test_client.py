@@ -6,19 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from assay._util.secret import Secret
+from assay.core.secrets import Secret
 from assay.errors import ModelRejected, ServiceError, UsageError
-from assay.finetune import (
-    BACKENDS,
-    FinetuneClient,
-    find_backend,
-    plan_jobs,
-    watch,
-    write_subset,
-)
-from assay.finetune.watching import WatchedJob
-from assay.models import CallRetries, load_registry
+from assay.finetune.backends import BACKENDS, find_backend
+from assay.finetune.client import FinetuneClient
+from assay.finetune.follow import WatchedJob, watch
+from assay.finetune.plan import plan_jobs, write_subset
+from assay.models.faults import CallRetries
 from assay.models.registry import FINE_TUNING
+from assay.models.registry_file import load_registry
 
 from .server import Fault, Service
 
@@ -392,7 +388,7 @@ def test_every_backend_is_a_provider_of_the_registry_that_fine_tunes() -> None:
 
 
 def test_a_job_is_read_with_nothing_believed() -> None:
-    from assay.finetune import JobEvent, RemoteJob
+    from assay.finetune.client import JobEvent, RemoteJob
 
     job = RemoteJob.read({"id": "j", "status": 7, "error": f"key {KEY}\x1b[2J", "seed": "x"})
     assert (job.status, job.trained_tokens) == ("unknown", None)

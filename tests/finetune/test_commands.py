@@ -15,7 +15,7 @@ import pytest
 
 import assay
 from assay.cli import main
-from assay.traces.store import Store
+from assay.store.store import Store
 
 from .conftest import write_rows
 from .server import Fault, Service

@@ -9,19 +9,11 @@ import pytest
 import torch
 
 from assay.errors import TrainingStopped, UsageError
-from assay.finetune.local import (
-    ModelRequest,
-    Settings,
-    StepDone,
-    TrainedModel,
-    Validated,
-    load,
-    load_base,
-    smollm2_file,
-    train,
-)
+from assay.finetune.local.bases import smollm2_file
+from assay.finetune.local.generate import ModelRequest, load, load_base
 from assay.finetune.local.templates import text_of
 from assay.finetune.local.tokens import WordTokenizer
+from assay.finetune.local.train import Settings, StepDone, TrainedModel, Validated, train
 
 pytestmark = pytest.mark.local
 

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import pytest
 
 from assay.errors import ModelRejected
-from assay.finetune import FinetuneClient, RemoteJob, WatchedJob, watch
+from assay.finetune.client import FinetuneClient, RemoteJob
+from assay.finetune.follow import WatchedJob, watch
 
 from .server import Service
 

@@ -11,8 +11,8 @@ import pytest
 from openai import APIStatusError, BadRequestError, NotFoundError, OpenAI
 
 from assay.errors import UsageError
-from assay.finetune.service import FinetuneServerSettings, RunningFinetune, running
 from assay.finetune.service.jobs import JobBook
+from assay.finetune.service.server import FinetuneServerSettings, RunningFinetune, running
 
 ROW = {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]}
 GOOD = json.dumps(ROW).encode() + b"\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.traces.store import Store
+from assay.store.store import Store
 
 from .conftest import write_rows
 from .server import Service

@@ -15,8 +15,8 @@ from uuid import UUID
 
 import duckdb
 
-from assay._util.archives import unpack_tar
 from assay.cli import main
+from assay.core.archives import unpack_tar
 
 from .inputs import BASE_URL, ENVIRONMENT
 

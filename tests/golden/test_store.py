@@ -6,7 +6,7 @@ from typing import Any
 
 import duckdb
 
-from assay.traces.schema import TABLES
+from assay.store.schema import TABLES
 
 from .commands import OUTPUTS, STORE
 from .files import command, differences, file_differences, unpack

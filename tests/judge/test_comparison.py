@@ -8,13 +8,13 @@ import pytest
 from scipy import stats
 
 from assay.errors import UsageError
-from assay.judge import Comparison, Verdict, compare
-from assay.judge.facts import LeftOut, Timed
-from assay.judge.over_time import over_time
+from assay.judge.comparison import compare
+from assay.judge.results import Comparison, LeftOut, Timed
 from assay.judge.subjects import SUBJECT_METRICS
-from assay.report.comparison import comparison_document
+from assay.judge.versions import over_time
+from assay.report.comparison.document import comparison_document
 from assay.report.document import ReportTable
-from assay.types import TrialState
+from assay.types import TrialState, Verdict
 
 from .subjects import look, subject, trial
 

@@ -5,15 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from assay._util.text import counted
+from assay.core.text import counted
 from assay.crafter.rules import ACHIEVEMENTS
-from assay.judge import Contrast, TaskRule, Verdict, compare
-from assay.judge.facts import LeftOut
-from assay.judge.notes import empty_reason, left_out_words
+from assay.judge.caveats import empty_reason, left_out_words
+from assay.judge.comparison import compare
+from assay.judge.results import Contrast, LeftOut, TaskRule
 from assay.judge.subjects import Subject
 from assay.stats.clusters import clustered_difference_estimate
-from assay.stats.planning import minimum_detectable_effect, trials_needed
-from assay.types import TrialState
+from assay.stats.power import minimum_detectable_effect, trials_needed
+from assay.types import TrialState, Verdict
 
 from .subjects import subject, trial
 

@@ -8,24 +8,18 @@ import pytest
 from scipy import stats
 
 from assay.crafter.rules import ACHIEVEMENTS
-from assay.judge import Contrast, Verdict, compare
-from assay.judge.describing import describe, instances, scores
-from assay.judge.facts import Comparison, LeftOut, Setup, TaskRule, Units
+from assay.judge.comparison import compare
+from assay.judge.describe import describe, instances, scores
 from assay.judge.matching import match
 from assay.judge.outcomes import LOWER_IS_BETTER
-from assay.judge.over_time import over_time
+from assay.judge.results import Comparison, Contrast, LeftOut, Setup, TaskRule, Units
 from assay.judge.subjects import Subject
-from assay.report.ranking import rank_models
-from assay.stats.effects import (
-    cliffs_delta,
-    cohens_d,
-    hedges_g,
-    probability_of_improvement,
-)
-from assay.stats.intervals import Interval, t_interval
-from assay.stats.many import Correction
-from assay.stats.means import Method
-from assay.types import TrialState
+from assay.judge.versions import over_time
+from assay.report.run_summary import rank_models
+from assay.stats.effects import cliffs_delta, cohens_d, hedges_g, probability_of_improvement
+from assay.stats.intervals import Interval, Method, t_interval
+from assay.stats.multiplicity import Correction
+from assay.types import TrialState, Verdict
 from tests.report.rows import episode
 
 from .subjects import look, subject, trial

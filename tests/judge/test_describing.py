@@ -9,11 +9,10 @@ from scipy import stats
 
 from assay.crafter.rules import ACHIEVEMENTS
 from assay.errors import UsageError
-from assay.judge import compare
-from assay.judge.comparing import check_choices
-from assay.judge.describing import describe, instances, metrics_of, passes, scores
-from assay.judge.facts import LearningCurve, Timed
-from assay.judge.over_time import over_time
+from assay.judge.comparison import check_choices, compare
+from assay.judge.describe import describe, instances, metrics_of, passes, scores
+from assay.judge.results import LearningCurve, Timed
+from assay.judge.versions import over_time
 from assay.stats.score import crafter_score_interval, expected_score_at
 from assay.types import TrialState
 

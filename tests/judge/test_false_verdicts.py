@@ -15,19 +15,20 @@ import numpy as np
 import pytest
 
 from assay import api
-from assay._util.settings import written
+from assay.core.settings import written
 from assay.crafter.difficulty import DIFFICULTIES
 from assay.errors import UsageError
-from assay.judge import Comparison, Verdict, compare
-from assay.judge.over_time import over_time
+from assay.judge.comparison import compare
+from assay.judge.results import Comparison
 from assay.judge.subjects import Subject
+from assay.judge.versions import over_time
 from assay.report import numbers
-from assay.report.comparison import comparison_document
-from assay.report.comparison.words import answers, verdict_word
+from assay.report.comparison.document import comparison_document
+from assay.report.comparison.sentences import answers, verdict_word
 from assay.report.over_time import over_time_document
 from assay.report.terminal import TerminalReport, as_text
 from assay.stats.intervals import Interval
-from assay.types import TrialState
+from assay.types import TrialState, Verdict
 
 from .subjects import look, subject, trial
 
@@ -464,7 +465,7 @@ def test_a_file_of_a_run_that_stopped_when_decided_keeps_its_looks(tmp_path: Pat
     assert stored.look is not None
     assert stored.look.decision == "better"
     assert stored.difference.half_width > stored.naive.half_width
-    from assay.experiments.outcome_files import write_experiments_file
+    from assay.store.experiments_file import write_experiments_file
 
     write_experiments_file(tmp_path / "e.json", decided_run())
     exported = compare(api.read_experiments(tmp_path / "e.json")).decisive[0]
@@ -544,7 +545,7 @@ def _achievements() -> tuple[str, ...]:
 
 
 def test_the_score_of_run_and_compare_is_one_and_two_have_a_difference() -> None:
-    from assay.report import summarize
+    from assay.report.run_summary import summarize
     from tests.report.rows import episode
 
     names = _achievements()

@@ -6,14 +6,14 @@ from itertools import permutations
 import pytest
 
 from assay.crafter.rules import ACHIEVEMENTS
-from assay.judge import Comparison, Verdict, compare
-from assay.judge.describing import instances, metrics_of, scores
-from assay.judge.facts import LeftOut
+from assay.judge.comparison import compare
+from assay.judge.describe import instances, metrics_of, scores
 from assay.judge.matching import trial_values
-from assay.judge.over_time import over_time
+from assay.judge.results import Comparison, LeftOut
 from assay.judge.subjects import Subject, TrialOutcome
-from assay.report.ranking import rank_models
-from assay.types import TrialState
+from assay.judge.versions import over_time
+from assay.report.run_summary import rank_models
+from assay.types import TrialState, Verdict
 from tests.report.rows import episode
 
 from .subjects import look, subject, trial

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assay.judge import compare
+from assay.judge.comparison import compare
 from assay.judge.ranking import group_letters
-from assay.report.ranking import rank_models
-from assay.report.runs import ranking_sentences
-from assay.traces.queries import EpisodeRow
+from assay.report.run import ranking_sentences
+from assay.report.run_summary import rank_models
+from assay.store.queries import EpisodeRow
 from tests.report.rows import episode, failed
 
 from .subjects import subject, trial

@@ -12,29 +12,31 @@ import scipy.stats
 
 from assay.crafter.rules import ACHIEVEMENTS
 from assay.errors import UsageError
-from assay.judge import Contrast, Verdict, compare
-from assay.judge.changes import Change
-from assay.judge.comparing import check_choices
-from assay.judge.copies import same_trials, without_copies
-from assay.judge.describing import instances, passes
-from assay.judge.design import design_differences, settings_differences
-from assay.judge.facts import Setup, TaskRule, Units
+from assay.judge.caveats import with_losses
+from assay.judge.comparison import check_choices, compare
+from assay.judge.describe import instances, passes
+from assay.judge.design import (
+    Change,
+    design_differences,
+    same_trials,
+    settings_differences,
+    without_copies,
+)
 from assay.judge.looks import last_look, looked_before
-from assay.judge.losses import with_losses
 from assay.judge.matching import match, mean_of, mean_of_values
-from assay.judge.over_time import over_time
+from assay.judge.outcomes import Scale, scale_of
 from assay.judge.plans import ComparisonPlan, StoredPlan, plan_deviations
-from assay.judge.scales import Scale, scale_of
+from assay.judge.results import Contrast, Setup, TaskRule, Units
 from assay.judge.subjects import Subject, TrialOutcome
-from assay.report.ranking import rank_models
+from assay.judge.versions import over_time
+from assay.report.run_summary import rank_models
 from assay.stats.clusters import stratified_estimate
 from assay.stats.differences import paired_difference, unpaired_difference
 from assay.stats.estimates import mean_estimate
-from assay.stats.intervals import Interval, t_interval
-from assay.stats.means import skewness_note
+from assay.stats.intervals import Interval, skewness_note, t_interval
 from assay.stats.sequential import SequentialDesign, looks
 from assay.stats.survival import incidence_test
-from assay.types import TrialState
+from assay.types import TrialState, Verdict
 from tests.report.rows import episode
 
 from .subjects import look, subject, trial

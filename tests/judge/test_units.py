@@ -7,17 +7,18 @@ import pytest
 from scipy import stats
 
 from assay.errors import UsageError
-from assay.judge import Contrast, TaskRule, Verdict, compare
-from assay.judge.facts import LeftOut, Units
-from assay.judge.over_time import over_time
+from assay.judge.comparison import compare
+from assay.judge.results import Contrast, LeftOut, TaskRule, Units
 from assay.judge.subjects import Subject, TrialOutcome
-from assay.report.comparison import comparison_document
+from assay.judge.versions import over_time
+from assay.report.comparison.document import comparison_document
+from assay.report.comparison.sentences import answers
 from assay.report.comparison.values import comparison_values
-from assay.report.comparison.words import answers
 from assay.report.terminal import TerminalReport, as_text
 from assay.stats.clusters import clustered_difference
-from assay.stats.planning import minimum_detectable_effect, trials_needed
-from assay.stats.selection import plan_effect
+from assay.stats.multiplicity import plan_effect
+from assay.stats.power import minimum_detectable_effect, trials_needed
+from assay.types import Verdict
 
 from .subjects import subject, trial
 

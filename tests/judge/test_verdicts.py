@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from assay.judge import Comparison, Verdict, compare, interval_verdict
+from assay.judge.comparison import compare
+from assay.judge.contrasts import interval_verdict
+from assay.judge.results import Comparison
 from assay.stats.intervals import Interval
-from assay.stats.many import benjamini_hochberg, holm
-from assay.stats.planning import minimum_detectable_effect, trials_needed
-from assay.stats.selection import plan_effect
+from assay.stats.multiplicity import benjamini_hochberg, holm, plan_effect
+from assay.stats.power import minimum_detectable_effect, trials_needed
+from assay.types import Verdict
 
 from .subjects import look, subject
 

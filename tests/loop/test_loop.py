@@ -11,7 +11,7 @@ import pytest
 
 import assay
 from assay.api import LoopResult, LoopWatch
-from assay.loop import StageEvent
+from assay.finetune.loop import StageEvent
 
 pytestmark = pytest.mark.local
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from assay.errors import ServiceError, UsageError
-from assay.loop import LoopConfig, Notebook, Stage, StageEvent, run_stages
+from assay.finetune.loop import LoopConfig, Notebook, Stage, StageEvent, run_stages
 
 
 class Work:

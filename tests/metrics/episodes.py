@@ -6,7 +6,7 @@ from typing import Any
 
 from assay.crafter import ACTIONS, Ended, World
 from assay.metrics import DEFAULT_HOOKS, EpisodeTotals, Hook, StepSeen, Watch
-from assay.traces.records import (
+from assay.store.records import (
     CallRecord,
     EndRecord,
     HookRecord,

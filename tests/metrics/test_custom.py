@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from assay.episodes.metrics import measure, measure_all, metric_of
 from assay.errors import UsageError
-from assay.experiments.metric_outcomes import lower_is_better, made_by
-from assay.experiments.outcomes import load_subjects
 from assay.judge.subjects import SUBJECT_METRICS
 from assay.metrics import (
     SHIPPED,
@@ -25,10 +24,10 @@ from assay.metrics import (
     metric,
     rule_understanding,
 )
-from assay.metrics.custom import metric_of
-from assay.metrics.measuring import measure, measure_all
-from assay.traces.load import load_experiment, load_outcomes, load_session
-from assay.traces.store import Store
+from assay.store.load import load_experiment, load_outcomes, load_session
+from assay.store.metric_outcomes import lower_is_better, made_by
+from assay.store.store import Store
+from assay.store.subjects import load_subjects
 from assay.types import TrialState
 from tests.traces.sessions import make_run, make_session, make_sessions
 from tests.traces.stores import fill, ids, rows_of

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from assay.crafter.rules import ACHIEVEMENTS, ITEMS, NoEffect
+from assay.episodes.hook_runner import MAX_DATA, MAX_RESULTS
 from assay.errors import HookError, UsageError
 from assay.metrics import (
     DEFAULT_HOOKS,
@@ -19,8 +20,7 @@ from assay.metrics import (
     Watch,
     hook,
 )
-from assay.metrics.watch import MAX_DATA, MAX_RESULTS
-from assay.traces.records import PlayedRecord, StepRecord
+from assay.store.records import PlayedRecord, StepRecord
 
 from .episodes import play
 

@@ -11,9 +11,9 @@ import pytest
 from PIL import Image
 
 from assay.cli import main
-from assay.traces.ingest import ensure_run, ingest_session
-from assay.traces.records import ExperimentRecord, RunRecord, SessionRecord
-from assay.traces.store import Store
+from assay.store.ingest import ensure_run, ingest_session
+from assay.store.records import ExperimentRecord, RunRecord, SessionRecord
+from assay.store.store import Store
 from tests.test_live_view import UPPER_HALF, Terminal
 
 from .episodes import play

@@ -16,7 +16,7 @@ from assay.metrics import (
     time_efficiency,
     time_management,
 )
-from assay.traces.records import PlayedRecord, SessionRecord, StepRecord
+from assay.store.records import PlayedRecord, SessionRecord, StepRecord
 from tests.traces.sessions import make_run, make_session
 
 

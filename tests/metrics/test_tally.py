@@ -2,7 +2,7 @@
 
 from assay.crafter.rules import ACHIEVEMENTS, NoEffect
 from assay.metrics import OUTCOMES, EpisodeTotals
-from assay.traces.records import PlayedRecord, StepRecord
+from assay.store.records import PlayedRecord, StepRecord
 
 from .episodes import call, play
 

@@ -8,7 +8,7 @@ import pytest
 from assay.crafter import DIFFICULTIES, World
 from assay.errors import ReplayError
 from assay.metrics import Finding, Replay, replay_session, verify_session
-from assay.traces.records import SessionRecord, StepRecord
+from assay.store.records import SessionRecord, StepRecord
 
 from .episodes import play
 

@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from assay.models.pace import Pace, PaceTurn
+from assay.models.throttle import Pace, PaceTurn
 
 
 class Limiter(Protocol):

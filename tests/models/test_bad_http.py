@@ -10,7 +10,7 @@ from assay.errors import ModelRejected, ModelUnavailable
 from assay.models.budget import Budget
 from assay.models.client import RemoteModel
 from assay.models.connections import MOST_BYTES
-from assay.models.retries import CallRetries
+from assay.models.faults import CallRetries
 from assay.types import ChatReply
 
 from .bad_http import BAD, framed, nested_arguments, raw_providing

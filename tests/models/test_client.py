@@ -8,22 +8,15 @@ from typing import Any
 
 import pytest
 
-from assay._util.secret import Secret
-from assay.errors import (
-    AssayError,
-    BudgetSpent,
-    ModelRefused,
-    ModelRejected,
-    ModelUnavailable,
-)
-from assay.models.budget import Budget
+from assay.core.secrets import Secret
+from assay.errors import AssayError, BudgetSpent, ModelRefused, ModelRejected, ModelUnavailable
+from assay.models.budget import Budget, upper_bound
 from assay.models.cache import CachedModel, ReplyCache
 from assay.models.client import RemoteModel
 from assay.models.connections import Connections
-from assay.models.cost import upper_bound
-from assay.models.pace import Pace
+from assay.models.faults import CallRetries
 from assay.models.registry import Provider
-from assay.models.retries import CallRetries
+from assay.models.throttle import Pace
 from assay.types import ChatModel, ChatReply, ChatRequest
 
 from ..runs.programs import free_port

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.errors import ModelRefused
-from assay.models.cost import cost, upper_bound
+from assay.models.budget import cost, upper_bound
 from assay.models.registry import Price
 from assay.types import ChatRequest, Encoded, Message, Usage
 

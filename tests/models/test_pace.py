@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from assay.errors import UsageError
-from assay.models.allowance import Allowance
-from assay.models.pace import Pace
+from assay.models.throttle import Allowance, Pace
 
 from .clock import run
 from .providers import Bucket, FixedWindow, Limiter, Load, Moody, Rooms, SlidingWindow

@@ -4,7 +4,7 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
-from assay._util.redact import MARK, redact
+from assay.core.secrets import MARK, redact
 
 
 @pytest.mark.parametrize("write", [str, json.dumps, quote, quote_plus])

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from assay.errors import ModelRejected
-from assay.models import ModelEntry, Registry, load_registry
+from assay.models.registry import ModelEntry, Registry
+from assay.models.registry_file import load_registry
 
 NO_ROWS = Path(os.devnull)
 REGISTRY = load_registry(NO_ROWS)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from assay.errors import ModelRejected, UsageError
-from assay.models import Price, Registry, find_base_url, find_key, load_registry, user_rows
+from assay.models.registry import Price, Registry, find_base_url, find_key
+from assay.models.registry_file import load_registry, user_rows
 
 NO_ROWS = Path(os.devnull)
 KEY = "sk-planted-0123456789abcdef"

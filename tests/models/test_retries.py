@@ -3,8 +3,8 @@ from email.utils import formatdate
 
 import pytest
 
-from assay.models.allowance import Allowance, read_allowance
-from assay.models.retries import CallRetries, retry_after
+from assay.models.faults import CallRetries, retry_after
+from assay.models.throttle import Allowance, read_allowance
 
 NOW = 1_700_000_000.0
 

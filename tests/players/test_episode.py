@@ -1,8 +1,9 @@
 import pytest
 
 from assay.crafter import World
+from assay.crafter.players.episode import PolicyEpisode
+from assay.crafter.players.policies import NoopPolicy, RandomPolicy
 from assay.errors import UsageError
-from assay.players import NoopPolicy, PolicyEpisode, RandomPolicy
 
 
 def test_an_episode_goes_on_until_the_world_is_done() -> None:

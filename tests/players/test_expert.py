@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from assay.crafter import ACHIEVEMENTS, ACTIONS, DIFFICULTIES, ITEMS, View, World
+from assay.crafter.players.expert.policy import ExpertPolicy
+from assay.crafter.players.expert.terrain import START, STRIDE, Goal
 from assay.errors import UsageError
-from assay.players import ExpertPolicy, Goal
-from assay.players.expert.terrain import START, STRIDE
 
 EPISODES = 30
 STEPS = 1000

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from assay.crafter import View, World
-from assay.players import ExpertPolicy
-from assay.players.expert.packing import MAX_BYTES, deflated, inflated
-from assay.players.expert.state import _WORDS, Parts
-from assay.players.expert.turns import catch_up, plan
+from assay.crafter.players.expert.policy import ExpertPolicy
+from assay.crafter.players.expert.state import _WORDS, MAX_BYTES, Parts, deflated, inflated
+from assay.crafter.players.expert.turns import catch_up, plan
 
 from .test_expert import any_view
 

@@ -2,8 +2,14 @@ import numpy as np
 import pytest
 
 from assay.crafter import ACTIONS, World
+from assay.crafter.players.policies import (
+    POLICIES,
+    NoopPolicy,
+    Policy,
+    RandomPolicy,
+    make_policy,
+)
 from assay.errors import UsageError
-from assay.players import POLICIES, NoopPolicy, Policy, RandomPolicy, make_policy
 
 
 def draws(policy: Policy, count: int) -> list[int]:

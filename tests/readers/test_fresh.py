@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from assay.curves.sources import read_all, read_source
-from assay.experiments.training import TrainingRun, TrainingStatus
+from assay.store.training_runs import TrainingRun, TrainingStatus
+from assay.training.readers.sources import read_all, read_source
 from tests.readers.packages import ROOT, log_runs, needs_readers
 from tests.readers.wandb_server import serve_runs
 

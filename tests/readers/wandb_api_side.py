@@ -7,8 +7,8 @@ import json
 import sys
 from typing import Any
 
-from assay.curves.wandb_project import WandbProject
 from assay.errors import UsageError
+from assay.training.readers.wandb import WandbProject
 
 if __name__ == "__main__":
     asked = json.load(sys.stdin)

@@ -6,9 +6,15 @@ from typing import Final
 
 import numpy as np
 
-from assay.judge.facts import PairRow
+from assay.judge.results import PairRow
 from assay.report.figures.cost import CostPoint, cost_quality
-from assay.report.figures.curves import Run, learning_curves
+from assay.report.figures.curves import (
+    PrecisionPoint,
+    Run,
+    VariancePanel,
+    learning_curves,
+    variance_panels,
+)
 from assay.report.figures.distributions import bootstrap_distribution, box_plot, histogram
 from assay.report.figures.drawing import Drawing
 from assay.report.figures.instances import (
@@ -18,12 +24,10 @@ from assay.report.figures.instances import (
     success_bars,
     success_heat_map,
 )
-from assay.report.figures.intervals import ForestRow, forest
+from assay.report.figures.intervals import ForestRow, VersionRow, forest, versions_over_time
 from assay.report.figures.pairs import pair_differences, pair_lines
 from assay.report.figures.radial import radial, scaled_to_best
 from assay.report.figures.style import Values
-from assay.report.figures.variance import PrecisionPoint, VariancePanel, variance_panels
-from assay.report.figures.versions import VersionRow, versions_over_time
 from assay.stats.intervals import Interval, t_interval, wilson
 
 __all__ = ["DOLLARS", "LONG", "PLAIN", "drawings"]

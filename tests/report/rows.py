@@ -3,7 +3,7 @@
 from typing import Any
 
 from assay.crafter.rules import ACHIEVEMENTS
-from assay.traces.queries import EpisodeRow
+from assay.store.queries import EpisodeRow
 from assay.types import TrialState
 
 __all__ = ["episode", "failed"]

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from assay.judge import compare
-from assay.report import write_document
-from assay.report.comparison import comparison_document
+from assay.judge.comparison import compare
+from assay.report.comparison.document import comparison_document
+from assay.report.files import write_document
 from tests.judge.subjects import NASTY, subject
 
 pytestmark = pytest.mark.extras

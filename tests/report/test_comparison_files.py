@@ -11,16 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from assay._util.text import escaped_markdown
+from assay.core.text import escaped_markdown
 from assay.errors import OutputError, UsageError
-from assay.judge import Comparison, compare
-from assay.judge.over_time import over_time
-from assay.report.comparison import comparison_document
-from assay.report.data import as_csv, csv_cell
+from assay.judge.comparison import compare
+from assay.judge.results import Comparison
+from assay.judge.versions import over_time
+from assay.report.comparison.document import comparison_document
 from assay.report.document import Document, Figures, Section
-from assay.report.files import ENDINGS, write_document
+from assay.report.files import ENDINGS, as_csv, as_markdown, csv_cell, write_document
 from assay.report.html import as_html
-from assay.report.markdown import as_markdown
 from assay.report.over_time import over_time_document
 from tests.judge.subjects import NASTY, subject
 

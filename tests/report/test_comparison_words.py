@@ -4,10 +4,11 @@ import dataclasses
 
 import pytest
 
-from assay.judge import Comparison, compare
+from assay.judge.comparison import compare
+from assay.judge.results import Comparison
 from assay.report import numbers
-from assay.report.comparison import comparison_document
-from assay.report.comparison.words import answers
+from assay.report.comparison.document import comparison_document
+from assay.report.comparison.sentences import answers
 from assay.report.terminal import TerminalReport, as_text
 from assay.stats.intervals import Interval
 from tests.judge.subjects import NASTY, look, subject

@@ -10,22 +10,22 @@ from pathlib import Path
 
 import pytest
 
-from assay.curves.analysis import analyse
-from assay.curves.design import Design
-from assay.curves.gather import FoundRun, Gathered, Unusable
-from assay.curves.settings import make_settings, make_summary
-from assay.curves.variance import VarianceSettings, analyse_variance
-from assay.judge import compare
-from assay.judge.over_time import over_time
-from assay.report import Document, run_document, summarize, write_document
-from assay.report.analysis import analysis_document
-from assay.report.comparison import comparison_document
-from assay.report.document import ReportTable, Section
-from assay.report.files import ENDINGS
+from assay.judge.comparison import compare
+from assay.judge.versions import over_time
+from assay.report.comparison.document import comparison_document
+from assay.report.document import Document, ReportTable, Section
+from assay.report.files import ENDINGS, write_document
 from assay.report.over_time import over_time_document
-from assay.report.ranking import rank_models
+from assay.report.run import run_document
+from assay.report.run_summary import rank_models, summarize
 from assay.report.terminal import TerminalReport, as_text
-from assay.report.variance import variance_document
+from assay.report.training_analysis import analysis_document
+from assay.report.training_variance import variance_document
+from assay.training.analysis import analyse
+from assay.training.analysis_settings import make_settings, make_summary
+from assay.training.design import Design
+from assay.training.gather import FoundRun, Gathered, Unusable
+from assay.training.variance import VarianceSettings, analyse_variance
 from tests.curves.made import METRIC, level_of, make_run
 from tests.judge.subjects import NASTY, subject
 from tests.report.rows import episode, failed
@@ -112,11 +112,11 @@ def test_words_that_a_terminal_has_no_room_for_are_folded_and_not_cut() -> None:
 def test_building_a_report_loads_nothing_that_draws_or_prints() -> None:
     program = """
 import sys
-import assay.report.analysis, assay.report.over_time, assay.report.variance
-from assay.judge import compare
-from assay.report.comparison import comparison_document
-from assay.report.data import as_csv, as_json
-from assay.report.markdown import as_markdown
+import assay.report.training_analysis, assay.report.over_time, assay.report.training_variance
+from assay.judge.comparison import compare
+from assay.report.comparison.document import comparison_document
+from assay.report.files import as_csv, as_json
+from assay.report.files import as_markdown
 from tests.judge.subjects import subject
 
 document = comparison_document(compare([subject("a", [1, 2]), subject("b", [2, 4])]))

@@ -10,10 +10,16 @@ import numpy as np
 import pytest
 
 from assay.errors import OutputError, UsageError
-from assay.judge.facts import PairRow
+from assay.judge.results import PairRow
 from assay.report.figures.achievements import RateRow, rate_bars
 from assay.report.figures.cost import CostPoint, cost_quality
-from assay.report.figures.curves import learning_curves, mean_curve
+from assay.report.figures.curves import (
+    PrecisionPoint,
+    VariancePanel,
+    learning_curves,
+    mean_curve,
+    variance_panels,
+)
 from assay.report.figures.distributions import bootstrap_distribution, box_plot, histogram
 from assay.report.figures.drawing import Drawing, save_png
 from assay.report.figures.instances import (
@@ -22,12 +28,10 @@ from assay.report.figures.instances import (
     success_bars,
     success_heat_map,
 )
-from assay.report.figures.intervals import ForestRow, forest
+from assay.report.figures.intervals import ForestRow, VersionRow, forest, versions_over_time
 from assay.report.figures.pairs import pair_differences, pair_lines
 from assay.report.figures.radial import radial, scaled_to_best
 from assay.report.figures.style import compact, look, number, short_names
-from assay.report.figures.variance import PrecisionPoint, VariancePanel, variance_panels
-from assay.report.figures.versions import VersionRow, versions_over_time
 from assay.stats.intervals import Interval, t_interval
 from tests.report.gallery import DOLLARS, drawings
 

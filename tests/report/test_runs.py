@@ -6,11 +6,10 @@ import re
 import pytest
 from rich.console import Console
 
-from assay.report import run_document, summarize
-from assay.report.ranking import rank_models
-from assay.report.runs import ranking_sentences
+from assay.report.run import ranking_sentences, run_document
+from assay.report.run_summary import rank_models, summarize
 from assay.report.terminal import TerminalReport, as_text
-from assay.traces.queries import EpisodeRow
+from assay.store.queries import EpisodeRow
 from assay.types import TrialState
 
 from .rows import episode, failed

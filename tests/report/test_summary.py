@@ -6,8 +6,10 @@ import math
 import pytest
 
 from assay.crafter.rules import ACHIEVEMENTS
-from assay.report import ErrorGroup, summaries_json, summarize
-from assay.stats import Interval, crafter_score, exact_share, t_interval
+from assay.report.run_summary import ErrorGroup, summaries_json, summarize
+from assay.stats.intervals import Interval, t_interval
+from assay.stats.score import crafter_score
+from assay.stats.shares import exact_share
 from assay.types import TrialState
 
 from .rows import episode, failed

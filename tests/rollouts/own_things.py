@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from assay import api
-from assay.runs import RunResult
+from assay.runs.run import RunResult
 from assay.types import ChatReply, ChatRequest, Message, Usage
 
 __all__ = ["AGENTS", "BANDIT", "EXECUTORS", "CountedModel", "asked", "errors_of", "play_in"]

@@ -7,12 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from assay.agents import make_builtin
+from assay.crafter.service.client import LocalClient, WorldClient
+from assay.episodes.arms import arms_of
+from assay.episodes.config import RunConfig
+from assay.episodes.kind import EpisodeKind, EpisodeParts
 from assay.metrics import DEFAULT_HOOKS, Hook
-from assay.rollouts import EpisodeKind, EpisodeParts, RunConfig, arms_of
-from assay.runs import InProcess
-from assay.service.client import LocalClient, WorldClient
-from assay.traces.records import RunRecord
-from assay.trials import AsyncioExecutor, Event, GroupCounts, Limits, Retries, Stop, run_trials
+from assay.runs.control import Limits, Retries, Stop
+from assay.runs.engine import AsyncioExecutor, run_trials
+from assay.runs.events import Event
+from assay.runs.executors import InProcess
+from assay.runs.plan import GroupCounts
+from assay.store.records import RunRecord
 from assay.types import ChatModel, ChatReply, ChatRequest, Message
 
 __all__ = ["CountingModel", "SayingModel", "play", "settings"]

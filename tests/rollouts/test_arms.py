@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from assay import api
+from assay.episodes.config import RunConfig
 from assay.errors import UsageError
-from assay.rollouts import RunConfig
-from assay.runs.settings import resolve
+from assay.runs.configuration import resolve
 from tests.runs.tables import rows
 
 from .own_things import EXECUTORS, CountedModel, asked, play_in
@@ -142,9 +142,10 @@ def test_a_plain_run_has_the_ids_and_the_identity_it_always_had() -> None:
 
 def test_runs_know_no_world_and_nobody_who_plays_in_it() -> None:
     code = (
-        "import sys, assay.runs, assay.runs.execution\n"
-        "print([name for name in sys.modules if name.startswith(('assay.crafter', "
-        "'assay.service', 'assay.players', 'assay.agents'))])"
+        "import sys, assay.runs, assay.runs.run\n"
+        "print([name for name in sys.modules if name.startswith(('assay.crafter.world', "
+        "'assay.crafter.engine', "
+        "'assay.crafter.service', 'assay.crafter.players', 'assay.agents'))])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     assert done.stdout.decode().strip() == "[]"

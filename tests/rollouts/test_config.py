@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 import assay
-from assay._util.canonical import canonical_json, content_hash
-from assay._util.secret import Secret
 from assay.agents.options import AgentOptions
+from assay.core.canonical_json import canonical_json, content_hash
+from assay.core.secrets import Secret
 from assay.crafter import DIFFICULTIES, Difficulty
+from assay.episodes.arms import arms_of
+from assay.episodes.config import BASELINES, DEFAULT_MODELS, SETTINGS, RunConfig
 from assay.errors import UsageError
-from assay.rollouts import arms_of
-from assay.rollouts.config import BASELINES, DEFAULT_MODELS, SETTINGS, RunConfig
-from assay.runs import run_record
-from assay.runs.settings import difference, resolve
-from assay.traces.location import DATABASE_VARIABLE
+from assay.runs.configuration import difference, resolve
+from assay.runs.prepare import run_record
+from assay.store.location import DATABASE_VARIABLE
 
 KEY = "sk-very-secret"
 

@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 
 from assay.crafter import DIFFICULTIES, Difficulty
+from assay.episodes.config import SETTINGS, RunConfig
 from assay.errors import UsageError
-from assay.rollouts.config import SETTINGS, RunConfig
-from assay.runs.settings import Resolved, resolve
+from assay.runs.configuration import Resolved, resolve
 
 MANY_MODELS = """
 [experiment]

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from assay import api
-from assay.api._run_parts import OwnObjects
 from assay.cli import main
+from assay.episodes.config import RunConfig
+from assay.episodes.environments import digest_of
+from assay.episodes.prepare import OwnObjects
 from assay.errors import UsageError
-from assay.rollouts import RunConfig
-from assay.rollouts.own_world import digest_of
+from assay.runs.control import Stop
+from assay.runs.events import Event, TrialProgress
 from assay.runs.spending import spent_so_far
-from assay.trials import Event, Stop, TrialProgress
 from tests.runs.tables import rows
 
 from .own_things import AGENTS, BANDIT, CountedModel, asked, errors_of, play_in

@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 
 from assay.crafter import World
+from assay.crafter.service.app import ServiceSettings, running
+from assay.crafter.service.http_client import HttpClient
+from assay.episodes.replay import Finding, verify_session
 from assay.errors import ModelRefused, ModelRejected, ModelUnavailable
 from assay.metrics import BaseHook, StepSeen
-from assay.metrics.verify import Finding, verify_session
-from assay.service import ServiceSettings, running
-from assay.service.client import HttpClient
-from assay.traces.journal import read_journal
-from assay.traces.records import SessionRecord
-from assay.trials import Event, Retries, Stop, TrialProgress
+from assay.runs.control import Retries, Stop
+from assay.runs.events import Event, TrialProgress
+from assay.store.journal import read_journal
+from assay.store.records import SessionRecord
 from assay.types import ChatReply, ChatRequest, TrialState, Usage
 
 from .players import CountingModel, SayingModel, play, settings

@@ -5,12 +5,18 @@ from dataclasses import replace
 import pytest
 
 from assay.agents import AgentOptions
-from assay.models import Price
-from assay.models.cost import upper_bound
-from assay.rollouts.config import RunConfig
-from assay.rollouts.estimate import BudgetFit, Quote, RunEstimate, estimate_run
-from assay.rollouts.sample import Sample, play_sample
-from assay.runs.remaining import Remaining
+from assay.episodes.config import RunConfig
+from assay.episodes.estimate import (
+    BudgetFit,
+    Quote,
+    RunEstimate,
+    Sample,
+    estimate_run,
+    play_sample,
+)
+from assay.models.budget import upper_bound
+from assay.models.registry import Price
+from assay.runs.prepare import Remaining
 from assay.types import ChatRequest, Encoded, Message
 
 REQUEST = ChatRequest(

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from assay.crafter import Difficulty
-from assay.rollouts.config import RunConfig
-from assay.rollouts.spec import difficulty_name
+from assay.episodes.config import RunConfig
+from assay.episodes.spec import difficulty_name
 from tests.golden.files import unpack
 
 

@@ -12,24 +12,23 @@ import pytest
 
 import assay
 from assay import api
-from assay._util.canonical import canonical_json
 from assay.api import serve_models
 from assay.cli.program import main
-from assay.datasets.formats import RowFormat
-from assay.datasets.manifest import row_origins
-from assay.datasets.plan import DatasetPlan
-from assay.datasets.preferences import SharedStates
-from assay.datasets.row_making import RowMaker
-from assay.datasets.states import call_states, returns_of
+from assay.core.canonical_json import canonical_json
 from assay.errors import JournalError, UsageError
+from assay.finetune.datasets.formats import RowFormat
+from assay.finetune.datasets.manifest import row_origins
+from assay.finetune.datasets.plan import DatasetPlan
+from assay.finetune.datasets.preferences import SharedStates, call_states, returns_of
+from assay.finetune.datasets.rows import RowMaker
 from assay.judge.design import design_differences
-from assay.runs import RunResult
-from assay.traces.conversations import conversations
-from assay.traces.journal import Journal, read_journal
-from assay.traces.load import load_session, load_sessions
-from assay.traces.records import SessionRecord
-from assay.traces.store import Store
-from assay.traces.tracer import SessionTracer
+from assay.runs.run import RunResult
+from assay.store.conversations import conversations
+from assay.store.journal import Journal, read_journal
+from assay.store.load import load_session, load_sessions
+from assay.store.records import SessionRecord
+from assay.store.store import Store
+from assay.store.tracer import SessionTracer
 from assay.types import Usage
 from tests.runs.programs import Program
 from tests.runs.tables import contents

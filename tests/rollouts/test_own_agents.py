@@ -11,9 +11,10 @@ import pytest
 from assay import api
 from assay.api import serve_models
 from assay.errors import ModelUnavailable, UsageError
-from assay.traces.folder import journal_root
-from assay.traces.journal import is_blank, read_journal
-from assay.trials import Event, Stop, TrialProgress
+from assay.runs.control import Stop
+from assay.runs.events import Event, TrialProgress
+from assay.store.journal import is_blank, read_journal
+from assay.store.run_folder import journal_root
 from tests.runs.programs import Program, until
 from tests.runs.remote import command
 from tests.runs.tables import rows

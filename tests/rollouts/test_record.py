@@ -7,9 +7,9 @@ import pytest
 
 from assay.agents.options import AgentOptions
 from assay.crafter import DIFFICULTIES
-from assay.rollouts import arms_of
-from assay.rollouts.config import RunConfig
-from assay.runs import run_record
+from assay.episodes.arms import arms_of
+from assay.episodes.config import RunConfig
+from assay.runs.prepare import run_record
 
 CONFIG = RunConfig(models=("builtin/random", "builtin/expert"))
 

@@ -13,20 +13,26 @@ import pytest
 
 from assay import api
 from assay.cli import main
+from assay.crafter.service.client import LocalClient
+from assay.episodes.arms import arms_of
+from assay.episodes.config import RunConfig
+from assay.episodes.kind import EpisodeKind, EpisodeParts
+from assay.episodes.progress import EpisodeEnd
 from assay.errors import ModelUnavailable, UsageError
-from assay.experiments.looks import load_looks
 from assay.judge.subjects import Look
 from assay.metrics import DEFAULT_HOOKS
-from assay.rollouts import EpisodeKind, EpisodeParts, RunConfig, arms_of
-from assay.rollouts.progress import EpisodeEnd
-from assay.runs import PreparedRun, RunResult, execute, run_record
+from assay.runs.control import Retries, Stop
+from assay.runs.control import TrialVerdict as TrialVerdict
+from assay.runs.events import TrialEnded
+from assay.runs.kind import PreparedRun
 from assay.runs.looks import SequentialMonitor
-from assay.service.client import LocalClient
+from assay.runs.plan import Admission, Plan, Trial
+from assay.runs.prepare import run_record
+from assay.runs.run import RunResult, execute
 from assay.stats.sequential import SequentialDesign, looks
-from assay.traces.load import load_outcomes
-from assay.traces.store import Store
-from assay.trials import Admission, Plan, Retries, Stop, Trial, TrialEnded
-from assay.trials import TrialVerdict as TrialVerdict
+from assay.store.load import load_outcomes
+from assay.store.looks import load_looks
+from assay.store.store import Store
 from assay.types import ChatModel, TrialState, Verdict
 from tests.runs.programs import Program, run_arguments
 from tests.runs.tables import contents, rows

@@ -28,12 +28,14 @@ class Place(NamedTuple):
         ]
 
     def workers(self, driver: int | None = None) -> list[int]:
-        """The processes that do the work of `assay.runs.worker` for a driver, or for this one.
+        """The processes that run `assay.runs.workers.worker` for a driver, or for this one.
 
         Those of a cluster descend from this process, which has started its nodes.
         """
         above = os.getpid() if driver is None or self.cluster is not None else driver
-        return [pid for pid in descendants(above) if b"assay.runs.worker" in _command(pid)]
+        return [
+            pid for pid in descendants(above) if b"assay.runs.workers.worker" in _command(pid)
+        ]
 
 
 def node_settings() -> dict[str, int]:

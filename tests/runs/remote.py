@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 
 from assay import api
 from assay.agents import chat_models
-from assay.api import running
+from assay.api import runs
 from assay.cli import main
-from assay.models.reach import why_unreachable
-from assay.models.retries import CallRetries
-from assay.runs import RunResult
-from assay.traces.load import load_session
-from assay.traces.records import SessionRecord
-from assay.traces.store import Store
-from assay.trials import Retries
+from assay.models.connections import why_unreachable
+from assay.models.faults import CallRetries
+from assay.runs.control import Retries
+from assay.runs.run import RunResult
+from assay.store.load import load_session
+from assay.store.records import SessionRecord
+from assay.store.store import Store
 
 from .tables import contents, rows
 
@@ -75,7 +75,7 @@ def hasty(*arguments: str) -> int:
         CallRetries=lambda **_: patience,
         why_unreachable=partial(why_unreachable, timeout=60.0),
     )
-    vars(running).update(Retries=partial(Retries, attempts=2, first_wait=0.1))
+    vars(runs).update(Retries=partial(Retries, attempts=2, first_wait=0.1))
     return main(list(arguments))
 
 

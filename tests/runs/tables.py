@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from assay.traces.schema import TABLES, Table, Type
-from assay.traces.store import Store
+from assay.store.schema import TABLES, Table, Type
+from assay.store.store import Store
 
 __all__ = ["calls_at", "contents", "rows", "sessions"]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.runs.addresses import without_secrets
+from assay.runs.resume import without_secrets
 from tests.models.bad_http import raw_serving
 
 from .remote import command

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from assay.api import serve_models
-from assay.serving import Faults, RunningModels
+from assay.models.serving.app import RunningModels
+from assay.models.serving.faults import Faults
 
 from .remote import Done, command, money, play, same_in_both
 from .tables import rows

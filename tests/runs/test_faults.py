@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from assay.api import serve_models
-from assay.serving import Faults
+from assay.models.serving.faults import Faults
 
 from .programs import Program, free_port, run_arguments, until
 from .remote import hasty, play, same_in_both, total

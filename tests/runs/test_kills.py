@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from assay import api
-from assay.traces.folder import RunFolder, journal_root
-from assay.traces.journal import is_blank, read_journal
+from assay.store.journal import is_blank, read_journal
+from assay.store.run_folder import RunFolder, journal_root
 
 from .programs import Program, run_arguments
 from .tables import calls_at, contents
@@ -138,9 +138,9 @@ class CountedModel:
 
 def counted(*_: str) -> int:
     """Like the command, with models that count."""
-    from assay.rollouts import EpisodeKind, EpisodeParts
-    from assay.runs import execute
-    from assay.service.client import LocalClient
+    from assay.crafter.service.client import LocalClient
+    from assay.episodes.kind import EpisodeKind, EpisodeParts
+    from assay.runs.run import execute
 
     prepared = api.prepare(
         {"models": ["builtin/random"], "episodes": 4, "max_turns": 20, "baselines": False},

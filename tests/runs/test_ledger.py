@@ -8,8 +8,9 @@ import pytest
 
 from assay.api import serve_models
 from assay.errors import UsageError
-from assay.runs.ledger import PICO, Ledger
-from assay.serving import Faults, RunningModels
+from assay.models.serving.app import RunningModels
+from assay.models.serving.faults import Faults
+from assay.runs.spending import PICO, Ledger
 
 from .programs import Program
 from .remote import Done, command

@@ -65,18 +65,18 @@ def noting(*arguments: str) -> int:
 
     Only for a process of its own.
     """
-    from assay._util import syncing
     from assay.cli import main
+    from assay.core import files
 
-    beside, sync = Path.cwd().parents[1] / "synced", syncing._Syncing.now
+    beside, sync = Path.cwd().parents[1] / "synced", files._Syncing.now
 
-    def now(self: syncing._Syncing) -> None:
+    def now(self: files._Syncing) -> None:
         began = time.time()
         sync(self)
         with beside.open("a", encoding="utf-8") as file:
             file.write(f"{began}\n")
 
-    vars(syncing)["_Syncing"].now = now
+    vars(files)["_Syncing"].now = now
     return main(list(arguments))
 
 

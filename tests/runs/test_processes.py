@@ -16,20 +16,24 @@ import pytest
 
 from assay import api
 from assay.agents import make_builtin
-from assay.api import running as api_running
+from assay.api import runs as api_running
 from assay.api import serve_models
+from assay.crafter.service.app import ServiceSettings
+from assay.crafter.service.app import running as serving_worlds
+from assay.episodes.config import RunConfig
+from assay.episodes.kind import EpisodeKind
 from assay.errors import InstanceLimit, ModelUnavailable, UsageError, UserCodeError, WorkerLost
-from assay.rollouts import EpisodeKind, RunConfig
-from assay.runs import RunResult
-from assay.runs.channel import pack_error, unpack_error
-from assay.runs.worker_process import WorkerAttempt
-from assay.service import ServiceSettings
-from assay.service import running as serving_worlds
-from assay.traces.folder import RunFolder
-from assay.traces.journal import read_journal
-from assay.traces.recorder import Recorder
-from assay.traces.records import SessionHeader
-from assay.trials import Context, Event, Retries, Trial, TrialProgress, classify
+from assay.runs.control import Retries, classify
+from assay.runs.engine import Context
+from assay.runs.events import Event, TrialProgress
+from assay.runs.plan import Trial
+from assay.runs.run import RunResult
+from assay.runs.workers.channel import pack_error, unpack_error
+from assay.runs.workers.process import WorkerAttempt
+from assay.store.journal import read_journal
+from assay.store.recorder import Recorder
+from assay.store.records import SessionHeader
+from assay.store.run_folder import RunFolder
 from assay.types import ChatReply, ChatRequest, Encoded
 
 from .places import Place, is_alive

@@ -12,13 +12,18 @@ from typing import Any
 
 import pytest
 
-from assay.api import running as api_running
 from assay.errors import UsageError, WorkerLost
-from assay.runs import RayWorkers
-from assay.runs.channel import Channel
-from assay.runs.ray_place import Origin, PlaceOrder, hold_worker
-from assay.runs.ray_workers import _Arrival, _Reception
-from assay.trials import Event, TrialProgress
+from assay.runs import executor_choice
+from assay.runs.events import Event, TrialProgress
+from assay.runs.workers.channel import Channel
+from assay.runs.workers.ray import (
+    Origin,
+    PlaceOrder,
+    RayWorkers,
+    _Arrival,
+    _Reception,
+    hold_worker,
+)
 
 from .places import Place, node_settings
 from .test_processes import AGENTS, Counted, mine, play, without_places
@@ -85,14 +90,14 @@ def test_a_run_makes_do_with_the_places_that_are_free(
     import ray
     from ray.util import placement_group
 
-    monkeypatch.setattr(api_running, "RayWorkers", partial(RayWorkers, more_s=3))
+    monkeypatch.setattr(executor_choice, "RayWorkers", partial(RayWorkers, more_s=3))
     ray.init(nodes.cluster.address, log_to_driver=False, configure_logging=False)
     try:
         assert placement_group([{"CPU": 1}]).wait(30)
         result = play(tmp_path, models=["builtin/random"], **nodes.settings)
         assert result.status == "finished"
         assert placement_group([{"CPU": 1}]).wait(30)
-        monkeypatch.setattr(api_running, "RayWorkers", partial(RayWorkers, room_s=1))
+        monkeypatch.setattr(executor_choice, "RayWorkers", partial(RayWorkers, room_s=1))
         words = r"no place for a worker \(1 CPU, 1 GiB\) in 1 s: the cluster has 2 CPUs, 0 of"
         with pytest.raises(UsageError, match=words):
             play(tmp_path / "full", models=["builtin/random"], **nodes.settings)

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from assay.api import serve_models
-from assay.serving import Faults, RunningModels, ServingLimits
+from assay.models.serving.app import RunningModels
+from assay.models.serving.faults import Faults, ServingLimits
 
 from .remote import command, play, same_in_both, transcripts
 from .tables import rows

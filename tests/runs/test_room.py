@@ -9,9 +9,11 @@ import pytest
 from assay import api
 from assay.agents.builtin import builtin_models
 from assay.api import serve_models
-from assay.runs.room import Answerer, room_for
-from assay.serving import Faults, ModelServerSettings, running
-from assay.trials import Event, Stop, TrialEnded, TrialInterrupted, TrialStarted
+from assay.models.serving.app import ModelServerSettings, running
+from assay.models.serving.faults import Faults
+from assay.runs.control import Stop
+from assay.runs.events import Event, TrialEnded, TrialInterrupted, TrialStarted
+from assay.runs.executors import Answerer, room_for
 
 from .remote import play
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from assay._util.secret import Secret
-from assay.traces.schema import TABLES
-from assay.traces.views import VIEWS
+from assay.core.secrets import Secret
+from assay.store.schema import TABLES
+from assay.store.views import VIEWS
 
 from .echo import Answer, answering, error_page, failing, rambling, refusing, talking
 from .programs import Program

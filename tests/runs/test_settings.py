@@ -7,17 +7,16 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from assay._util.secret import Secret
-from assay._util.settings import Configuration, Counts, Setting, section, settings_of
-from assay._util.values import flag, key, value_type, whole
 from assay.agents.options import AgentOptions
-from assay.cli.setting_options import options_of
+from assay.cli.options import options_of
+from assay.core.secrets import Secret
+from assay.core.settings import Configuration, Counts, Setting, section, settings_of
+from assay.core.values import flag, key, value_type, whole
+from assay.episodes.arms import arms_of
+from assay.episodes.config import UNLOGGED, RunConfig
 from assay.errors import UsageError
-from assay.rollouts import arms_of
-from assay.rollouts.config import UNLOGGED, RunConfig
-from assay.runs import run_record
-from assay.runs.settings import difference, resolve
-from assay.runs.template import template
+from assay.runs.configuration import difference, resolve, template
+from assay.runs.prepare import run_record
 
 READ: list[Any] = []
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from assay.api import serve_models
-from assay.serving import Faults
-from assay.traces.folder import journal_root
-from assay.traces.store import Store
+from assay.models.serving.faults import Faults
+from assay.store.run_folder import journal_root
+from assay.store.store import Store
 
 from .programs import Program, free_port, run_arguments, until
 from .tables import contents, rows, sessions

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.traces.folder import journal_root
+from assay.store.run_folder import journal_root
 
 from .programs import Holder, Program, run_arguments
 from .tables import contents, sessions

@@ -11,8 +11,10 @@ import pytest
 from assay import api
 from assay.api import serve_models
 from assay.errors import UsageError
-from assay.serving import Faults, RunningModels
-from assay.trials import CallRetried, Event, Stop
+from assay.models.serving.app import RunningModels
+from assay.models.serving.faults import Faults
+from assay.runs.control import Stop
+from assay.runs.events import CallRetried, Event
 
 from .remote import command, play
 

@@ -10,9 +10,9 @@ import pytest
 
 from assay import api
 from assay.errors import UsageError
-from assay.runs import RunResult
-from assay.traces.load import load_session
-from assay.traces.store import Store
+from assay.runs.run import RunResult
+from assay.store.load import load_session
+from assay.store.store import Store
 
 from .programs import Program
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from assay.service import RunningService, ServiceSettings, running
+from assay.crafter.service.app import RunningService, ServiceSettings, running
 
 
 @pytest.fixture(scope="session")

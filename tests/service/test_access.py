@@ -7,8 +7,8 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 from websockets.typing import Origin
 
-from assay._http.guard import Guard, is_loopback
-from assay.service import ServiceSettings, running
+from assay.core.http import Guard, is_loopback
+from assay.crafter.service.app import ServiceSettings, running
 
 from .calls import ENV, ask, raw
 

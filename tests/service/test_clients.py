@@ -9,6 +9,11 @@ from typing import Any
 import pytest
 
 from assay.crafter import DIFFICULTIES, World
+from assay.crafter.service.app import ServiceSettings, running
+from assay.crafter.service.client import LocalClient, WorldClient
+from assay.crafter.service.http_client import HttpClient
+from assay.crafter.service.requests import INCLUDES, MAX_CALLS
+from assay.crafter.service.worlds import Worlds
 from assay.errors import (
     AccessDenied,
     AssayError,
@@ -19,9 +24,6 @@ from assay.errors import (
     SnapshotError,
     UnknownInstance,
 )
-from assay.service import HttpClient, LocalClient, ServiceSettings, WorldClient, running
-from assay.service.requests import INCLUDES, MAX_CALLS
-from assay.service.worlds import Worlds
 
 Body = Callable[[WorldClient], Awaitable[None]]
 

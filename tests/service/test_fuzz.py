@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from assay._http.refusal import MAX_BODY
+from assay.core.refusal import MAX_BODY
 
 from .calls import ENV, ask, raw, start, step_body
 

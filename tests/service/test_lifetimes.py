@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from assay._http import protocol
+from assay.core import hosting
+from assay.crafter.service.app import ServiceSettings, running
+from assay.crafter.service.requests import InitializeRequest, StepRequest
+from assay.crafter.service.worlds import Worlds
 from assay.errors import UnknownInstance
-from assay.service import ServiceSettings, running
-from assay.service.requests import InitializeRequest, StepRequest
-from assay.service.worlds import Worlds
 
 from .calls import ENV, ask, raw, start, step, step_body
 
@@ -135,7 +135,7 @@ def test_a_head_without_end_is_cut_off(address: str) -> None:
 
 
 def test_a_head_that_comes_too_slowly_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(hosting, "HEAD_SECONDS", 0.3)
     with running(ServiceSettings(port=0)) as service:
         port = urlsplit(service.address).port
         for sent in (b"", b"GET /health HTTP/1.1\r\nHost: loc"):
@@ -145,7 +145,7 @@ def test_a_head_that_comes_too_slowly_is_cut_off(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_body_that_never_comes_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("assay._http.replies.BODY_SECONDS", 0.2)
+    monkeypatch.setattr("assay.core.http.BODY_SECONDS", 0.2)
     head = (
         f"POST {ENV}/step HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50\r\n\r\n{{"
     ).encode()

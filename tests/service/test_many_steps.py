@@ -10,9 +10,9 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
-from assay._http.refusal import MAX_BODY
+from assay.core.refusal import MAX_BODY
 from assay.crafter import World
-from assay.service.requests import MAX_BATCH
+from assay.crafter.service.requests import MAX_BATCH
 
 from .calls import ENV, ask, raw, start, step, step_body
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from assay.service.openapi import document
+from assay.crafter.service.openapi import document
 
 from .calls import ENV, ask, start, step_body
 

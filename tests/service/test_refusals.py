@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from assay._http.refusal import MAX_BODY
+from assay.core.refusal import MAX_BODY
 from assay.crafter import ACTIONS
-from assay.service import ServiceSettings, running
-from assay.service.requests import INCLUDES, MAX_CALLS
+from assay.crafter.service.app import ServiceSettings, running
+from assay.crafter.service.requests import INCLUDES, MAX_CALLS
 
 from .calls import (
     ENV,
@@ -213,7 +213,7 @@ def test_at_the_limit_no_more_worlds_are_made_until_one_ends(small: str) -> None
 
 
 def test_everything_that_can_be_included_is_listed() -> None:
-    from assay.service.requests import Config
+    from assay.crafter.service.requests import Config
 
     assert list(Config(include=list(INCLUDES)).include or []) == list(INCLUDES)
 

@@ -9,9 +9,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from assay.crafter.service.http_client import HttpClient, RequestRetries
 from assay.errors import ServiceError
-from assay.service import HttpClient
-from assay.service.client.http import RequestRetries
 
 QUICK = RequestRetries(attempts=3, first_wait=0.01)
 

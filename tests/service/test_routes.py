@@ -8,9 +8,9 @@ import pytest
 from assay.crafter import ACTIONS, DIFFICULTIES, World
 from assay.crafter.engine.numerics import MAX_LENGTH
 from assay.crafter.engine.packing import MAX_SNAPSHOT
-from assay.service import ServiceSettings, running
-from assay.service import requests as limits
-from assay.service.results import Started, StepReply, WorldObservation, adapter
+from assay.crafter.service import requests as limits
+from assay.crafter.service.app import ServiceSettings, running
+from assay.crafter.service.results import Started, StepReply, WorldObservation, adapter
 
 from ..crafter.saved import Saved
 from .calls import ENV, ask, start, step

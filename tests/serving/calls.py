@@ -4,7 +4,7 @@ import http.client
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from assay._util.canonical import canonical_json
+from assay.core.canonical_json import canonical_json
 from assay.types import ChatRequest
 
 from ..agents.play import play

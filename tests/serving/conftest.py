@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from assay.api import serve_models
-from assay.serving import RunningModels
+from assay.models.serving.app import RunningModels
 
 
 @pytest.fixture(scope="session")

@@ -13,9 +13,14 @@ import pytest
 from assay.agents.builtin import builtin_models
 from assay.api import serve_models
 from assay.errors import UsageError
-from assay.serving import Faults, ModelServerSettings, ModelTable, RunningModels, running
-from assay.serving.app import MAX_BODY
-from assay.serving.stats import Outcome
+from assay.models.serving.app import (
+    MAX_BODY,
+    ModelServerSettings,
+    ModelTable,
+    RunningModels,
+    running,
+)
+from assay.models.serving.faults import Faults, Outcome
 
 from ..runs.programs import free_port
 from ..service.calls import TRAILERS, ask, raw, send_trailers

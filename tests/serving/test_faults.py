@@ -10,9 +10,8 @@ import pytest
 
 from assay.api import serve_models
 from assay.errors import UsageError
-from assay.serving import Faults, RunningModels, ServedFault, ServingLimits
-from assay.serving.faults import fate_of
-from assay.serving.limits import Gate
+from assay.models.serving.app import RunningModels
+from assay.models.serving.faults import Faults, Gate, ServedFault, ServingLimits, fate_of
 
 from .calls import HELLO, Got, post
 

@@ -11,7 +11,8 @@ from openai import BadRequestError, NotFoundError, OpenAI, RateLimitError
 from openai.types.responses import ResponseFunctionToolCall
 
 from assay.api import serve_models
-from assay.serving import Faults, ModelServerSettings, RunningModels, ServingLimits, running
+from assay.models.serving.app import ModelServerSettings, RunningModels, running
+from assay.models.serving.faults import Faults, ServingLimits
 from assay.types import ChatReply, ChatRequest, Message, Usage
 
 from ..service.test_fuzz import mutated

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from openai import AuthenticationError, BadRequestError, NotFoundError, OpenAI
 
-from assay.agents import BUILTIN_MODELS, make_builtin
-from assay.agents.builtin import builtin_models
-from assay.serving import ModelServerSettings, RunningModels, running
+from assay.agents.builtin import BUILTIN_MODELS, builtin_models, make_builtin
+from assay.models.serving.app import ModelServerSettings, RunningModels, running
 from assay.types import ChatReply, ChatRequest, Encoded, Message
 
 from ..service.calls import ask

@@ -9,8 +9,8 @@ import pytest
 
 from assay.agents.builtin import builtin_models
 from assay.errors import UsageError
-from assay.serving import ModelServerSettings, running
-from assay.serving.scripted import ScriptedModel, read_scripts
+from assay.models.serving.app import ModelServerSettings, running
+from assay.models.serving.scripted import ScriptedModel, read_scripts
 from assay.types import ChatReply, ChatRequest, Encoded, Message
 
 from .calls import CHAT, post

@@ -8,7 +8,7 @@ from scipy.integrate import quad
 from scipy.stats import nct, t
 
 from assay.errors import UsageError
-from assay.stats.anytime import EFFECT_VARIANCE, anytime_bounds
+from assay.stats.sequential import EFFECT_VARIANCE, anytime_bounds
 
 
 @pytest.mark.parametrize("n", [6, 12, 40])

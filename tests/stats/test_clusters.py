@@ -10,13 +10,12 @@ from assay.stats.clusters import (
     clustered_difference_estimate,
     clustered_estimate,
     clustered_mean,
+    hierarchical_bootstrap,
     stratified_difference_estimate,
     stratified_estimate,
 )
 from assay.stats.differences import unpaired_difference
-from assay.stats.intervals import t_interval
-from assay.stats.means import Side
-from assay.stats.nested import hierarchical_bootstrap
+from assay.stats.intervals import Side, t_interval
 from tests.oracles.asking import ask_statsmodels, needs_oracles
 
 TASKS = ["x", "x", "y", "z", "z", "z", "w", "y"]

@@ -13,7 +13,7 @@ from assay.stats.differences import (
     relative_change,
     unpaired_difference,
 )
-from assay.stats.two_samples import pair_differences
+from assay.stats.estimates import pair_differences
 
 A = [2.0, 4.0, 4.0, 5.0, 7.0, 3.0, 6.0]
 B = [3.0, 4.5, 6.0, 5.0, 9.0, 3.5, 8.0]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats as reference
 
 from assay.errors import UsageError
-from assay.stats import Interval, t_interval, wilson
+from assay.stats.intervals import Interval, t_interval, wilson
 
 finite = st.floats(-1e6, 1e6)
 

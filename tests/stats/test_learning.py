@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from scipy import integrate, interpolate
 
 from assay.errors import UsageError
-from assay.stats.learning import (
+from assay.stats.learning_curves import (
     Crossing,
+    PercentWindow,
     Summary,
     SummarySpec,
     auc,
@@ -21,7 +22,6 @@ from assay.stats.learning import (
     summarize_curve,
     time_to_threshold,
 )
-from assay.stats.windows import PercentWindow
 
 STEPS = [0, 10, 20, 40]
 VALUES = [0.0, 1.0, 3.0, 3.0]

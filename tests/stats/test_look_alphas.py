@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from assay.stats.look_alphas import error_of_looks, next_alpha, planned_alphas
-from assay.stats.spending import Spending
-from assay.stats.two_samples import t_quantile
+from assay.stats.estimates import t_quantile
+from assay.stats.look_bounds import Spending, error_of_looks, next_alpha, planned_alphas
 
 LOOKS = (15, 20, 25, 30)
 SETS = 60_000

@@ -7,7 +7,7 @@ import pytest
 
 from assay.errors import UsageError
 from assay.stats.differences import paired_difference
-from assay.stats.losses import losses_matter, worst_cases
+from assay.stats.shares import losses_matter, worst_cases
 
 LOST = math.nan
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from assay.errors import UsageError
-from assay.stats.many import benjamini_hochberg, holm
-from assay.stats.ranking import indistinguishable_groups, ranks
+from assay.stats.multiplicity import benjamini_hochberg, holm, indistinguishable_groups, ranks
 from tests.oracles.asking import ask_statsmodels, needs_oracles
 
 

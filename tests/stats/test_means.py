@@ -10,9 +10,16 @@ import pytest
 from scipy import stats as reference
 
 from assay.errors import UsageError
-from assay.stats import bootstrap
-from assay.stats.intervals import Interval, t_interval
-from assay.stats.means import Method, Side, bootstrap_means, mean_interval, skewness_note
+from assay.stats import intervals
+from assay.stats.intervals import (
+    Interval,
+    Method,
+    Side,
+    bootstrap_means,
+    mean_interval,
+    skewness_note,
+    t_interval,
+)
 from prove.intervals import DATA, SIZES, measure, plain_studentised
 
 BOOTSTRAPS = [Method.PERCENTILE, Method.BCA, Method.STUDENTISED]
@@ -149,9 +156,9 @@ def test_one_side_of_the_studentised_bootstrap_may_be_known_where_the_other_is_n
 
 
 def test_batches_do_not_change_the_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = bootstrap.resample(np.array(SKEWED), generator(), 1_000, squares=True)
-    monkeypatch.setattr(bootstrap, "_BATCH", 100)
-    parts = bootstrap.resample(np.array(SKEWED), generator(), 1_000, squares=True)
+    whole = intervals.resample(np.array(SKEWED), generator(), 1_000, squares=True)
+    monkeypatch.setattr(intervals, "_BATCH", 100)
+    parts = intervals.resample(np.array(SKEWED), generator(), 1_000, squares=True)
     assert np.array_equal(whole.means, parts.means)
     assert np.array_equal(whole.squares, parts.squares)
 

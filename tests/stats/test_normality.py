@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from assay.errors import UsageError
-from assay.stats.normality import normality
+from assay.stats.significance import normality
 
 
 @pytest.mark.parametrize("n", [3, 15, 400])

@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assay.stats.many import holm
-from assay.stats.profiles import ProfileKind, performance_profile
-from assay.stats.rl import (
+from assay.stats.aggregates import (
     Aggregate,
     aggregate,
     aggregate_intervals,
     average_probability_of_improvement,
 )
+from assay.stats.multiplicity import holm
+from assay.stats.profiles import ProfileKind, performance_profile
 from assay.stats.score import crafter_score
 from assay.stats.sequential import SequentialDesign, first_decision
 from assay.stats.significance import welch_t_test

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from assay.errors import UsageError
-from assay.stats.differences import paired_difference, unpaired_difference
-from assay.stats.pairing import pairing
+from assay.stats.differences import paired_difference, pairing, unpaired_difference
 
 
 def correlated(n: int, correlation: float) -> tuple[np.ndarray, np.ndarray]:

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from assay.errors import UsageError
-from assay.stats.passes import pass_all, pass_any
-from assay.stats.shares import exact_share
+from assay.stats.shares import exact_share, pass_all, pass_any
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 5])

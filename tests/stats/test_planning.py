@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from assay.errors import UsageError
-from assay.stats.planning import (
+from assay.stats.power import (
     first_n_below,
     minimum_detectable_effect,
     power_of,
     trials_for_precision,
     trials_needed,
 )
-from assay.stats.spread import sd_interval, sd_sampling_factors
+from assay.stats.variance import sd_interval, sd_sampling_factors
 from tests.oracles.asking import ask_statsmodels, needs_oracles
 
 

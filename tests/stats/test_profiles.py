@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from assay.errors import UsageError
+from assay.stats.aggregates import Aggregate, aggregate, aggregate_intervals
 from assay.stats.profiles import ProfileKind, performance_profile, sample_efficiency
-from assay.stats.rl import Aggregate, aggregate, aggregate_intervals
 
 SCORES = {"a": [0.0, 1.0, 2.0, 3.0], "b": [1.0, 5.0]}
 

@@ -10,22 +10,23 @@ from hypothesis import strategies as st
 from scipy import stats as reference
 
 from assay.errors import UsageError
-from assay.stats.counting import wins_on_counts
-from assay.stats.intervals import Interval
-from assay.stats.resampling import draw_counts, task_scores
-from assay.stats.rl import (
+from assay.stats.aggregates import (
     Aggregate,
     aggregate,
     aggregate_difference,
     aggregate_intervals,
     average_probability_of_improvement,
+    draw_counts,
     iqm,
     on_counts,
     optimality_gap,
     runs_note,
     task_mean,
     task_median,
+    task_scores,
+    wins_on_counts,
 )
+from assay.stats.intervals import Interval
 
 UNEQUAL = {"easy": [1.0, 2.0, 3.0, 4.0], "hard": [0.0, 0.5], "odd": [10.0, 0.5, 1.5]}
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from assay.errors import UsageError
-from assay.stats.samples import as_sample, check_level, check_resamples
+from assay.stats.intervals import as_sample, check_level, check_resamples
 
 
 @pytest.mark.parametrize(

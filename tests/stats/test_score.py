@@ -9,15 +9,15 @@ import pytest
 from scipy import stats as reference
 
 from assay.errors import UsageError
-from assay.stats import crafter_score
 from assay.stats.score import (
+    crafter_score,
     crafter_score_interval,
     expected_score_at,
     expected_score_of_rates,
     score_difference,
+    score_draws,
     score_interval_of_rates,
 )
-from assay.stats.score_draws import score_draws
 from prove.score import RATES, measure_player, players
 
 

@@ -8,8 +8,8 @@ from scipy import optimize, stats
 
 from assay.errors import UsageError
 from assay.stats.estimates import Estimate, mean_estimate
-from assay.stats.planning import power_of, trials_needed
-from assay.stats.selection import after_verdict, plan_effect, shrunken_means
+from assay.stats.multiplicity import after_verdict, plan_effect, shrunken_means
+from assay.stats.power import power_of, trials_needed
 
 
 @pytest.mark.parametrize("z", [2.0, 2.3, 3.0, 4.5])

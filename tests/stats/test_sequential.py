@@ -6,13 +6,7 @@ import numpy as np
 import pytest
 
 from assay.errors import UsageError
-from assay.stats.sequential import (
-    Boundary,
-    SequentialDesign,
-    decide,
-    first_decision,
-    looks,
-)
+from assay.stats.sequential import Boundary, SequentialDesign, decide, first_decision, looks
 from assay.types import Verdict
 from prove.looks import looks as prove_looks
 from prove.looks import stops

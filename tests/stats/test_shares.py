@@ -7,8 +7,7 @@ import pytest
 from scipy import stats as reference
 
 from assay.errors import UsageError
-from assay.stats.intervals import wilson
-from assay.stats.means import Side
+from assay.stats.intervals import Side, wilson
 from assay.stats.shares import (
     exact_share,
     fisher_exact,

@@ -51,7 +51,7 @@ def test_whole_differences_are_counted_exactly_at_any_number() -> None:
 
 
 def test_counting_agrees_with_listing(monkeypatch: pytest.MonkeyPatch) -> None:
-    from assay.stats import flips
+    from assay.stats import significance as flips
 
     d = np.array([1, -2, 0, 3, 3, -1, 2, 2.5, 4])
     listed = flips.flip_tails(d, None, 1)

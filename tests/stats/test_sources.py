@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/design/statistics.md"
 HEADING = "## Where a number comes from"
-READERS = ("judge/*.py", "report/**/*.py", "curves/*.py", "rollouts/*.py", "cli/*.py")
+READERS = ("judge/*.py", "report/**/*.py", "training/*.py", "episodes/*.py", "cli/*.py")
 """The files that make numbers for reports, within the package."""
 NO_NUMBER = {
     "denominator_note": "a sentence about `ratio_of_means`",

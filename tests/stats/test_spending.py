@@ -6,8 +6,13 @@ import numpy as np
 import pytest
 
 from assay.errors import UsageError
-from assay.stats.spending import BrownianWalk, Spending, cumulative_spending, z_bounds
-from assay.stats.t_bounds import t_bounds
+from assay.stats.look_bounds import (
+    BrownianWalk,
+    Spending,
+    cumulative_spending,
+    t_bounds,
+    z_bounds,
+)
 
 FIVE = [0.2, 0.4, 0.6, 0.8, 1.0]
 EACH = tuple(range(5, 31))

@@ -7,10 +7,14 @@ import pytest
 
 from assay.errors import UsageError
 from assay.stats.clusters import clustered_difference, clustered_mean
-from assay.stats.differences import paired_difference, ratio_of_means, unpaired_difference
+from assay.stats.differences import (
+    paired_difference,
+    pairing,
+    ratio_of_means,
+    unpaired_difference,
+)
 from assay.stats.effects import cohens_d, cohens_dz, hedges_g
-from assay.stats.pairing import pairing
-from assay.stats.planning import first_n_below, power_of, trials_for_precision, trials_needed
+from assay.stats.power import first_n_below, power_of, trials_for_precision, trials_needed
 from assay.stats.significance import equivalence_test, paired_t_test, welch_t_test
 
 A = np.array([2.0, 4.0, 4.0, 5.0, 7.0, 3.0])

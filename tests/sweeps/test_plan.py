@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from assay.errors import UsageError
-from assay.sweeps import Sampler, SweepPlan, TrialCommand, read_space
+from assay.training.sweep_space import Sampler, SweepPlan, read_space
+from assay.training.trainers import TrialCommand
 from tests.curves.program import Program
 
 TRAINER = Path(__file__).with_name("quick_trainer.py")

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 from assay.errors import UsageError
-from assay.experiments.curves import load_training_runs
-from assay.experiments.training import TrainingRun, make_curve
-from assay.sweeps import Pruner, Sampler, SweepPlan, Trained, read_space, search
-from assay.traces.store import Store
+from assay.store.store import Store
+from assay.store.training_runs import TrainingRun, load_training_runs, make_curve
+from assay.training.sweep import search
+from assay.training.sweep_space import Pruner, Sampler, SweepPlan, read_space
+from assay.training.trainers import Trained
 from tests.curves.program import Program
 from tests.sweeps.test_plan import COMMAND, write_space
 

@@ -10,8 +10,8 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from assay._util.canonical import content_hash, derived_id
-from assay.traces.records import (
+from assay.core.canonical_json import content_hash, derived_id
+from assay.store.records import (
     CallRecord,
     EndRecord,
     ErrorRecord,

@@ -6,11 +6,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from assay.traces.ingest import Ingestion, ensure_run, finish_run
-from assay.traces.records import RunRecord, SessionRecord
-from assay.traces.rows import session_rows
-from assay.traces.schema import TABLES, RunStatus
-from assay.traces.store import Store
+from assay.store.ingest import Ingestion, ensure_run, finish_run
+from assay.store.records import RunRecord, SessionRecord
+from assay.store.rows import session_rows
+from assay.store.schema import TABLES, RunStatus
+from assay.store.store import Store
 
 __all__ = ["add_training", "fill", "ids", "rows_of"]
 

@@ -12,14 +12,15 @@ from zlib import crc32
 
 import pytest
 
-from assay._util.canonical import canonical_json, content_hash, parse_json
+from assay.core.canonical_json import canonical_json, content_hash, parse_json
 from assay.errors import JournalError, UsageError
-from assay.traces import records, trace
-from assay.traces.codec import read_record
-from assay.traces.columns import columns_of
-from assay.traces.journal import Journal, read_journal
-from assay.traces.load import load_session
-from assay.traces.records import ErrorRecord, HookRecord, PlayedRecord, Record, StepRecord
+from assay.store import records
+from assay.store import records as trace
+from assay.store.codec import read_record
+from assay.store.journal import Journal, read_journal
+from assay.store.load import load_session
+from assay.store.records import ErrorRecord, HookRecord, PlayedRecord, Record, StepRecord
+from assay.store.rows import columns_of
 from assay.types import Message, StopReason, Usage
 from tests.traces.sessions import make_run, make_session, rich_session
 from tests.traces.stores import fill
@@ -228,7 +229,7 @@ def test_no_field_takes_a_text_for_a_number(kind: Any) -> None:
     hints = get_type_hints(kind, include_extras=True)
     for field in fields(kind):
         bare = {leaf for leaf in leaves(hints[field.name]) if leaf in (int, float, bool)}
-        assert not bare, f"{kind.__name__}.{field.name}: use a type of assay._util.bounds"
+        assert not bare, f"{kind.__name__}.{field.name}: use a type of assay.core.values"
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
@@ -263,8 +264,8 @@ def test_a_stop_reason_is_stored_as_its_text_and_an_unknown_one_is_kept(tmp_path
 
 def test_a_journal_is_written_without_pydantic_and_duckdb() -> None:
     program = (
-        "import sys, assay.traces.journal, assay.traces.lines as lines\n"
-        "from assay.traces.records import PlayedRecord\n"
+        "import sys, assay.store.journal, assay.store.journal as lines\n"
+        "from assay.store.records import PlayedRecord\n"
         "lines.played_line(PlayedRecord(turn=1, at=1.0))\n"
         "print({'pydantic', 'duckdb', 'pyarrow'} & {*sys.modules})\n"
     )

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from assay.errors import JournalError, UsageError
-from assay.traces.folder import RunFolder, RunHeld, journal_root, unfinished_runs
-from assay.traces.journal import Journal, set_aside
+from assay.store.journal import Journal, set_aside
+from assay.store.run_folder import RunFolder, RunHeld, journal_root, unfinished_runs
 from tests.traces.sessions import START, make_run, make_session
 
 HOLD = """
 import sys
 from pathlib import Path
-from assay.traces.folder import RunFolder
+from assay.store.run_folder import RunFolder
 with RunFolder.open(Path(sys.argv[1]), sys.argv[2]).hold():
     print("held", flush=True)
     sys.stdin.read()

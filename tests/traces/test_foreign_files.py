@@ -9,15 +9,14 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from assay.api.checking import CheckState, check_database
+from assay.api.checks import CheckState, check_database
 from assay.cli import main
 from assay.errors import StoreError, UsageError
-from assay.exchange.imports import import_traces
-from assay.exchange.merge import merge_stores
-from assay.exchange.snapshot import take_snapshot
-from assay.exchange.sources import trace_files
-from assay.traces.queries import count_sessions
-from assay.traces.store import Store
+from assay.store.export import take_snapshot
+from assay.store.imports import import_traces, trace_files
+from assay.store.merge import merge_stores
+from assay.store.queries import count_sessions
+from assay.store.store import Store
 from tests.traces.sessions import make_run, make_sessions
 from tests.traces.stores import fill
 

@@ -8,11 +8,11 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from assay.traces.ingest import Ingestion, ensure_run, finish_run, ingest_session
-from assay.traces.records import RunRecord
-from assay.traces.rows import Kind, row_id, session_rows
-from assay.traces.schema import TABLES, RunStatus
-from assay.traces.store import Store
+from assay.store.ingest import Ingestion, ensure_run, finish_run, ingest_session
+from assay.store.records import RunRecord
+from assay.store.rows import Kind, row_id, session_rows
+from assay.store.schema import TABLES, RunStatus
+from assay.store.store import Store
 from assay.types import TrialState
 from tests.traces.sessions import START, make_run, make_session, make_sessions
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from assay._util import syncing
+from assay.core import files
 from assay.errors import JournalError, UsageError
-from assay.traces.journal import Journal, is_blank, read_journal, read_session, set_aside
-from assay.traces.records import EndRecord, HookRecord, PlayedRecord, SessionRecord
+from assay.store.journal import Journal, is_blank, read_journal, read_session, set_aside
+from assay.store.records import EndRecord, HookRecord, PlayedRecord, SessionRecord
 from assay.types import TrialState
 from tests.traces.sessions import make_run, make_session
 
@@ -246,7 +246,7 @@ def test_open_journals_hold_no_descriptors(tmp_path: Path) -> None:
     session = make_session(make_run())
     journals = [Journal.create(tmp_path / f"{i}.jsonl", session.header) for i in range(100)]
     # The thread that syncs them holds one for a moment; this waits for it.
-    syncing._syncing.now()
+    files._syncing.now()
     held = []
     for descriptor in Path("/proc/self/fd").iterdir():
         with suppress(OSError):

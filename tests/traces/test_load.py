@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from assay.errors import UsageError
-from assay.traces.journal import Journal, read_journal
-from assay.traces.load import (
+from assay.store.journal import Journal, read_journal
+from assay.store.load import (
     load_experiment,
     load_outcomes,
     load_session,
@@ -14,7 +14,7 @@ from assay.traces.load import (
     load_stored_run,
     load_traces,
 )
-from assay.traces.records import SessionRecord
+from assay.store.records import SessionRecord
 from assay.types import TrialState
 
 from .sessions import make_run, make_session, make_sessions, uneven_session

@@ -11,10 +11,10 @@ import duckdb
 import pytest
 
 from assay.errors import StoreError
-from assay.traces import migrations
-from assay.traces.migrations import migrate
-from assay.traces.schema import VERSION
-from assay.traces.store import Store
+from assay.store import migrations
+from assay.store.migrations import migrate
+from assay.store.schema import VERSION
+from assay.store.store import Store
 
 SMALL_DISK = """
 import resource, sys

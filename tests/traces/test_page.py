@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from assay.traces.schema import TABLES
-from assay.traces.store import Store
-from assay.traces.views import VIEWS, StoreView
+from assay.store.schema import TABLES
+from assay.store.store import Store
+from assay.store.views import VIEWS, StoreView
 from assay.types import TrialState
 
 from .sessions import make_run, make_session, make_sessions

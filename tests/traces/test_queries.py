@@ -7,10 +7,10 @@ import duckdb
 import pytest
 
 from assay.errors import UsageError
-from assay.traces.ingest import ensure_run, ingest_session
-from assay.traces.names import resolve_experiment, resolve_run, resolve_session
-from assay.traces.queries import committed_sessions, episodes
-from assay.traces.store import Store
+from assay.store.ingest import ensure_run, ingest_session
+from assay.store.names import resolve_experiment, resolve_run, resolve_session
+from assay.store.queries import committed_sessions, episodes
+from assay.store.store import Store
 from assay.types import TrialState
 from tests.traces.sessions import START, make_run, make_session, make_sessions
 

@@ -8,20 +8,11 @@ import pytest
 
 from assay.crafter import NoEffect
 from assay.errors import StoreError
-from assay.traces.ingest import ensure_run, ingest_session
-from assay.traces.migrations import migrate, stored_version
-from assay.traces.schema import (
-    ASLEEP,
-    TABLES,
-    VERSION,
-    Column,
-    Table,
-    Type,
-    arrow_schema,
-    table,
-)
-from assay.traces.store import Store
-from assay.traces.views import VIEWS
+from assay.store.ingest import ensure_run, ingest_session
+from assay.store.migrations import migrate, stored_version
+from assay.store.schema import ASLEEP, TABLES, VERSION, Column, Table, Type, arrow_schema, table
+from assay.store.store import Store
+from assay.store.views import VIEWS
 from tests.traces.sessions import make_run, make_session
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from assay.errors import AmbiguousName, UsageError
-from assay.traces.names import resolve_experiment
-from assay.traces.select import select_sessions
-from assay.traces.store import Store
+from assay.store.names import resolve_experiment
+from assay.store.queries import select_sessions
+from assay.store.store import Store
 
 from .sessions import START, make_run, make_session, make_sessions
 from .stores import fill, ids

@@ -12,11 +12,11 @@ import duckdb
 import pytest
 
 from assay.errors import StoreBusy, StoreError, UsageError
-from assay.traces.store import Store
+from assay.store.store import Store
 
 READER = """
 import sys, time
-from assay.traces.store import Store
+from assay.store.store import Store
 with Store(sys.argv[1]).reading() as connection:
     print("reading", flush=True)
     time.sleep(float(sys.argv[2]))
@@ -97,7 +97,7 @@ def test_a_full_disk_is_named_and_what_was_there_stays(path: Path) -> None:
     program = """
 import resource, signal, sys
 from assay.errors import StoreError
-from assay.traces.store import Store
+from assay.store.store import Store
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 with Store(sys.argv[1]).writing() as connection:
     connection.execute("CREATE TABLE kept AS SELECT 1 AS x")
@@ -173,7 +173,7 @@ def test_a_process_killed_while_it_writes_loses_only_what_was_not_committed(
 ) -> None:
     program = """
 import os, signal, sys
-from assay.traces.store import Store
+from assay.store.store import Store
 with Store(sys.argv[1]).writing() as connection:
     connection.execute("CREATE TABLE kept (x INTEGER)")
     connection.execute("INSERT INTO kept VALUES (1)")

@@ -9,19 +9,19 @@ from typing import NamedTuple
 
 import pytest
 
-from assay._util.syncing import sync_now
+from assay.core.files import sync_now
 from assay.errors import JournalError
-from assay.traces.journal import Journal
-from assay.traces.records import PlayedRecord
+from assay.store.journal import Journal
+from assay.store.records import PlayedRecord
 from tests.traces.sessions import make_run, make_session
 
 WRITES = """
 import os, sys, time
 from pathlib import Path
-from assay._util.syncing import _syncing
-from assay.traces.folder import RunFolder
-from assay.traces.journal import Journal
-from assay.traces.records import PlayedRecord
+from assay.core.files import _syncing
+from assay.store.run_folder import RunFolder
+from assay.store.journal import Journal
+from assay.store.records import PlayedRecord
 from tests.traces.sessions import make_run, make_session
 
 def synced():
@@ -124,7 +124,7 @@ def test_a_process_that_ends_syncs_what_it_wrote(tmp_path: Path) -> None:
 FORKS = """
 import os, sys, time
 from pathlib import Path
-from assay._util import syncing
+from assay.core import files as syncing
 
 file = Path(sys.argv[1])
 file.touch()
@@ -146,18 +146,18 @@ def test_a_forked_process_syncs_by_itself(tmp_path: Path) -> None:
 def test_a_sync_that_fails_stops_whoever_writes_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from assay._util import syncing
+    from assay.core import files
 
     path = tmp_path / "s.jsonl"
     journal = Journal.create(path, make_session(make_run()).header)
-    syncing._syncing.now()
+    files._syncing.now()
 
     def broken(paths: list[Path]) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(syncing, "_sync", broken)
+    monkeypatch.setattr(files, "_sync", broken)
     journal.append_played(PlayedRecord(turn=1, at=1.0))
-    syncing._syncing.now()
+    files._syncing.now()
     with pytest.raises(JournalError, match=r"cannot write to .*: Input/output error"):
         journal.append_played(PlayedRecord(turn=2, at=1.0))
 

@@ -11,10 +11,10 @@ import pytest
 
 from assay.cli import main
 from assay.errors import UsageError
+from assay.store.journal import Journal
+from assay.store.queries import committed_sessions, episodes
+from assay.store.run_folder import RunFolder, journal_root
 from assay.traces import SessionTracer, Store, ingest_leftovers
-from assay.traces.folder import RunFolder, journal_root
-from assay.traces.journal import Journal
-from assay.traces.queries import committed_sessions, episodes
 from assay.types import TrialState, Usage
 from tests.traces.sessions import make_run, make_session
 from tests.traces.test_journal import write

@@ -4,14 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from assay.exchange.export import ExportFormat, export_sessions
-from assay.exchange.imports import import_traces
-from assay.exchange.merge import merge_stores
-from assay.exchange.sources import trace_files
-from assay.traces.ingest import ingest_session
-from assay.traces.journal import Journal, read_journal
-from assay.traces.load import load_session
-from assay.traces.store import Store
+from assay.store.export import ExportFormat, export_sessions
+from assay.store.imports import import_traces, trace_files
+from assay.store.ingest import ingest_session
+from assay.store.journal import Journal, read_journal
+from assay.store.load import load_session
+from assay.store.merge import merge_stores
+from assay.store.store import Store
 from assay.types import TrialState
 from tests.golden.files import unpack
 

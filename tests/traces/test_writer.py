@@ -8,15 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from assay.traces.folder import RunFolder, journal_root
-from assay.traces.ingest import ensure_run, ingest_session
-from assay.traces.intake import JournalDamaged, SessionStored, StoringFailed, WriterEvent
-from assay.traces.journal import Journal, read_journal
-from assay.traces.queries import committed_sessions
-from assay.traces.records import RunRecord, SessionRecord
-from assay.traces.schema import TABLES
-from assay.traces.store import Store
-from assay.traces.writer import Writer
+from assay.store.ingest import ensure_run, ingest_session
+from assay.store.journal import Journal, read_journal
+from assay.store.queries import committed_sessions
+from assay.store.records import RunRecord, SessionRecord
+from assay.store.run_folder import RunFolder, journal_root
+from assay.store.schema import TABLES
+from assay.store.store import Store
+from assay.store.writer import JournalDamaged, SessionStored, StoringFailed, Writer, WriterEvent
 from assay.types import TrialState
 from tests.traces.sessions import make_run, make_session, make_sessions
 from tests.traces.test_journal import write
@@ -25,9 +24,9 @@ from tests.traces.test_store import reader
 WRITER = """
 import sys
 from pathlib import Path
-from assay.traces.folder import RunFolder
-from assay.traces.store import Store
-from assay.traces.writer import Writer
+from assay.store.run_folder import RunFolder
+from assay.store.store import Store
+from assay.store.writer import Writer
 from tests.traces.sessions import make_run, make_sessions
 from tests.traces.test_journal import write
 
@@ -304,7 +303,7 @@ def test_storing_that_is_given_up_leaves_the_rest_in_journals(desk: Desk) -> Non
 def test_who_waits_for_storing_hears_how_much_is_left(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("assay.traces.writer._FIRST_WORD_S", 0.0)
+    monkeypatch.setattr("assay.store.writer._FIRST_WORD_S", 0.0)
     sessions = make_sessions(desk.run, 40)
     desk.writer.start()
     for session in sessions:

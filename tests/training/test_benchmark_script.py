@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from assay.experiments.curves import runs_of_series
-from assay.traces.store import Store
+from assay.store.store import Store
+from assay.store.training_runs import runs_of_series
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "training"

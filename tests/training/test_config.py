@@ -10,7 +10,7 @@ import pytest
 
 from assay import api
 from assay.errors import UsageError
-from assay.training import TrainingConfig
+from assay.training.config import TrainingConfig
 
 
 def test_a_file_and_options_settle_a_training_and_options_count_first(tmp_path: Path) -> None:

@@ -17,11 +17,10 @@ from pathlib import Path
 import pytest
 
 from assay import api
-from assay._util.provenance import provenance
-from assay.experiments.curves import load_training_runs
-from assay.experiments.training import TrainingRun
-from assay.traces.store import Store
-from assay.training.launch import SEEDS
+from assay.core.provenance import provenance
+from assay.store.store import Store
+from assay.store.training_runs import TrainingRun, load_training_runs
+from assay.training.launch.kind import SEEDS
 from tests.runs.places import Place, is_alive
 from tests.training.program import assay
 

@@ -15,18 +15,14 @@ import pytest
 from assay import api
 from assay.cli import main
 from assay.errors import UsageError
-from assay.experiments.curves import load_training_runs
-from assay.experiments.training import TrainingRun
-from assay.traces.folder import unfinished_runs
-from assay.traces.journal import read_journal
-from assay.traces.store import Store
-from assay.training.launch import (
-    SEEDS,
-    chosen_seeds,
-    command_words,
-    read_launch_manifest,
-)
-from assay.trials import Event
+from assay.runs.events import Event
+from assay.store.journal import read_journal
+from assay.store.run_folder import unfinished_runs
+from assay.store.store import Store
+from assay.store.training_runs import TrainingRun, load_training_runs
+from assay.training.launch.kind import SEEDS, chosen_seeds
+from assay.training.launch.manifest import read_launch_manifest
+from assay.training.trainers import command_words
 from tests.runs.places import Place
 from tests.runs.programs import Program
 

@@ -10,8 +10,8 @@ import pytest
 
 from assay import api
 from assay.errors import UsageError
-from assay.experiments.curves import load_training_runs
-from assay.traces.store import Store
+from assay.store.store import Store
+from assay.store.training_runs import load_training_runs
 from assay.training.curricula import CURRICULA, held_out
 from assay.training.metta_worlds import SPACE, MettaWorlds
 from assay.training.token_environment import EndedEpisode, WorldStart

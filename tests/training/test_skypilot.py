@@ -11,7 +11,7 @@ import pytest
 
 from assay import api
 from assay.errors import UsageError
-from assay.training.launch import as_yaml, check_tasks
+from assay.training.launch.skypilot import as_yaml, check_tasks
 
 ROOT = Path(__file__).parents[2]
 SKY = Path(os.environ.get("ASSAY_SKYPILOT_BIN") or ROOT / ".venv-skypilot/bin")

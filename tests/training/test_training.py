@@ -14,11 +14,12 @@ import torch
 
 from assay import api
 from assay.errors import UsageError
-from assay.training import TrainingConfig, TrainingFolder, TrainState, train
 from assay.training.architectures import ARCHITECTURES, Mlp, register
 from assay.training.checkpoints import latest, load_policy
+from assay.training.config import TrainingConfig
+from assay.training.folder import TrainingFolder, TrainState
 from assay.training.token_environment import TokenSpace
-from assay.training.training import TrainingProgress
+from assay.training.training_loop import TrainingProgress, train
 
 pytestmark = pytest.mark.local
 
@@ -102,7 +103,8 @@ def test_a_killed_run_resumes_from_its_checkpoint_and_logs_no_step_twice(
     train(config(**settings), whole)
     program = (
         "import sys; from pathlib import Path\n"
-        "from assay.training import TrainingConfig, train\n"
+        "from assay.training.config import TrainingConfig\n"
+        "from assay.training.training_loop import train\n"
         f"train(TrainingConfig(**{config(**settings).stored()!r}), Path(sys.argv[1]))"
     )
     started = subprocess.Popen([sys.executable, "-c", program, str(killed)])
@@ -123,7 +125,8 @@ def test_a_killed_run_resumes_from_its_checkpoint_and_logs_no_step_twice(
 def test_a_run_killed_while_it_writes_its_first_file_starts_again(tmp_path: Path) -> None:
     program = (
         "import os, sys; from pathlib import Path\n"
-        "from assay.training import TrainingConfig, train\n"
+        "from assay.training.config import TrainingConfig\n"
+        "from assay.training.training_loop import train\n"
         "os.fsync = lambda _: os.kill(os.getpid(), 9)\n"
         f"train(TrainingConfig(**{config().stored()!r}), Path(sys.argv[1]))"
     )

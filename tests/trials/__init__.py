@@ -5,18 +5,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from assay.trials import (
-    AsyncioExecutor,
-    Body,
-    Context,
-    Event,
-    Group,
-    GroupCounts,
-    Plan,
-    Trial,
-    TrialVerdict,
-    run_trials,
-)
+from assay.runs.control import TrialVerdict
+from assay.runs.engine import AsyncioExecutor, Body, Context, run_trials
+from assay.runs.events import Event
+from assay.runs.plan import Group, GroupCounts, Plan, Trial
 from assay.types import TrialState
 
 WON = TrialVerdict(TrialState.RESULT, "won")

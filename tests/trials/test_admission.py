@@ -2,7 +2,9 @@
 
 import asyncio
 
-from assay.trials import Admission, Limits, Retries, Trial, TrialEnded, TrialVerdict
+from assay.runs.control import Limits, Retries, TrialVerdict
+from assay.runs.events import TrialEnded
+from assay.runs.plan import Admission, Trial
 from assay.types import TrialState
 
 from . import WON, Watched, of_kind, plan_of, run

@@ -9,23 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assay.errors import InstanceLimit, ModelRejected
-from assay.trials import (
-    Context,
+from assay.runs.control import Limits, Retries, Stop, TrialVerdict
+from assay.runs.engine import Context
+from assay.runs.events import (
     Event,
-    GroupCounts,
     GroupEnded,
     GroupStarted,
-    Limits,
-    Retries,
-    Stop,
-    Trial,
     TrialEnded,
     TrialInterrupted,
     TrialRetried,
     TrialSkipped,
     TrialStarted,
-    TrialVerdict,
 )
+from assay.runs.plan import GroupCounts, Trial
 from assay.types import TrialState
 
 from . import WON, Watched, of_kind, plan_of, run

@@ -18,17 +18,10 @@ from assay.errors import (
     UnknownInstance,
     UsageError,
 )
-from assay.trials import (
-    Context,
-    Group,
-    GroupCounts,
-    GroupStop,
-    Interrupted,
-    Limits,
-    Retries,
-    TrialVerdict,
-)
-from assay.trials import classify as sort_out
+from assay.runs.control import GroupStop, Interrupted, Limits, Retries, TrialVerdict
+from assay.runs.control import classify as sort_out
+from assay.runs.engine import Context
+from assay.runs.plan import Group, GroupCounts
 from assay.types import TrialState
 
 

@@ -12,29 +12,23 @@ from assay.errors import (
     ModelUnavailable,
     UsageError,
 )
-from assay.trials import (
-    Context,
+from assay.runs.control import GroupStop, Limits, Retries, TrialVerdict
+from assay.runs.engine import Context
+from assay.runs.events import (
     Event,
-    Group,
-    GroupCounts,
     GroupEnded,
     GroupStarted,
-    GroupStop,
     GroupStopped,
-    Limits,
-    Plan,
-    Retries,
     RunEnded,
     RunStarted,
-    Trial,
     TrialEnded,
     TrialInterrupted,
     TrialProgress,
     TrialRetried,
     TrialSkipped,
     TrialStarted,
-    TrialVerdict,
 )
+from assay.runs.plan import Group, GroupCounts, Plan, Trial
 from assay.types import TrialState
 
 from . import WON, Watched, of_kind, plan_of, run

@@ -7,21 +7,10 @@ import threading
 
 import pytest
 
-from assay.trials import (
-    AsyncioExecutor,
-    Context,
-    Event,
-    GroupCounts,
-    Limits,
-    Stop,
-    Trial,
-    TrialEnded,
-    TrialInterrupted,
-    TrialProgress,
-    TrialRetried,
-    TrialVerdict,
-    run_trials,
-)
+from assay.runs.control import Limits, Stop, TrialVerdict
+from assay.runs.engine import AsyncioExecutor, Context, run_trials
+from assay.runs.events import Event, TrialEnded, TrialInterrupted, TrialProgress, TrialRetried
+from assay.runs.plan import GroupCounts, Trial
 
 from . import WON, Watched, of_kind, plan_of, run
 

@@ -1,37 +1,94 @@
-"""Chat models by name: built-in, of a provider, fine-tuned or local."""
+"""Chat models by name: built-in, of a provider, fine-tuned or local.
 
-from collections.abc import Callable
-from dataclasses import dataclass
+Models that fine-tuning jobs of a store have made, beside those of the registry.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from assay._util.descriptors import connections_allowed
-from assay._util.loops import run_apart
-from assay.errors import UsageError
-from assay.models import Budget, CallRetries, ModelPool, PaceChange, Price
+from assay.agents.builtin import BUILTIN_MODELS, make_builtin
+from assay.core.aio import connections_allowed, run_apart
+from assay.core.text import unknown_name
+from assay.errors import StoreError, UsageError
+from assay.models.budget import Budget
+from assay.models.connections import REFUSED_KEY, SILENT, why_unreachable
+from assay.models.faults import CallRetries
 from assay.models.local_service import ensure_local
-from assay.models.reach import REFUSED_KEY, SILENT, why_unreachable
-from assay.traces.opening import Where, store_at
-from assay.traces.records import LimitRecord
+from assay.models.pool import ModelPool
+from assay.models.registry import FINE_TUNING, Price, Registry
+from assay.models.registry_file import load_registry
+from assay.models.throttle import PaceChange
+from assay.store.opening import Where, store_at
+from assay.store.records import LimitRecord
 from assay.types import ChatModel, ChatReply, ChatRequest, Encoded, Message
 
-from .builtin import BUILTIN_MODELS, make_builtin
-from .tuned import at_provider, registry_for
-
 if TYPE_CHECKING:
-    from assay._util.secret import Secret
+    from assay.core.secrets import Secret
+    from assay.store.finetune_jobs import FinetuneJob
 
-__all__ = [
-    "ModelChoices",
-    "ask_once",
-    "chat_model",
-    "check_reachable",
-    "is_played_here",
-    "limit_record",
-    "model_of",
-    "pool_of",
-    "price_of",
-]
+_PREFIX = "ft:"
+
+
+def is_tuned(name: str) -> bool:
+    """Whether a name is that of a fine-tuned model, of any provider or of none."""
+    return name.casefold().startswith(_PREFIX) or f"/{_PREFIX}" in name.casefold()
+
+
+def at_provider(name: str, provider: str) -> str:
+    """A fine-tuned model's name that says who answers for it; others stay as they are.
+
+    Raises:
+        UsageError: There is no such provider.
+    """
+    providers = load_registry().providers
+    if provider not in providers:
+        raise UsageError(unknown_name("provider", provider, providers))
+    return f"{provider}/{name}" if name.casefold().startswith(_PREFIX) else name
+
+
+def registry_for(database: Where, names: Iterable[str] | None = None) -> Registry:
+    """The registry, with the models that jobs of a store have made.
+
+    Args:
+        database: The store; one that is not there or is taken has no models.
+        names: The store is asked only if one of these is a fine-tuned model; None: always.
+    """
+    registry = load_registry()
+    if names is not None and not any(map(is_tuned, names)):
+        return registry
+    return with_jobs(registry, jobs_of(database))
+
+
+def with_jobs(registry: Registry, jobs: "Iterable[FinetuneJob]") -> Registry:
+    """The registry with a row for each model that a job has made."""
+    for job in jobs:
+        if job.result_model is None or job.backend not in FINE_TUNING:
+            continue
+        there = registry.providers[job.backend]
+        if not FINE_TUNING[job.backend]:
+            # Asked where it was made, wherever the variable points by now.
+            there = replace(there, base_url=job.address, base_url_variable=None)
+        registry = registry.with_tuned(job.result_model, job.model, there)
+    return registry
+
+
+def jobs_of(database: Where) -> "list[FinetuneJob]":
+    """The jobs of a store, the oldest first; one that is not there or is taken has none."""
+    from assay.store.finetune_jobs import list_jobs
+    from assay.store.store import Store
+
+    path = store_at(database).path
+    if not path.exists():
+        return []
+    try:
+        # Somebody who writes to the store is not waited for long.
+        with Store(path, patience=5.0).reading() as connection:
+            return list_jobs(connection)[::-1]
+    except (StoreError, UsageError):
+        return []
+
 
 _OPENAI = "https://api.openai.com/v1"
 _MOST_CONNECTIONS = 10_000

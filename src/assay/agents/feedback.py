@@ -11,14 +11,12 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from assay.crafter.rules import ACTIONS, COLLECT, MAKE, PLACE, NoEffect
-from assay.crafter.text import Observation, parse
-from assay.crafter.text.observation import FAILURES
+from assay.crafter.text.forms import parse
+from assay.crafter.text.observation import FAILURES, Observation
 from assay.errors import UsageError
 
 if TYPE_CHECKING:
-    from assay.traces.records import PlayedRecord, StepRecord
-
-__all__ = ["MARKER", "Result", "crafter_result", "observation_in", "report", "results_in"]
+    from assay.store.records import PlayedRecord, StepRecord
 
 MARKER: Final = "--- observation ---"
 """The line that an observation follows."""

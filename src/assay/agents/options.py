@@ -4,10 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from assay._util.settings import Configuration, Setting
-from assay._util.values import choice, file_text, path, real, text, value_type, whole
-
-__all__ = ["AgentOptions", "ViewForm"]
+from assay.core.settings import Configuration, Setting
+from assay.core.values import choice, file_text, path, real, text, value_type, whole
 
 ViewForm = Literal["full", "short"]
 """The two forms of an observation."""

@@ -8,18 +8,14 @@ once; a request only lists those that are sent, so a turn costs little more than
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from assay.agents.feedback import MARKER, report
+from assay.agents.options import AgentOptions
+from assay.agents.prompts import CRAFTER, Game, system_message, tools, up_to
+from assay.agents.replies import Decision, Reading, read_reply
 from assay.types import ChatRequest, Message, MessageType, NewMessage, PreparedRequest
 
-from .feedback import MARKER, report
-from .game import CRAFTER, Game
-from .options import AgentOptions
-from .prompt import system_message, tools, up_to
-from .reading import Decision, Reading, read_reply
-
 if TYPE_CHECKING:
-    from assay.traces.records import PlayedRecord, StepRecord
-
-__all__ = ["ReactAgent"]
+    from assay.store.records import PlayedRecord, StepRecord
 
 
 class ReactAgent:

@@ -1,5 +1,5 @@
-"""Numbers over many episodes, each a pure function from their facts to a frozen value.
+"""Numbers over many episodes, and the report of each: one file an analysis.
 
-episodes: the facts of an episode, read without its messages
-quality · achievements · deaths · hooks · actions · costs · worlds · declared_hooks
+`episodes` has the facts of an episode, read without its messages; `documents` the report of an
+analysis by its type.
 """

@@ -1,29 +1,127 @@
-"""What episodes died of, how long they lived, and what the player did last."""
+"""What episodes died of, how long they lived, and what the player did last.
+
+How episodes ended, seen in their worlds: played again from what was recorded.
+
+Only episodes of Crafter can be played again. Of very many, some are enough: they are chosen
+evenly, and whoever asks says how many.
+
+The report of what episodes died of.
+"""
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 from assay.analyses.episodes import (
+    INTERVALS,
     SHARE,
     Basis,
     EpisodeFacts,
     basis_of,
+    build,
     by_group,
     cause_of,
     completed,
+    evenly,
     mean_over,
+    percent,
 )
-from assay.analyses.last_steps import LAST, Ending
-from assay.errors import UsageError
+from assay.core.text import counted
+from assay.crafter.rules import TASK
+from assay.episodes.replay import Replay
+from assay.errors import EpisodeOver, ReplayError, UsageError, WorldFull
+from assay.judge.subjects import ordered_causes
+from assay.report.document import Document, Figures, ReportTable, Section
+from assay.report.files import interval_columns
+from assay.report.numbers import share_cell
 from assay.stats.intervals import Interval
 from assay.stats.survival import cumulative_incidence
+from assay.store.load import load_sessions
+from assay.store.records import SessionRecord
+from assay.store.store import Store
 
-__all__ = ["DeathsAnalysis", "Dying", "ModelDeaths", "analyse_deaths"]
+if TYPE_CHECKING:
+    from assay.report.figures.drawing import Drawing
+
+LAST: Final = 40
+"""Steps before the end that are looked at."""
+_MOST: Final = 1_000
+_BATCH: Final = 64
+_DARK: Final = 0.3
+"""Below this daylight it is night."""
+
+
+class LastStep(NamedTuple):
+    """The player after one of the last steps."""
+
+    action: str
+    health: int
+    food: int
+    drink: int
+    energy: int
+    asleep: bool
+    night: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """The end of one episode."""
+
+    inventory: Mapping[str, int]
+    """What the player had at the end, vitals included."""
+    moments: tuple[LastStep, ...]
+    """The last steps, the last one last."""
+
+
+def play_endings(
+    store: Store, facts: Sequence[EpisodeFacts], most: int = _MOST
+) -> dict[str, Ending]:
+    """The ends of those episodes that can be played again, at most so many, by session."""
+    able = [one for one in facts if one.row.task.startswith(TASK) and one.row.steps]
+    ids = [one.id for one in evenly(able, most)]
+    endings: dict[str, Ending] = {}
+    # The store is let go between two batches: a run that goes on must be able to write.
+    for start in range(0, len(ids), _BATCH):
+        with store.reading() as connection:
+            batch = list(load_sessions(connection, ids[start : start + _BATCH], messages=False))
+        for session in batch:
+            ending = play_to_the_end(session)
+            if ending is not None:
+                endings[session.header.session_id] = ending
+    return endings
+
+
+def play_to_the_end(session: SessionRecord) -> Ending | None:
+    """Play a recorded episode again; None if it cannot be, or comes out otherwise."""
+    try:
+        replay = Replay(session)
+        moments: deque[LastStep] = deque(maxlen=LAST)
+        world, first = replay.world, replay.steps - LAST
+        for number, (_, recorded, result) in enumerate(replay):
+            if number < first:
+                continue
+            had = world.inventory
+            moments.append(
+                LastStep(
+                    recorded.action,
+                    had["health"],
+                    had["food"],
+                    had["drink"],
+                    had["energy"],
+                    world.sleeping,
+                    world.daylight < _DARK,
+                )
+            )
+            if result.unlocked != recorded.unlocked:
+                return None
+        return Ending(world.inventory, tuple(moments))
+    except (ReplayError, EpisodeOver, WorldFull):
+        return None
+
 
 _DOING: Final = 10
 """The last steps that say what the player was doing."""
@@ -174,3 +272,143 @@ def _dying(cause: str, endings: Sequence[Ending]) -> Dying:
 def _share(marks: Iterable[bool]) -> float:
     values = list(marks)
     return sum(values) / len(values) if values else math.nan
+
+
+_KILLED = {"zombie": "by a zombie", "arrow": "by an arrow", "lava": "in lava"}
+"""What is not said with `of`, as of hunger, thirst and fatigue."""
+
+
+def deaths_document(found: DeathsAnalysis) -> Document:
+    """What of, when, and what the player was doing."""
+    last = ReportTable(
+        "The last steps, by cause of death",
+        [
+            "Died of",
+            "Deaths",
+            "Asleep",
+            "By night",
+            "Health 10 steps before",
+            "Low",
+            "Did most",
+        ],
+        [
+            [
+                dying.cause,
+                f"{dying.episodes}",
+                percent(dying.asleep),
+                percent(dying.night),
+                f"{dying.health[-11]:.1f}" if len(dying.health) > 10 else "-",
+                _most(dying.low.items()),
+                _most(dying.actions),
+            ]
+            for dying in found.dying
+            if dying.episodes
+        ],
+        "From episodes that were played again. Asleep and what was done: within the last ten"
+        " steps, the most frequent. Health before: of 9, ten steps before death. Low: the vital"
+        " that was most often at 3 or less of 9 at the end.",
+    )
+    return build(
+        "deaths",
+        f"Deaths in {counted(found.basis.episodes, 'episode')}",
+        [_finding(found)],
+        [
+            Section(
+                "What episodes died of",
+                [_deaths_table(found), Figures(lambda: _drawings(found))],
+            ),
+            Section("The last steps", [last] if last.rows else []),
+        ],
+        found,
+        [
+            {
+                "model": model.group,
+                "cause": cause,
+                **interval_columns("share", model.causes.get(cause)),
+                "episodes": model.n,
+            }
+            for model in found.models
+            for cause in _causes(found)
+        ],
+    )
+
+
+def _most(shares: Iterable[tuple[str, float]]) -> str:
+    name, share = max(shares, key=lambda one: one[1], default=("", 0.0))
+    return f"{name} {percent(share)}" if share else "-"
+
+
+def _causes(found: DeathsAnalysis) -> list[str]:
+    return ordered_causes(cause for model in found.models for cause in model.causes)
+
+
+def _finding(found: DeathsAnalysis) -> str:
+    if not found.deaths:
+        return "Nobody died: every episode was cut off or came to its end alive."
+    first = found.dying[0]
+    share = sum(
+        model.causes[first.cause].point * model.n
+        for model in found.models
+        if first.cause in model.causes
+    )
+    text = (
+        f"{found.deaths} of {found.basis.episodes} episodes ended in death, most often"
+        f" {_KILLED.get(first.cause, f'of {first.cause}')} ({round(share)})"
+    )
+    if first.episodes and first.asleep >= 0.5:
+        text += f"; {percent(first.asleep)} of these slept within the last ten steps"
+    return f"{text}."
+
+
+def _deaths_table(found: DeathsAnalysis) -> ReportTable:
+    """The share of episodes that died of each cause, by model."""
+    causes = _causes(found)
+    return ReportTable(
+        "Episodes that died, by cause",
+        ["Model", "Died", *(cause.capitalize() for cause in causes), "Median step", "Episodes"],
+        [
+            [
+                model.group,
+                share_cell(model.died),
+                *(
+                    percent(model.causes[cause].point) if cause in model.causes else "0%"
+                    for cause in causes
+                ),
+                "-" if model.median_step is None else f"{model.median_step:,.0f}",
+                f"{model.n:,}",
+            ]
+            for model in found.models
+        ],
+        f"Shares of all episodes; median step: of the deaths. {INTERVALS}",
+    )
+
+
+def _drawings(found: DeathsAnalysis) -> "Iterator[Drawing]":
+    """The causes, how long episodes live, and health before death."""
+    from assay.report.figures.deaths import (
+        DeathRow,
+        HealthLine,
+        causes_of_death,
+        health_before_death,
+        survival,
+    )
+
+    rows = [
+        DeathRow(
+            model.group,
+            model.n,
+            model.died,
+            {cause: share.point for cause, share in model.causes.items()},
+            model.steps,
+            model.shares,
+            model.last,
+        )
+        for model in found.models
+    ]
+    if not found.deaths:
+        return
+    yield causes_of_death(rows, _causes(found))
+    yield survival(rows)
+    lines = [HealthLine(one.cause, one.episodes, one.health) for one in found.dying]
+    if any(line.health for line in lines):
+        yield health_before_death(lines)

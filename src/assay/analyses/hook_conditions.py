@@ -9,11 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from assay._util.names import unknown_name
+from assay.core.text import unknown_name
 from assay.crafter.rules import ACHIEVEMENTS, ITEMS, MATERIALS, OBJECTS, NoEffect
 from assay.errors import UsageError
-
-__all__ = ["KINDS", "NEAR", "Condition", "StepState", "read_condition", "read_whole"]
 
 NEAR: Final = (*MATERIALS[1:], *OBJECTS[1:])
 """What can be in sight."""

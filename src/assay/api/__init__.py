@@ -10,96 +10,49 @@ when first used, so that comparing loads no compiler.
 
 from typing import TYPE_CHECKING
 
-from assay._util.lazy import lazy_names as _lazy_names
+from assay.core.lazy import lazy_names as _lazy_names
 
 if TYPE_CHECKING:
     from assay.agents.chat_models import ask_once, chat_model
-
-    from . import analyze
-    from .bench_grading import (
-        GradedTrial,
-        bench_check,
-        bench_eval,
-        bench_new,
-        bench_prepare,
-        bench_trials,
+    from assay.api import analyze
+    from assay.api.bench import (
+        ListedAgent,
+        bench_agents,
+        bench_compare,
+        bench_import,
+        bench_install_agent,
+        bench_summary,
+        bench_tag,
     )
-    from .benching import (
-        BenchEstimate,
-        BenchResult,
-        PreparedBench,
-        bench_counts,
-        bench_plan,
-        bench_run,
-        bench_shown,
-        estimate_bench,
-        prepare_bench,
-        prepare_bench_resume,
-        run_prepared_bench,
-    )
-    from .benchmarks import bench_compare, bench_import, bench_summary, bench_tag
-    from .catalogue import BUILTIN_PROVIDER, ModelCatalogue, list_models, try_model
-    from .checking import Check, CheckState, doctor
-    from .coding_agents import ListedAgent, bench_agents, bench_install_agent
-    from .comparing import (
-        compare,
-        over_time,
-        read_experiments,
-        read_results,
-        register_comparison_plan,
-        stored_subjects,
-    )
-    from .data_files import (
-        DatasetStats,
-        RowRendering,
-        ShownRow,
-        sft_show,
-        sft_stats,
-        sft_validate,
-    )
-    from .estimating import config_template, estimate
-    from .experiments import (
+    from assay.api.checks import Check, CheckState, doctor
+    from assay.api.comparison import (
         ExperimentDetails,
         ExportedExperiments,
+        compare,
         delete_experiments,
         experiment_log,
         export_experiments,
         list_experiments,
+        over_time,
+        read_experiments,
+        read_results,
+        register_comparison_plan,
         show_experiment,
+        stored_subjects,
         tag_experiment,
     )
-    from .finetune_checks import (
-        ModelCheck,
-        SmokeTest,
-        finetune_check_model,
-        finetune_health,
-        finetune_test,
+    from assay.api.loop import (
+        LoopEstimate,
+        LoopPlan,
+        LoopResult,
+        LoopWatch,
+        StageEstimate,
+        estimate_loop,
+        plan_loop,
+        run_loop,
     )
-    from .finetune_jobs import (
-        JobProgress,
-        finetune_cancel,
-        finetune_events,
-        finetune_follow,
-        finetune_list,
-        finetune_status,
-        finetune_wait,
-    )
-    from .finetuning import FinetunePlan, finetune_plan, finetune_start
-    from .forking import fork, prepare_fork
-    from .launching import (
-        LaunchResult,
-        PreparedLaunch,
-        SkyLaunch,
-        launch,
-        launch_on_skypilot,
-        launch_prepared,
-        launch_shown,
-        prepare_launch,
-        skypilot_tasks,
-    )
-    from .loop_estimating import LoopEstimate, StageEstimate, estimate_loop
-    from .looping import LoopPlan, LoopResult, LoopWatch, plan_loop, run_loop
-    from .policies import (
+    from assay.api.models import BUILTIN_PROVIDER, ModelCatalogue, list_models, try_model
+    from assay.api.policies import (
         HeldOutResult,
         TrainingPlan,
         TrainingResult,
@@ -107,11 +60,29 @@ if TYPE_CHECKING:
         train,
         train_planned,
     )
-    from .row_tracing import TracedRow, sft_trace
-    from .run_preparation import prepare
-    from .run_reports import run_report
-    from .running import run, run_prepared
-    from .sessions import (
+    from assay.api.run_preparation import prepare
+    from assay.api.runs import (
+        config_template,
+        estimate,
+        fork,
+        prepare_fork,
+        run,
+        run_prepared,
+        run_report,
+    )
+    from assay.api.servers import play, serve, serve_finetune, serve_models
+    from assay.api.sft import peak_memory, sft_filter
+    from assay.api.sft_files import (
+        DatasetStats,
+        RowRendering,
+        ShownRow,
+        TracedRow,
+        sft_show,
+        sft_stats,
+        sft_trace,
+        sft_validate,
+    )
+    from assay.api.traces import (
         SessionList,
         delete_sessions,
         export,
@@ -124,8 +95,7 @@ if TYPE_CHECKING:
         snapshot,
         verify,
     )
-    from .sweeping import SWEEP_WINNER, plan_sweep, sweep, sweep_command
-    from .training import (
+    from assay.api.training_runs import (
         AnalysisResult,
         ImportedCurves,
         RegisteredPlan,
@@ -137,8 +107,54 @@ if TYPE_CHECKING:
         register_plan,
         variance,
     )
-    from .training_data import peak_memory, sft_filter
-    from .worlds import play, serve, serve_finetune, serve_models
+    from assay.bench.regrade import (
+        GradedTrial,
+        bench_check,
+        bench_eval,
+        bench_new,
+        bench_prepare,
+        bench_trials,
+    )
+    from assay.bench.run import (
+        BenchEstimate,
+        BenchResult,
+        PreparedBench,
+        bench_counts,
+        bench_plan,
+        bench_run,
+        bench_shown,
+        estimate_bench,
+        prepare_bench,
+        prepare_bench_resume,
+        run_prepared_bench,
+    )
+    from assay.finetune.follow import (
+        JobProgress,
+        ModelCheck,
+        SmokeTest,
+        finetune_cancel,
+        finetune_check_model,
+        finetune_events,
+        finetune_follow,
+        finetune_health,
+        finetune_list,
+        finetune_status,
+        finetune_test,
+        finetune_wait,
+    )
+    from assay.finetune.start import FinetunePlan, finetune_plan, finetune_start
+    from assay.training.launch.run import (
+        LaunchResult,
+        PreparedLaunch,
+        SkyLaunch,
+        launch,
+        launch_on_skypilot,
+        launch_prepared,
+        launch_shown,
+        prepare_launch,
+        skypilot_tasks,
+    )
+    from assay.training.sweep import SWEEP_WINNER, plan_sweep, sweep, sweep_command
 
 __all__ = [
     "BUILTIN_PROVIDER",

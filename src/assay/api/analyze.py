@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
-from assay._util.text import counted
-from assay.api._stores import traces_as_store
+from assay.api.traces import traces_as_store
+from assay.core.text import counted
 from assay.errors import UsageError
-from assay.traces.opening import Where, store_at
+from assay.store.opening import Where, store_at
 
 if TYPE_CHECKING:
     from assay.analyses.achievements import AchievementsAnalysis
@@ -29,21 +29,7 @@ if TYPE_CHECKING:
     from assay.analyses.quality import QualityAnalysis
     from assay.analyses.training import TrainingAnalysis
     from assay.analyses.worlds import WorldsAnalysis
-    from assay.traces.store import Store
-
-__all__ = [
-    "Which",
-    "achievements",
-    "actions",
-    "costs",
-    "deaths",
-    "enhanced_hooks",
-    "hook_schema",
-    "hooks",
-    "quality",
-    "seeds",
-    "training",
-]
+    from assay.store.store import Store
 
 Source = Path | str | Sequence[Path | str] | None
 """Folders or files of traces, or None for the database."""
@@ -94,7 +80,7 @@ class _Chosen:
 
 @contextmanager
 def _chosen(source: Source, which: Which) -> Iterator[_Chosen]:
-    from assay.traces.select import select_sessions
+    from assay.store.queries import select_sessions
 
     narrowed = {
         name: which.get(name)
@@ -162,7 +148,7 @@ def _nothing(where: str, narrowed: dict[str, Any], total: int) -> str:
 def achievements(source: Source = None, **which: Unpack[Which]) -> "AchievementsAnalysis":
     """How often and how soon each achievement is reached, and what was missing at the end."""
     from assay.analyses.achievements import analyse_achievements
-    from assay.analyses.last_steps import play_endings
+    from assay.analyses.deaths import play_endings
 
     with _chosen(source, which) as chosen:
         facts = chosen.facts()
@@ -171,8 +157,7 @@ def achievements(source: Source = None, **which: Unpack[Which]) -> "Achievements
 
 def deaths(source: Source = None, **which: Unpack[Which]) -> "DeathsAnalysis":
     """What episodes died of, how long they lived, and what the player did last."""
-    from assay.analyses.deaths import analyse_deaths
-    from assay.analyses.last_steps import play_endings
+    from assay.analyses.deaths import analyse_deaths, play_endings
 
     with _chosen(source, which) as chosen:
         facts = chosen.facts()
@@ -213,8 +198,7 @@ def seeds(
         metric: achievements, reward, steps or invalid_rate.
         **which: Which episodes; `seeds` takes some worlds.
     """
-    from assay.analyses.terrain import make_worlds
-    from assay.analyses.worlds import analyse_worlds
+    from assay.analyses.worlds import analyse_worlds, make_worlds
 
     with _chosen(source, which) as chosen:
         facts = chosen.facts()
@@ -241,8 +225,8 @@ def enhanced_hooks(
         progress: Told how many episodes are replayed, and of how many.
         **which: Which episodes.
     """
-    from assay.analyses.declared_hooks import read_hooks
     from assay.analyses.enhanced_hooks import analyse_enhanced_hooks, fire_all
+    from assay.analyses.hook_files import read_hooks
 
     declared = read_hooks(Path(enhancements))
     with _chosen(source, which) as chosen:
@@ -253,7 +237,7 @@ def enhanced_hooks(
 
 def hook_schema() -> dict[str, Any]:
     """The JSON schema of a file of hooks."""
-    from assay.analyses.hook_schema import SCHEMA
+    from assay.analyses.hook_files import SCHEMA
 
     return dict(SCHEMA)
 
@@ -274,7 +258,7 @@ def training(job_ids: str | Sequence[str], *, database: Where = None) -> "Traini
         database: The store.
     """
     from assay.analyses.training import analyse_training
-    from assay.experiments.finetune_jobs import find_job, job_events
+    from assay.store.finetune_jobs import find_job, job_events
 
     names = job_ids.split(",") if isinstance(job_ids, str) else list(job_ids)
     store = store_at(database)

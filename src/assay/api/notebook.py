@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
-from assay._util.text import cut
-from assay.trials import (
+from assay.core.text import cut
+from assay.runs.events import (
     CallRetried,
     Event,
     RunEnded,
@@ -16,8 +16,6 @@ from assay.trials import (
     TrialSkipped,
     TrialStarted,
 )
-
-__all__ = ["NotebookProgress", "in_notebook", "listeners"]
 
 _FIRST_S, _EVERY_S = 1.0, 0.5
 _LONGEST = 100

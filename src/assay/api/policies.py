@@ -7,21 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from assay.errors import UsageError
-from assay.runs.settings import COMMAND_LINE, resolve
-from assay.traces.opening import Where, store_at
+from assay.runs.configuration import COMMAND_LINE, resolve
+from assay.store.opening import Where, store_at
 
 if TYPE_CHECKING:
     from assay.stats.intervals import Interval
-    from assay.training import TrainingConfig, TrainingEnd, TrainingProgress
-
-__all__ = [
-    "HeldOutResult",
-    "TrainingPlan",
-    "TrainingResult",
-    "plan_training",
-    "train",
-    "train_planned",
-]
+    from assay.training.config import TrainingConfig
+    from assay.training.training_loop import TrainingEnd, TrainingProgress
 
 _SCORE_SEED = 0
 """Of the draws for the interval of a score."""
@@ -89,7 +81,8 @@ def plan_training(
     Raises:
         UsageError: A setting is not allowed, or nothing can be resumed.
     """
-    from assay.training import TrainingConfig, TrainingFolder
+    from assay.training.config import TrainingConfig
+    from assay.training.folder import TrainingFolder
 
     if resume is not None and (config is not None or folder is not None):
         raise UsageError("--resume takes the settings and the folder of a run; give it alone")
@@ -145,11 +138,11 @@ def train_planned(
     stop: Callable[[], bool] = lambda: False,
 ) -> TrainingResult:
     """Do what was planned; see `train`."""
-    from assay.training.extra import require_train
+    from assay.training.config import require_train
 
     require_train(plan.config.wandb, plan.config.environment)
-    from assay.training import train as train_in_folder
-    from assay.training.wandb_log import logged_to_wandb
+    from assay.training.training_loop import logged_to_wandb
+    from assay.training.training_loop import train as train_in_folder
 
     store = store_at(database)
 
@@ -166,8 +159,8 @@ def train_planned(
 
 
 def _store(plan: TrainingPlan, store: Any) -> None:
-    from assay.experiments.curves import write_training_runs
-    from assay.training import training_run
+    from assay.store.training_runs import write_training_runs
+    from assay.training.folder import training_run
 
     series = f"{plan.config.curriculum}.{plan.config.architecture}"
     run = training_run(plan.folder, name=plan.run_id, series=series)
@@ -179,7 +172,7 @@ def _evaluated(folder: Path) -> tuple[int, tuple[HeldOutResult, ...]]:
     """The last evaluation of a run with its intervals."""
     import numpy as np
 
-    from assay.stats.means import mean_interval
+    from assay.stats.intervals import mean_interval
     from assay.stats.score import crafter_score_interval
 
     path = folder / "evaluation.json"

@@ -3,23 +3,21 @@
 from functools import partial
 from pathlib import Path
 
-from assay.agents.own import CHECKPOINT, OwnAgent
-from assay.agents.own import load_agent as load_own_agent
-from assay.api.preparing import prepare as prepare_with
+from assay.agents.user_agents import CHECKPOINT, OwnAgent
+from assay.agents.user_agents import load_agent as load_own_agent
+from assay.episodes.config import RunConfig
+from assay.episodes.prepare import prepare as prepare_with
 from assay.errors import UsageError
-from assay.rollouts import RunConfig
-
-__all__ = ["load_agent", "prepare"]
 
 
 def load_agent(config: RunConfig, spec: str) -> OwnAgent:
     """The agent that `file.py:name` or `checkpoint:FOLDER` means."""
     if not spec.startswith(CHECKPOINT):
         return load_own_agent(spec)
-    from assay.training.extra import require_train
+    from assay.training.config import require_train
 
     require_train()
-    from assay.training.agent import checkpoint_agent
+    from assay.training.checkpoints import checkpoint_agent
 
     if config.environment is not None:
         raise UsageError(

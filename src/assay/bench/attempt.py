@@ -15,29 +15,32 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from assay._util.files import atomic_write, remove_folder
-from assay._util.redact import mask
-from assay.errors import SetupTimeout
-from assay.traces.recorder import Recorder
-from assay.trials import Context
-from assay.types import ChatModel, ChatReply, Encoded, Message, TrialState
-
-from .coders import make_coder
-from .config import BenchConfig, TaskEntry
-from .ends import (
+from assay.bench.base import APP, Coder, CoderEnd, CoderStop, CodingJob, CodingTask, Grade
+from assay.bench.coders.agents import make_coder
+from assay.bench.config import BenchConfig, TaskEntry
+from assay.bench.grading.grade import grade
+from assay.bench.grading.llm_judge import Judge
+from assay.bench.grading.results import write_grade
+from assay.bench.manifest import LAUNCH_FAILED, LAUNCHED, TrialResult
+from assay.bench.tasks.tree import walk
+from assay.bench.tasks.workspace import Workspace, capture, make_workspace
+from assay.bench.trial_files import (
     AGENT_FILE,
     AgentEnd,
+    CallSettings,
     CodingEnd,
+    CodingTranscript,
     JudgeBill,
     agent_end,
     graded_result,
     outcomes_of,
     patch_of,
 )
-from .grading import Judge, grade, write_grade
-from .manifest import LAUNCH_FAILED, LAUNCHED, TrialResult
-from .sandboxes import PUBLIC, proven_enforcement, python_mounts, sandbox_environment
-from .sandboxes.base import (
+from assay.core.files import atomic_write, remove_folder
+from assay.core.secrets import mask
+from assay.errors import SetupTimeout
+from assay.runs.engine import Context
+from assay.sandboxes.base import (
     PROGRAM,
     REPOSITORY,
     SHARED,
@@ -49,13 +52,12 @@ from .sandboxes.base import (
     SandboxSpec,
     TrialFinding,
 )
-from .sandboxes.disk import held_with, own_disk
-from .seams import APP, Coder, CoderEnd, CoderStop, CodingJob, CodingTask, Grade
-from .tasks import Workspace, capture, make_workspace
-from .tasks.tree import walk
-from .transcript import CallSettings, CodingTranscript
-
-__all__ = ["CodingAttempt", "limits_of", "network_of", "program_mounts", "shared_folder"]
+from assay.sandboxes.egress import PUBLIC
+from assay.sandboxes.folders import held_with, own_disk
+from assay.sandboxes.roots import python_mounts, sandbox_environment
+from assay.sandboxes.self_test import proven_enforcement
+from assay.store.recorder import Recorder
+from assay.types import ChatModel, ChatReply, Encoded, Message, TrialState
 
 _GRACE_S = 10.0
 """Seconds after its time limit until an agent that has not ended is stopped."""

@@ -9,28 +9,28 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from assay._util.canonical import derived_id
+from assay.bench.attempt import CodingAttempt, limits_of
+from assay.bench.base import CodingTask
+from assay.bench.coders.agents import make_coder
+from assay.bench.coders.installation import installed_agent
+from assay.bench.coders.react import TOOLS
+from assay.bench.config import BenchConfig, arm_labels
+from assay.bench.harbor.attempt import HarborAttempt
+from assay.bench.harbor.task import HarborTask
+from assay.bench.manifest import RolloutFolder, TrialResult
+from assay.bench.trial_files import CodingEnd, agent_end, outcomes_of, patch_of
+from assay.core.canonical_json import derived_id
 from assay.errors import BudgetSpent
-from assay.runs import Arm
-from assay.traces.recorder import Recorder
-from assay.traces.records import RunRecord, SessionHeader
-from assay.traces.schema import StoredKind
-from assay.trials import Context, Group, GroupStop, Interrupted, Plan, Trial, classify
+from assay.runs.control import GroupStop, Interrupted, classify
+from assay.runs.engine import Context
+from assay.runs.kind import Arm
+from assay.runs.plan import Group, Plan, Trial
+from assay.sandboxes.backends import choose_backend
+from assay.sandboxes.base import SandboxBackend
+from assay.store.recorder import Recorder
+from assay.store.records import RunRecord, SessionHeader
+from assay.store.schema import StoredKind
 from assay.types import ChatModel, TrialState
-
-from .arms import arm_labels
-from .attempt import CodingAttempt, limits_of
-from .coders import installed_agent, make_coder
-from .coders.react import TOOLS
-from .config import BenchConfig
-from .ends import CodingEnd, agent_end, outcomes_of, patch_of
-from .harbor import HarborAttempt, HarborTask
-from .manifest import RolloutFolder, TrialResult
-from .sandboxes import choose_backend
-from .sandboxes.base import SandboxBackend
-from .seams import CodingTask
-
-__all__ = ["CodingKind", "CodingSpec", "planned_results", "specs_of"]
 
 TASK = "bench/"
 """What the names of coding tasks begin with in the store."""

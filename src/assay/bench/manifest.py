@@ -19,24 +19,9 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
-from assay._util.files import atomic_write
+from assay.core.files import atomic_write
 from assay.errors import UsageError
 from assay.types import TrialState
-
-__all__ = [
-    "FORMAT",
-    "LAUNCHED",
-    "LAUNCH_FAILED",
-    "ArmEntry",
-    "Manifest",
-    "RolloutFolder",
-    "TrialResult",
-    "claim_rollout",
-    "is_stamp",
-    "read_manifest",
-    "stamps_of",
-    "write_tags",
-]
 
 FORMAT: Final = "assay-bench/1"
 LAUNCHED: Final = "launched"

@@ -12,36 +12,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from assay._util.names import unknown_name
-from assay._util.text import counted
+from assay.bench.base import GradingMode
 from assay.bench.manifest import ArmEntry, Manifest, TrialResult
-from assay.bench.seams import GradingMode
+from assay.core.text import counted, unknown_name
 from assay.errors import UsageError
-from assay.judge import Comparison, compare
-from assay.judge.describing import metrics_of
+from assay.judge.comparison import compare
+from assay.judge.describe import metrics_of
 from assay.judge.matching import mean_of
+from assay.judge.results import Comparison
 from assay.judge.subjects import Subject, TrialOutcome
 from assay.stats.intervals import Interval
-from assay.stats.passes import pass_all, pass_any
+from assay.stats.shares import pass_all, pass_any
 from assay.types import TrialState
-
-__all__ = [
-    "FEW_TASKS",
-    "SCORE",
-    "ArmSummary",
-    "BenchmarkSummary",
-    "FindingCount",
-    "Passes",
-    "Spent",
-    "TrialCounts",
-    "arm_subject",
-    "compared_arms",
-    "counted_score",
-    "graded_as",
-    "pooled",
-    "summarize_benchmark",
-    "summarize_trials",
-]
 
 SCORE = "score"
 """The metric that decides."""

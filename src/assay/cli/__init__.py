@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from assay._util.lazy import lazy_names as _lazy_names
+from assay.core.lazy import lazy_names as _lazy_names
 
 if TYPE_CHECKING:
     from .program import app

@@ -6,17 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Group, Parameter
 
-from assay.cli.database import Database, open_store
-from assay.cli.numbers import Whole
-from assay.cli.output import Show, compiling_shown, say, say_json, say_report
-from assay.cli.traces.counting import counting
+from assay.cli.options import Database, open_store
+from assay.cli.output import Show, compiling_shown, counting, say, say_json, say_report
+from assay.cli.tables import Whole
 from assay.errors import UsageError
-from assay.traces.location import DEFAULT_DATABASE
+from assay.store.location import DEFAULT_DATABASE
 
 if TYPE_CHECKING:
     from assay.api.analyze import Which
-
-__all__ = ["analyze"]
 
 _WHICH = Group("Which episodes", sort_key=2)
 
@@ -320,7 +317,7 @@ def _found(
 
 def _say_found(found: Any, to: Telling, show: Show) -> int:
     """Write and print what an analysis found."""
-    from assay.report.analyses import analysis_document
+    from assay.analyses.documents import analysis_document
     from assay.report.files import write_document
 
     paths = tuple(to.output or ())

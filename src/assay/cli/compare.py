@@ -1,4 +1,7 @@
-"""`assay compare`: which of several is better, by how much, and how sure that is."""
+"""`assay compare`: which of several is better, by how much, and how sure that is.
+
+What is said of a plan that was registered.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,19 +9,43 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from assay.cli.database import Database, open_store
-from assay.cli.numbers import Whole
+from assay.cli.options import Database, open_store
 from assay.cli.output import Show, complain, say, say_json, say_report, warn, working
-from assay.cli.plans import say_registered
+from assay.cli.tables import Whole
 from assay.errors import UsageError
-from assay.traces.location import DEFAULT_DATABASE
+from assay.store.location import DEFAULT_DATABASE
 
 if TYPE_CHECKING:
-    from assay.judge import Comparison
+    from assay.api.training_runs import RegisteredPlan
+    from assay.judge.results import Comparison
     from assay.judge.subjects import Subject
-    from assay.report import Document
+    from assay.report.document import Document
 
-__all__ = ["compare", "judgement"]
+
+def say_registered(registered: "RegisteredPlan", show: Show) -> None:
+    """Name the plan, and what of its metric the store had by then."""
+    kept, first = registered
+    if show.json:
+        say_json(
+            {
+                "hash": kept.hash,
+                "created_at": kept.created_at.isoformat(),
+                "registered": first,
+                "seen": list(kept.seen),
+                "plan": dict(kept.plan),
+            }
+        )
+        return
+    when = f"{kept.created_at:%Y-%m-%d %H:%M:%S} UTC"
+    say(f"plan {kept.hash} registered {when}" + ("" if first else ", before this"))
+    if not show.quiet:
+        say(f"{len(kept.seen)} {_WHAT[kept.plan.get('kind')]} then; what uses them says so")
+
+
+_WHAT = {
+    None: "runs with its metric were in the store",
+    "comparison": "experiments had trials in the store",
+}
 
 _FAILED = 1
 _ONE_SOURCE = (
@@ -101,8 +128,8 @@ def compare(
         show: What to print.
     """
     from assay import api
-    from assay.report import check_endings, write_document
-    from assay.report.comparison import comparison_document
+    from assay.report.comparison.document import comparison_document
+    from assay.report.files import check_endings, write_document
 
     paths, wanted = tuple(output or ()), _metrics(metrics)
     check_endings(paths)
@@ -263,7 +290,7 @@ def _over_time(
     **choices: Any,
 ) -> int:
     from assay import api
-    from assay.report import write_document
+    from assay.report.files import write_document
     from assay.report.over_time import over_time_document
 
     if len(names) != 1:

@@ -6,20 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from assay._util.names import unknown_name
-from assay._util.text import cut
-from assay.cli.curve_options import Wandb
-from assay.cli.database import Database, open_store
-from assay.cli.lists import say_prose, say_table
+from assay.cli.options import Database, Wandb, open_store
 from assay.cli.output import Show, say, say_json, warn
+from assay.cli.tables import say_prose, say_table
+from assay.core.text import cut, unknown_name
 from assay.errors import UsageError
-from assay.traces.location import DEFAULT_DATABASE
+from assay.store.location import DEFAULT_DATABASE
 
 if TYPE_CHECKING:
-    from assay.experiments.curves import ListedTrainingRun
-    from assay.experiments.training import TrainingRun
-
-__all__ = ["curves", "import_curves", "list_curves", "show_curves"]
+    from assay.store.training_runs import ListedTrainingRun, TrainingRun
 
 _HEADS = (
     "run",

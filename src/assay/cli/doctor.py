@@ -1,18 +1,19 @@
-"""`assay doctor`: what is in order and what is not, with the next step for each."""
+"""`assay doctor`: what is in order and what is not, with the next step for each.
+
+`assay warmup`: compile ahead of time.
+"""
 
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from assay.cli.database import Database
-from assay.cli.lists import say_prose
-from assay.cli.output import Show, say, say_json
-from assay.traces.location import DEFAULT_DATABASE
+from assay.cli.options import Database
+from assay.cli.output import Show, compiling_shown, say, say_json
+from assay.cli.tables import say_prose
+from assay.store.location import DEFAULT_DATABASE
 
 if TYPE_CHECKING:
-    from assay.api import Check
-
-__all__ = ["doctor"]
+    from assay.api.checks import Check
 
 
 def doctor(
@@ -40,7 +41,7 @@ def doctor(
         show: What to print.
     """
     from assay import api
-    from assay.rollouts.config import SETTINGS
+    from assay.episodes.config import SETTINGS
 
     address: str | None = None
     if service_url is not None:
@@ -83,3 +84,30 @@ def _sum_up(failed: int, warned: int) -> str:
     if warned:
         parts.append(f"{warned} to look at")
     return ", ".join(parts)
+
+
+def warmup(*, show: Show = Show()) -> int:
+    """Compile the world engine now, so that no later command has to wait for it.
+
+    The result is kept in your cache folder, for this version of assay and this kind of
+    processor.
+
+    For example:
+
+        assay warmup
+    """
+    with compiling_shown(show):
+        from assay.crafter.world import warmup as compile_engine
+
+        done = compile_engine()
+    where = None if done.directory is None else str(done.directory)
+    if show.json:
+        seconds = round(done.seconds, 3)
+        say_json({"compiled": done.compiled, "seconds": seconds, "directory": where})
+    elif not show.quiet:
+        what = (
+            "compiled the world engine" if done.compiled else "the engine was compiled before"
+        )
+        say(f"{what}; ready in {done.seconds:.1f} s")
+        say(f"cache: {where or 'none, for no directory could be written to'}")
+    return 0

@@ -4,15 +4,13 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from assay._util.text import counted
-from assay.cli.lists import say_prose, say_table
 from assay.cli.output import Show, say_json
+from assay.cli.tables import say_prose, say_table
+from assay.core.text import counted
 
 if TYPE_CHECKING:
-    from assay.rollouts.estimate import ModelEstimate, RunEstimate
-    from assay.runs import PreparedRun
-
-__all__ = ["describe"]
+    from assay.episodes.estimate import ModelEstimate, RunEstimate
+    from assay.runs.kind import PreparedRun
 
 _HEADS = ("model", "calls", "prompt tokens", "reply tokens", "dollars", "at most", "time")
 
@@ -87,7 +85,7 @@ def _plan(prepared: "PreparedRun[Any]", estimate: "RunEstimate") -> Iterator[str
 
 
 def _say_table(estimate: "RunEstimate") -> None:
-    from assay.cli.live_words import big, cost, duration
+    from assay.cli.progress_text import big, cost, duration
 
     def cells(name: str, one: "ModelEstimate | RunEstimate") -> tuple[str, ...]:
         return (
@@ -105,7 +103,7 @@ def _say_table(estimate: "RunEstimate") -> None:
 
 
 def _explained(prepared: "PreparedRun[Any]", estimate: "RunEstimate") -> Iterator[str]:
-    from assay.rollouts.estimate import BYTES_PER_TOKEN
+    from assay.episodes.estimate import BYTES_PER_TOKEN
 
     config = prepared.config
     alone = [one.model for one in estimate.models if one.asked_by == "nobody"]
@@ -144,8 +142,8 @@ def _explained(prepared: "PreparedRun[Any]", estimate: "RunEstimate") -> Iterato
 
 
 def _budget(estimate: "RunEstimate") -> Iterator[str]:
-    from assay.cli.live_words import cost
-    from assay.rollouts.estimate import BudgetFit
+    from assay.cli.progress_text import cost
+    from assay.episodes.estimate import BudgetFit
 
     if estimate.budget is None:
         return

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from assay.cli import run_options
-from assay.cli.lists import say_table
-from assay.cli.live_words import cost, duration
 from assay.cli.output import Show, note, say, say_json, say_report, working
+from assay.cli.progress_text import cost, duration
+from assay.cli.tables import say_table
 
 if TYPE_CHECKING:
-    from assay.api import LoopPlan, LoopResult
-    from assay.loop import LoopConfig, StageEvent
-
-__all__ = ["loop"]
+    from assay.api.loop import LoopPlan, LoopResult
+    from assay.finetune.loop import LoopConfig, StageEvent
 
 
 def loop(
@@ -54,7 +52,7 @@ def loop(
         say_json(_as_json(result))
         return 0
     if not show.quiet:
-        from assay.report.comparison import comparison_document
+        from assay.report.comparison.document import comparison_document
         from assay.report.terminal import TerminalReport
 
         say_report(TerminalReport(comparison_document(result.comparison), detail=False))
@@ -83,9 +81,9 @@ def _played_with(result: "LoopResult") -> str:
 
 def _looped(plan: "LoopPlan", show: Show) -> "LoopResult":
     from assay import api
-    from assay.cli.finetune.watching import follow
+    from assay.cli.finetune_jobs import follow
+    from assay.cli.output import counting
     from assay.cli.run import watched_run
-    from assay.cli.traces.counting import counting
 
     silent = show.quiet or show.json
 
@@ -167,7 +165,7 @@ def _dollars(amount: float | None) -> str:
 
 
 def _as_json(result: "LoopResult") -> dict[str, Any]:
-    from assay.report.comparison import comparison_document
+    from assay.report.comparison.document import comparison_document
 
     return {
         "model": result.student,

@@ -6,18 +6,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from assay._util.text import printable
-from assay.cli.database import Database
-from assay.cli.lists import say_prose, say_table
+from assay.cli.options import Database
 from assay.cli.output import Show, note, say, say_json, warn
+from assay.cli.tables import say_prose, say_table
+from assay.core.text import printable
 from assay.errors import ModelRejected
-from assay.traces.location import DEFAULT_DATABASE
+from assay.store.location import DEFAULT_DATABASE
 
 if TYPE_CHECKING:
-    from assay.models import ModelEntry, Price, Provider, Registry
+    from assay.models.registry import ModelEntry, Price, Provider, Registry
     from assay.types import ChatModel, ChatReply
-
-__all__ = ["list_models", "models", "try_model"]
 
 _HEADS = (
     *("model", "provider", "key", "input", "cached", "output", "priced on"),
@@ -200,7 +198,7 @@ def _key(provider: "Provider") -> str:
 
 
 def _has_key(provider: "Provider") -> bool:
-    from assay.models import find_key
+    from assay.models.registry import find_key
 
     try:
         return find_key(provider) is not None

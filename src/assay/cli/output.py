@@ -3,6 +3,8 @@
 Whatever is printed here is shown as it is: nothing in it is read as markup, and
 nothing in it reaches the terminal as a command. No known secret is in it, and beside results
 nothing that looks like one.
+
+A bar for work that counts, on standard error, where somebody watches.
 """
 
 import gc
@@ -10,7 +12,7 @@ import json
 import logging
 import os
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -18,28 +20,12 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Group, Parameter
 
-from assay._util.redact import mask, redact
-from assay._util.text import printable
+from assay.core.secrets import mask, redact
+from assay.core.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.progress import Progress
-
-__all__ = [
-    "OUTPUT",
-    "Show",
-    "command_line",
-    "compiling_shown",
-    "complain",
-    "note",
-    "program",
-    "say",
-    "say_json",
-    "say_report",
-    "warn",
-    "width_there_is",
-    "working",
-]
 
 
 def program() -> str:
@@ -208,3 +194,32 @@ def _clock(console: "Console", message: str) -> "Progress":
 
 def _print(console: "Console", line: str, style: str | None = None) -> None:
     console.print(line, style=style, markup=False, highlight=False, emoji=False, soft_wrap=True)
+
+
+@contextmanager
+def counting(show: Show, what: str) -> Iterator[Callable[[int, int], None]]:
+    """Show how many are done while the block runs; gives the function to tell it."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if show.quiet or show.json or not console.is_terminal:
+        yield lambda done, total: None
+        return
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    with Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+    ) as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)

@@ -6,15 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from assay.cli.numbers import Whole
 from assay.cli.output import Show, compiling_shown, say, say_json
+from assay.cli.tables import Whole
 from assay.errors import UsageError
 from assay.types import StopReason
 
 if TYPE_CHECKING:
-    from assay.players import PolicyEpisode
-
-__all__ = ["play"]
+    from assay.crafter.players.episode import PolicyEpisode
 
 
 def play(
@@ -52,12 +50,11 @@ def play(
         live: Show the world in the terminal while it is played.
         show: What to print.
     """
-    from assay.cli.film import Caption, Film
-    from assay.cli.screen import choose_screen
+    from assay.cli.screen import Caption, Film, choose_screen
 
     with compiling_shown(show):
         from assay import api
-        from assay.crafter import ACTIONS
+        from assay.crafter.rules import ACTIONS
 
         episode = api.play(policy, seed=seed, difficulty=difficulty, max_steps=max_steps)
         caption = Caption()
@@ -90,7 +87,7 @@ def _make_directory(path: Path) -> None:
 
 
 def _report(episode: "PolicyEpisode", path: Path, show: Show, *, interrupted: bool) -> None:
-    from assay.crafter import ACHIEVEMENTS
+    from assay.crafter.rules import ACHIEVEMENTS
 
     world = episode.world
     if show.json:

@@ -1,46 +1,85 @@
-"""The program `assay`: its commands, and how it ends."""
+"""The program `assay`: its commands, and how it ends.
+
+How the help of a command is laid out: paragraphs wrap once, at the width there is.
+"""
 
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
 from inspect import cleandoc
 from io import TextIOWrapper
+from typing import TYPE_CHECKING, Any
 
 from cyclopts import App, CycloptsError, Group
+from cyclopts.help import DefaultFormatter
 
-from assay._util.redact import mask
-from assay._util.user_threads import user_threads_left
 from assay._version import __version__
-from assay.cli.analysis import analysis
+from assay.cli.analysis import analysis, variance
 from assay.cli.analyze import analyze
-from assay.cli.bench import bench
+from assay.cli.bench_run import bench
 from assay.cli.compare import compare
 from assay.cli.curves import curves
-from assay.cli.doctor import doctor
+from assay.cli.doctor import doctor, warmup
 from assay.cli.experiments import experiments
 from assay.cli.finetune import finetune
-from assay.cli.fork import fork
-from assay.cli.help import HelpFormatter
-from assay.cli.init import init
 from assay.cli.launch import launch
 from assay.cli.loop import loop
 from assay.cli.models import models
 from assay.cli.output import command_line, complain
 from assay.cli.play import play
-from assay.cli.run import run
-from assay.cli.serve import serve
-from assay.cli.serve_finetune import serve_finetune
-from assay.cli.serve_models import serve_models
-from assay.cli.sft import sft
+from assay.cli.run import fork, init, run
+from assay.cli.serve import serve, serve_finetune, serve_models
+from assay.cli.sft_filter import sft
 from assay.cli.sweep import sweep
 from assay.cli.traces import traces
 from assay.cli.train import train
-from assay.cli.variance import variance
-from assay.cli.warmup import warmup
+from assay.core.secrets import mask
+from assay.core.user_code import user_threads_left
 from assay.errors import AssayError, UsageError
 
-__all__ = ["app", "main"]
+if TYPE_CHECKING:
+    from cyclopts.help import HelpEntry, HelpPanel
+    from rich.console import Console, ConsoleOptions
+
+
+class HelpFormatter(DefaultFormatter):
+    """As Cyclopts has it, with the line ends of the source taken out of paragraphs."""
+
+    def __call__(
+        self, console: "Console", options: "ConsoleOptions", panel: "HelpPanel"
+    ) -> None:
+        """Print one panel of options or commands."""
+        entries = [_shown(entry) for entry in panel.entries]
+        title = "Options" if str(panel.title) == "Parameters" else panel.title
+        super().__call__(console, options, panel.copy(entries=entries, title=title))
+
+    def render_description(
+        self, console: "Console", options: "ConsoleOptions", description: Any
+    ) -> None:
+        """Print what a command does."""
+        _unwrap(description)
+        super().render_description(console, options, description)
+
+
+def _shown(entry: "HelpEntry") -> "HelpEntry":
+    _unwrap(entry.description)
+    default = {"True": "on", "False": None, '""': None}.get(str(entry.default), entry.default)
+    if default is not None:
+        default = default.removesuffix(".0")
+    return entry.copy(default=default)
+
+
+def _unwrap(description: Any) -> None:
+    """Join the lines of each paragraph; lines that are indented, such as examples, stay."""
+    text = getattr(description, "primary_renderable", None)
+    plain = getattr(text, "plain", None)
+    if plain is not None:
+        from rich.text import Text
+
+        description.primary_renderable = Text(re.sub(r"(?<=\S)\n(?=\S)", " ", plain))
+
 
 DONE, FAILED, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
 
@@ -69,7 +108,7 @@ app.command(
     "assay.cli.run:run", group=RUN, help=cleandoc(run.__doc__ or "").split("\nArgs:")[0]
 )
 app.command(
-    "assay.cli.fork:fork", group=RUN, help=cleandoc(fork.__doc__ or "").split("\nArgs:")[0]
+    "assay.cli.run:fork", group=RUN, help=cleandoc(fork.__doc__ or "").split("\nArgs:")[0]
 )
 app.command(
     "assay.cli.loop:loop", group=RUN, help=cleandoc(loop.__doc__ or "").split("\nArgs:")[0]

@@ -1,4 +1,9 @@
-"""`assay run`: let models and agents play, record everything, show what came of it."""
+"""`assay run`: let models and agents play, record everything, show what came of it.
+
+`assay fork`: play stored episodes on from some of their states.
+
+`assay init`: a configuration file to start from.
+"""
 
 import os
 import shlex
@@ -8,9 +13,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from assay._util.text import counted
+from cyclopts import Group, Parameter
+
 from assay.cli import run_options
 from assay.cli.dry_run import describe, opening
 from assay.cli.output import (
@@ -27,13 +33,13 @@ from assay.cli.output import (
     working,
 )
 from assay.cli.run_options import Detail, MayDiffer, RunFile, RunFlag, RunName, Verbosity
-from assay.errors import UsageError
+from assay.core.text import counted
+from assay.errors import OutputError, UsageError
 
 if TYPE_CHECKING:
-    from assay.runs import PreparedRun, RunResult
-    from assay.trials import Stop
-
-__all__ = ["model_map_of", "run", "run_shown", "stopped_by_signals"]
+    from assay.runs.control import Stop
+    from assay.runs.kind import PreparedRun
+    from assay.runs.run import RunResult
 
 FAILED, BAD_USAGE, INFRASTRUCTURE, INTERRUPTED = 1, 2, 3, 130
 _USUAL_FILE = "multi_model_config.toml"
@@ -133,7 +139,7 @@ def _warm_up(prepared: "PreparedRun[Any]", show: Show) -> None:
     """Have the world compiled before anything is timed, and say so where that takes long."""
     if prepared.config.environment is None:
         with compiling_shown(show):
-            from assay.crafter import warmup
+            from assay.crafter.world import warmup
 
             warmup()
 
@@ -150,9 +156,10 @@ def model_map_of(pairs: Sequence[str]) -> dict[str, str]:
 
 
 def watched_run(prepared: "PreparedRun[Any]", show: Show, verbose: int) -> "RunResult":
+    """Run what was prepared, with a live display and signals that stop it."""
     from assay import api
-    from assay.cli.live import choose_display
-    from assay.trials import Stop
+    from assay.cli.display import choose_display
+    from assay.runs.control import Stop
 
     stop = Stop()
     display = choose_display(silent=show.json or show.quiet, verbosity=verbose)
@@ -299,3 +306,120 @@ def _exit_code(result: "RunResult") -> int:
         return INFRASTRUCTURE
     useless = any(tally.failures and not tally.results for tally in tallies)
     return FAILED if useless and not any(tally.skipped for tally in tallies) else 0
+
+
+_WHICH = Group("Which states", sort_key=0)
+
+
+def fork(
+    *sessions: Annotated[str, Parameter(group=_WHICH, name="SESSION")],
+    at: Annotated[str | None, Parameter(group=_WHICH, show_default=False)] = None,
+    futures: Annotated[int, Parameter(group=_WHICH)] = 4,
+    options: "run_options.ForkOptions | None" = None,
+    resume: RunName = None,
+    fresh: RunFlag = False,
+    run_id: RunName = None,
+    allow_different: MayDiffer = None,
+    dry_run: RunFlag = False,
+    detail: Detail = False,
+    verbose: Verbosity = 0,
+    show: Show = Show(),
+) -> int:
+    """Play stored episodes on from some of their states, several futures each.
+
+    The world and the conversation are as they were after a turn, checked against the trace;
+    then a model plays on, up to the limits of the whole episode. Turns in common are not paid
+    again. It is a run of its own: Ctrl-C loses nothing, and the same command resumes it.
+
+    For example:
+
+        assay fork best --model builtin/random --at 10,25 --futures 8
+        assay sft filter --models builtin/random --format preference --output pairs.jsonl
+
+    Args:
+        sessions: Episodes, experiments or runs; 'best', 'worst' and 'latest' are those of the
+            latest run that is no fork.
+        at: After which turns: 10,25 or 50% of the turns of an episode; +1 is a turn after the
+            one at which an episode was itself forked.
+        futures: How many times each model plays on from each state.
+        options: The settings of the run; all others are those of the forked episodes.
+        resume: Resume an unfinished run: its id, or the start of it.
+        fresh: Start a new run, even if the same command left an unfinished one.
+        run_id: The id of the run, for tests and schedulers.
+        allow_different: What may differ from before in a resumed run: address (the server
+            that answers its models) or ledger (the record of its spending is lost).
+            [choices: address, ledger]
+        dry_run: Print the plan and its estimated cost; start nothing.
+        detail: Also print all tables, and how to read them.
+        verbose: Print a line per episode; given twice, a line per turn.
+        show: What to print.
+    """
+    from assay import api
+
+    prepared = api.prepare_fork(
+        sessions,
+        at,
+        futures,
+        options or {},
+        command=shlex.join(["assay", *command_line.get()]),
+        run_id=run_id,
+        resume=resume,
+        fresh=fresh,
+        allow_different=allow_different or (),
+        dry=dry_run,
+    )
+    return run_shown(prepared, show, dry_run=dry_run, detail=detail, verbose=verbose)
+
+
+def init(
+    path: Path = Path("assay.toml"),
+    /,
+    *,
+    force: Annotated[bool, Parameter(negative="")] = False,
+    show: Show = Show(),
+) -> int:
+    """Write a configuration file with every setting, its default and allowed values.
+
+    Every line is commented out: remove the '#' in front of a setting to change it.
+
+    For example:
+
+        assay init assay.toml
+
+    Args:
+        path: The file to write.
+        force: Replace the file if there is one.
+        show: What to print.
+    """
+    from assay import api
+
+    _write(path, api.config_template(), replace=force)
+    if show.json:
+        say_json({"file": str(path)})
+    elif show.quiet:
+        say(str(path))
+    else:
+        say(f"wrote {path}: every setting with its default, commented out")
+        say(f"next: edit it, then assay run --config {shlex.quote(str(path))}")
+    return 0
+
+
+def _write(path: Path, text: str, *, replace: bool) -> None:
+    if path.is_dir():
+        raise UsageError(f"{str(path)!r} is a directory; name a file in it")
+    # Opened so that a file that appears in between is not lost either.
+    flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if replace else os.O_EXCL)
+    try:
+        with open(os.open(path, flags, 0o644), "w", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError as error:
+        raise UsageError(
+            f"{str(path)!r} exists; --force replaces it, or name another file"
+        ) from error
+    except FileNotFoundError as error:
+        raise UsageError(
+            f"cannot write {str(path)!r}: there is no directory {str(path.parent)!r}; "
+            "make it, or name another file"
+        ) from error
+    except OSError as error:
+        raise OutputError(f"cannot write {str(path)!r}: {error.strerror}") from error

@@ -10,20 +10,7 @@ from cyclopts import Group, Parameter
 
 from assay.cli.output import OUTPUT
 
-__all__ = [
-    "Detail",
-    "ForkOptions",
-    "LaunchOptions",
-    "LoopOptions",
-    "MayDiffer",
-    "RunFile",
-    "RunFlag",
-    "RunName",
-    "RunOptions",
-    "TrainOptions",
-    "Verbosity",
-]
-
+_MADE = ("ForkOptions", "LaunchOptions", "LoopOptions", "RunOptions", "TrainOptions")
 _WHICH = Group("Which run", sort_key=7)
 RunName = Annotated[str | None, Parameter(group=_WHICH, show_default=False)]
 """The id of a run."""
@@ -83,28 +70,28 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__ or not name.endswith("Options"):
+    if name not in _MADE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from assay.cli.setting_options import options_of
+    from assay.cli.options import options_of
 
     made: Any
     if name == "LoopOptions":
-        from assay.loop import LoopConfig
+        from assay.finetune.loop import LoopConfig
 
         made = options_of(LoopConfig)
     elif name == "TrainOptions":
-        from assay.training import TrainingConfig
+        from assay.training.config import TrainingConfig
 
         made = options_of(TrainingConfig)
     elif name == "LaunchOptions":
-        from assay._util.settings import settings_of
-        from assay.training import TrainingConfig
+        from assay.core.settings import settings_of
+        from assay.training.config import TrainingConfig
 
         own = ("architecture", "curriculum", "environment", "seed")
         names = [name for name in settings_of(TrainingConfig) if name not in own]
         made = options_of(TrainingConfig, dict.fromkeys(names))
     else:
-        from assay.rollouts.config import RunConfig
+        from assay.episodes.config import RunConfig
 
         made = options_of(RunConfig, None if name == "RunOptions" else _OF_FORKS)
     globals()[name] = Annotated[made, Parameter(name="*", show_default=False)]

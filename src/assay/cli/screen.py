@@ -1,21 +1,67 @@
-"""How an episode is shown while it is played: live, as plain lines, or not at all."""
+"""How an episode is shown while it is played: live, as plain lines, or not at all.
+
+The frames of an episode of unknown length, never more than a few hundred.
+
+Pictures in a terminal: each character shows two pixels, one above the other.
+"""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import groupby
+from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
+import numpy as np
+from numpy.typing import NDArray
+from rich.color import Color
 from rich.columns import Columns
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
+from rich.measure import Measurement
+from rich.segment import Segment
+from rich.style import Style
 from rich.text import Text
 
-from assay.cli.pixels import Pixels
-from assay.crafter import ACHIEVEMENTS, ACTIONS, World
-from assay.crafter.rules import MAX_ITEM, VIEW, VITALS
-from assay.players import Moment
+from assay.core.provenance import provenance
+from assay.crafter.players.episode import Moment
+from assay.crafter.render import save_gif
+from assay.crafter.rules import ACHIEVEMENTS, ACTIONS, MAX_ITEM, VIEW, VITALS
+from assay.crafter.world import World
+from assay.errors import OutputError
 
-__all__ = ["LiveScreen", "PlainScreen", "Screen", "Shown", "choose_screen"]
+_UPPER_HALF = "▀"
+
+
+class Pixels:
+    """A picture (height, width, 3) that Rich can print; an odd last row is left out."""
+
+    def __init__(self, picture: NDArray[np.uint8]) -> None:
+        height, width, _ = picture.shape
+        self._width = width
+        # (height / 2, width, 6): the colours of the upper and of the lower pixel.
+        pairs = picture[: height // 2 * 2].reshape(-1, 2, width, 3).swapaxes(1, 2)
+        self._rows: list[list[list[int]]] = pairs.reshape(-1, width, 6).tolist()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield one segment for each run of equal characters."""
+        for row in self._rows:
+            for colours, run in groupby(row):
+                yield Segment(_UPPER_HALF * sum(1 for _ in run), _style(*colours))
+            yield Segment.line()
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        """Return the width, which cannot change."""
+        return Measurement(self._width, self._width)
+
+
+@lru_cache(maxsize=65536)
+def _style(r: int, g: int, b: int, below_r: int, below_g: int, below_b: int) -> Style:
+    return Style(
+        color=Color.from_rgb(r, g, b), bgcolor=Color.from_rgb(below_r, below_g, below_b)
+    )
+
 
 _PANEL_WIDTH = 30
 _CAPTION_LINES = 4
@@ -153,3 +199,77 @@ def _bar(name: str, value: int) -> Text:
     return Text.assemble(
         f"{name:7}", ("█" * value, _COLOURS[name]), ("░" * (MAX_ITEM - value), "dim")
     )
+
+
+MAX_FRAMES = 200
+_LINE = 14
+_NARROWEST = 200
+
+
+def captioned(picture: NDArray[np.uint8], *lines: str) -> NDArray[np.uint8]:
+    """A picture with lines of text below it; one too narrow for words stays as it is."""
+    from PIL import Image, ImageDraw
+
+    height, width, _ = picture.shape
+    if width < _NARROWEST:
+        return picture
+    framed = Image.new("RGB", (width, height + _LINE * len(lines) + 4), "black")
+    framed.paste(Image.fromarray(picture), (0, 0))
+    for number, line in enumerate(lines):
+        ImageDraw.Draw(framed).text((4, height + 1 + _LINE * number), line, fill="white")
+    return np.asarray(framed)
+
+
+class Caption:
+    """What stands below a frame: the step, the action, and what was unlocked last."""
+
+    def __init__(self) -> None:
+        self._lines = ("step 0", "")
+
+    def take(self, step: int, action: str, unlocked: Sequence[str]) -> None:
+        """Note a step."""
+        last = self._lines[1]
+        if unlocked:
+            last = f"unlocked {', '.join(unlocked)} in step {step}"
+        self._lines = (f"step {step}: {action}", last)
+
+    def under(self, picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """The picture with it."""
+        return captioned(picture, *self._lines)
+
+
+class Film:
+    """Keeps every frame at first; each time it is full, it drops every other one.
+
+    So the frames it holds are evenly spaced, and drawing stops where none is kept.
+    """
+
+    def __init__(
+        self, draw: Callable[[], NDArray[np.uint8]], max_frames: int = MAX_FRAMES
+    ) -> None:
+        self._draw = draw
+        self._max_frames = max_frames
+        self._frames = [draw()]
+        self._stride = 1
+        self._is_current = True
+
+    def offer(self, step: int) -> None:
+        """Take a picture, if one is due at this step."""
+        self._is_current = step % self._stride == 0
+        if not self._is_current:
+            return
+        self._frames.append(self._draw())
+        if len(self._frames) > self._max_frames:
+            self._frames = self._frames[::2]
+            self._stride *= 2
+
+    def frames(self) -> list[NDArray[np.uint8]]:
+        """Return the frames kept, the last of them as the world is now."""
+        return self._frames if self._is_current else [*self._frames, self._draw()]
+
+    def save(self, path: Path, *, fps: int) -> None:
+        """Write a GIF that plays at `fps` frames a second."""
+        try:
+            save_gif(self.frames(), path, fps=fps, comment=str(provenance()))
+        except OSError as error:
+            raise OutputError(f"cannot write {str(path)!r}: {error}") from error

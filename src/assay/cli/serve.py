@@ -1,19 +1,58 @@
-"""`assay serve`: the world over HTTP."""
+"""`assay serve`: the world over HTTP.
+
+`assay serve-models`: the built-in models over HTTP, with faults on request.
+
+`assay serve-finetune`: fine-tuning and chats with local models over HTTP.
+
+Who may use a server: what all commands that serve share.
+"""
 
 import os
-from typing import TYPE_CHECKING, Annotated
+import re
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
 
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 from cyclopts.validators import Number
 
-from assay.cli.access import secret_of, warn_of_others
-from assay.cli.numbers import Whole
 from assay.cli.output import Show, compiling_shown, say, say_json
+from assay.cli.tables import Whole
+from assay.core.text import printable
+from assay.errors import UsageError
 
 if TYPE_CHECKING:
-    from assay.service import RunningService
+    from assay.crafter.service.app import RunningService
+    from assay.finetune.service.server import RunningFinetune
+    from assay.models.serving.app import RunningModels
+    from assay.models.serving.faults import Faults, ServingLimits
 
-__all__ = ["serve"]
+
+def secret_of(variable: str, *, default: str, option: str, what: str) -> str | None:
+    """The secret in an environment variable; None where the default one is not set.
+
+    It is shown nowhere, not even when it is wrong. `what` is the word for it.
+    """
+    secret = os.environ.get(variable)
+    if secret is None:
+        if variable == default:
+            return None
+        raise UsageError(f"{option} {variable!r}: no such environment variable is set")
+    if not secret or not secret.isascii() or not secret.isprintable() or " " in secret:
+        raise UsageError(
+            f"the {what} in {variable} is not allowed; "
+            "give one or more printable ASCII characters without blanks"
+        )
+    return secret
+
+
+def warn_of_others(host: str, variable: str, *, has_secret: bool, what: str) -> None:
+    """Say on standard error that other machines can reach a server."""
+    sent, unasked = f"the {what} is sent in clear", f"no {what} is asked for: set {variable}"
+    line = printable(f"other machines can reach {host}, and {sent if has_secret else unasked}")
+    print(f"warning: {line}", file=sys.stderr, flush=True)
+
 
 _TOKEN_VARIABLE = "ASSAY_SERVICE_TOKEN"
 
@@ -53,7 +92,7 @@ def serve(
         show: What to print.
     """
     token = secret_of(token_env, default=_TOKEN_VARIABLE, option="--token-env", what="token")
-    from assay.service import RunningService, ServiceSettings, run
+    from assay.crafter.service.app import RunningService, ServiceSettings, run
 
     settings = ServiceSettings(
         host=host,
@@ -67,14 +106,14 @@ def serve(
 
     def prepare() -> None:
         with compiling_shown(show):
-            from assay.crafter import warmup
+            from assay.crafter.world import warmup
 
             warmup()
 
     def announce(service: RunningService) -> None:
         if not settings.is_local:
             warn_of_others(host, token_env, has_secret=token is not None, what="token")
-        _announce(service, show, token_env)
+        _announce_worlds(service, show, token_env)
 
     run(settings, announce, prepare)
     if not (show.quiet or show.json):
@@ -82,7 +121,7 @@ def serve(
     return 0
 
 
-def _announce(service: "RunningService", show: Show, variable: str) -> None:
+def _announce_worlds(service: "RunningService", show: Show, variable: str) -> None:
     settings = service.settings
     if show.json:
         say_json(
@@ -106,3 +145,276 @@ def _announce(service: "RunningService", show: Show, variable: str) -> None:
             f"try: curl{header} {service.address}/env/CrafterClassic/initialize"
             """ -d '{"config": {"seed": 7}}'"""
         )
+
+
+_MODELS_KEY_VARIABLE: Final = "ASSAY_SERVE_MODELS_KEY"
+_FAULTS: Final = Group("Faults", sort_key=7)
+_PER_MINUTE: Final = re.compile(r"([1-9][0-9]{0,7})(?:/min)?")
+_Seconds = Annotated[float, Parameter(validator=Number(gte=0, lte=3600))]
+_Share = Annotated[float, Parameter(validator=Number(gte=0, lte=1))]
+_Count = Annotated[Whole | None, Parameter(validator=Number(gte=1, lte=10_000_000))]
+
+
+@Parameter(name="*", group=_FAULTS)
+@dataclass(frozen=True, kw_only=True)
+class FaultOptions:
+    """What goes wrong on purpose."""
+
+    latency: _Seconds = 0.0
+    """Seconds that every reply takes."""
+    jitter: _Seconds = 0.0
+    """Up to this many seconds more, drawn at random for each call."""
+    rate_limit: str | None = None
+    """Calls per minute, such as 300 or 300/min; more get 429 with Retry-After."""
+    rate_burst: Annotated[_Count, Parameter(show_default="one second's worth")] = None
+    """Calls allowed at once after a pause."""
+    max_concurrency: _Count = None
+    """Calls that may be open at once; more get 429."""
+    error_rate: _Share = 0.0
+    """The share of calls answered with 500, 502 or 503."""
+    busy_rate: _Share = 0.0
+    """The share of calls answered with 429, whatever the limits are."""
+    cut_rate: _Share = 0.0
+    """The share of calls whose connection breaks, mostly in the middle of the reply."""
+    malformed_rate: _Share = 0.0
+    """The share of calls answered with 200 but without a valid completion."""
+    late_rate: _Share = 0.0
+    """The share of calls whose reply comes late."""
+    late_seconds: _Seconds = 30.0
+    """Seconds that a late reply takes longer."""
+    seed: Annotated[Whole, Parameter(validator=Number(gte=0))] = 0
+    """The seed of the faults: with the same seed, a request always gets the same fault."""
+
+
+_NONE: Final = FaultOptions()
+
+
+def serve_models(
+    *,
+    host: str = "127.0.0.1",
+    port: Annotated[Whole, Parameter(validator=Number(gte=0, lte=65535))] = 8903,
+    alias: Annotated[list[str] | None, Parameter(negative="")] = None,
+    script: Path | None = None,
+    api_key_env: str = _MODELS_KEY_VARIABLE,
+    allow_host: Annotated[list[str] | None, Parameter(negative="")] = None,
+    faults: FaultOptions = _NONE,
+    show: Show = Show(),
+) -> int:
+    """Serve the built-in models to clients of OpenAI's chat API until Ctrl-C.
+
+    A real HTTP server that needs no key and no network: to try things out, to test under
+    load, and to see how a client handles slow, refused, broken or malformed replies. GET
+    /stats counts the requests.
+
+    For example:
+
+        assay serve-models --latency 0.5 --rate-limit 300 --error-rate 0.05
+
+    Args:
+        host: The address to listen on; any address but loopback can be reached from other
+            machines.
+        port: The port to listen on; 0 picks a free port.
+        alias: Another name for a model, as NAME=builtin/noop. May be repeated.
+        script: A TOML file with shell commands that a further model runs one after another, to
+            try coding agents: solve.toml is served as scripted/solve.
+        api_key_env: The environment variable with the key that clients must send. If it is not
+            set, no key is needed.
+        allow_host: Another host name that clients may use for this server. May be repeated.
+        faults: What goes wrong on purpose.
+        show: What to print.
+    """
+    key = secret_of(
+        api_key_env, default=_MODELS_KEY_VARIABLE, option="--api-key-env", what="API key"
+    )
+    from assay.agents.builtin import builtin_models
+    from assay.models.serving.app import ModelServerSettings, RunningModels, run
+
+    settings = ModelServerSettings(
+        host=host,
+        port=port,
+        aliases=_aliases(alias or []),
+        script=script,
+        faults=_faults(faults),
+        limits=_limits(faults),
+        api_key=key,
+        allowed_hosts=tuple(allow_host or ()),
+    )
+
+    def announce(service: RunningModels) -> None:
+        if not settings.is_local:
+            warn_of_others(host, api_key_env, has_secret=key is not None, what="API key")
+        _announce_models(service, show, api_key_env)
+
+    run(settings, announce, builtin_models())
+    if not (show.quiet or show.json):
+        say("stopped")
+    return 0
+
+
+def _aliases(given: list[str]) -> dict[str, str]:
+    aliases: dict[str, str] = {}
+    for text in given:
+        name, equals, model = text.rpartition("=")
+        if not equals or not name:
+            raise UsageError(f"--alias {text!r} is not allowed; give NAME=builtin/noop")
+        if aliases.setdefault(name, model) != model:
+            raise UsageError(f"--alias {name!r} is given twice, for different models")
+    return aliases
+
+
+def _faults(options: FaultOptions) -> "Faults":
+    from assay.models.serving.faults import Faults
+
+    limits = ("rate_limit", "rate_burst", "max_concurrency")
+    chosen = {name: value for name, value in asdict(options).items() if name not in limits}
+    return Faults(**chosen)
+
+
+def _limits(options: FaultOptions) -> "ServingLimits":
+    from assay.models.serving.faults import ServingLimits
+
+    per_minute = None
+    if options.rate_limit is not None:
+        found = _PER_MINUTE.fullmatch(options.rate_limit)
+        if found is None:
+            raise UsageError(
+                f"--rate-limit {options.rate_limit!r} is not allowed; "
+                "give calls a minute, for example 300 or 300/min"
+            )
+        per_minute = int(found[1])
+    elif options.rate_burst is not None:
+        raise UsageError("--rate-burst is a part of --rate-limit; give that too")
+    return ServingLimits(
+        per_minute=per_minute, burst=options.rate_burst, at_once=options.max_concurrency
+    )
+
+
+def _announce_models(service: "RunningModels", show: Show, variable: str) -> None:
+    settings = service.settings
+    if show.json:
+        say_json(
+            {
+                "address": service.address,
+                "base_url": service.base_url,
+                "pid": os.getpid(),
+                "models": list(service.names),
+                "api_key": settings.api_key is not None,
+                "faults": asdict(settings.faults),
+                "limits": asdict(settings.limits),
+            }
+        )
+    elif show.quiet:
+        say(service.base_url)
+    else:
+        header = f' -H "Authorization: Bearer ${variable}"' if settings.api_key else ""
+        say(f"serving models on {service.base_url} (Ctrl-C ends it)")
+        say(f"models: {', '.join(service.names)}")
+        say(f"counts: {service.address}/stats")
+        key = f"${variable}" if settings.api_key else "none"
+        say(f"clients: OPENAI_BASE_URL={service.base_url} OPENAI_API_KEY={key}")
+        say(
+            f"try: curl{header} {service.base_url}/chat/completions -d '"
+            '{"model": "builtin/noop", "messages": [{"role": "user", "content": "hi"}]}'
+            "'"
+        )
+
+
+_FINETUNE_KEY_VARIABLE: Final = "ASSAY_SERVE_FINETUNE_KEY"
+_GIGABYTE: Final = 1_000_000_000
+
+
+def serve_finetune(
+    *,
+    host: str = "127.0.0.1",
+    port: Annotated[Whole, Parameter(validator=Number(gte=0, lte=65535))] = 8904,
+    folder: Annotated[
+        Path | None, Parameter(show_default="~/.local/share/assay/finetune")
+    ] = None,
+    quota_gb: Annotated[float, Parameter(validator=Number(gt=0))] = 10.0,
+    threads: Annotated[Whole, Parameter(validator=Number(gte=1, lte=1024))] = 1,
+    free_calls: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    api_key_env: str = _FINETUNE_KEY_VARIABLE,
+    allow_host: Annotated[list[str] | None, Parameter(negative="")] = None,
+    end_with_stdin: Annotated[bool, Parameter(negative="", show=False)] = False,
+    show: Show = Show(),
+) -> int:
+    """Fine-tune local models, and let them answer, until Ctrl-C.
+
+    Speaks OpenAI's protocol for files, fine-tuning jobs and chats; its models are local/tiny,
+    which is trained from scratch, and local/smollm2-135m. Jobs are trained one after the
+    other. Those that have not ended are resumed when the service starts again.
+
+    Needs the extra: pip install 'assay[local]'
+
+    For example:
+
+        assay serve-finetune --port 8904
+
+    Args:
+        host: The address to listen on; any address but loopback can be reached from other
+            machines.
+        port: The port to listen on; 0 picks a free port.
+        folder: Where files, jobs and models are kept.
+        quota_gb: How large that folder may become, in gigabytes.
+        threads: Processor threads for training and for answers; with one, the same data and
+            seed give the same weights.
+        free_calls: Let models write tool calls as they like, instead of keeping them to the
+            schemas of the tools.
+        api_key_env: The environment variable with the key that clients must send. If it is not
+            set, no key is needed.
+        allow_host: Another host name that clients may use for this server. May be repeated.
+        end_with_stdin: End when standard input does, for a command that starts it.
+        show: What to print.
+    """
+    key = secret_of(
+        api_key_env, default=_FINETUNE_KEY_VARIABLE, option="--api-key-env", what="API key"
+    )
+    from assay.finetune.service.server import FinetuneServerSettings, RunningFinetune, run
+    from assay.models.local_service import default_folder, require_local
+
+    require_local()
+    settings = FinetuneServerSettings(
+        host=host,
+        port=port,
+        folder=folder or default_folder(),
+        quota=int(quota_gb * _GIGABYTE),
+        constrained=not free_calls,
+        threads=threads,
+        ends_with=sys.stdin.buffer if end_with_stdin else None,
+        api_key=key,
+        allowed_hosts=tuple(allow_host or ()),
+    )
+
+    def announce(service: RunningFinetune) -> None:
+        if not settings.is_local:
+            warn_of_others(host, api_key_env, has_secret=key is not None, what="API key")
+        _announce_finetune(service, show, api_key_env)
+
+    run(settings, announce)
+    if not (show.quiet or show.json):
+        say("stopped")
+    return 0
+
+
+def _announce_finetune(service: "RunningFinetune", show: Show, variable: str) -> None:
+    settings = service.settings
+    if show.json:
+        say_json(
+            {
+                "address": service.address,
+                "base_url": service.base_url,
+                "pid": os.getpid(),
+                "folder": str(settings.folder),
+                "models": list(service.names),
+                "api_key": settings.api_key is not None,
+            }
+        )
+    elif show.quiet:
+        say(service.base_url)
+    else:
+        key = f"${variable}" if settings.api_key else "none"
+        say(f"fine-tuning on {service.base_url} (Ctrl-C ends it)")
+        say(f"models: {', '.join(service.names)}")
+        say(f"kept in: {settings.folder}")
+        say(f"clients: OPENAI_BASE_URL={service.base_url} OPENAI_API_KEY={key}")
+        say("try: assay finetune start data.jsonl --backend local --model local/tiny")

@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from assay.cli.database import Database, open_store
-from assay.cli.lists import say_prose, say_table
-from assay.cli.numbers import Whole
+from assay.cli.options import Database, open_store
 from assay.cli.output import Show, complain, note, say, say_json
-from assay.traces.location import DEFAULT_DATABASE
+from assay.cli.tables import Whole, say_prose, say_table
+from assay.store.location import DEFAULT_DATABASE
 
 if TYPE_CHECKING:
-    from assay.sweeps import SweepPlan, SweepResult, SweepTrial
-
-__all__ = ["sweep"]
+    from assay.training.sweep import SweepResult, SweepTrial
+    from assay.training.sweep_space import SweepPlan
 
 FAILED = 1
 

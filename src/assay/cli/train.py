@@ -12,18 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from assay.cli import run_options
-from assay.cli.database import Database, open_store
-from assay.cli.lists import say_table
-from assay.cli.live_words import duration
+from assay.cli.options import Database, open_store
 from assay.cli.output import Show, compiling_shown, note, program, say, say_json
-from assay.traces.location import DEFAULT_DATABASE
+from assay.cli.progress_text import duration
+from assay.cli.tables import say_table
+from assay.store.location import DEFAULT_DATABASE
 
 if TYPE_CHECKING:
-    from assay.api import TrainingPlan, TrainingResult
+    from assay.api.policies import TrainingPlan, TrainingResult
     from assay.stats.intervals import Interval
-    from assay.training import TrainingProgress
-
-__all__ = ["train"]
+    from assay.training.training_loop import TrainingProgress
 
 FAILED, INTERRUPTED = 1, 130
 _LINES = 10
@@ -64,7 +62,7 @@ def train(
         show: What to print.
     """
     from assay import api
-    from assay.training.extra import require_train
+    from assay.training.config import require_train
 
     plan = api.plan_training(config, folder=folder, resume=resume, **(options or {}))
     if dry_run:
@@ -84,7 +82,7 @@ def train(
 
 
 def _exit_code(result: "TrainingResult") -> int:
-    from assay.training import TrainState
+    from assay.training.folder import TrainState
 
     end = result.end
     if end.state is TrainState.STOPPED:

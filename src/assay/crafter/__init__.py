@@ -9,16 +9,18 @@ Names are loaded when first used, so that asking for a rule does not load a comp
 
 from typing import TYPE_CHECKING
 
-from assay._util.lazy import lazy_names as _lazy_names
+from assay.core.lazy import lazy_names as _lazy_names
 
 if TYPE_CHECKING:
-    from .batch import Batch, BatchStep, BatchView
-    from .difficulty import DIFFICULTIES, Difficulty
-    from .engine.digest import DIGEST_VERSION
-    from .rules import ACHIEVEMENTS, ACTIONS, ITEMS, MATERIALS, OBJECTS, NoEffect
-    from .text import Observation, full_text, observe, parse, rules_text, short_text
-    from .view import View
-    from .world import Ended, StepResult, World, warmup
+    from assay.crafter.batch import Batch, BatchStep, BatchView
+    from assay.crafter.difficulty import DIFFICULTIES, Difficulty
+    from assay.crafter.engine.digest import DIGEST_VERSION
+    from assay.crafter.rules import ACHIEVEMENTS, ACTIONS, ITEMS, MATERIALS, OBJECTS, NoEffect
+    from assay.crafter.text.forms import full_text, parse, short_text
+    from assay.crafter.text.guide import rules_text
+    from assay.crafter.text.observation import Observation, observe
+    from assay.crafter.view import View
+    from assay.crafter.world import Ended, StepResult, World, warmup
 
 __all__ = [
     "ACHIEVEMENTS",

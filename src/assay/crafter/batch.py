@@ -9,12 +9,10 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from assay.errors import EpisodeOver, UsageError, WorldFull
-
-from .difficulty import Difficulty, resolve_difficulty
-from .engine import jit
-from .engine.entries import renew_many, step_many
-from .engine.layout import (
+from assay.crafter.difficulty import Difficulty, resolve_difficulty
+from assay.crafter.engine import jit
+from assay.crafter.engine.entries import renew_many, step_many
+from assay.crafter.engine.layout import (
     BLOCK,
     BROKEN,
     EPISODE,
@@ -28,13 +26,12 @@ from .engine.layout import (
     new_blocks,
     section,
 )
-from .engine.look import look_many
-from .engine.noise import geometry_address
-from .engine.numerics import MAX_LENGTH, daylights
-from .rules import ACTIONS, ITEMS, VIEW, WORLD_LENGTH
-from .world import World, checked_int, write_parameters
-
-__all__ = ["Batch", "BatchStep", "BatchView"]
+from assay.crafter.engine.look import look_many
+from assay.crafter.engine.noise import geometry_address
+from assay.crafter.engine.numerics import MAX_LENGTH, daylights
+from assay.crafter.rules import ACTIONS, ITEMS, VIEW, WORLD_LENGTH
+from assay.crafter.world import World, checked_int, write_parameters
+from assay.errors import EpisodeOver, UsageError, WorldFull
 
 _WORTH_A_THREAD = 32
 """Handing work to a thread costs about as much as stepping this many worlds."""

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from assay._util.names import unknown_name
+from assay.core.text import unknown_name
 from assay.errors import UsageError
-
-__all__ = ["DIFFICULTIES", "Difficulty", "allowed_range", "resolve_difficulty"]
 
 
 @dataclass(frozen=True, slots=True)

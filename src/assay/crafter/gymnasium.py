@@ -19,11 +19,9 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
-from assay.errors import UsageError
-
-from .batch import Batch, BatchStep
-from .difficulty import Difficulty, resolve_difficulty
-from .rules import (
+from assay.crafter.batch import Batch, BatchStep
+from assay.crafter.difficulty import Difficulty, resolve_difficulty
+from assay.crafter.rules import (
     ACHIEVEMENTS,
     ACTIONS,
     ITEMS,
@@ -34,9 +32,8 @@ from .rules import (
     WORLD_LENGTH,
     NoEffect,
 )
-from .world import World
-
-__all__ = ["CrafterEnv", "CrafterVectorEnv"]
+from assay.crafter.world import World
+from assay.errors import UsageError
 
 Observation = Any
 """A dict of arrays, or a picture (height, width, 3)."""

@@ -11,44 +11,6 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-__all__ = [
-    "ACHIEVEMENTS",
-    "ACTIONS",
-    "AREA",
-    "CHUNK",
-    "COLLECT",
-    "CREATURES",
-    "DAMAGE",
-    "DEATH_CAUSES",
-    "EASIEST_FIRST",
-    "FOOD",
-    "HUMAN",
-    "ITEMS",
-    "MAKE",
-    "MATERIALS",
-    "MAX_ITEM",
-    "OBJECTS",
-    "PLACE",
-    "RANDOM",
-    "RECOVER_AFTER",
-    "REFERENCES",
-    "REST_AFTER",
-    "RIPE_AFTER",
-    "SUFFER_AFTER",
-    "TASK",
-    "VIEW",
-    "VITALS",
-    "WALKABLE",
-    "WEAR",
-    "WORLD_LENGTH",
-    "Collect",
-    "Creature",
-    "Make",
-    "NoEffect",
-    "Place",
-    "Reference",
-]
-
 TASK: Final = "crafter/"
 """What the name of a task in this world begins with; its difficulty follows."""
 

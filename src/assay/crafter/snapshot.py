@@ -11,11 +11,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from assay.errors import SnapshotError, UsageError
-
-from .difficulty import Difficulty
-from .engine.grid import ARROW, FLY, PLAYER, PLAYER_WALK, STAY, WALK, material_mask
-from .engine.layout import (
+from assay.crafter.difficulty import Difficulty
+from assay.crafter.engine.grid import ARROW, FLY, PLAYER, PLAYER_WALK, STAY, WALK, material_mask
+from assay.crafter.engine.layout import (
     CAPACITY,
     CHUNKS,
     CHUNKS_ACROSS,
@@ -43,8 +41,8 @@ from .engine.layout import (
     TIME_UP,
     USED,
 )
-from .engine.numerics import MAX_LENGTH
-from .engine.packing import (
+from assay.crafter.engine.numerics import MAX_LENGTH
+from assay.crafter.engine.packing import (
     MAGIC,
     MATERIALS_AT,
     MAX_SNAPSHOT,
@@ -59,7 +57,7 @@ from .engine.packing import (
     UNUSED,
     WORDS_AT,
 )
-from .rules import (
+from assay.crafter.rules import (
     ACHIEVEMENTS,
     AREA,
     CHUNK,
@@ -71,8 +69,7 @@ from .rules import (
     SUFFER_AFTER,
     WEAR,
 )
-
-__all__ = ["validate"]
+from assay.errors import SnapshotError, UsageError
 
 # What each scalar may be; the inventory and the counts of achievements are below.
 _RANGES: Final = {

@@ -7,9 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from .rules import MATERIALS, OBJECTS
-
-__all__ = ["View", "cause_of_death"]
+from assay.crafter.rules import MATERIALS, OBJECTS
 
 _HERE: Final = (4, 3)
 _BESIDE: Final = ((3, 3), (5, 3), (4, 2), (4, 4))

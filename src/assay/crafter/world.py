@@ -9,13 +9,18 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from assay.errors import EpisodeOver, UsageError, WorldFull
-
-from .difficulty import DIFFICULTIES, Difficulty, resolve_difficulty
-from .engine import jit
-from .engine.digest import xxh64
-from .engine.entries import REASON_SHIFT, REFUSED, STATUS_SHIFT, UNLOCKED_SHIFT, reset, step
-from .engine.layout import (
+from assay.crafter.difficulty import DIFFICULTIES, Difficulty, resolve_difficulty
+from assay.crafter.engine import jit
+from assay.crafter.engine.digest import xxh64
+from assay.crafter.engine.entries import (
+    REASON_SHIFT,
+    REFUSED,
+    STATUS_SHIFT,
+    UNLOCKED_SHIFT,
+    reset,
+    step,
+)
+from assay.crafter.engine.layout import (
     BROKEN,
     COUNTS,
     EPISODE,
@@ -33,17 +38,16 @@ from .engine.layout import (
     new_blocks,
     section,
 )
-from .engine.look import VIEW_BYTES, look, semantic
-from .engine.noise import geometry_address
-from .engine.numerics import MAX_LENGTH, daylight
-from .engine.packing import MAX_SNAPSHOT, pack, unpack
-from .engine.player import REASONS
-from .render import render
-from .rules import ACHIEVEMENTS, ACTIONS, AREA, ITEMS, VIEW, WORLD_LENGTH, NoEffect
-from .snapshot import validate
-from .view import View
-
-__all__ = ["Ended", "StepResult", "World", "warmup"]
+from assay.crafter.engine.look import VIEW_BYTES, look, semantic
+from assay.crafter.engine.noise import geometry_address
+from assay.crafter.engine.numerics import MAX_LENGTH, daylight
+from assay.crafter.engine.packing import MAX_SNAPSHOT, pack, unpack
+from assay.crafter.engine.player import REASONS
+from assay.crafter.render import render
+from assay.crafter.rules import ACHIEVEMENTS, ACTIONS, AREA, ITEMS, VIEW, WORLD_LENGTH, NoEffect
+from assay.crafter.snapshot import validate
+from assay.crafter.view import View
+from assay.errors import EpisodeOver, UsageError, WorldFull
 
 _DIRECTIONS = ((-1, 0), (1, 0), (0, -1), (0, 1))
 

@@ -11,13 +11,10 @@ from datetime import date
 from difflib import get_close_matches
 from typing import Any, Final
 
-from assay._util.names import unknown_name
+from assay.core.text import unknown_name
 from assay.errors import UsageError
+from assay.finetune.local.bases import BASES
 from assay.models.registry import FINE_TUNING
-
-from .local import BASES
-
-__all__ = ["BACKENDS", "Backend", "TunableModel", "backend_of_model", "find_backend"]
 
 _SNAPSHOT: Final = re.compile(r"-\d{4}-\d{2}-\d{2}$")
 

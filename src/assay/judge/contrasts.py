@@ -16,16 +16,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from assay._util.canonical import derived_id
+from assay.core.canonical_json import derived_id
 from assay.errors import UsageError
-from assay.judge.copies import same_trials
-from assay.judge.design import design_differences
-from assay.judge.facts import Contrast, Effects, Setup, TaskRule, Tests
+from assay.judge.design import design_differences, same_trials
 from assay.judge.looks import last_look
 from assay.judge.matching import Matched, bounded, match, resamples
+from assay.judge.results import Contrast, Effects, Setup, TaskRule, Tests
 from assay.judge.subjects import Subject
-from assay.stats import Estimate
-from assay.stats.differences import paired_difference, relative_change, unpaired_difference
+from assay.stats.differences import (
+    paired_difference,
+    pairing,
+    relative_change,
+    unpaired_difference,
+)
 from assay.stats.effects import (
     cliffs_delta,
     cohens_d,
@@ -33,11 +36,9 @@ from assay.stats.effects import (
     hedges_g,
     probability_of_improvement,
 )
-from assay.stats.intervals import Interval
-from assay.stats.many import Correction, benjamini_hochberg, holm
-from assay.stats.means import Method, Side, skewness_note
-from assay.stats.pairing import pairing
-from assay.stats.selection import after_verdict
+from assay.stats.estimates import Estimate, pair_differences
+from assay.stats.intervals import Interval, Method, Side, skewness_note
+from assay.stats.multiplicity import Correction, after_verdict, benjamini_hochberg, holm
 from assay.stats.shares import share_difference, share_equivalence, share_test
 from assay.stats.significance import (
     TestResult,
@@ -49,10 +50,7 @@ from assay.stats.significance import (
     welch_t_test,
     wilcoxon_test,
 )
-from assay.stats.two_samples import pair_differences
 from assay.types import Verdict
-
-__all__ = ["contrast", "decided", "interval_verdict"]
 
 _SAME = 1e-9
 """Numbers are equal if they differ by less than this share of the largest."""

@@ -19,37 +19,20 @@ from typing import NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from assay.judge.facts import LeftOut, PairRow, PairRows, TaskRule, Units
-from assay.judge.scales import Scale, scale_of
+from assay.judge.outcomes import Scale, scale_of
+from assay.judge.results import LeftOut, PairRow, PairRows, TaskRule, Units
 from assay.judge.subjects import Subject, TrialOutcome, Trials
-from assay.stats import Estimate
 from assay.stats.clusters import (
     clustered_difference_estimate,
     clustered_estimate,
     stratified_difference_estimate,
     stratified_estimate,
 )
-from assay.stats.estimates import difference_estimate, mean_estimate
+from assay.stats.estimates import Estimate, difference_estimate, mean_estimate
 from assay.stats.intervals import Interval
 from assay.stats.shares import exact_share
 from assay.stats.significance import welch_t_test
 from assay.types import TrialState
-
-__all__ = [
-    "FEWEST_PAIRS",
-    "MANY_TASKS",
-    "Matched",
-    "MeasuredTrials",
-    "bounded",
-    "match",
-    "mean_of",
-    "mean_of_values",
-    "mean_over_worlds",
-    "measured_trials",
-    "resamples",
-    "trial_values",
-    "world_means",
-]
 
 FEWEST_PAIRS = 2
 """With fewer worlds or tasks in common, two subjects are compared as independent samples."""

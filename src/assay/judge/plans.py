@@ -12,25 +12,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from assay._util.canonical import canonical_json, content_hash
-from assay._util.names import unknown_name
-from assay._util.text import counted, printable
+from assay.core.canonical_json import canonical_json, content_hash
+from assay.core.text import counted, printable, unknown_name
 from assay.errors import UsageError
-from assay.judge.facts import Comparison
-from assay.stats.learning import SummarySpec
-from assay.stats.spending import Spending
-
-__all__ = [
-    "AnalysisPlan",
-    "ComparisonPlan",
-    "StoredPlan",
-    "analysis_deviations",
-    "check_plan_keys",
-    "history_of",
-    "plan_deviations",
-    "read_comparison_plan",
-    "read_plan_file",
-]
+from assay.judge.results import Comparison
+from assay.stats.learning_curves import SummarySpec
+from assay.stats.look_bounds import Spending
 
 _Plan = TypeVar("_Plan")
 _KINDS: dict[str, tuple[type, ...]] = {

@@ -9,13 +9,10 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 
 from assay.judge.contrasts import contrast, decided
-from assay.judge.facts import Contrast, Setup, Standing, Standings, SubjectFacts
 from assay.judge.matching import world_means
-from assay.stats.ranking import indistinguishable_groups, ranks
-from assay.stats.selection import shrunken_means
+from assay.judge.results import Contrast, Setup, Standing, Standings, SubjectFacts
+from assay.stats.multiplicity import indistinguishable_groups, ranks, shrunken_means
 from assay.types import Verdict
-
-__all__ = ["group_letters", "standings"]
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 

@@ -18,18 +18,6 @@ from numpy.typing import NDArray
 from assay.crafter.rules import DEATH_CAUSES
 from assay.types import StopReason, TrialState
 
-__all__ = [
-    "SUBJECT_METRICS",
-    "Earned",
-    "Look",
-    "Subject",
-    "TrialOutcome",
-    "Trials",
-    "death_cause",
-    "endings",
-    "ordered_causes",
-]
-
 SUBJECT_METRICS = "subject_metrics"
 """The key in the facts of a subject for numbers that it earned as a whole, by metric."""
 _UNKNOWN_CAUSE = "unknown"
@@ -243,7 +231,7 @@ class Look:
     decision: str | None
     """None: it went on."""
     design: Mapping[str, Any]
-    """How the pairs were looked at; `assay.stats.sequential.Design.of` reads it."""
+    """How the pairs were looked at; `assay.stats.sequential.SequentialDesign.of` reads it."""
     looked_at: float = 0.0
     """Seconds since 1970."""
 

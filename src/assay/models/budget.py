@@ -3,17 +3,23 @@
 What is spent and what is reserved for open calls never exceed the cap together, as long as
 no call costs more than was reserved for it. Amounts are whole picodollars inside, so that a
 million small ones add up exactly.
+
+What a call costs: at most, before it is made, and exactly, once its tokens are known.
+
+The bound needs no tokenizer: no token is shorter than a byte.
 """
 
 import asyncio
 import math
 from collections import deque
 from contextlib import suppress
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from assay.errors import BudgetSpent, UsageError
+from assay.errors import BudgetSpent, ModelRefused, UsageError
+from assay.types import ChatRequest, Usage
 
-__all__ = ["Budget", "Reservation", "SpendingLog"]
+if TYPE_CHECKING:
+    from assay.models.registry import Price
 
 _PICO = 10**12
 
@@ -188,3 +194,48 @@ def _whole(usd: float) -> int:
 def _dollars(amount: int) -> str:
     usd = amount / _PICO
     return f"${usd:.2f}" if usd >= 1 else f"${usd:.3g}"
+
+
+_MESSAGE_MARGIN = 16
+"""Tokens a provider adds around a message: its role, its ends, its name."""
+_TOOL_MARGIN = 64
+"""Tokens a provider adds around a tool, when it is written in a form of its own."""
+_REQUEST_MARGIN = 256
+"""Tokens a provider adds once: the start of the reply, and how tools are to be used."""
+_MILLION = 1_000_000
+
+
+def upper_bound(request: ChatRequest, price: "Price") -> float:
+    """The most dollars a request can cost, however its text is cut into tokens.
+
+    Raises:
+        ModelRefused: It may be longer than what the price is for.
+    """
+    tools = request.tools.value
+    tokens = (
+        sum(len(message.encoded) + _MESSAGE_MARGIN for message in request.messages)
+        + len(request.tools.encoded)
+        + _TOOL_MARGIN * (len(tools) if isinstance(tools, list | tuple) else 1)
+        + _REQUEST_MARGIN
+    )
+    if price.up_to is not None and tokens > price.up_to:
+        raise ModelRefused(
+            f"a request of up to {tokens} tokens has no known price: that of the registry is "
+            f"for at most {price.up_to}; shorten the history, or give --price"
+        )
+    # Tokens that are kept for later cost more with some providers, and all of them may be.
+    dearest = max(price.input, price.cached or 0.0, price.cache_write or 0.0)
+    return (tokens * dearest + request.max_tokens * price.output) / _MILLION
+
+
+def cost(usage: Usage, price: "Price") -> float | None:
+    """The dollars that tokens cost; None for more of them than the price is for.
+
+    Cached ones count as others where they have no price of their own.
+    """
+    if price.up_to is not None and usage.prompt > price.up_to:
+        return None
+    cached = price.input if price.cached is None else price.cached
+    fresh = usage.prompt - usage.cached
+    dollars = fresh * price.input + usage.cached * cached + usage.completion * price.output
+    return dollars / _MILLION

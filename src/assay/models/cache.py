@@ -12,11 +12,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from assay._util.canonical import canonical_json, content_hash
+from assay.core.canonical_json import canonical_json, content_hash
 from assay.errors import StoreError
 from assay.types import ChatModel, ChatReply, ChatRequest, Message, Usage
-
-__all__ = ["CachedModel", "ReplyCache", "request_key"]
 
 T = TypeVar("T")
 _PATIENCE = 30.0

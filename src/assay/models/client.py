@@ -11,28 +11,27 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from assay._util.redact import mask, redact
-from assay._util.secret import Secret
-from assay._util.text import printable
+from assay.core.secrets import Secret, mask, redact
+from assay.core.text import printable
 from assay.errors import AssayError, ModelRefused, ModelRejected, ModelUnavailable
+from assay.models.budget import Budget, Reservation, cost, upper_bound
+from assay.models.connections import Connections, ReplyRefused
+from assay.models.faults import (
+    CallRetries,
+    Fault,
+    FaultKind,
+    failed_generation,
+    fault_of_exception,
+    fault_of_status,
+)
+from assay.models.registry import ModelEntry, Price, find_base_url
+from assay.models.throttle import Pace, PaceTurn, read_allowance
+from assay.models.wire import Malformed, RequestWriter, WireReply, embedded_error, read_reply
 from assay.types import ChatReply, ChatRequest, Message, Usage
-
-from .access import find_base_url
-from .allowance import read_allowance
-from .budget import Budget, Reservation
-from .connections import Connections, ReplyRefused
-from .cost import cost, upper_bound
-from .faults import Fault, FaultKind, failed_generation, fault_of_exception, fault_of_status
-from .pace import Pace, PaceTurn
-from .registry import ModelEntry, Price
-from .retries import CallRetries
-from .wire import Malformed, RequestWriter, WireReply, embedded_error, read_reply
 
 if TYPE_CHECKING:
     import httpx2
     from openai import AsyncOpenAI
-
-__all__ = ["RemoteModel"]
 
 _CONNECT_TIMEOUT = 10.0
 _ABSURD = 100

@@ -17,10 +17,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from assay.errors import ServiceError, UsageError
-
-from .rows import load_registry
-
-__all__ = ["check_local", "default_folder", "ensure_local", "require_local", "users_file"]
+from assay.models.registry_file import load_registry
 
 _NEEDS: Final = {
     "torch": "torch",

@@ -4,20 +4,16 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from assay._util.secret import Secret
+from assay.core.secrets import Secret
 from assay.errors import ModelRejected
+from assay.models.budget import Budget
+from assay.models.cache import CachedModel, ReplyCache
+from assay.models.client import RemoteModel
+from assay.models.connections import Connections
+from assay.models.faults import CallRetries
+from assay.models.registry import ModelEntry, Price, Provider, Registry, find_base_url, find_key
+from assay.models.throttle import Pace, PaceChange
 from assay.types import ChatModel
-
-from .access import find_base_url, find_key
-from .budget import Budget
-from .cache import CachedModel, ReplyCache
-from .client import RemoteModel
-from .connections import Connections
-from .pace import Pace, PaceChange
-from .registry import ModelEntry, Price, Provider, Registry
-from .retries import CallRetries
-
-__all__ = ["ELSEWHERE", "ModelPool"]
 
 ELSEWHERE = Provider(name="custom", key_variable="OPENAI_API_KEY", key_optional=True)
 """Whoever answers at an address of the user's own."""

@@ -10,22 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from assay._util.canonical import canonical_json, derived_id
+from assay.core.canonical_json import canonical_json, derived_id
 from assay.types import ChatRequest, Message, Usage
 
 if TYPE_CHECKING:
-    from .registry import ModelEntry
-
-__all__ = [
-    "Malformed",
-    "RequestWriter",
-    "WireReply",
-    "embedded_error",
-    "parse_object",
-    "read_reply",
-    "read_usage",
-    "token_count",
-]
+    from assay.models.registry import ModelEntry
 
 _MAX_LEVELS: Final = 100
 """How deep arguments may be nested; how much recursion is allowed differs between Pythons."""

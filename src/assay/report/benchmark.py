@@ -7,14 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, Final
 
-from assay._util.text import counted
-from assay.bench.comparing import ArmComparison, RolloutComparison, TaskChange, TaskRow
+from assay.bench.rollout_comparison import ArmComparison, RolloutComparison, TaskChange, TaskRow
 from assay.bench.summary import SCORE, ArmSummary, BenchmarkSummary, Passes
-from assay.judge import Comparison, Contrast
-from assay.report.comparison import comparison_document
+from assay.core.text import counted
+from assay.judge.results import Comparison, Contrast
+from assay.report.comparison.document import comparison_document
+from assay.report.comparison.sentences import on_these_tasks, sample_words, verdict_word
 from assay.report.comparison.values import comparison_values
-from assay.report.comparison.words import on_these_tasks, sample_words, verdict_word
-from assay.report.data import interval_columns, jsonable
 from assay.report.document import (
     Block,
     Cell,
@@ -27,15 +26,9 @@ from assay.report.document import (
     joined,
     short_name,
 )
+from assay.report.files import interval_columns, jsonable
 from assay.report.numbers import DASH, dollars, level_text, mean_cell, plain, share_cell
-from assay.report.origin import made_by, versions
-
-__all__ = [
-    "BENCH_COMPARISON_FORMAT",
-    "BENCH_SUMMARY_FORMAT",
-    "benchmark_document",
-    "rollouts_document",
-]
+from assay.report.provenance import made_by, versions
 
 BENCH_SUMMARY_FORMAT: Final = "assay-bench-summary/1"
 BENCH_COMPARISON_FORMAT: Final = "assay-bench-comparison/1"

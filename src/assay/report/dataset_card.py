@@ -4,16 +4,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assay._util.files import atomic_write
-from assay._util.text import counted, escaped_markdown
-from assay.datasets.building import BuiltDataset
+from assay.core.files import atomic_write
+from assay.core.text import counted, escaped_markdown
+from assay.finetune.datasets.build import BuiltDataset
 from assay.report.document import Document, Items, ReportTable, Section, Words
-from assay.report.markdown import as_markdown
+from assay.report.files import as_markdown
 
 if TYPE_CHECKING:
     from assay.report.figures.drawing import Drawing
-
-__all__ = ["write_card"]
 
 
 def write_card(built: BuiltDataset, about: dict[str, Any]) -> list[Path]:
@@ -27,7 +25,7 @@ def write_card(built: BuiltDataset, about: dict[str, Any]) -> list[Path]:
         OutputError: A file cannot be written.
     """
     assert built.path is not None
-    from assay.report.figures.datasets import first_actions, turns_left
+    from assay.report.figures.panels import first_actions, turns_left
 
     stem = built.path.with_suffix("").name
     drawings: list[tuple[str, Drawing]] = [("funnel", turns_left(_left(built)))]

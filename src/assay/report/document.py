@@ -10,27 +10,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from assay._util.text import printable
+from assay.core.text import printable
 
 if TYPE_CHECKING:
     from assay.report.figures.drawing import Drawing
-
-__all__ = [
-    "Answer",
-    "Answers",
-    "Block",
-    "Cell",
-    "Document",
-    "Figures",
-    "Items",
-    "ReportTable",
-    "Row",
-    "Section",
-    "Tone",
-    "Words",
-    "joined",
-    "short_name",
-]
 
 
 class Cell(NamedTuple):

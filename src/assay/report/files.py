@@ -1,21 +1,170 @@
-"""A report as a file; its ending says which kind. A picture is its first figure."""
+"""A report as a file; its ending says which kind. A picture is its first figure.
 
-from collections.abc import Callable, Iterator, Mapping
+A report as Markdown. Whatever a name holds is shown as it is and means nothing.
+
+The data of a report for programs: JSON in which nothing is NaN, CSV without formulas.
+"""
+
+import csv
+import io
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import fields, is_dataclass
+from datetime import datetime
+from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from assay._util.files import atomic_file
+from assay.core.files import atomic_file
+from assay.core.text import escaped_markdown
 from assay.errors import UsageError
-from assay.report.data import as_csv, as_json
-from assay.report.document import Document, Figures
+from assay.report.document import (
+    Answers,
+    Block,
+    Document,
+    Figures,
+    Items,
+    ReportTable,
+    Words,
+    joined,
+)
 from assay.report.html import as_html
-from assay.report.markdown import as_markdown
 
 if TYPE_CHECKING:
     from assay.report.figures.drawing import Drawing
 
-__all__ = ["ENDINGS", "PICTURES", "check_endings", "write_document"]
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+
+
+def as_json(document: Document) -> Iterator[str]:
+    """Everything in a report, in pieces: as one text it takes five times the memory."""
+    return json.JSONEncoder(indent=1, allow_nan=False).iterencode(document.values())
+
+
+def as_csv(document: Document) -> str:
+    """The rows of a report below a head, each saying what made it."""
+    rows = document.rows()
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    if rows:
+        writer.writerow(rows[0])
+    writer.writerows([csv_cell(value) for value in row.values()] for row in rows)
+    return stream.getvalue()
+
+
+def csv_cell(value: Any) -> str:
+    """A value as a cell that no spreadsheet reads as a formula; the unknown is empty."""
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return repr(value)
+    text = str(value)
+    # A quote in front makes it text for every spreadsheet.
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def interval_columns(
+    name: str, interval: tuple[float | None, float | None, float | None] | None
+) -> dict[str, float | None]:
+    """A number and its bounds as three columns."""
+    point, low, high = interval or (None, None, None)
+    return {name: point, f"{name}_low": low, f"{name}_high": high}
+
+
+def jsonable(value: Any) -> Any:
+    """A value of ours as JSON has it: fields by name, what is not finite as null."""
+    if value is None or type(value) in (str, int, bool):
+        return value
+    if type(value) is float:
+        return value if math.isfinite(value) else None
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(name): jsonable(inner) for name, inner in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: jsonable(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return jsonable(value._asdict())
+    if isinstance(value, list | tuple):
+        return [jsonable(inner) for inner in value]
+    return value if value is None or isinstance(value, str | int | bool) else str(value)
+
+
+_LIST = re.compile(r"^(?:[-+=]|\d+(?=[.)]))")
+
+
+def as_markdown(document: Document) -> str:
+    """The whole report, tables as GitHub and most other programs read them."""
+    parts = [f"# {escaped_markdown(document.title)}"]
+    if document.summary:
+        parts.append(_list(document.summary))
+    for section in document.sections:
+        parts.append(f"## {escaped_markdown(section.title)}")
+        parts += [text for block in section.blocks for text in _block(block)]
+    if document.origin:
+        parts.append("## What made this report")
+        parts.append(
+            "\n".join(
+                f"- {escaped_markdown(name)}: {escaped_markdown(text)}"
+                for name, text in document.origin
+            )
+        )
+    return "\n\n".join(parts) + "\n"
+
+
+def _paragraph(text: str) -> str:
+    # What would begin a list, or underline the line before it, is written as an entity.
+    return _LIST.sub(
+        lambda match: f"&#{ord(match[0][0])};{match[0][1:]}", escaped_markdown(text)
+    )
+
+
+def _list(texts: Sequence[str]) -> str:
+    return "\n".join(f"- {_paragraph(text)}" for text in texts)
+
+
+def _block(block: Block) -> Iterator[str]:
+    match block:
+        case Words(text):
+            yield _paragraph(text)
+        case Items(items, title):
+            if title:
+                yield f"**{escaped_markdown(title)}**"
+            yield _list(items)
+        case Answers(items):
+            yield "\n".join(
+                f"{number}. **{escaped_markdown(question)}** {escaped_markdown(answer)}"
+                for number, (question, answer) in enumerate(items, 1)
+            )
+        case ReportTable():
+            if block.caption:
+                yield f"**{escaped_markdown(block.caption)}**"
+            yield "\n".join(_table(block))
+            if block.note:
+                yield _paragraph(block.note)
+        case Figures():
+            pass
+
+
+def _table(table: ReportTable) -> Iterator[str]:
+    yield _line(map(escaped_markdown, table.heads))
+    yield _line(["---", *["---:"] * (len(table.heads) - 1)])
+    for row in table.rows:
+        yield _line(escaped_markdown(joined(cell)) for cell in row)
+
+
+def _line(texts: Iterable[str]) -> str:
+    return f"| {' | '.join(texts)} |"
+
 
 _FORMATS: Mapping[str, Callable[[Document], str | Iterator[str]]] = {
     ".html": as_html,

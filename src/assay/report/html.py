@@ -24,8 +24,6 @@ from assay.report.document import (
 if TYPE_CHECKING:
     from assay.report.figures.drawing import Drawing
 
-__all__ = ["as_html", "shown"]
-
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 _NUMERIC: Final = re.compile(r"\s*(?:[-+±<>≤≥~≈$(\[]\s*)*\d.*|-|∞|-∞|", re.DOTALL)
 _VERDICTS: Final = ("better", "worse", "undecided")
@@ -145,7 +143,7 @@ def shown(text: str) -> str:
     """A text as HTML that shows it: nothing in it is markup, nothing turns the writing.
 
     Control characters and marks that change the direction become visible escapes, as in
-    `assay._util.text.printable`; line ends and tabs stay.
+    `assay.core.text.printable`; line ends and tabs stay.
     """
     return escape(
         "".join(

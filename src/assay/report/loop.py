@@ -5,15 +5,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from assay.judge import Comparison
-from assay.loop import LoopConfig, StageDone
-from assay.report.comparison import comparison_document
+from assay.finetune.loop import LoopConfig, StageDone
+from assay.judge.results import Comparison
+from assay.report.comparison.document import comparison_document
 from assay.report.document import Block, Document, Figures, ReportTable, Section, Words
 
 if TYPE_CHECKING:
     from assay.report.figures.drawing import Drawing
-
-__all__ = ["LoopFacts", "TrainingPoint", "loop_document"]
 
 _BEFORE: Final = ("Leaderboard", "Answers")
 """Sections of the comparison that come first."""

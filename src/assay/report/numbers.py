@@ -10,27 +10,6 @@ import math
 from assay.report.document import Cell
 from assay.stats.intervals import Interval
 
-__all__ = [
-    "DASH",
-    "bounds",
-    "change",
-    "count",
-    "digits_like",
-    "dollars",
-    "hours",
-    "level_text",
-    "mean_cell",
-    "p_number",
-    "p_text",
-    "percent",
-    "plain",
-    "share_cell",
-    "share_text",
-    "signed_percent",
-    "unit_name",
-    "value",
-]
-
 DASH = "-"
 """What is not known."""
 _MOST_DIGITS = 6

@@ -4,21 +4,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from assay.judge.over_time import OverTime, VersionFacts
+from assay.judge.versions import OverTime, VersionFacts
+from assay.report.comparison.sentences import compared_words, verdict_word
 from assay.report.comparison.values import contrast_values
-from assay.report.comparison.words import compared_words, verdict_word
-from assay.report.data import interval_columns, jsonable
 from assay.report.document import Document, Figures, ReportTable, Row, Section, Tone, Words
-from assay.report.numbers import (
-    DASH,
-    count,
-    level_text,
-    mean_cell,
-    p_number,
-    unit_name,
-    value,
-)
-from assay.report.origin import (
+from assay.report.files import interval_columns, jsonable
+from assay.report.numbers import DASH, count, level_text, mean_cell, p_number, unit_name, value
+from assay.report.provenance import (
     configuration,
     made_by,
     made_columns,
@@ -29,8 +21,6 @@ from assay.report.origin import (
 
 if TYPE_CHECKING:
     from assay.report.figures.drawing import Drawing
-
-__all__ = ["over_time_document"]
 
 OVER_TIME_FORMAT: Final = "assay-over-time/1"
 
@@ -109,7 +99,7 @@ def _summary(series: OverTime) -> str:
 
 
 def _figures(series: OverTime) -> "Iterator[Drawing]":
-    from assay.report.figures.versions import VersionRow, versions_over_time
+    from assay.report.figures.intervals import VersionRow, versions_over_time
 
     yield versions_over_time(
         [

@@ -17,7 +17,7 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from assay._util.text import printable
+from assay.core.text import printable
 from assay.report.document import (
     Answers,
     Block,
@@ -31,8 +31,6 @@ from assay.report.document import (
     joined,
     short_name,
 )
-
-__all__ = ["TerminalReport", "as_text"]
 
 _GAP = 2
 _NARROW_NAME, _NARROWEST_NAME = 20, 12

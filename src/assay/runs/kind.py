@@ -3,6 +3,8 @@
 A kind says which trials there are and how one is tried; journals, resume, storing, budget,
 looks and results are the run's. A kind is light and picklable, but for its models: an executor
 in another process gets it by pickle, and asks the models of the driver.
+
+What plays in a run: each arm is an experiment of it, and a subject of statistics.
 """
 
 from collections.abc import Mapping
@@ -10,15 +12,35 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from assay.traces.folder import RunFolder
-from assay.traces.recorder import Recorder
-from assay.traces.records import RunRecord, SessionHeader, SessionRecord
-from assay.trials import Context, Plan, Trial
+from assay.runs.engine import Context
+from assay.runs.plan import Plan, Trial
+from assay.store.recorder import Recorder
+from assay.store.records import RunRecord, SessionHeader, SessionRecord
+from assay.store.run_folder import RunFolder
 from assay.types import ChatModel
 
-from .arms import Arm
 
-__all__ = ["PlannedWhole", "PreparedRun", "RunChoices", "TrialEnd", "TrialKind"]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """An agent, a model or none, and the settings in which it differs from its run."""
+
+    label: str
+    """What users call it; no other arm of the run has it."""
+    series: str
+    """What one follows over time."""
+    model: str | None
+    """Who is asked, by name; None for an agent that asks nobody."""
+    agent: str | None = None
+    """Where an agent of the user's own is, or what it is called; None for ours."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """By name, what it has other than the run."""
+    version: Mapping[str, Any] = field(default_factory=dict)
+    """All that makes a version of it; a change makes a new one."""
+    tags: Mapping[str, Any] = field(default_factory=dict)
+    """Of its experiment."""
+    is_compared: bool = True
+    """Whether it was asked for; False for baselines that play beside."""
+
 
 P = TypeVar("P")
 C_co = TypeVar("C_co", bound="RunChoices", covariant=True)
@@ -58,7 +80,7 @@ class TrialKind(Protocol[P]):
     async def attempt(self, trial: Trial[P], recorder: Recorder, context: Context) -> TrialEnd:
         """Try once, from where the recorder says that an earlier attempt has come to.
 
-        What it raises says whose fault it is; see `assay.trials.classify`. The time that
+        What it raises says whose fault it is; see `assay.runs.control.classify`. The time that
         counts goes to `recorder.seconds`.
         """
         ...

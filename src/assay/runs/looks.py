@@ -10,16 +10,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from assay._util.canonical import derived_id
+from assay.core.canonical_json import derived_id
 from assay.judge.subjects import Look
+from assay.runs.events import Event, TrialEnded
+from assay.runs.kind import PreparedRun, RunChoices, TrialEnd
+from assay.runs.plan import Admission, Plan, Trial
 from assay.stats.intervals import Interval
 from assay.stats.sequential import LookResult, SequentialDesign, decide, looks
-from assay.trials import Admission, Event, Plan, Trial, TrialEnded
 from assay.types import TrialState, Verdict
-
-from .kind import PreparedRun, RunChoices, TrialEnd
-
-__all__ = ["AHEAD", "CandidateResult", "SequentialMonitor"]
 
 AHEAD: Final = 5
 """Worlds that may be played before those in front of them have been looked at, at least."""

@@ -3,6 +3,8 @@
 Reads configuration and journals, writes nothing. The same command again means the latest
 unfinished run with the same configuration that no living process holds. A run that cannot be
 read may be the one that is meant, so that nothing is played anew in its place unasked.
+
+How much of a run is still to be played; reads journals and rows, changes nothing.
 """
 
 import secrets
@@ -10,24 +12,23 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from assay._util.canonical import canonical_json, content_hash, derived_id
-from assay._util.names import choose, unknown
-from assay._util.provenance import provenance
-from assay._util.settings import Configuration
+from assay.core.canonical_json import canonical_json, content_hash, derived_id
+from assay.core.provenance import provenance
+from assay.core.settings import Configuration
+from assay.core.text import choose, unknown
 from assay.errors import UsageError
-from assay.traces.folder import RunFolder, RunHeld, unfinished_runs, unreadable_runs
-from assay.traces.load import load_stored_run
-from assay.traces.records import ExperimentRecord, RunRecord
-from assay.traces.store import Store
-from assay.traces.trace import StoredRun
-
-from .arms import Arm
-from .kind import PreparedRun
-from .settings import COMMAND_LINE, difference, resolve
-
-__all__ = ["ALLOWED", "prepare_run", "run_record", "stored_run"]
+from assay.runs.configuration import COMMAND_LINE, difference, resolve
+from assay.runs.kind import Arm, PreparedRun, RunChoices
+from assay.runs.plan import Plan
+from assay.runs.resume import sessions_left
+from assay.store.load import load_stored_run
+from assay.store.queries import committed_sessions
+from assay.store.records import ExperimentRecord, RunRecord, StoredRun
+from assay.store.run_folder import RunFolder, RunHeld, unfinished_runs, unreadable_runs
+from assay.store.store import Store
+from assay.types import TrialState
 
 ALLOWED: Final = ("address", "ledger")
 """What a resumed run may have otherwise than before, if that is said: who answers its models,
@@ -269,3 +270,59 @@ def _refuse_held(folder: RunFolder) -> None:
             "wait for it, or stop it first",
             pid,
         )
+
+
+_PATIENCE = 5.0
+"""Seconds to wait for who holds the database."""
+
+
+class Remaining(NamedTuple):
+    """What one arm still has to play, at most."""
+
+    episodes: int
+    calls: int
+
+
+def remaining(
+    run: PreparedRun[RunChoices],
+    plan: Plan[Any],
+    turns: int,
+    given: Callable[[Any], int] | None = None,
+) -> dict[str, Remaining]:
+    """What each arm still has to play; all of it, if the run is new.
+
+    Args:
+        run: The run.
+        plan: All its trials.
+        turns: Calls of one trial, at most.
+        given: How many of them a trial begins with, from its payload; none by default.
+
+    Raises:
+        StoreBusy: Another process holds the database.
+        UsageError: Some journal cannot be read.
+    """
+    asked = _asked(run) if run.resumed else {}
+    left = {}
+    for group in plan.groups:
+        made: list[int | None] = [0] * group.size
+        if asked or given:
+            begun = given or (lambda _: 0)
+            made = [asked.get(trial.id, begun(trial.payload)) for trial in group]
+        open_ones = [turns - count for count in made if count is not None]
+        left[group.name] = Remaining(len(open_ones), sum(max(0, n) for n in open_ones))
+    return left
+
+
+def _asked(run: PreparedRun[RunChoices]) -> dict[str, int | None]:
+    """The turns that each session has already; None for those that are over."""
+    asked: dict[str, int | None] = {}
+    for _, session in sessions_left(run.resumed) if run.resumed else ():
+        over = session.end and session.end.state is not TrialState.INFRASTRUCTURE
+        asked[session.header.session_id] = None if over else len(session.calls)
+    # Without a database nothing was stored yet.
+    store = Store(run.config.database, patience=_PATIENCE)
+    with suppress(UsageError), store.reading() as connection:
+        for session_id, state in committed_sessions(connection, run.record.id).items():
+            if state is not TrialState.INFRASTRUCTURE:
+                asked[session_id] = None
+    return asked

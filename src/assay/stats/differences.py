@@ -3,19 +3,27 @@
 The sign is always that of the second sample against the first: `b - a`, `b / a`. Paired
 functions take two samples of one length, in which the values at one place belong together;
 they never search for partners. A bound that the data cannot give is NaN, never a guess.
+
+The bootstrap of a difference of two means: three ways to read bounds from resamples.
+
+Each sample is resampled by itself. The functions take samples of mean zero, two values or
+more with some spread in one of them, and give the bounds of the difference relative to its
+estimate; `assay.stats.differences` is the way in.
+
+What pairing was worth: the correlation within pairs and the variance it saved.
+
+Sharing a seed saves nothing by itself. Whether it did is measured here on the data at hand,
+and said in a sentence; nothing is decided by it.
 """
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from assay.errors import UsageError
-from assay.stats.bootstrap_two import bca_bounds, percentile_bounds, studentised_bounds
-from assay.stats.intervals import Interval
-from assay.stats.means import Method, Side, mean_interval
-from assay.stats.samples import check_level, check_resamples
-from assay.stats.two_samples import (
-    Floats,
+from assay.stats.estimates import (
     Sample,
     as_method,
     as_pairs,
@@ -28,14 +36,96 @@ from assay.stats.two_samples import (
     t_quantile,
     welch,
 )
+from assay.stats.intervals import (
+    Interval,
+    Method,
+    Side,
+    check_level,
+    check_resamples,
+    mean_interval,
+    resample,
+)
 
-__all__ = [
-    "denominator_note",
-    "paired_difference",
-    "ratio_of_means",
-    "relative_change",
-    "unpaired_difference",
-]
+Floats = NDArray[np.float64]
+
+_ROUNDING = 1e-13
+"""Differences below this part of the largest value are rounding."""
+
+
+def percentile_bounds(
+    a: Floats, b: Floats, tail: float, rng: np.random.Generator, n_resamples: int
+) -> tuple[float, float]:
+    """The quantiles of the resampled differences that leave `tail` on either side.
+
+    Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapters 8 and 13.
+    """
+    low, high = np.quantile(_differences(a, b, rng, n_resamples), [tail, 1 - tail])
+    return float(low), float(high)
+
+
+def bca_bounds(
+    a: Floats, b: Floats, tail: float, rng: np.random.Generator, n_resamples: int
+) -> tuple[float, float]:
+    """The quantiles of the resampled differences, corrected for bias and acceleration.
+
+    Efron, Better bootstrap confidence intervals, 1987; the acceleration of two samples adds
+    up the cubes and the squares of both samples' empirical influence values, each divided by
+    its own n (Davison and Hinkley, Bootstrap Methods and their Application, 1997, chapter 5).
+    """
+    # SciPy takes a while to import, and most of assay does without.
+    from scipy.special import ndtr, ndtri
+
+    differences_B = _differences(a, b, rng, n_resamples)
+    near = _ROUNDING * max(float(np.abs(a).max()), float(np.abs(b).max()))
+    below = int((differences_B < -near).sum())
+    ties = int((np.abs(differences_B) <= near).sum())
+    # A share of 0 or 1 has no quantile; half a resample stands for what was not drawn.
+    share = min(max(below + ties / 2, 0.5), n_resamples - 0.5) / n_resamples
+    bias = float(ndtri(share))
+    pulls = (b / len(b), -a / len(a))
+    cubes = sum(float((pull**3).sum()) for pull in pulls)
+    squares = sum(float((pull**2).sum()) for pull in pulls)
+    acceleration = cubes / (6 * squares**1.5)
+    z = bias + ndtri([tail, 1 - tail])
+    # At extreme levels the denominator may pass zero, where the formula's limit is 0 or 1.
+    places = ndtr(bias + z / np.maximum(1 - acceleration * z, 1e-6))
+    low, high = np.quantile(differences_B, places)
+    return float(low), float(high)
+
+
+def studentised_bounds(
+    a: Floats, b: Floats, tail: float, rng: np.random.Generator, n_resamples: int
+) -> tuple[float, float]:
+    """Bounds from the resampled distribution of Welch's t.
+
+    Davison and Hinkley, 1997, chapter 5, with the standard error of each resample by formula.
+    A resample without spread has a t that is infinite with the sign of its difference, or 0
+    where it has none. A bound is not finite where it falls among those.
+    """
+    drawn_a = resample(a, rng, n_resamples, squares=True)
+    drawn_b = resample(b, rng, n_resamples, squares=True)
+    variances_B = np.zeros(n_resamples)
+    for drawn, n in ((drawn_a, len(a)), (drawn_b, len(b))):
+        spread_B = drawn.squares - drawn.means**2
+        # What is left of equal values by rounding is no spread.
+        variances_B += np.where(spread_B > _ROUNDING * drawn.squares, spread_B, 0.0) / (n - 1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        t_B = np.nan_to_num(
+            (drawn_b.means - drawn_a.means) / np.sqrt(variances_B),
+            nan=0.0,
+            posinf=np.inf,
+            neginf=-np.inf,
+        )
+    # A straight line between two infinite neighbours would be NaN.
+    below, above = np.quantile(t_B, [tail, 1 - tail], method="inverted_cdf")
+    error = math.sqrt(float((a**2).mean()) / (len(a) - 1) + float((b**2).mean()) / (len(b) - 1))
+    return -float(above) * error, -float(below) * error
+
+
+def _differences(a: Floats, b: Floats, rng: np.random.Generator, n_resamples: int) -> Floats:
+    """Differences of the means of resamples; shape (n_resamples,)."""
+    means_a = resample(a, rng, n_resamples).means
+    return resample(b, rng, n_resamples).means - means_a
 
 
 def paired_difference(
@@ -77,7 +167,7 @@ def unpaired_difference(
 
     `auto` and `t` are Welch's interval (Welch, 1947, see `welch`), which does not ask for equal
     variances; the three bootstraps resample each sample by itself
-    (`assay.stats.bootstrap_two`). Where either sample has one value the bounds are NaN; where
+    (`assay.stats.differences`). Where either sample has one value the bounds are NaN; where
     neither varies the interval has no width. The studentised bootstrap gives NaN where a bound
     would be infinite, because too many of its resamples have no spread.
     """
@@ -220,3 +310,126 @@ def _open(found: Interval, side: Side) -> Interval:
         return Interval(found.point, math.nan, math.nan)
     low = -math.inf if side is Side.LESS else found.low
     return Interval(found.point, low, math.inf if side is Side.GREATER else found.high)
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """What a paired design gained over the same trials unpaired."""
+
+    correlation: Interval
+    """Of the values within pairs; NaN where a sample does not vary, bounds below 4 pairs."""
+    variance_ratio: float
+    """Variance of the mean difference, paired over unpaired; 1 where nothing varies."""
+    saved: float
+    """1 - variance_ratio; below 0 where pairing added variance."""
+    n: int
+    """Pairs."""
+    hurts: bool
+    """Whether the whole interval of the correlation lies below what pairing has to bring for
+    the paired interval not to be wider than Welch's; never below four pairs."""
+    sentence: str
+    """All of it in words."""
+
+
+def pairing(a: Sample, b: Sample, *, level: float = 0.95) -> Pairing:
+    """Measure what pairing the values of `a` and `b` was worth.
+
+    The variance of a mean of differences is (var a + var b - 2 cov) / n, and without the
+    covariance it is what unpaired samples have (Snedecor and Cochran, Statistical Methods,
+    8th ed. 1989). A paired interval also has fewer degrees of freedom, n - 1,
+    which costs width at small n: there is a least correlation from which on it is not wider
+    than Welch's. One sample is a poor guide to that: with a true correlation of 0.3 the paired
+    interval is the wider one in nearly half of all sets of five pairs. So pairing is said to
+    hurt only if the interval of the correlation lies below that least one. The correlation is
+    Pearson's, with Fisher's interval ("On the 'probable error' of a coefficient of
+    correlation", 1921).
+    """
+    check_level(level)
+    (first, second), _ = scaled(*as_pairs(a, b))
+    n = len(first)
+    ratio = _ratio(first, second)
+    paired = paired_difference(first, second, level=level)
+    apart = unpaired_difference(first, second, level=level)
+    correlation = _correlation(first, second, level)
+    widths = (paired.half_width, apart.half_width)
+    hurts = correlation.known and correlation.high < _break_even(first, second, ratio, widths)
+    sentence = _sentence(correlation, ratio, n, hurts, widths, level)
+    return Pairing(correlation, ratio, 1 - ratio, n, hurts, sentence)
+
+
+def _ratio(a: Floats, b: Floats) -> float:
+    if len(a) < 2:
+        return 1.0
+    differences = pair_differences(a, b)
+    unpaired = sum(float(x.var(ddof=1)) for x in (a, b) if np.ptp(x))
+    if unpaired == 0:
+        return 1.0
+    return float(differences.var(ddof=1)) / unpaired if np.ptp(differences) else 0.0
+
+
+def _break_even(a: Floats, b: Floats, ratio: float, widths: tuple[float, float]) -> float:
+    """The correlation at which the paired interval would be as wide as Welch's."""
+    if widths[0] == 0:
+        return -1.0
+    needed = ratio * (widths[1] / widths[0]) ** 2
+    spreads = (float(a.std()), float(b.std()))
+    return (1 - needed) * (spreads[0] ** 2 + spreads[1] ** 2) / (2 * spreads[0] * spreads[1])
+
+
+def _correlation(a: Floats, b: Floats, level: float) -> Interval:
+    if len(a) < 2 or not np.ptp(a) or not np.ptp(b):
+        return Interval(*[math.nan] * 3)
+    # SciPy takes a while to import, and most of assay does without.
+    from scipy.special import ndtri
+
+    x, y = a - a.mean(), b - b.mean()
+    x, y = x / np.linalg.norm(x), y / np.linalg.norm(y)
+    r = min(1.0, max(-1.0, float(x @ y)))
+    if len(a) < 4:
+        return Interval(r, math.nan, math.nan)
+    if abs(r) > 1 - 1e-12:
+        return Interval(r, r, r)
+    half = float(ndtri((1 + level) / 2)) / math.sqrt(len(a) - 3)
+    return Interval(r, math.tanh(math.atanh(r) - half), math.tanh(math.atanh(r) + half))
+
+
+def _sentence(
+    correlation: Interval,
+    ratio: float,
+    n: int,
+    hurts: bool,
+    widths: tuple[float, float],
+    level: float,
+) -> str:
+    if n < 2:
+        return "One pair does not show what pairing is worth; run two or more."
+    if math.isnan(correlation.point):
+        return (
+            f"What pairing is worth cannot be told from {n} pairs: the values of one side are"
+            " all equal."
+        )
+    bounds = (
+        f", about {100 * level:.4g} % interval {correlation.low:.2f} to {correlation.high:.2f}"
+        if correlation.known
+        else ""
+    )
+    measured = f"correlation {correlation.point:.2f}{bounds}, {n} pairs"
+    if hurts:
+        wider = widths[0] / widths[1] - 1
+        return (
+            f"Pairing hurts here ({measured}): the paired interval is {100 * wider:.0f} %"
+            " wider than the unpaired one; the pairs share too little, so plan the next trials"
+            " unpaired, and do not pick the design by the answer it gives."
+        )
+    # Widths that are equal but for rounding hurt nobody.
+    if widths[0] > widths[1] * (1 + 1e-9):
+        return (
+            f"Whether pairing helps cannot be told from {n} pairs ({measured}): the paired"
+            " interval is not the shorter one here, which may be chance."
+        )
+    if ratio <= 0:
+        return f"Pairing removed all of the variance ({measured}): all pairs differ alike."
+    return (
+        f"Pairing saved {100 * (1 - ratio):.0f} % of the variance ({measured}): {n} pairs tell"
+        f" as much as {n / ratio:.0f} unpaired trials of each."
+    )

@@ -14,18 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from assay.errors import UsageError
-from assay.stats.counting import means_on_counts, task_weights
-from assay.stats.resampling import (
+from assay.stats.aggregates import (
+    Aggregate,
     Counts,
     ScoresLike,
     TaskScores,
+    aggregate,
     bounds,
+    means_on_counts,
+    on_counts,
     task_scores,
+    task_weights,
 )
-from assay.stats.rl import Aggregate, aggregate, on_counts
-from assay.stats.samples import as_sample
-
-__all__ = ["Band", "ProfileKind", "performance_profile", "sample_efficiency"]
+from assay.stats.intervals import as_sample
 
 _Floats = NDArray[np.float64]
 

@@ -4,32 +4,33 @@ Values are 0 and 1 (or truth values), one per independent trial. Every interval 
 stays within what is possible. The tests are exact, so they find a difference where there is
 none in at most alpha of all cases; the intervals are made to hold at least their level, which
 costs a little width. Replicates of a world are not independent: average them by world and use
-`assay.stats.bounded`.
+`assay.stats.intervals`.
+
+pass@k and pass^k: the chance that one of k attempts succeeds, and that all of them do.
+
+From n attempts of a task, of which c succeeded, both are estimated without bias for every
+k up to n; to put c / n to the power of k would be biased. Tasks weigh the same. The attempts of
+a task are taken to be independent of each other.
+
+What trials that were lost could have changed.
+
+A trial that ended by an infrastructure error has no value, and those that are lost are not
+always like the rest: the harder worlds may be the ones that break. Nothing here guesses what
+they were worth; it says what the extremes would have made of the answer.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from assay.errors import UsageError
-from assay.stats.intervals import Interval, check_share
-from assay.stats.means import Side
-from assay.stats.noncentral import solve
-from assay.stats.samples import as_sample, check_level
+from assay.stats.effects import solve
+from assay.stats.estimates import Sample, as_side, mean_estimate, t_quantile
+from assay.stats.intervals import Interval, Side, as_sample, check_level, check_share
 from assay.stats.significance import Equivalence, TestResult, check_margin
-from assay.stats.two_samples import Sample, as_side, t_quantile
-
-__all__ = [
-    "as_outcomes",
-    "bonett_price",
-    "exact_share",
-    "fisher_exact",
-    "share_difference",
-    "share_equivalence",
-    "share_test",
-]
 
 
 def exact_share(successes: int, trials: int, level: float = 0.95) -> Interval:
@@ -240,3 +241,109 @@ def _of_tails(below: float, above: float, side: Side) -> float:
     if side is Side.TWO_SIDED:
         return min(1.0, 2 * min(below, above))
     return above if side is Side.GREATER else below
+
+
+Counts = Sequence[int] | NDArray[Any]
+
+
+def pass_any(successes: Counts, attempts: Counts, k: int, *, level: float = 0.95) -> Interval:
+    """pass@k: the chance that at least one of k attempts at a task succeeds.
+
+    1 - C(n - c, k) / C(n, k) by task, and the mean over tasks: Chen et al., "Evaluating large
+    language models trained on code", 2021. The interval of several tasks is Student's over
+    tasks, as a sample of many, within [0, 1] and with width; that of one task is the exact one
+    of its share of successes (Clopper and Pearson, 1934), put to the power.
+
+    Args:
+        successes: How many attempts succeeded, by task.
+        attempts: How many there were, by task; k or more.
+        k: How many attempts somebody has.
+        level: Of confidence.
+    """
+    failures = [int(n) - int(c) for c, n in zip(successes, attempts, strict=True)]
+    found = pass_all(failures, attempts, k, level=level)
+    return Interval(1 - found.point, 1 - found.high, 1 - found.low)
+
+
+def pass_all(successes: Counts, attempts: Counts, k: int, *, level: float = 0.95) -> Interval:
+    """pass^k: the chance that all of k attempts at a task succeed.
+
+    C(c, k) / C(n, k) by task, and the mean over tasks: Yao et al., "tau-bench: a benchmark for
+    tool-agent-user interaction in real-world domains", 2024. Arguments and interval are those
+    of `pass_any`.
+    """
+    pairs = [(int(c), int(n)) for c, n in zip(successes, attempts, strict=True)]
+    if not pairs:
+        raise UsageError("pass^k of no task; give successes and attempts of one or more")
+    for c, n in pairs:
+        check_share(c, n)
+        if not 1 <= k <= n:
+            raise UsageError(
+                f"{k} attempts cannot be judged from {n} of a task; give 1 to {n}, or run more"
+            )
+    shares = [math.comb(c, k) / math.comb(n, k) for c, n in pairs]
+    if len(pairs) > 1:
+        return mean_estimate(np.array(shares), step=1.0).interval(level, low=0, high=1)
+    low, high = (bound**k for bound in exact_share(*pairs[0], level)[1:])
+    return Interval(shares[0], min(low, shares[0]), max(high, shares[0]))
+
+
+_MANY = 0.05
+_UNLIKE = 0.1
+
+
+class Filled(NamedTuple):
+    """Two samples in which a value stands for every trial that was lost."""
+
+    a: NDArray[np.float64]
+    b: NDArray[np.float64]
+
+
+def losses_matter(lost_a: int, trials_a: int, lost_b: int, trials_b: int) -> bool:
+    """Whether so many trials are lost that an answer has to hold at the extremes.
+
+    From 5 % of either side's trials on, or where the shares of lost trials differ (Fisher's
+    exact test, 1935, below 0.1). `trials` are all that were begun, lost ones among them.
+    """
+    if max(lost_a / trials_a, lost_b / trials_b) >= _MANY:
+        return True
+    return fisher_exact(lost_a, trials_a, lost_b, trials_b) < _UNLIKE
+
+
+def worst_cases(
+    a: Sample,
+    b: Sample,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+) -> tuple[Filled, Filled]:
+    """Both samples with their lost trials at the values worst for `b`, and at the best for it.
+
+    The bounds of Horowitz and Manski, "Nonparametric analysis of randomized experiments with
+    missing covariate and outcome data", 2000: whatever the lost trials were worth, the
+    difference of the means lies between those of the two. An answer that both give does not
+    hang on what was lost.
+
+    Args:
+        a: One value per trial, NaN where it was lost.
+        b: The same; for pairs both are in pair order.
+        low: The least possible value; None: the least that was seen on either side.
+        high: The greatest possible value; None: the greatest that was seen.
+    """
+    first, second = (np.asarray(side, np.float64) for side in (a, b))
+    seen = np.concatenate([side[~np.isnan(side)] for side in (first, second)])
+    as_sample(seen, "values that were not lost")
+    least = float(seen.min()) if low is None else low
+    most = float(seen.max()) if high is None else high
+    if not least <= seen.min() <= seen.max() <= most or math.isinf(most - least):
+        raise UsageError(
+            f"values go from {seen.min():g} to {seen.max():g}, beyond the bounds {least:g} and"
+            f" {most:g}; give the least and the greatest value that is possible"
+        )
+
+    def filled(for_a: float, for_b: float) -> Filled:
+        return Filled(
+            np.where(np.isnan(first), for_a, first), np.where(np.isnan(second), for_b, second)
+        )
+
+    return filled(most, least), filled(least, most)

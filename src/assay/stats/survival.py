@@ -19,18 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from assay.errors import UsageError
-from assay.stats.means import Side
-from assay.stats.samples import as_sample
+from assay.stats.estimates import Sample
+from assay.stats.intervals import Side, as_sample
 from assay.stats.significance import TestResult, permutation_test, sign_flip_test
-from assay.stats.two_samples import Sample
-
-__all__ = [
-    "Incidence",
-    "cumulative_incidence",
-    "incidence_test",
-    "median_time",
-    "restricted_times",
-]
 
 Floats = NDArray[np.float64]
 Marks = Sequence[int] | NDArray[Any]

@@ -5,6 +5,8 @@
     step-40960/state.json             random generators, curriculum, worlds, last episodes
 
 A folder has its name only once it is whole. The last two are kept.
+
+A trained policy as an agent of episodes: it sees views, and draws its actions by a seed.
 """
 
 import base64
@@ -13,22 +15,23 @@ import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
 
-from assay._util.canonical import canonical_json
-from assay._util.tensors import packed, unpacked
-from assay.agents.own import checkpoint_file
+from assay.agents.user_agents import OwnAgent, checkpoint_file
+from assay.core.canonical_json import canonical_json, content_hash
+from assay.core.tensors import packed, unpacked
+from assay.crafter.view import View
 from assay.errors import OutputError, UsageError
-
-from .architectures import architecture_named
-from .config import TrainingConfig, stored_config
-from .networks.seam import Network
-
-__all__ = ["Resumed", "TrainedPolicy", "latest", "load_policy", "read", "write"]
+from assay.training.architectures import architecture_named
+from assay.training.config import TrainingConfig, stored_config
+from assay.training.crafter_worlds import view_tokens
+from assay.training.networks import Network
+from assay.training.ppo import sample
 
 _FORMAT: Final = "assay-policy/1"
 _KEPT: Final = 2
@@ -177,3 +180,43 @@ def _load(network: Network, weights: Mapping[str, Tensor], path: Path) -> None:
     with torch.no_grad():
         for name, weight in wanted.items():
             weight.copy_(weights[name])
+
+
+class CheckpointAgent:
+    """One episode: it remembers what it saw in it, and nothing else."""
+
+    def __init__(self, policy: TrainedPolicy, seed: int) -> None:
+        self._network = policy.network
+        self._memory = policy.network.blank(1)
+        self._generator = torch.Generator().manual_seed(seed)
+        self._first = True
+
+    def act(self, view: View) -> int:
+        """The index of an action."""
+        seen = torch.from_numpy(view_tokens(view)).view(1, 1, -1, 3)
+        with torch.no_grad():
+            said = self._network(seen, torch.tensor([[self._first]]), self._memory)
+            self._memory, self._first = said.memory, False
+            action, _ = sample(said.logits[0], self._generator)
+        return int(action.item())
+
+
+def checkpoint_agent(path: Path) -> OwnAgent:
+    """The agent of a checkpoint, named by its run and step.
+
+    Raises:
+        UsageError: There is none, or it is not one of ours.
+    """
+    file = checkpoint_file(path)
+    # It answers one observation at a time: more threads would only wait for each other.
+    torch.set_num_threads(1)
+    policy = load_policy(file)
+    if policy.config.environment != "crafter":
+        raise UsageError(
+            f"{str(path)!r} was trained in {policy.config.environment}, and 'assay run' plays "
+            "Crafter; its held-out worlds are in evaluation.json of its run"
+        )
+    parts = file.resolve().parts
+    name = f"{parts[-4]} {parts[-2]}" if parts[-3:-2] == ("checkpoints",) else parts[-2]
+    value = partial(CheckpointAgent, policy)
+    return OwnAgent(name, content_hash(file.read_bytes()), value, frozenset({"seed"}))

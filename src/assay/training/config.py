@@ -1,19 +1,20 @@
-"""All that can be chosen about a training run."""
+"""All that can be chosen about a training run.
+
+What training needs beside assay itself.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import Any, Final
 
-from assay._util.settings import Configuration, Counts, Setting
-from assay._util.values import choice, flag, real, value_type, whole
+from assay.core.settings import Configuration, Counts, Setting
+from assay.core.values import choice, flag, real, value_type, whole
 from assay.errors import UsageError
-
-from .architectures import ARCHITECTURES, Capacity, architecture_named
-from .curricula import CURRICULA, curriculum_named
-from .environments import ENVIRONMENTS, environment_named, space_of
-from .token_environment import TokenEnvironment, TokenSpace
-
-__all__ = ["TrainingConfig", "stored_config"]
+from assay.training.architectures import ARCHITECTURES, Capacity, architecture_named
+from assay.training.curricula import CURRICULA, curriculum_named
+from assay.training.environments import ENVIRONMENTS, environment_named, space_of
+from assay.training.token_environment import TokenEnvironment, TokenSpace
 
 _LAST_SEED: Final = 2**31 - 1
 
@@ -172,3 +173,32 @@ def stored_config(stored: Mapping[str, Any], where: str) -> TrainingConfig:
             f"{where} has settings that this assay does not know ({error}); use the assay that "
             "wrote it"
         ) from error
+
+
+def require_train(wandb: str = "off", environment: str = "crafter") -> None:
+    """Say what to install, if something is missing.
+
+    Args:
+        wandb: Whether Weights & Biases is wanted: off, offline or online.
+        environment: Where it is played.
+
+    Raises:
+        UsageError: Something is missing.
+    """
+    missing = [name for name in ("torch", "safetensors") if find_spec(name) is None]
+    if missing:
+        raise UsageError(
+            f"training needs {', '.join(missing)}, not installed here; install them with:"
+            " pip install 'assay[train]' (from a checkout: pip install -e '.[train]')"
+        )
+    if environment == "mettagrid" and find_spec("mettagrid") is None:
+        raise UsageError(
+            "--environment mettagrid needs the package mettagrid, not installed here; install "
+            "it with: pip install 'assay[mettagrid]' (from a checkout: pip install -e "
+            "'.[mettagrid]'), or leave --environment out for crafter"
+        )
+    if wandb != "off" and find_spec("wandb") is None:
+        raise UsageError(
+            f"--wandb {wandb} needs the package wandb, not installed here; install it with:"
+            " pip install wandb, or leave --wandb out"
+        )

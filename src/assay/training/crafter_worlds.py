@@ -16,13 +16,16 @@ from numpy.typing import NDArray
 from assay.crafter.difficulty import resolve_difficulty
 from assay.crafter.rules import ACHIEVEMENTS, ACTIONS, ITEMS, MATERIALS, MAX_ITEM, OBJECTS, VIEW
 from assay.crafter.view import View
-
-from .token_environment import Attribute, EndedEpisode, TokenSpace, TrainingTask, WorldStart
+from assay.training.token_environment import (
+    Attribute,
+    EndedEpisode,
+    TokenSpace,
+    TrainingTask,
+    WorldStart,
+)
 
 if TYPE_CHECKING:
-    from assay.crafter import BatchView
-
-__all__ = ["SPACE", "CrafterWorlds", "view_tokens"]
+    from assay.crafter.batch import BatchView
 
 _DIRECTIONS: Final = ("left", "right", "up", "down")
 _LIGHTS: Final = 8
@@ -90,7 +93,7 @@ def _fill(tokens: NDArray[np.uint8], view: "BatchView") -> None:
 
 def view_tokens(view: View) -> NDArray[np.uint8]:
     """What one player sees, (tokens, 3)."""
-    from assay.crafter import BatchView
+    from assay.crafter.batch import BatchView
 
     tokens = _blank_tokens(1)
     inventory = np.array([[view.inventory[item] for item in ITEMS]], np.uint8)
@@ -117,7 +120,7 @@ class CrafterWorlds:
     goals: tuple[str, ...] = ACHIEVEMENTS
 
     def __init__(self, worlds: int, length: int) -> None:
-        from assay.crafter import Batch
+        from assay.crafter.batch import Batch
 
         self._batch = Batch(range(worlds), length=length, threads=1)
         self._starts = [WorldStart(TrainingTask("classic", {}), seed) for seed in range(worlds)]
@@ -191,7 +194,7 @@ class CrafterWorlds:
 
     def restore(self, worlds: Sequence[bytes]) -> None:
         """Put all worlds back."""
-        from assay.crafter import World
+        from assay.crafter.world import World
 
         for index, stored in enumerate(worlds):
             told = json.loads(stored)

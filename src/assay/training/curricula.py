@@ -13,13 +13,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from assay._util.names import unknown_name
+from assay.core.text import unknown_name
 from assay.crafter.difficulty import DIFFICULTIES
 from assay.errors import UsageError
-
-from .token_environment import TrainingTask, WorldStart
-
-__all__ = ["CURRICULA", "FIRST_HELD_OUT", "LearningProgress", "curriculum_named", "held_out"]
+from assay.training.token_environment import TrainingTask, WorldStart
 
 FIRST_TRAINED: Final = 2**30
 _LAST_SEED: Final = 2**31 - 1

@@ -3,34 +3,31 @@
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from assay._util.names import unknown_name
+from assay.core.text import unknown_name
 from assay.errors import UsageError
-
-from .token_environment import TokenEnvironment, TokenSpace
-
-__all__ = ["ENVIRONMENTS", "EnvironmentEntry", "environment_named", "space_of"]
+from assay.training.token_environment import TokenEnvironment, TokenSpace
 
 
 def _crafter(worlds: int, length: int) -> TokenEnvironment:
-    from .crafter_worlds import CrafterWorlds
+    from assay.training.crafter_worlds import CrafterWorlds
 
     return CrafterWorlds(worlds, length)
 
 
 def _crafter_space() -> TokenSpace:
-    from .crafter_worlds import SPACE
+    from assay.training.crafter_worlds import SPACE
 
     return SPACE
 
 
 def _mettagrid(worlds: int, length: int) -> TokenEnvironment:
-    from .metta_worlds import MettaWorlds
+    from assay.training.metta_worlds import MettaWorlds
 
     return MettaWorlds(worlds, length)
 
 
 def _mettagrid_space() -> TokenSpace:
-    from .metta_worlds import SPACE
+    from assay.training.metta_worlds import SPACE
 
     return SPACE
 

@@ -21,16 +21,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-from assay._util.canonical import canonical_json
-from assay._util.files import atomic_write, is_draft
-from assay._util.provenance import provenance
+from assay.core.canonical_json import canonical_json
+from assay.core.files import atomic_write, is_draft
+from assay.core.provenance import provenance
 from assay.errors import UsageError
-from assay.experiments.training import TrainingRun, TrainingStatus, make_curve
-from assay.runs.settings import difference
-
-from .config import TrainingConfig, stored_config
-
-__all__ = ["TrainState", "TrainingFolder", "training_run"]
+from assay.runs.configuration import difference
+from assay.store.training_runs import TrainingRun, TrainingStatus, make_curve
+from assay.training.config import TrainingConfig, stored_config
 
 _FORMAT: Final = "assay-training/1"
 

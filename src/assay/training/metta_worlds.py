@@ -17,9 +17,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from .token_environment import Attribute, EndedEpisode, TokenSpace, TrainingTask, WorldStart
-
-__all__ = ["SPACE", "MettaWorlds"]
+from assay.training.token_environment import (
+    Attribute,
+    EndedEpisode,
+    TokenSpace,
+    TrainingTask,
+    WorldStart,
+)
 
 _BUILDINGS: Final = (
     *("altar", "armory", "chest", "clinic", "factory", "forge"),

@@ -2,8 +2,6 @@
 
 from typing import Final
 
-__all__ = ["ATTRIBUTE", "FEATURES", "FREQUENCIES", "HEADS", "LATENTS", "LAYERS", "MEMORY"]
-
 ATTRIBUTE: Final = 8
 """Numbers that stand for an attribute."""
 FREQUENCIES: Final = 3

@@ -14,10 +14,8 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from .config import TrainingConfig
-from .networks.seam import Network
-
-__all__ = ["Diverged", "Experience", "advantages", "sample", "update"]
+from assay.training.config import TrainingConfig
+from assay.training.networks import Network
 
 _LAST_RATE: Final = 0.1
 """What is left of the learning rate at the end."""

@@ -14,15 +14,6 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "Attribute",
-    "EndedEpisode",
-    "TokenEnvironment",
-    "TokenSpace",
-    "TrainingTask",
-    "WorldStart",
-]
-
 
 class Attribute(NamedTuple):
     """Something that a token can tell of."""

@@ -12,11 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from assay.bench.sandboxes.base import REPOSITORY, Command, CommandEnd, TrialFinding
-from assay.bench.seams import CoderEnd, CoderStop, CodingJob
+from assay.bench.base import CoderEnd, CoderStop, CodingJob
+from assay.sandboxes.base import REPOSITORY, Command, CommandEnd, TrialFinding
 from assay.types import Encoded, Message
-
-__all__ = ["TOOLS", "ReactCoder"]
 
 _LONGEST: Final = 12_000
 """Characters of an output that the model is shown."""

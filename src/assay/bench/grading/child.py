@@ -22,8 +22,6 @@ from typing import Any
 
 from .programs import connect
 
-__all__ = ["main"]
-
 _LONGEST_MESSAGE = 600
 _SET_DUMPABLE = 4
 

@@ -10,12 +10,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from assay._util.text import cut
+from assay.bench.base import TestReport, TestScript
 from assay.bench.grading.scripts import PlantedScript
-from assay.bench.sandboxes.base import TrialFinding
-from assay.bench.seams import TestReport, TestScript
-
-__all__ = ["Checked", "check_shell", "check_tests"]
+from assay.core.text import cut
+from assay.sandboxes.base import TrialFinding
 
 _FAILED = 1
 """The exit code of pytest where tests failed, which the canary always does."""

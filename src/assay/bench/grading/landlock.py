@@ -9,8 +9,6 @@ import struct
 import sys
 from collections.abc import Iterator, Sequence
 
-__all__ = ["can_confine", "confine"]
-
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 """Numbers of system calls, the same on every architecture."""
 _ASK_VERSION = 1

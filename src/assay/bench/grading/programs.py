@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
-__all__ = ["ProgramEnd", "connect", "run_program"]
-
 _link: Connection | None = None
 _turn = threading.Lock()
 

@@ -10,12 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from assay._util.canonical import well_formed
-from assay._util.files import atomic_write
-from assay._util.provenance import provenance
-from assay._util.text import cut, escaped_markdown, printable
-from assay.bench.sandboxes.base import TrialFinding
-from assay.bench.seams import (
+from assay.bench.base import (
     CodingOutcome,
     CodingTask,
     Grade,
@@ -24,9 +19,12 @@ from assay.bench.seams import (
     RubricScore,
     TestReport,
 )
+from assay.core.canonical_json import well_formed
+from assay.core.files import atomic_write
+from assay.core.provenance import provenance
+from assay.core.text import cut, escaped_markdown, printable
 from assay.errors import UsageError
-
-__all__ = ["LOG", "RESULTS", "SCORING", "read_grade", "write_grade"]
+from assay.sandboxes.base import TrialFinding
 
 RESULTS = "evaluation_results.json"
 SCORING = "scoring_results.md"

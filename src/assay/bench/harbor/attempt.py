@@ -1,30 +1,134 @@
-"""One attempt at a Harbor task: its steps are worked on one after another, then graded."""
+"""One attempt at a Harbor task: its steps are worked on one after another, then graded.
+
+The rewards of a Harbor task as a grade.
+
+Whether a Harbor task measures what it says: its solution solves it, nothing else does.
+"""
 
 import asyncio
 import shlex
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from assay._util.files import remove_folder
 from assay.bench.attempt import CodingAttempt, network_of, program_mounts, shared_folder
-from assay.bench.coders import make_coder
-from assay.bench.ends import AgentEnd
-from assay.bench.grading import Judge
-from assay.bench.sandboxes import proven_enforcement
-from assay.bench.sandboxes.base import Command, Sandbox, TrialFinding
-from assay.bench.sandboxes.disk import held_with
-from assay.bench.sandboxes.layers import layer_paths
-from assay.bench.seams import Coder, CoderEnd, CoderStop, Grade
-from assay.bench.transcript import CodingTranscript
+from assay.bench.base import (
+    Coder,
+    CoderEnd,
+    CoderStop,
+    CodingJob,
+    Grade,
+    GradingMode,
+    TestReport,
+)
+from assay.bench.coders.agents import make_coder
+from assay.bench.grading.llm_judge import Judge
+from assay.bench.harbor.phases import (
+    SOLUTION,
+    TESTS,
+    BaseImages,
+    HarborPhases,
+    Verified,
+    changed_programs,
+)
+from assay.bench.harbor.rewards import combined, outcome_of, score_of
+from assay.bench.harbor.task import SOLVE, HarborStep, HarborTask
+from assay.bench.task_checks import TaskCheck, reference_check, scores_nothing
+from assay.bench.trial_files import AgentEnd, CodingTranscript
+from assay.core.files import remove_folder
 from assay.errors import SandboxUnavailable
+from assay.sandboxes.base import Command, ResourceLimits, Sandbox, SandboxBackend, TrialFinding
+from assay.sandboxes.folders import held_with
+from assay.sandboxes.layers import layer_paths
+from assay.sandboxes.self_test import proven_enforcement
 
-from .grading import grade_steps, layer_of, passes, verifier_timeout
-from .task import SOLVE, HarborStep, HarborTask
-from .trial import SOLUTION, BaseImages, HarborPhases, changed_programs
+_DEFAULT_S = 600.0
 
-__all__ = ["HarborAttempt", "solution_of"]
+
+def layer_of(artifacts: Path, step: HarborStep) -> Path:
+    """Where the changes that the agent made in a step are kept."""
+    return artifacts / (f"changes-{step.name}.tar" if step.name else "changes.tar")
+
+
+def verifier_timeout(step: HarborStep, said: float) -> float:
+    """How long the tests of a step may take: what the user says, or else the task."""
+    return step.verification.timeout_s if said == _DEFAULT_S else said
+
+
+def passes(step: HarborStep, rewards: Mapping[str, float] | None) -> bool:
+    """Whether a step was good enough for the next one."""
+    found = rewards or {}
+    return all(
+        found.get(name, float("-inf")) >= least for name, least in step.min_rewards.items()
+    )
+
+
+async def grade_steps(
+    task: HarborTask, trial: HarborPhases, artifacts: Path, *, timeout_s: float
+) -> Grade:
+    """Verify every step that was worked on.
+
+    Args:
+        task: As it was loaded.
+        trial: Makes the sandboxes.
+        artifacts: Where the changes of each step are.
+        timeout_s: The most seconds for each step, if it is not the default.
+    """
+    start = time.monotonic()
+    verified: list[tuple[HarborStep, Verified]] = []
+    for step in task.steps:
+        layer = layer_of(artifacts, step)
+        if layer.is_file():
+            found = await trial.verify(step, layer, verifier_timeout(step, timeout_s))
+            verified.append((step, found))
+    return _grade(task, verified, time.monotonic() - start)
+
+
+def _grade(
+    task: HarborTask, verified: list[tuple[HarborStep, Verified]], seconds: float
+) -> Grade:
+    strategy = task.config.multi_step_reward_strategy or "mean"
+    rewards = combined([found.rewards for _, found in verified], strategy)
+    findings = [finding for _, found in verified for finding in found.findings]
+    missing = [found.outcome for _, found in verified if found.outcome is not None]
+    total = 0.0
+    if rewards:
+        reward = score_of(rewards)
+        total = min(1.0, max(0.0, reward))
+        if total != reward:
+            text = f"the reward {reward:g} is counted as {total:g}; scores are from 0 to 1"
+            findings.append(TrialFinding("reward_out_of_range", text))
+    metrics = dict(rewards)
+    for step, found in verified:
+        if step.name:
+            for name, value in (found.rewards or {}).items():
+                metrics[f"{step.name}/{name}"] = value
+    return Grade(
+        outcome=missing[-1] if missing and not total else outcome_of(total),
+        total_score=total,
+        tests=tuple(test for step, found in verified for test in _tests(step, found)),
+        custom_metrics=metrics,
+        findings=tuple(dict.fromkeys(findings)),
+        seconds=seconds,
+        log="\n".join(found.log for _, found in verified),
+        # Tests of Harbor start what the agent left as they like, in the sandbox they are in.
+        mode=GradingMode.IN_PROCESS if verified else None,
+    )
+
+
+def _tests(step: HarborStep, found: Verified) -> tuple[TestReport, ...]:
+    """Single tests where the verifier reports them, else one for the whole step."""
+    name = step.name or "reward"
+    if found.tests:
+        return found.tests
+    if found.rewards is None:
+        return (TestReport("tests/test.sh", name, "missing", str(found.outcome)),)
+    reward = score_of(found.rewards)
+    status = "passed" if reward >= 1.0 else "failed"
+    return (TestReport("tests/test.sh", name, status, f"reward {reward:g}"),)
+
 
 _AGENT_S = 1800.0
 """The time limit of agents where nobody says another."""
@@ -187,3 +291,107 @@ def _together(ends: list[CoderEnd], findings: tuple[TrialFinding, ...]) -> Coder
         peak_memory_mb=max(end.peak_memory_mb for end in ends),
         findings=(*(finding for end in ends for finding in end.findings), *findings),
     )
+
+
+async def check_harbor_task(
+    task: HarborTask,
+    backend: SandboxBackend,
+    bases: BaseImages,
+    *,
+    folder: Path,
+    tries: int,
+    limits: ResourceLimits,
+    timeout_s: float,
+) -> tuple[TaskCheck, ...]:
+    """Grade the solution several times and doing nothing once, and look for what leaks.
+
+    Args:
+        task: The task.
+        backend: Where it is graded.
+        bases: What its images are built over.
+        folder: For what is needed on the way; removed at the end.
+        tries: How often the solution is graded.
+        limits: What a sandbox may use.
+        timeout_s: The most seconds for each grading, if it is not the default.
+    """
+    check = _Check(task, backend, bases, folder, limits, timeout_s)
+    checks = []
+    try:
+        if task.has_reference:
+            grades = [await check.graded("oracle", f"oracle-{k}") for k in range(tries)]
+            checks.append(reference_check(grades))
+        else:
+            detail = "there is no solution/solve.sh, so nobody knows that it can be solved"
+            checks.append(TaskCheck(name="reference", passed=False, detail=detail))
+        checks.append(scores_nothing("doing nothing", await check.graded("nop", "nop")))
+        checks.append(await check.hidden())
+    finally:
+        await asyncio.to_thread(remove_folder, folder)
+    return tuple(checks)
+
+
+class _Check:
+    """Works on a task without a store."""
+
+    def __init__(
+        self,
+        task: HarborTask,
+        backend: SandboxBackend,
+        bases: BaseImages,
+        folder: Path,
+        limits: ResourceLimits,
+        timeout_s: float,
+    ) -> None:
+        self._task, self._backend, self._bases = task, backend, bases
+        self._folder, self._limits, self._timeout_s = folder, limits, timeout_s
+
+    def _trial(self, name: str) -> HarborPhases:
+        folder = self._folder / name
+        folder.mkdir(parents=True, exist_ok=True)
+        return HarborPhases(
+            self._task,
+            self._backend,
+            self._bases,
+            folder=folder,
+            limits=self._limits,
+            network=lambda *, asked: self._limits.network if asked else (),
+        )
+
+    async def graded(self, agent: str, name: str) -> Grade:
+        """What an agent without a model comes to."""
+        trial, artifacts = self._trial(name), self._folder / name / "artifacts"
+        coder, layer = make_coder(agent), None
+        solves = agent == "oracle"
+        for step in self._task.steps:
+            async with trial.working(step, layer, with_solution=solves) as (sandbox, workdir):
+                job = CodingJob(
+                    task=replace(self._task, instructions=step.instructions),
+                    sandbox=sandbox,
+                    timeout_s=step.timeout_s or self._timeout_s,
+                    acted=_ignored,
+                    workdir=workdir,
+                    solution=solution_of(self._task) if solves else None,
+                )
+                await coder.work(job)
+                layer = layer_of(artifacts, step)
+                await trial.export(sandbox, layer)
+            if step is not self._task.steps[-1] and step.min_rewards:
+                limit = verifier_timeout(step, self._timeout_s)
+                if not passes(step, (await trial.verify(step, layer, limit)).rewards):
+                    break
+        return await grade_steps(self._task, trial, artifacts, timeout_s=self._timeout_s)
+
+    async def hidden(self) -> TaskCheck:
+        """Look for tests and solution from inside of the sandbox that an agent would have."""
+        script = f"for p in {TESTS}/test.sh {SOLUTION}; do [ ! -e $p ] || echo $p; done"
+        async with self._trial("seen").working(self._task.steps[0], None) as (sandbox, _):
+            end = await sandbox.run(Command(argv=("sh", "-c", script), timeout_s=60.0))
+        seen = end.output.decode(errors="replace").split()
+        detail = "the agent sees neither tests nor solution"
+        if seen:
+            detail = f"the agent can read {', '.join(seen)}"
+        return TaskCheck(name="hidden files", passed=not seen, detail=detail)
+
+
+async def _ignored(action: str, came_of_it: str) -> None:
+    """Nobody writes down what a check does."""

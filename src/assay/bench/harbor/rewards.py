@@ -10,19 +10,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from assay._util.files import read_plain_file
-from assay._util.text import cut
-from assay.bench.sandboxes.base import TrialFinding
-from assay.bench.seams import CodingOutcome, TestReport
-
-__all__ = [
-    "RewardReading",
-    "combined",
-    "outcome_of",
-    "read_rewards",
-    "read_tests",
-    "score_of",
-]
+from assay.bench.base import CodingOutcome, TestReport
+from assay.core.files import read_plain_file
+from assay.core.text import cut
+from assay.sandboxes.base import TrialFinding
 
 REWARD: Final = "reward"
 _JSON: Final = "reward.json"

@@ -13,25 +13,9 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic import model_validator as _model_validator
 
-from assay._util.files import read_plain_file
-from assay._util.names import unknown_name
-from assay._util.text import shown
+from assay.core.files import read_plain_file
+from assay.core.text import shown, unknown_name
 from assay.errors import UsageError
-
-__all__ = [
-    "SCHEMAS",
-    "AgentPart",
-    "ArtifactPart",
-    "CollectPart",
-    "EnvironmentPart",
-    "HealthcheckPart",
-    "StepPart",
-    "TaskFile",
-    "VerifierPart",
-    "artifacts_of",
-    "number_of",
-    "read_task_file",
-]
 
 SCHEMAS: Final = ("1.0", "1.1", "1.2", "1.3", "1.4")
 _UNITS: Final = {"G": 1024.0, "M": 1.0, "K": 1 / 1024}

@@ -1,10 +1,14 @@
 """Coding tasks: their folders read into values, the workspaces made of them, and patches."""
 
-from assay.bench.tasks.capturing import new_task
-from assay.bench.tasks.checking import exposed_files, overrides_problems
-from assay.bench.tasks.loading import load_task
-from assay.bench.tasks.preparing import prepare_task
-from assay.bench.tasks.workspace import Workspace, apply_patch, capture, make_workspace
+from typing import TYPE_CHECKING
+
+from assay.core.lazy import lazy_names as _lazy_names
+
+if TYPE_CHECKING:
+    from assay.bench.task_checks import exposed_files, overrides_problems
+    from assay.bench.tasks.creation import new_task, prepare_task
+    from assay.bench.tasks.loading import load_task
+    from assay.bench.tasks.workspace import Workspace, apply_patch, capture, make_workspace
 
 __all__ = [
     "Workspace",
@@ -17,3 +21,5 @@ __all__ = [
     "overrides_problems",
     "prepare_task",
 ]
+
+__getattr__, __dir__ = _lazy_names(__name__)

@@ -3,6 +3,8 @@
 What the agent may see is `overlay_files`, `overlay_repo_files` and the repository. The
 reference patch, tests, rubrics and everything in `evaluation/` are read into other fields,
 and never among those.
+
+What `overrides.json` changes of a task: on the value that is loaded, never in the folder.
 """
 
 import os
@@ -11,12 +13,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
-from assay._util.canonical import canonical_json, content_hash
-from assay._util.files import read_plain_file
-from assay._util.text import shown
-from assay.bench.seams import (
+from assay.bench.base import (
     NOTHING_ALLOWED,
     Allowed,
     CodingTask,
@@ -35,14 +34,62 @@ from assay.bench.tasks.meta import (
     read_json,
     validated,
 )
-from assay.bench.tasks.objects import Entry
-from assay.bench.tasks.overrides import HIDDEN, REPLACES_SOURCE, overridden
 from assay.bench.tasks.source import FILES, look_up, without_password
-from assay.bench.tasks.tree import path_text, scan, shown_path
+from assay.bench.tasks.tree import Entry, path_text, scan, shown_path
 from assay.bench.tasks.workspace import INSTRUCTIONS
+from assay.core.canonical_json import canonical_json, content_hash
+from assay.core.files import read_plain_file
+from assay.core.text import shown
 from assay.errors import UsageError
 
-__all__ = ["BUNDLE", "EVALUATION", "META", "REFERENCE", "load_task", "plain_file"]
+HIDDEN: Final = ("diff.patch", "tb_meta.json", "repo_info.json", "notes.md", "overrides.json")
+"""Files of a task that are no overlay, wherever other tools put them."""
+REPLACES_SOURCE: Final = frozenset({"git_url", "branch", "start_commit_sha"})
+"""Keys of `repo` that ask for another commit than the one stored with a task."""
+
+
+class Overridden(NamedTuple):
+    """What the overrides make of the parts that they replace."""
+
+    instructions: str | None
+    """None if they say nothing about them."""
+    evaluation: EvaluationPart
+
+
+def overridden(change: OverridesFile, evaluation: EvaluationPart, path: Path) -> Overridden:
+    """Apply overrides to the instructions and the evaluation of a task.
+
+    Raises:
+        UsageError: Two keys of it say different things, or one shows what is hidden.
+    """
+    texts = {
+        "prompt": change.prompt,
+        "lm_instructions": change.lm_instructions,
+        f"overlay_files.{INSTRUCTIONS}": change.overlay_files.get(INSTRUCTIONS),
+    }
+    given = {key: text for key, text in texts.items() if text is not None}
+    if len(set(given.values())) > 1:
+        raise UsageError(
+            f"{path}: {' and '.join(given)} say different things; keep one of them"
+        )
+    if change.evaluation is not None and (change.rubrics, change.test_scripts) != (None, None):
+        raise UsageError(
+            f"{path}: evaluation stands beside rubrics or test_scripts; put them into it"
+        )
+    for name in change.overlay_files:
+        if name in HIDDEN:
+            raise UsageError(
+                f"{path}: overlay_files: {name!r} is not allowed: the agent must not see it; "
+                "choose another name"
+            )
+    if change.evaluation is not None:
+        evaluation = change.evaluation
+    new = {"rubrics": change.rubrics, "test_scripts": change.test_scripts}
+    evaluation = evaluation.model_copy(
+        update={key: value for key, value in new.items() if value is not None}
+    )
+    return Overridden(next(iter(given.values()), None), evaluation)
+
 
 META = "tb_meta.json"
 BUNDLE = "repo.bundle"

@@ -24,24 +24,10 @@ from pydantic import (
     model_validator,
 )
 
-from assay._util.files import read_plain_file
-from assay._util.names import unknown_name
-from assay._util.text import shown
-from assay.bench.tasks.paths import path_problem
+from assay.bench.tasks.tree import path_problem
+from assay.core.files import read_plain_file
+from assay.core.text import shown, unknown_name
 from assay.errors import UsageError
-
-__all__ = [
-    "EvaluationPart",
-    "LimitsPart",
-    "MetaFile",
-    "OverridesFile",
-    "RepoPart",
-    "RubricPart",
-    "ScriptPart",
-    "TestScriptPart",
-    "read_json",
-    "validated",
-]
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _Part = TypeVar("_Part", bound=BaseModel)

@@ -13,32 +13,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from assay._util.git import first_line, foreign_repository, new_repository, own_git, remote_git
-from assay._util.wildcards import Wildcards
-from assay.bench.seams import RepoSource
-from assay.bench.tasks.objects import FILE, LINK, PROGRAM, Entry, blob_hash
-from assay.bench.tasks.paths import path_problem
+from assay.bench.base import RepoSource
 from assay.bench.tasks.tree import (
     DEEPEST,
+    FILE,
     LARGEST_FILE,
+    LINK,
     LONGEST_PATH,
+    PROGRAM,
+    Entry,
     as_findings,
+    blob_hash,
     entries,
     is_too_long,
+    path_problem,
     scan,
     shown_path,
 )
+from assay.core.git import first_line, foreign_repository, new_repository, own_git, remote_git
+from assay.core.wildcards import Wildcards
 from assay.errors import ServiceError, UsageError
-
-__all__ = [
-    "FILES",
-    "START",
-    "Source",
-    "check_out",
-    "is_remote",
-    "look_up",
-    "without_password",
-]
 
 FILES = "repo"
 """The folder of a task that holds the files themselves."""

@@ -2,34 +2,108 @@
 
 Links are never followed, and nothing is opened that is not a plain file: not a pipe, a socket
 or a device. What git cannot hold is left out, and named in a finding.
+
+Paths inside a task: relative and without `..`.
+
+A path is text with `/` between its parts. Bytes of a name that are no UTF-8 are kept as
+Python's file functions keep them.
+
+Files in a patch that a test runner reads without being told to.
+
+They may be honest, as may a `setup.cfg` that gets a new dependency; whoever reads a score
+should know of them all the same.
+
+Git objects, made without git: files, trees, and the one commit that a task starts from.
 """
 
+import hashlib
 import os
+import re
 import stat
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from assay._util.files import read_plain_file
-from assay._util.text import cut
-from assay.bench.sandboxes.base import REPOSITORY, TrialFinding
-from assay.bench.tasks.objects import FILE, LINK, PROGRAM, Entry
+from assay.core.files import read_plain_file
+from assay.core.text import cut
+from assay.sandboxes.base import REPOSITORY, TrialFinding
 
-__all__ = [
-    "DEEPEST",
-    "LARGEST_FILE",
-    "LONGEST_PATH",
-    "Scan",
-    "as_findings",
-    "entries",
-    "is_too_long",
-    "link_leaves",
-    "path_text",
-    "scan",
-    "shown_path",
-    "target_leaves",
-    "walk",
-]
+FILE = "100644"
+PROGRAM = "100755"
+"""A file that may be run."""
+LINK = "120000"
+_FOLDER = "40000"
+_WHO = "assay <assay@localhost> 946684800 +0000"
+"""The same on every machine at any time, so that the commit is."""
+
+
+class Entry(NamedTuple):
+    """What stands at a path."""
+
+    mode: str
+    sha: str
+    """The name of its content as git has it."""
+
+
+def blob_hash(content: bytes) -> str:
+    """The name that git gives a content."""
+    return hashlib.sha1(
+        b"blob %d\0" % len(content) + content, usedforsecurity=False
+    ).hexdigest()
+
+
+def write_blob(git_dir: Path, content: bytes) -> str:
+    """Keep a content, and return its name."""
+    return _write(git_dir, b"blob", content)
+
+
+def write_tree(git_dir: Path, entries: Mapping[str, Entry]) -> str:
+    """Keep the tree of all paths, and return its name."""
+    root: dict[bytes, object] = {}
+    for path, entry in entries.items():
+        *folders, name = os.fsencode(path).split(b"/")
+        folder = root
+        for part in folders:
+            inner = folder.setdefault(part, {})
+            assert isinstance(inner, dict)
+            folder = inner
+        folder[name] = entry
+    return _write_folder(git_dir, root)
+
+
+def write_commit(git_dir: Path, tree: str) -> str:
+    """Keep a commit without a parent as the head of the branch, and return its name."""
+    text = f"tree {tree}\nauthor {_WHO}\ncommitter {_WHO}\n\nThe start of the task\n"
+    commit = _write(git_dir, b"commit", text.encode())
+    (git_dir / "refs" / "heads" / "main").write_text(f"{commit}\n", "utf-8")
+    return commit
+
+
+def _write_folder(git_dir: Path, folder: Mapping[bytes, object]) -> str:
+    rows = []
+    for name, inner in folder.items():
+        if isinstance(inner, Entry):
+            rows.append((name, name, inner.mode, inner.sha))
+        elif isinstance(inner, dict):
+            # Git sorts a folder as if its name ended in a slash.
+            rows.append((name + b"/", name, _FOLDER, _write_folder(git_dir, inner)))
+    content = b"".join(
+        b"%s %s\0%s" % (mode.encode(), name, bytes.fromhex(sha))
+        for _, name, mode, sha in sorted(rows)
+    )
+    return _write(git_dir, b"tree", content)
+
+
+def _write(git_dir: Path, kind: bytes, content: bytes) -> str:
+    whole = b"%s %d\0%s" % (kind, len(content), content)
+    sha = hashlib.sha1(whole, usedforsecurity=False).hexdigest()
+    path = git_dir / "objects" / sha[:2] / sha[2:]
+    if not path.exists():
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(zlib.compress(whole, 1))
+    return sha
+
 
 LARGEST_FILE = 100 * 2**20
 """Bytes; a larger one is left out, be it sparse or not."""
@@ -221,3 +295,54 @@ def _mode(status: os.stat_result) -> str:
     if stat.S_ISLNK(status.st_mode):
         return LINK
     return PROGRAM if status.st_mode & 0o100 else FILE
+
+
+def path_problem(path: str, *, in_repository: bool = False) -> str | None:
+    """What is wrong with a path that must stay inside its folder; None if nothing is."""
+    parts = path.split("/")
+    if not path or "\0" in path:
+        return "a path has at least one character, and no NUL"
+    if path.startswith("/") or re.match(r"[A-Za-z]:[\\/]", path):
+        return "a path is relative to its folder, not absolute"
+    if ".." in parts:
+        return "a path stays in its folder, without '..'"
+    if str(PurePosixPath(path)) != path:
+        return "a path is written plainly, such as 'src/app.py'"
+    if in_repository and is_git_path(path):
+        return "a path does not lead into '.git'"
+    return None
+
+
+def is_git_path(path: str) -> bool:
+    """Whether a path is, or lies in, something that git takes for its own folder."""
+    return any(part.lower() == ".git" for part in path.split("/"))
+
+
+_MODULES = {
+    *("_pytest", "conftest", "pluggy", "pytest", "sitecustomize", "unittest", "usercustomize"),
+}
+_SETTINGS = {".pytest.ini", ".pytest.toml", "pytest.ini", "pytest.toml", "setup.cfg", "tox.ini"}
+_CODE = (".py", ".pyc", ".so")
+_TABLE = b"[tool.pytest"
+
+
+def shadowing_findings(root: Path, paths: Iterable[str]) -> Iterator[TrialFinding]:
+    """A finding for each path that changes how tests run, or what runs them."""
+    for path in paths:
+        *folders, name = path.split("/")
+        stem = name.partition(".")[0]
+        if (
+            name in _SETTINGS
+            or name.endswith(".pth")
+            or (stem in _MODULES and name.endswith(_CODE))
+            or not _MODULES.isdisjoint(folders)
+            or (name == "pyproject.toml" and _configures_pytest(root / path))
+        ):
+            yield TrialFinding("test_runner_shadowed", shown_path(path))
+
+
+def _configures_pytest(path: Path) -> bool:
+    try:
+        return _TABLE in read_plain_file(path)
+    except OSError:
+        return False

@@ -14,35 +14,31 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from assay._util.files import remove_folder
-from assay._util.git import first_line, new_git_dir, own_git
-from assay._util.wildcards import Wildcards
-from assay.bench.seams import CodingTask, Patch
-from assay.bench.tasks.objects import (
+from assay.bench.base import CodingTask, Patch
+from assay.bench.tasks.source import check_out
+from assay.bench.tasks.tree import (
     FILE,
     LINK,
     PROGRAM,
     Entry,
+    as_findings,
     blob_hash,
+    entries,
+    link_leaves,
+    path_problem,
+    path_text,
+    scan,
+    shadowing_findings,
+    shown_path,
+    target_leaves,
     write_blob,
     write_commit,
     write_tree,
 )
-from assay.bench.tasks.paths import path_problem
-from assay.bench.tasks.shadowing import shadowing_findings
-from assay.bench.tasks.source import check_out
-from assay.bench.tasks.tree import (
-    as_findings,
-    entries,
-    link_leaves,
-    path_text,
-    scan,
-    shown_path,
-    target_leaves,
-)
+from assay.core.files import remove_folder
+from assay.core.git import first_line, new_git_dir, own_git
+from assay.core.wildcards import Wildcards
 from assay.errors import OutputError, PatchRejected, UsageError
-
-__all__ = ["DIFF", "INSTRUCTIONS", "Workspace", "apply_patch", "capture", "make_workspace"]
 
 INSTRUCTIONS = "LM_INSTRUCTIONS.md"
 """The file beside the repository that holds what the agent is asked to do."""

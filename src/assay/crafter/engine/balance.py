@@ -2,8 +2,7 @@
 
 from typing import Final
 
-from ..rules import AREA, CHUNK, CREATURES, MATERIALS
-from .grid import (
+from assay.crafter.engine.grid import (
     COW,
     SKELETON,
     STAY,
@@ -13,8 +12,8 @@ from .grid import (
     distance,
     remove_thing,
 )
-from .jit import inlined, kernel
-from .layout import (
+from assay.crafter.engine.jit import inlined, kernel
+from assay.crafter.engine.layout import (
     CHUNK_FIELDS,
     CHUNKS_ACROSS,
     COWS,
@@ -32,11 +31,10 @@ from .layout import (
     X,
     Y,
 )
-from .mt19937 import randint, uniform
-from .numerics import TENTH_DAYLIGHT
-from .worldgen import PARAMETER
-
-__all__ = ["balance"]
+from assay.crafter.engine.mt19937 import randint, uniform
+from assay.crafter.engine.numerics import TENTH_DAYLIGHT
+from assay.crafter.engine.worldgen import PARAMETER
+from assay.crafter.rules import AREA, CHUNK, CREATURES, MATERIALS
 
 _GRASS: Final = MATERIALS.index("grass")
 _PATH: Final = MATERIALS.index("path")

@@ -6,8 +6,7 @@ finishes its turn from where it stood: it draws its random numbers, bites and sh
 
 from typing import Final
 
-from ..rules import CREATURES, ITEMS, MATERIALS
-from .grid import (
+from assay.crafter.engine.grid import (
     ARROW,
     COW,
     DOWN,
@@ -31,11 +30,21 @@ from .grid import (
     remove_thing,
     set_material,
 )
-from .jit import inlined, kernel
-from .layout import AIM, CLOCK, FIELDS, HEALTH, INVENTORY, KIND, SLEEPING, State, X, Y
-from .mt19937 import randint, uniform
-
-__all__ = ["update"]
+from assay.crafter.engine.jit import inlined, kernel
+from assay.crafter.engine.layout import (
+    AIM,
+    CLOCK,
+    FIELDS,
+    HEALTH,
+    INVENTORY,
+    KIND,
+    SLEEPING,
+    State,
+    X,
+    Y,
+)
+from assay.crafter.engine.mt19937 import randint, uniform
+from assay.crafter.rules import CREATURES, ITEMS, MATERIALS
 
 _PLAYER_HEALTH: Final = INVENTORY + ITEMS.index("health")
 _BITE: Final = CREATURES["zombie"].damage

@@ -8,10 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from .jit import entry, inlined
-from .layout import uint64_at
-
-__all__ = ["DIGEST_VERSION", "xxh64"]
+from assay.crafter.engine.jit import entry, inlined
+from assay.crafter.engine.layout import uint64_at
 
 DIGEST_VERSION: Final = 1
 """Changes whenever the digest of some state does."""

@@ -6,12 +6,11 @@ Python can carry without costing more than the step itself (see `StepCode`).
 
 from typing import Final
 
-from ..rules import ITEMS
-from .balance import balance
-from .creatures import update
-from .grid import close_holes
-from .jit import entry, kernel, threaded_entry
-from .layout import (
+from assay.crafter.engine.balance import balance
+from assay.crafter.engine.creatures import update
+from assay.crafter.engine.grid import close_holes
+from assay.crafter.engine.jit import entry, kernel, threaded_entry
+from assay.crafter.engine.layout import (
     BLOCK,
     CAPACITY,
     DIED,
@@ -38,10 +37,9 @@ from .layout import (
     uint8_at,
     uint32_at,
 )
-from .player import act
-from .worldgen import generate
-
-__all__ = ["renew_many", "reset", "step", "step_many"]
+from assay.crafter.engine.player import act
+from assay.crafter.engine.worldgen import generate
+from assay.crafter.rules import ITEMS
 
 _HEALTH: Final = INVENTORY + ITEMS.index("health")
 _REACH: Final = 18

@@ -8,9 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from ..rules import CHUNK, MATERIALS, OBJECTS, WALKABLE
-from .jit import inlined, kernel
-from .layout import (
+from assay.crafter.engine.jit import inlined, kernel
+from assay.crafter.engine.layout import (
     AIM,
     BROKEN,
     CAPACITY,
@@ -38,17 +37,7 @@ from .layout import (
     X,
     Y,
 )
-
-__all__ = [
-    "add_thing",
-    "cell_at",
-    "chunk_at",
-    "close_holes",
-    "distance",
-    "move_thing",
-    "remove_thing",
-    "set_material",
-]
+from assay.crafter.rules import CHUNK, MATERIALS, OBJECTS, WALKABLE
 
 # Kinds of things; 0 is a hole. In maps of meaning a thing's id is 12 + kind.
 PLAYER, COW, ZOMBIE, SKELETON, ARROW, PLANT = range(1, 1 + len(OBJECTS))

@@ -39,23 +39,6 @@ from platformdirs import user_cache_path
 
 from assay.errors import UsageError
 
-__all__ = [
-    "CHECKED",
-    "CompileReport",
-    "Ints",
-    "Reals",
-    "compiled_home",
-    "entry",
-    "inlined",
-    "keep_table",
-    "kernel",
-    "load",
-    "pointer",
-    "register",
-    "table",
-    "threaded_entry",
-]
-
 CHECKED: Final = bool(numba.config.BOUNDSCHECK)
 """Whether kernels are compiled over bounds-checked arrays instead of pointers."""
 

@@ -12,10 +12,8 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from ..rules import ACHIEVEMENTS, AREA, CHUNK, ITEMS
-from .jit import Ints, Reals, inlined, pointer, register
-
-__all__ = ["BLOCK", "CAPACITY", "SECTIONS", "State", "new_blocks", "section", "state"]
+from assay.crafter.engine.jit import Ints, Reals, inlined, pointer, register
+from assay.crafter.rules import ACHIEVEMENTS, AREA, CHUNK, ITEMS
 
 WIDTH: Final = AREA + 2
 """Distance in the maps between (x, y) and (x + 1, y)."""

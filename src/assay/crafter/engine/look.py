@@ -1,11 +1,21 @@
 """Reading a world without changing it: the view of the player and the whole map."""
 
-from ..rules import AREA, MATERIALS, RIPE_AFTER, VIEW
-from .grid import ARROW, PLANT, cell_at
-from .jit import entry, kernel, threaded_entry
-from .layout import AIM, BLOCK, CLOCK, FACING, FIELDS, KIND, State, X, Y, state, uint8_at
-
-__all__ = ["VIEW_BYTES", "look", "look_many", "semantic"]
+from assay.crafter.engine.grid import ARROW, PLANT, cell_at
+from assay.crafter.engine.jit import entry, kernel, threaded_entry
+from assay.crafter.engine.layout import (
+    AIM,
+    BLOCK,
+    CLOCK,
+    FACING,
+    FIELDS,
+    KIND,
+    State,
+    X,
+    Y,
+    state,
+    uint8_at,
+)
+from assay.crafter.rules import AREA, MATERIALS, RIPE_AFTER, VIEW
 
 _ACROSS, _DOWN = VIEW
 _VIEW_CELLS = _ACROSS * _DOWN

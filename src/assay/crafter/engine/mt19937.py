@@ -4,10 +4,8 @@ The generator is MT19937 (Matsumoto and Nishimura 1998). As in NumPy, a block of
 words is renewed at the first draw that needs it, so states compare equal word by word.
 """
 
-from .jit import inlined, kernel
-from .layout import POSITION, State
-
-__all__ = ["randint", "seed_generator", "uniform"]
+from assay.crafter.engine.jit import inlined, kernel
+from assay.crafter.engine.layout import POSITION, State
 
 
 @kernel

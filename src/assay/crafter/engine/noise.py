@@ -14,9 +14,8 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from ..rules import AREA
-from .jit import Ints, Reals, inlined, keep_table, kernel, register, table
-from .layout import (
+from assay.crafter.engine.jit import Ints, Reals, inlined, keep_table, kernel, register, table
+from assay.crafter.engine.layout import (
     CAPACITY,
     FLOAT64,
     INT32,
@@ -29,19 +28,8 @@ from .layout import (
     uint8_at,
     uint16_at,
 )
-from .layout import FIELDS as THING_FIELDS
-
-__all__ = [
-    "BOUND",
-    "FIELDS",
-    "Geometry",
-    "Packed",
-    "choose_gradients",
-    "geometry",
-    "geometry_address",
-    "noise",
-    "packed_geometry",
-]
+from assay.crafter.engine.layout import FIELDS as THING_FIELDS
+from assay.crafter.rules import AREA
 
 BOUND: Final = 1.0
 """No value is further from zero than this, whatever the seed; a test adds it up."""

@@ -13,9 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from .jit import kernel
-
-__all__ = ["MAX_LENGTH", "TENTH_DAYLIGHT", "daylight", "daylights", "exp"]
+from assay.crafter.engine.jit import kernel
 
 MAX_LENGTH: Final = 100_000
 """The longest episode, in steps."""

@@ -22,10 +22,9 @@ from typing import Final
 
 import numpy as np
 
-from ..rules import AREA
-from .grid import cell_at, chunk_at, enter_chunk, set_material
-from .jit import entry
-from .layout import (
+from assay.crafter.engine.grid import cell_at, chunk_at, enter_chunk, set_material
+from assay.crafter.engine.jit import entry
+from assay.crafter.engine.layout import (
     CAPACITY,
     CELLS,
     CHUNK_FIELDS,
@@ -50,8 +49,7 @@ from .layout import (
     uint8_at,
     uint32_at,
 )
-
-__all__ = ["MAX_SNAPSHOT", "SNAPSHOT_VERSION", "pack", "unpack"]
+from assay.crafter.rules import AREA
 
 SNAPSHOT_VERSION: Final = 1
 MAGIC: Final = b"ASSAYCRF"

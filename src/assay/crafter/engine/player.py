@@ -4,25 +4,7 @@ from typing import Final
 
 import numpy as np
 
-from ..rules import (
-    ACHIEVEMENTS,
-    ACTIONS,
-    COLLECT,
-    DAMAGE,
-    FOOD,
-    ITEMS,
-    MAKE,
-    MATERIALS,
-    MAX_ITEM,
-    PLACE,
-    RECOVER_AFTER,
-    REST_AFTER,
-    RIPE_AFTER,
-    SUFFER_AFTER,
-    WEAR,
-    NoEffect,
-)
-from .grid import (
+from assay.crafter.engine.grid import (
     ARROW,
     COW,
     DX,
@@ -39,8 +21,8 @@ from .grid import (
     move_thing,
     set_material,
 )
-from .jit import inlined, kernel
-from .layout import (
+from assay.crafter.engine.jit import inlined, kernel
+from assay.crafter.engine.layout import (
     CLOCK,
     COUNTS,
     FACING,
@@ -60,10 +42,25 @@ from .layout import (
     X,
     Y,
 )
-from .mt19937 import uniform
-
-__all__ = ["REASONS", "act"]
-
+from assay.crafter.engine.mt19937 import uniform
+from assay.crafter.rules import (
+    ACHIEVEMENTS,
+    ACTIONS,
+    COLLECT,
+    DAMAGE,
+    FOOD,
+    ITEMS,
+    MAKE,
+    MATERIALS,
+    MAX_ITEM,
+    PLACE,
+    RECOVER_AFTER,
+    REST_AFTER,
+    RIPE_AFTER,
+    SUFFER_AFTER,
+    WEAR,
+    NoEffect,
+)
 
 # In compiled code a reason is its position here, counted from 1; 0 means no reason.
 REASONS: Final = (None, *NoEffect)

@@ -4,9 +4,8 @@ from typing import Final
 
 import numpy as np
 
-from ..difficulty import Difficulty
-from ..rules import AREA, CREATURES, MAX_ITEM, VITALS
-from .grid import (
+from assay.crafter.difficulty import Difficulty
+from assay.crafter.engine.grid import (
     COW,
     DOWN,
     PLAYER,
@@ -18,8 +17,8 @@ from .grid import (
     cell_at,
     set_material,
 )
-from .jit import inlined, kernel
-from .layout import (
+from assay.crafter.engine.jit import inlined, kernel
+from assay.crafter.engine.layout import (
     CELLS,
     CHUNK_FIELDS,
     CHUNKS,
@@ -34,11 +33,17 @@ from .layout import (
     SEED,
     State,
 )
-from .mt19937 import randint, seed_generator, uniform
-from .noise import BOUND, FIELDS, Geometry, choose_gradients, geometry, noise
-from .numerics import exp
-
-__all__ = ["generate"]
+from assay.crafter.engine.mt19937 import randint, seed_generator, uniform
+from assay.crafter.engine.noise import (
+    BOUND,
+    FIELDS,
+    Geometry,
+    choose_gradients,
+    geometry,
+    noise,
+)
+from assay.crafter.engine.numerics import exp
+from assay.crafter.rules import AREA, CREATURES, MAX_ITEM, VITALS
 
 _FIELD: Final = {name: index * AREA * AREA for index, name in enumerate(FIELDS)}
 _START, _WATER, _WATER_DETAIL = _FIELD["start"], _FIELD["water"], _FIELD["water_detail"]

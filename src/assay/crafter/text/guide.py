@@ -4,12 +4,10 @@ from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any, Final
 
-from .. import rules as _rules
-from .observation import DIRECTIONS
-from .short import GLYPHS, USUAL_GROUND
-from .words import join
-
-__all__ = ["describe_rules", "rules_text"]
+from assay.crafter import rules as _rules
+from assay.crafter.text.forms import GLYPHS, USUAL_GROUND
+from assay.crafter.text.observation import DIRECTIONS
+from assay.crafter.text.wording import join
 
 _MOVES: Final = ", ".join(f"move_{way}" for way in DIRECTIONS)
 

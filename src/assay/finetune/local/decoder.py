@@ -14,18 +14,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-__all__ = [
-    "Appended",
-    "Buffered",
-    "Decoder",
-    "Layers",
-    "Past",
-    "Shape",
-    "add_lora",
-    "merge_lora",
-]
-
-
 _ROOM: Final = 64
 """Tokens that fit into a buffer before it must grow."""
 _WITH_WEIGHTS: Final = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu

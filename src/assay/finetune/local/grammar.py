@@ -11,10 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from assay._util.names import unknown_name
+from assay.core.text import unknown_name
 from assay.errors import UsageError
-
-__all__ = ["CALL_END", "CALL_START", "Grammar", "call_grammar"]
 
 CALL_START: Final = '<tool_call>\n{{"name": {name}, "arguments": '
 CALL_END: Final = "}\n</tool_call>"

@@ -13,11 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .batches import causal, padded
-from .decoder import Appended, Decoder, Layers
-from .templates import EncodedRow
-
-__all__ = ["Beginnings", "PrefixCache"]
+from assay.finetune.local.batches import causal, padded
+from assay.finetune.local.decoder import Appended, Decoder, Layers
+from assay.finetune.local.templates import EncodedRow
 
 _MOST_BYTES: Final = 2**30
 

@@ -12,13 +12,10 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from assay._util.canonical import canonical_json, content_hash
-from assay.datasets.formats import RowContent, in_words, read_row
+from assay.core.canonical_json import canonical_json, content_hash
 from assay.errors import UsageError
-
-from .tokens import BytePairs, WordTokenizer
-
-__all__ = ["ChatMl", "EncodedRow", "LinesOfWords", "Template", "head_key", "read_rows"]
+from assay.finetune.datasets.formats import RowContent, in_words, read_row
+from assay.finetune.local.tokens import BytePairs, WordTokenizer
 
 Messages = Sequence[Mapping[str, Any]]
 Tools = Sequence[Mapping[str, Any]]

@@ -16,14 +16,10 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from assay._http.replies import Abandoned, reply, whole_body
+from assay.core.http import Abandoned, reply, whole_body
 from assay.errors import RequestTooLarge
-
-from .jobs import Job, JobBook
-from .shelf import FileShelf, NoRoom, ShelvedFile
-from .worker import Worker
-
-__all__ = ["FinetuneApp"]
+from assay.finetune.service.jobs import FileShelf, Job, JobBook, NoRoom, ShelvedFile
+from assay.finetune.service.worker import Worker
 
 _FORM_OVERHEAD: Final = 64 << 10
 _UPLOAD_PART: Final = 1 << 20

@@ -13,15 +13,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from assay.errors import ModelRejected, UsageError
+from assay.finetune.service.jobs import JobBook
 from assay.types import ChatModel, ChatReply, ChatRequest, Message, Usage
 
-from .jobs import JobBook
-
 if TYPE_CHECKING:
-    from assay.finetune.local import Generator, ModelReply, ModelRequest
-    from assay.serving.wire import Question
-
-__all__ = ["LocalModels"]
+    from assay.finetune.local.generate import Generator, ModelReply, ModelRequest
+    from assay.models.serving.chat_wire import Question
 
 _TOGETHER: Final = 32
 _LOADED: Final = 2
@@ -105,7 +102,7 @@ class LocalModels(Mapping[str, ChatModel]):
         Raises:
             ModelRejected: The model cannot answer it: another head, too long, bad tools.
         """
-        from assay.finetune.local import ModelRequest
+        from assay.finetune.local.generate import ModelRequest
 
         demanded = [function["name"] for function in demanded_tools]
         tools = asked.tools.value
@@ -178,7 +175,7 @@ class LocalModels(Mapping[str, ChatModel]):
     def _generator(self, name: str) -> "Generator":
         import torch
 
-        from assay.finetune.local import load, load_base
+        from assay.finetune.local.generate import load, load_base
 
         if name not in self._loaded:
             torch.set_num_threads(self._threads)

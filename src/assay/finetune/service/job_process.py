@@ -16,15 +16,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assay._util.files import atomic_write
+from assay.core.files import atomic_write
 from assay.errors import TrainingStopped, UsageError
-
-from .jobs import append_event
+from assay.finetune.service.jobs import append_event
 
 if TYPE_CHECKING:
-    from assay.finetune.local import StepDone, Validated
-
-__all__ = ["main"]
+    from assay.finetune.local.train import StepDone, Validated
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -64,7 +61,7 @@ def _trained(
 ) -> dict[str, Any]:
     rows = _rows(files, told["training_file"])
     held = _rows(files, told["validation_file"]) if told["validation_file"] else []
-    from assay.finetune.local import Settings, train
+    from assay.finetune.local.train import Settings, train
 
     numbers = told["hyperparameters"]
     settings = Settings(
@@ -76,7 +73,7 @@ def _trained(
     append_event(folder, f"Training on {len(rows):,} rows begins")
 
     def on_step(done: "StepDone | Validated") -> None:
-        from assay.finetune.local import StepDone
+        from assay.finetune.local.train import StepDone
 
         if isinstance(done, StepDone):
             kept = done.step % settings.checkpoint_steps == 0
@@ -126,7 +123,7 @@ def _trained(
 
 
 def _tell_malformed(folder: Path, rows: list[Any], step: int) -> None:
-    from assay.finetune.local import load, malformed_calls
+    from assay.finetune.local.generate import load, malformed_calls
 
     found = malformed_calls(load(folder / "training"), rows)
     if found is not None:

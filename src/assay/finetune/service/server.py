@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final
 
-from assay._http.hosting import (
+from assay.core.hosting import (
     HostSettings,
     Server,
     address_of,
@@ -18,24 +18,14 @@ from assay._http.hosting import (
     make_server,
 )
 from assay.errors import UsageError
+from assay.finetune.service.app import FinetuneApp
+from assay.finetune.service.chat import LocalModels
+from assay.finetune.service.jobs import FileShelf, JobBook
+from assay.finetune.service.worker import Worker
 from assay.models.local_service import default_folder, users_file
-from assay.serving import Faults, ModelTable, ServingLimits
-from assay.serving.answers import CuttableHttp
-from assay.serving.app import ModelApp, guarded
-
-from .app import FinetuneApp
-from .chat import LocalModels
-from .jobs import JobBook
-from .shelf import FileShelf
-from .worker import Worker
-
-__all__ = [
-    "DEFAULT_PORT",
-    "FinetuneServerSettings",
-    "RunningFinetune",
-    "run",
-    "running",
-]
+from assay.models.serving.answers import CuttableHttp
+from assay.models.serving.app import ModelApp, ModelTable, guarded
+from assay.models.serving.faults import Faults, ServingLimits
 
 DEFAULT_PORT: Final = 8904
 _CONNECTIONS: Final = 1024
@@ -114,7 +104,7 @@ def running(settings: FinetuneServerSettings) -> Iterator[RunningFinetune]:
 def _listening(
     settings: FinetuneServerSettings,
 ) -> Iterator[tuple[Server, socket.socket, RunningFinetune]]:
-    from assay.finetune.local import BASES
+    from assay.finetune.local.bases import BASES
 
     rates = {name: base.defaults.learning_rate for name, base in BASES.items()}
     with (

@@ -14,11 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from assay._util.text import cut
-
-from .jobs import Job, JobBook
-
-__all__ = ["Worker"]
+from assay.core.text import cut
+from assay.finetune.service.jobs import Job, JobBook
 
 _GRACE_S: Final = 5.0
 _LONGEST: Final = 2000

@@ -4,10 +4,9 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from assay.judge import Comparison, Contrast, TaskRule
+from assay.judge.results import Comparison, Contrast, TaskRule
 from assay.report.comparison import tables
-from assay.report.comparison.values import comparison_rows, comparison_values
-from assay.report.comparison.words import (
+from assay.report.comparison.sentences import (
     answers,
     compared_words,
     detail_words,
@@ -16,6 +15,7 @@ from assay.report.comparison.words import (
     sensitive_words,
     verdict_word,
 )
+from assay.report.comparison.values import comparison_rows, comparison_values
 from assay.report.document import (
     Answers,
     Block,
@@ -39,12 +39,10 @@ from assay.report.numbers import (
     signed_percent,
     value,
 )
-from assay.report.origin import configuration, made_by, more_in_files, subject_sources
+from assay.report.provenance import configuration, made_by, more_in_files, subject_sources
 
 if TYPE_CHECKING:
     from assay.report.figures.drawing import Drawing
-
-__all__ = ["comparison_document"]
 
 _LEFT_TO_FILES = ("Other metrics", "Versions", "Episodes")
 """Sections that say nothing about who is better."""

@@ -4,16 +4,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from assay.crafter.rules import EASIEST_FIRST, REFERENCES
-from assay.judge.describing import UNLOCKED
-from assay.judge.facts import Comparison, Contrast
-from assay.judge.matching import (
-    MeasuredTrials,
-    mean_over_worlds,
-    measured_trials,
-    trial_values,
-)
+from assay.judge.describe import UNLOCKED
+from assay.judge.matching import MeasuredTrials, mean_over_worlds, measured_trials, trial_values
+from assay.judge.results import Comparison, Contrast
 from assay.judge.subjects import death_cause, ordered_causes
-from assay.report.comparison.words import sample_words
+from assay.report.comparison.sentences import sample_words
 from assay.report.figures.achievements import RateRow, rate_bars
 from assay.report.figures.cost import CostPoint, cost_quality
 from assay.report.figures.curves import learning_curves
@@ -32,8 +27,6 @@ from assay.report.figures.pairs import pair_differences, pair_lines
 from assay.report.figures.radial import LEAST_AXES, radial, scaled_to_best
 from assay.report.numbers import level_text, unit_name
 from assay.types import TrialState
-
-__all__ = ["drawings"]
 
 _MOST_CANDIDATES = 6
 """Candidates that get figures of their own."""

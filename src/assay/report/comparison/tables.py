@@ -7,10 +7,10 @@ import shlex
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
-from assay._util.canonical import derived_id
-from assay.judge.facts import Comparison, Contrast, InstanceRow, SubjectFacts
+from assay.core.canonical_json import derived_id
+from assay.judge.results import Comparison, Contrast, InstanceRow, SubjectFacts
 from assay.judge.subjects import Subject, TrialOutcome, endings
-from assay.report.comparison.next_trials import in_database
+from assay.report.comparison.next_steps import in_database
 from assay.report.document import ReportTable, Row
 from assay.report.numbers import (
     DASH,
@@ -24,19 +24,6 @@ from assay.report.numbers import (
     share_cell,
     value,
 )
-
-__all__ = [
-    "MOST_PAIRS",
-    "cost",
-    "curves",
-    "episodes",
-    "instances",
-    "pairs",
-    "scores",
-    "values",
-    "versions",
-    "whole",
-]
 
 MOST_PAIRS = 200
 """Pairs that a table shows; JSON has all of them."""

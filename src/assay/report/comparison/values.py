@@ -3,13 +3,11 @@
 from dataclasses import replace
 from typing import Any, Final
 
-from assay.judge.facts import Comparison, Contrast, SubjectFacts
+from assay.judge.results import Comparison, Contrast, SubjectFacts
 from assay.judge.subjects import endings
-from assay.report.comparison.words import answers
-from assay.report.data import interval_columns, jsonable
-from assay.report.origin import configuration, made_columns, versions
-
-__all__ = ["COMPARISON_FORMAT", "comparison_rows", "comparison_values", "contrast_values"]
+from assay.report.comparison.sentences import answers
+from assay.report.files import interval_columns, jsonable
+from assay.report.provenance import configuration, made_columns, versions
 
 COMPARISON_FORMAT: Final = "assay-comparison/1"
 """What the field `format` of every comparison says."""

@@ -28,8 +28,6 @@ from assay.report.figures.style import (
 )
 from assay.stats.intervals import Interval
 
-__all__ = ["RateRow", "UnlockLine", "rate_bars", "unlock_curves"]
-
 _MOST_BARS: Final = 5
 _PANELS: Final = 6
 

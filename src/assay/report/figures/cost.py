@@ -30,8 +30,6 @@ from assay.report.figures.style import (
 )
 from assay.stats.intervals import Interval
 
-__all__ = ["CostPoint", "cost_quality"]
-
 _LARGE = 10_000
 """From here on, costs (tokens, then) are written as 10k."""
 

@@ -25,8 +25,6 @@ from assay.report.figures.style import (
 )
 from assay.stats.intervals import Interval
 
-__all__ = ["DeathRow", "HealthLine", "causes_of_death", "health_before_death", "survival"]
-
 _MOST: Final = 12
 
 

@@ -35,8 +35,6 @@ from assay.report.figures.style import (
 )
 from assay.stats.intervals import Interval
 
-__all__ = ["LEAST_FOR_A_BOX", "bootstrap_distribution", "box_plot", "histogram"]
-
 LEAST_FOR_A_BOX: Final = 5
 """With fewer values a box would show quartiles that the data does not have."""
 

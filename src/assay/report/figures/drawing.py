@@ -17,13 +17,11 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 from xml.etree import ElementTree
 
-from assay._util.files import atomic_write
+from assay.core.files import atomic_write
 from assay.report.document import ReportTable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-__all__ = ["Drawing", "save_png"]
 
 _FONTS: Final = "'DejaVu Sans', Verdana, sans-serif"
 _NUMBER: Final = re.compile(r"-?\d*\.\d+(?:e[-+]?\d+)?")

@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.lines import Line2D
 
 from assay.errors import UsageError
-from assay.judge.facts import PairRow
+from assay.judge.results import PairRow
 from assay.report.document import ReportTable
 from assay.report.figures.drawing import Drawing
 from assay.report.figures.style import (
@@ -27,8 +27,6 @@ from assay.report.figures.style import (
     shortened,
 )
 from assay.stats.intervals import Interval
-
-__all__ = ["pair_differences", "pair_lines"]
 
 _MOST_NAMED: Final = 30
 _MOST_ROWS: Final = 200

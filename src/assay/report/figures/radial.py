@@ -27,8 +27,6 @@ from assay.report.figures.style import (
     shortened,
 )
 
-__all__ = ["LEAST_AXES", "radial", "scaled_to_best"]
-
 LEAST_AXES: Final = 3
 """With fewer axes there is no area to look at; a forest plot shows them better."""
 

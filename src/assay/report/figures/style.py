@@ -17,37 +17,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from assay._util.text import printable
+from assay.core.text import printable
 from assay.errors import UsageError
 from assay.stats.intervals import Interval
-
-__all__ = [
-    "GREY",
-    "INK",
-    "MOST_GROUPS",
-    "MOST_POINTS",
-    "FigureStyle",
-    "Values",
-    "capital",
-    "compact",
-    "finite",
-    "first_of",
-    "in_style",
-    "interval_text",
-    "isolated",
-    "legend_above",
-    "legend_in",
-    "listed",
-    "look",
-    "new_figure",
-    "new_grid",
-    "number",
-    "plain",
-    "short_names",
-    "shortened",
-    "span_of",
-    "thinned",
-]
 
 Values: TypeAlias = Sequence[float] | NDArray[Any]
 """Numbers, one per trial or run."""

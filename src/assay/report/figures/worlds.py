@@ -25,8 +25,6 @@ from assay.report.figures.style import (
     shortened,
 )
 
-__all__ = ["WorldMap", "results_by_world", "world_maps"]
-
 _NAMED: Final = 30
 """With more worlds their names do not fit."""
 _MOST: Final = 200

@@ -21,21 +21,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
-from assay._util.files import atomic_write
-from assay._util.git import WorkingCopy, working_copy, working_copy_git
+from assay.core.files import atomic_write
+from assay.core.git import WorkingCopy, working_copy, working_copy_git
 from assay.errors import UsageError
-
-__all__ = [
-    "LaunchManifest",
-    "LaunchSet",
-    "TrainerChanges",
-    "differences",
-    "latest_manifest",
-    "read_launch_manifest",
-    "trainer_changes",
-    "trainer_place",
-    "write_launch_manifest",
-]
 
 _FORMAT: Final = "assay-launch/1"
 _MOST_BYTES = 16 << 20

@@ -16,8 +16,6 @@ from typing import Any, Final
 
 from assay.errors import UsageError
 
-__all__ = ["as_yaml", "check_tasks", "sky_task"]
-
 # The library takes any name and any kind of GPU, and fails once a machine has been found.
 _NAME: Final = re.compile(r"[a-zA-Z]([-_.a-zA-Z0-9]*[a-zA-Z0-9])?")
 _ACCELERATOR: Final = re.compile(r"[a-zA-Z0-9][-_.a-zA-Z0-9]*")

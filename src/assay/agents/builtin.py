@@ -1,0 +1,276 @@
+"""Scripted players behind the chat protocol.
+
+A model is a pure function of the request: it holds no state, and what it must remember it
+writes into the notes of its reply and reads back from the history. So the same request has
+the same reply in every process, in any order, after any interruption.
+
+What a scripted player is asked and what it answers: limits, notes, what it sees.
+
+Requests may come from anywhere, so nothing here raises on an odd one.
+
+`builtin/expert`: the scripted expert behind the chat protocol.
+
+What it remembers travels in the notes of its replies: the state of the policy, in base 64.
+Notes that are missing, cut off, altered or of another place make it start afresh. The seed
+of the request decides which of equally good directions it takes.
+"""
+
+import base64
+import json
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from hashlib import shake_128
+from typing import Any, Final, NamedTuple
+
+from assay.agents.feedback import MARKER, observation_in, results_in
+from assay.agents.prompts import INTERACT
+from assay.core.canonical_json import canonical_json, derived_id
+from assay.core.text import unknown_name
+from assay.crafter.players.expert.policy import ExpertPolicy
+from assay.crafter.players.expert.turns import catch_up, plan
+from assay.crafter.rules import ACHIEVEMENTS, ACTIONS
+from assay.crafter.text.observation import Observation, as_view
+from assay.crafter.view import View
+from assay.errors import UsageError
+from assay.models.wire import token_count
+from assay.types import ChatModel, ChatReply, ChatRequest, Message, Usage
+
+_MAX_ACTIONS: Final = 50
+_MAX_ARGUMENTS: Final = 65_536
+
+
+class Choice(NamedTuple):
+    """What a scripted player answers."""
+
+    actions: tuple[str, ...]
+    reasoning: str = ""
+    notes: str = ""
+    """What it wants to read back in its next turn."""
+
+
+def offers_interact(request: ChatRequest) -> bool:
+    """Whether a reply may call the tool that plays."""
+    return _parameters(request) is not None
+
+
+def max_actions(request: ChatRequest) -> int:
+    """How many actions a reply may ask for: the `maxItems` of the tool, else 1."""
+    found: Any = _parameters(request)
+    for key in ("properties", "actions", "maxItems"):
+        found = found.get(key) if isinstance(found, Mapping) else None
+    if not isinstance(found, int) or isinstance(found, bool):
+        return 1
+    return min(max(found, 1), _MAX_ACTIONS)
+
+
+def _parameters(request: ChatRequest) -> Mapping[str, Any] | None:
+    tools = request.tools.value
+    for tool in tools if isinstance(tools, list) else ():
+        function = tool.get("function") if isinstance(tool, Mapping) else None
+        if isinstance(function, Mapping) and function.get("name") == INTERACT:
+            parameters = function.get("parameters")
+            return parameters if isinstance(parameters, Mapping) else {}
+    return None
+
+
+def last_observation(request: ChatRequest) -> Observation | None:
+    """What the last message shows, if it can be read."""
+    return observation_in(request.messages[-1].text) if request.messages else None
+
+
+def notes(request: ChatRequest) -> str:
+    """What the model noted in its last reply; empty if nothing."""
+    for message in reversed(request.messages):
+        if message.role == "assistant":
+            found = _arguments(message).get("notes")
+            return found if isinstance(found, str) else ""
+    return ""
+
+
+def _arguments(reply: Message) -> Mapping[str, Any]:
+    """The arguments of the first call of a reply; without a call, its text."""
+    calls = reply.value.get("tool_calls")
+    found: Any = calls[0] if isinstance(calls, list) and calls else None
+    for key in ("function", "arguments"):
+        found = found.get(key) if isinstance(found, Mapping) else None
+    text = found if isinstance(found, str) else reply.text
+    if len(text) > _MAX_ARGUMENTS:
+        return {}
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def draws(request: ChatRequest, below: int, count: int) -> list[int]:
+    """Numbers from 0 to `below` - 1 that follow from the seed and the last message."""
+    last = request.messages[-1].hash if request.messages else ""
+    stream = shake_128(canonical_json([request.seed, last])).digest(8 * count)
+    return [int.from_bytes(stream[i : i + 8], "big") % below for i in range(0, len(stream), 8)]
+
+
+class BuiltinModel:
+    """A `ChatModel` that needs no key and no network, and costs nothing.
+
+    A token is four bytes: usage counts the canonical bytes of the messages sent, and of the
+    reply, divided by four and rounded up. Temperature and token limit make no difference.
+    """
+
+    provider = "builtin"
+
+    def __init__(self, name: str, decide: Callable[[ChatRequest], Choice]) -> None:
+        self.name = name
+        self._decide = decide
+
+    async def reply(self, request: ChatRequest) -> ChatReply:
+        """Answer by a call of `interact`, or in JSON where that is not offered."""
+        return self.answer(request)
+
+    def answer(self, request: ChatRequest) -> ChatReply:
+        """The same, for callers that do not wait."""
+        choice = self._decide(request)
+        called = offers_interact(request)
+        message = _call(request, choice) if called else _said(choice)
+        sent = sum(len(part.encoded) for part in request.messages)
+        return ChatReply(
+            message=message,
+            finish_reason="tool_calls" if called else "stop",
+            usage=Usage(prompt=token_count(sent), completion=token_count(len(message.encoded))),
+            cost_usd=0.0,
+        )
+
+    async def close(self) -> None:
+        """Nothing is held open."""
+
+
+def _tool_arguments(choice: Choice) -> str:
+    told: dict[str, Any] = {"actions": choice.actions}
+    if choice.reasoning:
+        told["reasoning"] = choice.reasoning
+    if choice.notes:
+        told["notes"] = choice.notes
+    return canonical_json(told).decode()
+
+
+def _call(request: ChatRequest, choice: Choice) -> Message:
+    last = request.messages[-1].hash if request.messages else ""
+    call = {
+        "id": f"call_{derived_id(last, request.seed or 0, request.model)}",
+        "type": "function",
+        "function": {"name": INTERACT, "arguments": _tool_arguments(choice)},
+    }
+    return Message({"role": "assistant", "content": None, "tool_calls": [call]})
+
+
+def _said(choice: Choice) -> Message:
+    return Message({"role": "assistant", "content": _tool_arguments(choice)})
+
+
+def _noop(request: ChatRequest) -> Choice:
+    return Choice(("noop",) * max_actions(request))
+
+
+def _random(request: ChatRequest) -> Choice:
+    drawn = draws(request, len(ACTIONS), max_actions(request))
+    return Choice(tuple(ACTIONS[i] for i in drawn))
+
+
+def _forager(request: ChatRequest) -> Choice:
+    """It waits where it sees nothing it can read."""
+    from assay.crafter.players.forager import forage
+
+    seen = last_observation(request)
+    if seen is None:
+        return Choice(("noop",), "I see no observation.")
+    limit = max_actions(request)
+    return Choice(*forage(seen, notes(request), limit, partial(draws, request)))
+
+
+def _expert(request: ChatRequest) -> Choice:
+
+    return decide(request)
+
+
+_DECIDE: Final[dict[str, Callable[[ChatRequest], Choice]]] = {
+    "builtin/noop": _noop,
+    "builtin/random": _random,
+    "builtin/forager": _forager,
+    "builtin/expert": _expert,
+}
+BUILTIN_MODELS: Final = tuple(_DECIDE)
+"""The names of the built-in models, weakest first."""
+
+
+def is_scripted(label: str) -> bool:
+    """Whether an arm is one of the built-in models, whose tokens nobody pays for."""
+    return label.startswith("builtin/")
+
+
+def make_builtin(name: str) -> ChatModel:
+    """The built-in model of that name."""
+    if name not in _DECIDE:
+        raise UsageError(unknown_name("built-in model", name, BUILTIN_MODELS))
+    return BuiltinModel(name, _DECIDE[name])
+
+
+def builtin_models() -> dict[str, ChatModel]:
+    """All built-in models, by name."""
+    return {name: make_builtin(name) for name in BUILTIN_MODELS}
+
+
+_TITLE: Final = "memory:"
+_MAX_NOTES: Final = 10_000
+"""Those of a whole world stay below."""
+_ACHIEVED: Final = re.compile(
+    r"^Achieved so far(?: \(\d+ of \d+\): (.+)|: none of \d+)\.$", re.M
+)
+
+
+def decide(request: ChatRequest) -> Choice:
+    """What the expert answers; a noop where there is nothing to see."""
+    observation = last_observation(request)
+    if observation is None:
+        return Choice(("noop",))
+    view = as_view(observation)
+    policy = _remember(request, view)
+    turn = plan(policy, view, max_actions(request))
+    return Choice(
+        actions=tuple(ACTIONS[action] for action in turn.actions),
+        reasoning=f"My goal is to {turn.goal}.",
+        notes=f"{_TITLE}{base64.b64encode(turn.state).decode()}",
+    )
+
+
+def _remember(request: ChatRequest, view: View) -> ExpertPolicy:
+    """The expert as it was when it wrote its last reply, and what came of that."""
+    seed = abs(request.seed or 0)
+    told = request.messages[-1].text
+    state = _state(notes(request))
+    if state is None:
+        policy = ExpertPolicy(seed)
+    else:
+        results = results_in(told)
+        actions = [ACTIONS.index(result.action) for result in results]
+        failed = {i for i, result in enumerate(results) if not result.worked}
+        policy = catch_up(seed, state, actions, view, failed=failed)
+    policy.memory.told = _achieved(told)
+    return policy
+
+
+def _state(text: str) -> bytes | None:
+    if not text.startswith(_TITLE) or len(text) > _MAX_NOTES:
+        return None
+    try:
+        return base64.b64decode(text.removeprefix(_TITLE), validate=True)
+    except ValueError:
+        return None
+
+
+def _achieved(told: str) -> frozenset[str] | None:
+    """What a report says has been achieved so far; None if it says nothing."""
+    found = _ACHIEVED.search(told.rpartition(f"{MARKER}\n")[0])
+    if found is None:
+        return None
+    return frozenset((found[1] or "").split(", ")).intersection(ACHIEVEMENTS)

@@ -1,0 +1,206 @@
+"""What a model is told before it plays: the rules, how to answer, and its two tools.
+
+A function of the options alone. Made once for all episodes that share them.
+
+What the ReAct agent tells a model of the world it plays in: Crafter, or another one.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from assay.agents.feedback import crafter_result
+from assay.crafter.rules import ACHIEVEMENTS, ACTIONS, NoEffect
+from assay.crafter.text.forms import full_text, short_text
+from assay.crafter.text.guide import rules_text
+from assay.crafter.text.observation import observe
+from assay.types import Encoded, Message
+
+if TYPE_CHECKING:
+    from assay.store.records import StepRecord
+
+
+class Game(Protocol):
+    """The words for one kind of world."""
+
+    # What is made once for all episodes of a world is found by it.
+    def __hash__(self) -> int: ...
+
+    actions: tuple[str, ...]
+    goal: str
+    """What to play for, as a sentence."""
+    danger: str
+    """Where one cannot foresee what actions do; after the word "cannot"."""
+    memories: str
+    """What is worth a note."""
+
+    def rules(self, *, short: bool) -> str:
+        """What a model has to know."""
+        ...
+
+    def observation(self, view: Any, last: "StepRecord | None", *, short: bool) -> str:
+        """What can be seen, after the last step if there was one."""
+        ...
+
+    def result(self, step: "StepRecord") -> str:
+        """What came of one action, on one line."""
+        ...
+
+    def so_far(self, achieved: Sequence[str], reward: float) -> str:
+        """What was reached since the beginning, on one line."""
+        ...
+
+
+class CrafterGame:
+    """Crafter."""
+
+    actions: tuple[str, ...] = ACTIONS
+    goal = "Reach as many achievements as you can."
+    danger = ": near a zombie, a skeleton or lava"
+    memories = "where you saw water, trees, your table; what you have achieved; what comes next"
+
+    def rules(self, *, short: bool) -> str:
+        """Those of the game."""
+        return rules_text(short=short)
+
+    def observation(self, view: Any, last: "StepRecord | None", *, short: bool) -> str:
+        """The cells around the player, and what it has."""
+        write = short_text if short else full_text
+        if last is None:
+            return write(observe(view))
+        from assay.crafter.world import StepResult
+
+        result = StepResult(
+            reward=last.reward,
+            done=last.terminated or last.truncated,
+            ended=None,
+            unlocked=last.unlocked,
+            no_effect=None if last.no_effect is None else NoEffect(last.no_effect),
+        )
+        return write(observe(view, action=ACTIONS.index(last.action), result=result))
+
+    def result(self, step: "StepRecord") -> str:
+        """Whether it had an effect, and if not, why."""
+        return crafter_result(step)
+
+    def so_far(self, achieved: Sequence[str], reward: float) -> str:
+        """The achievements."""
+        if not achieved:
+            return f"Achieved so far: none of {len(ACHIEVEMENTS)}."
+        names = ", ".join(achieved)
+        return f"Achieved so far ({len(achieved)} of {len(ACHIEVEMENTS)}): {names}."
+
+
+CRAFTER = CrafterGame()
+
+
+class PlainGame:
+    """A world that says in its own words what it shows."""
+
+    goal = "Earn as much reward as you can."
+    danger = ""
+    memories = "what you have seen and found out; what comes next"
+
+    def __init__(self, name: str, rules: str, actions: tuple[str, ...]) -> None:
+        self.actions = actions
+        self._rules = rules or f"You play {name}."
+
+    def rules(self, *, short: bool) -> str:
+        """The words of the world, and its actions."""
+        return f"{self._rules}\n\nThe actions are: {', '.join(self.actions)}."
+
+    def observation(self, view: Any, last: "StepRecord | None", *, short: bool) -> str:
+        """What the world shows."""
+        return str(view.text)
+
+    def result(self, step: "StepRecord") -> str:
+        """The reward of an action."""
+        return f"- {step.action}: reward {step.reward:g}"
+
+    def so_far(self, achieved: Sequence[str], reward: float) -> str:
+        """The sum of rewards."""
+        return f"Reward so far: {round(reward, 6):g}."
+
+
+INTERACT: Final = "interact"
+"""The tool that plays."""
+TERMINATE: Final = "terminate"
+"""The tool that ends the episode."""
+
+
+def default_instructions(game: Game, actions_per_turn: int, history: int) -> str:
+    """How to play, in our words; a prompt file replaces this."""
+    example = game.actions[min(1, len(game.actions) - 1)]
+    foresee = (
+        "- Give several actions where you can foresee what they do, and one where you "
+        f"cannot{game.danger}.\n"
+    )
+    return f"""\
+How you play:
+- You play in turns. In each turn call the tool {INTERACT} with a list of \
+{up_to(actions_per_turn)}. They are carried out in order, one in each step, while the world \
+goes on; you then see what each of them did and what is around you.
+{foresee if actions_per_turn > 1 else ""}\
+- An action that does nothing is wasted. You are told why; do not repeat it unchanged.
+- You see no more than your last {history} turns. Write what you must remember into notes: \
+{game.memories}.
+- Say in reasoning, in a sentence or two, what you see and why you act so.
+- Call {TERMINATE} only if you want to give up the rest of the game.
+If you cannot call tools, answer with nothing but JSON: \
+{{"reasoning": "...", "notes": "...", "actions": ["{example}"]}}"""
+
+
+def up_to(actions: int) -> str:
+    """How many actions a turn may have, in words."""
+    return "1 action" if actions == 1 else f"1 to {actions} actions"
+
+
+@lru_cache(maxsize=64)
+def system_message(
+    instructions: str | None,
+    *,
+    short: bool,
+    actions_per_turn: int,
+    history: int,
+    game: Game = CRAFTER,
+) -> Message:
+    """The rules and the instructions; without any of the caller's own, ours."""
+    if instructions is None:
+        instructions = default_instructions(game, actions_per_turn, history)
+    content = f"{game.rules(short=short)}\n\n{instructions}"
+    return Message({"role": "system", "content": content})
+
+
+@lru_cache(maxsize=64)
+def tools(actions_per_turn: int, actions: tuple[str, ...] = ACTIONS) -> Encoded:
+    """The tools in the shape of the chat protocol."""
+    text = {"type": "string"}
+    interact = {
+        "reasoning": {**text, "description": "What you see and why you act so, in short."},
+        "actions": {
+            "type": "array",
+            "items": {**text, "enum": list(actions)},
+            "minItems": 1,
+            "maxItems": actions_per_turn,
+            "description": "What to do, in order, one action in each step.",
+        },
+        "notes": {**text, "description": "What you must remember in later turns."},
+    }
+    reason = {"reason": {**text, "description": "Why you give up the rest of the game."}}
+    return Encoded(
+        [
+            _tool(INTERACT, "Play: carry out actions in the world.", interact, "actions"),
+            _tool(TERMINATE, "End the game for good.", reason, "reason"),
+        ]
+    )
+
+
+def _tool(name: str, description: str, properties: Any, required: str) -> dict[str, Any]:
+    parameters = {
+        "type": "object",
+        "properties": properties,
+        "required": [required],
+        "additionalProperties": False,
+    }
+    function = {"name": name, "description": description, "parameters": parameters}
+    return {"type": "function", "function": function}

@@ -1,0 +1,218 @@
+"""Agents of users: functions and classes that see a view and choose actions.
+
+    def act(view):
+        return "move_left"
+
+    class Careful:
+        def __init__(self, model, seed): ...
+        def act(self, view): ...
+
+A class is made anew for each episode and may keep state. What it takes by name it is given:
+`model`, which it may ask as often as it likes, `seed` of the world, and `settings`.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Protocol
+
+from assay.core.canonical_json import content_hash
+from assay.core.user_code import run_user_file
+from assay.errors import UsageError, UserCodeError
+from assay.types import ChatReply
+
+CHECKPOINT = "checkpoint:"
+"""What the name of an agent begins with that 'assay train' trained; a path follows."""
+
+
+class AgentModel(Protocol):
+    """The model of an agent; every call is recorded, paced and paid from the budget."""
+
+    name: str
+
+    def ask(
+        self,
+        messages: str | Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] = (),
+        temperature: float | None = None,
+        max_tokens: int | None = None,
+    ) -> ChatReply:
+        """Ask, and wait for the answer; a text is one message of a user."""
+        ...
+
+    async def ask_async(
+        self,
+        messages: str | Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] = (),
+        temperature: float | None = None,
+        max_tokens: int | None = None,
+    ) -> ChatReply:
+        """The same for an `act` that is a coroutine."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class OwnAgent:
+    """An agent of the user's own, ready to be made."""
+
+    name: str
+    sha: str
+    """A hash of the file it is in, or of its own source."""
+    value: Any
+    """A class to be made for each episode, or an object that serves all of them."""
+    parameters: frozenset[str] | None
+    """What the class takes, of model, seed and settings; None for an object."""
+
+    @property
+    def takes_model(self) -> bool:
+        """Whether it asks a model."""
+        return "model" in (self.parameters or ())
+
+    def made(self, given: Mapping[str, Any]) -> Callable[[Any], Any]:
+        """The method `act` for one episode."""
+        if self.parameters is None:
+            agent = self.value
+        else:
+            agent = self.value(**{name: given[name] for name in self.parameters})
+        return agent.act  # type: ignore[no-any-return]  # anybody's
+
+
+_GIVEN = ("model", "seed", "settings")
+
+
+def load_agent(spec: str) -> OwnAgent:
+    """The agent that `file.py:name` means."""
+    if "@" in spec and ":" not in spec:
+        raise UsageError(
+            f"agent {spec!r} was given by a program; resume with the same call of assay.run"
+        )
+    path, colon, name = spec.rpartition(":")
+    if not colon or not path.endswith(".py") or not name.isidentifier():
+        raise UsageError(
+            f"agent {spec!r} is not allowed; give a Python file and the name of a function or "
+            "class in it, such as mine.py:act, or checkpoint:FOLDER for a trained policy"
+        )
+    code = run_user_file(Path(path), "agents")
+    if name not in code.names:
+        callables = [key for key, value in code.names.items() if callable(value)]
+        there = f"; there is {', '.join(callables)}" if callables else ""
+        raise UsageError(f"{path} has no {name!r}{there}")
+    return own_agent(name, code.names[name], sha=code.sha)
+
+
+def agent_file(spec: str) -> Path | None:
+    """The file that an agent is in, if it is in one."""
+    if spec.startswith(CHECKPOINT):
+        return checkpoint_file(Path(spec.removeprefix(CHECKPOINT)))
+    return Path(spec.rpartition(":")[0]) if ".py:" in spec else None
+
+
+def checkpoint_file(path: Path) -> Path:
+    """The weights of a policy: in a run's folder those of the newest checkpoint.
+
+    Args:
+        path: The folder of a run of 'assay train', one of its checkpoints, or the weights.
+
+    Raises:
+        UsageError: There are none.
+    """
+    kept = [each for each in path.glob("checkpoints/step-*") if each.is_dir()]
+    newest = max(kept, key=lambda each: int(each.name.removeprefix("step-")), default=path)
+    file = newest / "policy.safetensors" if newest.is_dir() else newest
+    if not file.is_file():
+        raise UsageError(
+            f"there is no checkpoint at {str(path)!r}; give the folder of a run of 'assay "
+            "train', one of its checkpoints, or a file policy.safetensors"
+        )
+    return file
+
+
+def own_agent(name: str, value: Any, *, sha: str | None = None) -> OwnAgent:
+    """A function `act(view)`, a class with a method `act`, or an object of such a class.
+
+    Args:
+        name: What it is called.
+        value: The function, class or object.
+        sha: A hash of the file it is in; of its source, unless given.
+    """
+    if isinstance(value, type):
+        act = getattr(value, "act", None)
+        if not callable(act):
+            raise UsageError(f"agent {name!r} is a class without a method act(view)")
+        # Only a plain function still wants the object that it becomes a method of.
+        is_method = inspect.isfunction(inspect.getattr_static(value, "act"))
+        _check_takes_view(name, act, 1 + is_method)
+        return OwnAgent(name, sha or source_hash(value), value, _parameters(name, value))
+    act = value if callable(value) else getattr(value, "act", None)
+    if callable(act):
+        _check_takes_view(name, act, 1)
+        return OwnAgent(name, sha or source_hash(value), SimpleNamespace(act=act), None)
+    raise UsageError(
+        f"agent {name!r} is {type(value).__name__!r}; give a function act(view), or a "
+        "class with a method act(view)"
+    )
+
+
+def _check_takes_view(name: str, act: Callable[..., Any], arguments: int) -> None:
+    try:
+        signature = inspect.signature(act)
+    except (TypeError, ValueError):  # some that are made in C do not tell
+        return
+    try:
+        signature.bind(*[None] * arguments)
+    except TypeError as error:
+        raise UsageError(
+            f"agent {name!r}: act{signature} is called with the view and nothing else: {error}"
+        ) from error
+
+
+def _parameters(name: str, value: type) -> frozenset[str]:
+    try:
+        found = inspect.signature(value).parameters.values()
+    except (TypeError, ValueError):
+        return frozenset()
+    taken = set()
+    for parameter in found:
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        if parameter.name in _GIVEN:
+            taken.add(parameter.name)
+        elif parameter.default is parameter.empty:
+            raise UsageError(
+                f"agent {name!r} takes {parameter.name!r}, which nobody gives it; a class may "
+                f"take {', '.join(_GIVEN)}, and others need a default"
+            )
+    return frozenset(taken)
+
+
+def source_hash(value: Any) -> str:
+    """A hash of the source of a function, a class, or the class of an object."""
+    whose = value if inspect.isroutine(value) or isinstance(value, type) else type(value)
+    try:
+        source = inspect.getsource(whose)
+    except (OSError, TypeError):
+        source = f"{whose.__module__}.{whose.__qualname__}"
+    return content_hash(source.encode())
+
+
+def action_names(who: str, answer: Any, actions: Sequence[str]) -> tuple[str, ...]:
+    """What the `act` of an agent returned, as names: one action or several, or indices."""
+    several = answer if isinstance(answer, (list, tuple)) else [answer]
+    return tuple(_name(who, action, actions) for action in several)
+
+
+def _name(who: str, action: Any, actions: Sequence[str]) -> str:
+    if isinstance(action, str):
+        return action
+    if hasattr(action, "__index__") and not isinstance(action, bool):
+        index = int(action)
+        if 0 <= index < len(actions):
+            return actions[index]
+    raise UserCodeError(
+        f"{who} chose {action!r}; give the name of an action, its index from 0 to "
+        f"{len(actions) - 1}, or a list of them"
+    )

@@ -1,0 +1,220 @@
+"""Benchmarks that have run: summed up, compared, tagged, and brought from other machines.
+
+The coding agents that a benchmark can name, and how those of others are installed.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from assay.bench.coders.agents import AGENTS, default_agent
+from assay.bench.coders.installation import (
+    PROGRAMS,
+    InstalledAgent,
+    install_agent,
+    installed_agent,
+)
+from assay.errors import OutputError, UsageError
+from assay.store.opening import Where
+
+if TYPE_CHECKING:
+    from assay.bench.rollout_comparison import RolloutComparison
+    from assay.bench.rollout_imports import RolloutImports
+    from assay.bench.rollouts import Rollout
+    from assay.bench.summary import BenchmarkSummary
+
+_DATA_DIR = "data"
+
+
+def bench_summary(
+    benchmark: str,
+    *rollouts: str,
+    latest: bool = False,
+    data_dir: Path | str = _DATA_DIR,
+    level: float = 0.95,
+    baseline: str | None = None,
+    min_effect: float | None = None,
+    grading: str | None = None,
+    save: bool = False,
+    notice: Callable[[str], None] = lambda _: None,
+) -> "BenchmarkSummary":
+    """Sum up a benchmark that has run, arm by arm and task by task.
+
+    assay.bench_summary("my_benchmark").arms[0].score
+
+    Args:
+        benchmark: Its name, `name@stamp`, the start of a stamp, a tag, or a path.
+        *rollouts: Stamps of its rollouts, or the starts of them; several are summed up
+            together. Without any it is the latest.
+        latest: Say that it is the latest.
+        data_dir: Where benchmarks are.
+        level: Of the intervals.
+        baseline: The label of the arm that the others are compared with; the first by default.
+        min_effect: The smallest difference of the mean score that matters.
+        grading: `separate` or `in-process`: only tasks that were graded so count.
+        save: Write `summary.md` into the folder of the rollout too, if all tasks count.
+        notice: Told if that could not be written.
+
+    Raises:
+        UsageError: There is no such rollout, or it is damaged.
+    """
+    from assay.bench.rollouts import select_rollout
+    from assay.bench.summary import summarize_benchmark
+
+    stamps = rollouts or (None,)
+    found = [
+        select_rollout(benchmark, Path(data_dir), latest=latest, stamp=stamp)
+        for stamp in stamps
+    ]
+    _check_different([rollout.path for rollout in found])
+    summary = summarize_benchmark(
+        *(rollout.manifest for rollout in found),
+        level=level,
+        baseline=baseline,
+        min_effect=min_effect,
+        grading=grading,
+    )
+    if save and len(found) == 1 and grading is None:
+        from assay.report.benchmark import benchmark_document
+        from assay.report.files import write_document
+
+        try:
+            write_document(benchmark_document(summary), found[0].path / "summary.md")
+        except OutputError as error:
+            notice(str(error))
+    return summary
+
+
+def bench_compare(
+    *rollouts: str,
+    data_dir: Path | str = _DATA_DIR,
+    level: float = 0.95,
+    min_effect: float | None = None,
+    grading: str | None = None,
+) -> "RolloutComparison":
+    """Compare rollouts of benchmarks, task by task and arm by arm.
+
+    assay.bench_compare("v1", "my_benchmark").changes(TaskChange.NEWLY_FAILING)
+
+    Args:
+        *rollouts: Two or more: names, `name@stamp`, starts of stamps, tags or paths. The
+            first is what the others are compared with.
+        data_dir: Where benchmarks are.
+        level: Of confidence, for all verdicts together.
+        min_effect: The smallest difference of the mean score that matters.
+        grading: `separate` or `in-process`: only tasks that were graded so are compared.
+
+    Raises:
+        UsageError: One is not there, or one is named twice.
+    """
+    from assay.bench.rollout_comparison import compare_rollouts
+    from assay.bench.rollouts import select_rollout
+
+    found = [select_rollout(text, Path(data_dir)) for text in rollouts]
+    _check_different([rollout.path for rollout in found])
+    one_name = len({rollout.manifest.name for rollout in found}) == 1
+    named = {}
+    for text, rollout in zip(rollouts, found, strict=True):
+        stamp = rollout.manifest.created_at if one_name else rollout.label
+        label = text if text in rollout.manifest.tags else stamp
+        # Rollouts of two machines may have one stamp.
+        named[label if label not in named else str(rollout.path)] = rollout.manifest
+    return compare_rollouts(named, level=level, min_effect=min_effect, grading=grading)
+
+
+def bench_tag(
+    rollout: str, tag: str, *, data_dir: Path | str = _DATA_DIR, remove: bool = False
+) -> "Rollout":
+    """Give a rollout a tag to name it by, or take it away.
+
+    Args:
+        rollout: A name (its latest rollout), `name@stamp`, another tag of it, or a path.
+        tag: The tag; one rollout of a data folder has it.
+        data_dir: Where benchmarks are.
+        remove: Take it away instead.
+
+    Raises:
+        UsageError: The tag is no good name, another rollout has it, or this one lacks it.
+    """
+    from assay.bench.rollouts import select_rollout, tag_rollout
+
+    folder = Path(data_dir)
+    return tag_rollout(select_rollout(rollout, folder), tag, folder, remove=remove)
+
+
+def bench_import(
+    *folders: Path | str, data_dir: Path | str = _DATA_DIR, database: Where = None
+) -> "RolloutImports":
+    """Copy rollouts of other machines into a data folder, with the folders of their runs.
+
+    What is there stays as it is; a rollout that is damaged or not whole is refused by name.
+    Its sessions are not stored: `assay traces import` brings traces. A job of Harbor becomes a
+    rollout, and its trials sessions of the store.
+
+    Args:
+        *folders: Rollout folders, or folders above them, such as another data folder; or
+            folders of jobs of Harbor.
+        data_dir: Where to.
+        database: The DuckDB file for the trials of Harbor.
+
+    Raises:
+        UsageError: In one of the folders there is no rollout.
+        OutputError: A file cannot be written.
+    """
+    from assay.api.traces import import_traces
+    from assay.bench.rollout_imports import harbor_jobs, import_rollouts
+
+    if not folders:
+        raise UsageError("no folder was named; name rollout folders, or a data folder")
+    found = import_rollouts([Path(folder) for folder in folders], Path(data_dir))
+    jobs = [done.source for done in found.imported if harbor_jobs(done.source)]
+    if not jobs:
+        return found
+    return found._replace(sessions=import_traces(*jobs, database=database).added)
+
+
+def _check_different(paths: list[Path]) -> None:
+    places = [path.resolve() for path in paths]
+    for path in places:
+        if places.count(path) > 1:
+            raise UsageError(
+                f"{path.parent.name}@{path.name} is named twice; name each rollout once"
+            )
+
+
+class ListedAgent(NamedTuple):
+    """A coding agent by name."""
+
+    about: str
+    default: bool
+    """Whether it works where a task names none."""
+    version: str | None
+    """Of one that is a program of others, and is installed."""
+    sha256: str | None
+    installed: bool
+
+
+def bench_agents() -> dict[str, ListedAgent]:
+    """The coding agents that a benchmark can name, by name."""
+    default = default_agent()
+    listed = {}
+    for name, about in AGENTS.items():
+        agent = installed_agent(name) if name in PROGRAMS else None
+        listed[name] = ListedAgent(
+            about=about,
+            default=name == default,
+            version=None if agent is None else agent.version,
+            sha256=None if agent is None else agent.sha256,
+            installed=name not in PROGRAMS or agent is not None,
+        )
+    return listed
+
+
+def bench_install_agent(name: str, version: str | None = None) -> InstalledAgent:
+    """Install a coding agent below the cache folder; another version of it is replaced.
+
+    Args:
+        name: The agent.
+        version: Of it; the latest if None.
+    """
+    return install_agent(name, version)

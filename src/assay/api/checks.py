@@ -1,0 +1,488 @@
+"""What a run depends on. Each check is a function that tells how one thing stands.
+
+A check repairs nothing, raises nothing for a sick system, and takes a few seconds at most; only
+the database is read as a whole, which takes about a second for each gigabyte.
+
+How providers stand: rows of the user, keys and addresses.
+
+Keys are told by the names of their variables, and sent to nobody.
+"""
+
+import os
+import platform
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from importlib.metadata import PackageNotFoundError, metadata, requires, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from assay.core.provenance import provenance
+from assay.errors import AccessDenied, AssayError, ModelRejected, StoreBusy, UsageError
+from assay.store.location import default_database
+
+if TYPE_CHECKING:
+    from assay.models.registry import Provider, Registry
+    from assay.store.run_folder import RunFolder
+
+DEFAULT_SERVICE: Final = "http://localhost:8901"
+_GIB: Final = 2**30
+_LITTLE, _TOO_LITTLE = 2 * _GIB, _GIB // 8
+_TIMEOUT: Final = 3.0
+_PACKAGE: Final = re.compile(r"[\s<>=!~;\[(]")
+
+
+class CheckState(StrEnum):
+    """How something stands."""
+
+    OK = "ok"
+    """Nothing to do."""
+    WARN = "warn"
+    """It works, or will soon, but somebody should know."""
+    FAIL = "fail"
+    """A run would fail because of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """How one thing stands, and what to do about it."""
+
+    name: str
+    state: CheckState
+    detail: str
+    next_step: str | None = None
+
+
+def doctor(
+    *,
+    service_url: str | None = None,
+    database: Path | str | None = None,
+    sandbox: str | None = None,
+) -> Iterator[Check]:
+    """Look at everything a run depends on, one thing after the other; repairs nothing.
+
+    Args:
+        service_url: A service that has to answer; without it, one on port 8901 may.
+        database: The database that runs write to.
+        sandbox: A sandbox in which to try attacks, see `check_protection`.
+    """
+    path = default_database() if database is None else Path(database)
+    yield check_python()
+    yield check_assay()
+    yield check_extras()
+    yield check_engine()
+    yield check_service(service_url, os.environ.get("ASSAY_SERVICE_TOKEN"))
+    yield check_models()
+    yield from check_providers()
+    yield check_backends()
+    yield check_sandbox()
+    if sandbox is not None:
+        yield check_protection(sandbox)
+    yield check_docker()
+    yield check_modal()
+    yield check_agents()
+    yield check_database(path)
+    yield from check_journals(path)
+    yield check_disk(path)
+
+
+def check_python() -> Check:
+    """The Python that runs this."""
+    return Check("python", CheckState.OK, f"{platform.python_version()} at {sys.executable}")
+
+
+def check_assay() -> Check:
+    """The version of assay, and its commit where it runs from a checkout."""
+    made = provenance()
+    detail = made.assay
+    if made.commit is not None:
+        detail += f", commit {made.commit[:12]}{', changed since' if made.dirty else ''}"
+    if made.project is not None:
+        detail += f", in a project at commit {made.project}"
+    return Check("assay", CheckState.OK, detail)
+
+
+def check_extras() -> Check:
+    """Which optional dependencies are there."""
+    try:
+        extras = metadata("assay").get_all("Provides-Extra") or []
+        needs = requires("assay") or []
+    except PackageNotFoundError:
+        return Check(
+            "extras",
+            CheckState.WARN,
+            "assay is not installed",
+            "in its checkout: pip install .",
+        )
+    lines = [_extra(name, needs) for name in sorted(extras)]
+    detail = "; ".join(lines) or "there are none"
+    missing = any("without" in line for line in lines)
+    step = "only needed to change assay: pip install -e '.[NAME]' in its checkout"
+    return Check("extras", CheckState.OK, detail, step if missing else None)
+
+
+def _extra(name: str, needs: list[str]) -> str:
+    mark = re.compile(rf"extra\s*==\s*['\"]{re.escape(name)}['\"]")
+    packages = [_PACKAGE.split(need, maxsplit=1)[0] for need in needs if mark.search(need)]
+    missing = [package for package in packages if not _is_installed(package)]
+    return f"{name} is there" if not missing else f"{name} without {', '.join(missing)}"
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        version(package)
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+def check_engine() -> Check:
+    """Whether the engine of the world is compiled already; compiles nothing."""
+    from assay.crafter.engine.jit import compiled_home
+
+    home, is_there = compiled_home()
+    root = home.parent
+    if is_there:
+        return Check("engine", CheckState.OK, f"compiled, in {home}")
+    if not os.access(_existing(root), os.W_OK | os.X_OK):
+        return Check(
+            "engine",
+            CheckState.WARN,
+            f"not compiled, and {root} cannot be written to: every start would compile",
+            "set ASSAY_CACHE_DIR to a folder you can write to",
+        )
+    step = "assay warmup compiles it now (about 20 s); so does the first run"
+    return Check(
+        "engine", CheckState.WARN, f"not compiled yet; it will be kept in {root}", step
+    )
+
+
+def check_service(url: str | None, token: str | None = None) -> Check:
+    """Whether a service of worlds answers: the one named, which must, or the usual one."""
+    import asyncio
+
+    from assay.crafter.service.http_client import HttpClient, RequestRetries
+
+    address = url or DEFAULT_SERVICE
+
+    async def ask() -> None:
+        only_once = RequestRetries(attempts=1)
+        timeout = _TIMEOUT if url else 1.0
+        async with HttpClient(address, token=token, timeout=timeout, retries=only_once) as it:
+            await it.health()
+
+    try:
+        asyncio.run(ask())
+    except AccessDenied as error:
+        step = "set ASSAY_SERVICE_TOKEN to the token of the service"
+        return Check(
+            "service", CheckState.FAIL if url else CheckState.WARN, f"{address}: {error}", step
+        )
+    except (AssayError, ValueError, OSError) as error:
+        if url is None:
+            return Check("service", CheckState.OK, f"none on {address}; runs do not need one")
+        start = f"assay serve starts one; check the address {address} and the network"
+        return Check("service", CheckState.FAIL, str(error).splitlines()[0], start)
+    return Check("service", CheckState.OK, f"answers on {address}")
+
+
+def check_sandbox() -> Check:
+    """What the sandbox of coding benchmarks can enforce here."""
+    import warnings
+
+    from assay.sandboxes.backends import choose_backend
+    from assay.sandboxes.base import ResourceLimits
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of none, which is told below
+            backend = choose_backend()
+        told = backend.enforcement(ResourceLimits())
+    except AssayError as error:
+        reason, _, step = str(error).partition("; ")
+        return Check(
+            "sandbox", CheckState.WARN, f"none, so no benchmarks: {reason}", step or None
+        )
+    if told.backend == "none":
+        detail = "none: agents of benchmarks run on this machine as you, without limits"
+        step = "unset SANDBOX_BACKEND to run them in bubblewrap"
+        return Check("sandbox", CheckState.WARN, detail, step)
+    held = (
+        f"memory: {told.memory}; processes: {told.processes}; CPUs: {told.cpus}; "
+        f"disk: {told.disk}; network: {told.network}"
+    )
+    return Check("sandbox", CheckState.OK, f"{told.backend} ({held})")
+
+
+def check_protection(name: str) -> Check:
+    """What a sandbox holds here, by trying attacks in one."""
+    from assay.sandboxes.backends import choose_backend
+    from assay.sandboxes.self_test import run_self_test
+
+    try:
+        found = run_self_test(choose_backend(name))
+    except AssayError as error:
+        reason, _, step = str(error).partition("; ")
+        return Check("self-test", CheckState.FAIL, f"{name}: {reason}", step or None)
+    if not found.is_tested:
+        detail = f"{name}: not tested, only bubblewrap and docker are"
+        return Check("self-test", CheckState.WARN, detail)
+    if found.holes:
+        step = "run no agents or tasks in it that you do not trust; try another sandbox"
+        return Check("self-test", CheckState.FAIL, f"{name}: {found}", step)
+    state = CheckState.WARN if found.not_held else CheckState.OK
+    return Check("self-test", state, f"{name}: {found}")
+
+
+def check_docker() -> Check:
+    """Whether an engine of Docker answers; only the sandbox `docker` needs one."""
+    from assay.sandboxes.backends import choose_backend
+    from assay.sandboxes.base import ResourceLimits
+
+    try:
+        told = choose_backend("docker").enforcement(ResourceLimits())
+    except AssayError as error:
+        reason, _, step = str(error).partition("; ")
+        return Check(
+            "docker", CheckState.OK, f"{reason}; only --sandbox docker needs one: {step}"
+        )
+    return Check("docker", CheckState.OK, f"its engine answers ({told.memory})")
+
+
+def check_modal() -> Check:
+    """Whether Modal takes the account that its client knows; only `modal` needs one."""
+    from assay.sandboxes.base import ResourceLimits
+    from assay.sandboxes.modal.backend import ModalBackend
+
+    try:
+        ModalBackend().enforcement(ResourceLimits())
+    except AssayError as error:
+        reason, _, _ = str(error).partition("; ")
+        return Check("modal", CheckState.OK, f"{reason}; nothing else needs it")
+    return Check("modal", CheckState.OK, "the service takes the account")
+
+
+def check_agents() -> Check:
+    """Which coding agents of others are installed."""
+    from assay.bench.coders.installation import PROGRAMS, installed_agent
+
+    told = []
+    for name in PROGRAMS:
+        agent = installed_agent(name)
+        told.append(f"{name} {'is not installed' if agent is None else agent.version}")
+    missing = any(installed_agent(name) is None for name in PROGRAMS)
+    step = "to run one of them in benchmarks: assay bench agents install NAME"
+    return Check("agents", CheckState.OK, "; ".join(told), step if missing else None)
+
+
+def check_database(path: Path, patience: float = _TIMEOUT) -> Check:
+    """Whether traces can be written and read, and who holds the file if not."""
+    from assay.store.migrations import stored_version
+    from assay.store.queries import count_sessions, read_everything
+    from assay.store.store import Store
+
+    step = "see who owns it and its folder, or name another place with --database"
+    try:
+        store = Store(path, patience=patience)
+    except UsageError as error:
+        return Check("database", CheckState.FAIL, str(error), step)
+    if not path.exists():
+        if not os.access(_existing(path.parent), os.W_OK | os.X_OK):
+            return Check("database", CheckState.FAIL, f"{path} cannot be made there", step)
+        return Check("database", CheckState.OK, f"{path} is not there yet; assay run makes it")
+    try:
+        with store.reading() as connection:
+            schema = stored_version(connection)
+            episodes = count_sessions(connection)
+            read_everything(connection)
+    except StoreBusy as error:
+        waits = "a run waits for it meanwhile, and loses nothing"
+        return Check("database", CheckState.WARN, str(error), waits)
+    except AssayError as error:
+        return Check("database", CheckState.FAIL, str(error), "see docs/troubleshooting.md")
+    if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK | os.X_OK)):
+        return Check("database", CheckState.FAIL, f"{path} can be read, not written to", step)
+    detail = f"{path}: schema version {schema}, {episodes} episodes, free to write to"
+    return Check("database", CheckState.OK, detail)
+
+
+def check_journals(database: Path) -> list[Check]:
+    """What runs left behind: those that did not finish, and journals that are damaged."""
+    from assay.store.run_folder import journal_root, unfinished_runs, unreadable_runs
+
+    try:
+        runs = unfinished_runs(database)
+    except AssayError as error:
+        return [Check("journals", CheckState.WARN, str(error))]
+    checks = [_unfinished(run, database) for run in runs]
+    for folder, reason in unreadable_runs(database).items():
+        detail = f"{reason}; its run cannot be resumed"
+        step = f"use the assay that wrote it, repair the file, or move {folder} away"
+        checks.append(Check("journals", CheckState.WARN, detail, step))
+    damaged = sorted(journal_root(database).rglob("*.jsonl.damaged*"))
+    if damaged:
+        detail = f"{len(damaged)} damaged, the first is {damaged[0]}"
+        step = "they are kept to be looked at; remove them when you need them no more"
+        checks.append(Check("journals", CheckState.WARN, detail, step))
+    return checks or [Check("journals", CheckState.OK, "no run was left unfinished")]
+
+
+def _unfinished(run: "RunFolder", database: Path) -> Check:
+    record = run.record
+    started = datetime.fromtimestamp(record.created_at, UTC)
+    detail = f"run {record.id} of {started:%Y-%m-%d %H:%M} UTC is not finished"
+    holder = run.holder()
+    if holder is not None:
+        who = f"process {holder}" if holder else "another process"
+        return Check("journals", CheckState.OK, f"{detail}: {who} plays it")
+    where = "" if run.is_of_benchmark else f" --database {shlex.quote(str(database))}"
+    return Check("journals", CheckState.WARN, detail, f"{run.resume_command}{where} resumes it")
+
+
+def check_disk(database: Path) -> Check:
+    """How much room is left where traces go."""
+    folder = _existing(database.parent)
+    try:
+        free = shutil.disk_usage(folder).free
+    except OSError as error:
+        return Check("disk", CheckState.WARN, f"cannot tell for {folder}: {error.strerror}")
+    detail = f"{free / _GIB:.1f} GiB free in {folder.resolve()}"
+    step = "make room, or name another place with --database"
+    if free < _TOO_LITTLE:
+        return Check("disk", CheckState.FAIL, detail, step)
+    if free < _LITTLE:
+        return Check("disk", CheckState.WARN, detail, step)
+    return Check("disk", CheckState.OK, detail)
+
+
+def _existing(folder: Path) -> Path:
+    """The folder, or the nearest above it that exists."""
+    for candidate in (folder, *folder.parents):
+        if candidate.exists():
+            return candidate
+    return Path()
+
+
+def check_models() -> Check:
+    """Whether the rows of models can be read, those of the user too."""
+    from assay.models.registry_file import load_registry, user_rows
+
+    path = user_rows()
+    try:
+        registry = load_registry()
+    except UsageError as error:
+        step = "correct that file, or name another with ASSAY_MODELS; see docs/models.md"
+        return Check("models", CheckState.FAIL, str(error), step)
+    own = "no file of your own" if path is None else f"with those of {path}"
+    if registry.warnings:
+        return Check("models", CheckState.WARN, "; ".join(registry.warnings))
+    return Check("models", CheckState.OK, f"{len(registry.entries)} rows, {own}")
+
+
+def check_providers(timeout: float = _TIMEOUT) -> list[Check]:
+    """How the providers stand that a variable is set for; one line names all others."""
+    import asyncio
+
+    from assay.models.connections import why_unreachable
+    from assay.models.registry_file import load_registry
+
+    try:
+        registry = load_registry()
+    except UsageError:
+        return []  # told by `check_models`
+    used = [one for one in registry.providers.values() if _is_used(one, os.environ)]
+    found = [_access(provider) for provider in used]
+    addresses = [one.address for one in found if isinstance(one, _Access)]
+    silent = asyncio.run(why_unreachable(addresses, timeout)) if addresses else {}
+    checks = [
+        one if isinstance(one, Check) else _answered(one, silent.get(one.address))
+        for one in found
+    ]
+    return [*checks, *_others(registry, used)]
+
+
+def check_backends() -> Check:
+    """Which fine-tuning services can be used, and what others lack; asks nobody."""
+    from importlib.util import find_spec
+
+    from assay.finetune.backends import BACKENDS
+    from assay.finetune.start import place_of
+
+    parts = []
+    for backend in BACKENDS.values():
+        try:
+            address, _, lacks = place_of(backend, None)
+        except UsageError as error:
+            address, lacks = None, (str(error),)
+        extra = backend.loopback and find_spec("torch") is None
+        more = ", without the extra 'local'" if extra else ""
+        parts.append(f"{backend.name}: {'; '.join(lacks) or f'at {address}'}{more}")
+    step = "'assay finetune health --backend NAME' asks one whether it answers"
+    return Check("finetune", CheckState.OK, ". ".join(parts), step)
+
+
+class _Access(NamedTuple):
+    """A provider that can be asked."""
+
+    name: str
+    key: str
+    """In words."""
+    address: str
+
+
+def _is_used(provider: "Provider", environment: Mapping[str, str]) -> bool:
+    variables = (provider.key_variable, provider.base_url_variable)
+    is_set = any(name is not None and environment.get(name) for name in variables)
+    return is_set or provider.key is not None
+
+
+def _access(provider: "Provider") -> Check | _Access:
+    from assay.models.registry import find_base_url, find_key
+
+    try:
+        key = find_key(provider)
+        address = find_base_url(provider)
+    except ModelRejected as error:
+        return Check("provider", CheckState.WARN, f"{provider.name}: {error}")
+    variable = provider.key_variable
+    if key is None:
+        words = "asked without a key"
+    elif variable is not None and os.environ.get(variable, "").strip():
+        words = f"key in {variable}"
+    else:
+        words = "key in the file of models"
+    return _Access(provider.name, words, address)
+
+
+def _answered(access: _Access, reason: str | None) -> Check:
+    start = f"{access.name}: {access.key}"
+    if reason is None:
+        return Check("provider", CheckState.OK, f"{start}, answers on {access.address}")
+    detail = f"{start}, cannot be reached on {access.address}: {reason}"
+    return Check(
+        "provider", CheckState.WARN, detail, "check the address, the network and proxies"
+    )
+
+
+def _others(registry: "Registry", used: list["Provider"]) -> list[Check]:
+    rest = [one for one in registry.providers.values() if one not in used]
+    locked = [
+        f"{one.name} ({one.key_variable})"
+        for one in rest
+        if one.key_variable is not None and not one.key_optional
+    ]
+    free = [one.name for one in rest if one.key_variable is None or one.key_optional]
+    parts = []
+    if locked:
+        parts.append(f"no key for {', '.join(locked)}")
+    if free:
+        parts.append(f"no key needed for {', '.join(free)}")
+    if not parts:
+        return []
+    step = "set the variable in brackets to use such models; built-in ones need no key"
+    return [Check("provider", CheckState.OK, "; ".join(parts), step if locked else None)]

@@ -1,0 +1,363 @@
+"""Who is better: experiments of a store, files of results, or subjects of one's own.
+
+Versions of what was played: listed, shown, tagged, followed, and written to a file.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from assay.errors import UsageError
+from assay.store.location import DEFAULT_DATABASE
+from assay.store.opening import Where, store_at
+
+if TYPE_CHECKING:
+    from assay.api.training_runs import RegisteredPlan
+    from assay.judge.plans import ComparisonPlan
+    from assay.judge.results import Comparison, TaskRule
+    from assay.judge.subjects import Subject
+    from assay.judge.versions import OverTime
+    from assay.store.deletion import Deletion
+    from assay.store.versions import ListedExperiment, LogEntry, Tagged
+
+
+def compare(
+    *subjects: "str | Subject",
+    database: Where = None,
+    metrics: Sequence[str] | None = None,
+    metrics_from: Path | str | None = None,
+    notice: Callable[[str], None] = lambda _: None,
+    plan: Path | str | None = None,
+    **choices: Any,
+) -> "Comparison":
+    """Say which of several is better: what `assay compare` shows, as values.
+
+    assay.compare("latest").decisive[0].verdict
+
+    Args:
+        *subjects: Experiments or runs of a database by name, or subjects of your own. The
+            first is what the others are compared with.
+        database: Where the named ones are.
+        metrics: What to compare; the first decides. Without it all that everybody has.
+        metrics_from: A Python file with metrics of your own, applied to the named ones.
+        notice: Told of metrics that could not be computed.
+        plan: A TOML or JSON file that was registered before the trials; it says what decides.
+        **choices: baseline, level, min_effect, success_achievements, seed, method, correction,
+            tasks, allow_different and seeds, as `assay.judge.comparison.compare` takes them.
+    """
+    from assay.judge.comparison import compare
+
+    planned = None
+    if plan is not None:
+        from assay.judge.plans import read_comparison_plan
+
+        planned = read_comparison_plan(Path(plan))
+        metrics = metrics or [planned.metric]
+        for name in ("level", "min_effect"):
+            if choices.get(name) is None:
+                choices[name] = getattr(planned, name)
+    names = [subject for subject in subjects if isinstance(subject, str)]
+    own = [subject for subject in subjects if not isinstance(subject, str)]
+    if names and own:
+        raise UsageError(
+            "names of a database and subjects of your own cannot be mixed; read the named ones"
+            " with assay.stored_subjects"
+        )
+    if names:
+        own = stored_subjects(
+            names,
+            metrics or (),
+            database=database,
+            metrics_from=metrics_from,
+            notice=notice,
+        )
+    found = compare(own, metrics=metrics, **choices)
+    if names and (known := _known_worlds(own, database)):
+        found = replace(found, notes=(*known, *found.notes))
+    return found if planned is None else _beside_plan(found, planned, database)
+
+
+def _known_worlds(subjects: Sequence["Subject"], database: Where) -> list[str]:
+    """What the store knows of training data that was made of the worlds of these trials."""
+    from assay.store.finetune_jobs import trained_worlds
+
+    worlds = {
+        (trial.task, trial.seed)
+        for subject in subjects
+        for trial in subject.trials
+        if trial.task is not None and trial.seed is not None
+    }
+    with store_at(database).reading() as connection:
+        found = trained_worlds(connection, sorted(worlds))
+    return [f"They played {each}: a model trained on it knows them." for each in found]
+
+
+def _beside_plan(
+    comparison: "Comparison", plan: "ComparisonPlan", database: Where
+) -> "Comparison":
+    """The comparison with what it did otherwise than its plan, before all other notes."""
+    from assay.judge.plans import plan_deviations
+    from assay.store.plans import find_plan
+
+    store, stored = store_at(database), None
+    if store.path.exists():
+        with store.reading() as connection:
+            stored = find_plan(connection, plan.hash)
+    found = plan_deviations(plan, comparison, stored)
+    said = [f"Deviation from the plan: {one}." for one in found]
+    said = said or [f"It kept to its plan, {plan.hash}."]
+    return replace(comparison, planned=not found, notes=(*said, *comparison.notes))
+
+
+def register_comparison_plan(plan: Path | str, *, database: Where = None) -> "RegisteredPlan":
+    """Store a plan of a comparison before its trials are there."""
+    from assay.api.training_runs import RegisteredPlan
+    from assay.judge.plans import read_comparison_plan
+    from assay.store.plans import experiments_with_trials, store_plan
+
+    planned = read_comparison_plan(Path(plan))
+    with store_at(database).writing() as connection:
+        seen = experiments_with_trials(connection)
+        return RegisteredPlan(*store_plan(connection, planned.hash, planned.content, seen))
+
+
+def over_time(
+    series: str,
+    *,
+    database: Where = None,
+    metric: str | None = None,
+    metrics_from: Path | str | None = None,
+    notice: Callable[[str], None] = lambda _: None,
+    level: float = 0.95,
+    seed: int = 0,
+    tasks: "TaskRule | str | None" = None,
+    allow_different: Collection[str] = (),
+) -> "OverTime":
+    """Follow one metric over the versions of a series.
+
+    Args:
+        series: The series, or the start of its name.
+        database: Where it is.
+        metric: What to follow; without it achievements, or the first that all have.
+        metrics_from: A Python file with metrics of your own.
+        notice: Told of metrics that could not be computed.
+        level: Of the intervals.
+        seed: Of the random numbers that resampling draws.
+        tasks: fixed or sample; without it ten tasks or more are a sample.
+        allow_different: Settings of the task that may differ, such as max_turns.
+    """
+    from assay.judge.versions import over_time
+    from assay.store.subjects import series_experiments
+    from assay.store.training_runs import enrolled
+
+    store = store_at(database)
+    with enrolled(store) as connection:
+        names = series_experiments(connection, series)
+    subjects = stored_subjects(
+        names,
+        () if metric is None else [metric],
+        database=store,
+        metrics_from=metrics_from,
+        notice=notice,
+    )
+    own = {*names}  # one alone comes with the baselines of its run
+    return over_time(
+        [subject for subject in subjects if subject.id in own],
+        metric=metric,
+        level=level,
+        seed=seed,
+        tasks=tasks,
+        allow_different=allow_different,
+    )
+
+
+def stored_subjects(
+    names: Sequence[str],
+    metrics: Sequence[str] = (),
+    *,
+    database: Where = None,
+    metrics_from: Path | str | None = None,
+    notice: Callable[[str], None] = lambda _: None,
+) -> "list[Subject]":
+    """Experiments of a store that names stand for, with the metrics somebody asks for.
+
+    One experiment alone is joined by the baselines that played beside it. Shipped metrics
+    that are asked for and not stored are computed from the traces, and so are all of
+    `metrics_from`; both are stored as outcomes.
+    """
+    from assay.episodes.metrics import load_metrics
+    from assay.episodes.stored_metrics import ensure_metrics
+    from assay.store.subjects import (
+        load_subjects,
+        named_experiments,
+        resolve_subjects,
+        run_baselines,
+    )
+    from assay.store.training_runs import enrolled
+
+    store = store_at(database)
+    own = None if metrics_from is None else load_metrics(Path(metrics_from))
+    with enrolled(store) as connection:
+        ids = resolve_subjects(connection, names)
+        named = named_experiments(connection, names)
+        if len(ids) == 1:
+            ids += run_baselines(connection, ids[0])
+    ensure_metrics(store, ids, metrics, extra=own, notice=notice)
+    with store.reading() as connection:
+        subjects = load_subjects(connection, ids)
+    usual = store.path.absolute() == DEFAULT_DATABASE.absolute()
+    # A baseline that somebody names is as good as any other.
+    return [
+        replace(
+            subject,
+            baseline=subject.baseline and subject.id not in named,
+            database=None if usual else str(store.path),
+        )
+        for subject in subjects
+    ]
+
+
+def read_experiments(path: Path | str) -> "list[Subject]":
+    """The experiments of a file that `export_experiments` wrote, or of one written by hand."""
+    from assay.store.experiments_file import read_experiments_file
+
+    return read_experiments_file(path)
+
+
+def read_results(*files: str) -> "list[Subject]":
+    """The models of results files, each as FILE or FILE#MODEL, with names of their own."""
+    from assay.store.experiments_file import disambiguate, read_results_file
+
+    return disambiguate([subject for file in files for subject in read_results_file(file)])
+
+
+_METRIC = "achievements"
+_USUAL = (_METRIC, "reward")
+"""Metrics that may be missing."""
+
+
+class ExperimentDetails(NamedTuple):
+    """One experiment: where it comes from, and what its trials came to."""
+
+    entry: "LogEntry"
+    subject: "Subject"
+
+
+class ExportedExperiments(NamedTuple):
+    """What went into a file of experiments."""
+
+    names: tuple[str, ...]
+    left_out: int
+    """Trials without a result."""
+
+
+def list_experiments(
+    *, series: str | None = None, metric: str = _METRIC, database: Where = None
+) -> "list[ListedExperiment]":
+    """All experiments, or those of a series, the oldest first, each with a mean of `metric`."""
+    from assay.store import versions
+    from assay.store.training_runs import enrolled
+
+    with enrolled(store_at(database)) as connection:
+        if metric not in _USUAL:
+            versions.check_metric(connection, metric)
+        return versions.list_experiments(connection, series=series, metric=metric)
+
+
+def show_experiment(experiment: str, *, database: Where = None) -> ExperimentDetails:
+    """One experiment, by its id, its name, or the start of one."""
+    from assay.episodes.config import UNLOGGED
+    from assay.store.names import resolve_experiment
+    from assay.store.subjects import load_subjects
+    from assay.store.training_runs import enrolled
+    from assay.store.versions import experiment_log
+
+    with enrolled(store_at(database)) as connection:
+        meant = resolve_experiment(connection, experiment)
+        entry = experiment_log(connection, meant, unlogged=UNLOGGED)
+        return ExperimentDetails(entry, load_subjects(connection, [meant])[0])
+
+
+def tag_experiment(
+    experiment: str,
+    *,
+    version: str | None = None,
+    note: str | None = None,
+    database: Where = None,
+) -> "Tagged":
+    """Give an experiment a version or a note of your own; an empty note takes it away."""
+    from assay.store import versions
+    from assay.store.names import resolve_experiment
+
+    store = store_at(database)
+    with store.reading() as connection:
+        meant = resolve_experiment(connection, experiment)
+    with store.writing() as connection:
+        return versions.tag_experiment(connection, meant, version=version, note=note)
+
+
+def experiment_log(
+    series: str, *, metric: str = _METRIC, database: Where = None
+) -> "list[LogEntry]":
+    """The experiments of a series, the oldest first, each with what changed before it."""
+    from assay.episodes.config import UNLOGGED
+    from assay.store.versions import check_metric, series_log
+
+    with store_at(database).reading() as connection:
+        if metric not in _USUAL:
+            check_metric(connection, metric)
+        return series_log(connection, series, metric=metric, unlogged=UNLOGGED)
+
+
+def export_experiments(
+    names: Sequence[str],
+    output: Path | str = "experiments.json",
+    *,
+    force: bool = False,
+    database: Where = None,
+) -> ExportedExperiments:
+    """Write experiments into a file that `read_subjects` and `assay compare` read.
+
+    Args:
+        names: Experiments or runs; `latest` is the last run.
+        output: The file to write.
+        force: Replace the file if it is there.
+        database: The store to read.
+    """
+    from assay.store.experiments_file import write_experiments_file
+    from assay.store.subjects import load_subjects, resolve_subjects
+
+    path = Path(output)
+    if not names:
+        raise UsageError("name the experiments to write, or a run, or 'latest'")
+    if path.is_dir():
+        raise UsageError(f"--output {str(path)!r} is a folder; name a file in it")
+    if path.exists() and not force:
+        raise UsageError(f"{str(path)!r} is there already; name another file, or give --force")
+    with store_at(database).reading() as connection:
+        subjects = load_subjects(connection, resolve_subjects(connection, names))
+    left_out = write_experiments_file(path, subjects)
+    return ExportedExperiments(tuple(subject.name for subject in subjects), left_out)
+
+
+def delete_experiments(
+    *names: str, dry_run: bool = False, database: Where = None
+) -> "Deletion":
+    """Delete experiments with all their trials; `dry_run` only says what that is.
+
+    Args:
+        *names: Experiments or runs; `latest` is the last run.
+        dry_run: Change nothing.
+        database: The store to change.
+    """
+    from assay.store.deletion import delete, plan_deletion
+    from assay.store.subjects import resolve_subjects
+    from assay.store.training_runs import enrolled
+
+    if not names:
+        raise UsageError("name the experiments to delete; 'assay experiments list' shows them")
+    store = store_at(database)
+    with enrolled(store) as connection:
+        chosen = resolve_subjects(connection, names)
+    return plan_deletion(store, (), chosen) if dry_run else delete(store, (), chosen)

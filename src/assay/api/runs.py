@@ -1,0 +1,486 @@
+"""Runs, played: here the parts of a run are picked and put together.
+
+Forks: stored episodes played on from one of their states, several futures each.
+
+What a run would take and cost, before it starts; and the file that configures one.
+
+What came of a run, as a document: tables, rankings, notes.
+"""
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from assay.agents.chat_models import is_played_here, limit_record, pool_of
+from assay.agents.user_agents import own_agent
+from assay.api.notebook import listeners
+from assay.api.run_preparation import load_agent, prepare
+from assay.core.settings import Counts
+from assay.core.user_code import contained
+from assay.episodes.config import SETTINGS, ForkPoint, RunConfig
+from assay.episodes.environments import own_environment
+from assay.episodes.estimate import Asker, Quote, RunEstimate, estimate_run, play_sample
+from assay.episodes.kind import EpisodeKind
+from assay.episodes.prepare import (
+    NOTHING_OWN,
+    OwnObjects,
+    answerers_of,
+    environment_of,
+    episode_parts,
+    metrics_of,
+    run_models,
+)
+from assay.episodes.stored_metrics import apply_metrics
+from assay.errors import UsageError
+from assay.judge.outcomes import OUTCOMES
+from assay.models.budget import Budget
+from assay.models.pool import ModelPool
+from assay.models.registry import Price
+from assay.models.registry_file import load_registry
+from assay.runs.control import Retries, Stop
+from assay.runs.events import Event, Troubles
+from assay.runs.executor_choice import executor_of
+from assay.runs.kind import Arm, PreparedRun
+from assay.runs.prepare import remaining
+from assay.runs.resume import store_addresses
+from assay.runs.run import RunResult, execute
+from assay.runs.spending import begin_run, spent_so_far
+from assay.runs.workers.pool import pickled
+from assay.stats.intervals import Interval, t_interval
+from assay.store.opening import store_at
+from assay.store.store import Store
+from assay.types import ChatModel, TrialState
+
+if TYPE_CHECKING:
+    from assay.report.document import Document
+    from assay.report.run_summary import ModelSummary
+    from assay.store.records import Trace
+
+
+def run_report(result: RunResult) -> "Document":
+    """What `assay run` prints of a run: tables, rankings, notes; `values()` is data."""
+    from assay.report.run import run_document
+    from assay.report.run_summary import rank_models, summarize
+
+    summaries = [
+        _with_open(summary, result) for summary in summarize(result.episodes, result.started)
+    ]
+    # Where looks decided, a test that ignores them would say another thing.
+    rankings = () if result.decisions else rank_models(result.episodes)
+    return run_document(summaries, result.run_id, rankings, _own_outcomes(result))
+
+
+def _with_open(summary: "ModelSummary", result: RunResult) -> "ModelSummary":
+    """A summary whose totals count what open episodes have cost, too."""
+    spent = result.open_spending.get(summary.model)
+    if spent is None:
+        return summary
+    dollars = None
+    if spent.dollars is not None and summary.cost_spent is not None:
+        dollars = summary.cost_spent + spent.dollars
+    tokens = summary.tokens_spent + spent.tokens
+    return replace(summary, tokens_spent=tokens, cost_spent=dollars)
+
+
+def _own_outcomes(result: RunResult) -> dict[str, dict[str, Interval]]:
+    """Means of what a metric or an environment of the user's own declares, by arm and name."""
+    values: dict[str, dict[str, list[float]]] = {}
+    for row in result.episodes:
+        for name, value in result.outcomes.get(row.session_id, {}).items():
+            if name not in OUTCOMES and row.state is TrialState.RESULT:
+                values.setdefault(row.model, {}).setdefault(name, []).append(value)
+    return {
+        arm: {name: t_interval(earned) for name, earned in own.items()}
+        for arm, own in values.items()
+    }
+
+
+def analysis_values(result: RunResult) -> dict[str, Any]:
+    """What a results file says of all episodes together."""
+    decisions = [decision.as_json() for decision in result.decisions]
+    return {**run_report(result).values(), "decisions": decisions}
+
+
+_HANG_S = 30.0
+"""Seconds that a worker may hang in native code, beyond what a decision may take."""
+
+
+def run(
+    *,
+    models: Sequence[str | ChatModel] | str | None = None,
+    agents: Mapping[str, Any] | Sequence[str] | None = None,
+    environment: type | str | None = None,
+    config: Path | str | None = None,
+    run_id: str | None = None,
+    resume: str | None = None,
+    fresh: bool = False,
+    allow_different: Collection[str] = (),
+    listen: Callable[[Event], None] | None = None,
+    notice: Callable[[str], None] | None = None,
+    **settings: Any,
+) -> RunResult:
+    """Let models and agents play, record everything, and return what came of it.
+
+    Settings have the names of `RunConfig`: episodes, max_turns, difficulty, seed, database
+    and so on. Like the command, it resumes the latest unfinished run that has the same
+    settings, unless `fresh` is given. In a notebook a line says how far it is.
+
+    Args:
+        models: Names of models, or objects that answer like `assay.types.ChatModel`.
+        agents: Agents of your own, as a dictionary of functions or classes by name, or as
+            a list such as `["mine.py:act"]`.
+        environment: A class with `reset` and `step`, or a name such as
+            `gymnasium:CartPole-v1`; Crafter unless given.
+        config: A configuration file; what is given here counts before it.
+        run_id: The id of the run.
+        resume: The id of an unfinished run to go on with.
+        fresh: Start anew, whatever is unfinished.
+        allow_different: What a resumed run may have otherwise than before: address, ledger.
+        listen: Who hears of progress, as events of `assay.runs`; in a notebook, without
+            it, a line on standard error.
+        notice: Who hears of everything else, in sentences; the same.
+        **settings: What to choose; the rest has its default.
+    """
+    listen, notice = listeners(listen, notice)
+    named = [models] if isinstance(models, str) else models
+    objects = {model.name: model for model in named or () if not isinstance(model, str)}
+    given = {}
+    if isinstance(agents, Mapping):
+        made = [own_agent(name, value) for name, value in agents.items()]
+        given = {f"{agent.name}@{agent.sha[:12]}": agent for agent in made}
+    settings["models"] = named and [
+        model if isinstance(model, str) else model.name for model in named
+    ]
+    settings["agents"] = [*given] if given else agents
+    place = None
+    if isinstance(environment, type):
+        place = own_environment(environment)
+    settings["environment"] = place.spec if place else environment
+    own = OwnObjects(given, objects, place)
+    prepared = prepare(
+        settings,
+        None if config is None else Path(config),
+        command="assay.run(...)",
+        run_id=run_id,
+        resume=resume,
+        fresh=fresh,
+        allow_different=allow_different,
+        source="assay.run",
+        own=own,
+    )
+    for warning in prepared.warnings:
+        notice(warning)
+    return run_prepared(prepared, listen=listen, notice=notice, own=own)
+
+
+def run_prepared(
+    prepared: PreparedRun[RunConfig],
+    *,
+    listen: Callable[[Event], None] = lambda _: None,
+    notice: Callable[[str], None] = lambda _: None,
+    stop: Stop | None = None,
+    own: OwnObjects = NOTHING_OWN,
+) -> RunResult:
+    """Do what `prepare` settled."""
+    config = prepared.config
+    metrics = metrics_of(config)
+
+    def measure(store: Store, experiment_ids: Sequence[str]) -> None:
+        if metrics is not None:
+            apply_metrics(store, experiment_ids, metrics, notice, limit_s=config.decision_limit)
+
+    stop = stop or Stop()
+    troubles = Troubles(listen)
+    budget = None if config.budget is None else Budget(config.budget)
+    pool = pool_of(config, budget, troubles)
+    kind = EpisodeKind(
+        config,
+        prepared.arms,
+        partial(
+            episode_parts,
+            own=OwnObjects(own.agents, {}, own.environment),
+            load_agent=load_agent,
+        ),
+        run_models(prepared, pool, own),
+    )
+    # What cannot be sent is found out before anything is written.
+    for agent in own.agents.values() if config.executor != "asyncio" else ():
+        pickled(agent, f"agent {agent.name!r}")
+    executor = executor_of(
+        config,
+        config.decision_limit + _HANG_S,
+        notice,
+        withheld=load_registry().key_variables,
+    )
+    try:
+        with contained(notice):
+            result = execute(
+                prepared,
+                kind,
+                executor=executor,
+                retries=Retries(seed=config.seed),
+                measure=measure,
+                analyse=analysis_values,
+                limits_seen=lambda: map(limit_record, pool.history()),
+                begin=partial(begin_run, prepared, budget, notice),
+                on_stop=pool.leave,
+                answerers=answerers_of(prepared, pool),
+                listen=listen,
+                notice=notice,
+                stop=stop,
+            )
+        store_addresses(prepared)
+        return replace(result, last_trouble=troubles.last)
+    finally:
+        pool.close()
+
+
+At = int | str | Sequence[int | str]
+_AT = re.compile(r"(?P<turn>\d{1,9})|(?P<share>\d{1,3}(?:\.\d+)?)%|\+(?P<later>\d{1,9})")
+_HERE = frozenset({"environment", "environment_hash", "openai_base_url", "decision_limit"})
+"""How an episode was played that does not decide what is asked next."""
+
+
+def fork(
+    *sessions: str,
+    models: Sequence[str | ChatModel] | str,
+    at: At,
+    futures: int = 4,
+    run_id: str | None = None,
+    resume: str | None = None,
+    fresh: bool = False,
+    allow_different: Collection[str] = (),
+    listen: "Callable[[Event], None] | None" = None,
+    notice: Callable[[str], None] | None = None,
+    **settings: Any,
+) -> RunResult:
+    """Play stored episodes of Crafter on from some of their states, as a run of its own.
+
+    The world and the conversation are what they were after the turn, checked against the
+    trace; from there on models play, up to the limits of the whole episode. Turns in common
+    cost nothing. Like `assay.run`, it resumes the latest unfinished run of the same settings.
+
+    Args:
+        *sessions: Sessions, experiments or runs; `best`, `worst` and `latest` are those of the
+            latest run that is no fork.
+        models: Who plays on.
+        at: After which turns: 10, "50%" of the turns of an episode, or "+1" for a turn after
+            that at which a session was itself forked; or several.
+        futures: How often each model plays on from each state.
+        run_id: The id of the run.
+        resume: The id of an unfinished run to go on with.
+        fresh: Start anew, whatever is unfinished.
+        allow_different: What a resumed run may have otherwise than before: address, ledger.
+        listen: Who hears of progress, as events of `assay.runs`.
+        notice: Who hears of everything else, in sentences.
+        **settings: More of `RunConfig`, such as temperature, budget and database.
+    """
+    listen, notice = listeners(listen, notice)
+    named = [models] if isinstance(models, str) else models
+    own = OwnObjects({}, {each.name: each for each in named if not isinstance(each, str)})
+    settings["models"] = [each if isinstance(each, str) else each.name for each in named]
+    prepared = prepare_fork(
+        sessions,
+        at,
+        futures,
+        settings,
+        command="assay.fork(...)",
+        run_id=run_id,
+        resume=resume,
+        fresh=fresh,
+        allow_different=allow_different,
+        source="assay.fork",
+        own=own,
+    )
+    for warning in prepared.warnings:
+        notice(warning)
+    return run_prepared(prepared, listen=listen, notice=notice, own=own)
+
+
+def prepare_fork(
+    sessions: Sequence[str],
+    at: At | None,
+    futures: int,
+    settings: Mapping[str, Any],
+    **how: Any,
+) -> PreparedRun[RunConfig]:
+    """Settle what a fork would do, and check that its states can be made again.
+
+    Args:
+        sessions: Sessions, experiments or runs.
+        at: After which turns.
+        futures: How often each model plays on from each state.
+        settings: What else to choose, by the names of `RunConfig`.
+        **how: What `prepare` takes.
+    """
+    if how.get("resume") is not None:
+        return prepare(settings, **how)
+    if not sessions:
+        raise UsageError(
+            "name the episodes to fork: best, worst, or ids; 'assay traces list' shows them"
+        )
+    if at is None:
+        raise UsageError("say after which turns with --at, such as --at 10,25 or --at 50%")
+    wanted = _wanted(at)
+    if not settings.get("models"):
+        raise UsageError("name who plays on with --model, such as --model gpt-4o-mini")
+    if isinstance(futures, bool) or not isinstance(futures, int) or not 1 <= futures <= 1000:
+        raise UsageError(f"--futures {futures!r} is not allowed; give a number from 1 to 1000")
+    database = settings.get("database")
+    base, points = _points(store_at(database), sessions, wanted)
+    chosen = {"forks": points, "replicates": futures, "baselines": False}
+    return prepare({**settings, **chosen}, base=base, **how)
+
+
+def _wanted(at: At) -> list[Callable[["Trace"], int]]:
+    """What turn of an episode each word means."""
+    words = [at] if isinstance(at, int) else at.split(",") if isinstance(at, str) else at
+    return [_turn(str(word).strip()) for word in words]
+
+
+def _turn(word: str) -> Callable[["Trace"], int]:
+    said = _AT.fullmatch(word)
+    if said is None or (said["share"] and float(said["share"]) >= 100):
+        raise UsageError(
+            f"--at {word!r} is not allowed; give turns such as 10,25, a share of an episode "
+            "such as 50%, or +1 for a turn after that at which a session was forked"
+        )
+    if said["turn"]:
+        turn = int(said["turn"])
+        return lambda trace: turn
+    if said["share"]:
+        share = float(said["share"]) / 100
+        return lambda trace: int(share * len(trace.session.played))
+    later = int(said["later"])
+
+    def after_fork(trace: "Trace") -> int:
+        header = trace.session.header
+        if "fork" not in header.metadata:
+            raise UsageError(
+                f"--at {word} counts from where a session was forked, and episode "
+                f"{header.session_id} was not; give a turn such as 10"
+            )
+        return int(header.metadata["fork"]["turn"]) + later
+
+    return after_fork
+
+
+def _points(
+    store: "Store",
+    names: Sequence[str],
+    wanted: Sequence[Callable[["Trace"], int]],
+) -> tuple[dict[str, Any], tuple[ForkPoint, ...]]:
+    """How the episodes were played, which must be alike, and the states that are meant."""
+    from assay.episodes.forks import fork_point
+    from assay.runs.configuration import difference
+    from assay.store.load import load_traces
+    from assay.store.queries import select_sessions
+
+    base: dict[str, Any] = {}
+    first = ""
+    points: dict[tuple[str, int], ForkPoint] = {}
+    with store.reading() as connection:
+        # Words stand for whole episodes, so that the same command resumes.
+        chosen = select_sessions(connection, names, fork_words=False)
+        for trace in load_traces(connection, chosen):
+            session, own = trace.session.header.session_id, _played_as(trace)
+            kept = own.get("difficulty", "easy")
+            difficulty = SETTINGS["difficulty"].read(kept, session, kept=True)
+            tasks = RunConfig(difficulty=difficulty).difficulty_names
+            for turn in wanted:
+                point = fork_point(trace.session, turn(trace), tasks)
+                points[session, point.turn] = point
+            if not first:
+                base, first = own, session
+            if changes := difference(RunConfig, base, own):
+                raise UsageError(
+                    f"episodes {first} and {session} were not played in the same way: "
+                    f"{'; '.join(changes)}; fork them in two runs"
+                )
+    if not points:
+        raise UsageError(
+            f"{', '.join(names)} has no episodes to fork; 'assay traces list' shows them"
+        )
+    return base, tuple(points.values())
+
+
+def _played_as(trace: "Trace") -> dict[str, Any]:
+    """The settings that decide what an episode is asked next, as its run stored them."""
+    counted, stored = RunConfig.counted(), trace.run.configuration
+    own = {
+        name: value
+        for name, value in stored.items()
+        if counted.get(name) is Counts.VERSION and name not in _HERE
+    }
+    settings = trace.experiment.tags.get("settings")
+    if settings and isinstance(own.get("agent"), dict):
+        own["agent"] = {**own["agent"], **settings}
+    return own
+
+
+_PATIENCE = 5.0
+"""Seconds that who asks for an estimate waits for the database."""
+
+
+def estimate(prepared: PreparedRun[RunConfig]) -> RunEstimate:
+    """What a prepared run would take; needs no key and no network, and writes nothing.
+
+    Raises:
+        ModelRejected: There is no such model, or it is gone.
+    """
+    config = prepared.config
+    pool = pool_of(replace(config, cache=None))
+    kind = EpisodeKind(
+        config,
+        prepared.arms,
+        partial(episode_parts, own=NOTHING_OWN, load_agent=load_agent),
+        {},
+    )
+    return estimate_run(
+        config,
+        [_quote(arm, config, pool) for arm in prepared.arms],
+        play_sample(config, environment_of(config, None)),
+        remaining(
+            prepared,
+            kind.plan(prepared.record),
+            config.max_turns,
+            (lambda spec: config.forks[spec.fork].turn) if config.forks else None,
+        ),
+        spent=spent_so_far(
+            prepared, patience=_PATIENCE, allow_different=prepared.allow_different
+        ),
+    )
+
+
+def _quote(arm: Arm, config: RunConfig, pool: ModelPool) -> Quote:
+    name, asked_by = arm.model, Asker.OURS
+    if arm.agent is not None:
+        asked_by = Asker.NOBODY if name is None else Asker.OWN
+    if name is None or is_played_here(name, config):
+        free = Price(input=0.0, output=0.0)
+        return Quote(
+            model=arm.label, provider="builtin", in_process=True, price=free, asked_by=asked_by
+        )
+    entry = pool.entry(name, retired=True)
+    price = pool.price(entry)
+    missing = pool.missing(entry)
+    if price is None and config.budget is not None:
+        missing += (f"the budget needs a price of {name!r}; give --price IN/OUT",)
+    return Quote(
+        model=arm.label,
+        provider=entry.provider.name,
+        price=price,
+        per_minute=entry.requests_per_minute,
+        missing=missing,
+        asked_by=asked_by,
+    )
+
+
+def config_template() -> str:
+    """The text of a configuration file with every key, its default and what it may be."""
+    from assay.episodes.config import run_template
+
+    return run_template()

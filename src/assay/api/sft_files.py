@@ -1,0 +1,322 @@
+"""Data files of any format: checked, counted, and shown row by row.
+
+From a row of a data set back to the episode it came from.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from assay.api.sft import open_source
+from assay.errors import UsageError
+from assay.store.opening import Where
+
+if TYPE_CHECKING:
+    from assay.finetune.datasets.chat_template import ChatTemplate, RowMask, TokenizerFile
+    from assay.finetune.datasets.manifest import RowOrigin
+    from assay.finetune.datasets.validate import ValidationReport
+    from assay.store.records import SessionRecord, Trace
+
+Progress = Callable[[int, int], None]
+"""Told how much is done, and of how much."""
+
+
+class RowRendering(NamedTuple):
+    """A row as a chat template writes it."""
+
+    template: Path
+    parts: "list[RowMask]"
+    """Its text, in parts that are trained or not."""
+    marked: bool
+    """Whether the template marks answers itself; if not, each was blanked in turn."""
+
+
+class ShownRow(NamedTuple):
+    """One row of a data set, whatever its format."""
+
+    row: int
+    form: str
+    masks: "list[RowMask]"
+    """Its messages, and which of them are trained."""
+    tools: list[str]
+    """The names of the tools it offers."""
+    origin: "RowOrigin | None"
+    """Where it came from; None where no manifest says it."""
+    estimated: bool = True
+    """Whether the tokens are estimates, because no tokenizer counted them."""
+    rendering: RowRendering | None = None
+    """The row as the chat template of a model writes it; None where there is none."""
+    not_rendered: str = ""
+    """Why a template that is there does not show it."""
+
+
+class DatasetStats(NamedTuple):
+    """What is in a data file."""
+
+    report: "ValidationReport"
+    lineage: dict[str, Any] | None
+    """What its manifest says of all rows; None where there is none."""
+    rewards: tuple[float, float, float] | None
+    """The least, the mean and the most reward of a row's turns."""
+
+
+def sft_validate(
+    data: Path | str,
+    *,
+    max_tokens: int | None = None,
+    holdout_seeds: str | Sequence[int] | None = None,
+    tokenizer: Path | str | None = None,
+    chat_template: Path | str | None = None,
+    progress: Progress = lambda done, total: None,
+) -> "ValidationReport":
+    """Check a data file before it is trained on.
+
+    Args:
+        data: JSON Lines or Parquet, of any format that `sft_filter` writes.
+        max_tokens: A row that is longer is an error.
+        holdout_seeds: Worlds that must not be in it, beside those its manifest names.
+        tokenizer: The tokenizer.json of a model, to count tokens and not estimate them.
+        chat_template: The chat_template.jinja of a model, or the tokenizer_config.json that
+            holds it; the first rows are written with it. Looked for beside the tokenizer.
+        progress: Told how many rows are done.
+
+    Raises:
+        UsageError: The file cannot be read, or has no rows.
+    """
+    from assay.finetune.datasets.message_checks import estimated
+    from assay.finetune.datasets.plan import read_seeds
+    from assay.finetune.datasets.validate import validate_file
+
+    seeds = holdout_seeds or ()
+    if isinstance(seeds, str):
+        seeds = read_seeds(seeds, "--holdout-seeds")
+    counts = _tokenizer(tokenizer)
+    return validate_file(
+        Path(data),
+        most_tokens=max_tokens,
+        holdout_seeds=seeds,
+        count=estimated if counts is None else counts.count,
+        tokenizer=None if tokenizer is None else str(tokenizer),
+        template=_template(tokenizer, chat_template)[0],
+        progress=progress,
+    )
+
+
+def sft_show(
+    data: Path | str,
+    row: int,
+    *,
+    tokenizer: Path | str | None = None,
+    chat_template: Path | str | None = None,
+) -> ShownRow:
+    """One row, message by message, with what is trained of it.
+
+    Args:
+        data: A data file of any format that `sft_filter` writes.
+        row: The row, counted from 1.
+        tokenizer: The tokenizer.json of a model, to count tokens and not estimate them.
+        chat_template: The chat_template.jinja of a model, or the tokenizer_config.json that
+            holds it; looked for beside the tokenizer.
+
+    Raises:
+        UsageError: There is no such row, or it cannot be read.
+    """
+    from assay.finetune.datasets.chat_template import mask_of
+    from assay.finetune.datasets.formats import read_row, written_row
+    from assay.finetune.datasets.manifest import row_origins
+    from assay.finetune.datasets.message_checks import estimated, tool_schemas
+
+    path = Path(data)
+    counts = _tokenizer(tokenizer)
+    template, not_rendered = _template(tokenizer, chat_template)
+    value = _row(path, row)
+    content = read_row(value)
+    split = "holdout" if path.stem.endswith(".holdout") else "train"
+    try:
+        origin = next(islice(row_origins(path, split), row - 1, None), None)
+    except UsageError:
+        origin = None
+    rendering = None
+    if template is not None:
+        try:
+            rendered = template.render(written_row(value))
+        except UsageError as error:
+            not_rendered = str(error)
+        else:
+            parts = rendered.parts(None if counts is None else counts.places)
+            rendering = RowRendering(template.path, parts, rendered.marked)
+    return ShownRow(
+        row,
+        content.form,
+        mask_of(content, estimated if counts is None else counts.count),
+        list(tool_schemas(content.tools or ())),
+        origin,
+        counts is None,
+        rendering,
+        not_rendered,
+    )
+
+
+def _row(path: Path, row: int) -> Any:
+    """The value of a row, which has a shape that is known.
+
+    Raises:
+        UsageError: There is no such row, or it cannot be read.
+    """
+    from assay.finetune.datasets.formats import read_row
+    from assay.finetune.datasets.validate import read_values
+
+    number = 0
+    for number, value, wrong in read_values(path):
+        if number != row:
+            continue
+        if wrong is not None:
+            raise UsageError(f"row {row} of {str(path)!r} is not JSON: {wrong}")
+        try:
+            read_row(value)
+        except UsageError as error:
+            raise UsageError(f"row {row} of {str(path)!r} {error}") from error
+        return value
+    raise UsageError(f"row {row} is not in {str(path)!r}; its rows are 1 to {number}")
+
+
+def _tokenizer(path: Path | str | None) -> "TokenizerFile | None":
+    from assay.finetune.datasets.chat_template import TokenizerFile
+
+    return None if path is None else TokenizerFile(Path(path))
+
+
+def _template(
+    tokenizer: Path | str | None, chat_template: Path | str | None
+) -> tuple["ChatTemplate | None", str]:
+    """The chat template that is named, or the one beside a tokenizer, or why it is not used.
+
+    Raises:
+        UsageError: The one that is named cannot be used.
+    """
+    from assay.finetune.datasets.chat_template import ChatTemplate, find_template
+
+    if chat_template is not None:
+        return ChatTemplate(Path(chat_template)), ""
+    beside = None if tokenizer is None else find_template(Path(tokenizer))
+    if beside is None:
+        return None, ""
+    try:
+        return ChatTemplate(beside), ""
+    except UsageError as error:
+        return None, str(error)
+
+
+def sft_stats(
+    data: Path | str, *, progress: Progress = lambda done, total: None
+) -> DatasetStats:
+    """What is in a data file: rows, tokens, actions, worlds, rewards.
+
+    Raises:
+        UsageError: The file cannot be read, or has no rows.
+    """
+    from assay.finetune.datasets.manifest import read_lineage, row_origins
+
+    path = Path(data)
+    report = sft_validate(path, progress=progress)
+    lineage = read_lineage(path)
+    rewards = None
+    if lineage is not None:
+        count, total, least, most = 0, 0.0, float("inf"), float("-inf")
+        split = "holdout" if path.stem.endswith(".holdout") else "train"
+        for origin in row_origins(path, split):
+            count, total = count + 1, total + origin.reward
+            least, most = min(least, origin.reward), max(most, origin.reward)
+        rewards = (least, total / count, most) if count else None
+    return DatasetStats(report, lineage, rewards)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracedRow:
+    """One row of a data set, and the moment it came from."""
+
+    row: int
+    """Counted from 1, as the lines of the file."""
+    origin: "RowOrigin"
+    trace: "Trace"
+    steps_before: int
+    """Steps of the world before the first turn of the row."""
+    actions: tuple[str, ...]
+    """What was played in its turns."""
+    replayed: bool | None
+    """Whether the world, played again up to there, is the one that was recorded; None where
+    it cannot be played again."""
+    why_not: str = ""
+    """Why it cannot be, or where it differs."""
+    unlocked: Mapping[str, int] = field(default_factory=dict)
+    """What was achieved up to there, in the world that was played again."""
+    inventory: Mapping[str, int] = field(default_factory=dict)
+    """What the player had."""
+    database: Path | None = None
+    """Where the session is stored; None if it was read from a folder."""
+
+
+def sft_trace(data: Path | str, row: int, *, database: Where = None) -> TracedRow:
+    """The episode that a row came from, played again up to the row's first turn.
+
+    Args:
+        data: The data file; its manifest stands beside it.
+        row: The row, counted from 1.
+        database: The store to read; the one that the manifest names if there is none.
+
+    Raises:
+        UsageError: There is no such row, or no manifest, or no such session any more.
+    """
+    from assay.api.traces import load_trace
+    from assay.finetune.datasets.manifest import read_lineage, row_origins
+
+    path = Path(data)
+    split = "holdout" if path.stem.endswith(".holdout") else "train"
+    origins = row_origins(path, split)
+    origin = next(islice(origins, row - 1, None), None) if row > 0 else None
+    if origin is None:
+        rows = (read_lineage(path) or {}).get("files", {}).get(split, {}).get("rows", 0)
+        raise UsageError(f"row {row} is not in {str(path)!r}; its rows are 1 to {rows}")
+    source = (read_lineage(path) or {}).get("source", {})
+    folder = None if database is not None else source.get("input_dir")
+    if database is None and "database" in source:
+        database = path.parent / source["database"]
+    with open_source(None if folder is None else path.parent / folder, database) as store:
+        trace = load_trace(origin.session_id, database=store)
+        where = None if folder is not None else store.path
+    session = trace.session
+    before = [played for played in session.played if played.turn < origin.first_turn]
+    within = [
+        step.action
+        for played in session.played
+        if origin.first_turn <= played.turn <= origin.last_turn
+        for step in played.steps
+    ]
+    steps = sum(len(played.steps) for played in before)
+    return TracedRow(
+        row=row,
+        origin=origin,
+        trace=trace,
+        steps_before=steps,
+        actions=tuple(within),
+        database=where,
+        **_replayed_to(session, steps),
+    )
+
+
+def _replayed_to(session: "SessionRecord", steps: int) -> dict[str, Any]:
+    """Play a session again for some steps, comparing each with what was recorded."""
+    from assay.episodes.replay import Replay, verify_session
+
+    found = verify_session(session)
+    if found.reason is not None:
+        return {"replayed": None, "why_not": found.reason}
+    if found.steps < steps:
+        return {"replayed": False, "why_not": str(found.difference)}
+    episode = Replay(session)
+    for _ in islice(iter(episode), steps):
+        pass
+    inventory = {name: count for name, count in episode.world.view().inventory.items() if count}
+    return {"replayed": True, "unlocked": dict(episode.unlocked), "inventory": inventory}

@@ -1,0 +1,282 @@
+"""What was recorded: listed, loaded, played again, verified, and carried elsewhere.
+
+Traces of files and folders, as a store.
+"""
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from assay.errors import UsageError
+from assay.store.opening import Where, store_at
+
+if TYPE_CHECKING:
+    from assay.episodes.replay import Replay, Verification
+    from assay.store.dataframes import Database
+    from assay.store.deletion import Deletion
+    from assay.store.export import Exported, Snapshot
+    from assay.store.imports import DamagedSource, ImportReport
+    from assay.store.merge import Merged
+    from assay.store.queries import ListedRun, OpenRun
+    from assay.store.records import Trace
+    from assay.store.store import Store
+
+Progress = Callable[[int, int], None]
+"""Told how much is done, and of how much."""
+
+_SESSIONS_AT_ONCE = 64
+
+
+class SessionList(NamedTuple):
+    """The sessions of a store, run by run, the newest last."""
+
+    total: int
+    """How many there are, before `limit`."""
+    runs: "list[ListedRun]"
+    unfinished: "list[OpenRun]"
+    """Runs that can be resumed, or are being played; left out where sessions are narrowed."""
+    baselines: int = 0
+    """How many sessions of baselines that nobody named are left out."""
+
+
+def open(database: Where = None) -> "Database":
+    """The traces in a database, as DataFrames and typed rows."""
+    from assay.store.dataframes import Database
+
+    return Database(store_at(database).path)
+
+
+def list_sessions(
+    *,
+    run: str | None = None,
+    experiment: str | None = None,
+    model: str | None = None,
+    limit: int = 20,
+    sort: str | None = None,
+    baselines: bool = True,
+    database: Where = None,
+) -> SessionList:
+    """The last sessions of a store; `run`, `experiment` and `model` narrow them down.
+
+    Args:
+        run: Only those of this run.
+        experiment: Only those of this experiment.
+        model: Only those that this model played.
+        limit: How many at most.
+        sort: By this outcome, or reward, steps, turns, cost_usd, duration_s or seed, the
+            highest first; the first `limit` are taken then, and not grouped by run.
+        baselines: Whether those of baselines that nobody named are wanted beside others.
+        database: The store to read.
+    """
+    from assay.store.queries import (
+        list_open,
+        list_sessions,
+        list_sorted,
+        select_sessions,
+        sorted_sessions,
+    )
+
+    store = store_at(database)
+    with store.reading() as connection:
+        select = partial(
+            select_sessions, connection, run=run, experiment=experiment, model=model
+        )
+        everybody = select()
+        chosen = everybody
+        if not (baselines or experiment or model):
+            chosen = select(baselines=False) or everybody
+        left_out = len(everybody) - len(chosen)
+        if sort is None:
+            listed = list_sessions(connection, chosen[-limit:])
+        else:
+            chosen = sorted_sessions(connection, chosen, sort)
+            listed = list_sorted(connection, chosen[:limit])
+    narrowed = any(name is not None for name in (run, experiment, model))
+    unfinished = [] if narrowed else list_open(store.path)
+    return SessionList(len(chosen), listed, unfinished, left_out)
+
+
+def load_trace(session: str, *, database: Where = None) -> "Trace":
+    """A session with its run and experiment; `best`, `worst` and `latest` are allowed."""
+    from assay.store.load import load_traces
+    from assay.store.names import resolve_session
+
+    with store_at(database).reading() as connection:
+        return next(load_traces(connection, [resolve_session(connection, session)]))
+
+
+def replay(session: str, *, database: Where = None) -> "Replay":
+    """A session to play again, step by step, by iterating over it.
+
+    Raises:
+        ReplayError: It says too little to be played again.
+    """
+    from assay.episodes.replay import Replay
+
+    return Replay(load_trace(session, database=database).session)
+
+
+def verify(
+    *names: str,
+    environment: type | None = None,
+    database: Where = None,
+    progress: Progress = lambda done, total: None,
+) -> "list[Verification]":
+    """Play stored sessions again and compare every step with the trace; asks no model.
+
+    Args:
+        *names: Sessions, experiments or runs; all sessions if there is none.
+        environment: The class that was given to `assay.run`, for sessions that played in it.
+        database: The store to read.
+        progress: Told of each session.
+    """
+    from assay.episodes.environments import own_environment
+    from assay.episodes.replay import verify_episode
+    from assay.store.load import load_sessions
+    from assay.store.queries import select_sessions
+
+    given = None if environment is None else own_environment(environment)
+    store = store_at(database)
+    with store.reading() as connection:
+        chosen = select_sessions(connection, names)
+    verifications: list[Verification] = []
+    # The store is let go between two batches: a run that goes on must be able to write.
+    for start in range(0, len(chosen), _SESSIONS_AT_ONCE):
+        with store.reading() as connection:
+            some = chosen[start : start + _SESSIONS_AT_ONCE]
+            batch = list(load_sessions(connection, some))
+        for session in batch:
+            verifications.append(verify_episode(session, given))
+            progress(len(verifications), len(chosen))
+    return verifications
+
+
+def export(
+    *names: str,
+    output: Path | str,
+    format: str = "json",
+    database: Where = None,
+    progress: Progress = lambda done, total: None,
+) -> "Exported":
+    """Write sessions into files that need no database.
+
+    Args:
+        *names: Sessions, experiments or runs; all sessions if there is none.
+        output: A folder, made if missing; for jsonl, or for one session, also a file.
+        format: json, jsonl, parquet or atif.
+        database: The store to read.
+        progress: Told of each session.
+    """
+    from assay.core.text import unknown_name
+    from assay.store.export import ExportFormat, export_sessions
+    from assay.store.queries import select_sessions
+
+    if format not in list(ExportFormat):
+        raise UsageError(unknown_name("format", format, list(ExportFormat)))
+    store = store_at(database)
+    with store.reading() as connection:
+        chosen = select_sessions(connection, names)
+    if not chosen:
+        raise UsageError(f"there are no episodes to export in {str(store.path)!r}")
+    return export_sessions(
+        store,
+        chosen,
+        ExportFormat(format),
+        Path(output),
+        on_session=lambda done: progress(done, len(chosen)),
+    )
+
+
+def import_traces(
+    *paths: Path | str,
+    database: Where = None,
+    progress: Progress = lambda done, total: None,
+) -> "ImportReport":
+    """Read sessions from files and folders: those of assay, and the logs of other programs.
+
+    A session that is in the store stays as it is. Damaged files are in the report.
+    """
+    from assay.store.imports import import_traces, trace_files
+
+    if not paths:
+        raise UsageError("name files or folders to import, such as traces_multi_model")
+    files = trace_files([Path(path) for path in paths])
+    return import_traces(
+        store_at(database), files, on_file=lambda done: progress(done, len(files))
+    )
+
+
+def merge(
+    *others: Where, database: Where = None, progress: Progress = lambda done, total: None
+) -> "Merged":
+    """Copy all sessions of other stores into one; the others stay as they are."""
+    from assay.store.merge import merge_stores
+
+    if not others:
+        raise UsageError("name the databases to copy from, such as monday.duckdb")
+    return merge_stores(
+        store_at(database),
+        [store_at(other) for other in others],
+        on_store=lambda done: progress(done, len(others)),
+    )
+
+
+def snapshot(output: Path | str, *, force: bool = False, database: Where = None) -> "Snapshot":
+    """Copy the store as it is between two writes; `force` replaces a file that is there."""
+    from assay.store.export import take_snapshot
+
+    return take_snapshot(store_at(database), Path(output), replace=force)
+
+
+def delete_sessions(*names: str, dry_run: bool = False, database: Where = None) -> "Deletion":
+    """Delete sessions with all that is theirs alone; `dry_run` only says what that is.
+
+    Args:
+        *names: Sessions, experiments or runs; `best`, `worst` and `latest` are allowed.
+        dry_run: Change nothing.
+        database: The store to change.
+    """
+    from assay.store.deletion import delete, plan_deletion
+    from assay.store.queries import select_sessions
+
+    if not names:
+        raise UsageError("name the episodes to delete; 'assay traces list' shows them")
+    store = store_at(database)
+    with store.reading() as connection:
+        chosen = select_sessions(connection, names)
+    return plan_deletion(store, chosen) if dry_run else delete(store, chosen)
+
+
+class TraceStore(NamedTuple):
+    """Traces of files and folders, as a store."""
+
+    store: "Store"
+    damaged: "tuple[DamagedSource, ...]"
+    """What could not be read."""
+
+
+@contextmanager
+def traces_as_store(paths: Sequence[Path]) -> Iterator[TraceStore]:
+    """A store of the traces in files and folders, there as long as it is used.
+
+    Raises:
+        UsageError: A path does not exist, or none of them holds a trace.
+    """
+    from assay.store.imports import import_traces, trace_files
+
+    files = trace_files(paths)
+    with tempfile.TemporaryDirectory(prefix="assay-traces-") as folder:
+        store = store_at(Path(folder, "traces.duckdb"))
+        report = import_traces(store, files)
+        if not report.added:
+            reasons = [f"{where} {reason}" for where, reason in report.damaged]
+            reasons += [f"{where} {reason}" for where, reason in report.skipped]
+            told = f": {reasons[0]}" if reasons else ""
+            raise UsageError(
+                f"there are no traces in {', '.join(map(str, paths))}{told}; name a folder that"
+                " 'assay run' or 'assay traces export' wrote, or another program's logs"
+            )
+        yield TraceStore(store, report.damaged)

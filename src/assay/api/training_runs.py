@@ -1,0 +1,390 @@
+"""Training runs: their curves in the store, how many are enough, and who is better."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from assay.errors import StoreError, UsageError
+from assay.store.opening import Where, store_at
+
+if TYPE_CHECKING:
+    from assay.judge.looks import AnalysisLook
+    from assay.judge.plans import AnalysisPlan, StoredPlan
+    from assay.store.store import Store
+    from assay.store.training_runs import ListedTrainingRun, TrainingRun, Written
+    from assay.training.analysis import Analysis
+    from assay.training.analysis_settings import AnalysisSettings
+    from assay.training.design import Design
+    from assay.training.gather import Gathered, Places
+    from assay.training.variance import SummaryVariance, VarianceSettings
+
+
+class ImportedCurves(NamedTuple):
+    """Training runs that were read, and what the store did with each, by its id."""
+
+    runs: "list[TrainingRun]"
+    written: "dict[str, Written]"
+
+
+class VarianceResult(NamedTuple):
+    """How much runs differ, and how many are enough."""
+
+    gathered: "Gathered"
+    summaries: "tuple[SummaryVariance, ...]"
+    settings: "VarianceSettings"
+
+
+class AnalysisResult(NamedTuple):
+    """A control against a candidate, and in what it differs from its plan."""
+
+    analysis: "Analysis"
+    deviations: list[str] | None
+    """None where there was no plan."""
+
+
+class RegisteredPlan(NamedTuple):
+    """A plan in the store."""
+
+    plan: "StoredPlan"
+    is_new: bool
+    """False where the same plan was registered before."""
+
+
+def import_curves(
+    *files: Path | str,
+    series: str | None = None,
+    subject: str | None = None,
+    task: str | None = None,
+    status: str | None = None,
+    prefix: str = "",
+    overwrite: bool = False,
+    wandb: str | None = None,
+    database: Where = None,
+) -> ImportedCurves:
+    """Store the training runs of files and folders, all of them or none.
+
+    Args:
+        *files: A .csv, .tsv, .jsonl, .json or .parquet file with a column `step`, a folder of
+            W&B's offline mode, of TensorBoard or MLflow, or MLflow's SQLite file.
+        series: What the runs belong to, whatever the files say.
+        subject: What was trained, such as an architecture.
+        task: What it was trained on.
+        status: finished, running or crashed.
+        prefix: Put before the id of every run.
+        overwrite: Put a run in the place of one that has its id and another content.
+        wandb: ENTITY/PROJECT, in which names that are no file are ids of runs.
+        database: The store to write, made if missing.
+    """
+    from assay.core.text import natural_key
+    from assay.store.training_runs import TrainingStatus, write_training_runs
+    from assay.training.readers.sources import read_all
+    from assay.training.readers.wandb import WandbProject
+
+    if not files:
+        raise UsageError("name files to import, such as run1.csv; each holds one training run")
+    given: dict[str, Any] = {"series": series, "subject": subject, "task": task}
+    if status is not None:
+        given["status"] = TrainingStatus.named(status)
+    chosen = {name: value for name, value in given.items() if value is not None}
+    project = None if wandb is None else WandbProject(wandb)
+    read = [
+        run
+        for file in sorted(map(str, files), key=natural_key)
+        for run in (
+            [project.load(file)] if project and not Path(file).exists() else read_all(file)
+        )
+    ]
+    runs = [replace(run, id=f"{prefix}{run.id}", **chosen) for run in read]
+    _check_ids(runs)
+    with store_at(database).writing() as connection:
+        return ImportedCurves(runs, write_training_runs(connection, runs, swap=overwrite))
+
+
+def _check_ids(runs: "Sequence[TrainingRun]") -> None:
+    sources: dict[str, str] = {}
+    for run in runs:
+        if run.id in sources:
+            raise UsageError(
+                f"{sources[run.id]!r} and {run.source!r} hold a run of the same id, "
+                f"{run.id!r}; import them one by one with --prefix, or give each a field 'id'"
+            )
+        sources[run.id] = run.source
+
+
+def list_curves(*, database: Where = None) -> "list[ListedTrainingRun]":
+    """The training runs of a store, without their points."""
+    from assay.store.training_runs import list_training_runs
+
+    with store_at(database).reading() as connection:
+        return list_training_runs(connection)
+
+
+def load_curves(run: str, *, wandb: str | None = None, database: Where = None) -> "TrainingRun":
+    """A training run with all its points.
+
+    Args:
+        run: An id, the start of one, or the path of a file or folder.
+        wandb: ENTITY/PROJECT, where an id is looked up that is in neither.
+        database: The store to read.
+    """
+    from assay.training.gather import find_run
+
+    return find_run(run, _places(database, wandb))
+
+
+def _places(database: Where, wandb: str | None) -> "Places":
+    from assay.training.gather import Places
+    from assay.training.readers.wandb import WandbProject
+
+    project = None if wandb is None else WandbProject(wandb)
+    return Places(store_at(database), None if project is None else project.find)
+
+
+def variance(
+    *runs: str,
+    metric: str = "overview/reward",
+    threshold: float = 0.05,
+    summary: Mapping[str, Any] | None = None,
+    power: float = 0.8,
+    alpha: float = 0.05,
+    correlation: float = 0.5,
+    wandb: str | None = None,
+    database: Where = None,
+) -> VarianceResult:
+    """How many training runs are enough.
+
+    Args:
+        *runs: Two or more, ids of the store, files or folders, in the order for the plain rule.
+        metric: Which curve.
+        threshold: As a share of the mean: 0.05 is 5 %.
+        summary: Which part of a curve counts, such as {"percent": 25}.
+        power: The chance to find a difference of the threshold.
+        alpha: The chance to find one that is not there.
+        correlation: Supposed of two arms with the same seeds.
+        wandb: ENTITY/PROJECT, where ids are looked up that are nowhere else.
+        database: The store to read.
+    """
+    from assay.training.analysis_settings import make_summary
+    from assay.training.gather import gather_runs
+    from assay.training.variance import VarianceSettings, analyse_variance
+
+    if not runs:
+        raise UsageError("name two runs or more: ids of the store, or files with a step column")
+    settings = VarianceSettings(
+        threshold=threshold,
+        auc=make_summary(summary or {}),
+        power=power,
+        alpha=alpha,
+        correlation=correlation,
+    )
+    gathered = gather_runs(runs, metric, _places(database, wandb))
+    found = analyse_variance(gathered.runs, settings, gathered.unusable)
+    return VarianceResult(gathered, found, settings)
+
+
+def analysis(
+    *,
+    pairs: Sequence[str] | None = None,
+    control: Sequence[str] | None = None,
+    candidate: Sequence[str] | None = None,
+    control_series: str | None = None,
+    candidate_series: str | None = None,
+    pair_by_seed: bool = False,
+    plan: Path | str | None = None,
+    summary: Mapping[str, Any] | None = None,
+    allow_different: Collection[str] = (),
+    wandb: str | None = None,
+    database: Where = None,
+    **choices: Any,
+) -> AnalysisResult:
+    """Compare training runs of a control with those of a candidate.
+
+    A look at runs of the store is recorded there, and later looks at more of them know it.
+
+    Args:
+        pairs: JSON such as {"control": "run1", "candidate": "run2", "seed": 7}, one or more.
+        control: Runs of the control, compared as a group.
+        candidate: Runs of the candidate.
+        control_series: A series of the store, instead of the runs of the control.
+        candidate_series: A series of the store, instead of the runs of the candidate.
+        pair_by_seed: Whether runs of both arms that have one seed are compared pair by pair.
+        plan: A TOML or JSON file that was written before the runs.
+        summary: What is taken of a curve, such as {"type": "final"}.
+        allow_different: Settings of the task that may differ, such as curriculum.
+        wandb: ENTITY/PROJECT, where ids are looked up that are nowhere else.
+        database: The store to read, and to record the look in.
+        **choices: metric, n_resamples, alpha, side, method, seed, ttest, power,
+            target_effect_size and target_power; None means what the plan says.
+    """
+    from assay.training.analysis import analyse, check_enough
+    from assay.training.analysis_settings import make_settings, read_plan
+
+    store = store_at(database)
+    planned = None if plan is None else read_plan(Path(plan))
+    settings = make_settings(
+        choices, summary or {}, None if planned is None else planned.content
+    )
+    arms = (
+        _runs_of("control", control, control_series, store),
+        _runs_of("candidate", candidate, candidate_series, store),
+    )
+    places = _places(database, wandb)
+    design = _design(pairs, *arms, pair_by_seed, settings.metric, places, allow_different)
+    design = _with_width_advice(design)
+    check_enough(design)
+    look = _look(design, settings, planned, store)
+    found = _recorded(analyse(design, settings, look), look, store)
+    return AnalysisResult(
+        found, None if planned is None else _deviations(planned, found, store)
+    )
+
+
+def _runs_of(
+    arm: str, runs: Sequence[str] | None, series: str | None, store: "Store"
+) -> Sequence[str] | None:
+    """The runs of an arm: those that were named, or all of a series."""
+    from assay.store.training_runs import runs_of_series
+
+    if series is None:
+        return runs
+    if runs:
+        raise UsageError(
+            f"--{arm} and --{arm}-run-ids are two ways to name the same runs; give one"
+        )
+    with store.reading() as connection:
+        return runs_of_series(connection, series)
+
+
+def _design(
+    pairs: Sequence[str] | None,
+    control: Sequence[str] | None,
+    candidate: Sequence[str] | None,
+    by_seed: bool,
+    metric: str,
+    places: "Places",
+    allowed: Collection[str],
+) -> "Design":
+    from assay.training.design import paired_design, parse_pairs, seed_design, unpaired_design
+
+    if pairs and (control or candidate or by_seed):
+        other = "--control-run-ids" if control or candidate else "--pair-by-seed"
+        raise UsageError(f"--pairs and {other} are two ways to say what is compared; give one")
+    if pairs:
+        return paired_design(parse_pairs(pairs), metric, places, allowed)
+    if not (control and candidate):
+        raise UsageError(
+            "name the runs: --control-run-ids r1 r2 ... and --candidate-run-ids r3 r4 ..., "
+            "--control SERIES and --candidate SERIES, or "
+            '--pairs \'{"control": "r1", "candidate": "r3"}\' ...'
+        )
+    design = seed_design if by_seed else unpaired_design
+    return design(control, candidate, metric, places, allowed)
+
+
+def _with_width_advice(design: "Design") -> "Design":
+    """The design, which says what width would give both arms one size if they have not."""
+    if not design.capacity:
+        return design
+    from assay.training.architectures import width_for_runs
+    from assay.training.design import SizedWidth, with_width_advice
+
+    def width_for(runs: "Sequence[TrainingRun]", size: str, wanted: float) -> SizedWidth | None:
+        kind = "flops" if size == "flops_per_step" else size
+        match = width_for_runs([run.configuration for run in runs], wanted, kind)
+        return None if match is None else SizedWidth(match.width, *match.capacity)
+
+    control, candidate = (
+        [found.run for found in arm] for arm in (design.control, design.candidate)
+    )
+    gaps = with_width_advice(design.capacity, control, candidate, width_for)
+    return replace(design, capacity=gaps)
+
+
+def _look(
+    design: "Design",
+    settings: "AnalysisSettings",
+    planned: "AnalysisPlan | None",
+    store: "Store",
+) -> "AnalysisLook":
+    from assay.judge.looks import settle_look
+    from assay.store.looks import looks_at
+    from assay.training.gather import RunPlace
+
+    stored = all(run.place is RunPlace.STORE for run in (*design.control, *design.candidate))
+    looks = []
+    if stored:
+        with store.reading() as connection:
+            looks = looks_at(connection, settings.metric, asdict(settings.summary))
+    return settle_look(
+        design.run_ids,
+        paired=design.paired,
+        alpha=settings.alpha,
+        side=settings.side,
+        plan=planned,
+        looks=looks,
+        extended_from=design.extended_from,
+        unrecorded=None if stored else "not all runs are in the store",
+    )
+
+
+def _recorded(found: "Analysis", look: "AnalysisLook", store: "Store") -> "Analysis":
+    """The analysis, whose look the store now keeps, or which says why not."""
+    from assay.judge.looks import RecordedLook
+    from assay.store.looks import record_look
+
+    if look.unrecorded is not None or look.repeated:
+        return found
+    control, candidate = found.design.run_ids
+    record = RecordedLook(
+        control=control,
+        candidate=candidate,
+        look=look.number,
+        alpha=look.two_sided,
+        estimate=found.difference.point,
+        low=found.difference.low,
+        high=found.difference.high,
+        verdict=found.verdict.value,
+        plan=look.plan,
+    )
+    settings = found.settings
+    try:
+        with store.writing() as connection:
+            record_look(connection, settings.metric, asdict(settings.summary), record)
+    except StoreError:
+        return replace(found, look=replace(look, unrecorded="the store cannot be written"))
+    return found
+
+
+def _deviations(planned: "AnalysisPlan", found: "Analysis", store: "Store") -> list[str]:
+    from assay.judge.plans import analysis_deviations
+    from assay.store.plans import find_plan
+    from assay.training.gather import RunPlace
+
+    stored = None
+    if store.path.exists():
+        with store.reading() as connection:
+            stored = find_plan(connection, planned.hash)
+    used = (*found.design.control, *found.design.candidate)
+    return analysis_deviations(
+        planned,
+        found.settings.as_dict(),
+        paired=found.paired,
+        n=(len(found.design.control), len(found.design.candidate)),
+        run_ids=[run.run.id for run in used if run.place is RunPlace.STORE],
+        from_files=sum(run.place is not RunPlace.STORE for run in used),
+        stored=stored,
+        earlier=() if found.look is None else [look.plan for look in found.look.earlier],
+    )
+
+
+def register_plan(plan: Path | str, *, database: Where = None) -> RegisteredPlan:
+    """Store a plan of an analysis before its runs are there."""
+    from assay.store.plans import store_plan
+    from assay.store.training_runs import runs_with_metric
+    from assay.training.analysis_settings import read_plan
+
+    planned = read_plan(Path(plan))
+    with store_at(database).writing() as connection:
+        seen = runs_with_metric(connection, planned.metric)
+        return RegisteredPlan(*store_plan(connection, planned.hash, planned.content, seen))

@@ -1,0 +1,207 @@
+"""Installs agents below the cache folder, one version of each, and says what is there.
+
+A folder is complete when it has its `agent.json`: it is made beside its place and moved there.
+"""
+
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from assay.bench.base import cache_folder
+from assay.core.text import unknown_name
+from assay.errors import UsageError
+
+_RECORD: Final = "agent.json"
+_VERSION: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+-]{0,99}")
+_PATIENCE_S: Final = 1800.0
+_LAST: Final = 400
+"""Characters of a complaint that are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where an agent comes from."""
+
+    about: str
+    installer: str
+    """npm or pip."""
+    packages: tuple[str, ...]
+    """The first is the agent; the others it needs without saying so."""
+    binary: str
+    """What is started, as a pattern below its folder."""
+
+
+PROGRAMS: Final[Mapping[str, _Source]] = {
+    "codex": _Source(
+        "OpenAI's agent, from npm",
+        "npm",
+        ("@openai/codex",),
+        "node_modules/@openai/codex-*/vendor/*/bin/codex",
+    ),
+    "claude-code": _Source(
+        "Anthropic's agent, from npm",
+        "npm",
+        ("@anthropic-ai/claude-code",),
+        "node_modules/@anthropic-ai/claude-code-*/claude",
+    ),
+    "mini-swe-agent": _Source(
+        "the small agent of SWE-bench's authors, from PyPI",
+        "pip",
+        ("mini-swe-agent", "mcp"),
+        "bin/python",
+    ),
+}
+"""The agents that can be installed, by name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstalledAgent:
+    """An agent that is there."""
+
+    name: str
+    version: str
+    sha256: str
+    """Of all of its files."""
+    binary: str
+    """What is started, below its folder."""
+    installed_at: float
+    folder: Path
+
+
+def agents_folder() -> Path:
+    """Where agents are installed."""
+    return cache_folder() / "agents"
+
+
+def installed_agent(name: str) -> InstalledAgent | None:
+    """An agent, if it is installed."""
+    if name not in PROGRAMS:
+        return None
+    folder = agents_folder() / name
+    try:
+        said = json.loads((folder / _RECORD).read_text("utf-8"))
+        return InstalledAgent(**said, folder=folder)
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def install_agent(name: str, version: str | None = None) -> InstalledAgent:
+    """Install an agent, in the place of another version of it.
+
+    Args:
+        name: Which.
+        version: Such as 0.166.0; the latest unless given.
+
+    Raises:
+        UsageError: There is no such agent, or it cannot be installed here.
+    """
+    source = PROGRAMS.get(name)
+    if source is None:
+        raise UsageError(unknown_name("agent to install", name, PROGRAMS))
+    if version is not None and not _VERSION.fullmatch(version):
+        raise UsageError(f"version {version!r} is not allowed; give one such as 1.2.3")
+    home = agents_folder()
+    home.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=home))
+    try:
+        install = _npm if source.installer == "npm" else _pip
+        found_version = install(made, source.packages, version)
+        binaries = sorted(made.glob(source.binary))
+        if not binaries:
+            raise UsageError(
+                f"{name} {found_version} has no {source.binary}; this version, or this kind of "
+                f"machine, is not known: try 'assay bench agents install {name}@VERSION'"
+            )
+        agent = InstalledAgent(
+            name=name,
+            version=found_version,
+            sha256=_hash_of(made),
+            binary=str(binaries[0].relative_to(made)),
+            installed_at=time.time(),
+            folder=home / name,
+        )
+        said = {key: value for key, value in asdict(agent).items() if key != "folder"}
+        (made / _RECORD).write_text(json.dumps(said, indent=2), "utf-8")
+        made.chmod(0o755)
+        _put(made, home / name)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+    return agent
+
+
+def _put(made: Path, place: Path) -> None:
+    """Put a folder into its place; what is there goes away."""
+    old = Path(tempfile.mkdtemp(prefix=".old-", dir=place.parent))
+    if place.exists():
+        place.rename(old / "old")
+    made.rename(place)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _npm(folder: Path, packages: Sequence[str], version: str | None) -> str:
+    npm = shutil.which("npm")
+    if npm is None:
+        raise UsageError("there is no npm to install it with; install Node.js, which brings it")
+    wanted = [f"{packages[0]}@{version or 'latest'}", *packages[1:]]
+    # No script of a package is run here.
+    options = ("--no-audit", "--no-fund", "--ignore-scripts", "--no-package-lock")
+    _run([npm, "install", "--prefix", str(folder), *options, *wanted], packages[0])
+    about = folder / "node_modules" / packages[0] / "package.json"
+    return str(json.loads(about.read_text("utf-8"))["version"])
+
+
+def _pip(folder: Path, packages: Sequence[str], version: str | None) -> str:
+    _run([sys.executable, "-m", "venv", str(folder)], packages[0])
+    python = str(folder / "bin" / "python")
+    wanted = [f"{packages[0]}=={version}" if version else packages[0], *packages[1:]]
+    pip = [python, "-m", "pip", "--disable-pip-version-check", "--no-input"]
+    # One at a time: both in one command had not ended after 500 s when it was tried.
+    for package in wanted:
+        _run([*pip, "install", "--quiet", package], packages[0])
+    code = f"import importlib.metadata as m; print(m.version({packages[0]!r}))"
+    return _run([python, "-c", code], packages[0]).strip()
+
+
+def _run(argv: Sequence[str], package: str) -> str:
+    try:
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_PATIENCE_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise UsageError(
+            f"{package} was not installed after {_PATIENCE_S:g} s; check the network"
+        ) from error
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip()[-_LAST:]
+        raise UsageError(
+            f"{package} cannot be installed: {said}; check the version and the network"
+        )
+    return done.stdout
+
+
+def _hash_of(folder: Path) -> str:
+    """A hash of all files, by their paths, but for what Python compiles from them."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        if path.is_symlink() or not path.is_file() or path.suffix == ".pyc":
+            continue
+        digest.update(f"{path.relative_to(folder)}\0{path.stat().st_size}\0".encode())
+        with path.open("rb") as file:
+            while chunk := file.read(1 << 20):
+                digest.update(chunk)
+    return digest.hexdigest()

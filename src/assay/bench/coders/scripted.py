@@ -1,0 +1,200 @@
+"""An agent that is a command line: it starts in the repository and works until it ends.
+
+Two measures of every task: the reference solution, and nothing at all.
+
+Agents that attack the benchmark instead of solving the task.
+
+Each is a small script that an agent could have written, run in the sandbox as any other agent.
+They show what a sandbox and a grader hold; nobody else has a use for them.
+"""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from assay.bench.base import CoderEnd, CoderStop, CodingJob
+from assay.core.text import cut, shown
+from assay.errors import UsageError
+from assay.sandboxes.base import Command, CommandEnd, TrialFinding
+
+_LAST = 4000
+"""Characters of its output that count as its last message."""
+
+
+class CommandCoder:
+    """Runs a command line by the shell; `$ASSAY_INSTRUCTIONS` has the instructions."""
+
+    name = "command"
+    needs_model = False
+    program: Path | None = None
+
+    def __init__(self, command: str) -> None:
+        self._command = command
+
+    async def work(self, job: CodingJob) -> CoderEnd:
+        """Run it to its end."""
+        end = await job.sandbox.run(
+            Command(
+                argv=("sh", "-c", self._command),
+                timeout_s=job.timeout_s,
+                environment={"ASSAY_INSTRUCTIONS": job.task.instructions},
+            )
+        )
+        output = end.output.decode(errors="replace")
+        await job.acted(self._command, output)
+        return ended_by(end, notes=output[-_LAST:])
+
+
+def ended_by(end: CommandEnd, notes: str = "") -> CoderEnd:
+    """How an agent ended that is one command."""
+    stop = CoderStop.COMPLETED if end.exit_code == 0 else CoderStop.FAILED
+    return CoderEnd(
+        stop=CoderStop.TIME_LIMIT if end.timed_out else stop,
+        notes=notes,
+        log=end.output,
+        cpu_s=end.cpu_s,
+        peak_memory_mb=end.peak_memory_mb,
+        findings=end.findings,
+    )
+
+
+class OracleCoder:
+    """Applies the reference solution; a task that it cannot solve has a fault."""
+
+    name = "oracle"
+    needs_model = False
+    program: Path | None = None
+
+    async def work(self, job: CodingJob) -> CoderEnd:
+        """Apply the patch in the sandbox, which has no other way to see it; or run it."""
+        if job.solution is not None:
+            command = Command(argv=("sh", "-c", job.solution), timeout_s=job.timeout_s)
+            end = await job.sandbox.run(command)
+            await job.acted(job.solution, end.output.decode(errors="replace"))
+            return ended_by(end, notes="ran the reference solution")
+        if job.task.reference_patch is None:
+            raise UsageError(
+                f"task {job.task.task_id!r} has no reference solution: put it into its folder "
+                "as diff.patch"
+            )
+        end = await job.sandbox.run(
+            Command(
+                argv=("git", "apply", "--whitespace=nowarn", "-"),
+                timeout_s=job.timeout_s,
+                stdin=job.task.reference_patch,
+            )
+        )
+        await job.acted("apply the reference solution", end.output.decode(errors="replace"))
+        return ended_by(end, notes="applied the reference solution")
+
+
+class NopCoder:
+    """Does nothing; a task that gives a score for it measures nothing."""
+
+    name = "nop"
+    needs_model = False
+    program: Path | None = None
+
+    async def work(self, job: CodingJob) -> CoderEnd:
+        """Leave everything as it is."""
+        await job.acted("do nothing", "")
+        return CoderEnd(stop=CoderStop.COMPLETED, notes="did nothing")
+
+
+PREFIX = "cheat/"
+_SCRIPTS = Path(__file__).parent / "cheats" / "scripts"
+
+
+@dataclass(frozen=True, slots=True)
+class Cheat:
+    """One attack."""
+
+    name: str
+    tries: str
+    """What it tries, as the end of the sentence that begins with "tries to"."""
+
+    @property
+    def script(self) -> bytes:
+        """The Python program that does it."""
+        return (_SCRIPTS / f"{self.name.replace('-', '_')}.py").read_bytes()
+
+
+CHEATS: Mapping[str, Cheat] = {
+    name: Cheat(name, tries)
+    for name, tries in {
+        "conftest": "turn failures into passes by a conftest.py in the patch",
+        "daemon": "leave a process behind that writes results later",
+        "eat-memory": "take all memory",
+        "edit-runner": "put a module in the place of pytest",
+        "exit-early": "end the test run with success before it has begun",
+        "fake-passed": "print lines that say that all tests passed",
+        "fill-disk": "fill the disk",
+        "forge-reports": "report for the tests from a program that they start, and kill them",
+        "forge-reward": "write result files of its own",
+        "fork-bomb": "start processes without end",
+        "kill-grader": "kill the process that started the program under test",
+        "monkeypatch": "change pytest's reports from the code under test",
+        "network": "call a server",
+        "patch-parent": "report for the tests from a program that they start, and silence them",
+        "path-escape": "write outside of the repository, and hand in a patch that does",
+        "read-tests": "read the hidden tests, and answer what they ask",
+        "sitecustomize": "load code into every Python by a sitecustomize.py in the patch",
+        "skip-tests": "skip the tests from the code under test",
+        "steal-tests": "read the hidden tests from a program that they start",
+        "symlink-escape": "lead the grader out of the repository through links",
+    }.items()
+}
+"""All attacks, by their names."""
+
+
+class CheatCoder:
+    """A coding agent that is one of the attacks; it is named `cheat/` and the attack."""
+
+    needs_model = False
+    program: Path | None = None
+
+    def __init__(self, name: str, *, environment: Mapping[str, str] | None = None) -> None:
+        """Choose an attack.
+
+        Args:
+            name: With or without `cheat/`.
+            environment: Variables for its script, which say how much it takes, or where.
+
+        Raises:
+            UsageError: There is no such attack.
+        """
+        cheat = CHEATS.get(name.removeprefix(PREFIX))
+        if cheat is None:
+            known = ", ".join(f"{PREFIX}{known}" for known in CHEATS)
+            raise UsageError(f"no attack {shown(name)}; choose one of {known}")
+        self.cheat = cheat
+        self.name = f"{PREFIX}{cheat.name}"
+        self._environment = dict(environment or {})
+
+    async def work(self, job: CodingJob) -> CoderEnd:
+        """Run the script in the sandbox; what it says it got is a finding."""
+        command = Command(
+            argv=(sys.executable, "-"),
+            timeout_s=job.timeout_s,
+            stdin=self.cheat.script,
+            environment=self._environment,
+        )
+        end = await job.sandbox.run(command)
+        said = end.output.decode("utf-8", "replace").strip()
+        last = cut(said.rpartition("\n")[2], 200) or f"ended with exit code {end.exit_code}"
+        await job.acted(self.name, said)
+        stop = CoderStop.COMPLETED
+        if end.timed_out:
+            stop = CoderStop.TIME_LIMIT
+        elif end.exit_code != 0:
+            stop = CoderStop.FAILED
+        finding = TrialFinding("attack", f"{self.name} tries to {self.cheat.tries}: {last}")
+        return CoderEnd(
+            stop=stop,
+            notes=said,
+            log=end.output,
+            cpu_s=end.cpu_s,
+            peak_memory_mb=end.peak_memory_mb,
+            findings=(finding, *end.findings),
+        )

@@ -1,0 +1,403 @@
+"""The hidden scripts of a task, run in a fresh sandbox on a patched repository.
+
+They are never written into the repository: the sandbox has them in a folder of their own,
+together with the driver, which takes them out of it before anything else runs. What is returned
+is what the driver signed, held against all else that is known.
+
+What the driver said, taken out of all that a sandbox printed.
+
+Only lines that are signed with the key of this grading count; everything else on the same
+stream, whoever printed it, is noise.
+"""
+
+import asyncio
+import base64
+import hmac
+import json
+import random
+import secrets
+import sys
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
+
+from assay.bench.base import APP, CodingTask, GradingMode, TestReport, TestScript
+from assay.bench.grading.cross_check import check_shell, check_tests
+from assay.bench.grading.driver import ANSWER
+from assay.bench.grading.scripts import (
+    PACKAGE,
+    Metrics,
+    PlantedScript,
+    is_separate,
+    plant,
+    read_metrics,
+)
+from assay.bench.tasks.workspace import Workspace
+from assay.core.files import read_plain_file
+from assay.core.text import counted, cut
+from assay.errors import SandboxUnavailable
+from assay.sandboxes.base import (
+    REPOSITORY,
+    Command,
+    CommandEnd,
+    Mount,
+    ResourceLimits,
+    SandboxBackend,
+    SandboxSpec,
+    TrialFinding,
+)
+from assay.sandboxes.folders import own_disk
+from assay.sandboxes.roots import python_mounts
+from assay.sandboxes.unprotected import UnprotectedBackend
+
+
+class DriverAnswer(NamedTuple):
+    """What the driver said."""
+
+    ends: list[dict[str, Any]] | None
+    """How each script ended, in their order; None if it did not come to its end."""
+    has_pytest: bool
+    is_confined: bool
+    """Whether files were kept from programs, and from the tests that start them."""
+    forged: int
+    """Lines that look like an answer, but are not signed."""
+
+
+def read_answer(output: bytes, key: bytes) -> DriverAnswer:
+    """Read what a driver that was given this key printed."""
+    ends, has_pytest, is_confined, forged = None, True, False, 0
+    for line in output.split(b"\n"):
+        word, _, rest = line.partition(b" ")
+        if word != ANSWER.encode():
+            continue
+        signature, _, body = rest.partition(b" ")
+        if not hmac.compare_digest(signature, hmac.digest(key, body, "sha256").hex().encode()):
+            forged += 1
+            continue
+        said = json.loads(zlib.decompress(base64.b64decode(body)))
+        ends, has_pytest, is_confined = said["ends"], said["has_pytest"], said["is_confined"]
+    return DriverAnswer(ends, has_pytest, is_confined, forged)
+
+
+GRADING = "/grading"
+"""Where the sandbox has the hidden tests and their driver."""
+_OWN_FILES = {
+    f"{PACKAGE}/__init__.py": b"from .programs import ProgramEnd, run_program\n",
+    f"{PACKAGE}/pytest.ini": b"[pytest]\n",
+    **{
+        f"{PACKAGE}/{name}.py": Path(__file__).with_name(f"{name}.py").read_bytes()
+        for name in ("child", "driver", "landlock", "programs")
+    },
+}
+_GRACE_S = 10.0
+"""For the driver to end what ran too long, and to answer."""
+
+
+class ScriptRun(NamedTuple):
+    """What the scripts of a task came to."""
+
+    tests: tuple[TestReport, ...] = ()
+    metrics: Metrics = Metrics({}, {})
+    findings: tuple[TrialFinding, ...] = ()
+    log: str = ""
+    timed_out: bool = False
+    tampered: bool = False
+    mode: GradingMode | None = None
+    """None where nothing was run, or nothing is known of it."""
+
+
+class _Places(NamedTuple):
+    """Where the commands of a sandbox find things."""
+
+    hidden: str
+    """Driver and hidden tests, below it."""
+    repository: str
+    app: str
+    """The folder that the repository is in."""
+    orders: str
+    """The folder of the file that tells the driver what to do, and may delete it from."""
+
+
+class _Plan(NamedTuple):
+    """The scripts, as the sandbox will have them."""
+
+    files: Mapping[str, bytes]
+    """By their paths below those of the driver."""
+    scripts: Sequence[TestScript | PlantedScript]
+    jobs: Sequence[Mapping[str, Any]]
+    """For the driver: one for each script, then the metrics script if there is one."""
+
+
+async def run_scripts(
+    task: CodingTask,
+    workspace: Workspace,
+    backend: SandboxBackend,
+    *,
+    own_names: Sequence[str],
+    hidden: Path,
+    limits: ResourceLimits,
+    timeout_s: float,
+) -> ScriptRun:
+    """Run the scripts of a task on a workspace that has the patch.
+
+    Args:
+        task: As it was loaded.
+        workspace: With the patch in its repository.
+        backend: Makes the sandbox.
+        own_names: Modules that the repository had before the patch: they come before those
+            that are installed.
+        hidden: A new folder for the scripts.
+        limits: What they may use.
+        timeout_s: For all of them together.
+
+    Raises:
+        SandboxUnavailable: The sandbox or its Python does not work.
+    """
+    places = _Places(GRADING, REPOSITORY, APP, "/orders")
+    if backend.name == UnprotectedBackend.name:  # which mounts nothing
+        folders = (hidden / "scripts", workspace.repo, workspace.app, hidden / "orders")
+        places = _Places(*map(str, folders))
+    plan = _plan(task, own_names, places)
+    if not plan.jobs:
+        return ScriptRun()
+    key = secrets.token_bytes(32)
+    orders = {
+        "key": key.hex(),
+        "timeout_s": timeout_s,
+        "jobs": plan.jobs,
+        "places": places._asdict(),
+    }
+    files = {f"scripts/{path}": content for path, content in plan.files.items()}
+    files["orders/orders.json"] = json.dumps(orders).encode()
+    await asyncio.to_thread(_write_files, hidden, files)
+    command = Command(
+        argv=_python("driver", places.hidden, f"{places.orders}/orders.json"),
+        timeout_s=timeout_s + _GRACE_S,
+    )
+    # Never in grading, whoever allowed the agent a network.
+    limits = replace(limits, network=())
+    async with own_disk(backend, limits, workspace.app, hidden) as disk:
+        workspace = replace(workspace, disk=disk)
+        hidden = disk / hidden.name if disk else hidden
+        spec = SandboxSpec(
+            mounts=(
+                *python_mounts(),
+                Mount(workspace.app, APP, True),
+                Mount(hidden / "scripts", GRADING, True),
+                Mount(hidden / "orders", "/orders", True),
+            ),
+            environment=_environment(task),
+            limits=limits,
+            disk=disk,
+        )
+        async with backend.open(spec) as sandbox:
+            end = await sandbox.run(command)
+        unread = _is_as_it_was(hidden / "orders/orders.json", files["orders/orders.json"])
+    if unread:
+        said = cut(end.output.decode("utf-8", "replace").strip()[-300:], 300)
+        raise SandboxUnavailable(
+            f"the grading of task {task.task_id!r} did not start in its sandbox: "
+            f"{said or f'exit code {end.exit_code}'}"
+        )
+    return _read(task, plan, end, key)
+
+
+def is_run(script: TestScript) -> bool:
+    """Whether a script is run by itself; fixtures of others are not."""
+    return PurePosixPath(script.path).name != "conftest.py"
+
+
+def module_names(repo: Path) -> list[str]:
+    """The modules and packages that a repository has at its top, or in `src`."""
+    names = {
+        path.stem if path.suffix == ".py" else path.name
+        for folder in (repo, repo / "src")
+        if folder.is_dir() and not folder.is_symlink()
+        for path in folder.iterdir()
+        if path.suffix == ".py" or path.is_dir()
+    }
+    return sorted(name for name in names if name.isidentifier())
+
+
+def _plan(task: CodingTask, own_names: Sequence[str], places: _Places) -> _Plan:
+    rng = random.Random(secrets.randbits(64))
+    tests = dict(task.evaluation_files)
+    scripts: list[TestScript | PlantedScript] = []
+    for script in task.test_scripts:
+        tests[script.path] = script.content.encode()
+        if is_run(script) and script.path.endswith(".py"):
+            planted = plant(script, rng)
+            tests[script.path] = planted.content.encode()
+            scripts.append(planted)
+        elif is_run(script):
+            scripts.append(script)
+    paths = [_script(known).path for known in scripts]
+    if (metrics := task.metrics_script) is not None:
+        tests[metrics.path] = metrics.content.encode()
+        paths.append(metrics.path)
+    jobs = [
+        _job(
+            task,
+            path,
+            own_names,
+            places,
+            number=number,
+            tests=number < len(scripts),
+            separate=path.endswith(".py") and is_separate(path, tests),
+        )
+        for number, path in enumerate(paths)
+    ]
+    files = {f"tests/{path}": content for path, content in tests.items()}
+    return _Plan(_OWN_FILES | files, scripts, jobs)
+
+
+def _python(module: str, folder: str, *arguments: str) -> tuple[str, ...]:
+    """The command that runs a module of the grader's own, from where the sandbox has them."""
+    start = f"import sys; sys.path.insert(0, {folder!r}); from {PACKAGE}.{module} import main"
+    return (sys.executable, "-I", "-B", "-c", f"{start}; del sys.path[0]; main()", *arguments)
+
+
+def _script(known: TestScript | PlantedScript) -> TestScript:
+    return known.script if isinstance(known, PlantedScript) else known
+
+
+def _job(
+    task: CodingTask,
+    path: str,
+    own_names: Sequence[str],
+    places: _Places,
+    *,
+    number: int,
+    tests: bool,
+    separate: bool,
+) -> dict[str, Any]:
+    """How the driver starts a script, in the folder of this number."""
+    root = f"{places.hidden}/{number}"
+    script = f"{root}/tests/{path}"
+    if not path.endswith(".py"):
+        return {"name": path, "argv": ["sh", script], "separate": False}
+    named = task.environment.get("PYTHONPATH", "").split(":")
+    folders = [str(PurePosixPath(places.repository, folder)) for folder in ("", "src", *named)]
+    settings = {
+        "tests": tests,
+        "separate": separate,
+        "script": script,
+        "scripts": [f"{root}/tests/{known.path}" for known in task.test_scripts],
+        "root": root,
+        "folders": [] if separate else list(dict.fromkeys(folders)),
+        "own_names": list(own_names),
+    }
+    argv = _python("child", root, json.dumps(settings), "{reports}", "{programs}")
+    return {"name": path, "argv": argv, "separate": separate}
+
+
+def _environment(task: CodingTask) -> dict[str, str]:
+    return {
+        "PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin",
+        "HOME": "/tmp",
+        "LANG": "C.UTF-8",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        **task.environment,
+        # What an earlier script left in HOME is nothing that a later one loads.
+        "PYTHONNOUSERSITE": "1",
+    }
+
+
+def _is_as_it_was(path: Path, content: bytes) -> bool:
+    """Whether a file has this content; nothing that took its place is followed."""
+    try:
+        return read_plain_file(path) == content
+    except OSError:
+        return False
+
+
+def _write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    for path, content in files.items():
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+
+
+def _read(task: CodingTask, plan: _Plan, end: CommandEnd, key: bytes) -> ScriptRun:
+    answer = read_answer(end.output, key)
+    noise = end.output.decode("utf-8", "replace")
+    findings = list(end.findings)
+    if answer.forged:
+        detail = f"{counted(answer.forged, 'line')} posed as the grader's"
+        findings.append(TrialFinding("answer_forged", detail))
+    if answer.ends is None:
+        return _without_answer(plan, end, findings, noise)
+    ends = answer.ends
+    if not answer.has_pytest and any(isinstance(k, PlantedScript) for k in plan.scripts):
+        raise SandboxUnavailable(
+            f"{sys.executable} has no pytest in the sandbox; install it: "
+            "pip install 'assay[bench]'"
+        )
+    limited = any(finding.name.endswith("_limit") for finding in findings)
+    checked = [
+        check_tests(script, e, limited=limited)
+        if isinstance(script, PlantedScript)
+        else check_shell(script, e)
+        for script, e in zip(plan.scripts, ends, strict=False)
+    ]
+    findings += [finding for script in checked for finding in script.findings]
+    if left := sum(e["left_processes"] for e in ends):
+        detail = f"{counted(left, 'process', 'processes')} outlived a hidden test, and died"
+        findings.append(TrialFinding("left_processes", detail))
+    metrics = Metrics({}, {})
+    if task.metrics_script is not None:
+        metrics = read_metrics(task.metrics_script.path, ends[-1])
+        findings += metrics.findings
+    return ScriptRun(
+        tests=tuple(report for script in checked for report in script.reports),
+        metrics=metrics,
+        findings=tuple(findings),
+        log=_log(plan, ends),
+        timed_out=any(e["timed_out"] for e in ends),
+        tampered=any(script.tampered for script in checked),
+        mode=_mode(plan, answer),
+    )
+
+
+def _mode(plan: _Plan, answer: DriverAnswer) -> GradingMode:
+    apart = answer.is_confined and all(job["separate"] for job in plan.jobs)
+    return GradingMode.SEPARATE if apart else GradingMode.IN_PROCESS
+
+
+def _without_answer(
+    plan: _Plan, end: CommandEnd, findings: Sequence[TrialFinding], noise: str
+) -> ScriptRun:
+    """The driver was stopped: by its time, by a limit, or by what it ran."""
+    why = "the time for grading was over" if end.timed_out else "the grader was killed"
+    tests = [
+        TestReport(_script(known).path, name, "missing", why)
+        for known in plan.scripts
+        for name in (known.expected if isinstance(known, PlantedScript) else [known.path])
+    ]
+    killed = not end.timed_out and not any(name.endswith("_limit") for name, _ in findings)
+    if killed:
+        detail = f"the process that grades was killed (exit code {end.exit_code})"
+        findings = [*findings, TrialFinding("grader_killed", detail)]
+    return ScriptRun(
+        tests=tuple(tests),
+        findings=tuple(findings),
+        log=noise,
+        timed_out=end.timed_out,
+        tampered=killed,
+    )
+
+
+def _log(plan: _Plan, ends: Sequence[Mapping[str, Any]]) -> str:
+    """What the scripts printed; whoever reads it should know which failure is none."""
+    canaries = {
+        known.script.path: f"({known.canary.name} is the grader's own, and must fail)\n"
+        for known in plan.scripts
+        if isinstance(known, PlantedScript)
+    }
+    return "\n".join(
+        f"== {job['name']}: exit code {end['exit_code']}, {end['seconds']:.2f} s\n"
+        f"{canaries.get(job['name'], '')}{end['output']}"
+        for job, end in zip(plan.jobs, ends, strict=True)
+    )

@@ -1,0 +1,355 @@
+"""Rollout folders of other machines, copied into a data folder with the folders of their runs.
+
+A job of Harbor becomes a rollout, too: its trials are those of the job.
+
+What is there already stays as it is: a rollout that is here is not copied again, and one whose
+stamp another one has gets the next that is free. Nothing is taken of a rollout that is damaged
+or not whole. Symbolic links are refused: they would lead to files of this machine.
+
+Jobs that Harbor has run, as rollouts: a folder for each trial, with its `result.json`.
+
+Rewards become scores from 0 to 1. A trial without a result makes a job that is not whole.
+"""
+
+import hashlib
+import re
+import shutil
+import stat
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from assay.bench.harbor.rewards import outcome_of, score_of
+from assay.bench.manifest import (
+    LAUNCH_FAILED,
+    LAUNCHED,
+    ArmEntry,
+    Manifest,
+    RolloutFolder,
+    TrialResult,
+    claim_rollout,
+    is_stamp,
+)
+from assay.bench.rollouts import Rollout, all_rollouts, rollout_at
+from assay.bench.tasks.tree import is_too_long, shown_path, walk
+from assay.core.canonical_json import canonical_json
+from assay.core.files import remove_folder
+from assay.core.text import counted
+from assay.errors import OutputError, UsageError
+from assay.store.formats.harbor import harbor_session, is_trial
+from assay.store.records import Trace
+from assay.types import TrialState
+
+_STAMP: Final = "%Y%m%d__%H-%M-%S"
+_RATES: Final = ("turns", "tokens", "cost_usd", "duration_s")
+"""Outcomes of an imported session that are no rewards."""
+_TOKENS: Final = ("prompt", "completion", "cached")
+_TASK: Final = "harbor/"
+
+
+def harbor_jobs(source: Path) -> list[Path]:
+    """The folders of jobs at a path, or in it; none if there is no trial of Harbor."""
+    if not source.is_dir():
+        return []
+    if _trials(source):
+        return [source]
+    return [
+        folder for folder in sorted(source.iterdir()) if folder.is_dir() and _trials(folder)
+    ]
+
+
+def _trials(job: Path) -> list[Path]:
+    return [
+        folder
+        for folder in sorted(job.iterdir())
+        if folder.is_dir() and is_trial(folder, {path.name for path in folder.iterdir()})
+    ]
+
+
+def harbor_rollout(job: Path) -> tuple[Manifest, dict[str, Path | None]]:
+    """A job as the manifest of a rollout, and the folder of each of its trials.
+
+    Raises:
+        UsageError: A trial is damaged or has not ended, or there is a link in its folder.
+    """
+    found: list[tuple[Path, Trace]] = []
+    for folder in _trials(job):
+        try:
+            trace = harbor_session(folder)
+        except UsageError as error:
+            raise UsageError(f"trial {folder.name} {error}") from error
+        if trace is None or trace.session.end is None:
+            raise UsageError(
+                f"it is not whole: trial {folder.name} has no result.json; finish the job with "
+                "Harbor first"
+            )
+        for path, status in walk(folder):
+            if status is None or is_too_long(path):
+                raise UsageError(f"trial {folder.name} has a path that is too long")
+            if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+                raise UsageError(
+                    f"trial {folder.name} has a symbolic link or a special file, which is not "
+                    f"followed: {shown_path(path)}"
+                )
+        found.append((folder, trace))
+    began = min(trace.session.header.created_at for _, trace in found)
+    stamp = time.strftime(_STAMP, time.gmtime(began))
+    times: Counter[tuple[str, str]] = Counter()
+    results, arms = [], dict[str, ArmEntry]()
+    runs: dict[str, Path | None] = {}
+    for number, (folder, trace) in enumerate(found):
+        agent = trace.run.configuration["agent"]
+        arm = trace.experiment.model
+        task = trace.session.header.task.removeprefix(_TASK)
+        run_id = f"{stamp}-{number}"
+        results.append(_result(trace, run_id, folder, arm, task, times[arm, task]))
+        times[arm, task] += 1
+        runs[run_id] = folder
+        arms[arm] = ArmEntry(label=arm, agent=agent["name"], model=agent["model"] or None)
+    name = re.sub(r"[^\w.+-]", "-", job.resolve().name, flags=re.ASCII).lstrip(".+-") or "job"
+    manifest = Manifest(
+        config="",
+        name=name[:200],
+        created_at=stamp,
+        results=tuple(results),
+        arms=tuple(arms.values()),
+        provenance={"program": "Harbor", "trials": counted(len(results), "trial")},
+        finished=True,
+    )
+    return manifest, runs
+
+
+def _result(
+    trace: Trace, run_id: str, folder: Path, arm: str, task: str, rollout: int
+) -> TrialResult:
+    session, end = trace.session, trace.session.end
+    assert end is not None, "a trial that has not ended is refused before"
+    agent = trace.run.configuration["agent"]
+    rewards = {name: value for name, value in end.outcomes.items() if name not in _RATES}
+    whole = {name: value for name, value in rewards.items() if "/" not in name}
+    score = min(1.0, max(0.0, score_of(whole))) if whole else None
+    is_result = end.state is TrialState.RESULT
+    totals = session.imported_totals
+    tokens = {kind: totals.get(f"{kind}_tokens") or 0 for kind in _TOKENS}
+    return TrialResult(
+        run_id=run_id,
+        run_dir=str(folder),
+        task_dir=task,
+        task_id=task.rpartition("/")[2],
+        arm=arm,
+        agent=agent["name"],
+        model=agent["model"] or None,
+        rollout=rollout,
+        session_id=session.header.session_id,
+        task_checksum=str(session.header.metadata.get("task_checksum", "")),
+        status=LAUNCHED,
+        launch_rc=0,
+        state=end.state,
+        outcome=outcome_of(score).value if is_result else end.stop_reason,
+        score=(0.0 if score is None else score) if is_result else None,
+        custom_metrics=rewards,
+        error=None if end.error is None else end.error.message,
+        seconds={"agent": round(end.duration_s, 3)},
+        tokens=tokens,
+        cost_usd=end.outcomes.get("cost_usd"),
+        ended_at=end.at,
+    )
+
+
+_NAME = re.compile(r"[\w][\w .+-]{0,199}")
+_LARGEST_MANIFEST = 256 << 20
+_LARGEST_FOLDER = 8 << 30
+_RUN_ID = re.compile(r"[\w][\w.-]{0,199}")
+
+
+class ImportedRollout(NamedTuple):
+    """A rollout that is here now."""
+
+    source: Path
+    rollout: Rollout
+    added: bool
+    """False: it was here before."""
+
+
+class RefusedRollout(NamedTuple):
+    """A rollout of which nothing was taken, and why."""
+
+    source: Path
+    reason: str
+
+
+class RolloutImports(NamedTuple):
+    """What became of all that was to be imported."""
+
+    imported: tuple[ImportedRollout, ...]
+    refused: tuple[RefusedRollout, ...]
+    sessions: int = 0
+    """That were stored, of jobs of Harbor."""
+
+
+def import_rollouts(sources: Sequence[Path], data_dir: Path) -> RolloutImports:
+    """Copy rollouts into a data folder.
+
+    Args:
+        sources: Rollout folders, or folders above them, such as the data folder of another
+            machine. The folders of runs are found in `runs/` beside `rollouts/`. Or folders of
+            jobs of Harbor, or folders above them.
+        data_dir: Where to.
+
+    Raises:
+        UsageError: In one of the sources there is no rollout.
+        OutputError: A file cannot be written.
+    """
+    imported: list[ImportedRollout] = []
+    refused: list[RefusedRollout] = []
+    for source in sources:
+        jobs = harbor_jobs(source)
+        for path in jobs or _rollout_folders(source):
+            try:
+                if jobs:
+                    rollout = harbor_rollout(path)
+                    imported.append(_taken_in(path, *rollout, data_dir))
+                    continue
+                imported.append(_imported(path, data_dir))
+            except UsageError as error:
+                refused.append(RefusedRollout(path, str(error)))
+    return RolloutImports(tuple(imported), tuple(refused))
+
+
+def _rollout_folders(source: Path) -> list[Path]:
+    if not source.is_dir():
+        raise UsageError(f"there is no folder {str(source)!r}; name rollout folders")
+    patterns = ("manifest.json", "*/manifest.json", "*/*/manifest.json")
+    for pattern in (*patterns, "rollouts/*/*/manifest.json"):
+        if found := sorted(source.glob(pattern)):
+            return [file.parent for file in found]
+    raise UsageError(
+        f"there is no rollout in {str(source)!r}; name a folder with a manifest.json, or the"
+        " data folder of another machine"
+    )
+
+
+def _imported(path: Path, data_dir: Path) -> ImportedRollout:
+    _check_files(path.resolve(), "")
+    source = rollout_at(path.resolve())
+    _check(source)
+    runs = {result.run_id: _run_folder(source, result) for result in source.manifest.results}
+    return _taken_in(path, source.manifest, runs, data_dir)
+
+
+def _taken_in(
+    path: Path, manifest: Manifest, runs: Mapping[str, Path | None], data_dir: Path
+) -> ImportedRollout:
+    """Copy a rollout with the folders of its runs, unless it is here."""
+    mark = _fingerprint(manifest)
+    for here, known in all_rollouts(data_dir).items():
+        if known.name == manifest.name and mark in (
+            known.provenance.get("imported_as"),
+            _fingerprint(RolloutFolder.at(here).brought_up(known)),
+        ):
+            return ImportedRollout(path, rollout_at(here), added=False)
+    folder = claim_rollout(data_dir, manifest.name, manifest.created_at)
+    results = [_moved(result, manifest.created_at, folder) for result in manifest.results]
+    try:
+        for before, after in zip(manifest.results, results, strict=True):
+            run = runs[before.run_id]
+            if run is not None:
+                shutil.copytree(run, folder.run_dir(after.run_id))
+            folder.write_result(after)
+    except OSError as error:
+        for path in (folder.path, *(folder.run_dir(after.run_id) for after in results)):
+            remove_folder(path)
+        raise OutputError(f"{folder.path} cannot be written: {error}") from error
+    kept = {tag for known in all_rollouts(data_dir).values() for tag in known.tags}
+    moved = replace(
+        manifest,
+        created_at=folder.stamp,
+        results=tuple(results),
+        tags=tuple(tag for tag in manifest.tags if tag not in kept),
+        provenance={
+            **manifest.provenance,
+            "imported_as": mark,
+            "imported_stamp": manifest.created_at,
+        },
+    )
+    folder.write(moved)  # last: a folder without a manifest is no rollout
+    return ImportedRollout(path, Rollout(folder.path, moved), added=True)
+
+
+def _check(source: Rollout) -> None:
+    """Refuse what is no whole rollout of ours, and what leads elsewhere."""
+    manifest = source.manifest
+    if _NAME.fullmatch(manifest.name) is None or manifest.name == "temp":
+        raise UsageError(f"{manifest.name!r} cannot be the name of a benchmark")
+    if not is_stamp(manifest.created_at):
+        raise UsageError(
+            f"its created_at {manifest.created_at!r} is no stamp such as 20250824__12-34-56"
+        )
+    if not manifest.results:
+        raise UsageError("it has no trials")
+    ids = [result.run_id for result in manifest.results]
+    for id in ids:
+        if _RUN_ID.fullmatch(id) is None:
+            raise UsageError(f"{id!r} cannot be the id of a run")
+    if len({*ids}) < len(ids):
+        raise UsageError("two of its trials have the same run_id")
+    if pending := sum(result.state is None for result in manifest.results):
+        raise UsageError(
+            f"{pending} of its {counted(len(ids), 'trial')} have not run; finish it where it"
+            " was started, with 'assay bench resume'"
+        )
+
+
+def _run_folder(source: Rollout, result: TrialResult) -> Path | None:
+    """The folder of a run, below the data folder that its rollout is in; None: it never began.
+
+    Raises:
+        UsageError: It is missing, or there is a symbolic link in it.
+    """
+    folder = RolloutFolder.at(source.path).run_dir(result.run_id)
+    if not folder.is_dir():
+        if result.status == LAUNCH_FAILED:
+            return None
+        raise UsageError(
+            f"it is not whole: the folder of run {result.run_id} is missing, {str(folder)!r};"
+            " copy 'runs' beside 'rollouts'"
+        )
+    _check_files(folder, f" of run {result.run_id}")
+    return folder
+
+
+def _check_files(folder: Path, whose: str) -> None:
+    """Refuse what would lead elsewhere, never end, or fill the disk, before it is read."""
+    total = 0
+    for path, status in ((folder.name, folder.lstat()), *walk(folder)):
+        shown = f"{shown_path(path.rpartition('/')[2])!r}{whose or ' in it'}"
+        if status is None or is_too_long(path):
+            raise UsageError(f"{shown} cannot be read, or its path is too long")
+        if stat.S_ISLNK(status.st_mode):
+            raise UsageError(f"{shown} is a symbolic link, which is not followed")
+        if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+            raise UsageError(f"{shown} is a pipe, socket or device")
+        total += status.st_size
+        if path == "manifest.json" and status.st_size > _LARGEST_MANIFEST:
+            raise UsageError(f"{shown} has more than {_LARGEST_MANIFEST:,} bytes")
+    if total > _LARGEST_FOLDER:
+        raise UsageError(f"the files{whose} have {total:,} bytes, over {_LARGEST_FOLDER:,}")
+
+
+def _moved(result: TrialResult, stamp: str, folder: RolloutFolder) -> TrialResult:
+    """A trial with the id and the folder that it has here."""
+    run_id = result.run_id
+    if folder.stamp != stamp:
+        run_id = f"{folder.stamp}{run_id.removeprefix(stamp)}"
+    return replace(result, run_id=run_id, run_dir=str(folder.run_dir(run_id)))
+
+
+def _fingerprint(manifest: Manifest) -> str:
+    """What stays the same of a rollout wherever it is copied to."""
+    trials = [
+        {**result.as_json(), "run_id": None, "run_dir": None} for result in manifest.results
+    ]
+    return hashlib.sha256(canonical_json([manifest.name, trials])).hexdigest()[:16]

@@ -1,0 +1,298 @@
+"""Which rollout somebody means: by name, stamp, tag or path.
+
+    my_benchmark                      its latest rollout
+    my_benchmark@20250824__12-34-56   that one; the start of a stamp is enough
+    20250824__12                      the rollout of any benchmark whose stamp begins so
+    v1                                the rollout with this tag
+    data/rollouts/my_benchmark/2025…  its folder, the start of one, or its manifest.json
+
+Reads; writes nothing.
+
+Names that somebody gives to rollouts; a tag stands for one rollout of a data folder.
+
+Benchmarks that have run, for a few lines of Python.
+
+from assay.bench import benchmark_tasks, get_task_score, load_benchmark
+
+old = load_benchmark("data/rollouts/my_benchmark/20250824")
+for task in benchmark_tasks:
+    print(task, get_task_score(old, task))
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from assay.bench.manifest import (
+    Manifest,
+    RolloutFolder,
+    is_stamp,
+    read_manifest,
+    stamps_of,
+    write_tags,
+)
+from assay.bench.summary import counted_score
+from assay.core.text import choose, counted, unknown
+from assay.errors import UsageError
+
+DATA_DIR = Path("data")
+"""Where benchmarks are, unless somebody says otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """One rollout of a benchmark: where it is, and what it came to."""
+
+    path: Path
+    manifest: Manifest
+
+    @property
+    def label(self) -> str:
+        """What it is called by; untrusted text."""
+        return f"{self.manifest.name}@{self.manifest.created_at}"
+
+
+def select_rollout(
+    text: str, data_dir: Path = DATA_DIR, *, latest: bool = False, stamp: str | None = None
+) -> Rollout:
+    """The rollout that a name, a tag or a path stands for.
+
+    Args:
+        text: A benchmark, `name@stamp`, the start of a stamp, a tag, or a path.
+        data_dir: Where benchmarks are.
+        latest: The latest rollout of the benchmark, which a name alone means too.
+        stamp: The rollout of the benchmark with this stamp, or the start of it.
+
+    Raises:
+        UsageError: There is no such rollout, it is damaged, or `text` says already which.
+        AmbiguousName: It could be several.
+    """
+    if latest and stamp is not None:
+        raise UsageError("--latest and --rollout exclude each other; give one of them")
+    names = _names(data_dir)
+    if text in names:
+        return _of_name(text, stamp, data_dir)
+    name, at, start = text.rpartition("@")
+    whole = _at_path(Path(text)) or (
+        _of_name(name, start, data_dir) if at and name in names else None
+    )
+    if whole is None:
+        whole = _tagged(text, data_dir) or _by_stamp(text, data_dir, names)
+    if whole is None:
+        raise _unknown(text, data_dir, names)
+    if latest or stamp is not None:
+        option = "--latest" if latest else "--rollout"
+        raise UsageError(
+            f"{text!r} says already which rollout is meant, {whole.label}; leave out {option},"
+            " or give the name of a benchmark"
+        )
+    return whole
+
+
+def rollout_at(path: Path) -> Rollout:
+    """The rollout in a folder, with all that the files of its trials say.
+
+    Raises:
+        UsageError: There is none, or it is damaged.
+    """
+    return Rollout(path, RolloutFolder.at(path).brought_up(read_manifest(path)))
+
+
+def all_rollouts(data_dir: Path) -> dict[Path, Manifest]:
+    """The manifests below a data folder, by the folders they are in, as they stand.
+
+    Damaged ones are passed over: whoever names one is told.
+    """
+    found = {}
+    for name in _names(data_dir):
+        for stamp in stamps_of(data_dir, name):
+            path = data_dir / "rollouts" / name / stamp
+            with suppress(UsageError):
+                found[path] = read_manifest(path)
+    return found
+
+
+def _names(data_dir: Path) -> list[str]:
+    """The benchmarks that have a rollout."""
+    folder = data_dir / "rollouts"
+    if not folder.is_dir():
+        return []
+    return sorted(path.name for path in folder.iterdir() if stamps_of(data_dir, path.name))
+
+
+def _of_name(name: str, start: str | None, data_dir: Path) -> Rollout:
+    stamps = stamps_of(data_dir, name)
+    stamp = stamps[-1] if start is None else _one_stamp(start, stamps, f"rollout of {name!r}")
+    return rollout_at(data_dir / "rollouts" / name / stamp)
+
+
+def _one_stamp(start: str, stamps: Sequence[str], kind: str) -> str:
+    found = choose(kind, start, [(stamp, stamp) for stamp in stamps])
+    if found is None:
+        # The latest first: those are meant more often.
+        raise unknown(kind, start, stamps[::-1])
+    return found.id
+
+
+def _at_path(path: Path) -> Rollout | None:
+    """The rollout at a path; None if the path is none of one."""
+    if path.name == "manifest.json" and path.is_file():
+        return rollout_at(path.parent)
+    if (path / "manifest.json").is_file():
+        return rollout_at(path)
+    if path.parent.name and path.parent.is_dir() and not path.exists():
+        stamps = sorted(
+            each.name for each in path.parent.iterdir() if (each / "manifest.json").is_file()
+        )
+        if any(map(is_stamp, stamps)):
+            kind = f"rollout in {str(path.parent)!r}"
+            return rollout_at(path.parent / _one_stamp(path.name, stamps, kind))
+    return None
+
+
+def _tagged(tag: str, data_dir: Path) -> Rollout | None:
+    found = [path for path, manifest in all_rollouts(data_dir).items() if tag in manifest.tags]
+    if len(found) > 1:
+        where = ", ".join(f"{path.parent.name}@{path.name}" for path in found)
+        raise UsageError(
+            f"{counted(len(found), 'rollout')} have the tag {tag!r}: {where}; take it from all"
+            " but one with 'assay bench tag --remove'"
+        )
+    return rollout_at(found[0]) if found else None
+
+
+def _by_stamp(start: str, data_dir: Path, names: Sequence[str]) -> Rollout | None:
+    if not start[:1].isdecimal():
+        return None
+    known = [
+        (str(data_dir / "rollouts" / name / stamp), stamp)
+        for name in names
+        for stamp in stamps_of(data_dir, name)
+    ]
+    found = choose("rollout", start, known)
+    return None if found is None else rollout_at(Path(found.id))
+
+
+def _unknown(text: str, data_dir: Path, names: Sequence[str]) -> UsageError:
+    tags = [tag for manifest in all_rollouts(data_dir).values() for tag in manifest.tags]
+    name, at, _ = text.rpartition("@")
+    return unknown(
+        "benchmark",
+        name if at else text,
+        [*names, *tags],
+        empty=f"no benchmark has run in {str(data_dir)!r}; --data-dir says where they are",
+    )
+
+
+_TAG = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,63}")
+
+
+def tag_rollout(rollout: Rollout, tag: str, data_dir: Path, *, remove: bool = False) -> Rollout:
+    """Give a rollout a tag, or take it away.
+
+    Raises:
+        UsageError: The tag is no good name, another rollout has it, or this one lacks it.
+    """
+    if _TAG.fullmatch(tag) is None:
+        raise UsageError(
+            f"{tag!r} cannot be a tag; give a letter and then letters, digits, '.', '_' or"
+            " '-', 64 at most, such as v1.2"
+        )
+    own = read_manifest(rollout.path).tags
+    if remove:
+        if tag not in own:
+            has = f"it has {', '.join(own)}" if own else "it has none"
+            raise UsageError(f"{rollout.label} has no tag {tag!r}; {has}")
+        own = tuple(name for name in own if name != tag)
+    elif tag not in own:
+        if stamps_of(data_dir, tag):
+            raise UsageError(
+                f"{tag!r} is the name of a benchmark in {str(data_dir)!r}; choose another tag"
+            )
+        for path, manifest in all_rollouts(data_dir).items():
+            if tag in manifest.tags:
+                where = f"{path.parent.name}@{path.name}"
+                raise UsageError(
+                    f"{where} has the tag {tag!r}; choose another, or take it away first:"
+                    f" 'assay bench tag {where} {tag} --remove'"
+                )
+        own = (*own, tag)
+    write_tags(rollout.path, own)
+    return Rollout(rollout.path, replace(rollout.manifest, tags=own))
+
+
+class _LoadedTasks:
+    """The tasks of all benchmarks that were loaded so far, in the order they first came."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, None] = {}
+
+    def add(self, manifest: Manifest) -> None:
+        """Know the tasks of one more."""
+        self._names |= dict.fromkeys(result.task_id for result in manifest.results)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*self._names])
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __repr__(self) -> str:
+        return f"benchmark_tasks({', '.join(self._names)})"
+
+
+benchmark_tasks = _LoadedTasks()
+"""What `for task in benchmark_tasks` goes through: all tasks of what was loaded so far."""
+
+
+def load_benchmark(rollout: str | Path, data_dir: str | Path = DATA_DIR) -> Manifest:
+    """A rollout of a benchmark.
+
+    Args:
+        rollout: Its folder, or the start of its name; or a name, `name@stamp` or a tag, as
+            `assay bench summarize` takes them.
+        data_dir: Where benchmarks are, for names and tags.
+
+    Raises:
+        UsageError: There is no such rollout, or it is damaged.
+    """
+    manifest = select_rollout(str(rollout), Path(data_dir)).manifest
+    benchmark_tasks.add(manifest)
+    return manifest
+
+
+def get_task_score(results: Manifest, task_name: str, arm: str | None = None) -> float | None:
+    """The mean score of a task over its trials that count; None if there is none.
+
+    A trial that the agent failed counts as 0, one that ended by an infrastructure error does
+    not count. Different arms are never averaged.
+
+    Args:
+        results: What `load_benchmark` gave.
+        task_name: The task, by its id or the name of its folder.
+        arm: Whose score; needed where several arms did the task.
+
+    Raises:
+        UsageError: Several arms did it, and none is named, or no arm has that label.
+    """
+    trials = [
+        result
+        for result in results.results
+        if task_name in (result.task_id, Path(result.task_dir).name)
+    ]
+    arms = list(dict.fromkeys(result.arm for result in trials))
+    if arm is not None and arm not in arms and trials:
+        raise UsageError(f"no arm {arm!r} did {task_name!r}; choose from: {', '.join(arms)}")
+    if arm is None and len(arms) > 1:
+        raise UsageError(
+            f"{len(arms)} arms did {task_name!r}, and their scores are not one mean; name one"
+            f" with arm=, from: {', '.join(arms)}"
+        )
+    scores = [
+        score
+        for result in trials
+        if arm in (None, result.arm) and (score := counted_score(result)) is not None
+    ]
+    return sum(scores) / len(scores) if scores else None

@@ -1,0 +1,654 @@
+"""Coding benchmarks, run: here tasks, sandboxes and models are put together."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from assay.agents.builtin import BUILTIN_MODELS
+from assay.agents.chat_models import (
+    check_reachable,
+    is_played_here,
+    limit_record,
+    model_of,
+    pool_of,
+)
+from assay.bench.attempt import limits_of
+from assay.bench.base import Allowed, CodingTask
+from assay.bench.coders.agents import make_coder
+from assay.bench.config import (
+    BenchConfig,
+    TaskEntry,
+    arm_labels,
+    arms_of,
+    overrides_of,
+    read_benchmark,
+)
+from assay.bench.grading.grade import check_gradable
+from assay.bench.harbor.phases import BaseImages, check_images
+from assay.bench.harbor.task import HarborTask, load_any_task
+from assay.bench.kind import CodingKind, planned_results, specs_of
+from assay.bench.manifest import (
+    ArmEntry,
+    Manifest,
+    RolloutFolder,
+    TrialResult,
+    claim_rollout,
+    read_manifest,
+)
+from assay.bench.rollouts import select_rollout
+from assay.core.provenance import provenance
+from assay.core.text import counted
+from assay.errors import SandboxUnavailable, UsageError
+from assay.models.budget import Budget
+from assay.models.pool import ModelPool
+from assay.models.registry_file import load_registry
+from assay.runs.configuration import difference
+from assay.runs.control import Retries, Stop
+from assay.runs.events import Event, TrialProgress, Troubles
+from assay.runs.executor_choice import executor_of
+from assay.runs.kind import PreparedRun
+from assay.runs.prepare import prepare_run, stored_run
+from assay.runs.run import RunResult, execute, finished_result
+from assay.runs.spending import begin_run
+from assay.sandboxes.backends import choose_backend
+from assay.sandboxes.base import ResourceLimits, SandboxBackend
+from assay.sandboxes.egress import describe_network
+from assay.sandboxes.modal.backend import ModalBackend, check_program
+from assay.sandboxes.self_test import proven_enforcement
+from assay.store.run_folder import RunFolder
+from assay.types import ChatModel, TrialState
+
+_HANG_S = 600.0
+"""Seconds in which no thread of a worker runs, after which it has hung."""
+_UNSHOWN = "unshown"
+"""A file beside the manifest, until somebody has seen the result."""
+
+
+@dataclass(frozen=True, slots=True)
+class BenchEstimate:
+    """What the trials of one arm would cost, as far as that is known."""
+
+    arm: str
+    trials: int
+    usd: float | None
+    """Dollars of all of them; None if nobody knows."""
+    because: str
+    """What it rests on, or why it is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedBench:
+    """What a command means, before anything has started."""
+
+    run: PreparedRun[BenchConfig]
+    tasks: tuple[CodingTask, ...]
+    """The task of each entry of the file."""
+    backends: Mapping[str, SandboxBackend]
+    """By the words of the file."""
+    finished: bool = False
+    """Whether an earlier process has finished it, and ended before its result was shown."""
+
+    @property
+    def config(self) -> BenchConfig:
+        """All that was chosen."""
+        return self.run.config
+
+    @property
+    def trials(self) -> int:
+        """How many trials there are."""
+        return sum(entry.rollouts for entry in self.config.tasks)
+
+    @property
+    def folder(self) -> RolloutFolder:
+        """Where its files go."""
+        return RolloutFolder(self.config.data_dir, self.config.name, self.config.stamp)
+
+
+@dataclass(frozen=True, slots=True)
+class BenchResult:
+    """What came of a benchmark."""
+
+    manifest: Manifest
+    folder: Path
+    run: RunResult
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether it was stopped on request; it can be resumed."""
+        return self.run.interrupted
+
+
+def bench_run(
+    config: Path | str,
+    *,
+    models: Mapping[str, ChatModel] | None = None,
+    model_map: Mapping[str, str] | None = None,
+    agent: str | None = None,
+    sandbox: str | None = None,
+    fresh: bool = False,
+    listen: Callable[[Event], None] = lambda _: None,
+    notice: Callable[[str], None] = lambda _: None,
+    **settings: Any,
+) -> BenchResult:
+    """Run the benchmark of a TOML file, and return what came of it.
+
+    Like the command, it resumes the latest unfinished run of the same file and settings.
+
+    Args:
+        config: The file.
+        models: Models of your own, by the names that the file has for them.
+        model_map: Names of models to replace, each with the name that takes its place.
+        agent: Who works on every task, whatever the file says.
+        sandbox: Where every task runs, whatever the file says.
+        fresh: Start anew, whatever is unfinished.
+        listen: Who hears of progress, as events of `assay.runs`.
+        notice: Who hears of everything else, in sentences.
+        **settings: What to choose, by the names of `BenchConfig`; it counts before the file.
+    """
+    prepared = prepare_bench(
+        Path(config),
+        settings,
+        command="assay.bench_run(...)",
+        model_map=model_map,
+        agent=agent,
+        sandbox=sandbox,
+        fresh=fresh,
+        source="assay.bench_run",
+        own=models or {},
+    )
+    for warning in prepared.run.warnings:
+        notice(warning)
+    result = run_prepared_bench(prepared, listen=listen, notice=notice, own=models or {})
+    bench_shown(result)
+    return result
+
+
+def prepare_bench(
+    file: Path | None,
+    settings: Mapping[str, Any],
+    *,
+    command: str = "",
+    model_map: Mapping[str, str] | None = None,
+    agent: str | None = None,
+    sandbox: str | None = None,
+    resume: str | None = None,
+    fresh: bool = False,
+    dry: bool = False,
+    source: str = "command line",
+    own: Mapping[str, ChatModel] | None = None,
+) -> PreparedBench:
+    """Settle what a benchmark would do, and check all that can be checked; starts nothing.
+
+    Args:
+        file: The TOML file; None for a run that is resumed.
+        settings: What to choose, by the names of `BenchConfig`; None means not chosen.
+        command: The command line, for the record.
+        model_map: Names of models to replace.
+        agent: Who works on every task, whatever the file says.
+        sandbox: Where every task runs, whatever the file says.
+        resume: The id of an unfinished run.
+        fresh: Start anew, whatever is unfinished.
+        dry: Leave out what only a run needs: keys, sandboxes, a folder.
+        source: Who gives the settings, for errors and the record.
+        own: Models of a program, by name.
+    """
+    given = {name: value for name, value in settings.items() if value is not None}
+    if file is not None:
+        said = read_benchmark(file, model_map, agent=agent, sandbox=sandbox)
+        entries = tuple(TaskEntry(**entry) for entry in said["tasks"])
+        chosen = {**said, **given}
+        names = [name for name in ("allow_repos", "allow_variables") if name in chosen]
+        tasks = _load(entries, BenchConfig(**{name: chosen[name] for name in names}).allowed)
+        given = {**said, "checksums": [task.checksum for task in tasks], **given}
+    prepared: PreparedRun[BenchConfig] = prepare_run(
+        BenchConfig,
+        arms_of,
+        given,
+        command=command,
+        resume=resume,
+        fresh=fresh,
+        source=source,
+    )
+    if file is not None and prepared.resumed is not None:
+        # The same command again: the folders of the run are those that it began with.
+        kept = prepared.resumed.record.configuration
+        began = replace(prepared.config, stamp=kept["stamp"], data_dir=Path(kept["data_dir"]))
+        prepared = replace(prepared, config=began)
+    if prepared.resumed is None and not (fresh or dry):
+        shown_first = _unshown(prepared)
+        if shown_first is not None:
+            return PreparedBench(shown_first, tasks, {}, finished=True)
+    config = prepared.config
+    tasks = _load(config.tasks, config.allowed)
+    _check_unchanged(config, tasks)
+    _check_agents(config, tasks)
+    backends = {name: choose_backend(name) for name in _sandboxes(config)}
+    notes = (*prepared.warnings, *_network_notes(config, tasks))
+    prepared = replace(prepared, warnings=notes)
+    if dry:
+        missing = (
+            *notes,
+            *_missing(config, own or {}),
+            *_elsewhere(config, tasks, backends),
+        )
+        prepared = replace(prepared, warnings=missing)
+    else:
+        # What the user wrote is checked before what this machine has.
+        _check_models(config, own or {}, reach=False)
+        bases = BaseImages.of(config.base_images, network=config.build_network)
+        unheld: dict[str, None] = {}
+        for entry, task in zip(config.tasks, tasks, strict=True):
+            backend = backends[entry.sandbox]
+            if isinstance(task, HarborTask):
+                check_images(task, backend, bases)
+            else:
+                check_gradable(task, judged=config.judge is not None)
+            told = proven_enforcement(backend, limits_of(task, entry, config.allow_network))
+            if not_held := told.self_test.partition("; not held: ")[2]:
+                unheld[f"sandbox {backend.name!r} does not hold a limit here: {not_held}"] = (
+                    None
+                )
+        prepared = replace(prepared, warnings=(*prepared.warnings, *unheld))
+        _check_models(config, own or {}, reach=True)
+        if prepared.resumed is None:
+            stamp = claim_rollout(config.data_dir, config.name).stamp
+            stamped = replace(config, stamp=stamp)
+            record = replace(prepared.record, configuration=stamped.stored())
+            prepared = replace(prepared, config=stamped, record=record)
+    return PreparedBench(prepared, tasks, backends)
+
+
+def run_prepared_bench(
+    prepared: PreparedBench,
+    *,
+    listen: Callable[[Event], None] = lambda _: None,
+    notice: Callable[[str], None] = lambda _: None,
+    stop: Stop | None = None,
+    own: Mapping[str, ChatModel] | None = None,
+) -> BenchResult:
+    """Do what `prepare_bench` settled."""
+    config, run, folder = prepared.config, prepared.run, prepared.folder
+    if prepared.finished:
+        keeper = _Keeper(folder, replace(read_manifest(folder.path), finished=True))
+        keeper.write()
+        done = finished_result(run.record.id, config.database)
+        return BenchResult(keeper.manifest, folder.path, done)
+    budget = None if config.budget is None else Budget(config.budget)
+    troubles = Troubles(listen)
+    pool = pool_of(config, budget, troubles)
+    planned = planned_results(config, run.record.id, prepared.tasks, folder)
+    keeper = _Keeper(folder, folder.brought_up(_manifest(prepared, planned)))
+    kind = CodingKind(
+        config,
+        run.arms,
+        prepared.tasks,
+        prepared.backends,
+        _models(config, pool, own or {}),
+        folder,
+        planned,
+    )
+
+    def hear(event: Event) -> None:
+        if isinstance(event, TrialProgress) and isinstance(event.payload, TrialResult):
+            keeper.ended(event.payload)
+        listen(event)
+
+    def begin(journals: RunFolder) -> None:
+        # Not before the run can be resumed: a manifest of no run would stay unfinished.
+        keeper.write()
+        (folder.path / _UNSHOWN).touch()
+        begin_run(run, budget, notice, journals)
+
+    try:
+        result = execute(
+            run,
+            kind,
+            executor=executor_of(
+                config, _HANG_S, notice, withheld=load_registry().key_variables
+            ),
+            retries=Retries(seed=config.seed),
+            limits_seen=lambda: map(limit_record, pool.history()),
+            begin=begin,
+            on_stop=pool.leave,
+            listen=hear,
+            notice=notice,
+            stop=stop or Stop(),
+        )
+    finally:
+        pool.close()
+    keeper.manifest = replace(keeper.manifest, finished=result.status == "finished")
+    keeper.write()
+    return BenchResult(
+        keeper.manifest, folder.path, replace(result, last_trouble=troubles.last)
+    )
+
+
+def bench_shown(result: BenchResult) -> None:
+    """Note that the result of a benchmark was shown: the same command then runs it anew."""
+    (result.folder / _UNSHOWN).unlink(missing_ok=True)
+
+
+def _unshown(prepared: PreparedRun[BenchConfig]) -> PreparedRun[BenchConfig] | None:
+    """The same benchmark, finished by a process that ended before it showed the result."""
+    config = prepared.config
+    folder = config.data_dir / "rollouts" / config.name
+    for mark in sorted(folder.glob(f"*/{_UNSHOWN}"), reverse=True):
+        known = read_manifest(mark.parent)
+        stored = stored_run(config.database, known.run)
+        if (
+            stored is not None
+            and stored.status == "finished"
+            and not difference(BenchConfig, stored.configuration, config.stored())
+        ):
+            return replace(
+                prepared,
+                config=replace(config, stamp=known.created_at),
+                record=replace(prepared.record, id=stored.id),
+            )
+    return None
+
+
+def estimate_bench(prepared: PreparedBench) -> tuple[BenchEstimate, ...]:
+    """What each arm would cost: by its limits, or by what it cost before."""
+    config = prepared.config
+    trials: dict[str, list[TaskEntry]] = {}
+    for spec in specs_of(config, prepared.run.record.id):
+        trials.setdefault(spec.arm, []).append(config.tasks[spec.entry])
+    before = _costs_before(config)
+    estimates = []
+    for arm, entries in trials.items():
+        n = len(entries)
+        limits = [entry.cost_limit for entry in entries if entry.cost_limit is not None]
+        if entries[0].model is None and config.judge is None:
+            estimates.append(BenchEstimate(arm, n, 0.0, "no model is asked"))
+        elif arm in before:
+            mean = sum(before[arm]) / len(before[arm])
+            said = f"~, as in {counted(len(before[arm]), 'earlier trial')}"
+            estimates.append(BenchEstimate(arm, n, mean * n, said))
+        elif len(limits) == n:
+            estimates.append(BenchEstimate(arm, n, sum(limits), "at most, by cost_limit"))
+        else:
+            said = "not known before it has run once; --budget and cost_limit bound it"
+            estimates.append(BenchEstimate(arm, n, None, said))
+    return tuple(estimates)
+
+
+class _Keeper:
+    """Keeps the manifest up with the trials as they end."""
+
+    def __init__(self, folder: RolloutFolder, manifest: Manifest) -> None:
+        self._folder, self.manifest = folder, manifest
+
+    def ended(self, result: TrialResult) -> None:
+        """Write down what a trial came to."""
+        self._folder.write_result(result)
+        results = tuple(
+            result if known.run_id == result.run_id else known
+            for known in self.manifest.results
+        )
+        self.manifest = replace(self.manifest, results=results)
+        self.write()
+
+    def write(self) -> None:
+        """Write the manifest as it is known, with the tags it was given meanwhile."""
+        if (self._folder.path / "manifest.json").is_file():
+            tags = read_manifest(self._folder.path).tags
+            self.manifest = replace(self.manifest, tags=tags)
+        self._folder.write(self.manifest)
+
+
+def _manifest(prepared: PreparedBench, planned: Sequence[TrialResult]) -> Manifest:
+    config, run = prepared.config, prepared.run
+    return Manifest(
+        config=config.config_file,
+        name=config.name,
+        created_at=config.stamp,
+        results=tuple(planned),
+        arms=tuple(
+            ArmEntry(
+                label=arm.label, agent=str(arm.agent), model=arm.model, settings=arm.settings
+            )
+            for arm in run.arms
+        ),
+        run=run.record.id,
+        database=str(config.database),
+        parallel=config.parallel,
+        provenance=provenance().record(),
+        configuration=config.stored(),
+    )
+
+
+def _load(entries: Sequence[TaskEntry], allowed: Allowed) -> tuple[CodingTask, ...]:
+    """The task of each entry; the same folder with the same overrides is read once."""
+    known: dict[tuple[str, Path | None], CodingTask] = {}
+    tasks = []
+    for entry in entries:
+        key = (entry.prepared_dir, overrides_of(entry))
+        if key not in known:
+            known[key] = load_any_task(Path(entry.prepared_dir), key[1], allowed)
+        tasks.append(known[key])
+    folders: dict[str, str] = {}
+    for entry, task in zip(entries, tasks, strict=True):
+        other = folders.setdefault(task.task_id, entry.prepared_dir)
+        if Path(other).resolve() != Path(entry.prepared_dir).resolve():
+            raise UsageError(
+                f"{other} and {entry.prepared_dir} both hold a task {task.task_id!r}; give one "
+                "of them another task_id in its tb_meta.json, or another name in its task.toml"
+            )
+    return tuple(tasks)
+
+
+def _check_unchanged(config: BenchConfig, tasks: Sequence[CodingTask]) -> None:
+    for entry, known, task in zip(config.tasks, config.checksums, tasks, strict=True):
+        if known != task.checksum:
+            raise UsageError(
+                f"{entry.prepared_dir} was changed after the run began; put it back and "
+                "resume, or start anew with --fresh"
+            )
+
+
+def _check_agents(config: BenchConfig, tasks: Sequence[CodingTask]) -> None:
+    for entry, task in zip(config.tasks, tasks, strict=True):
+        coder = make_coder(entry.agent, entry.command)
+        if coder.needs_model and entry.model is None:
+            raise UsageError(
+                f"{entry.prepared_dir}: agent {entry.agent!r} asks a model, and the task names "
+                "none; add the key model"
+            )
+        if coder.program is not None and entry.sandbox == "none":
+            raise UsageError(
+                f"{entry.prepared_dir}: agent {entry.agent!r} needs a sandbox that mounts what "
+                "it is made of, and 'none' does not; use bubblewrap, docker or modal"
+            )
+        if coder.program is not None and entry.sandbox == ModalBackend.name:
+            check_program(coder.name)
+        if entry.agent == "oracle" and not task.has_reference:
+            place = "solution/solve.sh" if isinstance(task, HarborTask) else "diff.patch"
+            raise UsageError(
+                f"{entry.prepared_dir} has no reference solution for the agent 'oracle'; put "
+                f"it there as {place}"
+            )
+
+
+def _check_models(config: BenchConfig, own: Mapping[str, ChatModel], *, reach: bool) -> None:
+    pool = pool_of(config, None if config.budget is None else Budget(config.budget))
+    try:
+        _models(config, pool, own)
+        if reach:
+            check_reachable(pool, config)
+    finally:
+        pool.close()
+
+
+def _missing(config: BenchConfig, own: Mapping[str, ChatModel]) -> tuple[str, ...]:
+    """What has to be set before the models can be asked, in sentences."""
+    pool = pool_of(config)
+    try:
+        entries = [
+            pool.entry(name, retired=True) for name in _asked(config, own) if name not in own
+        ]
+        return tuple(dict.fromkeys(words for each in entries for words in pool.missing(each)))
+    finally:
+        pool.close()
+
+
+def _elsewhere(
+    config: BenchConfig, tasks: Sequence[CodingTask], backends: Mapping[str, SandboxBackend]
+) -> tuple[str, ...]:
+    """What sandboxes on other machines would be made of, and which tasks need another one."""
+    plans = []
+    for entry, task in zip(config.tasks, tasks, strict=True):
+        backend = backends[entry.sandbox]
+        if isinstance(backend, ModalBackend):
+            plans.append(
+                backend.plan(limits_of(task, entry, config.allow_network), _image_of(task))
+            )
+        elif isinstance(task, HarborTask):
+            try:
+                check_images(task, backend, BaseImages(names={}))
+            except UsageError as error:
+                plans.append(f"{task.task_id}: {error}")
+    return tuple(dict.fromkeys(plans))
+
+
+def _network_notes(config: BenchConfig, tasks: Sequence[CodingTask]) -> tuple[str, ...]:
+    """Return which tasks get a network, and which ask for one in vain."""
+    notes = []
+    for entry, task in zip(config.tasks, tasks, strict=True):
+        reached = limits_of(task, entry, config.allow_network).network
+        if entry.sandbox != "none" and reached:
+            notes.append(f"network of {task.task_id}: {describe_network(reached)}")
+        elif entry.sandbox != "none" and task.asks_network and entry.network is None:
+            notes.append(
+                f"{task.task_id} asks for a network and gets none; allow it with "
+                "--allow-network public, or with the hosts that it needs"
+            )
+    return tuple(dict.fromkeys(notes))
+
+
+def _image_of(task: CodingTask) -> str | None:
+    return f"the image of {task.task_id}" if isinstance(task, HarborTask) else None
+
+
+def _models(
+    config: BenchConfig, pool: ModelPool, own: Mapping[str, ChatModel]
+) -> dict[str, ChatModel]:
+    return {name: own.get(name) or model_of(name, config, pool) for name in _asked(config, own)}
+
+
+def _asked(config: BenchConfig, own: Mapping[str, ChatModel]) -> list[str]:
+    """The models that are asked; an agent without a model may still be labelled with one."""
+    asking = {
+        entry.model
+        for entry in config.tasks
+        if make_coder(entry.agent, entry.command).needs_model
+    } | {config.judge}
+    names = sorted(filter(None, asking))
+    for name in names:
+        if name in BUILTIN_MODELS and is_played_here(name, config) and name not in own:
+            raise UsageError(f"{name} plays Crafter and cannot write code; name another model")
+    return names
+
+
+def _sandboxes(config: BenchConfig) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(entry.sandbox for entry in config.tasks))
+
+
+def _costs_before(config: BenchConfig) -> dict[str, list[float]]:
+    costs: dict[str, list[float]] = {}
+    folder = config.data_dir / "rollouts" / config.name
+    for path in sorted(folder.glob("*/manifest.json")):
+        for result in read_manifest(path).results:
+            if result.cost_usd is not None and result.model_calls:
+                costs.setdefault(result.arm, []).append(result.cost_usd)
+    return costs
+
+
+def prepare_bench_resume(
+    rollout: str,
+    *,
+    data_dir: Path | None = None,
+    database: Path | None = None,
+    parallel: int | None = None,
+    budget: float | None = None,
+    command: str = "",
+    own: Mapping[str, ChatModel] | None = None,
+) -> PreparedBench:
+    """Settle what is left of a benchmark that was interrupted.
+
+    Args:
+        rollout: A name (its latest rollout), `name@stamp`, a tag, or a path.
+        data_dir: Where benchmarks are.
+        database: The store; that of the run unless given.
+        parallel: The most trials at the same time.
+        budget: The most dollars of all trials together.
+        command: The command line, for the record.
+        own: Models of a program, by name.
+    """
+    folder = data_dir or Path("data")
+    manifest = select_rollout(rollout, folder).manifest
+    if manifest.finished:
+        raise UsageError(
+            f"{manifest.name}@{manifest.created_at} is finished; "
+            f"'assay bench summarize {manifest.name} --rollout {manifest.created_at}' shows it"
+        )
+    return prepare_bench(
+        None,
+        {
+            "database": database or Path(manifest.database),
+            "data_dir": data_dir,
+            "parallel": parallel,
+            "budget": budget,
+        },
+        command=command,
+        resume=manifest.run,
+        own=own,
+    )
+
+
+def bench_counts(manifest: Manifest) -> dict[str, int]:
+    """How many trials of a benchmark have ended, and how."""
+    states = [result.state for result in manifest.results]
+    return {
+        "trials": len(states),
+        "completed": states.count(TrialState.RESULT) + states.count(TrialState.FAILURE),
+        "infrastructure": states.count(TrialState.INFRASTRUCTURE),
+        "pending": states.count(None),
+    }
+
+
+def bench_plan(prepared: PreparedBench) -> dict[str, Any]:
+    """What a benchmark would do, as data."""
+    config = prepared.config
+    labels = arm_labels(config)
+    return {
+        "name": config.name,
+        "config": config.config_file,
+        "parallel": config.parallel,
+        "trials": prepared.trials,
+        "tasks": [
+            {
+                "task_dir": entry.prepared_dir,
+                "task_id": task.task_id,
+                "checksum": task.checksum,
+                "arm": arm,
+                "rollouts": entry.rollouts,
+            }
+            for entry, task, arm in zip(config.tasks, prepared.tasks, labels, strict=True)
+        ],
+        "disk": _disk_limits(prepared.backends),
+        "estimates": [asdict(estimate) for estimate in estimate_bench(prepared)],
+    }
+
+
+def _disk_limits(backends: Mapping[str, SandboxBackend]) -> dict[str, str]:
+    """Return how each kind of sandbox on this machine limits disk space, or why it cannot."""
+    held = {}
+    for name, backend in backends.items():
+        if not isinstance(backend, ModalBackend):
+            try:
+                held[name] = backend.enforcement(ResourceLimits()).disk
+            except SandboxUnavailable as error:
+                held[name] = str(error)
+    return held

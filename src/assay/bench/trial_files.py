@@ -1,0 +1,298 @@
+"""How agent and trial ended, as the folder of a trial, the manifest and the store have it.
+
+Reads the file that settles an agent; starts nothing.
+
+What a coding trial says and does, written down as it happens.
+
+Every call of a model is in the journal before anybody acts on the answer. What was done since
+is one turn, with a step for each action.
+"""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from assay.bench.base import CoderStop, CodingOutcome, Grade, GradingMode
+from assay.bench.manifest import LAUNCHED, TrialResult
+from assay.runs.engine import Context
+from assay.runs.kind import TrialEnd
+from assay.runs.model_calls import Asking, CallTotals
+from assay.store.recorder import Recorder
+from assay.store.records import MessageRecord, PlayedRecord, StepRecord
+from assay.types import (
+    ChatModel,
+    ChatReply,
+    ChatRequest,
+    Encoded,
+    Message,
+    MessageType,
+    NewMessage,
+    PreparedRequest,
+    TrialState,
+    Usage,
+)
+
+AGENT_FILE = "agent.json"
+"""The file that settles an agent: it is written last, after all that the agent left."""
+_SAYS_MORE = (CodingOutcome.SOLVED, CodingOutcome.TAMPERED)
+"""What a grade says that counts more than how the agent stopped."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentEnd:
+    """What the folder of a trial says of its agent."""
+
+    session_id: str
+    stop: str
+    notes: str
+    seconds: float
+    setup_s: float
+    cpu_s: float
+    peak_memory_mb: float
+    disk_mb: float
+    findings: tuple[tuple[str, str], ...]
+    files: tuple[str, ...]
+    enforcement: Mapping[str, str]
+    tokens: Mapping[str, int]
+    cost_usd: float | None
+    calls: int
+    answered_as: str | None
+    turn: int
+    position: int
+    steps: int
+
+    def metrics(self) -> dict[str, Any]:
+        """Tokens, calls, time and dollars, for the file of a grade."""
+        return {
+            "tokens_total": self.tokens["prompt"] + self.tokens["completion"],
+            "model_calls": self.calls,
+            "time_taken_seconds": round(self.seconds, 3),
+            "money_spent_usd": self.cost_usd,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodingEnd(TrialEnd):
+    """What a coding trial came to."""
+
+    result: TrialResult
+
+
+class JudgeBill(NamedTuple):
+    """What the judge of one trial took."""
+
+    usage: Usage = Usage()
+    cost_usd: float | None = 0.0
+    calls: int = 0
+
+
+def agent_end(run_dir: Path, session_id: str) -> AgentEnd | None:
+    """What the agent of a trial came to; None if it has not ended."""
+    try:
+        said = json.loads((run_dir / AGENT_FILE).read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    if said.get("session_id") != session_id or said.keys() != {
+        part.name for part in fields(AgentEnd)
+    }:
+        return None
+    findings = tuple((name, detail) for name, detail in said["findings"])
+    return AgentEnd(**{**said, "findings": findings, "files": tuple(said["files"])})
+
+
+def patch_of(run_dir: Path) -> bytes:
+    """The patch that an agent left; empty where what it left is no patch."""
+    path = run_dir / "artifacts" / "diff.patch"
+    return path.read_bytes() if path.is_file() else b""
+
+
+def graded_result(
+    planned: TrialResult,
+    agent: AgentEnd,
+    graded: Grade,
+    *,
+    grading_s: float,
+    judge: JudgeBill,
+) -> TrialResult:
+    """A trial with what its agent left and the grade of it, as the manifest has it."""
+    outcome = graded.outcome.value
+    if agent.stop != CoderStop.COMPLETED and graded.outcome not in _SAYS_MORE:
+        outcome = agent.stop  # a limit explains more than what it left undone
+    costs = (agent.cost_usd, judge.cost_usd)
+    seconds = {"setup": agent.setup_s, "agent": agent.seconds, "grading": grading_s}
+    return replace(
+        planned,
+        status=LAUNCHED,
+        launch_rc=0,
+        state=TrialState.RESULT,
+        outcome=outcome,
+        agent_stop=agent.stop,
+        score=graded.total_score,
+        tests_passed=sum(report.status == "passed" for report in graded.tests),
+        tests_total=len(graded.tests),
+        rubrics={scored.rubric.id: scored.score for scored in graded.rubrics},
+        standard_metrics=graded.standard_metrics,
+        custom_metrics=graded.custom_metrics,
+        findings=(
+            *agent.findings,
+            *((found.name, found.detail) for found in graded.findings),
+        ),
+        error=None,
+        seconds={name: round(value, 3) for name, value in seconds.items()},
+        tokens=asdict(Usage(**agent.tokens) + judge.usage),
+        cost_usd=None if None in costs else sum(filter(None, costs)),
+        model_calls=agent.calls + judge.calls,
+        answered_as=agent.answered_as,
+        cpu_s=round(agent.cpu_s, 3),
+        peak_memory_mb=round(agent.peak_memory_mb, 1),
+        disk_mb=round(agent.disk_mb, 3),
+        enforcement=agent.enforcement,
+        grading=None if graded.mode is None else graded.mode.value,
+        ended_at=time.time(),
+    )
+
+
+def outcomes_of(result: TrialResult, diff: bytes) -> dict[str, float]:
+    """What a trial earned, as the store keeps it."""
+    scored = {name: value for name, value in result.rubrics.items() if value is not None}
+    return {
+        "score": result.score or 0.0,
+        "solved": float(result.passed),
+        "duration_s": result.seconds.get("agent", 0.0),
+        "tokens": float(sum(result.tokens.get(kind, 0) for kind in ("prompt", "completion"))),
+        **({} if result.cost_usd is None else {"cost_usd": result.cost_usd}),
+        "patch_bytes": float(len(diff)),
+        **(
+            {}
+            if result.grading is None
+            else {"separate_grading": float(result.grading == GradingMode.SEPARATE)}
+        ),
+        **{f"rubric/{name}": value for name, value in scored.items()},
+        **{f"metric/{name}": value for name, value in result.custom_metrics.items()},
+    }
+
+
+_KINDS = {"system": MessageType.SYSTEM, "tool": MessageType.FEEDBACK}
+
+
+@dataclass(frozen=True, slots=True)
+class CallSettings:
+    """How a model is asked."""
+
+    temperature: float | None = None
+    max_tokens: int = 4096
+    seed: int | None = None
+
+
+class CodingTranscript:
+    """The messages and actions of one trial; the numbers say where it continues."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        context: Context,
+        *,
+        turn: int = 0,
+        position: int = 0,
+        steps: int = 0,
+    ) -> None:
+        self.totals = CallTotals()
+        """Tokens and dollars so far."""
+        self.usage, self.calls = Usage(), 0
+        self.answered_as: str | None = None
+        """What the provider calls the model that answered last."""
+        self.turn, self.position, self.steps = turn, position, steps
+        self._recorder, self._context = recorder, context
+        self._asking = Asking(recorder, self.totals, context)
+        self._positions: dict[int, tuple[int, Message]] = {}
+        self._acts: list[StepRecord] = []
+
+    async def ask(
+        self,
+        model: ChatModel,
+        messages: Sequence[Message],
+        tools: Encoded,
+        settings: CallSettings,
+    ) -> ChatReply:
+        """Ask a model, as the next turn."""
+        await self.flush()
+        self.turn += 1
+        self._asking.turn = self.turn
+        new = [self._place(message) for message in messages if not self._knows(message)]
+        request = ChatRequest(
+            model=model.name,
+            messages=messages,
+            tools=tools,
+            temperature=settings.temperature,
+            max_tokens=settings.max_tokens,
+            seed=settings.seed,
+        )
+        positions = tuple(self._positions[id(message)][0] for message in messages)
+        prepared = PreparedRequest(request, positions, self.position)
+        reply = await self._asking.ask(model, prepared, new, self._place)
+        self.usage += reply.usage
+        self.calls += 1
+        self.answered_as = reply.answered_as or self.answered_as
+        return reply
+
+    async def act(self, action: str, reward: float = 0.0) -> None:
+        """Write down something that was done; the model sees what came of it by itself."""
+        self.steps += 1
+        self._acts.append(
+            StepRecord(index=self.steps, action=action, reward=reward, digest=None)
+        )
+
+    async def graded(self, outcome: str, score: float) -> None:
+        """Write down the grade, as a turn of its own that is rewarded with the score."""
+        await self.flush()
+        self.turn += 1
+        await self.act(f"graded: {outcome}", score)
+        await self.flush()
+
+    async def tell(self, action: str, came_of_it: str) -> None:
+        """Write down something that was done without a model, with what came of it."""
+        if not self._acts:
+            self.turn += 1
+        await self.act(action)
+        said = [
+            self._place(Message({"role": "assistant", "content": action})),
+            self._place(Message({"role": "user", "content": came_of_it})),
+        ]
+        now = time.time()
+        self._recorder.add_messages(
+            [
+                MessageRecord(position, self.turn, message, kind, now)
+                for position, message, kind in said
+            ]
+        )
+
+    async def flush(self) -> None:
+        """Write down what was done since the last call."""
+        if not self._acts:
+            return
+        played = PlayedRecord(
+            turn=self.turn,
+            at=time.time(),
+            asked=tuple(step.action for step in self._acts),
+            steps=tuple(self._acts),
+        )
+        self._acts.clear()
+        self._recorder.add_played(played)
+        await self._recorder.kept()
+
+    def _knows(self, message: Message) -> bool:
+        return id(message) in self._positions
+
+    def _place(self, message: Message) -> NewMessage:
+        # The message is kept, so that its id stays its own.
+        place = self.position
+        self._positions[id(message)] = (place, message)
+        self.position += 1
+        default = MessageType.OBSERVATION
+        if message.role == "assistant":
+            called = message.value.get("tool_calls")
+            default = MessageType.TOOL_CALL if called else MessageType.REPLY
+        return NewMessage(place, message, _KINDS.get(message.role, default))

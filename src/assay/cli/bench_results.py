@@ -1,0 +1,394 @@
+"""`assay bench summarize`: what a benchmark came to.
+
+`assay bench compare`: rollouts of benchmarks beside each other.
+
+`assay bench eval` and `regrade`: what each trial came to, test by test.
+
+`assay bench import`: rollouts of other machines.
+
+`assay bench tag`: names for rollouts.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from assay.cli.compare import judgement
+from assay.cli.options import DEFAULT_DATA_DIR, AllowedOptions, DataDir, Flag, Paths, tell
+from assay.cli.output import Show, complain, note, say, say_json, warn, working
+
+if TYPE_CHECKING:
+    from assay.bench.regrade import GradedTrial
+
+
+def summarize(
+    name: str,
+    /,
+    *,
+    latest: Flag = False,
+    rollout: Annotated[list[str] | None, Parameter(negative="")] = None,
+    baseline: Annotated[str | None, Parameter(show_default="the first arm")] = None,
+    min_effect: float | None = None,
+    grading: Literal["separate", "in-process"] | None = None,
+    level: float = 0.95,
+    output: Paths = None,
+    detail: Flag = False,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    show: Show = Show(),
+) -> int:
+    """Sum up a benchmark: mean scores with intervals, pass@k, cost, time and failures.
+
+    Arms are compared pair by pair on the tasks they share. Trials that the agent failed count
+    with a score of 0; trials that ended by infrastructure errors do not count, and are named.
+    It also writes summary.md into the folder of the rollout.
+
+    For example:
+
+        assay bench summarize my_benchmark --latest
+        assay bench summarize my_benchmark --rollout 20250824__12-34-56 --output report.html
+
+    Args:
+        name: A benchmark, name@stamp, the start of a stamp, a tag, or a path.
+        latest: Take the latest rollout, as a name alone does.
+        rollout: The stamp of a rollout, or the start of it. May be repeated: several rollouts
+            are summed up together.
+        baseline: The arm that the others are compared with.
+        min_effect: The smallest difference in mean score that matters to you.
+        grading: Count only tasks that were graded so: "separate" if the code under test could
+            not reach its tests.
+        level: The confidence level of the intervals.
+        output: Write the report to this file: .html, .md, .json or .csv. May be repeated.
+        detail: Also print all tables, and how to read them.
+        data_dir: Where benchmarks are.
+        show: What to print.
+    """
+    from assay import api
+    from assay.report.benchmark import benchmark_document
+    from assay.report.files import check_endings, write_document
+
+    paths = tuple(output or ())
+    check_endings(paths)
+    with working(show, "summing up"):
+        summary = api.bench_summary(
+            name,
+            *(rollout or ()),
+            latest=latest,
+            data_dir=data_dir,
+            level=level,
+            baseline=baseline,
+            min_effect=min_effect,
+            grading=grading,
+            save=True,
+            notice=warn,
+        )
+        document = benchmark_document(summary)
+        write_document(document, *paths)
+    tell(document, paths, show, detail=detail)
+    return 0
+
+
+def compare(
+    *rollouts: str,
+    min_effect: float | None = None,
+    grading: Literal["separate", "in-process"] | None = None,
+    level: float = 0.95,
+    output: Paths = None,
+    detail: Flag = False,
+    fail_if_worse: Flag = False,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    show: Show = Show(),
+) -> int:
+    """Compare rollouts: scores task by task, flaky tasks, and a verdict for every arm.
+
+    The first rollout is what the others are compared with. An arm is compared with the arm of
+    the same label; where each rollout has one arm, with that. Tasks that changed between the
+    rollouts are named and not judged.
+
+    For example:
+
+        assay bench compare my_benchmark@20250824 my_benchmark
+        assay bench compare v1 v2 --fail-if-worse
+
+    Args:
+        rollouts: Two or more: names, name@stamp, starts of stamps, tags, or paths.
+        min_effect: The smallest difference in mean score that matters to you.
+        grading: Compare only tasks that were graded so: "separate" if the code under test could
+            not reach its tests.
+        level: The confidence level, for all verdicts together.
+        output: Write the report to this file: .html, .md, .json or .csv. May be repeated.
+        detail: Also print all tables, and how to read them.
+        fail_if_worse: Exit with code 1 if an arm is worse than in the first rollout, or cannot
+            be judged.
+        data_dir: Where benchmarks are.
+        show: What to print.
+    """
+    from assay import api
+    from assay.report.benchmark import rollouts_document
+    from assay.report.files import check_endings, write_document
+
+    paths = tuple(output or ())
+    check_endings(paths)
+    with working(show, "comparing"):
+        comparison = api.bench_compare(
+            *rollouts,
+            data_dir=data_dir,
+            level=level,
+            min_effect=min_effect,
+            grading=grading,
+        )
+        document = rollouts_document(comparison)
+        write_document(document, *paths)
+    tell(document, paths, show, detail=detail)
+    if not fail_if_worse:
+        return 0
+    codes = [0]
+    for arm in comparison.arms:
+        for reason in arm.reasons:
+            complain(f"cannot be judged: {reason}")
+        codes.append(1 if arm.reasons else 0)
+        if arm.comparison is not None:
+            codes.append(judgement(arm.comparison))
+    return max(codes)
+
+
+INFRASTRUCTURE = 3
+Stamp = Annotated[str | None, Parameter(show_default=False)]
+JudgeModel = Annotated[str | None, Parameter(show_default="that of the run")]
+
+
+def eval_(
+    name: str,
+    /,
+    *,
+    latest: Flag = False,
+    rollout: Stamp = None,
+    judge: JudgeModel = None,
+    budget: float | None = None,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    allow: AllowedOptions = AllowedOptions(),
+    show: Show = Show(),
+) -> int:
+    """Grade the trials that have no grade, and print every rubric and test of all of them.
+
+    For example:
+
+        assay bench eval my_benchmark --latest
+
+    Args:
+        name: A benchmark, name@stamp, the start of a stamp, a tag, or a path.
+        latest: Take the latest rollout, as a name alone does.
+        rollout: The stamp of a rollout, or the start of it.
+        judge: The model that scores rubrics without tests.
+        budget: The most dollars that the judge may cost.
+        data_dir: Where benchmarks are.
+        allow: What tasks may read outside of their folders.
+        show: What to print.
+    """
+    from assay import api
+
+    def told(trial: "GradedTrial") -> None:
+        if trial.is_new and not (show.json or show.quiet):
+            note(f"graded {trial.result.run_id}")
+
+    trials = api.bench_eval(
+        name,
+        data_dir=data_dir,
+        latest=latest,
+        stamp=rollout,
+        judge=judge,
+        budget=budget,
+        allowed=allow.allowed,
+        done=told,
+    )
+    return _print(trials, show)
+
+
+def regrade(
+    name: str,
+    /,
+    *,
+    latest: Flag = False,
+    rollout: Stamp = None,
+    judge: JudgeModel = None,
+    budget: float | None = None,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    allow: AllowedOptions = AllowedOptions(),
+    show: Show = Show(),
+) -> int:
+    """Grade all trials again, from their patches; the old grades are kept beside the new.
+
+    For example:
+
+        assay bench regrade my_benchmark --rollout 20250824__12-34-56
+
+    Args:
+        name: A benchmark, name@stamp, the start of a stamp, a tag, or a path.
+        latest: Take the latest rollout, as a name alone does.
+        rollout: The stamp of a rollout, or the start of it.
+        judge: The model that scores rubrics without tests.
+        budget: The most dollars that the judge may cost.
+        data_dir: Where benchmarks are.
+        allow: What tasks may read outside of their folders.
+        show: What to print.
+    """
+    from assay import api
+
+    before: dict[str, float | None] = {}
+    changed: list[str] = []
+
+    def told(trial: "GradedTrial") -> None:
+        old = before.get(trial.result.run_id)
+        if trial.is_new and old is not None and old != trial.result.score:
+            changed.append(f"{trial.result.run_id}: {old:.2f} -> {trial.result.score:.2f}")
+
+    for trial in api.bench_trials(name, data_dir=data_dir, latest=latest, stamp=rollout):
+        before[trial.run_id] = trial.score
+    trials = api.bench_eval(
+        name,
+        data_dir=data_dir,
+        latest=latest,
+        stamp=rollout,
+        again=True,
+        judge=judge,
+        budget=budget,
+        allowed=allow.allowed,
+        done=told,
+    )
+    code = _print(trials, show)
+    if not (show.json or show.quiet):
+        graded = sum(trial.is_new for trial in trials)
+        say(f"graded {graded} of {len(trials)} again; {len(changed)} have another score")
+        for line in changed:
+            say(f"  {line}")
+    return code
+
+
+def _print(trials: "tuple[GradedTrial, ...]", show: Show) -> int:
+    if show.json:
+        say_json({"trials": [_as_json(trial) for trial in trials]})
+    else:
+        for trial in trials:
+            for line in _lines(trial):
+                say(line)
+    return 0 if all(trial.grade is not None for trial in trials) else INFRASTRUCTURE
+
+
+def _as_json(trial: "GradedTrial") -> dict[str, object]:
+    grade = trial.grade
+    tests = [] if grade is None else [report._asdict() for report in grade.tests]
+    return {**trial.result.as_json(), "graded_now": trial.is_new, "tests": tests}
+
+
+def _lines(trial: "GradedTrial") -> list[str]:
+    result, grade = trial.result, trial.grade
+    head = f"{result.run_id}  {result.task_id}  {result.arm}"
+    if grade is None:
+        why = result.error or "its agent has not ended"
+        return [f"{head}: no grade; {why}"]
+    lines = [f"{head}: {result.outcome}, score {grade.total_score:.2f}"]
+    for scored in grade.rubrics:
+        value = "not scored" if scored.score is None else f"{scored.score:.2f}"
+        tests = (
+            f", {scored.tests_passed} of {scored.test_count} tests" if scored.test_count else ""
+        )
+        agreed = "" if scored.agreement is None else f", votes agree {scored.agreement:.0%}"
+        lines.append(
+            f"  {scored.rubric.id} (weight {scored.rubric.weight:g}): {value}{tests}{agreed}"
+        )
+    for report in grade.tests:
+        if report.status != "passed":
+            lines.append(f"    {report.status}: {report.name} {report.message}".rstrip())
+    lines += [f"  ! {name}: {detail}" for name, detail in result.findings]
+    return lines
+
+
+def import_(
+    *folders: Path,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    database: Annotated[Path | None, Parameter(show_default=False)] = None,
+    show: Show = Show(),
+) -> int:
+    """Copy rollouts of other machines here, with the folders of their runs.
+
+    Nothing that is here is overwritten: a rollout that is here already is left as it is, and
+    one whose stamp is taken gets the next that is free. A rollout that is damaged or not whole
+    is refused by name, and the others are copied; the exit code is then 1. A job of Harbor
+    becomes a rollout, and its trials are stored as sessions.
+
+    For example:
+
+        assay bench import /mnt/other/data
+        assay bench import /mnt/other/data/rollouts/my_benchmark/20250824__12-34-56
+        assay bench import jobs/2026-01-02__03-04-05
+
+    Args:
+        folders: Rollout folders, or folders above them, such as another data folder; or
+            folders of jobs of Harbor.
+        data_dir: Where to.
+        database: The DuckDB file for the trials of Harbor.
+        show: What to print.
+    """
+    from assay import api
+
+    found = api.bench_import(*folders, data_dir=data_dir, database=database)
+    if show.json:
+        say_json(
+            {
+                "imported": [
+                    {
+                        "source": str(each.source),
+                        "rollout": each.rollout.label,
+                        "path": str(each.rollout.path),
+                        "added": each.added,
+                    }
+                    for each in found.imported
+                ],
+                "refused": [
+                    {"source": str(each.source), "reason": each.reason}
+                    for each in found.refused
+                ],
+                "sessions": found.sessions,
+            }
+        )
+    else:
+        for refused in found.refused:
+            complain(f"{refused.source}: {refused.reason}")
+        for each in () if show.quiet else found.imported:
+            what = "imported as" if each.added else "here already as"
+            say(f"{each.source}: {what} {each.rollout.label}")
+    return 1 if found.refused else 0
+
+
+def tag(
+    rollout: str,
+    tag: str,
+    /,
+    *,
+    remove: Flag = False,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    show: Show = Show(),
+) -> int:
+    """Give a rollout a tag, which other commands take in its place.
+
+    For example:
+
+        assay bench tag my_benchmark@20250824 v1
+        assay bench compare v1 my_benchmark
+
+    Args:
+        rollout: A benchmark (its latest rollout), name@stamp, another tag of it, or a path.
+        tag: A letter and then letters, digits, '.', '_' or '-'. One rollout has it.
+        remove: Take the tag away.
+        data_dir: Where benchmarks are.
+        show: What to print.
+    """
+    from assay import api
+
+    found = api.bench_tag(rollout, tag, data_dir=data_dir, remove=remove)
+    if show.json:
+        say_json({"rollout": found.label, "tags": list(found.manifest.tags)})
+    elif not show.quiet:
+        tags = ", ".join(found.manifest.tags)
+        say(f"{found.label} has {f'the tags {tags}' if tags else 'no tags'}")
+    return 0

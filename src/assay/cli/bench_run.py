@@ -1,0 +1,475 @@
+"""`assay bench`: coding benchmarks.
+
+`assay bench run` and `resume`: tasks x models x rollouts, in sandboxes.
+
+What is printed while a benchmark runs: a line a trial, and how far it is.
+"""
+
+import shlex
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import App, Group, Parameter
+
+from assay.cli.bench_results import compare, eval_, import_, regrade, summarize, tag
+from assay.cli.bench_tasks import agents, check, new, prepare
+from assay.cli.options import AllowedOptions, Pairs, base_images_of
+from assay.cli.output import (
+    Show,
+    command_line,
+    complain,
+    note,
+    program,
+    say,
+    say_json,
+    say_report,
+    warn,
+)
+from assay.cli.run import model_map_of, stopped_by_signals
+from assay.cli.run_options import MayDiffer, RunFlag, Verbosity
+from assay.core.secrets import mask
+from assay.core.text import counted, printable
+
+if TYPE_CHECKING:
+    from rich.status import Status
+
+    from assay.bench.run import BenchResult, PreparedBench
+    from assay.report.document import Document
+    from assay.runs.events import Event
+
+
+class BenchDisplay(AbstractContextManager["BenchDisplay"]):
+    """Hears the events of a run; silent, brief, with lines (1) or with whole logs (2)."""
+
+    def __init__(self, prepared: "PreparedBench", *, silent: bool, verbosity: int) -> None:
+        self._silent, self._verbosity = silent, verbosity
+        self._stamp, self._folder = prepared.config.stamp, prepared.folder
+        self._total = prepared.trials
+        self._done = self._here = 0
+        self._scores: list[float] = []
+        self._cost = 0.0
+        self._begun = time.monotonic()
+        self._status: Status | None = None
+
+    def __enter__(self) -> "BenchDisplay":
+        from rich.console import Console
+
+        console = Console(stderr=True)
+        if console.is_terminal and not self._silent and self._verbosity == 0:
+            self._status = console.status(self._how_far(), spinner="dots")
+            self._status.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+
+    def __call__(self, event: "Event") -> None:
+        """Take in what happened."""
+        from assay.runs.events import TrialEnded, TrialRetried, TrialSkipped, TrialStarted
+
+        if isinstance(event, TrialSkipped):
+            self._done += 1
+        elif isinstance(event, TrialStarted) and self._verbosity:
+            spec = event.trial.payload
+            self.notice(f"Task {self._run_id(spec)} started: {spec.arm}")
+        elif isinstance(event, TrialRetried):
+            why = event.verdict.error
+            said = why.message if why else event.verdict.reason
+            run_id = self._run_id(event.trial.payload)
+            self.notice(f"Task {run_id} is tried again in {event.wait:.0f} s: {said}")
+        elif isinstance(event, TrialEnded):
+            self._ended(event)
+        if self._status is not None:
+            self._status.update(self._how_far())
+
+    def notice(self, words: str) -> None:
+        """Print a line."""
+        if self._silent:
+            return
+        if self._status is not None:
+            self._status.console.print(
+                mask(printable(words)), markup=False, highlight=False, soft_wrap=True
+            )
+        else:
+            note(words)
+
+    def _ended(self, event: Any) -> None:
+        self._done += 1
+        self._here += 1
+        run_id = self._run_id(event.trial.payload)
+        result = getattr(event.verdict.value, "result", None)
+        if result is None:
+            why = event.verdict.error
+            mark = "" if self._verbosity else "✗ "
+            self.notice(f"{mark}Task {run_id} ended: {why.message if why else ''}")
+        else:
+            mark = "" if self._verbosity else "✓ "
+            how = f": {result.arm}, {result.outcome}, score {result.score:.2f}"
+            self.notice(f"{mark}Task {run_id} completed ({result.status}){how}")
+            self._scores.append(result.score)
+            self._cost += result.cost_usd or 0.0
+        if self._verbosity > 1:
+            for name in ("agent.log", "eval.log"):
+                self._print_log(self._folder.run_dir(run_id) / "logs" / name)
+
+    def _print_log(self, path: Path) -> None:
+        if path.is_file():
+            self.notice(f"== {path}")
+            for line in path.read_text("utf-8", errors="replace").splitlines():
+                self.notice(line)
+
+    def _run_id(self, spec: Any) -> str:
+        return f"{self._stamp}-{spec.index}"
+
+    def _how_far(self) -> str:
+        parts = [f"Running tasks... {self._done}/{self._total} completed"]
+        if self._here and self._done < self._total:
+            each = (time.monotonic() - self._begun) / self._here
+            minutes = each * (self._total - self._done) / 60
+            parts.append(f"about {counted(max(1, round(minutes)), 'minute')} left")
+        if self._scores:
+            parts.append(f"mean score {sum(self._scores) / len(self._scores):.2f}")
+        if self._cost:
+            parts.append(f"${self._cost:.4f}")
+        return ", ".join(parts)
+
+
+FAILED, INFRASTRUCTURE, INTERRUPTED = 1, 3, 130
+_CHOICES = Group("What to choose, before the file", sort_key=1)
+Parallel = Annotated[int | None, Parameter(group=_CHOICES, show_default="1")]
+DataDir = Annotated[Path | None, Parameter(group=_CHOICES, show_default="data")]
+Database = Annotated[Path | None, Parameter(group=_CHOICES, show_default=False)]
+Dollars = Annotated[float | None, Parameter(group=_CHOICES, show_default="none")]
+Patience = Annotated[float | None, Parameter(group=_CHOICES, show_default="120")]
+Executor = Annotated[str | None, Parameter(group=_CHOICES, show_default="asyncio")]
+Workers = Annotated[int | None, Parameter(group=_CHOICES, show_default="one per CPU")]
+Address = Annotated[str | None, Parameter(group=_CHOICES, show_default="auto")]
+Text = Annotated[str | None, Parameter(group=_CHOICES, show_default=False)]
+
+
+def run(
+    config: Path,
+    /,
+    *,
+    parallel: Parallel = None,
+    data_dir: DataDir = None,
+    database: Database = None,
+    budget: Dollars = None,
+    price: Text = None,
+    openai_base_url: Text = None,
+    judge: Text = None,
+    call_patience: Patience = None,
+    executor: Executor = None,
+    workers: Workers = None,
+    ray_address: Address = None,
+    agent: Text = None,
+    sandbox: Text = None,
+    model_map: MayDiffer = None,
+    base_image: Pairs = None,
+    build_network: RunFlag = False,
+    allow_network: Pairs = None,
+    allow: AllowedOptions = AllowedOptions(),
+    fresh: RunFlag = False,
+    dry_run: RunFlag = False,
+    verbose: Verbosity = 0,
+    show: Show = Show(),
+) -> int:
+    """Run a benchmark: every task of a TOML file, in a sandbox, graded by hidden tests.
+
+    Ctrl-C stops cleanly; the same command, or 'assay bench resume', finishes the rest.
+
+    For example:
+
+        assay bench run examples/bench/quickstart.toml
+        assay bench run configs/your_benchmark.toml --dry-run
+
+    Args:
+        config: The TOML file; docs/bench.md says what it may hold.
+        parallel: The most trials at the same time, rollouts included.
+        data_dir: The folder for rollouts and the files of trials.
+        database: The DuckDB file for traces.
+        budget: The most dollars that all trials may spend together, the judge included.
+        price: The price of models without a known one: IN/OUT in dollars per million tokens.
+        openai_base_url: The server for OpenAI's models and for models in no list.
+        judge: The model that scores rubrics without tests.
+        call_patience: Give up a call that keeps failing after this many seconds.
+        executor: Where trials are run: asyncio (here), processes, or ray for a cluster.
+        workers: With --executor processes or ray, the most workers.
+        ray_address: With --executor ray, HOST:PORT of the head of the cluster, auto or local.
+        agent: Who works on every task, whatever the file says; see 'assay bench agents'.
+        sandbox: Where every task runs, whatever the file says: bubblewrap, docker, modal,
+            none, or mine.py:Class.
+        model_map: Replace a model by another, as OLD=NEW. May be repeated.
+        base_image: What stands for an image of FROM: NAME=LOCAL. May be repeated.
+        build_network: Let the building of an image reach the network.
+        allow_network: Where tasks that ask for a network may connect, by an HTTP(S) proxy:
+            public, HOST or HOST:PORT. May be repeated.
+        allow: What tasks may read outside of their folders.
+        fresh: Start a new run, even if the same command left an unfinished one.
+        dry_run: Print the plan, the number of trials and the estimated cost; start nothing.
+        verbose: Print plain lines, without icons; given twice, whole logs.
+        show: What to print.
+    """
+    from assay import api
+
+    prepared = api.prepare_bench(
+        config,
+        {
+            "parallel": parallel,
+            "data_dir": data_dir,
+            "database": database,
+            "budget": budget,
+            "price": price,
+            "openai_base_url": openai_base_url,
+            "judge": judge,
+            "call_patience": call_patience,
+            "executor": executor,
+            "workers": workers,
+            "ray_address": ray_address,
+            "base_images": base_images_of(base_image) or None,
+            "build_network": build_network or None,
+            "allow_network": allow_network,
+            "allow_repos": allow.allowed.repos or None,
+            "allow_variables": allow.allowed.variables or None,
+        },
+        command=shlex.join(["assay", *command_line.get()]),
+        model_map=model_map_of(model_map or ()),
+        agent=agent,
+        sandbox=sandbox,
+        fresh=fresh,
+        dry=dry_run,
+    )
+    if dry_run:
+        return _planned(prepared, show)
+    return _run(prepared, show, verbose)
+
+
+def resume(
+    rollout: str,
+    /,
+    *,
+    parallel: Parallel = None,
+    data_dir: DataDir = None,
+    database: Database = None,
+    budget: Dollars = None,
+    verbose: Verbosity = 0,
+    show: Show = Show(),
+) -> int:
+    """Finish a benchmark that was interrupted: what has ended is not run again.
+
+    For example:
+
+        assay bench resume my_benchmark
+
+    Args:
+        rollout: The benchmark, for its latest rollout; or NAME@TIME, or a tag.
+        parallel: The most trials at the same time.
+        data_dir: The folder of the rollouts.
+        database: The DuckDB file for traces.
+        budget: The most dollars of all trials together, those that have ended included.
+        verbose: Print plain lines, without icons; given twice, whole logs.
+        show: What to print.
+    """
+    from assay import api
+
+    prepared = api.prepare_bench_resume(
+        rollout,
+        data_dir=data_dir,
+        database=database,
+        parallel=parallel,
+        budget=budget,
+        command=shlex.join(["assay", *command_line.get()]),
+    )
+    return _run(prepared, show, verbose)
+
+
+def _run(prepared: "PreparedBench", show: Show, verbose: int) -> int:
+    from assay import api
+    from assay.runs.control import Stop
+
+    config, silent = prepared.config, show.quiet or show.json
+    again = f"{program()} bench resume {config.name}@{config.stamp}"
+    if prepared.finished:
+        if not silent:
+            note(f"{config.name}@{config.stamp} is finished; --fresh runs it once more")
+        return _ended(api.run_prepared_bench(prepared), show, again)
+    for warning in () if show.quiet else prepared.run.warnings:
+        warn(warning)
+    if not silent:
+        note(
+            f"[rollouts] config={config.config_file} name={config.name} "
+            f"tasks={len(config.tasks)} parallel={config.parallel}"
+        )
+        note(f"[rollouts] output={prepared.folder.path}")
+        for line in _programs(prepared):
+            note(f"[rollouts] {line}")
+        if verbose < 2:
+            note("[rollouts] Running in quiet mode - use -vv for full output")
+        note(f"[rollouts] Starting {prepared.trials} tasks with parallel={config.parallel}")
+    stop = Stop()
+    display = BenchDisplay(prepared, silent=silent, verbosity=verbose)
+    with stopped_by_signals(stop, display.notice, again), display:
+        if prepared.run.resumed is not None:
+            display.notice(
+                f"resuming {config.name}@{config.stamp}, which is unfinished; "
+                "--fresh starts anew"
+            )
+        result = api.run_prepared_bench(
+            prepared, listen=display, notice=display.notice, stop=stop
+        )
+    return _ended(result, show, again)
+
+
+def _ended(result: "BenchResult", show: Show, again: str) -> int:
+    from assay import api
+
+    code = _shown(result, show, again)
+    api.bench_shown(result)
+    return code
+
+
+def _shown(result: "BenchResult", show: Show, again: str) -> int:
+    from assay import api
+
+    counts = api.bench_counts(result.manifest)
+    code = _exit_code(result, counts)
+    if show.json:
+        say_json(
+            {
+                "rollout": f"{result.manifest.name}@{result.manifest.created_at}",
+                "folder": str(result.folder),
+                "interrupted": result.interrupted,
+                **counts,
+                **_document(result).values(),
+            }
+        )
+        return code
+    if show.quiet:
+        say(str(result.folder))
+        return code
+    if counts["pending"] == counts["infrastructure"] == 0:
+        say(f"✓ All {counts['trials']} tasks completed!")
+    if counts["completed"] and not result.interrupted:
+        from assay.report.terminal import TerminalReport
+
+        say_report(TerminalReport(_document(result), detail=False))
+    name = result.manifest.name
+    say(f"Results: {result.folder}")
+    say(f"Details: {program()} bench eval {name} --rollout {result.manifest.created_at}")
+    if counts["infrastructure"]:
+        complain(
+            f"{counted(counts['infrastructure'], 'trial')} without a score, because of an "
+            f"infrastructure error; try again: {again}"
+        )
+    if result.run.stopped_by is not None:
+        complain(f"the benchmark was stopped: {result.run.stopped_by}")
+    for label, tally in result.run.tallies.items():
+        if tally.stop is not None:
+            complain(f"{label} was stopped: {tally.stop.reason}")
+    if counts["pending"]:
+        say(f"Unfinished, {counted(counts['pending'], 'trial')} left. Resume: {again}")
+    return code
+
+
+def _document(result: "BenchResult") -> "Document":
+    from assay import api
+    from assay.report.benchmark import benchmark_document
+
+    return benchmark_document(api.bench_summary(str(result.folder), save=True, notice=warn))
+
+
+def _exit_code(result: "BenchResult", counts: dict[str, int]) -> int:
+    if result.interrupted:
+        return INTERRUPTED
+    if counts["infrastructure"]:
+        return INFRASTRUCTURE
+    if any(tally.stop is not None for tally in result.run.tallies.values()):
+        return FAILED
+    return INFRASTRUCTURE if counts["pending"] else 0
+
+
+def _planned(prepared: "PreparedBench", show: Show) -> int:
+    from assay import api
+
+    for warning in prepared.run.warnings:
+        warn(warning)
+    plan = api.bench_plan(prepared)
+    if show.json:
+        say_json(plan)
+        return 0
+    config = prepared.config
+    say(
+        f"{config.name}: {counted(prepared.trials, 'trial')} of "
+        f"{counted(len({task.task_id for task in prepared.tasks}), 'task')} and "
+        f"{counted(len(prepared.run.arms), 'arm')}, {config.parallel} at a time"
+    )
+    for line in (*_lines(prepared), *(f"  {line}" for line in _programs(prepared))):
+        say(line)
+    for sandbox, held in plan["disk"].items():
+        say(f"  disk in sandbox {sandbox}: {held}")
+    total: float | None = 0.0
+    for estimate in plan["estimates"]:
+        usd = estimate["usd"]
+        cost = "$?" if usd is None else f"${usd:.2f}"
+        trials = counted(estimate["trials"], "trial")
+        say(f"  {estimate['arm']}: {trials}, {cost} ({estimate['because']})")
+        total = None if total is None or usd is None else total + usd
+    say(f"in all: {'not known' if total is None else f'${total:.2f}'}; nothing was started")
+    return 0
+
+
+def _programs(prepared: "PreparedBench") -> Sequence[str]:
+    """The versions of agents that were installed."""
+    from assay.bench.coders.agents import default_agent
+    from assay.bench.coders.installation import installed_agent
+
+    names = dict.fromkeys(entry.agent for entry in prepared.config.tasks)
+    found = [agent for name in names if (agent := installed_agent(name)) is not None]
+    default = default_agent()
+    return [
+        f"agent={agent.name} version={agent.version} sha256={agent.sha256[:12]}"
+        + (" (works on tasks that name no agent)" if agent.name == default else "")
+        for agent in found
+    ]
+
+
+def _lines(prepared: "PreparedBench") -> Sequence[str]:
+    from assay.bench.config import arm_labels
+
+    labels = arm_labels(prepared.config)
+    return [
+        f"  {task.task_id} x {entry.rollouts}: {label} ({entry.prepared_dir})"
+        for task, entry, label in zip(
+            prepared.tasks, prepared.config.tasks, labels, strict=True
+        )
+    ]
+
+
+bench = App(
+    name="bench",
+    help="""Run coding benchmarks, sum them up, and compare them.
+
+For example:
+
+    assay bench run examples/bench/quickstart.toml
+""",
+    help_format="plaintext",
+    group="Run",
+)
+bench.command(run, name="run")
+bench.command(resume, name="resume")
+bench.command(summarize, name="summarize")
+bench.command(eval_, name="eval")
+bench.command(regrade, name="regrade")
+bench.command(compare, name="compare")
+bench.command(tag, name="tag")
+bench.command(import_, name="import")
+bench.command(new, name="new")
+bench.command(prepare, name="prepare")
+bench.command(check, name="check")
+bench.command(agents)

@@ -1,0 +1,281 @@
+"""`assay bench new`, `prepare` and `check`: tasks, from a repository to a proof.
+
+`assay bench agents`: who can work on tasks, and how agents of others are installed.
+"""
+
+import json
+import shlex
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from assay.cli.options import AllowedOptions, Flag, Pairs, base_images_of
+from assay.cli.output import Show, note, program, say, say_json, warn, working
+from assay.cli.tables import say_prose
+from assay.errors import UsageError
+
+FAILED = 1
+Maybe = Annotated[str | None, Parameter(show_default=False)]
+
+
+def new(
+    repository: Path,
+    /,
+    *,
+    start: str,
+    end: str = "HEAD",
+    into: Path = Path("data/tasks/created"),
+    title: Annotated[
+        str | None, Parameter(show_default="the subject of the end commit")
+    ] = None,
+    instructions: Annotated[
+        str | None, Parameter(show_default="the messages of the commits")
+    ] = None,
+    instructions_file: Annotated[Path | None, Parameter(show_default=False)] = None,
+    rubric: Annotated[
+        list[str] | None, Parameter(negative="", show_default="one for each test file")
+    ] = None,
+    tag: Annotated[list[str] | None, Parameter(negative="", show_default=False)] = None,
+    subdir: Maybe = None,
+    show: Show = Show(),
+) -> int:
+    """Capture a task from a git repository: what changed between two commits is the solution.
+
+    Test files that changed become the hidden tests, the rest the reference solution.
+
+    For example:
+
+        assay bench new . --start HEAD~1 --title "Fix the parser"
+
+    Args:
+        repository: A local git repository.
+        start: The commit that the agent starts from.
+        end: The commit that has the solution and its tests.
+        into: Gets the folder of the task.
+        title: What people call it.
+        instructions: What the agent is asked to do.
+        instructions_file: The same, from a file.
+        rubric: A criterion, as ID=TEXT. May be repeated.
+        tag: A tag of the task. May be repeated.
+        subdir: The folder of the repository that the task is about.
+        show: What to print.
+    """
+    from assay import api
+
+    if instructions_file is not None:
+        if instructions is not None:
+            raise UsageError("--instructions and --instructions-file exclude each other")
+        from assay.core.values import file_text
+
+        instructions = file_text(instructions_file)
+    rubrics = dict(_pair(text) for text in rubric or ())
+    folder = api.bench_new(
+        repository,
+        start,
+        end,
+        into,
+        title=title,
+        instructions=instructions,
+        rubrics=rubrics or None,
+        tags=tag or (),
+        subdir=subdir,
+    )
+    repo = json.loads((folder / "tb_meta.json").read_bytes())["repo"]["git_url"]
+    allow = f"--allow-repo {shlex.quote(repo)}"
+    _made(folder, f"{program()} bench prepare {folder} {allow}", show)
+    return 0
+
+
+def prepare(
+    created: Path,
+    /,
+    *,
+    into: Path = Path("data/tasks/prepared"),
+    name: Annotated[str | None, Parameter(show_default="the name of the task")] = None,
+    allow_repo: Pairs = None,
+    show: Show = Show(),
+) -> int:
+    """Make a task ready to run: its repository is put beside it, so that no network is needed.
+
+    For example:
+
+        assay bench prepare data/tasks/created/fix-the-parser_20250824_123456 --allow-repo .
+
+    Args:
+        created: The folder of a task, as 'assay bench new' writes it.
+        into: Gets the folder of the prepared task.
+        name: What that is called.
+        allow_repo: A path outside of the task that its git_url may name. May be repeated.
+        show: What to print.
+    """
+    from assay import api
+
+    with working(show, "preparing"):
+        folder = api.bench_prepare(created, into, name=name, allow_repos=allow_repo or ())
+    _made(folder, f"{program()} bench check {folder}", show)
+    return 0
+
+
+def check(
+    task: Path,
+    /,
+    *,
+    tries: int = 3,
+    overrides: Annotated[
+        Path | None, Parameter(show_default="the overrides.json of the task")
+    ] = None,
+    sandbox: Annotated[str | None, Parameter(show_default="bubblewrap")] = None,
+    timeout: float = 600.0,
+    base_image: Pairs = None,
+    build_network: Flag = False,
+    allow_network: Pairs = None,
+    allow: AllowedOptions = AllowedOptions(),
+    show: Show = Show(),
+) -> int:
+    """Prove a task: the reference solution scores 1 every time, and doing nothing scores 0.
+
+    For example:
+
+        assay bench check examples/bench/tasks/fix-bookings --tries 5
+
+    Args:
+        task: The folder of a prepared task.
+        tries: How often the reference solution is graded.
+        overrides: Overrides to apply.
+        sandbox: Where it is graded.
+        timeout: The most seconds for each grading.
+        base_image: What stands for an image of FROM: NAME=LOCAL. May be repeated.
+        build_network: Let the building of an image reach the network.
+        allow_network: Where a task that asks for a network may connect, by an HTTP(S) proxy:
+            public, HOST or HOST:PORT. May be repeated.
+        allow: What the task may read outside of its folder.
+        show: What to print.
+    """
+    from assay import api
+
+    if tries < 1:
+        raise UsageError(f"--tries {tries} is not allowed; give 1 or more")
+    if sandbox == "none":
+        from assay.sandboxes.unprotected import UNPROTECTED
+
+        warn(UNPROTECTED)
+    with working(show, "checking"):
+        checks = api.bench_check(
+            task,
+            overrides=overrides,
+            tries=tries,
+            sandbox=sandbox,
+            timeout_s=timeout,
+            base_images=base_images_of(base_image),
+            build_network=build_network,
+            allow_network=allow_network or (),
+            allowed=allow.allowed,
+        )
+    passed = all(each.passed for each in checks)
+    if show.json:
+        say_json(
+            {
+                "task": str(task),
+                "passed": passed,
+                "checks": [
+                    {"name": each.name, "passed": each.passed, "detail": each.detail}
+                    for each in checks
+                ],
+            }
+        )
+    else:
+        for each in checks:
+            if not (show.quiet and each.passed):
+                say(f"{'✓' if each.passed else '✗'} {each.name}: {each.detail}")
+    return 0 if passed else FAILED
+
+
+def _made(folder: Path, following: str, show: Show) -> None:
+    if show.json:
+        say_json({"folder": str(folder)})
+        return
+    say(str(folder))
+    if not show.quiet:
+        say(f"Next: {following}")
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, criterion = text.partition("=")
+    if not (name and equals and criterion):
+        raise UsageError(f"--rubric {text!r} is not allowed; give ID=TEXT")
+    return name, criterion
+
+
+agents = App(
+    name="agents",
+    help="""List the coding agents that a benchmark can name, or install one.
+
+For example:
+
+    assay bench agents
+    assay bench agents install codex
+""",
+    help_format="plaintext",
+)
+
+
+@agents.default
+def list_agents(*, show: Show = Show()) -> int:
+    """List the coding agents that a benchmark can name.
+
+    For example:
+
+        assay bench agents
+
+    Args:
+        show: What to print.
+    """
+    from assay import api
+
+    told = api.bench_agents()
+    if show.json:
+        say_json({name: agent._asdict() for name, agent in told.items()})
+        return 0
+    width = max(map(len, told))
+    for name, agent in told.items():
+        notes = [agent.about]
+        if agent.version:
+            notes.append(f"{agent.version} is installed")
+        elif not agent.installed:
+            notes.append(f"not installed: assay bench agents install {name}")
+        if agent.default:
+            notes.append("the default")
+        say_prose(f"{name:<{width}}  {'; '.join(notes)}", indent=width + 2)
+    return 0
+
+
+@agents.command(name="install")
+def install(agent: str, /, *, show: Show = Show()) -> int:
+    """Install a coding agent below the cache folder, for every sandbox to use.
+
+    Another version of it is replaced. Nothing is installed in a trial.
+
+    For example:
+
+        assay bench agents install codex@0.166.0
+
+    Args:
+        agent: Its name, or NAME@VERSION; the latest version without one.
+        show: What to print.
+    """
+    from assay import api
+
+    name, _, version = agent.partition("@")
+    if not (show.quiet or show.json):
+        note(f"installing {agent}; this can take minutes")
+    began = time.monotonic()
+    installed = api.bench_install_agent(name, version or None)
+    if show.json:
+        say_json({**asdict(installed), "folder": str(installed.folder)})
+    elif not show.quiet:
+        say(f"{installed.name} {installed.version} is installed, in {installed.folder}")
+        say(f"sha256 {installed.sha256}, {time.monotonic() - began:.0f} s")
+    return 0

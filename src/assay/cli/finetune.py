@@ -1,0 +1,454 @@
+"""`assay finetune`: train models further on recorded episodes.
+
+`assay finetune start`: check, show what it costs and where it goes, upload, train, try.
+
+`assay finetune test`, `check-model` and `health`: questions that train nothing.
+"""
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import App, Group, Parameter
+from cyclopts.validators import Number
+
+from assay.cli.finetune_jobs import (
+    INTERRUPTED,
+    Address,
+    as_json,
+    cancel,
+    events,
+    exit_code,
+    follow,
+    list_,
+    short_time,
+    status,
+    usage,
+    wait,
+)
+from assay.cli.options import Database, open_store
+from assay.cli.output import Show, command_line, counting, note, say, say_json, warn
+from assay.cli.tables import Whole, say_table
+from assay.core.text import counted, cut
+from assay.errors import AssayError
+from assay.store.location import DEFAULT_DATABASE
+
+if TYPE_CHECKING:
+    from assay.finetune.follow import SmokeTest
+    from assay.finetune.start import FinetunePlan
+
+_LONGEST = 300
+
+
+def test(
+    job: str = "latest",
+    /,
+    *,
+    data: Annotated[Path | None, Parameter(show_default=False)] = None,
+    database: Database = DEFAULT_DATABASE,
+    show: Show = Show(),
+) -> int:
+    """Ask a fine-tuned model one question: the first row of its data.
+
+    The exit code is 1 if tools were offered and it calls none, or calls one wrongly.
+
+    For example:
+
+        assay finetune test ftjob-abc123
+
+    Args:
+        job: Its id, the start of one, the model it has made, or latest.
+        data: A data file to take the question from, if not the one it was trained on.
+        database: The store that keeps the jobs.
+        show: What to print.
+    """
+    from assay import api
+
+    found = api.finetune_test(job, data=data, database=open_store(database, show), notice=note)
+    if show.json:
+        say_json(
+            {
+                "model": found.model,
+                "address": found.address,
+                "from_data": found.from_data,
+                "reply": dict(found.reply.message.value),
+                "finish_reason": found.reply.finish_reason,
+                "problem": found.problem,
+            }
+        )
+    elif show.quiet:
+        say(found.problem or "ok")
+    else:
+        say_test(found)
+    return 1 if found.problem else 0
+
+
+def say_test(found: "SmokeTest") -> None:
+    """Say what a new model answered."""
+    what = "the first row of its data" if found.from_data else "a short question"
+    say(f"{found.model} answers {what} ({found.reply.latency_s:.1f} s):")
+    if found.reply.message.text:
+        say(f"  {cut(found.reply.message.text, _LONGEST)}")
+    for call in found.reply.message.value.get("tool_calls") or ():
+        function = call.get("function", {})
+        words = f"{function.get('name')}({function.get('arguments')})"
+        say(f"  calls {cut(words, _LONGEST)}")
+    if found.problem is not None:
+        warn(f"its answer cannot be played: {found.problem}")
+
+
+def check_model(
+    model: str,
+    /,
+    *,
+    backend: Annotated[str | None, Parameter(show_default="whoever has the model")] = None,
+    base_url: Address = None,
+    data: Annotated[Path | None, Parameter(show_default=False)] = None,
+    show: Show = Show(),
+) -> int:
+    """Say whether a model can be fine-tuned, what it costs, and whether data fits it.
+
+    Its service is asked where a key and an address are there. The exit code is 1 if the
+    model cannot be trained.
+
+    For example:
+
+        assay finetune check-model Qwen/Qwen2.5-7B-Instruct
+
+    Args:
+        model: The model to train further.
+        backend: Who trains it. [choices: openai, synth, local]
+        base_url: Where that service is, if not where its variable says.
+        data: A data file that must fit it.
+        show: What to print.
+    """
+    from assay import api
+
+    with counting(show, "checking rows") as progress:
+        found = api.finetune_check_model(
+            model, backend=backend, base_url=base_url, data=data, progress=progress
+        )
+    if show.json:
+        say_json({**found._asdict(), "ok": not found.problems})
+    elif show.quiet:
+        say("no" if found.problems else "yes")
+    else:
+        word = "cannot be" if found.problems else "can be"
+        say(f"{found.model} {word} fine-tuned by {found.backend}")
+        for problem in found.problems:
+            say(f"  {problem}")
+        price = "not known" if found.price is None else f"${found.price:g}"
+        say(f"price     {price} for a million trained tokens")
+        context = "not known" if found.context is None else f"{found.context:,} tokens"
+        say(f"context   {context} of a row; tool calls are trained too")
+        asked = {
+            True: "lists it",
+            False: "does not list it",
+            None: "not asked, or lists none",
+        }
+        say(f"service   {found.address or 'no address'}: {asked[found.on_service]}")
+        if found.rows is not None:
+            say(f"data      {found.rows:,} rows, ~{found.tokens or 0:,} tokens")
+        for warning in found.warnings:
+            warn(warning)
+    return 1 if found.problems else 0
+
+
+def health(*, backend: str = "synth", base_url: Address = None, show: Show = Show()) -> int:
+    """Ask whether a fine-tuning service answers, and takes the key.
+
+    For example:
+
+        assay finetune health --backend openai
+
+    Args:
+        backend: Which one. [choices: openai, synth, local]
+        base_url: Where that service is, if not where its variable says.
+        show: What to print.
+    """
+    from assay import api
+
+    found = api.finetune_health(backend, base_url=base_url)
+    if show.json:
+        say_json(found)
+    else:
+        more = ", ".join(f"{key} {value}" for key, value in found.items() if key not in _OWN)
+        say(f"{found['backend']} answers on {found['address']}{f': {more}' if more else ''}")
+    return 0
+
+
+_OWN = ("backend", "address")
+
+_TRAIN = Group("Training", sort_key=2)
+_MANY = Parameter(consume_multiple=True, negative="", group=_TRAIN)
+_HEADS = ("model", "rows", "epochs", "batch", "rate", "steps", "~tokens", "~cost", "~time")
+
+
+def start(
+    data: Path,
+    /,
+    *,
+    model: Annotated[tuple[str, ...], _MANY, Parameter(show_default=False)] = (),
+    backend: Annotated[str | None, Parameter(show_default="whoever has the model")] = None,
+    base_url: Address = None,
+    epochs: Annotated[
+        tuple[Whole, ...],
+        _MANY,
+        Parameter(validator=Number(gte=1), show_default="3; local models have their own"),
+    ] = (),
+    batch_size: Annotated[
+        tuple[Whole, ...],
+        _MANY,
+        Parameter(validator=Number(gte=1), show_default="4; local models have their own"),
+    ] = (),
+    learning_rate: Annotated[
+        tuple[float, ...],
+        _MANY,
+        Parameter(show_default="5e-5; OpenAI and local models have their own"),
+    ] = (),
+    learning_rate_multiplier: Annotated[
+        tuple[float, ...], _MANY, Parameter(show_default=False)
+    ] = (),
+    subset: Annotated[tuple[Whole, ...], _MANY, Parameter(show_default="all rows")] = (),
+    validation: Annotated[
+        Path | None, Parameter(group=_TRAIN, show_default="the .holdout file beside the data")
+    ] = None,
+    no_validation: Annotated[
+        bool, Parameter(group=_TRAIN, negative="", show_default=False)
+    ] = False,
+    suffix: Annotated[str | None, Parameter(group=_TRAIN, show_default=False)] = None,
+    seed: Annotated[Whole, Parameter(group=_TRAIN)] = 42,
+    price: Annotated[float | None, Parameter(show_default=False)] = None,
+    poll_interval: Annotated[float, Parameter(validator=Number(gte=0, lte=3600))] = 30.0,
+    wait: bool = True,
+    dry_run: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    database: Database = DEFAULT_DATABASE,
+    show: Show = Show(),
+) -> int:
+    """Train a model further on a data file, and follow it to its end.
+
+    The data is checked first; what it costs, how long it takes and where the data goes is
+    shown before anything is uploaded. Several models, subsets, epochs, batch sizes or rates
+    make one job each. Ctrl-C leaves, and training continues: 'assay finetune wait' follows
+    again. At the end the new model is asked once.
+
+    For example:
+
+        assay finetune start data.jsonl --backend openai --model gpt-4o-mini --dry-run
+        assay finetune start data.jsonl --model Qwen/Qwen2.5-7B-Instruct --subset 100 300 1000
+
+    Args:
+        data: The data, as 'assay sft filter' writes it.
+        model: The model to train further; several make one job each.
+        backend: Who trains it. [choices: openai, synth, local]
+        base_url: Where that service is, if not where its variable says.
+        epochs: How often the data is gone through.
+        batch_size: Rows of a training step.
+        learning_rate: How far a step goes.
+        learning_rate_multiplier: For openai: of the rate that it picks.
+        subset: Rows to take, chosen by the seed; a smaller subset is inside a larger one.
+        validation: Data that is not trained on, to compute the loss on.
+        no_validation: Upload no validation data, even if there is some beside the data.
+        suffix: A part of the new model's name.
+        seed: Of the subsets, and for the service.
+        price: Dollars for a million trained tokens, as your provider lists them.
+        poll_interval: Seconds between two questions about a job.
+        wait: Follow the jobs to their end.
+        dry_run: Check the data and print the plan; upload nothing, ask nobody.
+        database: The store that keeps the jobs.
+        show: What to print.
+    """
+    from assay import api
+
+    store = open_store(database, show)
+    with counting(show, "checking rows") as progress:
+        plan = api.finetune_plan(
+            data,
+            model=model,
+            backend=backend,
+            base_url=base_url,
+            epochs=epochs,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            learning_rate_multiplier=learning_rate_multiplier,
+            subset=subset,
+            validation=False if no_validation else validation,
+            suffix=suffix,
+            seed=seed,
+            price=price,
+            database=store,
+            progress=progress,
+        )
+    if not show.quiet:
+        for warning in plan.warnings:
+            warn(warning)
+    if dry_run:
+        for reason in plan.missing:
+            warn(reason)
+        if show.json:
+            say_json(_plan_json(plan))
+        else:
+            _say_plan(plan)
+            say("nothing was uploaded (--dry-run)")
+        return 0
+    if not (show.quiet or show.json):
+        _say_plan(plan)
+    command = shlex.join(["assay", *command_line.get()])
+    try:
+        with _uploading(show) as on_upload:
+            jobs = api.finetune_start(
+                plan,
+                database=store,
+                command=command,
+                on_upload=on_upload,
+                on_trouble=lambda words: (
+                    None if show.quiet or show.json else note(f"trying again: {words}")
+                ),
+            )
+    except KeyboardInterrupt:
+        note("left; 'assay finetune list' shows jobs that were started")
+        raise
+    for job in () if show.json else jobs:
+        say(job.id if show.quiet else f"started {job.id} ({job.model})")
+    left = False
+    if wait:
+        jobs, left = follow(jobs, database, poll_interval, show)
+    tests = {} if left or not wait else _tested(jobs, database, show)
+    if show.json:
+        say_json({"jobs": [{**as_json(job), "test": tests.get(job.id)} for job in jobs]})
+    if left:
+        return INTERRUPTED
+    return exit_code(jobs) if wait else 0
+
+
+def _tested(jobs: Any, database: Path, show: Show) -> dict[str, Any]:
+    """Ask each new model once, and say how to use it."""
+    from assay import api
+
+    found: dict[str, Any] = {}
+    for job in jobs:
+        if not job.succeeded:
+            continue
+        try:
+            test = api.finetune_test(job.id, database=database, notice=note)
+        except AssayError as error:
+            # The model is there and paid for: that it does not answer yet loses nothing.
+            warn(f"{job.result_model} was made, and did not answer: {error}")
+            found[job.id] = {"error": str(error)}
+        else:
+            found[job.id] = {"problem": test.problem, "finish": test.reply.finish_reason}
+            if not (show.quiet or show.json):
+                say("")
+                say_test(test)
+        if not (show.quiet or show.json):
+            for line in usage(job, database):
+                say(line)
+    return found
+
+
+def _uploading(show: Show) -> Any:
+    from contextlib import ExitStack, contextmanager
+
+    @contextmanager
+    def bars() -> Any:
+        with ExitStack() as stack:
+
+            def begin(name: str) -> Any:
+                if not (show.quiet or show.json):
+                    note(f"uploading {name}")
+                return stack.enter_context(counting(show, f"uploading {name}"))
+
+            yield begin
+
+    return bars()
+
+
+def _say_plan(plan: "FinetunePlan") -> None:
+    lengths = plan.report.lengths
+    say(
+        f"{plan.data}: {counted(plan.report.rows, 'row')}, no errors,"
+        f" ~{lengths.total if lengths else 0:,} tokens, the longest row"
+        f" ~{lengths.longest if lengths else 0:,}"
+    )
+    if plan.validation is not None:
+        say(f"validation: {plan.validation}, which is not trained on")
+    say(f"the data goes to {plan.address or 'an address that is not known yet'}")
+    rows = []
+    for job in plan.jobs:
+        cost, seconds = job.cost(plan.price), plan.seconds(job)
+        rate = job.learning_rate or (f"x{job.multiplier:g}" if job.multiplier else "auto")
+        rows.append(
+            (
+                job.model.name,
+                f"{job.rows:,}",
+                str(job.epochs),
+                str(job.batch_size),
+                rate if isinstance(rate, str) else f"{rate:g}",
+                f"{job.steps:,}",
+                f"{job.trained_tokens:,}",
+                "not known" if cost is None else f"${cost:,.2f}",
+                "not known" if seconds is None else short_time(seconds),
+            )
+        )
+    say_table(_HEADS, rows, ("model",))
+    if plan.cost is None:
+        say("cost: no price is known; --price gives it, in dollars a million trained tokens")
+    elif plan.price is None and any(job.model.priced for job in plan.jobs):
+        seen = next(job.model.priced for job in plan.jobs if job.model.priced)
+        say(f"cost: about ${plan.cost:,.2f} in all, at prices of {seen}; --price gives others")
+    if any(plan.seconds(job) is None for job in plan.jobs):
+        say("time: not known before the first job of a model is done; later ones go by it")
+
+
+def _plan_json(plan: "FinetunePlan") -> dict[str, Any]:
+    lengths = plan.report.lengths
+    return {
+        "data": str(plan.data),
+        "rows": plan.report.rows,
+        "tokens": None if lengths is None else lengths.total,
+        "longest_row": None if lengths is None else lengths.longest,
+        "validation": None if plan.validation is None else str(plan.validation),
+        "backend": plan.backend.name,
+        "address": plan.address,
+        "missing": list(plan.missing),
+        "warnings": list(plan.warnings),
+        "cost_usd": plan.cost,
+        "jobs": [
+            {
+                "model": job.model.name,
+                "rows": job.rows,
+                "subset": job.subset,
+                "suffix": job.suffix,
+                "seed": job.seed,
+                "steps": job.steps,
+                "trained_tokens": job.trained_tokens,
+                "cost_usd": job.cost(plan.price),
+                "seconds": plan.seconds(job),
+                "hyperparameters": job.hyperparameters,
+            }
+            for job in plan.jobs
+        ],
+    }
+
+
+finetune = App(
+    name="finetune",
+    help="""Train a model further, at OpenAI, at a Synth service or on this machine.
+
+For example:
+
+    assay finetune start data.jsonl --backend openai --model gpt-4o-mini
+    assay finetune wait latest
+""",
+    help_format="plaintext",
+    group="Improve",
+)
+finetune.command(start)
+finetune.command(status)
+finetune.command(wait)
+finetune.command(list_, name="list")
+finetune.command(events)
+finetune.command(cancel)
+finetune.command(test)
+finetune.command(check_model, name="check-model")
+finetune.command(health)

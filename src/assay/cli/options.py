@@ -1,0 +1,278 @@
+"""Options of a command, made from the settings of a configuration.
+
+An option that was not given is not there, so that a file or a default can count.
+
+Options of the commands on training runs, with dots and underscores in their names.
+
+None means that an option was not given, so that a plan or a default can fill it.
+
+The option `--database`, which every command that reads or writes a store has.
+
+Options that commands about benchmarks share, and how they print a report.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypedDict
+
+from cyclopts import Group, Parameter
+
+from assay.cli.output import Show, say, say_json, say_report
+from assay.cli.tables import Whole
+from assay.core.settings import Configuration, Setting, settings_of
+from assay.core.text import printable
+from assay.errors import UsageError
+from assay.store.location import DATABASE_VARIABLE
+
+if TYPE_CHECKING:
+    from assay.bench.base import Allowed
+    from assay.errors import StoreBusy
+    from assay.report.document import Document
+    from assay.store.store import Store
+
+
+def options_of(
+    configuration: type[Configuration], only: Mapping[str, str | None] | None = None
+) -> Any:
+    """A typed dictionary with an option for each setting that is no secret, in groups.
+
+    `only` names those that are wanted, if not all are, with what the help says in place of
+    their defaults.
+    """
+    groups: dict[str, Group] = {}
+    options: dict[str, Any] = {}
+    for setting in settings_of(configuration).values():
+        wanted = only is None or setting.name in only
+        if wanted and setting.secret is None and not setting.in_files:
+            new = Group(setting.group, sort_key=len(groups) + 1)
+            group = groups.setdefault(setting.group, new)
+            said = (only or {}).get(setting.name)
+            shown = setting if said is None else setting._replace(default=None, without=said)
+            options[setting.name] = _annotated(shown, group)
+    # Not a dataclass: that takes 8 ms to make, at every start of the program.
+    return TypedDict("Options", options, total=False)  # type: ignore[operator]
+
+
+def _annotated(setting: Setting, group: Group) -> Any:
+    takes = setting.given or setting.takes
+    parsed: Any = Whole if takes.option is int else takes.option
+    more: dict[str, Any] = {}
+    if setting.aliases:
+        more["name"] = [setting.option, *setting.aliases]
+    if takes.words:
+        parsed = tuple[parsed, ...]
+        more |= {"negative": "", "consume_multiple": True if takes.words == "+" else (0, 1)}
+        more["allow_repeating"] = takes.words == "+"
+        if takes.words == "?":
+            more["metavar"] = "[STR]"
+    elif setting.default is False:
+        more["negative"] = ""
+    more["show_default"] = setting.without or _shown_default(setting) or False
+    choices = f" [choices: {', '.join(takes.choices)}]" if takes.choices else ""
+    told = f"{setting.text}.{choices}"
+    return Annotated[parsed | None, Parameter(group=group, help=told, **more)]
+
+
+def _shown_default(setting: Setting) -> str:
+    default = setting.default
+    if default is None or default is False or default == ():
+        return ""
+    if default is True:
+        return "on"
+    if isinstance(default, tuple):
+        return " ".join(map(str, default))
+    shown = f"{default:,}" if isinstance(default, int) else str(default).removesuffix(".0")
+    return f"${setting.variable}, else {shown}" if setting.variable else shown
+
+
+_SUMMARY = Group("How a curve is summarised", sort_key=3)
+_BOOTSTRAP = Group("Intervals", sort_key=4)
+_TESTS = Group("Tests and planning", sort_key=5)
+_FILES = Group("Files", sort_key=6)
+
+
+def _named(name: str, default: str | bool = False, **more: Any) -> Parameter:
+    """The name as it is written, underscores included, and the default as help shows it."""
+    return Parameter(name=name, show_default=default, **more)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummaryOptions:
+    """How a curve becomes a number."""
+
+    type: Annotated[
+        Literal["auc", "last_n", "final", "slope", "time_to_threshold"] | None,
+        _named("type", "auc"),
+    ] = None
+    """The summary: auc is the area under the curve, last_n the mean of the last points."""
+    percent: Annotated[float | None, _named("percent", "0.25 for auc, else 1")] = None
+    """The share of a curve's steps that counts."""
+    percent_window: Annotated[
+        Literal["last", "first"] | None, _named("percent_window", "last")
+    ] = None
+    """The end of the curve that share is taken from."""
+    step_min: Annotated[float | None, _named("step_min")] = None
+    """The first step that counts; replaces the share."""
+    step_max: Annotated[float | None, _named("step_max")] = None
+    """The last step that counts; replaces the share."""
+    normalize_steps: Annotated[bool | None, _named("normalize_steps", "on")] = None
+    """Divide the area by the number of steps, which gives a mean value."""
+    n: Annotated[Whole | None, _named("n", "5")] = None
+    """The number of points that last_n averages."""
+    threshold: Annotated[float | None, _named("threshold")] = None
+    """The value that time_to_threshold waits for; it needs one."""
+    falling: Annotated[bool | None, _named("falling", negative="")] = None
+    """The threshold is reached from above, as with a loss."""
+
+    def given(self) -> dict[str, Any]:
+        """What was given, by name."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class BootstrapOptions:
+    """How intervals are made."""
+
+    n_resamples: Annotated[Whole | None, _named("n_resamples", "10000")] = None
+    """The number of resamples of a bootstrap or a permutation test."""
+    alpha: Annotated[float | None, _named("alpha", "0.05")] = None
+    """One minus the confidence level."""
+    side: Annotated[
+        Literal["two-sided", "greater", "less"] | None, _named("side", "two-sided")
+    ] = None
+    """Whether tests and intervals have two sides or one."""
+    method: Annotated[
+        Literal["auto", "t", "studentised", "bca", "percentile"] | None,
+        _named("method", "auto"),
+    ] = None
+    """The kind of interval; auto is Student's t, whatever the data look like."""
+    seed: Annotated[Whole | None, _named("seed", "0")] = None
+    """The seed for resampling; the same seed gives the same numbers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TTestOptions:
+    """Whether to report t tests."""
+
+    enabled: Annotated[bool | None, _named("enabled", negative="")] = None
+    """Also report Student's or Welch's t test."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PowerOptions:
+    """Whether to plan for more runs."""
+
+    enabled: Annotated[bool | None, _named("enabled", negative="")] = None
+    """Also report how many runs are needed, and what these can detect."""
+    target_effect_size: Annotated[float | None, _named("target_effect_size", "0.2")] = None
+    """The difference worth detecting, in the unit of the summary."""
+    power: Annotated[float | None, _named("power", "0.8")] = None
+    """The chance of detecting it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputOptions:
+    """What is written where."""
+
+    print_table: Annotated[bool, Parameter(name="print_table")] = True
+    """Print the tables."""
+    csv_path: Annotated[Path | None, _named("csv_path")] = None
+    """Write a CSV file with every number and what made it."""
+    dir: Annotated[Path | None, _named("dir")] = None
+    """Write figures, analysis.csv and analysis.json into this folder."""
+    report: Annotated[Path | None, _named("report")] = None
+    """Write the report to this file: .html (with figures), .md, .json or .csv."""
+
+
+Summarise: TypeAlias = Annotated[SummaryOptions, Parameter(group=_SUMMARY)]
+"""`--summary.*`."""
+Bootstrap: TypeAlias = Annotated[BootstrapOptions, Parameter(group=_BOOTSTRAP)]
+"""`--bootstrap.*`."""
+TTest: TypeAlias = Annotated[TTestOptions, Parameter(group=_TESTS)]
+"""`--ttest.*`."""
+Power: TypeAlias = Annotated[PowerOptions, Parameter(group=_TESTS)]
+"""`--power.*`."""
+Output: TypeAlias = Annotated[OutputOptions, Parameter(group=_FILES)]
+"""`--output.*`."""
+
+Wandb: TypeAlias = Annotated[str | None, Parameter(show_default=False)]
+"""`--wandb ENTITY/PROJECT`."""
+
+no_summary = SummaryOptions()
+no_bootstrap = BootstrapOptions()
+no_ttest = TTestOptions()
+no_power = PowerOptions()
+no_output = OutputOptions()
+
+Database: TypeAlias = Annotated[
+    Path, Parameter(name="--database", env_var=DATABASE_VARIABLE, show_env_var=True)
+]
+"""The store a command works on."""
+
+
+def open_store(path: Path, show: Show) -> "Store":
+    """The store at `path`; whoever has to wait for it is told for whom."""
+    from rich.console import Console
+
+    from assay.store.store import Store
+
+    def waiting(busy: "StoreBusy") -> None:
+        if not (show.quiet or show.json):
+            line = printable(f"waiting: {busy}")
+            Console(stderr=True).print(line, markup=False, highlight=False, soft_wrap=True)
+
+    return Store(path, on_wait=waiting)
+
+
+DEFAULT_DATA_DIR = Path("data")
+DataDir: TypeAlias = Annotated[Path, Parameter(name="--data-dir")]
+"""Where benchmarks are."""
+Flag: TypeAlias = Annotated[bool, Parameter(negative="", show_default=False)]
+Pairs: TypeAlias = Annotated[list[str] | None, Parameter(negative="", show_default=False)]
+Paths: TypeAlias = Annotated[list[Path] | None, Parameter(negative="")]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class AllowedOptions:
+    """What of this machine the user lets tasks read, beside their own folders."""
+
+    allow_repo: Pairs = None
+    """A path outside of a task's folder that its git_url may name. May be repeated."""
+    allow_variable: Pairs = None
+    """A variable that ${NAME} in a task of Harbor may stand for. May be repeated."""
+
+    @property
+    def allowed(self) -> "Allowed":
+        """The same for the functions of `assay.api`."""
+        from assay.bench.base import Allowed
+
+        return Allowed(tuple(self.allow_repo or ()), tuple(self.allow_variable or ()))
+
+
+def base_images_of(pairs: list[str] | None) -> tuple[str, ...]:
+    """What `--base-image` gives, each as NAME=LOCAL."""
+    for pair in pairs or ():
+        name, _, place = pair.partition("=")
+        if not (name and place):
+            raise UsageError(
+                f"--base-image {pair!r} is not allowed; give NAME=LOCAL, such as "
+                "ubuntu:24.04=roots/noble"
+            )
+    return tuple(pairs or ())
+
+
+def tell(document: "Document", paths: Sequence[Path], show: Show, *, detail: bool) -> None:
+    """Print a report, or its answers in short where it was written to files."""
+    if show.json:
+        say_json(document.values())
+    elif paths or show.quiet:
+        for line in document.summary:
+            say(line)
+        for path in () if show.quiet else paths:
+            say(f"report: {path}")
+    else:
+        from assay.report.terminal import TerminalReport
+
+        say_report(TerminalReport(document, detail=detail, answer_first=True))

@@ -1,0 +1,161 @@
+"""Lists: columns that fold where there is little room, and prose that wraps between words.
+
+Where nobody watches, a row is one line, however long, for programs that read lines.
+
+Whole numbers on the command line: what is none is an error, and never rounded.
+"""
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from textwrap import wrap
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias
+
+from cyclopts import Parameter, Token
+
+from assay.cli.output import say, width_there_is
+from assay.core.text import printable
+
+_GAP: Final = "  "
+_NARROW: Final = 12
+"""What a column of words is not folded below."""
+_PIECES: Final = re.compile(r"[^-/]*[-/]|[^-/]+$")
+"""Of a name that is too long for its column: it is broken after each."""
+
+
+def say_table(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], left: Collection[str]
+) -> None:
+    """Print rows below their heads, no wider than the terminal.
+
+    Args:
+        heads: The names of the columns.
+        rows: Their cells; untrusted text.
+        left: Columns of words, which may be folded; the others hold numbers.
+    """
+    for line in table_lines(heads, rows, left, width_there_is()):
+        say(line)
+
+
+def say_prose(text: str, indent: int = 2) -> None:
+    """Print a line; where it is too long, it goes on below itself, set in by `indent`."""
+    width, shown = width_there_is(), printable(text)
+    if width is None or len(shown) <= width:
+        say(shown)
+        return
+    start = len(shown) - len(shown.lstrip())
+    for line in wrap(
+        shown.lstrip(),
+        max(width, 20),
+        initial_indent=" " * start,
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    ):
+        say(line)
+
+
+def table_lines(
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    left: Collection[str],
+    width: int | None = None,
+) -> list[str]:
+    """A table as lines no longer than `width`, as far as words and numbers stay whole."""
+    table = [
+        _Column([printable(cell) for cell in (head, *cells)], head in left)
+        for head, *cells in zip(heads, *rows, strict=True)
+    ]
+    lines: list[str] = []
+    for part in _parts(table, width):
+        lines += ["", *_laid_out(part)] if lines else _laid_out(part)
+    return lines
+
+
+class _Column(NamedTuple):
+    cells: list[str]
+    """The head first; a cell may have several lines."""
+    words: bool
+
+    @property
+    def width(self) -> int:
+        return max(len(line) for cell in self.cells for line in cell.split("\n"))
+
+    def folded(self, width: int) -> "_Column":
+        """Words in lines of a width, numbers below a head of several lines."""
+        head, *cells = self.cells
+        if self.words:
+            cells = [_broken(cell, width) for cell in cells]
+        return _Column([_broken(head, width), *cells], self.words)
+
+
+def _parts(table: Sequence[_Column], width: int | None) -> Iterator[list[_Column]]:
+    """The columns as they fit; where they do not, the rest beside the first one again."""
+    first, *rest = table
+    part = [first]
+    for column in rest:
+        if (
+            width is not None
+            and len(part) > 1
+            and _total(_fitted([*part, column], width)) > width
+        ):
+            yield _fitted(part, width)
+            part = [first]
+        part.append(column)
+    yield part if width is None else _fitted(part, width)
+
+
+def _fitted(table: Sequence[_Column], width: int) -> list[_Column]:
+    """The widest column folded, then the next one, until all fit or none can be folded."""
+    fitted = [*table]
+    while (over := _total(fitted) - width) > 0:
+        narrower = {
+            place: column.folded(max(_NARROW, now.width - over) if column.words else 1)
+            for place, (column, now) in enumerate(zip(table, fitted, strict=True))
+        }
+        gains = [place for place in narrower if narrower[place].width < fitted[place].width]
+        if not gains:
+            break
+        widest = max(gains, key=lambda place: fitted[place].width)
+        fitted[widest] = narrower[widest]
+    return fitted
+
+
+def _broken(text: str, width: int) -> str:
+    lines = [""]
+    for word in text.split(" "):
+        pieces = [word] if len(word) <= width else _PIECES.findall(word) or [word]
+        for place, piece in enumerate(pieces):
+            space = " " if lines[-1] and not place else ""
+            if lines[-1] and len(lines[-1] + space + piece) > width:
+                lines.append(piece)
+            else:
+                lines[-1] += space + piece
+    return "\n".join(lines)
+
+
+def _total(table: Sequence[_Column]) -> int:
+    return sum(column.width for column in table) + len(_GAP) * (len(table) - 1)
+
+
+def _laid_out(table: Sequence[_Column]) -> Iterator[str]:
+    for row in zip(*(column.cells for column in table), strict=True):
+        cells = [cell.split("\n") for cell in row]
+        for at in range(max(map(len, cells))):
+            texts = [cell[at] if at < len(cell) else "" for cell in cells]
+            yield _GAP.join(
+                text.ljust(column.width) if column.words else text.rjust(column.width)
+                for text, column in zip(texts, table, strict=True)
+            ).rstrip()
+
+
+def _whole(kind: Any, tokens: Sequence[Token]) -> int:
+    # Cyclopts by itself would take 1.5 for 2.
+    text = tokens[0].value
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no whole number; give one such as 10") from None
+
+
+Whole: TypeAlias = Annotated[int, Parameter(converter=_whole)]
+"""The type of an option that takes a whole number."""

@@ -1,0 +1,523 @@
+"""`assay traces`: look at what was recorded, check it, and carry it elsewhere.
+
+`assay traces list`: what is in a store.
+
+`assay traces delete`: sessions that are not wanted any more.
+
+`assay traces export`: sessions into files.
+
+`assay traces import`: sessions from files.
+
+`assay traces merge`: several stores into one.
+
+`assay traces snapshot`: a copy to read while a run goes on.
+
+`assay traces verify`: is what is stored what the worlds really do?
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import App, Parameter
+from cyclopts.validators import Number
+
+from assay.cli.experiments import DryRun, Yes, delete_when_agreed
+from assay.cli.options import Database, open_store
+from assay.cli.output import Show, compiling_shown, complain, counting, say, say_json
+from assay.cli.show import replay, show_
+from assay.cli.tables import Whole, say_prose, say_table
+from assay.core.text import counted, cut
+from assay.store.location import DEFAULT_DATABASE
+
+if TYPE_CHECKING:
+    from assay.episodes.replay import Verification
+    from assay.store.imports import SkippedSource
+    from assay.store.queries import ListedRun, ListedSession, OpenRun
+
+
+def delete(
+    *names: str,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    database: Database = DEFAULT_DATABASE,
+    show: Show = Show(),
+) -> int:
+    """Delete episodes with their steps, results, files and unshared messages.
+
+    When the last episode of an experiment is deleted, so is the experiment, and with the
+    last experiment the run. A run that is still being played cannot be deleted. The freed
+    space in the file is used by later runs.
+
+    For example:
+
+        assay traces delete worst --dry-run
+
+    Args:
+        names: Episodes, experiments or runs: ids, names, or the start of one; or 'best',
+            'worst' or 'latest', which name one episode.
+        dry_run: Only print what would be deleted.
+        yes: Delete without asking.
+        database: The store to change.
+        show: What to print.
+    """
+    from assay import api
+
+    store = open_store(database, show)
+    return delete_when_agreed(
+        lambda dry: api.delete_sessions(*names, dry_run=dry, database=store),
+        dry_run=dry_run,
+        yes=yes,
+        show=show,
+    )
+
+
+def export(
+    *names: str,
+    form: Annotated[
+        Literal["json", "jsonl", "parquet", "atif"], Parameter(name="--format")
+    ] = "json",
+    output: Path = Path("traces_export"),
+    database: Database = DEFAULT_DATABASE,
+    show: Show = Show(),
+) -> int:
+    """Write recorded episodes to files that other programs can read.
+
+    json writes one file per episode, jsonl one line per episode; both are complete, and
+    'assay traces import' reads them back. parquet writes one file per table. atif is
+    Harbor's trajectory format, one file per episode.
+
+    For example:
+
+        assay traces export best --format json --output best.json
+
+    Args:
+        names: Episodes, experiments or runs: ids, names, or the start of one; or 'best',
+            'worst' or 'latest', which name one episode. Without names: all episodes.
+        form: The format of the files.
+        output: The folder to write to, made if missing. For jsonl, or for one episode, it may
+            be a file.
+        database: The store to read.
+        show: What to print.
+    """
+    from assay import api
+
+    with counting(show, "exporting") as progress:
+        written = api.export(
+            *names,
+            output=output,
+            format=form,
+            database=open_store(database, show),
+            progress=progress,
+        )
+    if show.json:
+        say_json({"sessions": written.sessions, "files": [str(path) for path in written.files]})
+    elif show.quiet:
+        say(str(output))
+    else:
+        where = written.files[0] if len(written.files) == 1 else f"{output}/"
+        say(f"{counted(written.sessions, 'episode')} in {where}")
+        if form == "atif":
+            from assay.store.formats.atif import ATIF_DROPS
+
+            say(f"ATIF has no place for {ATIF_DROPS}; --format json keeps all")
+    return 0
+
+
+def import_(
+    *paths: Path,
+    database: Database = DEFAULT_DATABASE,
+    show: Show = Show(),
+) -> int:
+    """Import episodes from files of assay and from the logs of other programs.
+
+    It reads what 'assay traces export' or a run wrote, folders of Harbor and BALROG, ATIF
+    trajectories and Inspect logs (.eval, .json); it detects the format by itself. Episodes
+    of other programs can be shown and compared, but not replayed.
+
+    Importing twice adds nothing. A damaged file is reported and the rest is imported; the
+    exit code is then 1.
+
+    For example:
+
+        assay traces import traces_multi_model --database all.duckdb
+
+    Args:
+        paths: Files (.json, .jsonl, .eval), or folders with such files.
+        database: The store to write, made if missing.
+        show: What to print.
+    """
+    from assay import api
+
+    with counting(show, "importing") as progress:
+        report = api.import_traces(
+            *paths, database=open_store(database, show), progress=progress
+        )
+    if show.json:
+        damaged = [{"where": bad.where, "reason": bad.reason} for bad in report.damaged]
+        unverifiable = [each._asdict() for each in report.unverifiable]
+        say_json(
+            {
+                "added": report.added,
+                "present": report.present,
+                "damaged": damaged,
+                "unverifiable": unverifiable,
+                "skipped": [each._asdict() for each in report.skipped],
+            }
+        )
+    else:
+        for bad in report.damaged:
+            complain(f"{bad.where}: {bad.reason}")
+        if not show.quiet:
+            say(
+                f"{report.added} added to {database}, {report.present} there already, "
+                f"{len(report.damaged)} damaged"
+            )
+            for each in report.unverifiable:
+                say(f"{each.sessions} of them cannot be verified: {each.reason}")
+            for reason, places in _by_reason(report.skipped).items():
+                others = f" and {len(places) - 1} more" if len(places) > 1 else ""
+                say(f"skipped: {places[0]}{others}: {reason}")
+    return 1 if report.damaged else 0
+
+
+def _by_reason(skipped: Sequence["SkippedSource"]) -> dict[str, list[str]]:
+    reasons: dict[str, list[str]] = {}
+    for each in skipped:
+        reasons.setdefault(each.reason, []).append(each.where)
+    return reasons
+
+
+_COUNTS = ("reward", "steps", "turns")
+_LEFT = ("episode", "experiment", "task", "ended by")
+_MOST_OUTCOMES = 4
+_WIDEST = 40
+_SHORT_ID = 10
+_MOST_OPEN = 20
+
+
+def list_(
+    *,
+    run: str | None = None,
+    experiment: str | None = None,
+    model: str | None = None,
+    sort: str | None = None,
+    top: Annotated[Whole | None, Parameter(validator=Number(gte=1))] = None,
+    limit: Annotated[Whole, Parameter(validator=Number(gte=1))] = 20,
+    baselines: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    database: Database = DEFAULT_DATABASE,
+    show: Show = Show(),
+) -> int:
+    """List recorded episodes: run by run, the newest last, or sorted by a number.
+
+    For example:
+
+        assay traces list --model builtin/expert --sort reward --top 5
+
+    Args:
+        run: Only episodes of this run: its id, the start of it, or 'latest'.
+        experiment: Only episodes of this experiment: its id, its name, or the start of one.
+        model: Only episodes that this model played.
+        sort: Sort by this number, the highest first: achievements, reward, steps, turns,
+            cost_usd, duration_s, seed, or any metric.
+        top: List only the best ones: this many, by --sort, else by achievements.
+        limit: List at most this many episodes.
+        baselines: Also list episodes of the baselines that were added to runs; --json always
+            does.
+        database: The store to read.
+        show: What to print.
+    """
+    from assay import api
+
+    if top is not None:
+        sort, limit = sort or "achievements", top
+    total, runs, unfinished, beside = api.list_sessions(
+        run=run,
+        experiment=experiment,
+        model=model,
+        limit=limit,
+        sort=sort,
+        baselines=baselines or show.json,
+        database=open_store(database, show),
+    )
+    if show.json:
+        say_json(
+            {
+                "total": total,
+                "runs": [asdict(listed) for listed in runs],
+                "unfinished": [asdict(left) for left in unfinished],
+            }
+        )
+        return 0
+    if sort is None or show.quiet:
+        for listed in runs:
+            _say_run(listed, show)
+    elif runs:
+        _say_table([session for listed in runs for session in listed.sessions], sort)
+    for left in () if show.quiet or sort is not None else unfinished:
+        _say_open(left)
+    if not total:
+        say("no episodes")
+    elif total > limit and not show.quiet:
+        say_prose(
+            f"{limit} of {total} episodes; {'--limit' if top is None else '--top'} shows more"
+        )
+    if beside and not show.quiet:
+        say_prose(
+            f"{counted(beside, 'episode')} of baselines not listed; --baselines shows them"
+        )
+    return 0
+
+
+def _say_run(run: "ListedRun", show: Show) -> None:
+    if show.quiet:
+        for session in run.sessions:
+            say(session.session_id)
+        return
+    say_prose(f"run {run.run_id}, {run.status}, started {run.created_at} UTC: {run.command}")
+    _say_table(run.sessions)
+    say("")
+
+
+def _say_open(run: "OpenRun") -> None:
+    how = f"'{run.resume}' resumes it"
+    if run.process is not None:
+        how = f"process {run.process} is playing it"
+    say_prose(f"run {run.run_id} is unfinished; {how}. Open episodes: {len(run.sessions)}")
+    for session in run.sessions[:_MOST_OPEN]:
+        seed = "" if session.seed is None else f", seed {session.seed}"
+        say_prose(
+            f"  {session.session_id[:_SHORT_ID]}  {cut(session.model, _WIDEST)}{seed}: "
+            f"{session.turns} turns, {session.steps} steps"
+        )
+    if len(run.sessions) > _MOST_OPEN:
+        say(f"  and {len(run.sessions) - _MOST_OPEN} more")
+    say("")
+
+
+def _earned(sessions: Sequence["ListedSession"], sort: str | None) -> list[str]:
+    """What the sessions of a run earned: achievements, or the outcomes they declare."""
+    from assay.judge.outcomes import OUTCOMES
+
+    if any(session.achievements or session.task.startswith("crafter/") for session in sessions):
+        own = ["achievements"]
+    else:
+        names = dict.fromkeys(name for session in sessions for name in session.outcomes)
+        own = [name for name in names if name not in _COUNTS and "/" not in name]
+        # What only these sessions have comes before what every episode has.
+        own = sorted(own, key=lambda name: name in OUTCOMES)[:_MOST_OUTCOMES]
+    return own if sort is None or sort in (*own, *_COUNTS) else [sort, *own]
+
+
+def _cells(session: "ListedSession", earned: Sequence[str], *, task: bool) -> tuple[str, ...]:
+    ended = session.stop_reason
+    if session.state != "result":
+        ended = f"{session.state}: {ended}"
+    return (
+        session.session_id[:_SHORT_ID],
+        cut(session.experiment, _WIDEST),
+        *([cut(session.task, _WIDEST)] if task else []),
+        "" if session.seed is None else str(session.seed),
+        cut(ended, _WIDEST),
+        *(_number(session, name) for name in earned),
+        f"{session.reward:.1f}",
+        str(session.steps),
+        str(session.turns),
+    )
+
+
+def _number(session: "ListedSession", name: str) -> str:
+    if name == "achievements":
+        return str(session.achievements)
+    value = session.outcomes.get(name)
+    return "-" if value is None else f"{value:.6g}"
+
+
+def _say_table(sessions: Sequence["ListedSession"], sort: str | None = None) -> None:
+    earned = _earned(sessions, sort)
+    shown = [cut(name, _WIDEST) for name in earned]
+    task = len({session.task for session in sessions}) > 1
+    heads = (
+        *("episode", "experiment", *(["task"] if task else [])),
+        *("seed", "ended by", *shown, *_COUNTS),
+    )
+    say_table(heads, [_cells(session, earned, task=task) for session in sessions], _LEFT)
+
+
+def merge(
+    *others: Path,
+    database: Database = DEFAULT_DATABASE,
+    show: Show = Show(),
+) -> int:
+    """Copy all episodes of other stores into one store.
+
+    The other stores are not changed. Merging twice adds nothing. An experiment whose name is
+    already taken gets the next number.
+
+    For example:
+
+        assay traces merge monday.duckdb tuesday.duckdb --database week.duckdb
+
+    Args:
+        others: The stores to copy from.
+        database: The store to copy into, made if missing.
+        show: What to print.
+    """
+    from assay import api
+
+    with counting(show, "merging") as progress:
+        merged = api.merge(
+            *(open_store(other, show) for other in others),
+            database=open_store(database, show),
+            progress=progress,
+        )
+    if show.json:
+        say_json(
+            {
+                "database": str(database),
+                "added": merged.added,
+                "present": merged.present,
+                "renamed": dict(merged.renamed),
+            }
+        )
+    elif not show.quiet:
+        say(f"{merged.added} added to {database}, {merged.present} there already")
+        for old, new in merged.renamed.items():
+            say(f"experiment {old} is {new} here, because the name was taken")
+    return 0
+
+
+def snapshot(
+    output: Path,
+    *,
+    force: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    database: Database = DEFAULT_DATABASE,
+    show: Show = Show(),
+) -> int:
+    """Copy the store, for reading while a run is writing to it.
+
+    Unfinished episodes are not in the copy.
+
+    For example:
+
+        assay traces snapshot now.duckdb
+
+    Args:
+        output: The file to write.
+        force: Replace an existing file.
+        database: The store to copy.
+        show: What to print.
+    """
+    from assay import api
+
+    taken = api.snapshot(output, force=force, database=open_store(database, show))
+    if show.json:
+        say_json(
+            {
+                "snapshot": str(output),
+                "sessions": taken.sessions,
+                "open_journals": taken.open_journals,
+            }
+        )
+    elif show.quiet:
+        say(str(output))
+    else:
+        say(f"{counted(taken.sessions, 'episode')} in {output}")
+        if taken.open_journals:
+            say(f"{taken.open_journals} are still in their journals and not part of it")
+    return 0
+
+
+_MAX_LINES = 20
+
+
+def verify(
+    *names: str,
+    database: Database = DEFAULT_DATABASE,
+    show: Show = Show(),
+) -> int:
+    """Replay recorded episodes and compare every step with the recording.
+
+    No model is called. The exit code is 1 if any episode differs.
+
+    For example:
+
+        assay traces verify
+        assay traces verify best
+
+    Args:
+        names: Episodes, experiments or runs: ids, names, or the start of one; or 'best',
+            'worst' or 'latest', which name one episode. Without names: all episodes.
+        database: The store to read.
+        show: What to print.
+    """
+    from assay import api
+
+    store = open_store(database, show)
+    with compiling_shown(show):
+        from assay.crafter.world import warmup
+
+        warmup()
+    with counting(show, "verifying") as progress:
+        verifications = api.verify(*names, database=store, progress=progress)
+    return _report(verifications, show)
+
+
+def _report(found: Sequence["Verification"], show: Show) -> int:
+    from assay.episodes.replay import Finding
+
+    counts = Counter(each.finding for each in found)
+    steps = sum(each.steps for each in found)
+    different = [each for each in found if each.finding is Finding.DIFFERENT]
+    unverifiable = [each for each in found if each.finding is Finding.UNVERIFIABLE]
+    if show.json:
+        say_json(
+            {
+                "sessions": len(found),
+                "steps": steps,
+                **{str(finding): counts[finding] for finding in Finding},
+                "differences": {e.session_id: str(e.difference) for e in different},
+                "reasons": {e.session_id: e.reason for e in unverifiable},
+            }
+        )
+        return 1 if different else 0
+    _list([f"different     {each.session_id}  {each.difference}" for each in different])
+    if not show.quiet:
+        _list([f"unverifiable  {each.session_id}  {each.reason}" for each in unverifiable])
+    say(
+        f"{counted(len(found), 'episode')}, {counted(steps, 'step')}:"
+        f" {counts[Finding.SAME]} the same, "
+        f"{len(different)} different, {len(unverifiable)} unverifiable"
+    )
+    return 1 if different else 0
+
+
+def _list(lines: Sequence[str]) -> None:
+    for line in lines[:_MAX_LINES]:
+        say(line)
+    if len(lines) > _MAX_LINES:
+        say(f"... and {len(lines) - _MAX_LINES} more; '--json' has them all")
+
+
+traces = App(
+    name="traces",
+    help="""List, show, replay, verify, export and import recorded episodes.
+
+For example:
+
+    assay traces show best
+""",
+    help_format="plaintext",
+    group="Look",
+)
+traces.command(list_, name="list")
+traces.command(show_, name="show")
+traces.command(replay, name="replay")
+traces.command(verify, name="verify")
+traces.command(export, name="export")
+traces.command(import_, name="import")
+traces.command(merge, name="merge")
+traces.command(snapshot, name="snapshot")
+traces.command(delete, name="delete")

@@ -1,0 +1,116 @@
+"""One way to write a value as JSON, so that equal values have equal bytes and one hash.
+
+JSON that people can read: a line for each thing, not for each number.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from hashlib import blake2b
+from typing import Any
+
+_SURROGATES = re.compile("[\ud800-\udfff]")
+_ESCAPED = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+def canonical_encoder(default: Callable[[Any], Any] | None) -> Callable[[Any], bytes]:
+    """A `canonical_json` that asks `default` for the JSON form of what has none."""
+    encode = json.JSONEncoder(
+        ensure_ascii=False,
+        allow_nan=False,
+        sort_keys=True,
+        separators=(",", ":"),
+        default=default,
+    ).encode
+
+    def encoded(value: Any) -> bytes:
+        text = encode(value)
+        try:
+            return text.encode()
+        except UnicodeEncodeError:
+            # Read back, because keys that were mended may have another order.
+            return encode(json.loads(well_formed(text))).encode()
+
+    return encoded
+
+
+_canonical = canonical_encoder(None)
+
+
+def canonical_json(value: Any) -> bytes:
+    """A value as compact JSON with sorted keys, in UTF-8.
+
+    Half a surrogate pair, which has no UTF-8, becomes U+FFFD.
+
+    Raises:
+        ValueError: A number in it is not finite.
+    """
+    return _canonical(value)
+
+
+def well_formed(text: str) -> str:
+    """The text with U+FFFD for every half of a surrogate pair, which has no UTF-8."""
+    return _SURROGATES.sub("\ufffd", text)
+
+
+def parse_json(content: bytes) -> Any:
+    """The value of a JSON text in UTF-8, with `well_formed` texts in it.
+
+    Raises:
+        ValueError: It is not JSON.
+        RecursionError: It is nested too deeply.
+    """
+    value = json.loads(content.decode())
+    if _ESCAPED.search(content):
+        # Only an escape can stand for half a pair; most texts have none.
+        value = json.loads(well_formed(json.dumps(value, ensure_ascii=False)))
+    return value
+
+
+def content_hash(content: bytes) -> str:
+    """The name of a content: 128 bits of BLAKE2b in hexadecimal."""
+    return blake2b(content, digest_size=16).hexdigest()
+
+
+def derived_id(*parts: str | int) -> str:
+    """An id of 20 hexadecimal digits that follows from its parts, in any process."""
+    return blake2b(canonical_json(list(parts)), digest_size=10).hexdigest()
+
+
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=str).encode
+
+
+def laid_out(value: Any, levels: int) -> Iterator[bytes]:
+    """A value as JSON in UTF-8, piece by piece.
+
+    Objects, and lists of objects, have a line for each item down to `levels`; what is
+    below, and every other list, stands on one line. An iterator of objects is a list that
+    need not be there as a whole.
+
+    Raises:
+        ValueError: A number in it is not finite.
+    """
+    for part in _parts(value, levels, "\n"):
+        yield part.encode("utf-8", "replace")
+    yield b"\n"
+
+
+def _parts(value: Any, levels: int, newline: str) -> Iterator[str]:
+    inner = f"{newline} "
+    if not value or levels <= 0:
+        yield _encode(value)
+    elif isinstance(value, Mapping):
+        for number, (name, item) in enumerate(value.items()):
+            yield f"{',' if number else '{'}{inner}{_encode(str(name))}: "
+            yield from _parts(item, levels - 1, inner)
+        yield f"{newline}}}"
+    elif isinstance(value, Iterator) or (
+        isinstance(value, list) and isinstance(value[0], Mapping)
+    ):
+        number = -1
+        for number, item in enumerate(value):
+            yield f"{',' if number else '['}{inner}"
+            yield from _parts(item, levels - 1, inner)
+        yield "[]" if number < 0 else f"{newline}]"
+    else:
+        yield _encode(value)

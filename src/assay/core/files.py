@@ -1,0 +1,372 @@
+"""Files that are there whole or not at all.
+
+What is written goes to a file beside the target and takes its name at the end, so that a
+reader never sees half of it and a crash leaves the old content.
+
+Files that are brought to disk soon, many at once, by one thread of this process.
+
+What was written is safe from the death of a process at once, but a machine that loses power
+keeps only what was synced. To wait for that after every line would slow every trial down, so
+lines of all trials that were written within a moment are synced together.
+"""
+
+import atexit
+import errno
+import os
+import re
+import stat
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import IO, Any
+
+from assay.errors import OutputError
+
+_DRAFT = re.compile(r"\..+\.(\d+)-\w{8}")
+"""The name of a file that takes another name at the end."""
+_ABANDONED_S = 60
+"""A process of another machine or container has no number here, and writes now and then."""
+
+
+@contextmanager
+def atomic_file(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file for writing that replaces `path` when the block ends well.
+
+    Its `name` is the path of the temporary file. Directories above it are made. If the
+    block raises, `path` stays as it was.
+
+    Raises:
+        OutputError: The file cannot be written.
+    """
+    stream, temporary = _beside(path)
+    try:
+        try:
+            with stream:
+                yield stream
+                stream.flush()
+                os.fsync(stream.fileno())
+            temporary.replace(path)
+        except OSError as error:
+            raise _failed(path, error) from error
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def atomic_write(path: Path, content: bytes) -> None:
+    """Write a whole file at once; see `atomic_file`."""
+    with atomic_file(path) as stream:
+        stream.write(content)
+
+
+def _is_running(process: int) -> bool:
+    """Whether there is a process of this number on this machine."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
+
+
+def is_draft(path: Path) -> bool:
+    """Return whether a file is one that `atomic_file` has not finished."""
+    return _DRAFT.fullmatch(path.name) is not None
+
+
+def remove_drafts(folder: Path) -> None:
+    """Delete the files that processes which were killed had not finished in a folder."""
+    for path in folder.glob(".*.*-*"):
+        if process := _DRAFT.fullmatch(path.name):
+            remove_abandoned(path, int(process[1]))
+
+
+def remove_abandoned(path: Path, process: int) -> None:
+    """Delete a file that a process has not finished, if that does not live any more."""
+    with suppress(OSError):
+        if not _is_running(process) and time.time() - path.stat().st_mtime > _ABANDONED_S:
+            path.unlink()
+
+
+def read_plain_file(path: Path, most: int = 100 << 20, within: Path | None = None) -> bytes:
+    """The content of a plain file; OSError for anything else.
+
+    It is neither followed nor waited for, even if it has just been replaced.
+
+    Args:
+        path: The file.
+        most: The most bytes that it may have.
+        within: A folder above it, below which no link is followed; the one it is in if None.
+    """
+    top = path.parent if within is None else within
+    *folders, name = path.relative_to(top).parts
+    enter = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+    handles = [os.open(top, enter)]
+    try:
+        for folder in folders:
+            handles.append(os.open(folder, enter | os.O_NOFOLLOW, dir_fd=handles[-1]))
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        handles.append(os.open(name, flags, dir_fd=handles[-1]))
+        # Before it is opened as a stream, which a folder cannot be.
+        status = os.fstat(handles[-1])
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "not a plain file")
+        if status.st_size > most:
+            raise OSError(errno.EFBIG, "too large")
+        with open(handles[-1], "rb", closefd=False) as stream:
+            return stream.read(most)
+    finally:
+        for handle in handles:
+            os.close(handle)
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder with all that is in it; what cannot be removed is left.
+
+    It may be nested deeper than a path can be long, or closed to its owner. Links are not
+    followed, and mounts not entered.
+    """
+    if folder.is_symlink() or not folder.is_dir():
+        with suppress(OSError):
+            folder.unlink()
+        return
+    with suppress(OSError):
+        top = _opened_up(str(folder))
+        try:
+            device = os.fstat(top).st_dev
+            waiting = _without_files(top)
+            mark, moved = os.urandom(8).hex(), 0
+            while waiting:
+                name = waiting.pop()
+                with suppress(OSError):
+                    handle = _opened_up(name, top)
+                    try:
+                        if os.fstat(handle).st_dev != device:
+                            continue
+                        # Moved to the top, they need neither a long path nor many handles.
+                        for inner in _without_files(handle):
+                            moved += 1
+                            up = f"{mark}-{moved}"
+                            with suppress(OSError):
+                                os.close(_opened_up(inner, handle))
+                                os.rename(inner, up, src_dir_fd=handle, dst_dir_fd=top)
+                                waiting.append(up)
+                    finally:
+                        os.close(handle)
+                    os.rmdir(name, dir_fd=top)
+        finally:
+            os.close(top)
+        folder.rmdir()
+
+
+def _opened_up(folder: str, within: int | None = None) -> int:
+    """A handle of a folder, which its owner may change from now on."""
+    flags = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        handle = os.open(folder, os.O_RDONLY | flags, dir_fd=within)
+    except PermissionError:
+        closed = os.open(folder, os.O_PATH | flags, dir_fd=within)
+        try:
+            os.chmod(f"/proc/self/fd/{closed}", 0o700)
+        finally:
+            os.close(closed)
+        handle = os.open(folder, os.O_RDONLY | flags, dir_fd=within)
+    with suppress(OSError):
+        os.fchmod(handle, 0o700)
+    return handle
+
+
+def _without_files(handle: int) -> list[str]:
+    """Delete what is no folder in a folder; returns the names of those that are."""
+    with os.scandir(handle) as found:
+        entries = list(found)
+    folders = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+    for name in {entry.name for entry in entries}.difference(folders):
+        with suppress(OSError):
+            os.unlink(name, dir_fd=handle)
+    return folders
+
+
+def free_path(path: Path, mark: str = "-") -> Path:
+    """A path that is not taken: this one, else with a mark and a number at its end."""
+    number, candidate = 1, path
+    while candidate.exists() or candidate.is_symlink():
+        number += 1
+        candidate = path.with_name(f"{path.name}{mark}{number}")
+    return candidate
+
+
+def _beside(path: Path) -> tuple[IO[bytes], Path]:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Named by its process, so that others know when nobody finishes it any more.
+        prefix = f".{path.name[:40]}.{os.getpid()}-"
+        handle, name = tempfile.mkstemp(prefix=prefix, dir=path.parent)
+        # A temporary file is for its owner only; the one it becomes is for whom it was for.
+        os.fchmod(handle, _mode(path))
+        os.close(handle)
+        # Opened by its name, so that `stream.name` is a path that others can write to.
+        temporary = Path(name)
+        return temporary.open("wb"), temporary
+    except OSError as error:
+        raise _failed(path, error) from error
+
+
+def _mode(path: Path) -> int:
+    try:
+        return path.stat().st_mode & 0o777
+    except OSError:
+        mask = os.umask(0o077)
+        os.umask(mask)
+        return 0o666 & ~mask
+
+
+def _failed(path: Path, error: OSError) -> OutputError:
+    if isinstance(error, OutputError):
+        return error
+    return OutputError(
+        f"cannot write {str(path)!r}: {error.strerror or error}; "
+        "free some space, or name another place"
+    )
+
+
+_PAUSE_S = 0.1
+"""How long lines are gathered; a sync costs about the same for one as for a thousand."""
+_FEW = 4
+"""Up to so many files are synced one by one, more by a sync of their whole file system."""
+
+
+class _Syncing:
+    """What waits to be synced, and the thread that does it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._at_work = threading.Lock()
+        self._wake = threading.Event()
+        self._waiting: set[Path] = set()
+        self._failed: dict[Path, OSError] = {}
+        self._thread: threading.Thread | None = None
+
+    def soon(self, *paths: Path) -> None:
+        with self._lock:
+            is_first = not self._waiting
+            self._waiting.update(paths)
+            failed = self._failed.pop(paths[0], None)
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._work, name="assay-sync", daemon=True
+                )
+                self._thread.start()
+        if is_first:
+            self._wake.set()
+        if failed:
+            raise failed
+
+    def _work(self) -> None:
+        while self._wake.wait():
+            self._wake.clear()
+            time.sleep(_PAUSE_S)
+            self.now()
+
+    def now(self) -> None:
+        with self._at_work:
+            with self._lock:
+                waiting, self._waiting = self._waiting, set()
+            for device in _by_device(waiting):
+                try:
+                    _sync(device)
+                except OSError as error:
+                    with self._lock:
+                        self._failed |= dict.fromkeys(device, error)
+
+
+def _by_device(paths: Iterable[Path]) -> Iterable[list[Path]]:
+    devices: dict[int, list[Path]] = {}
+    for path in paths:
+        # What is gone meanwhile was stored, or nobody wants it.
+        with suppress(OSError):
+            devices.setdefault(path.stat().st_dev, []).append(path)
+    return devices.values()
+
+
+def _sync(paths: list[Path]) -> None:
+    if len(paths) <= _FEW or (syncfs := _syncfs()) is None:
+        for path in paths:
+            with suppress(FileNotFoundError):
+                _opened(path, os.fsync)
+        return
+    for path in paths:
+        with suppress(FileNotFoundError):
+            _opened(path, syncfs)
+            return
+
+
+def _opened(path: Path, do: Any) -> None:
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+    try:
+        do(descriptor)
+    except OSError as error:
+        # Some file systems sync their folders by themselves, and say so.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(descriptor)
+
+
+@cache
+def _syncfs() -> Any:
+    """The call that syncs a whole file system, where there is one."""
+    import ctypes
+
+    try:
+        call = ctypes.CDLL(None, use_errno=True).syncfs
+    except (OSError, AttributeError):
+        return None
+
+    def syncfs(descriptor: int) -> None:
+        if call(descriptor):
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+    return syncfs
+
+
+_syncing = _Syncing()
+
+
+def _start_anew() -> None:
+    # A process that was forked has no thread, and locks in whatever state.
+    global _syncing
+    _syncing = _Syncing()
+
+
+os.register_at_fork(after_in_child=_start_anew)
+
+
+@atexit.register
+def _at_exit() -> None:
+    _syncing.now()
+
+
+def sync_soon(*paths: Path) -> None:
+    """Have files and folders synced within a moment, by a thread.
+
+    Raises:
+        OSError: An earlier sync of the first of them failed: what it holds may be lost.
+    """
+    _syncing.soon(*paths)
+
+
+def sync_now(*paths: Path) -> None:
+    """Sync files and folders one by one, in this order, and return once they are on disk.
+
+    Raises:
+        OSError: One cannot be opened or synced.
+    """
+    for path in paths:
+        _opened(path, os.fsync)

@@ -1,0 +1,432 @@
+"""Git, and what each call of it trusts. No other module starts it.
+
+| | whose | what of it is read |
+|---|---|---|
+| `own_git` | a git directory of ours | all of it, and no setting of the user or the machine |
+| `foreign_repository` | a repository of anybody | its objects, branches and tags |
+| `working_copy_git` | the folder of anybody | these, its index and its files |
+| `remote_git` | an address | what the server sends, with the user's settings and keys |
+
+A foreign repository is read through a git directory of ours that borrows its objects. Its
+settings, hooks, attributes, filters and submodules never reach a git: they could name commands.
+"""
+
+import os
+import re
+import selectors
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from assay.core.files import read_plain_file
+from assay.errors import UsageError
+
+_ATTRIBUTES = "* -text !eol !ident !filter !working-tree-encoding !diff !merge !export-ignore\n"
+"""For `info/attributes`, which counts before every `.gitattributes`: bytes stay as they are."""
+_SETTINGS = {
+    "core.hooksPath": "/dev/null",
+    "core.fsmonitor": "false",
+    "core.attributesFile": "/dev/null",
+    "core.excludesFile": "/dev/null",
+    # Names that other systems forbid are names here; `.git` itself is never written.
+    "core.protectNTFS": "false",
+    "core.protectHFS": "false",
+    # Larger contents are not taken into memory.
+    "core.bigFileThreshold": "64m",
+    # A foreign one could say anything of the commits.
+    "core.commitGraph": "false",
+    "gc.auto": "0",
+    "pack.threads": "1",
+}
+# Nothing here is a partial clone or has a remote; these hold if that should ever be wrong.
+_NO_FETCH = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
+_SECONDS = 120
+_MOST = 1 << 30
+"""Bytes that git may print."""
+_LARGEST_TEXT = 64 << 20
+_MOST_REFERENCES = 100_000
+_DEEPEST = 32
+_COMMIT = re.compile(rb"[0-9a-f]{40}|[0-9a-f]{64}")
+_REFERENCE = re.compile(rb"refs/(?!replace/)(?!.*(?:\.\.|//|@\{))[^\0- ~^:?*\[\\\x7f]+")
+_PARTIAL = re.compile(rb"^\s*(?:partialclone|promisor)\b", re.IGNORECASE | re.MULTILINE)
+_REMOTE = re.compile(rb'^\s*\[\s*remote\s+"', re.IGNORECASE)
+_URL = re.compile(rb"^\s*url\s*=\s*(.*?)\s*$", re.IGNORECASE)
+
+
+class GitEnd(NamedTuple):
+    """How a git command ended."""
+
+    code: int
+    """-1 if it took too long or printed too much."""
+    output: bytes
+    errors: bytes
+
+
+def own_git(
+    git_dir: Path,
+    *arguments: str,
+    stdin: bytes = b"",
+    variables: Mapping[str, str] | None = None,
+    seconds: float = _SECONDS,
+    most: int = _MOST,
+) -> GitEnd:
+    """Run git on a git directory of ours, without any configuration but that in it.
+
+    Args:
+        git_dir: Made here, and written by nobody else.
+        *arguments: The command; it reaches no other repository and no network.
+        stdin: What it is given.
+        variables: More of its environment.
+        seconds: The most it may take.
+        most: The most bytes that it may print.
+    """
+    environment = {
+        "PATH": os.environ.get("PATH", os.defpath),
+        "HOME": "/nonexistent",
+        "LC_ALL": "C",
+        "GIT_DIR": str(git_dir),
+        "GIT_CONFIG_GLOBAL": "/dev/null",
+        "GIT_CONFIG_SYSTEM": "/dev/null",
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_ATTR_NOSYSTEM": "1",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_OPTIONAL_LOCKS": "0",
+        "GIT_NO_REPLACE_OBJECTS": "1",
+        **_NO_FETCH,
+        **(variables or {}),
+    }
+    settings = [part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}")]
+    folder = Path(environment.get("GIT_WORK_TREE", git_dir))
+    return _run(["git", *settings, *arguments], folder, environment, stdin, seconds, most)
+
+
+def remote_git(git_dir: Path, *arguments: str, seconds: float = _SECONDS) -> GitEnd:
+    """Run the user's git, with its keys, in a git directory of ours; it asks no questions.
+
+    It reaches addresses of other machines, and no path of this one.
+    """
+    # GIT_DIR and its kin would make git answer for another repository.
+    kept = {name: value for name, value in os.environ.items() if name[:4] != "GIT_"}
+    environment = {
+        **kept,
+        "LC_ALL": "C",
+        "GIT_DIR": str(git_dir),
+        "GIT_TERMINAL_PROMPT": "0",
+        **_NO_FETCH,
+        "GIT_ALLOW_PROTOCOL": "https:http:ssh:git",
+    }
+    command = ["git", "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false"]
+    return _run([*command, *arguments], git_dir, environment, b"", seconds, _LARGEST_TEXT)
+
+
+def first_line(errors: bytes) -> str:
+    """What git said was wrong, in one line."""
+    lines = [line for line in errors.decode("utf-8", "replace").splitlines() if line.strip()]
+    wrong = [line for line in lines if line.startswith(("error:", "fatal:"))] or lines
+    return wrong[0].partition(": ")[2] or wrong[0] if wrong else "git did not say why"
+
+
+# Git directories of ours
+
+
+def new_git_dir(folder: Path, *, bare: bool) -> None:
+    """Make an empty repository without remotes, hooks or anything of the user's."""
+    for name in ("objects/info", "objects/pack", "refs/heads", "info"):
+        (folder / name).mkdir(parents=True)
+    (folder / "HEAD").write_text("ref: refs/heads/main\n", "utf-8")
+    (folder / "config").write_text(
+        "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n"
+        f"\tbare = {str(bare).lower()}\n"
+        "[user]\n\tname = agent\n\temail = agent@localhost\n",
+        "utf-8",
+    )
+    if bare:
+        (folder / "info" / "attributes").write_text(_ATTRIBUTES, "utf-8")
+
+
+@contextmanager
+def new_repository() -> Iterator[Path]:
+    """An empty git directory of ours, for the time being."""
+    with tempfile.TemporaryDirectory(prefix="assay-git-") as scratch:
+        own = Path(scratch) / "git"
+        new_git_dir(own, bare=True)
+        yield own
+
+
+# Repositories of others
+
+
+@contextmanager
+def foreign_repository(path: Path, within: Sequence[Path] | None = None) -> Iterator[Path]:
+    """A git directory of ours that has the objects, branches and tags of a repository.
+
+    Args:
+        path: A working copy, a git directory, or, without `within`, a folder in one of them.
+        within: Folders that all of it must lie in, links followed; None for anywhere.
+
+    Raises:
+        UsageError: There is none, it lies elsewhere, or its objects are not all its own.
+    """
+    found = _git_dirs(path, within)
+    if found is None:
+        raise UsageError(
+            f"{str(path)!r} is no git repository; name a folder that has a .git, or a bare one"
+        )
+    git_dir, common = found
+    _check_objects(path, common)
+    with new_repository() as own:
+        _borrow(own, git_dir, common)
+        yield own
+
+
+def remote_addresses(path: Path) -> list[str]:
+    """The addresses that a repository has as its remotes, as they are written there."""
+    found = _git_dirs(path, None)
+    addresses, is_remote = [], False
+    for line in [] if found is None else _text(found[1] / "config").splitlines():
+        if line.lstrip().startswith(b"["):
+            is_remote = _REMOTE.match(line) is not None
+        elif is_remote and (match := _URL.match(line)):
+            addresses.append(match[1].strip(b'"').decode("utf-8", "replace"))
+    return addresses
+
+
+def _git_dirs(path: Path, within: Sequence[Path] | None) -> tuple[Path, Path] | None:
+    """The git directory of a repository, and the one that has its objects."""
+    above = path.absolute().parents if within is None else ()
+    for folder in (path, *above):
+        dot = folder / ".git"
+        if os.path.lexists(dot):
+            git_dir = dot
+            if os.path.isfile(dot):
+                line = _text(_inside(dot, within, path)).strip()
+                git_dir = folder / os.fsdecode(line.removeprefix(b"gitdir:").strip())
+        elif os.path.isfile(folder / "HEAD") and os.path.isdir(folder / "objects"):
+            git_dir = folder
+        else:
+            continue
+        git_dir = _inside(git_dir, within, path)
+        shared = _text(git_dir / "commondir").strip()
+        common = _inside(git_dir / os.fsdecode(shared), within, path) if shared else git_dir
+        _inside(common / "objects", within, path)
+        return git_dir, common
+    return None
+
+
+def _inside(place: Path, within: Sequence[Path] | None, path: Path) -> Path:
+    real = Path(os.path.realpath(place))
+    if within is not None and not any(real.is_relative_to(top.resolve()) for top in within):
+        raise UsageError(
+            f"the repository {str(path)!r} has its files in {str(real)!r}, outside of the "
+            f"task; if it is meant to, allow that: --allow-repo {real}"
+        )
+    return real
+
+
+def _check_objects(path: Path, common: Path) -> None:
+    """Refuse objects that lie elsewhere, on this machine or another one."""
+    objects = common / "objects"
+    if _PARTIAL.search(_text(common / "config")) or any(objects.glob("pack/*.promisor")):
+        raise UsageError(
+            f"the repository {str(path)!r} is a partial clone, whose objects are elsewhere, "
+            "and nothing is fetched for it; give a whole clone"
+        )
+    for name in ("alternates", "http-alternates"):
+        if os.path.lexists(objects / "info" / name):
+            raise UsageError(
+                f"the repository {str(path)!r} takes objects from elsewhere (objects/info/"
+                f"{name}), which is not followed; give a clone that has all of its own"
+            )
+    level = [str(objects)]
+    for _ in range(3):  # no deeper does git look
+        found: list[os.DirEntry[str]] = []
+        for folder in level:
+            with os.scandir(folder) as entries:
+                found += entries
+        level = [entry.path for entry in found if entry.is_dir(follow_symlinks=False)]
+        for entry in found:
+            if entry.is_symlink() or not (entry.is_dir() or entry.is_file()):
+                raise UsageError(
+                    f"the repository {str(path)!r} has a link or a special file among its "
+                    f"objects, {entry.name!r}; give a clone that has all of its own"
+                )
+
+
+def _borrow(own: Path, git_dir: Path, common: Path, *, names: bool = True) -> None:
+    """Let a git directory of ours have the objects, HEAD and references of another one."""
+    objects = os.fsencode(common / "objects")
+    if b"\n" in objects:
+        raise UsageError(f"the path {str(common)!r} has a line break; rename the folder")
+    (own / "objects" / "info" / "alternates").write_bytes(objects + b"\n")
+    head = _text(git_dir / "HEAD", 4096).strip()
+    if _COMMIT.fullmatch(head) or _REFERENCE.fullmatch(head.removeprefix(b"ref: ")):
+        (own / "HEAD").write_bytes(head + b"\n")
+    found = _references(common) if names else {}
+    rows = b"".join(b"%s %s\n" % (commit, name) for name, commit in sorted(found.items()))
+    (own / "packed-refs").write_bytes(rows)
+    if shallow := _COMMIT.findall(_text(common / "shallow")):
+        (own / "shallow").write_bytes(b"\n".join(shallow) + b"\n")
+
+
+def _references(common: Path) -> dict[bytes, bytes]:
+    """The commits of branches and tags, read as plain text."""
+    found = {}
+    for line in _text(common / "packed-refs").splitlines():
+        commit, _, name = line.partition(b" ")
+        if _COMMIT.fullmatch(commit) and _REFERENCE.fullmatch(name):
+            found[name] = commit
+    folders = [] if (common / "refs").is_symlink() else ["refs"]
+    while folders and len(found) < _MOST_REFERENCES:
+        folder = folders.pop()
+        with suppress(OSError), os.scandir(common / folder) as entries:
+            for entry in entries:
+                inner = f"{folder}/{entry.name}"
+                if entry.is_dir(follow_symlinks=False):
+                    folders += [inner] * (inner.count("/") < _DEEPEST)
+                elif _REFERENCE.fullmatch(os.fsencode(inner)):
+                    commit = _text(common / inner, 4096).strip()
+                    if _COMMIT.fullmatch(commit):
+                        found[os.fsencode(inner)] = commit
+    return found
+
+
+def _text(path: Path, most: int = _LARGEST_TEXT) -> bytes:
+    """A text of a repository; nothing where there is none in a plain file."""
+    try:
+        text = read_plain_file(path, most)
+    except OSError:
+        return b""
+    return b"" if b"\0" in text else text
+
+
+# Working copies
+
+
+class WorkingCopy(NamedTuple):
+    """Files, and the repository that keeps them."""
+
+    root: Path
+    git_dir: Path
+    common: Path
+    commit: str | None
+    """What HEAD is; None before the first commit, and in formats that are not plain files."""
+
+
+def working_copy(folder: Path) -> WorkingCopy | None:
+    """The working copy that a folder lies in; None if in none. No git is started."""
+    for root in (folder.absolute(), *folder.absolute().parents):
+        if os.path.lexists(root / ".git"):
+            found = _git_dirs(root, None)
+            if found is None:
+                return None
+            git_dir, common = found
+            commit = _head(git_dir, common)
+            return WorkingCopy(root.resolve(), git_dir, common, commit)
+    return None
+
+
+def working_copy_git(copy: WorkingCopy, *arguments: str, names: bool = True) -> str | None:
+    """What git prints of a working copy; None if it fails, or is not there.
+
+    Args:
+        copy: As `working_copy` found it.
+        *arguments: A command that only reads; submodules are not entered.
+        names: Whether it may name branches and tags, which are then read.
+    """
+    with tempfile.TemporaryDirectory(prefix="assay-git-") as scratch:
+        own = Path(scratch) / "git"
+        new_git_dir(own, bare=False)
+        index = copy.git_dir / "index"
+        try:
+            _borrow(own, copy.git_dir, copy.common, names=names)
+            if not names and copy.commit is not None:
+                (own / "HEAD").write_text(f"{copy.commit}\n", "utf-8")
+            (own / "info" / "exclude").write_bytes(_text(copy.common / "info" / "exclude"))
+            if os.path.lexists(index):
+                (own / "index").write_bytes(read_plain_file(index, _MOST))
+                # Git looks into files that are as new as its index.
+                written = index.lstat().st_mtime_ns
+                os.utime(own / "index", ns=(written, written))
+            end = own_git(
+                own, *arguments, variables={"GIT_WORK_TREE": str(copy.root)}, seconds=30
+            )
+        except (OSError, UsageError):
+            return None
+    return end.output.decode("utf-8", "replace").strip() if end.code == 0 else None
+
+
+def has_changes(copy: WorkingCopy, *, untracked: bool) -> bool:
+    """Whether files were changed since the commit; True where that cannot be told.
+
+    That is so where the index is split, objects are missing, or HEAD is not a plain file. No
+    setting and no filter of the repository counts, so that a file which only these make equal
+    counts as changed once it is written again.
+    """
+    files = "normal" if untracked else "no"
+    options = ("--porcelain", f"--untracked-files={files}", "--ignore-submodules=all")
+    return working_copy_git(copy, "status", *options, names=False) != ""
+
+
+def _head(git_dir: Path, common: Path) -> str | None:
+    head = _text(git_dir / "HEAD", 4096).strip()
+    if head.startswith(b"ref: ") and _REFERENCE.fullmatch(name := head[5:].strip()):
+        for place in (git_dir, common):
+            if _COMMIT.fullmatch(head := _text(place / os.fsdecode(name), 4096).strip()):
+                break
+        else:
+            match = re.search(
+                rb"^([0-9a-f]+) %s$" % re.escape(name), _text(common / "packed-refs"), re.M
+            )
+            head = b"" if match is None else match[1]
+    return head.decode() if _COMMIT.fullmatch(head) else None
+
+
+def _run(
+    command: Sequence[str],
+    folder: Path,
+    environment: Mapping[str, str],
+    stdin: bytes,
+    seconds: float,
+    most: int,
+) -> GitEnd:
+    until = time.monotonic() + seconds
+    output = bytearray()
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as errors:
+        given.write(stdin)
+        given.seek(0)
+        try:
+            process = subprocess.Popen(
+                command,
+                cwd=folder,
+                env=dict(environment),
+                stdin=given,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+            )
+        except FileNotFoundError as error:
+            if not folder.is_dir():
+                raise UsageError(f"no folder {str(folder)!r}; name one that exists") from error
+            raise UsageError("no program 'git'; install git, then try again") from error
+        with process, selectors.DefaultSelector() as ready:
+            assert process.stdout is not None
+            ready.register(process.stdout, selectors.EVENT_READ)
+            wrong = None
+            # What git starts may hold the pipe open after git itself was killed.
+            while wrong is None:
+                if not ready.select(max(0, until - time.monotonic())):
+                    wrong = f"fatal: git took longer than {seconds:g} s"
+                elif not (part := os.read(process.stdout.fileno(), 1 << 20)):
+                    break
+                elif len(output) + len(part) > most:
+                    wrong = f"fatal: git printed more than {most:,} bytes"
+                else:
+                    output += part
+            if wrong is not None:
+                process.kill()
+                return GitEnd(-1, b"", wrong.encode())
+        errors.seek(0)
+        return GitEnd(process.returncode, bytes(output), errors.read(1 << 16))

@@ -1,0 +1,291 @@
+"""A socket and uvicorn around any ASGI application, with an orderly end.
+
+What the application does is its own business; all servers of assay start and stop here.
+
+HTTP and WebSockets as uvicorn speaks them, with limits to what is not yet a body.
+
+uvicorn bounds neither with its fast parser: a client could send header lines without end,
+before a body or after it, or one byte a minute.
+"""
+
+import asyncio
+import contextlib
+import signal
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from assay.core.http import is_loopback
+from assay.errors import UsageError
+
+MAX_HEAD: Final = 64 * 1024
+"""Bytes of a head, and of what surrounds the pieces of a body."""
+HEAD_SECONDS: Final = 15.0
+
+
+class BoundedHttp(HttpToolsProtocol):
+    """Closes connections whose headers, before a body or after it, do not come to an end."""
+
+    _in_head = False
+    _head_size = 0
+    _around_body = 0
+    """Bytes since the last one of a body, which are sizes of pieces and trailers."""
+    _moved_on = True
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        """Give the first head its time."""
+        super().connection_made(transport)
+        self._start_clock()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the clock."""
+        self._stop_clock()
+        super().connection_lost(exc)
+
+    def on_message_begin(self) -> None:
+        """Give the next head its time."""
+        super().on_message_begin()
+        self._in_head, self._head_size = True, 0
+        self._start_clock()
+
+    def on_headers_complete(self) -> None:
+        """The head has come to its end."""
+        self._in_head = False
+        self._moved_on = True
+        self._stop_clock()
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Take a piece of a body."""
+        self._moved_on = True
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Nothing more belongs to this request."""
+        self._moved_on = True
+        super().on_message_complete()
+
+    def data_received(self, data: bytes) -> None:
+        """Close the connection when the head is too long, or what follows a body."""
+        self._moved_on = False
+        super().data_received(data)
+        self._around_body = (
+            0 if self._moved_on or self._in_head else self._around_body + len(data)
+        )
+        if self._around_body > MAX_HEAD:
+            self.transport.abort()
+            return
+        if self._in_head and not self.transport.is_closing():
+            self._head_size += len(data)
+            if self._head_size > MAX_HEAD:
+                self.send_400_response("The head of the request is too large.")
+
+    def _start_clock(self) -> None:
+        self._stop_clock()
+        self._deadline = self.loop.call_later(HEAD_SECONDS, self.transport.close)
+
+    def _stop_clock(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+
+class QuietWebSocket(WebSocketsSansIOProtocol):
+    """Closes a connection whose text is no UTF-8 without a word in the log."""
+
+    def send_receive_event_to_app(self) -> None:
+        """Hand on a message, if it is what it says."""
+        if self.curr_msg_data_type == "text":
+            try:
+                b"".join(self.frames).decode()
+            except UnicodeDecodeError:
+                self.frames = []
+                self.conn.send_close(1007)
+                self.handle_parser_exception()
+                return
+        super().send_receive_event_to_app()
+
+
+_CONNECTIONS: Final = 1000
+_KEEP_ALIVE: Final = 75
+_GRACE: Final = 5
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostSettings:
+    """Where a server listens, and which names it answers to."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    """0 picks a free one."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Names the server answers to, besides its own and those of loopback."""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine can reach it."""
+        return is_loopback(self.host)
+
+
+class Server(uvicorn.Server):
+    """Says when it can be reached, and ends without passing a signal on to the process."""
+
+    announce: Callable[[], None] = staticmethod(lambda: None)
+    """Called when clients can connect."""
+    ending: Callable[[], None] = staticmethod(lambda: None)
+    """Called when it begins to end, before open requests are waited for."""
+    takes_signals = True
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, and tell."""
+        await super().startup(sockets)
+        self.announce()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Tell, and let open requests come to their end."""
+        self.ending()
+        await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """End on SIGINT and SIGTERM, where they are its business and this the main thread."""
+        is_main = threading.current_thread() is threading.main_thread()
+        if not (self.takes_signals and is_main):
+            yield
+            return
+        before = {number: signal.signal(number, self._stop) for number in _SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        self.handle_exit(number, frame)
+
+
+def make_server(
+    app: Any,
+    *,
+    http: type[BoundedHttp] = BoundedHttp,
+    connections: int = _CONNECTIONS,
+    websocket_bytes: int | None = None,
+) -> Server:
+    """A server of `app`; without a limit for their messages there are no WebSockets."""
+    websockets: dict[str, Any] = {"ws": "none"}
+    if websocket_bytes is not None:
+        websockets = {
+            "ws": QuietWebSocket,
+            "ws_max_size": websocket_bytes,
+            "ws_per_message_deflate": False,
+        }
+    return Server(
+        uvicorn.Config(
+            app,
+            http=http,
+            lifespan="on",
+            log_config=None,
+            log_level="error",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=connections,
+            timeout_keep_alive=_KEEP_ALIVE,
+            timeout_graceful_shutdown=_GRACE,
+            **websockets,
+        )
+    )
+
+
+@contextlib.contextmanager
+def in_thread(server: Server, listener: socket.socket) -> Iterator[None]:
+    """Serve in a thread, for as long as the block takes."""
+    ready = threading.Event()
+    server.announce = ready.set
+    thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+    thread.start()
+    try:
+        while not ready.wait(0.05):
+            if not thread.is_alive():
+                raise RuntimeError("the service did not start")
+        yield
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+@contextlib.asynccontextmanager
+async def in_loop(server: Server, listener: socket.socket) -> AsyncIterator[None]:
+    """Serve in the event loop that runs, for as long as the block takes; takes no signals."""
+    ready = asyncio.Event()
+    server.announce, server.takes_signals = ready.set, False
+    task = asyncio.create_task(server.serve([listener]))
+    try:
+        starting = asyncio.create_task(ready.wait())
+        await asyncio.wait({task, starting}, return_when=asyncio.FIRST_COMPLETED)
+        starting.cancel()
+        if task.done():
+            raise RuntimeError("the service did not start")
+        yield
+    finally:
+        server.should_exit = True
+        await task
+
+
+def address_of(host: str, listener: socket.socket) -> str:
+    """The URL of a host and of the port that a socket really has."""
+    name = f"[{host}]" if ":" in host else host
+    return f"http://{name}:{listener.getsockname()[1]}"
+
+
+@contextlib.contextmanager
+def listening(host: str, port: int, *, backlog: int = _CONNECTIONS) -> Iterator[socket.socket]:
+    """A socket on which clients can connect; port 0 picks a free one."""
+    with contextlib.closing(_bind(host, port, backlog)) as listener:
+        yield listener
+
+
+@contextlib.contextmanager
+def listening_at(path: Path) -> Iterator[socket.socket]:
+    """A Unix socket on which clients can connect; its file is removed in the end."""
+    with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as listener:
+        listener.bind(str(path))
+        try:
+            listener.listen(_CONNECTIONS)
+            yield listener
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _bind(host: str, port: int, backlog: int) -> socket.socket:
+    if not host:  # which would mean every address there is
+        raise UsageError("the host is empty; give one, for example 127.0.0.1")
+    try:
+        found = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(found[0], found[1], found[2])
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(found[4])
+            listener.listen(backlog)
+        except BaseException:
+            listener.close()
+            raise
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UsageError(
+            f"cannot serve on {host}:{port}: {reason}; "
+            "choose another --host or --port (0 picks a free one)"
+        ) from error
+    return listener

@@ -1,0 +1,53 @@
+"""Packages whose names are loaded when they are first asked for (PEP 562).
+
+    if TYPE_CHECKING:
+        from .store import Store
+
+    __all__ = ["Store"]
+
+    __getattr__, __dir__ = lazy_names(__name__)
+
+Where a name comes from is read out of the imports that the type checker sees, so that it is
+said once.
+"""
+
+import ast
+import sys
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from importlib.util import resolve_name
+from typing import Any
+
+
+def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """The `__getattr__` and the `__dir__` of a package."""
+
+    @cache
+    def homes() -> dict[str, tuple[str, str]]:
+        """By name: its module, and what it is called there."""
+        spec = sys.modules[package].__spec__
+        source = spec.loader.get_source(package)  # type: ignore[union-attr]
+        return {
+            alias.asname or alias.name: (
+                resolve_name("." * statement.level + (statement.module or ""), package),
+                alias.name,
+            )
+            for block in ast.parse(source).body
+            if isinstance(block, ast.If)
+            for statement in block.body
+            if isinstance(statement, ast.ImportFrom)
+            for alias in statement.names
+        }
+
+    def load(name: str) -> Any:
+        # Python looks for some of these in every package, without wanting them.
+        if name.startswith("__") or name not in homes():
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        module, its_name = homes()[name]
+        found = import_module(module)
+        if module == package or not hasattr(found, its_name):  # `from . import part`
+            return import_module(f"{module}.{its_name}")
+        return getattr(found, its_name)
+
+    return load, lambda: list(sys.modules[package].__all__)

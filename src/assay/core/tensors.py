@@ -1,0 +1,30 @@
+"""Tensors as bytes of safetensors, which hold no code, and back."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from assay.errors import UsageError
+
+
+def packed(tensors: Mapping[str, Tensor], about: Mapping[str, str] | None = None) -> bytes:
+    """The content of a file."""
+    plain = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+    return bytes(save(plain, metadata=None if about is None else dict(about)))
+
+
+def unpacked(path: Path) -> tuple[dict[str, Tensor], Mapping[str, str]]:
+    """The tensors of a file, and what it says about them.
+
+    Raises:
+        UsageError: It is no such file.
+    """
+    try:
+        with safe_open(path, "pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            return tensors, file.metadata() or {}
+    except (OSError, SafetensorError) as error:
+        raise UsageError(f"{str(path)!r} cannot be read as weights: {error}") from error

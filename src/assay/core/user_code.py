@@ -1,0 +1,360 @@
+"""Python files of a user, run once to take what they define.
+
+Running a file is what an import would do. What is wrong with it is a UsageError that names
+the file, the line and what is expected.
+
+Code of users that is called while a run goes on: in a thread of its own, and bounded.
+
+What it raises, `sys.exit` included, is a UserCodeError with file and line. A call that takes
+too long is left behind in its thread, which keeps no process alive. What it prints is handed
+on, up to a limit. `os._exit` would end the run without a word, and raises instead.
+"""
+
+import asyncio
+import inspect
+import os
+import sys
+import sysconfig
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from types import CodeType, ModuleType
+from typing import IO, Any, Final, NamedTuple
+
+from assay.core.canonical_json import content_hash
+from assay.core.secrets import mask
+from assay.errors import HookError, UsageError, UserCodeError
+
+_PRINTED: Final = 4_000
+"""Characters of what user code prints that are handed on."""
+_LIBRARIES: Final = tuple(
+    {sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib")}
+    | {f"{Path(__file__).parents[1]}{os.sep}"}
+)
+"""Where code lies that is not the user's."""
+_SLOW_S: Final = 10.0
+"""Seconds after which a call that somebody waits for is told of."""
+_OURS: Final = "assay-"
+"""How the names of our own threads begin."""
+_ours = threading.local()
+_started: list[str] = []
+"""Whose threads this process has had, by name."""
+
+
+class UserThread:
+    """Calls of one user object, one after the other, in a daemon thread."""
+
+    def __init__(
+        self, name: str, limit_s: float, *, hint: str = "--decision-limit allows more"
+    ) -> None:
+        """Say who is called, for messages, how long one call may take, and how to have more."""
+        self._name, self._limit, self._hint = name, limit_s, hint
+        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._waited = 0.0
+        self._waiting_since: float | None = None
+        self._waits = 0
+        self._lost = False
+
+    async def call(self, function: Callable[[], Any]) -> Any:
+        """Call it, await what it returns if that is a coroutine, and give back the result."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[Any] = loop.create_future()
+
+        def settle(value: Any, error: BaseException | None) -> None:
+            if not done.done():
+                done.set_exception(error) if error else done.set_result(value)
+
+        def tell(value: Any, error: BaseException | None) -> None:
+            with suppress(RuntimeError):  # the run has left, and nobody waits
+                loop.call_soon_threadsafe(settle, value, error)
+
+        self._begin(function, tell)
+        await self._within_limit(done)
+        return done.result()
+
+    def wait(self, function: Callable[[], Any], *, slow: Callable[[str], None]) -> Any:
+        """The same where no event loop runs; `slow` hears of a call that takes long, once."""
+        done: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
+        self._begin(function, lambda value, error: done.put((value, error)))
+        started = time.monotonic()
+        told = False
+        while (taken := time.monotonic() - started) < self._limit:
+            with suppress(Empty):
+                value, error = done.get(timeout=min(0.5, self._limit - taken))
+                if error is not None:
+                    raise error
+                return value
+            if not told and taken >= _SLOW_S:
+                told = True
+                slow(f"{self._name} has been running for {taken:.0f} s{self._where()}")
+        raise self._too_long()
+
+    def _begin(
+        self,
+        function: Callable[[], Any],
+        tell: Callable[[Any, BaseException | None], None],
+    ) -> None:
+        """Have the thread call it, and tell what came of it."""
+        if self._lost:
+            raise UserCodeError(f"{self._name} hangs in an earlier call")
+
+        def body() -> None:
+            value, failure = None, None
+            try:
+                value = function()
+                if inspect.iscoroutine(value):
+                    value = asyncio.run(value)
+            except BaseException as error:  # it is the subject's, even SystemExit
+                failure = self._failed(error)
+            tell(value, failure)
+
+        self._waited = 0.0
+        self._start()
+        self._calls.put(body)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """While the thread waits for something of the run; that time is not the user's."""
+        if not self._waits:
+            self._waiting_since = time.monotonic()
+        self._waits += 1
+        try:
+            yield
+        finally:
+            self._waits -= 1
+            if not self._waits and self._waiting_since is not None:
+                self._waited += time.monotonic() - self._waiting_since
+                self._waiting_since = None
+
+    def leave(self) -> None:
+        """No more calls; the thread ends once it is free."""
+        self._calls.put(None)
+
+    async def _within_limit(self, done: "asyncio.Future[Any]") -> None:
+        started = time.monotonic()
+        left = self._limit
+        while left > 0 or self._waiting_since is not None:
+            finished, _ = await asyncio.wait({done}, timeout=max(left, 0.05))
+            if finished:
+                return
+            left = started + self._limit + self._waited - time.monotonic()
+        raise self._too_long()
+
+    def _too_long(self) -> UserCodeError:
+        self._lost = True
+        return UserCodeError(
+            f"{self._name} took longer than {self._limit:g} s{self._where()}; {self._hint}"
+        )
+
+    def _where(self) -> str:
+        frame = sys._current_frames().get(self._thread.ident or 0) if self._thread else None
+        line = _line_of(traceback.extract_stack(frame)) if frame else ""
+        return line and f", at {line}"
+
+    def _start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._work, name=f"{_OURS}user-{self._name}", daemon=True
+            )
+            _started.append(self._name)
+            self._thread.start()
+
+    def _work(self) -> None:
+        _ours.name = self._name
+        while (body := self._calls.get()) is not None:
+            body()
+
+    def _failed(self, error: BaseException) -> BaseException:
+        if isinstance(error, (UserCodeError, HookError)):
+            return error
+        line = _line_of(traceback.extract_tb(error.__traceback__))
+        where = line and f"{line}: "
+        failed = UserCodeError(f"{self._name}: {where}{type(error).__name__}: {_text(error)}")
+        failed.__cause__ = error
+        return failed
+
+
+def _line_of(frames: Sequence[traceback.FrameSummary]) -> str:
+    """The innermost line that is not of a library, such as `mine.py:7`; nothing without."""
+    own = [frame for frame in frames if not frame.filename.startswith((*_LIBRARIES, "<"))]
+    return f"{own[-1].filename}:{own[-1].lineno}" if own else ""
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # the class may be anybody's
+        return "(its message could not be made)"
+
+
+class _Printed:
+    """A stream that hands on lines of user threads, up to a limit; others write through."""
+
+    def __init__(self, stream: IO[str], notice: Callable[[str], None]) -> None:
+        self._stream, self._notice = stream, notice
+        self._left: dict[str, int] = {}
+
+    def write(self, text: str) -> int:
+        """Take a text."""
+        name = getattr(_ours, "name", None)
+        if name is None:
+            return self._stream.write(text)
+        # A print of several things comes in pieces.
+        pending: str = getattr(_ours, "pending", "") + text[:_PRINTED]
+        *lines, _ours.pending = pending.split("\n")
+        _ours.pending = _ours.pending[:_PRINTED]
+        for line in filter(str.strip, lines):
+            self._tell(name, line)
+        return len(text)
+
+    def _tell(self, name: str, line: str) -> None:
+        left = self._left.setdefault(name, _PRINTED)
+        if left <= 0:
+            return
+        line = mask(line)
+        self._left[name] = left - len(line)
+        _ours.name = None  # whoever is told may print it
+        try:
+            self._notice(f"{name} prints: {line[:left]}")
+            if self._left[name] <= 0:
+                self._notice(f"{name} prints more, which is not shown")
+        finally:
+            _ours.name = name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextmanager
+def no_exit(who: str | None = None) -> Iterator[None]:
+    """Make `os._exit` an exception where code of users calls it: in their threads, or here.
+
+    Args:
+        who: Whose code the calling thread runs meanwhile; None if it runs none.
+    """
+    leave, before = os._exit, getattr(_ours, "name", None)
+
+    def refuse(status: int) -> None:
+        if getattr(_ours, "name", None) is None:
+            leave(status)
+        raise SystemExit(status)
+
+    if who is not None:
+        _started.append(who)
+        _ours.name = who
+    os._exit = refuse  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        os._exit, _ours.name = leave, before
+
+
+@contextmanager
+def contained(notice: Callable[[str], None]) -> Iterator[None]:
+    """Keep user threads from printing over a display and from ending the process."""
+    if isinstance(sys.stdout, _Printed):
+        yield  # they are already
+        return
+    streams = sys.stdout, sys.stderr
+    before = {*threading.enumerate()}
+    sys.stdout, sys.stderr = (_Printed(stream, notice) for stream in streams)
+    try:
+        with no_exit():
+            yield
+    finally:
+        sys.stdout, sys.stderr = streams
+        left = [thread for thread in threading.enumerate() if thread not in before]
+        theirs = [thread.name for thread in left if not thread.name.startswith(_OURS)]
+        if theirs and _started:
+            notice(
+                f"{len(theirs)} threads that user code has started are still running, such as "
+                f"{theirs[0]}; nobody waits for them"
+            )
+
+
+def user_threads_left() -> bool:
+    """Whether code of users has left threads behind, which would keep a process alive."""
+    return bool(_started) and threading.active_count() > 1
+
+
+class UserCode(NamedTuple):
+    """What a file came to."""
+
+    names: Mapping[str, object]
+    """All that stands at its top level, in the order it was defined."""
+    sha: str
+    """A hash of its text."""
+
+    @property
+    def values(self) -> tuple[object, ...]:
+        """The same without names, each thing once."""
+        # It may stand under two names, and not all things can be hashed.
+        return tuple({id(value): value for value in self.names.values()}.values())
+
+
+def run_user_file(path: Path, what: str) -> UserCode:
+    """Run a file; `what` is what it is expected to define, in the plural."""
+    try:
+        source = path.read_bytes()
+    except OSError as error:
+        raise UsageError(
+            f"cannot read {what} from {str(path)!r}: {error.strerror or error}; "
+            f"give a Python file that has {what}"
+        ) from error
+    sha = content_hash(source)
+    module = _run(path, _compiled(path, source), what, f"assay_{what}_{sha}")
+    return UserCode(vars(module), sha)
+
+
+def line_in(error: BaseException, path: str) -> int | None:
+    """The line of a file that an error came through last, if it came through the file."""
+    if isinstance(error, SyntaxError) and error.filename == path and error.lineno:
+        return error.lineno
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == path]
+    return next((line for line in reversed(lines) if line), None)
+
+
+def _print(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+def _compiled(path: Path, source: bytes) -> CodeType:
+    try:
+        return compile(source, str(path), "exec", dont_inherit=True)
+    except SyntaxError as error:
+        where = f"{path}:{error.lineno}" if error.lineno else str(path)
+        raise UsageError(f"{where}: not valid Python: {error.msg}") from error
+    except ValueError as error:
+        raise UsageError(f"{path}: not valid Python: {error}") from error
+
+
+def _run(path: Path, code: CodeType, what: str, name: str) -> ModuleType:
+    module = ModuleType(name)
+    module.__file__ = str(path)
+    # Dataclasses and pickle look up the module of a class by its name.
+    sys.modules[name] = module
+    here = os.getcwd()
+    try:
+        with contained(_print), no_exit(path.name):
+            exec(code, module.__dict__)
+    except KeyboardInterrupt as error:
+        # Ctrl-C, or the file raised it: whoever waited wants to know for what.
+        where = f"{path}:{line_in(error, str(path)) or 1}"
+        _print(f"interrupted at {where}, while its {what} were loaded")
+        raise
+    except BaseException as error:
+        del sys.modules[name]
+        where = f"{path}:{line_in(error, str(path)) or 1}"
+        if isinstance(error, UsageError):
+            raise UsageError(f"{where}: {error}") from error
+        words = f"{type(error).__name__} while its {what} were loaded: {error}"
+        raise UsageError(f"{where}: {words}") from error
+    finally:
+        os.chdir(here)
+    return module

@@ -1,0 +1,1 @@
+"""Scripted players: policies that see a view, and an episode of one."""

@@ -1,0 +1,340 @@
+"""The routes: they read a request, ask `Worlds`, and write the answer.
+
+RunningService the service of worlds.
+"""
+
+import asyncio
+import contextlib
+import secrets
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import from_json, to_json
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.types import ASGIApp
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from assay.core.hosting import (
+    HostSettings,
+    Server,
+    address_of,
+    in_thread,
+    listening,
+    make_server,
+)
+from assay.core.http import Abandoned, Guard, deny, reply, reply_refusal, whole_body
+from assay.core.refusal import MAX_BODY, Refusal
+from assay.core.text import shown
+from assay.crafter.service.openapi import document, page
+from assay.crafter.service.problems import refusal_of
+from assay.crafter.service.requests import (
+    ENVIRONMENT,
+    MAX_BATCH,
+    InitializeRequest,
+    RestoreRequest,
+    StepRequest,
+    TerminateRequest,
+)
+from assay.crafter.service.results import Started, adapter
+from assay.crafter.service.worlds import DEFAULT_IDLE_TIMEOUT, DEFAULT_INSTANCES, Worlds
+from assay.crafter.world import warmup
+from assay.errors import AssayError, InvalidField, RequestTooLarge
+
+_BATCH: Final = TypeAdapter(list[StepRequest])
+_Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def make_app(
+    worlds: Worlds,
+    *,
+    host: str = "127.0.0.1",
+    allowed_hosts: Iterable[str] = (),
+    token: str | None = None,
+    sweep_seconds: float = 30.0,
+) -> ASGIApp:
+    """The whole service as an ASGI application."""
+    app = Starlette(
+        routes=_routes(worlds),
+        exception_handlers={
+            HTTPException: _http_error,
+            AssayError: _assay_error,
+            ValidationError: _assay_error,
+            Abandoned: _abandoned,
+            Exception: _bug,
+        },
+        lifespan=partial(_sweeping, worlds=worlds, seconds=sweep_seconds),
+    )
+    app.router.redirect_slashes = False
+    return Guard(app, host=host, allowed=allowed_hosts, token=token)
+
+
+def _routes(worlds: Worlds) -> list[BaseRoute]:
+    async def initialize(request: Request) -> Response:
+        asked = InitializeRequest.model_validate_json(await whole_body(request) or b"{}")
+        return reply(adapter(Started).dump_json(worlds.initialize(asked)))
+
+    async def step(request: Request) -> Response:
+        return reply(worlds.step(StepRequest.model_validate_json(await whole_body(request))))
+
+    async def terminate(request: Request) -> Response:
+        asked = TerminateRequest.model_validate_json(await whole_body(request))
+        return reply(worlds.terminate(asked.env_id))
+
+    async def restore(request: Request) -> Response:
+        asked = RestoreRequest.model_validate_json(await whole_body(request))
+        return reply(adapter(Started).dump_json(worlds.restore(asked)))
+
+    async def checkpoint(request: Request) -> Response:
+        env_id = request.query_params.get("env_id")
+        if env_id is None:
+            raise InvalidField([("env_id", "is missing from the query", None)])
+        return reply(worlds.checkpoint(env_id))
+
+    async def metadata(request: Request) -> Response:
+        return reply(worlds.metadata(request.query_params.get("env_id")))
+
+    async def batch(request: Request) -> Response:
+        return reply(_many(worlds, await whole_body(request)))
+
+    async def health(request: Request) -> Response:
+        return reply({"status": "ok", "supported_environments": [ENVIRONMENT]})
+
+    async def openapi(request: Request) -> Response:
+        return reply(document())
+
+    async def docs(request: Request) -> Response:
+        policy = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"}
+        return HTMLResponse(page(document()), headers=policy)
+
+    def at(path: str, endpoint: _Endpoint, method: str) -> Route:
+        return Route(f"/env/{{env_name}}/{path}", _named(endpoint), methods=[method])
+
+    async def socket(websocket: WebSocket) -> None:
+        await _talk(worlds, websocket)
+
+    return [
+        at("step", step, "POST"),
+        at("batch", batch, "POST"),
+        at("initialize", initialize, "POST"),
+        at("terminate", terminate, "POST"),
+        at("restore", restore, "POST"),
+        at("checkpoint", checkpoint, "GET"),
+        at("metadata", metadata, "GET"),
+        WebSocketRoute("/env/{env_name}/ws", socket),
+        Route("/health", health),
+        Route("/openapi.json", openapi),
+        Route("/docs", docs),
+    ]
+
+
+def _named(endpoint: _Endpoint) -> _Endpoint:
+    """Refuse environments that do not exist."""
+
+    async def checked(request: Request) -> Response:
+        refusal = _unknown_environment(request.path_params["env_name"])
+        return await endpoint(request) if refusal is None else reply_refusal(refusal)
+
+    return checked
+
+
+def _unknown_environment(name: str) -> Refusal | None:
+    if name == ENVIRONMENT:
+        return None
+    detail = f"unsupported environment {shown(name)}; supported: {ENVIRONMENT}"
+    return Refusal(404, {"detail": detail, "code": "unknown_environment", "errors": None}, {})
+
+
+def _many(worlds: Worlds, body: bytes | str) -> bytes:
+    """Play a list of steps, each on its own: one that is refused stops no other."""
+    items: list[Any]
+    try:
+        items = _BATCH.validate_json(body)
+    except ValidationError as error:
+        items = _listed(body, error)
+    return b"[%b]" % b",".join([_one(worlds, item) for item in _sized(items)])
+
+
+def _listed(body: bytes | str, error: ValidationError) -> list[Any]:
+    try:
+        items = from_json(body)
+    except ValueError:
+        raise error from None
+    if not isinstance(items, list):
+        raise error
+    return items
+
+
+def _sized(items: list[Any]) -> list[Any]:
+    if len(items) > MAX_BATCH:
+        raise RequestTooLarge(
+            f"{len(items)} steps are too many for a batch; at most {MAX_BATCH} are taken"
+        )
+    return items
+
+
+def _one(worlds: Worlds, item: StepRequest | Any) -> bytes:
+    try:
+        asked = item if isinstance(item, StepRequest) else StepRequest.model_validate(item)
+        return _good(worlds.step(asked))
+    except (AssayError, ValidationError) as error:
+        return _refused(error)
+
+
+def _good(step: bytes) -> bytes:
+    return b'{"status":200,' + step.removeprefix(b"{")
+
+
+def _refused(error: AssayError | ValidationError) -> bytes:
+    refusal = refusal_of(error)
+    return to_json({"status": refusal.status, **refusal.body})
+
+
+async def _talk(worlds: Worlds, websocket: WebSocket) -> None:
+    """Answer each message, a step or a list of steps, with a message of the same form."""
+    refusal = _unknown_environment(websocket.path_params["env_name"])
+    if refusal is not None:
+        await deny(refusal, websocket.scope, websocket.receive, websocket.send)
+        return
+    await websocket.accept()
+    try:
+        while True:
+            message = await websocket.receive()
+            if message["type"] == "websocket.disconnect":
+                return
+            text = message.get("text")
+            answer = _answer(worlds, message["bytes"] if text is None else text)
+            await websocket.send_text(answer.decode("utf-8"))
+    except WebSocketDisconnect:
+        return
+
+
+def _answer(worlds: Worlds, body: bytes | str) -> bytes:
+    try:
+        try:
+            asked = StepRequest.model_validate_json(body)
+        except ValidationError as error:
+            # An object that is no step has one error per field; a list has one in all.
+            if error.errors(include_url=False)[0]["type"] == "model_type":
+                return _many(worlds, body)
+            raise
+        return _good(worlds.step(asked))
+    except (AssayError, ValidationError) as error:
+        return _refused(error)
+
+
+async def _assay_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, (AssayError, ValidationError))
+    return reply_refusal(refusal_of(error))
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "http")
+    body = {"detail": f"{error.detail}; see /docs", "code": code, "errors": None}
+    return reply(body, error.status_code, dict(error.headers or {}))
+
+
+async def _abandoned(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Abandoned)
+    return reply_refusal(error.refusal)
+
+
+async def _bug(request: Request, error: Exception) -> Response:
+    return reply({"detail": "a bug of the service", "code": "bug", "errors": None}, 500)
+
+
+@asynccontextmanager
+async def _sweeping(app: Starlette, *, worlds: Worlds, seconds: float) -> AsyncIterator[None]:
+    """Forget idle instances now and then, so that they go even when nobody asks."""
+
+    async def sweep() -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            worlds.instances.expire()
+
+    task = asyncio.create_task(sweep())
+    try:
+        yield
+    finally:
+        task.cancel()
+
+
+DEFAULT_PORT: Final = 8901
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceSettings(HostSettings):
+    """How to serve."""
+
+    port: int = DEFAULT_PORT
+    max_instances: int = DEFAULT_INSTANCES
+    idle_timeout: float = DEFAULT_IDLE_TIMEOUT
+    """Seconds after which an instance that nobody asked for is forgotten."""
+    seed: int = field(default_factory=lambda: secrets.randbelow(2**31))
+    """Of the generator from which worlds are drawn that nobody chose."""
+    token: str | None = field(default=None, repr=False)
+    """What clients must send, if anything."""
+
+
+@dataclass(frozen=True)
+class RunningService:
+    """A service that can be asked."""
+
+    address: str
+    """For example http://127.0.0.1:8901"""
+    settings: ServiceSettings
+
+
+def run(
+    settings: ServiceSettings,
+    announce: Callable[[RunningService], None],
+    prepare: Callable[[], object] = warmup,
+) -> None:
+    """Serve until SIGINT or SIGTERM.
+
+    `prepare` is called once the address is ours, for what takes long, and `announce` when
+    clients can connect.
+    """
+    with _listening(settings) as (server, listener, service):
+        prepare()
+        server.announce = lambda: announce(service)
+        server.run([listener])
+
+
+@contextlib.contextmanager
+def running(settings: ServiceSettings) -> Iterator[RunningService]:
+    """Serve in a thread, for as long as the block takes."""
+    with _listening(settings) as (server, listener, service):
+        warmup()
+        with in_thread(server, listener):
+            yield service
+
+
+@contextlib.contextmanager
+def _listening(
+    settings: ServiceSettings,
+) -> Iterator[tuple[Server, socket.socket, RunningService]]:
+    with listening(settings.host, settings.port) as listener:
+        worlds = Worlds(
+            seed=settings.seed,
+            max_instances=settings.max_instances,
+            idle_timeout=settings.idle_timeout,
+        )
+        app = make_app(
+            worlds,
+            host=settings.host,
+            allowed_hosts=settings.allowed_hosts,
+            token=settings.token,
+            sweep_seconds=min(30.0, max(0.1, settings.idle_timeout / 4)),
+        )
+        server = make_server(app, websocket_bytes=MAX_BODY)
+        yield server, listener, RunningService(address_of(settings.host, listener), settings)

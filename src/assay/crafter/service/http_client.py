@@ -1,0 +1,254 @@
+"""Worlds behind a service: connections are kept, and what is safe to repeat is repeated."""
+
+import asyncio
+import os
+import random
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from itertools import count
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+import aiohttp
+from pydantic import ValidationError
+from pydantic_core import from_json, to_json
+
+from assay.core.aio import backoff
+from assay.core.text import counted, cut
+from assay.crafter.difficulty import Difficulty
+from assay.crafter.rules import WORLD_LENGTH
+from assay.crafter.service.client import initialize_body, restore_body, step_body
+from assay.crafter.service.problems import exception_of
+from assay.crafter.service.requests import ENVIRONMENT
+from assay.crafter.service.results import (
+    Checkpoint,
+    Health,
+    Started,
+    StepReply,
+    Terminated,
+    adapter,
+)
+from assay.errors import AssayError, ServiceError
+
+_T = TypeVar("_T")
+_BUSY: Final = (408, 503)
+"""Answers of a service that did not look at the request."""
+
+
+class _Safe(Enum):
+    """When a request may be sent again."""
+
+    UNSENT = "unsent"
+    """Only if it never reached the service: a second one would make a second world."""
+    ALWAYS = "always"
+    """It changes nothing, or the service knows it by its request id."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestRetries:
+    """How often to try again, and how long to wait in between."""
+
+    attempts: int = 5
+    first_wait: float = 0.1
+    """Seconds; it doubles with each attempt, and a random part of it is waited."""
+    longest_wait: float = 5.0
+
+    def wait(self, attempt: int, jitter: random.Random) -> float:
+        """Seconds to wait after an attempt, counted from 0."""
+        most = backoff(attempt, self.first_wait, self.longest_wait)
+        return most * jitter.uniform(0.5, 1.0)
+
+
+class HttpClient:
+    """A `WorldClient` that asks a service.
+
+    Many coroutines may share one. `timeout` is for one attempt, in seconds.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        token: str | None = None,
+        timeout: float = 30.0,
+        connections: int = 100,
+        retries: RequestRetries | None = None,
+        jitter: random.Random | None = None,
+    ) -> None:
+        self._address = address.rstrip("/")
+        self._token = token
+        self._timeout = aiohttp.ClientTimeout(total=timeout, sock_connect=min(5.0, timeout))
+        self._connections = connections
+        self._retries = retries or RequestRetries()
+        self._jitter = jitter or random.Random()
+        self._session: aiohttp.ClientSession | None = None
+        self._prefix = uuid.uuid4().hex
+        self._numbers = count()
+
+    async def health(self) -> Health:
+        """Whether the service runs.
+
+        Raises:
+            ServiceError: Nobody answers, or it is another service.
+        """
+        answer = await self._exchange("GET", "/health")
+        try:
+            return _read(Health, answer)
+        except ServiceError as error:
+            kind = answer.headers.get("content-type", "no content type").partition(";")[0]
+            raise ServiceError(
+                f"{self._address} is not a service of worlds: it answers GET /health with "
+                f"status {answer.status} and {cut(kind, 40)}; start one with 'assay serve', or "
+                "correct the address"
+            ) from error
+
+    async def initialize(
+        self,
+        seed: int | None = None,
+        difficulty: str | Difficulty | Mapping[str, float] = "classic",
+        length: int = WORLD_LENGTH,
+        *,
+        include: Sequence[str] = ("view",),
+    ) -> Started:
+        """Make a world."""
+        body = initialize_body(seed, difficulty, length, include)
+        return await self._post(Started, "initialize", body, _Safe.UNSENT)
+
+    async def step(self, env_id: str, *actions: int | str) -> StepReply:
+        """Carry out actions in order, once, however often the request is sent."""
+        body = step_body(env_id, actions, f"{self._prefix}-{next(self._numbers)}")
+        return await self._post(StepReply, "step", body, _Safe.ALWAYS)
+
+    async def terminate(self, env_id: str) -> None:
+        """Forget an instance."""
+        answer = await self._exchange("POST", _path("terminate"), to_json({"env_id": env_id}))
+        # An earlier attempt may have done it, and only its answer was lost.
+        if answer.status != 404 or answer.attempts == 1:
+            _read(Terminated, answer)
+
+    async def checkpoint(self, env_id: str) -> Checkpoint:
+        """Save the world of an instance."""
+        return await self._get(Checkpoint, _path("checkpoint"), {"env_id": env_id})
+
+    async def restore(self, checkpoint: Checkpoint) -> Started:
+        """Make an instance of a saved world."""
+        return await self._post(Started, "restore", restore_body(checkpoint), _Safe.UNSENT)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def _post(
+        self, kind: type[_T], name: str, body: Mapping[str, Any], safe: _Safe
+    ) -> _T:
+        return _read(kind, await self._exchange("POST", _path(name), to_json(body), safe=safe))
+
+    async def _get(self, kind: type[_T], path: str, query: Mapping[str, str]) -> _T:
+        return _read(kind, await self._exchange("GET", path, query=query))
+
+    async def _exchange(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        query: Mapping[str, str] | None = None,
+        safe: _Safe = _Safe.ALWAYS,
+    ) -> "_Answer":
+        for attempt in range(self._retries.attempts):
+            last = attempt + 1 == self._retries.attempts
+            try:
+                answer = await self._send(method, path, body, query)
+            except (aiohttp.ClientError, TimeoutError) as error:
+                unsent = isinstance(error, aiohttp.ClientConnectorError)
+                if last or not (unsent or safe is _Safe.ALWAYS):
+                    raise ServiceError(self._words(error, attempt + 1)) from error
+            else:
+                if last or answer.status not in _BUSY:
+                    return replace(answer, attempts=attempt + 1)
+            await asyncio.sleep(self._retries.wait(attempt, self._jitter))
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _send(
+        self, method: str, path: str, body: bytes | None, query: Mapping[str, str] | None
+    ) -> "_Answer":
+        session = self._session or self._open()
+        async with session.request(
+            method, self._address + path, data=body, params=query, allow_redirects=False
+        ) as response:
+            headers = {name.lower(): value for name, value in response.headers.items()}
+            return _Answer(response.status, await response.read(), headers)
+
+    def _open(self) -> aiohttp.ClientSession:
+        headers = {"content-type": "application/json"}
+        if self._token is not None:
+            headers["authorization"] = f"Bearer {self._token}"
+        self._session = aiohttp.ClientSession(
+            headers=headers,
+            timeout=self._timeout,
+            # Shorter than the service keeps them, so that it is not the one to close them.
+            connector=aiohttp.TCPConnector(limit=self._connections, keepalive_timeout=30),
+            cookie_jar=aiohttp.DummyCookieJar(),
+        )
+        return self._session
+
+    def _words(self, error: Exception, attempts: int) -> str:
+        reason = str(error) or type(error).__name__
+        if isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno:
+            reason = os.strerror(error.os_error.errno).lower()
+        return (
+            f"no answer from {self._address} ({counted(attempts, 'attempt')}): {reason}; "
+            "is 'assay serve' running there?"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    status: int
+    body: bytes
+    headers: Mapping[str, str]
+    attempts: int = 1
+
+
+def _path(name: str) -> str:
+    return f"/env/{ENVIRONMENT}/{name}"
+
+
+def _read(kind: type[_T], answer: _Answer) -> _T:
+    if answer.status != 200:
+        raise _refused(answer)
+    try:
+        return adapter(kind).validate_json(answer.body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        where = f" at {cut(place, 40)}" if place else ""
+        raise ServiceError(
+            f"the service sent no {kind.__name__}{where}: {cut(first['msg'], 100)}"
+        ) from error
+
+
+def _refused(answer: _Answer) -> AssayError:
+    try:
+        body = from_json(answer.body)
+    except ValueError:
+        body = None
+    if not isinstance(body, dict):
+        said = answer.body[:200].decode("utf-8", "replace").strip()
+        body = {"detail": said.partition("\n")[0] or "nothing"}
+    return exception_of(answer.status, body, answer.headers)

@@ -1,0 +1,22 @@
+"""The analysis of training runs, by the path that documents name.
+
+The definitions are in `assay.training`.
+"""
+
+from typing import TYPE_CHECKING
+
+from assay.core.lazy import lazy_names as _lazy_names
+
+if TYPE_CHECKING:
+    from assay.training.analysis import analyse
+    from assay.training.analysis_settings import make_settings
+    from assay.training.design import paired_design, parse_pairs
+
+__all__ = [
+    "analyse",
+    "make_settings",
+    "paired_design",
+    "parse_pairs",
+]
+
+__getattr__, __dir__ = _lazy_names(__name__)

@@ -1,3 +1,0 @@
-"""Training data from what was recorded: filters, rows, formats, lineage and validation."""
-
-__all__: list[str] = []

@@ -1,0 +1,552 @@
+"""The settings of a run in Crafter, each declared once; see `assay.core.settings`.
+
+A `RunConfig` is valid once it exists. Paths are relative to the working directory, whoever
+gives them. The help of `assay run` needs this module, so what is heavy is imported where it
+is used.
+
+The configuration file of a run in Crafter that `assay init` writes.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from assay.agents.options import AgentOptions
+from assay.agents.user_agents import agent_file
+from assay.core.secrets import Secret
+from assay.core.settings import Configuration, Counts, Setting, derived, section, settings_of
+from assay.core.text import unknown_name
+from assay.core.values import (
+    choice,
+    file_text,
+    flag,
+    key,
+    label,
+    names,
+    path,
+    rates,
+    real,
+    text_file,
+    text_files,
+    url,
+    value_type,
+    whole,
+)
+from assay.crafter.difficulty import DIFFICULTIES, Difficulty, resolve_difficulty
+from assay.errors import UsageError
+from assay.runs.configuration import template
+from assay.store.location import DATABASE_VARIABLE, DEFAULT_DATABASE
+
+DEFAULT_MODELS: Final = ("builtin/noop", "builtin/random", "builtin/forager", "builtin/expert")
+"""Who plays if nobody is named; they need no key and no network."""
+BASELINES: Final = ("builtin/noop", "builtin/random")
+"""Who plays beside the models, so that their numbers have a measure."""
+
+_LAST_SEED: Final = 2**31 - 1
+NOTHING, RUN, SAMPLE, VERSION = Counts
+
+
+@value_type(
+    "the name of an outcome, such as achievements or reward", words="?", none=(False, "")
+)
+def _outcome(value: Any) -> str:
+    """One of the numbers that an episode earns; true alone stands for achievements."""
+    from assay.judge.outcomes import OUTCOMES
+
+    # An option without a value is an empty tuple.
+    if isinstance(value, (list, tuple)) and len(value) < 2:
+        value = value[0] if value else True
+    if value is True:
+        return "achievements"
+    if not isinstance(value, str):
+        raise ValueError
+    if value not in OUTCOMES:
+        short = [name for name in OUTCOMES if "/" in value or "/" not in name]
+        raise UsageError(unknown_name("outcome", value, short))
+    return value
+
+
+@value_type(
+    f"one or more of {', '.join(DIFFICULTIES)}, each once, or a table of numbers",
+    hint="or several in a list, or numbers of your own, see [difficulty]",
+    words="+",
+    choices=tuple(DIFFICULTIES),
+)
+def _difficulty(value: Any) -> Difficulty | tuple[Difficulty, ...]:
+    """One alone stays as it is: a run with one was always stored so."""
+    if not isinstance(value, (list, tuple)):
+        return resolve_difficulty(value)
+    each = tuple(map(resolve_difficulty, value))
+    if not each or len(set(each)) < len(each):
+        raise ValueError
+    return each[0] if len(each) == 1 else each
+
+
+@dataclass(frozen=True, slots=True)
+class ArmTable:
+    """One of `[[arms]]`: who plays, and what it has other than the run."""
+
+    label: str
+    model: str | None
+    agent: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """By the names of `AgentOptions`, as kept."""
+
+
+_ARM_KEYS: Final = ("label", "model", "agent", *settings_of(AgentOptions))
+
+
+@value_type("tables, each with a label, a model or an agent, and settings of its own")
+def _given_arms(value: Any) -> tuple[ArmTable, ...]:
+    """Arms as a file or a program gives them."""
+    return tuple(_kept_arm(_given_arm(table)) for table in _list(value))
+
+
+def _given_arm(table: Any) -> Any:
+    if not isinstance(table, dict) or "settings" in table:
+        return table
+    own = settings_of(AgentOptions)
+    for name in table:
+        if name not in _ARM_KEYS:
+            raise UsageError(unknown_name("key in [[arms]]", name, _ARM_KEYS))
+    settings = {
+        name: own[name].read(value, f"[[arms]] {name}")
+        for name, value in table.items()
+        if name in own
+    }
+    who = {part: table.get(part) for part in ("label", "model", "agent")}
+    return {**who, "settings": settings}
+
+
+@value_type("tables with label, model, agent and settings")
+def _arms(value: Any) -> tuple[ArmTable, ...]:
+    """Arms as they are kept."""
+    return tuple(map(_kept_arm, _list(value)))
+
+
+def _kept_arm(table: Any) -> ArmTable:
+    if isinstance(table, ArmTable):
+        return table
+    if not isinstance(table, dict):
+        raise ValueError
+    model, agent = table.get("model"), table.get("agent")
+    if model is None and agent is None:
+        raise ValueError("an arm needs a model, an agent, or both")
+    said = table.get("label") or (model if agent is None else agent)
+    for name in (model, agent):
+        if name is not None:
+            label.read(name)
+    return ArmTable(label.read(said), model, agent, dict(table.get("settings") or {}))
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, (list, tuple)):
+        raise ValueError
+    return list(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForkPoint:
+    """A state to play on from: a stored session, after some of its turns."""
+
+    session: str
+    turn: int
+    """Turns in common; 0 is the start of the episode."""
+    steps: int
+    """Steps of the environment in common."""
+    seed: int
+    """Of the world."""
+    task: int = 0
+    """Which of the tasks of the run, counted from 0."""
+    tokens: int = 0
+    """Those of the turns in common, which a limit of the whole episode counts."""
+    seconds: float = 0.0
+    """The same, of their calls."""
+
+
+@value_type("states of stored sessions, as 'assay fork' finds them")
+def _forks(value: Any) -> tuple[ForkPoint, ...]:
+    try:
+        return tuple(
+            point if isinstance(point, ForkPoint) else ForkPoint(**point)
+            for point in _list(value)
+        )
+    except TypeError as error:
+        raise ValueError from error
+
+
+@value_type(names.allowed, words="+")
+def _models(value: Any) -> tuple[str, ...]:
+    """Names of models; a run of agents alone is stored with none."""
+    if value is DEFAULT_MODELS or value in ([], ()):
+        return tuple(value)
+    return tuple(names.read(value))
+
+
+def _content(path: Path) -> bytes:
+    """What a file of an agent holds: weights, or code, of which an error names the trouble."""
+    return path.read_bytes() if path.suffix == ".safetensors" else file_text(path).encode()
+
+
+@value_type("one or more agents, each once, such as mine.py:act", words="+")
+def _agents(value: Any) -> tuple[str, ...]:
+    """Agents of the user's own: a file and a name in it, or a name that a program gives."""
+    return tuple(names.read(value)) if value else ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunConfig(Configuration):
+    """All that can be chosen about a run. A value that is not allowed is a UsageError."""
+
+    models: tuple[str, ...] = Setting(
+        DEFAULT_MODELS,
+        _models,
+        RUN,
+        given=names,
+        at="run experiment eval.model_name",
+        group="Who plays, and what",
+        aliases=("--model",),
+    ).about("The models that play")
+    agents: tuple[str, ...] = Setting((), _agents, RUN, at="run", added=True).about(
+        "Your own agents: a Python file and a function or class in it, as mine.py:act, or a "
+        "trained policy, as checkpoint:training/mine"
+    )
+    agent_hashes: tuple[str, ...] = derived((), RUN, added=True)
+    """What the files of those agents held when the configuration was made."""
+    arms: tuple[ArmTable, ...] = Setting(
+        (), _arms, RUN, at="[arms]", added=True, given=_given_arms, in_files=True
+    ).about("Models or agents with settings of their own, such as a second prompt")
+    episodes: int = Setting(10, whole(1, 1_000_000), SAMPLE, at="experiment eval").about(
+        "Episodes per model; with --until-decided, at most"
+    )
+    until_decided: str | None = Setting(None, _outcome, SAMPLE, at="experiment eval").about(
+        "Stop as soon as this outcome shows how each model differs from the first; without a "
+        "value, achievements"
+    )
+    min_effect: float | None = Setting(
+        None, real(1e-9, 1e9), SAMPLE, at="experiment eval", without="any difference"
+    ).about("With --until-decided: the smallest difference that matters")
+    max_turns: int = Setting(100, whole(1, 1_000_000), at="experiment eval.max_steps").about(
+        "The most turns (model calls) in an episode"
+    )
+    difficulty: Difficulty | tuple[Difficulty, ...] = Setting(
+        "easy", _difficulty, at="experiment eval [difficulty]"
+    ).about("The rules of the worlds; several may be given")
+    environment: str | None = Setting(
+        None,
+        label,
+        at="experiment eval",
+        added=True,
+        example="gymnasium:CartPole-v1",
+        without="Crafter",
+    ).about(
+        "Another world: your own class, as mine.py:World, or an id of Gymnasium, as "
+        "gymnasium:CartPole-v1"
+    )
+    environment_hash: str | None = derived(None, VERSION, added=True)
+    """What the file of that class held when the configuration was made."""
+    replicates: int = Setting(
+        1, whole(1, 1000), SAMPLE, at="experiment eval", added=True
+    ).about("How many times each model plays each world")
+    forks: tuple[ForkPoint, ...] = Setting((), _forks, SAMPLE, added=True, in_files=True).about(
+        "The states of stored episodes to play on from; 'assay fork' finds them"
+    )
+    seed: int = Setting(42, whole(0, _LAST_SEED), SAMPLE, at="experiment eval").about(
+        "The seed of the first world; the next ones count up. All models play the same worlds"
+    )
+    baselines: bool = Setting(True, flag, RUN, at="run").about(
+        "Also let builtin/noop and builtin/random play, for comparison"
+    )
+    name: str | None = Setting(
+        None, label, RUN, at="run", example="my series", without="the model's name"
+    ).about("The series that the results belong to over time")
+    concurrent_models: bool = Setting(
+        False, flag, NOTHING, at="run", group="At the same time"
+    ).about("Let models play at the same time, not one after another")
+    max_concurrent_models: int = Setting(3, whole(1, 1000), NOTHING, at="run").about(
+        "With --concurrent-models: the most models at the same time"
+    )
+    max_concurrent_episodes: int = Setting(1000, whole(1, 100_000), NOTHING, at="run").about(
+        "The most episodes at the same time; if not given, also at most a quarter more than "
+        "open calls, and at least 16"
+    )
+    executor: str = Setting(
+        "asyncio", choice("asyncio", "processes", "ray"), NOTHING, at="run", added=True
+    ).about(
+        "Where episodes are played: asyncio is this process, processes are worker processes, "
+        "ray are workers on the nodes of a Ray cluster"
+    )
+    workers: int | None = Setting(
+        None, whole(1, 1024), NOTHING, at="run", added=True, without="one per CPU"
+    ).about("With --executor processes or ray: the most workers")
+    ray_address: str = Setting("auto", label, NOTHING, at="run", added=True).about(
+        "With --executor ray: HOST:PORT of the head of the cluster, auto for the one that this "
+        "machine is a node of, local to start one for this run"
+    )
+    agent: AgentOptions = section(AgentOptions, VERSION, group="How models are called")
+    step_limit: int | None = Setting(
+        None, whole(1, 10**9), at="limits", group="Limits of an episode", without="none"
+    ).about("The most environment steps in an episode")
+    token_limit: int | None = Setting(
+        None, whole(1, 10**15), at="limits", without="none"
+    ).about("End an episode after this many tokens")
+    time_limit: float | None = Setting(
+        None, real(0.001, 1e9), at="limits", without="none"
+    ).about("End an episode after this many seconds, without the time it waits in the queue")
+    decision_limit: float = Setting(60.0, real(0.01, 86_400), at="limits", added=True).about(
+        "Seconds that your own code may take: an agent per decision (without its model calls), "
+        "hooks per turn, a metric per call"
+    )
+    budget: float | None = Setting(
+        None,
+        real(0.000001, 1e9),
+        NOTHING,
+        at="run",
+        group="Providers and money",
+        without="none",
+    ).about("The most dollars the run may spend; then it stops and can be resumed with more")
+    price: str | None = Setting(None, rates, NOTHING, at="run").about(
+        "The price of models without a known one: IN/OUT in dollars per million tokens"
+    )
+    max_connections: int | None = Setting(
+        None, whole(1, 100_000), NOTHING, at="run", without="as many as it accepts"
+    ).about("The most calls at the same time per provider")
+    call_patience: float = Setting(
+        120.0, real(0.1, 86_400), NOTHING, at="run", added=True
+    ).about("Give up a call that keeps failing after this many seconds")
+    cache: Path | None = Setting(None, path, NOTHING, at="run").about(
+        "A file that keeps replies, so that repeated requests cost nothing"
+    )
+    openai_base_url: str | None = Setting(None, url, at="openai.base_url").about(
+        "The server for OpenAI's models and for models in no list, such as that of vLLM at "
+        "http://localhost:8000/v1"
+    )
+    openai_api_key: Secret | None = Setting(
+        None, key, NOTHING, at="openai.api_key", secret="OPENAI_API_KEY"
+    ).about("A key does not belong in a file: set the variable OPENAI_API_KEY")
+    database: Path = Setting(
+        DEFAULT_DATABASE,
+        path,
+        NOTHING,
+        at="services.database_path",
+        group="Files and services",
+        variable=DATABASE_VARIABLE,
+    ).about("The DuckDB file for traces")
+    service_url: str | None = Setting(
+        None,
+        url,
+        NOTHING,
+        at="services.crafter_service_url service.base_url",
+        without="in this process",
+    ).about("A Crafter service that runs the worlds, such as http://localhost:8901")
+    service_timeout: float = Setting(
+        30.0, real(0.1, 86_400), NOTHING, at="service.timeout"
+    ).about("Seconds that a request to that service may take")
+    hooks: tuple[Path, ...] = Setting((), text_files, NOTHING, at="run").about(
+        "Python files with your own hooks"
+    )
+    hook_hashes: tuple[str, ...] = derived((), RUN)
+    """What those files held when the configuration was made."""
+    metrics_from: Path | None = Setting(None, text_file, NOTHING, at="run").about(
+        "A Python file with your own metrics; each episode gets them"
+    )
+    metrics_hash: str | None = derived(None, NOTHING)
+    """What that file held when the configuration was made."""
+    traces_dir: Path = Setting(
+        "traces_multi_model", path, NOTHING, at="output", beside=("eval", "traces_v2_synth")
+    ).about("The folder for the results file and for the files of episodes")
+    save_traces: bool = Setting(True, flag, NOTHING, at="output").about(
+        "Also write a file per episode"
+    )
+    save_detailed_results: bool = Setting(True, flag, NOTHING, at="output").about(
+        "List every episode in the results file"
+    )
+
+    def complete(self) -> None:
+        """Add the hashes of files, and check what settings say together."""
+        from assay.core.canonical_json import content_hash
+
+        hashes = tuple(content_hash(file_text(path).encode()) for path in self.hooks)
+        object.__setattr__(self, "hook_hashes", hashes)
+        own = self.metrics_from
+        object.__setattr__(self, "metrics_hash", own and content_hash(file_text(own).encode()))
+        specs = dict.fromkeys((*self.agents, *(arm.agent for arm in self.arms if arm.agent)))
+        files = [file for file in map(agent_file, specs) if file is not None]
+        hashes = tuple(content_hash(_content(path)) for path in files)
+        object.__setattr__(self, "agent_hashes", hashes)
+        place = (self.environment or "").rpartition(":")[0]
+        if place.endswith(".py"):
+            sha = content_hash(file_text(Path(place)).encode())
+            object.__setattr__(self, "environment_hash", sha)
+        if self.models is DEFAULT_MODELS and (self.agents or self.arms):
+            # Nobody named them: those who were named play alone.
+            object.__setattr__(self, "models", ())
+        elif self.models is DEFAULT_MODELS and self.environment is not None:
+            object.__setattr__(self, "models", ("builtin/random",))
+        if self.environment is not None and self.difficulty != DIFFICULTIES["easy"]:
+            raise UsageError(
+                f"difficulty is about the worlds of Crafter, and {self.environment} is another "
+                "environment; leave one of them out"
+            )
+        if not (self.models or self.agents or self.arms):
+            raise UsageError(f"models: () is not allowed; give {names.allowed}")
+        if self.until_decided is not None:
+            self._check_comparable()
+        if self.seed + self.episodes - 1 > _LAST_SEED:
+            raise UsageError(
+                f"seed {self.seed} leaves no room for {self.episodes} episodes; "
+                f"give a seed of at most {_LAST_SEED + 1 - self.episodes}"
+            )
+
+    def _check_comparable(self) -> None:
+        from assay.stats.sequential import FEWEST_PAIRS
+
+        if self.environment is not None:
+            self._check_decidable()
+        if len(self.models) < 2 and not (self.agents or self.arms):
+            raise UsageError(
+                f"--until-decided compares models, and {self.models[0]!r} is the only one; "
+                "give --models two names or more, the baseline first"
+            )
+        if self.trials > self.episodes:
+            raise UsageError(
+                "--until-decided looks at worlds one by one: give it one --difficulty and "
+                "leave out --replicates"
+            )
+        if self.episodes < FEWEST_PAIRS:
+            raise UsageError(
+                f"--until-decided looks for the first time after {FEWEST_PAIRS} worlds, and "
+                f"--episodes allows {self.episodes}; allow more, 30 is a good number"
+            )
+
+    def _check_decidable(self) -> None:
+        from assay.episodes.totals import EpisodeTotals
+
+        if self.until_decided == "achievements":
+            # What decides where nothing is named; in other worlds there are none.
+            object.__setattr__(self, "until_decided", "reward")
+        common = EpisodeTotals().common_outcomes(0.0)
+        if self.until_decided not in common:
+            raise UsageError(
+                f"--until-decided {self.until_decided} is not known in {self.environment}; "
+                f"choose from: {', '.join(common)}"
+            )
+
+    def warnings(self) -> Iterator[str]:
+        """Say what was chosen and does nothing."""
+        if self.min_effect is not None and self.until_decided is None:
+            yield (
+                f"min_effect = {self.min_effect:g} has no effect: all episodes are played; "
+                "--until-decided stops earlier"
+            )
+        if self.workers is not None and self.executor == "asyncio":
+            yield (
+                f"workers = {self.workers} has no effect: episodes are played in this process; "
+                "--executor processes plays them in others"
+            )
+        if self.ray_address != "auto" and self.executor != "ray":
+            yield (
+                f"ray_address = {self.ray_address!r} has no effect: --executor ray plays "
+                "episodes in a Ray cluster"
+            )
+        most = self.max_concurrent_models
+        if self.until_decided is not None:
+            if self.concurrent_models:
+                yield (
+                    "concurrent_models has no effect: with --until-decided all models play "
+                    "the same worlds side by side; --max-concurrent-episodes limits how many "
+                    "are open"
+                )
+        elif most != SETTINGS["max_concurrent_models"].default and not self.concurrent_models:
+            yield (
+                f"max_concurrent_models = {most} has no effect: models play one after the "
+                "other; --concurrent-models lets them play together"
+            )
+
+    @property
+    def baselines_beside(self) -> tuple[str, ...]:
+        """The baselines that play beside the others, because nobody named them."""
+        if not self.baselines:
+            return ()
+        # Doing nothing is an action of Crafter.
+        usual = BASELINES if self.environment is None else BASELINES[1:]
+        return tuple(name for name in usual if name not in self.models)
+
+    @property
+    def difficulties(self) -> tuple[Difficulty, ...]:
+        """The tasks of the run."""
+        one = self.difficulty
+        return one if isinstance(one, tuple) else (one,)
+
+    @property
+    def difficulty_names(self) -> tuple[str, ...]:
+        """What the tasks of the run are called."""
+        from assay.episodes.spec import difficulty_name
+
+        return tuple(map(difficulty_name, self.difficulties))
+
+    @property
+    def trials(self) -> int:
+        """Episodes of each arm: in `episodes` worlds of each task, or from each of `forks`."""
+        if self.forks:
+            return len(self.forks) * self.replicates
+        return self.episodes * len(self.difficulties) * self.replicates
+
+    @property
+    def worlds(self) -> Iterator[tuple[int, int]]:
+        """The worlds of the run: which of its tasks, and the seed."""
+        if self.forks:
+            yield from dict.fromkeys((point.task, point.seed) for point in self.forks)
+            return
+        for number in range(self.episodes):
+            for task in range(len(self.difficulties)):
+                yield task, self.seed + number
+
+    @property
+    def arms_at_once(self) -> int:
+        """Arms that play at once, at most."""
+        return self.max_concurrent_models if self.concurrent_models else 1
+
+    @property
+    def less_is_better(self) -> bool:
+        """Whether less is better of what decides."""
+        from assay.judge.outcomes import LOWER_IS_BETTER
+
+        return self.until_decided in LOWER_IS_BETTER
+
+
+SETTINGS: Final = settings_of(RunConfig)
+"""The settings by name."""
+UNLOGGED: Final = frozenset(
+    key for key, counts in RunConfig.counted().items() if counts < SAMPLE
+)
+"""Keys of a stored configuration that say where, beside whom and how fast, and not what is
+played; a changelog passes over them."""
+
+_HEAD: Final = """\
+# What 'assay run --config FILE' does. Every key is here with its default or an example:
+# remove the '#' in front of a key to set it. The command line counts before this file.
+# Paths are relative to the directory the command is started in.
+# Other layouts of tables are read too: [eval] model_name, episodes, max_steps (turns),
+# difficulty, seed; [service] base_url; [experiment] models."""
+_NUMBERS: Final = """\
+[difficulty]
+# Instead of a named difficulty: numbers of your own. Those not given are those of classic,
+# which are the ones here; docs/crafter.md says what they mean."""
+
+_ARMS: Final = """\
+# Who plays with settings of its own: a table for each, such as two prompts of one model.
+# [[arms]]
+# label = "careful"
+# model = "builtin/expert"
+# prompt = "careful.txt"
+# temperature = 0.5"""
+
+
+def run_template() -> str:
+    """The text of the file."""
+    numbers = [
+        f"#{name} = {number}" for name, number in asdict(DIFFICULTIES["classic"]).items()
+    ]
+    return template(RunConfig, _HEAD, "\n".join([_NUMBERS, *numbers]) + f"\n\n{_ARMS}")

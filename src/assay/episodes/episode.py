@@ -1,0 +1,237 @@
+"""One episode: a player and a world take turns, and a journal keeps up.
+
+An episode whose journal has turns is replayed with the recorded answers, without asking
+anybody, and goes on where it stopped.
+
+Who decides in an episode: the ReAct agent with its model, or an agent of the user's own.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import repeat
+from typing import Any, Protocol, TypeVar, cast
+
+from assay.agents.react import ReactAgent
+from assay.agents.replies import Decision
+from assay.core.user_code import UserThread
+from assay.episodes.hook_runner import Watch
+from assay.episodes.hooks import DEFAULT_HOOKS, Hook, StepSeen
+from assay.episodes.progress import EpisodeEnd, TurnProgress
+from assay.episodes.spec import EpisodeLimits
+from assay.episodes.totals import EpisodeTotals
+from assay.episodes.worlds import EpisodeWorld, Stepped
+from assay.runs.engine import Context
+from assay.runs.model_calls import Asking
+from assay.store.recorder import Recorder
+from assay.store.records import HookRecord, PlayedRecord
+from assay.types import ChatModel, Encoded, Message, NewMessage, StopReason
+
+
+class EpisodePlayer(Protocol):
+    """Decides turn by turn, from what it sees."""
+
+    tools: Encoded | None
+    """What its requests offer, if they are always the same."""
+
+    async def begin(self, view: Any) -> None:
+        """See the world for the first time."""
+        ...
+
+    async def decide(self, asking: Asking) -> Decision:
+        """What to do in this turn."""
+        ...
+
+    def observe(self, played: PlayedRecord, view: Any) -> None:
+        """See what came of it."""
+        ...
+
+    def leave(self) -> None:
+        """The episode is over."""
+        ...
+
+
+class ReactPlayer:
+    """The ReAct agent and its model: one call in each turn."""
+
+    def __init__(self, agent: ReactAgent, model: ChatModel) -> None:
+        self.tools: Encoded | None = agent.tools
+        self._agent, self._model = agent, model
+
+    async def begin(self, view: Any) -> None:
+        """Open the conversation."""
+        self._agent.begin(view)
+
+    async def decide(self, asking: Asking) -> Decision:
+        """Ask the model, and read its reply."""
+        agent, decision = self._agent, Decision()
+
+        def read(reply: Message) -> NewMessage:
+            nonlocal decision
+            decision = agent.read(reply)
+            (answer,) = agent.take_new()
+            return answer
+
+        prepared = agent.request()
+        await asking.ask(self._model, prepared, agent.take_new(), read)
+        return decision
+
+    def observe(self, played: PlayedRecord, view: Any) -> None:
+        """Tell what came of the last reply."""
+        self._agent.observe(played, view)
+
+    def leave(self) -> None:
+        """Nothing is held."""
+
+
+_T = TypeVar("_T")
+
+
+class EpisodeAttempt:
+    """One attempt at an episode; the recorder decides where it starts.
+
+    The context is asked before every new call; when it says stop, the episode leaves with
+    Interrupted, and its journal waits for the next attempt.
+    """
+
+    def __init__(
+        self,
+        player: EpisodePlayer,
+        world: EpisodeWorld,
+        limits: EpisodeLimits,
+        *,
+        hooks: Sequence[type[Hook]],
+        hook_limit_s: float,
+        recorder: Recorder,
+        context: Context,
+    ) -> None:
+        self._player, self._world, self._limits = player, world, limits
+        self._recorder, self._context = recorder, context
+        self._totals = EpisodeTotals()
+        self._asking = Asking(recorder, self._totals, context)
+        self._hooks, self._watch = hooks, Watch()
+        own = any(hook not in DEFAULT_HOOKS for hook in hooks)
+        # Ours neither hang nor raise; a thread would cost more than they do.
+        self._hook_thread = UserThread("a hook", hook_limit_s) if own else None
+        self._inventory: Mapping[str, int] = {}
+        self._view: Any = None
+
+    async def play(self) -> EpisodeEnd:
+        """Play to the end, or raise what stopped it."""
+        try:
+            self._watch = await self._by_hooks(lambda: Watch(self._hooks))
+            self._view, self._inventory = await self._world.begin()
+            await self._player.begin(self._view)
+            reason = await self._turns()
+            return self._end(reason)
+        finally:
+            if self._hook_thread is not None:
+                self._hook_thread.leave()
+            self._player.leave()
+            await self._world.leave()
+
+    async def _turns(self) -> str:
+        """Take turns until something ends the episode, and say what it was."""
+        turn = 0
+        while (reason := self._limit(turn)) is None:
+            turn += 1
+            if not self._recorder.knows(turn):
+                self._context.check()
+            self._asking.turn = turn
+            decision = await self._player.decide(self._asking)
+            before = time.perf_counter()
+            played, stepped = await self._act(turn, decision)
+            self._recorder.seconds += time.perf_counter() - before
+            self._totals.add_played(played)
+            self._tell(turn, decision)
+            if stepped is not None:
+                self._view = stepped.view
+                if stepped.ended is not None:
+                    return stepped.ended
+            if decision.terminate is not None:
+                return StopReason.TERMINATE.with_words(decision.terminate)
+            self._player.observe(played, self._view)
+        return reason
+
+    def _limit(self, turn: int) -> StopReason | None:
+        limits, totals = self._limits, self._totals
+        if turn >= limits.turns:
+            return StopReason.MAX_TURNS
+        if limits.steps is not None and totals.steps >= limits.steps:
+            return StopReason.STEP_LIMIT
+        if limits.tokens is not None and totals.tokens >= limits.tokens:
+            return StopReason.TOKEN_LIMIT
+        if limits.seconds is not None and self._recorder.seconds >= limits.seconds:
+            return StopReason.TIME_LIMIT
+        return None
+
+    async def _act(self, turn: int, decision: Decision) -> tuple[PlayedRecord, Stepped | None]:
+        """Play what was decided, and write it down unless the journal has it."""
+        actions = decision.actions
+        if self._limits.steps is not None:
+            actions = actions[: self._limits.steps - self._totals.steps]
+        stepped = await self._world.step(actions, self._totals.steps) if actions else None
+        steps = stepped.steps if stepped else ()
+        played = PlayedRecord(
+            turn=turn,
+            at=time.time(),
+            asked=decision.asked,
+            unknown=decision.unknown,
+            malformed=decision.malformed,
+            skipped=len(decision.actions) - len(steps),
+            steps=steps,
+        )
+        inventories = stepped.inventories if stepped else ()
+        unwatched = played
+        played = await self._by_hooks(lambda: self._watched(unwatched, inventories))
+        played = self._recorder.add_played(played)
+        await self._recorder.kept()
+        return played, stepped
+
+    async def _by_hooks(self, function: Callable[[], _T]) -> _T:
+        """What hooks say; those of users in their thread, within their time."""
+        if self._hook_thread is None:
+            return function()
+        return cast("_T", await self._hook_thread.call(function))
+
+    def _watched(
+        self, played: PlayedRecord, inventories: Sequence[Mapping[str, int]]
+    ) -> PlayedRecord:
+        """The turn with what the hooks noticed about it."""
+        noticed: list[HookRecord] = []
+        for step, inventory in zip(played.steps, inventories or repeat({}), strict=False):
+            noticed += self._watch.step(StepSeen(played.turn, step, inventory, self._inventory))
+            self._inventory = inventory
+        noticed += self._watch.turn(played)
+        return replace(played, hooks=tuple(noticed)) if noticed else played
+
+    def _tell(self, turn: int, decision: Decision) -> None:
+        totals = self._totals
+        self._context.progress(
+            TurnProgress(
+                turn=turn,
+                max_turns=self._limits.turns,
+                steps=totals.steps,
+                achievements=totals.achievements if self._world.has_achievements else None,
+                reward=totals.reward,
+                asked=totals.asked,
+                invalid=totals.invalid,
+                tokens=totals.tokens,
+                cost_usd=totals.cost_usd,
+                note=decision.malformed or " ".join(decision.asked),
+            )
+        )
+
+    def _end(self, reason: str) -> EpisodeEnd:
+        totals = self._totals
+        return EpisodeEnd(
+            achievements=totals.achievements if self._world.has_achievements else None,
+            reward=totals.reward,
+            steps=totals.steps,
+            turns=totals.turns,
+            invalid_rate=totals.invalid_rate,
+            tokens=totals.tokens,
+            cost_usd=totals.cost_usd,
+            stop_reason=reason,
+            outcomes=self._world.outcomes(totals, self._recorder.seconds),
+        )

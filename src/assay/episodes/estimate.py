@@ -1,0 +1,443 @@
+"""What a run would take, before anything is spent: calls, tokens, dollars and time.
+
+Pure arithmetic over a sample of the run. The dollars come twice: about as many as to expect,
+and a bound that holds however a provider counts tokens and however long its replies are.
+
+How long requests and replies of a run are: measured, by playing a few turns of it.
+
+A built-in model plays in the first world of the run, asked as the models would be. Needs no
+key and no network, and leaves nothing behind.
+"""
+
+import json
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from assay.agents.builtin import make_builtin
+from assay.core.aio import run_apart
+from assay.crafter.service.client import LocalClient
+from assay.crafter.service.worlds import Worlds
+from assay.crafter.world import warmup
+from assay.episodes.arms import arms_of
+from assay.episodes.config import RunConfig
+from assay.episodes.environments import OwnEnvironment
+from assay.episodes.kind import EpisodeKind, EpisodeParts
+from assay.episodes.spec import EpisodeSpec
+from assay.errors import ModelRefused
+from assay.models.budget import cost, upper_bound
+from assay.models.registry import Price
+from assay.runs.control import Interrupted
+from assay.runs.engine import Context
+from assay.runs.looks import AHEAD
+from assay.runs.plan import Trial
+from assay.runs.prepare import Remaining
+from assay.store.recorder import Recorder
+from assay.types import ChatModel, ChatReply, ChatRequest, Message, Usage
+
+PLAYER: Final = "builtin/forager"
+"""Who plays; its replies are about as long as a call of a tool with a short reason."""
+_FULL_TURNS: Final = 40
+"""Turns to play once the history is full."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """Some turns at the beginning of an episode."""
+
+    request_bytes: Sequence[int]
+    """The messages and tools of each turn."""
+    reply_bytes: Sequence[int]
+    largest: ChatRequest
+    history: int
+    """After so many turns requests grow little."""
+    where: str
+    """Who played it, or in which environment."""
+    seconds: float
+    """What all of it took, with the engine ready."""
+
+    @property
+    def turns(self) -> int:
+        """How many were played."""
+        return len(self.request_bytes)
+
+    def prompt_bytes(self, turns: int) -> float:
+        """All requests of an episode of so many turns; those not played are like the last."""
+        if turns <= self.turns:
+            return float(sum(self.request_bytes[:turns]))
+        alike = self.request_bytes[self.history :] or self.request_bytes[-1:]
+        missing = turns - self.turns
+        return sum(self.request_bytes) + missing * sum(alike) / len(alike)
+
+    @property
+    def mean_reply_bytes(self) -> float:
+        """The length of a reply, on average."""
+        return sum(self.reply_bytes) / len(self.reply_bytes)
+
+
+class _Measured:
+    """A model that notes what it is asked and what it answers."""
+
+    name, provider = PLAYER, "builtin"
+
+    def __init__(self, inner: ChatModel) -> None:
+        self._inner = inner
+        self.requests: list[ChatRequest] = []
+        self.reply_bytes: list[int] = []
+
+    async def reply(self, request: ChatRequest) -> ChatReply:
+        reply = await self._inner.reply(request)
+        self.requests.append(request)
+        self.reply_bytes.append(len(reply.message.encoded))
+        return reply
+
+    async def close(self) -> None:
+        """Nothing is held open."""
+
+
+_REASONING: Final = "I do this because of what I have seen in the last turns, and wait for it."
+
+
+class _Plain:
+    """Always answers with the same action, in a world that no built-in model knows."""
+
+    name, provider = PLAYER, "builtin"
+
+    def __init__(self, action: str) -> None:
+        self._arguments = json.dumps({"actions": [action], "reasoning": _REASONING})
+
+    async def reply(self, request: ChatRequest) -> ChatReply:
+        call = {"name": request.tools.value[0]["function"]["name"]}
+        call["arguments"] = self._arguments
+        tool = {"id": "call_1", "type": "function", "function": call}
+        says = {"role": "assistant", "content": None, "tool_calls": [tool]}
+        return ChatReply(Message(says), finish_reason="tool_calls")
+
+    async def close(self) -> None:
+        """Nothing is held open."""
+
+
+def play_sample(config: RunConfig, environment: OwnEnvironment | None = None) -> Sample:
+    """Play until requests are as long as they get, or the episode is over.
+
+    An environment that cannot be told in words is sampled as Crafter: whoever asks models
+    there writes requests that nobody can foresee.
+    """
+    if environment is not None and not environment.can_be_told:
+        environment = None
+    actions = environment.actions if environment else None
+    model = _Measured(_Plain(actions[0]) if actions else make_builtin(PLAYER))
+    turns = min(config.max_turns, config.agent.history + _FULL_TURNS)
+    if environment is None:
+        warmup()
+    started = time.perf_counter()
+    with TemporaryDirectory(prefix="assay-") as folder:
+        run_apart(lambda: _play(config, environment, model, turns, Path(folder)))
+    lengths = [_length(request) for request in model.requests]
+    return Sample(
+        request_bytes=lengths,
+        reply_bytes=model.reply_bytes,
+        largest=model.requests[lengths.index(max(lengths))],
+        history=config.agent.history,
+        where=environment.spec if environment else PLAYER,
+        seconds=time.perf_counter() - started,
+    )
+
+
+async def _play(
+    config: RunConfig,
+    environment: OwnEnvironment | None,
+    model: _Measured,
+    turns: int,
+    folder: Path,
+) -> None:
+    # Only turns end it early: limits in tokens or time would be those of another player.
+    alone = RunConfig(
+        models=(PLAYER,),
+        episodes=1,
+        max_turns=config.max_turns,
+        difficulty=config.difficulty,
+        seed=config.seed,
+        agent=config.agent,
+    )
+    parts = EpisodeParts(lambda: LocalClient(Worlds(seed=config.seed)), environment=environment)
+    kind = EpisodeKind(alone, arms_of(alone, {}), lambda _: parts, {PLAYER: model})
+    spec = EpisodeSpec(run_id="sample", arm=PLAYER, episode=0, seed=config.seed)
+    trial = Trial(spec.session_id, PLAYER, 0, spec)
+    context = Context(asked_to_stop=lambda: len(model.requests) >= turns)
+    try:
+        await kind.attempt(
+            trial, Recorder.open(folder / "sample.jsonl", lambda: kind.header(trial)), context
+        )
+    except Interrupted:
+        return
+    finally:
+        await kind.close()
+
+
+def _length(request: ChatRequest) -> int:
+    return sum(len(part.encoded) for part in request.messages) + len(request.tools.encoded)
+
+
+ASSUMED_LATENCY: Final = 2.0
+"""Seconds that a call over the network is taken to last."""
+BYTES_PER_TOKEN: Final = 4
+"""Of English text and JSON, about."""
+_MILLION: Final = 1_000_000
+
+
+class BudgetFit(StrEnum):
+    """Whether a run stays within its budget."""
+
+    SURELY = "surely"
+    """Even if every call costs the most it can."""
+    LIKELY = "likely"
+    """If the calls cost what they are expected to."""
+    NO = "no"
+    """It would stop at the cap."""
+    UNKNOWN = "unknown"
+    """A price is missing."""
+
+
+class Asker(StrEnum):
+    """Whose agent plays, which decides how often a model is asked."""
+
+    OURS = "ours"
+    """Once in a turn."""
+    OWN = "own"
+    """The user's: as often as it likes; taken to ask as ours does."""
+    NOBODY = "nobody"
+    """The user's, without a model."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quote:
+    """Who answers for a model, and at what price."""
+
+    model: str
+    provider: str
+    in_process: bool = False
+    """Whether it plays here, without a network."""
+    price: Price | None = None
+    """None if it is not known."""
+    per_minute: int | None = None
+    """Calls that the provider is known to take."""
+    missing: tuple[str, ...] = ()
+    """What has to be set before it can be asked, in sentences."""
+    asked_by: Asker = Asker.OURS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelEstimate:
+    """What the episodes of one model take, if all of them have all their turns."""
+
+    model: str
+    provider: str
+    episodes: int
+    calls: int
+    prompt_tokens: int
+    completion_tokens: int
+    dollars: float | None
+    """As expected; None if the price is not known."""
+    dollars_at_most: float | None
+    """For tokens of one byte each, and replies as long as they may be; None if not known."""
+    seconds: float
+    at_once: int
+    """Calls that are open at the same time."""
+    missing: tuple[str, ...] = ()
+    asked_by: Asker = Asker.OURS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEstimate:
+    """What a run takes, model by model and in all."""
+
+    models: tuple[ModelEstimate, ...]
+    seconds: float
+    latency_s: float
+    sample_turns: int
+    sampled: str
+    """Who played those turns, or in which environment."""
+    budget: float | None = None
+    spent: float = 0.0
+    """Dollars that earlier attempts at the run have cost."""
+
+    @property
+    def calls(self) -> int:
+        """All calls, at most."""
+        return sum(one.calls for one in self.models)
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Of all models."""
+        return sum(one.prompt_tokens for one in self.models)
+
+    @property
+    def completion_tokens(self) -> int:
+        """Of all models."""
+        return sum(one.completion_tokens for one in self.models)
+
+    @property
+    def dollars(self) -> float:
+        """Of the models whose price is known."""
+        return sum(one.dollars or 0.0 for one in self.models)
+
+    @property
+    def dollars_at_most(self) -> float:
+        """Of the models whose price is known."""
+        return sum(one.dollars_at_most or 0.0 for one in self.models)
+
+    @property
+    def unpriced(self) -> tuple[str, ...]:
+        """The models that are not in the dollars."""
+        return tuple(
+            one.model
+            for one in self.models
+            if one.dollars is None
+            or (one.dollars_at_most is None and one.asked_by is Asker.OURS)
+        )
+
+    @property
+    def fit(self) -> BudgetFit | None:
+        """Whether it stays within its budget; None if it has none."""
+        if self.budget is None:
+            return None
+        left = self.budget - self.spent
+        if self.dollars > left:
+            return BudgetFit.NO
+        if self.unpriced:
+            return BudgetFit.UNKNOWN
+        bounded = all(one.dollars_at_most is not None for one in self.models)
+        surely = bounded and self.dollars_at_most <= left
+        return BudgetFit.SURELY if surely else BudgetFit.LIKELY
+
+
+def estimate_run(
+    config: RunConfig,
+    quotes: Sequence[Quote],
+    sample: Sample,
+    left: Mapping[str, Remaining],
+    *,
+    spent: float = 0.0,
+    latency_s: float = ASSUMED_LATENCY,
+) -> RunEstimate:
+    """What is left of a run takes.
+
+    Args:
+        config: The run.
+        quotes: Who plays, in this order.
+        sample: Some turns of it.
+        left: What each model still has to play.
+        spent: Dollars that are gone already.
+        latency_s: How long a call over the network is taken to last.
+    """
+    models = tuple(
+        _model(config, quote, quotes, sample, left[quote.model], latency_s) for quote in quotes
+    )
+    lanes = config.max_concurrent_models if config.concurrent_models else 1
+    if config.until_decided is not None:
+        lanes = len(quotes)
+    return RunEstimate(
+        models=models,
+        seconds=_in_lanes([one.seconds for one in models], lanes),
+        latency_s=latency_s,
+        sample_turns=sample.turns,
+        sampled=sample.where,
+        budget=config.budget,
+        spent=spent,
+    )
+
+
+def _model(
+    config: RunConfig,
+    quote: Quote,
+    quotes: Sequence[Quote],
+    sample: Sample,
+    left: Remaining,
+    latency_s: float,
+) -> ModelEstimate:
+    episode_tokens = sample.prompt_bytes(config.max_turns) / BYTES_PER_TOKEN
+    prompt = episode_tokens / config.max_turns
+    reply = min(sample.mean_reply_bytes / BYTES_PER_TOKEN, config.agent.max_tokens)
+    at_once = _at_once(config, quote, quotes, left.episodes)
+    if quote.asked_by is Asker.NOBODY:
+        left = Remaining(left.episodes, 0)
+    most = _times(left.calls, _most(config, sample, quote.price))
+    if quote.asked_by is Asker.OWN and most:
+        most = None  # nobody knows what it will ask
+    return ModelEstimate(
+        model=quote.model,
+        provider=quote.provider,
+        episodes=left.episodes,
+        calls=left.calls,
+        prompt_tokens=round(left.calls * prompt),
+        completion_tokens=round(left.calls * reply),
+        dollars=_times(left.calls, _expected(prompt, reply, quote.price)),
+        dollars_at_most=most,
+        seconds=_seconds(quote, sample, left, at_once, latency_s),
+        at_once=at_once,
+        missing=quote.missing,
+        asked_by=quote.asked_by,
+    )
+
+
+def _times(calls: int, dollars: float | None) -> float | None:
+    return None if dollars is None else calls * dollars
+
+
+def _expected(prompt: float, reply: float, price: Price | None) -> float | None:
+    usage = Usage(prompt=math.ceil(prompt), completion=math.ceil(reply))
+    return None if price is None else cost(usage, price)
+
+
+def _most(config: RunConfig, sample: Sample, price: Price | None) -> float | None:
+    """The most that a call can cost, with a history of replies as long as they may be."""
+    if price is None:
+        return None
+    shortest = min(sample.reply_bytes)
+    longer = config.agent.history * max(0, config.agent.max_tokens - shortest)
+    dearest = max(price.input, price.cached or 0.0, price.cache_write or 0.0)
+    try:
+        return upper_bound(sample.largest, price) + longer * dearest / _MILLION
+    except ModelRefused:
+        return None  # longer than what the price is for
+
+
+def _at_once(config: RunConfig, quote: Quote, quotes: Sequence[Quote], episodes: int) -> int:
+    if quote.in_process:
+        return 1
+    groups = min(config.max_concurrent_models, len(quotes)) if config.concurrent_models else 1
+    if config.until_decided is not None:
+        groups, episodes = len(quotes), min(episodes, AHEAD)
+    most = min(episodes, config.max_concurrent_episodes // groups)
+    if config.max_connections is not None:
+        # Models of one provider share its connections while they play together.
+        sharing = min(groups, sum(one.provider == quote.provider for one in quotes))
+        most = min(most, config.max_connections // sharing)
+    return max(1, most)
+
+
+def _seconds(
+    quote: Quote, sample: Sample, left: Remaining, at_once: int, latency_s: float
+) -> float:
+    if not left.calls:
+        return 0.0
+    if quote.in_process:
+        return left.calls * sample.seconds / sample.turns
+    rounds = math.ceil(left.episodes / at_once)
+    waiting = rounds * left.calls / left.episodes * latency_s
+    return max(waiting, 60 * left.calls / quote.per_minute if quote.per_minute else 0.0)
+
+
+def _in_lanes(seconds: Sequence[float], lanes: int) -> float:
+    """How long it takes if the next one starts whenever a lane is free."""
+    free_at = [0.0] * min(lanes, len(seconds))
+    for one in seconds:
+        first = free_at.index(min(free_at))
+        free_at[first] += one
+    return max(free_at, default=0.0)

@@ -1,0 +1,209 @@
+"""The hooks of one episode, called in order, and what they report checked.
+
+Whatever comes out of here can be stored: typed, bounded, and equal to what a reader of the
+store gets back. A hook that raises, or reports something else, is a HookError.
+
+Hooks from outside: a user's Python file, and installed packages.
+
+Loading a file runs it. What is wrong with one is a UsageError that names the file, the line
+and what is expected; it is never found out in the middle of an episode.
+"""
+
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from assay.core.canonical_json import canonical_json, content_hash
+from assay.core.text import shown
+from assay.core.user_code import run_user_file
+from assay.episodes.hooks import DEFAULT_HOOKS, Hook, StepSeen, hook_problem, is_marked
+from assay.errors import HookError, UsageError
+from assay.store.records import HookRecord, PlayedRecord
+
+MAX_DATA = 16_384
+"""The data of one result may have this many bytes as JSON."""
+MAX_RESULTS = 100
+"""A hook may report this much at once."""
+_MAX_NAME = 100
+_MAX_DESCRIPTION = 1_000
+_MAX_PRIORITY = 1_000
+
+_T = TypeVar("_T")
+
+
+class Watch:
+    """Hooks made for one episode; give it each step, then each turn, in order."""
+
+    def __init__(self, classes: Sequence[type[Hook]] = DEFAULT_HOOKS) -> None:
+        self._hooks = [
+            (_guarded(kind, "made", kind), kind in DEFAULT_HOOKS) for kind in classes
+        ]
+
+    def step(self, seen: StepSeen) -> list[HookRecord]:
+        """What the hooks notice about a step."""
+        found: list[HookRecord] = []
+        for hook, is_trusted in self._hooks:
+            # Ours are tested: to check them again would cost more than to run them.
+            if is_trusted:
+                found.extend(hook.on_step(seen))
+            else:
+                found += _called(hook, "on_step", hook.on_step, seen, (seen.step.index,))
+        return found
+
+    def turn(self, played: PlayedRecord) -> list[HookRecord]:
+        """What the hooks notice about a turn; `played` has its steps, and no results yet."""
+        found: list[HookRecord] = []
+        for hook, is_trusted in self._hooks:
+            if is_trusted:
+                found.extend(hook.on_turn(played))
+            else:
+                steps = (
+                    range(played.steps[0].index, played.steps[-1].index + 1)
+                    if played.steps
+                    else ()
+                )
+                found += _called(hook, "on_turn", hook.on_turn, played, steps)
+        return found
+
+
+def _guarded(kind: type, what: str, call: Callable[[], _T]) -> _T:
+    try:
+        return call()
+    except HookError:
+        raise
+    except Exception as error:
+        raise HookError(
+            f"hook {kind.__name__!r} raised {type(error).__name__} when {what}: {error}"
+        ) from error
+
+
+def _called(
+    hook: Hook,
+    method: str,
+    function: Callable[[_T], Iterable[HookRecord]],
+    argument: _T,
+    steps: Collection[int],
+) -> list[HookRecord]:
+    kind = type(hook)
+
+    def results() -> list[HookRecord]:
+        # A generator runs here, not when it is made; an endless one is cut off.
+        found: list[HookRecord] = []
+        given: Any = function(argument)
+        if (
+            given is None
+            or isinstance(given, (str, Mapping))
+            or not isinstance(given, Iterable)
+        ):
+            raise _refused(kind, method, f"{shown(given)} instead of a list of HookRecord")
+        for number, result in enumerate(given):
+            if number == MAX_RESULTS:
+                raise _refused(kind, method, f"more than {MAX_RESULTS} results at once")
+            found.append(_checked(kind, method, result, steps))
+        return found
+
+    return _guarded(kind, f"asked by {method}", results)
+
+
+def _checked(kind: type, method: str, result: object, steps: Collection[int]) -> HookRecord:
+    """The result as it will be read back, or an error that says what is wrong with it."""
+    if not isinstance(result, HookRecord):
+        raise _refused(kind, method, f"{shown(result)}, which is not a HookRecord")
+    problem = _problem(result, steps)
+    if problem:
+        raise _refused(kind, method, problem)
+    try:
+        encoded = canonical_json([result.name, result.code, result.description, result.data])
+    except (TypeError, ValueError, RecursionError) as error:
+        raise _refused(kind, method, f"data that is not JSON: {error}") from error
+    if len(encoded) > MAX_DATA:
+        words = f"{len(encoded)} bytes of data; at most {MAX_DATA} are kept"
+        raise _refused(kind, method, words)
+    name, code, description, data = json.loads(encoded)
+    return replace(result, name=name, code=code, description=description, data=data)
+
+
+def _problem(result: HookRecord, steps: Collection[int]) -> str | None:
+    name, code, priority, text = result.name, result.code, result.priority, result.description
+    if not isinstance(name, str) or not 0 < len(name) <= _MAX_NAME:
+        return f"name {shown(name)}; give 1 to {_MAX_NAME} characters"
+    if not isinstance(code, str) or len(code) != 1 or not code.isprintable():
+        return f"code {shown(code)}; give one letter"
+    if type(priority) is not int or abs(priority) > _MAX_PRIORITY:
+        return f"priority {shown(priority)}; give an int up to {_MAX_PRIORITY}"
+    if result.step is not None and (type(result.step) is not int or result.step not in steps):
+        return f"step {shown(result.step)}; give the index of a step it was shown, or None"
+    if not isinstance(text, str) or len(text) > _MAX_DESCRIPTION:
+        return f"description {shown(text)}; give at most {_MAX_DESCRIPTION} characters"
+    if not isinstance(result.data, Mapping):
+        return f"data {shown(result.data)}; give a dictionary"
+    return None
+
+
+def _refused(kind: type, method: str, words: str) -> HookError:
+    return HookError(f"hook {kind.__name__!r}: {method} gave {words}")
+
+
+ENTRY_POINTS: Final = "assay.hooks"
+"""The group of entry points in which packages offer hooks, a class each."""
+
+
+@dataclass(frozen=True, slots=True)
+class HookSet:
+    """Hooks that belong together, and what tells them from others."""
+
+    classes: tuple[type[Hook], ...]
+    sha: str
+    """A hash of where they come from: it changes when a file or a package does."""
+
+    def __add__(self, other: "HookSet") -> "HookSet":
+        """Both sets, each class once."""
+        joined = content_hash(canonical_json([self.sha, other.sha]))
+        return HookSet(tuple(dict.fromkeys((*self.classes, *other.classes))), joined)
+
+
+def gather_hooks(path: Path | None = None) -> HookSet:
+    """All hooks of a run: the built-in ones, the installed ones, those of a file."""
+    found = HookSet(DEFAULT_HOOKS, content_hash(b"builtin")) + installed_hooks()
+    return found if path is None else found + load_hooks(path)
+
+
+def load_hooks(path: Path) -> HookSet:
+    """Run a Python file and take the classes it marked with `@hook`, in their order."""
+    code = run_user_file(path, "hooks")
+    classes: list[Any] = [value for value in code.values if is_marked(value)]
+    if not classes:
+        raise UsageError(
+            f"{str(path)!r} has no hooks; put '@hook' of assay.metrics above a class "
+            "with on_step(self, seen) and on_turn(self, played)"
+        )
+    return HookSet(tuple(classes), code.sha)
+
+
+def installed_hooks() -> HookSet:
+    """The hooks that installed packages offer as entry points of `assay.hooks`."""
+    found = sorted(
+        entry_points(group=ENTRY_POINTS), key=lambda point: (point.name, point.value)
+    )
+    made_of = [
+        [point.name, point.value, point.dist.version if point.dist else None] for point in found
+    ]
+    return HookSet(
+        tuple(_offered(point) for point in found), content_hash(canonical_json(made_of))
+    )
+
+
+def _offered(point: EntryPoint) -> type[Hook]:
+    where = f"entry point {point.name!r} of {ENTRY_POINTS!r} ({point.value})"
+    owner = f"; update or remove the package {point.dist.name!r}" if point.dist else ""
+    try:
+        kind: Any = point.load()
+    except Exception as error:
+        raise UsageError(f"{where}: {type(error).__name__}: {error}{owner}") from error
+    problem = hook_problem(kind)
+    if problem:
+        raise UsageError(f"{where}: {problem}{owner}")
+    return kind  # type: ignore[no-any-return]

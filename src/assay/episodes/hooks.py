@@ -1,0 +1,266 @@
+"""The seam of hooks: what a hook is shown, and what it must be.
+
+A hook watches one episode and reports what it notices. It is a class, made anew for every
+episode, so that what it remembers belongs to one episode alone. It cannot change the game.
+
+The hooks every episode has: achievements by tier, wasted actions, and what was gained.
+
+What is waste follows from the rules of the world (`NoEffect`), never from comparing states.
+
+How hard achievements are held to be, as data. The tiers are those of the original hooks.
+"""
+
+import inspect
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from types import MappingProxyType
+from typing import ClassVar, Final, NamedTuple, Protocol, TypeVar, runtime_checkable
+
+from assay.crafter.rules import VITALS, NoEffect
+from assay.errors import UsageError
+from assay.store.records import HookRecord, PlayedRecord, StepRecord
+
+_MARK = "__assay_hook__"
+_METHODS = {"on_step": "seen", "on_turn": "played"}
+
+
+class StepSeen(NamedTuple):
+    """One step, as a hook sees it."""
+
+    turn: int
+    """Counted from 1."""
+    step: StepRecord
+    inventory: Mapping[str, int]
+    """How much the player has of each item after the step, vitals included; empty in other
+    environments than Crafter."""
+    inventory_before: Mapping[str, int]
+
+
+@runtime_checkable
+class Hook(Protocol):
+    """Watches one episode; called after each step, then once for the turn as a whole."""
+
+    def on_step(self, seen: StepSeen) -> Iterable[HookRecord]:
+        """What is worth noting about a step; usually nothing."""
+        ...
+
+    def on_turn(self, played: PlayedRecord) -> Iterable[HookRecord]:
+        """What is worth noting about a turn, once all its steps were made."""
+        ...
+
+
+class BaseHook:
+    """A hook that notices nothing: a base for those that care about one of the two."""
+
+    def on_step(self, seen: StepSeen) -> Iterable[HookRecord]:
+        """Nothing."""
+        return ()
+
+    def on_turn(self, played: PlayedRecord) -> Iterable[HookRecord]:
+        """Nothing."""
+        return ()
+
+
+_C = TypeVar("_C", bound=type)
+
+
+def hook(kind: _C) -> _C:
+    """Mark a class as a hook, so that `load_hooks` takes it from its file.
+
+        from assay.metrics import BaseHook, HookRecord, hook
+
+        @hook
+        class Hungry(BaseHook):
+            def on_step(self, seen):
+                if seen.inventory["food"] == 0:
+                    yield HookRecord(
+                        name="hungry", code="F", priority=1, step=seen.step.index
+                    )
+
+    A class that cannot be a hook is a UsageError.
+    """
+    problem = hook_problem(kind)
+    if problem:
+        raise UsageError(problem)
+    setattr(kind, _MARK, True)
+    return kind
+
+
+def is_marked(value: object) -> bool:
+    """Whether `value` is a class that was itself marked; heirs of one are not."""
+    return isinstance(value, type) and _MARK in vars(value)
+
+
+def hook_problem(kind: object) -> str | None:
+    """What keeps `kind` from being a hook, if anything does."""
+    if not isinstance(kind, type):
+        return f"{kind!r} is not a class; a hook is a class, made anew for each episode"
+    name = f"hook {kind.__name__!r}"
+    for method, argument in _METHODS.items():
+        function = getattr(kind, method, None)
+        if not callable(function):
+            return f"{name} has no {method}(self, {argument}); subclass BaseHook to have both"
+        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+            return f"{name}: {method} is async; a hook is called as a plain function"
+        if not _takes(function, 2):
+            return f"{name}: {method} must take (self, {argument})"
+    if not _takes(kind, 0):
+        return f"{name} must be made without arguments: {kind.__name__}()"
+    return None
+
+
+def _takes(function: object, count: int) -> bool:
+    try:
+        inspect.signature(function).bind(*[None] * count)  # type: ignore[arg-type]
+    except TypeError:
+        return False
+    except ValueError:  # some classes made in C do not tell
+        return True
+    return True
+
+
+class Tier(StrEnum):
+    """Each achievement belongs to one of these."""
+
+    EASY = "easy"
+    """What a newcomer does by walking about."""
+    MEDIUM = "medium"
+    """What takes a tool, a table or a hunt."""
+    HARD = "hard"
+    """What takes a plan, or a fight."""
+
+
+_NAMES = {
+    Tier.EASY: (
+        *("collect_wood", "collect_stone", "collect_sapling", "collect_drink"),
+        *("place_stone", "place_table", "wake_up", "eat_plant"),
+    ),
+    Tier.MEDIUM: (
+        *("make_wood_pickaxe", "make_wood_sword", "place_furnace", "place_plant"),
+        *("collect_coal", "collect_iron", "eat_cow"),
+    ),
+    Tier.HARD: (
+        *("make_stone_pickaxe", "make_stone_sword", "make_iron_pickaxe", "make_iron_sword"),
+        *("collect_diamond", "defeat_skeleton", "defeat_zombie"),
+    ),
+}
+
+TIERS: Final = MappingProxyType(
+    {name: tier for tier, names in _NAMES.items() for name in names}
+)
+"""The tier of each achievement."""
+
+UNKNOWN_ACTION: Final = "unknown_action"
+"""The reason `invalid_action` gives for a name that is no action."""
+
+_MAX_NAME = 200
+_VITALS = frozenset(VITALS)
+
+
+class _Achievement(BaseHook):
+    tier: ClassVar[Tier]
+    code: ClassVar[str]
+    priority: ClassVar[int]
+
+    def on_step(self, seen: StepSeen) -> Iterable[HookRecord]:
+        """One result if the step unlocked anything of this tier."""
+        if not seen.step.unlocked:
+            return ()
+        names = [name for name in seen.step.unlocked if TIERS.get(name) is self.tier]
+        if not names:
+            return ()
+        return (
+            HookRecord(
+                name=f"{self.tier}_achievement",
+                code=self.code,
+                priority=self.priority,
+                step=seen.step.index,
+                description=f"unlocked {', '.join(names)}",
+                data={"achievements": names, "difficulty": str(self.tier)},
+            ),
+        )
+
+
+class EasyAchievement(_Achievement):
+    """`easy_achievement`: something easy was unlocked."""
+
+    tier, code, priority = Tier.EASY, "E", 3
+
+
+class MediumAchievement(_Achievement):
+    """`medium_achievement`: something of medium difficulty was unlocked."""
+
+    tier, code, priority = Tier.MEDIUM, "M", 4
+
+
+class HardAchievement(_Achievement):
+    """`hard_achievement`: something hard was unlocked."""
+
+    tier, code, priority = Tier.HARD, "H", 5
+
+
+class InvalidAction(BaseHook):
+    """`invalid_action`: an action that does not exist, or that changed nothing.
+
+    What a sleeper did not carry out is not reported: it was no mistake about the world.
+    """
+
+    def on_step(self, seen: StepSeen) -> Iterable[HookRecord]:
+        """One result if the action had no effect."""
+        step = seen.step
+        reason = step.no_effect
+        if reason is None or reason == NoEffect.ASLEEP:
+            return ()
+        said = f"{step.action}: {reason.replace('_', ' ')}"
+        return (_invalid(step.action, str(reason), said, step.index),)
+
+    def on_turn(self, played: PlayedRecord) -> Iterable[HookRecord]:
+        """One result for each action that does not exist."""
+        # Names come from a model and may be of any length.
+        return [
+            _invalid(name[:_MAX_NAME], UNKNOWN_ACTION, f"no action {name[:_MAX_NAME]!r}", None)
+            for name in played.unknown
+        ]
+
+
+def _invalid(action: str, reason: str, description: str, step: int | None) -> HookRecord:
+    return HookRecord(
+        name="invalid_action",
+        code="X",
+        priority=2,
+        step=step,
+        description=description,
+        data={"action": action, "reason": reason},
+    )
+
+
+class InventoryIncrease(BaseHook):
+    """`inventory_increase`: the player has more of an item; vitals do not count."""
+
+    def on_step(self, seen: StepSeen) -> Iterable[HookRecord]:
+        """One result for each item there is more of."""
+        after, before = seen.inventory, seen.inventory_before
+        if after == before:
+            return ()
+        return [
+            HookRecord(
+                name="inventory_increase",
+                code="I",
+                priority=1,
+                step=seen.step.index,
+                description=f"{item} {before.get(item, 0)} -> {count}",
+                data={"item": item, "from": before.get(item, 0), "to": count},
+            )
+            for item, count in after.items()
+            if count > before.get(item, 0) and item not in _VITALS
+        ]
+
+
+DEFAULT_HOOKS: Final[tuple[type[Hook], ...]] = (
+    EasyAchievement,
+    MediumAchievement,
+    HardAchievement,
+    InvalidAction,
+    InventoryIncrease,
+)
+"""The hooks of every episode, in the order they are asked."""

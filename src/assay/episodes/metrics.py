@@ -1,0 +1,481 @@
+"""`@metric`: a function over recorded episodes whose numbers become outcomes.
+
+A metric is given one `Episode`, or all episodes of an experiment as a list; its signature says
+which. Only marks functions: `measuring` calls them.
+
+Metrics, called; and what they give, checked.
+
+Whatever a metric returns is checked before anybody uses it, and what is wrong with it, or
+what it raises, is a `Problem` that names the episode and the line. Never raises for what a
+metric does. Reads and writes no store.
+
+The metrics that every episode of Crafter has, from 0, the worst, to 1, the best.
+
+Definitions of our own. They follow from the record of an episode alone, so that the same
+trace always gives the same numbers; `Tally` computes them while an episode is played.
+
+In all of them, *actions asked for* counts what the answers of the model asked for, actions
+that do not exist included. *Waste* has four kinds, by the rules of the world: a malformed
+reply, an unknown action, an action without effect, an action ignored while asleep.
+
+Metrics from a user's Python file.
+
+Loading a file runs it. What is wrong with one is a UsageError that names the file, the line
+and what is expected, before anything is played or read.
+"""
+
+import inspect
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from numbers import Real
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, TypeVar, cast, overload
+
+import numpy as np
+
+from assay.core.text import printable, shown
+from assay.core.user_code import line_in, run_user_file
+from assay.episodes.recorded_episode import Episode
+from assay.errors import UsageError, UserCodeError
+from assay.judge.outcomes import OUTCOMES
+
+_MARK = "__assay_metric__"
+_LONGEST_NAME = 100
+_MANY = re.compile(
+    r"^(\w+\.)*(list|List|Sequence|Iterable|Collection|tuple|Tuple)(\[.*\])?$", re.DOTALL
+)
+_ONE = re.compile(r"^(\w+\.)*Episode$")
+_HOW = (
+    "call it 'episode' or annotate it Episode for one episode at a time; call it 'episodes' "
+    "or annotate it list[Episode] for all of an experiment at once"
+)
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+class MetricInput(StrEnum):
+    """What a metric is called with."""
+
+    EPISODE = "episode"
+    """One episode."""
+    EPISODES = "episodes"
+    """A list of all episodes of an experiment that completed."""
+
+
+_NAMES = {
+    "episode": MetricInput.EPISODE,
+    "trace": MetricInput.EPISODE,
+    "episodes": MetricInput.EPISODES,
+    "traces": MetricInput.EPISODES,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A function that was marked, and how it is called."""
+
+    name: str
+    """Of its outcome; a dictionary that it returns brings names of its own."""
+    function: Callable[[Any], Any]
+    takes: MetricInput
+    higher_is_better: bool = True
+
+    @property
+    def file(self) -> str:
+        """Where it is defined."""
+        return _code_place(self.function)[0]
+
+    @property
+    def where(self) -> str:
+        """The file and the line it is defined at."""
+        file, line = _code_place(self.function)
+        return f"{file}:{line}"
+
+
+@overload
+def metric(function: _F, /) -> _F: ...
+
+
+@overload
+def metric(*, name: str | None = None, higher_is_better: bool = True) -> Callable[[_F], _F]: ...
+
+
+def metric(
+    function: _F | None = None, /, *, name: str | None = None, higher_is_better: bool = True
+) -> _F | Callable[[_F], _F]:
+    """Mark a function as a metric, so that `load_metrics` takes it from its file.
+
+        import assay
+
+        @assay.metric
+        def first_table(episode):
+            return episode.achievements.get("place_table", len(episode.steps))
+
+    The function stays what it is and may be called. It takes one argument. Its annotation
+    says what that is, `Episode` or `list[Episode]`; or else its name does, `episode` and
+    `trace` for one, `episodes` and `traces` for a list.
+
+    It returns a number, or a dictionary of numbers whose keys are names of outcomes. One that
+    takes a list may return as many of these as it was given episodes, and then each belongs
+    to its episode; else the number belongs to the experiment as a whole.
+
+    Args:
+        function: What to mark.
+        name: Of the outcome; the name of the function if not given.
+        higher_is_better: False if less of it is better.
+
+    Raises:
+        UsageError: It cannot be a metric, or its name is not allowed.
+    """
+
+    def mark(function: _F) -> _F:
+        label = getattr(function, "__name__", "") if name is None else name
+        takes = _takes(function, label)
+        problem = name_problem(label)
+        if problem:
+            raise UsageError(problem)
+        setattr(function, _MARK, Metric(label, function, takes, bool(higher_is_better)))
+        return function
+
+    return mark if function is None else mark(function)
+
+
+def metric_of(value: object) -> Metric | None:
+    """The metric that a function was marked as, if it was."""
+    found = getattr(value, _MARK, None) if inspect.isfunction(value) else None
+    return found if isinstance(found, Metric) else None
+
+
+def name_problem(name: object) -> str | None:
+    """What keeps a text from being the name of an outcome, if anything does."""
+    if not isinstance(name, str) or not name:
+        return f"metric name {shown(name)} is not allowed; give a text"
+    if len(name) > _LONGEST_NAME:
+        return f"metric name {shown(name)} is too long; give {_LONGEST_NAME} letters"
+    if not name.isprintable() or name != name.strip() or "," in name:
+        return (
+            f"metric name {shown(name)} is not allowed; give letters, digits, '_', "
+            "'-', '.', '/', without a comma"
+        )
+    return None
+
+
+def _takes(function: object, label: object) -> MetricInput:
+    """What a function wants to be called with, by its signature."""
+    name = f"metric {label!r}"
+    if not inspect.isfunction(function):
+        raise UsageError(f"{name}: {shown(function)} is no function; put @metric above a def")
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        raise UsageError(f"{name} is async; a metric is called as a plain function")
+    if inspect.isgeneratorfunction(function):
+        raise UsageError(f"{name} yields; a metric returns a number or a dictionary")
+    parameter = _parameter(function, name)
+    by_name = _NAMES.get(parameter.name)
+    by_annotation = _annotated(parameter.annotation)
+    if by_name and by_annotation and by_name is not by_annotation:
+        raise UsageError(
+            f"{name}: {parameter.name!r} is annotated as {by_annotation.value!r}; {_HOW}"
+        )
+    found = by_annotation or by_name
+    if found is None:
+        raise UsageError(
+            f"{name}: nothing says whether {parameter.name!r} is one episode or a list; {_HOW}"
+        )
+    return found
+
+
+def _parameter(function: Callable[..., Any], name: str) -> inspect.Parameter:
+    try:
+        signature = inspect.signature(function)
+        bound = signature.bind(None)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{name} must take one argument; {_HOW}") from error
+    parameter = signature.parameters[next(iter(bound.arguments))]
+    if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+        raise UsageError(f"{name} must take one argument, without a star; {_HOW}")
+    return parameter
+
+
+def _annotated(annotation: object) -> MetricInput | None:
+    if annotation is Episode:
+        return MetricInput.EPISODE
+    if isinstance(annotation, str):
+        text = annotation.strip("\"' ")
+    elif isinstance(annotation, type) and not hasattr(annotation, "__origin__"):
+        text = annotation.__name__
+    else:
+        text = str(annotation)
+    if _ONE.match(text):
+        return MetricInput.EPISODE
+    return MetricInput.EPISODES if _MANY.match(text) else None
+
+
+def _code_place(function: Callable[..., Any]) -> tuple[str, int]:
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return (code.co_filename, code.co_firstlineno) if code else ("<built in>", 1)
+
+
+class Problem(NamedTuple):
+    """Why an outcome is missing."""
+
+    metric: str
+    about: str
+    """The episode or the experiment, in words."""
+    where: str
+    """File and line."""
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: metric {self.metric!r}, {self.about}: {self.what}"
+
+
+@dataclass(slots=True)
+class Measured:
+    """What one call of a metric came to."""
+
+    trials: dict[str, dict[str, float]] = field(default_factory=dict)
+    """By session id, then by name of the outcome."""
+    whole: dict[str, float] = field(default_factory=dict)
+    """Numbers of the experiment as a whole, by name."""
+    problems: list[Problem] = field(default_factory=list)
+
+
+Call = Callable[[Metric, Callable[[], object]], object]
+"""Has a metric called, wherever that is; what it raises is the metric's."""
+
+
+def _here(_: Metric, function: Callable[[], object]) -> object:
+    return function()
+
+
+def measure(metric: Metric, episode: Episode, call: Call = _here) -> Measured:
+    """Ask a metric about one episode."""
+    found = Measured()
+    value = _called(metric, episode, _words(episode), found, call)
+    if not found.problems:
+        _take(metric, value, _words(episode), found.trials.setdefault(episode.id, {}), found)
+    return found
+
+
+def measure_all(
+    metric: Metric, episodes: Sequence[Episode], experiment: str, call: Call = _here
+) -> Measured:
+    """Ask a metric about all episodes of an experiment, which is named for messages."""
+    found, about = Measured(), f"experiment {printable(experiment)!r}"
+    value = _called(metric, list(episodes), about, found, call)
+    if found.problems:
+        return found
+    value = _listed(value)
+    if not isinstance(value, (list, tuple)):
+        _take(metric, value, about, found.whole, found)
+    elif len(value) != len(episodes):
+        words = f"gave {len(value)} values for {len(episodes)} episodes; give one for each"
+        _object(metric, about, words, found)
+    else:
+        for episode, each in zip(episodes, value, strict=True):
+            earned = found.trials.setdefault(episode.id, {})
+            _take(metric, each, _words(episode), earned, found)
+    return found
+
+
+def _called(
+    metric: Metric, argument: object, about: str, found: Measured, call: Call
+) -> object:
+    try:
+        return call(metric, lambda: metric.function(argument))
+    except (Exception, SystemExit) as error:
+        # A thread says of an error where it was raised; what counts is the error itself.
+        cause = error.__cause__ if isinstance(error, UserCodeError) else None
+        raised = cause or error
+        line = line_in(raised, metric.file)
+        where = metric.where if line is None else f"{metric.file}:{line}"
+        words = f"{type(raised).__name__}: {shown(raised, write=str)}"
+        found.problems.append(Problem(metric.name, about, where, words.removesuffix(": ")))
+        return None
+
+
+def _listed(value: Any) -> Any:
+    """Arrays and columns of data frames as lists, whatever library made them."""
+    try:
+        shape = getattr(value, "shape", None)
+        return list(value) if isinstance(shape, tuple) and len(shape) == 1 else value
+    except Exception:  # the class may be anybody's
+        return value
+
+
+def _take(
+    metric: Metric, value: object, about: str, earned: dict[str, float], found: Measured
+) -> None:
+    """Check a number, or a dictionary of them, and keep what can be stored."""
+    if not isinstance(value, Mapping):
+        number, problem = _number(value)
+        if number is None:
+            _object(metric, about, problem, found)
+        else:
+            earned[metric.name] = number
+        return
+    for name, each in _items(metric, value, about, found):
+        if wrong := name_problem(name):
+            _object(metric, about, wrong, found)
+            continue
+        number, problem = _number(each)
+        if number is None:
+            _object(metric, about, f"key {name!r}: {problem}", found)
+        else:
+            earned[str(name)] = number
+
+
+def _items(
+    metric: Metric, value: Mapping[Any, Any], about: str, found: Measured
+) -> Iterable[tuple[object, object]]:
+    try:
+        return list(value.items())
+    except Exception as error:
+        _object(metric, about, f"its dictionary raised {type(error).__name__}", found)
+        return ()
+
+
+def _number(value: object) -> tuple[float | None, str]:
+    """A finite number, 1 or 0 for a truth value, or None and what is wrong."""
+    if value is None:
+        return None, "gave None; return a number, or {} where an episode has no such number"
+    if not isinstance(value, (Real, np.bool_)):
+        return None, f"gave {shown(value)}, a {type(value).__name__}; give a number"
+    try:
+        number = float(cast("Any", value))
+    except Exception:
+        # Numbers may be of any class, and integers too large for a float.
+        return None, f"gave {shown(value)}, which does not fit into a float"
+    if not math.isfinite(number):
+        return None, f"gave {number}, which is no finite number"
+    return number, ""
+
+
+def _object(metric: Metric, about: str, what: str, found: Measured) -> None:
+    found.problems.append(Problem(metric.name, about, metric.where, what))
+
+
+def _words(episode: Episode) -> str:
+    seed = "no seed" if episode.seed is None else f"seed {episode.seed}"
+    return f"episode {printable(episode.id)} ({printable(episode.model)}, {seed})"
+
+
+@metric
+def achievement_rate(episode: Episode) -> float:
+    """How much was reached: different achievements unlocked / 22."""
+    return episode.tally.achievement_rate
+
+
+@metric
+def efficiency_score(episode: Episode) -> float:
+    """How much was reached, less what was wasted: achievement_rate * time_efficiency.
+
+    It is high only if both are. Half of the achievements with a fifth of the actions wasted
+    come to 0.5 * 0.8 = 0.4.
+    """
+    return episode.tally.efficiency_score
+
+
+@metric
+def rule_understanding(episode: Episode) -> float:
+    """How often what was asked for is possible: 1 - (unknown + without effect) / asked for.
+
+    It is 1 - invalid_rate, but 0 if no action was asked for at all: then nothing was shown.
+    What a sleeper does not carry out breaks no rule, and a reply that cannot be read says
+    nothing about the rules of the world, so that neither counts here.
+    """
+    return episode.tally.rule_understanding
+
+
+@metric
+def time_efficiency(episode: Episode) -> float:
+    """How little was wasted: 1 - waste / (actions asked for + malformed replies).
+
+    All four kinds of waste count, a malformed reply like one action. 0 if there was neither
+    an action nor a malformed reply.
+    """
+    return episode.tally.time_efficiency
+
+
+@metric
+def time_management(episode: Episode) -> float:
+    """How early things were reached: the share of the 22 unlocked, averaged over all steps.
+
+    With T steps and achievement a unlocked in step t(a), counted from 1:
+    sum over a of (T - t(a) + 1) / (22 T), the area under the curve of unlocked achievements.
+    It is at most achievement_rate, and equal to it if all came in the first step. Reaching
+    more, or the same earlier, always raises it. T is the length of the episode itself:
+    to go on playing after the last achievement raises it too, so compare episodes that were
+    given the same limits. 0 if there was no step.
+    """
+    return episode.tally.time_management
+
+
+SHIPPED: Final[Mapping[str, Metric]] = MappingProxyType(
+    {
+        found.name: found
+        for function in (
+            achievement_rate,
+            efficiency_score,
+            rule_understanding,
+            time_efficiency,
+            time_management,
+        )
+        if (found := metric_of(function)) is not None
+    }
+)
+"""By name. They are outcomes of every episode that assay played."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSet:
+    """Metrics that belong together, and what tells them from others."""
+
+    metrics: tuple[Metric, ...]
+    sha: str
+    """A hash of the file they come from."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the metrics, in their order."""
+        return tuple(each.name for each in self.metrics)
+
+
+def load_metrics(path: Path) -> MetricSet:
+    """Run a Python file and take the functions it marked with `@metric`, in their order.
+
+    Shipped metrics that it imports stay what they are, and are not taken.
+    """
+    code = run_user_file(path, "metrics")
+    metrics = tuple(
+        each
+        for each in map(metric_of, code.values)
+        if each is not None and SHIPPED.get(each.name) is not each
+    )
+    if not metrics:
+        raise UsageError(
+            f"{str(path)!r} has no metrics; put '@assay.metric' above a function that takes "
+            "an episode and returns a number"
+        )
+    check_names(metrics)
+    return MetricSet(metrics, code.sha)
+
+
+def check_names(metrics: Iterable[Metric]) -> None:
+    """Raise a UsageError if two metrics, or one and an outcome of every episode, clash."""
+    seen: dict[str, Metric] = {}
+    for each in metrics:
+        if each.name in OUTCOMES:
+            raise UsageError(
+                f"{each.where}: {each.name!r} is an outcome of every episode; give the metric "
+                'another name, as in @assay.metric(name="...")'
+            )
+        if each.name in seen:
+            raise UsageError(
+                f"{each.where}: metric {each.name!r} is defined at {seen[each.name].where} "
+                "too; give one of them another name"
+            )
+        seen[each.name] = each

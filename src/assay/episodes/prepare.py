@@ -1,0 +1,485 @@
+"""What a command means, settled and checked before anything starts or anything heavy loads.
+
+What the episodes of a run are made of: agents, an environment, hooks, metrics and worlds.
+
+How a fine-tuned model was asked while it was taught, and that a run asks it so.
+"""
+
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from assay.agents.builtin import BUILTIN_MODELS
+from assay.agents.chat_models import (
+    at_provider,
+    check_reachable,
+    is_played_here,
+    is_tuned,
+    jobs_of,
+    model_of,
+    pool_of,
+    registry_for,
+)
+from assay.agents.user_agents import OwnAgent
+from assay.core.aio import run_apart
+from assay.core.text import unknown_name
+from assay.crafter.rules import TASK
+from assay.episodes.arms import arm_options, arms_of
+from assay.episodes.config import SETTINGS, RunConfig
+from assay.episodes.environments import RANDOM, OwnEnvironment, load_environment
+from assay.episodes.hook_runner import gather_hooks
+from assay.episodes.hooks import DEFAULT_HOOKS, Hook
+from assay.episodes.metrics import MetricSet, load_metrics
+from assay.errors import ServiceError, StoreError, UsageError
+from assay.models.budget import Budget
+from assay.models.pool import ModelPool
+from assay.runs.kind import PreparedRun
+from assay.runs.prepare import prepare_run
+from assay.runs.resume import with_addresses, without_secrets
+from assay.types import ChatModel
+
+if TYPE_CHECKING:
+    from assay.crafter.service.client import WorldClient
+    from assay.crafter.service.http_client import HttpClient
+    from assay.episodes.kind import EpisodeParts
+    from assay.runs.executors import Answerer
+    from assay.store.records import SessionRecord
+
+_FOR_EVER = 1e9
+"""Seconds."""
+_PROBE_S = 3.0
+"""Seconds in which a service has to say that it is one."""
+_TOKEN_VARIABLE = "ASSAY_SERVICE_TOKEN"
+_WORKERS_OF_A_CLUSTER = 1024
+"""How many there may be: nobody knows before the cluster is joined."""
+
+
+AgentLoader = Callable[[RunConfig, str], OwnAgent]
+"""Makes the agent that a configuration names; workers get it by pickle."""
+
+
+class OwnObjects(NamedTuple):
+    """What a program hands over that has no name in a file: agents and models of its own."""
+
+    agents: Mapping[str, OwnAgent] = {}
+    """By the words that stand for them in the configuration."""
+    models: Mapping[str, ChatModel] = {}
+    """By their names."""
+    environment: OwnEnvironment | None = None
+
+
+NOTHING_OWN = OwnObjects()
+
+
+def episode_parts(
+    config: RunConfig, *, own: OwnObjects, load_agent: AgentLoader
+) -> "EpisodeParts":
+    """What a worker needs to play episodes of a run, loaded by its configuration."""
+    from assay.episodes.kind import EpisodeParts
+
+    # A worker may start hours after the run did.
+    now = replace(config)
+    if any(
+        getattr(now, name) != getattr(config, name)
+        for name in ("agent_hashes", "environment_hash", "hook_hashes")
+    ):
+        raise UsageError(
+            "a file with agents, hooks or the environment was changed after the run began; put "
+            "it back and resume, or start anew with --fresh"
+        )
+    return EpisodeParts(
+        open_worlds=partial(_worlds, config),
+        hooks=hooks_of(config),
+        agents=agents_of(config, own.agents, load_agent),
+        environment=environment_of(config, own.environment),
+        parent=_parents(config.database.absolute()),
+    )
+
+
+def _parents(database: Path) -> "Callable[[str], SessionRecord]":
+    """Reads stored sessions; those that are forked several times in a row are read once."""
+
+    @lru_cache(maxsize=4)
+    def parent(session_id: str) -> "SessionRecord":
+        from assay.store.load import load_sessions
+        from assay.store.store import Store
+
+        with Store(database).reading() as connection:
+            return next(load_sessions(connection, [session_id]))
+
+    return parent
+
+
+def environment_of(config: RunConfig, given: OwnEnvironment | None) -> OwnEnvironment | None:
+    """The environment of a run: the one that was given, or the one it names."""
+    if config.environment is None or given is not None:
+        return given
+    return load_environment(config.environment)
+
+
+def agents_of(
+    config: RunConfig, given: Mapping[str, OwnAgent], load_agent: AgentLoader
+) -> dict[str, OwnAgent]:
+    """The agents of a run and of its arms, by what names them."""
+    specs = (*config.agents, *(arm.agent for arm in config.arms if arm.agent))
+    return {spec: given.get(spec) or load_agent(config, spec) for spec in dict.fromkeys(specs)}
+
+
+def run_models(
+    prepared: "PreparedRun[RunConfig]", pool: ModelPool, own: OwnObjects
+) -> dict[str, ChatModel]:
+    """The chat models of a run's arms, by their names."""
+    names = dict.fromkeys(arm.model for arm in prepared.arms if arm.model is not None)
+    return {
+        name: own.models.get(name) or model_of(name, prepared.config, pool) for name in names
+    }
+
+
+def answerers_of(prepared: "PreparedRun[RunConfig]", pool: ModelPool) -> "dict[str, Answerer]":
+    """Who answers each arm, by its label; agents and models of users are left out.
+
+    Nobody is named where the user says how many episodes are to be open.
+    """
+    from assay.runs.executors import Answerer
+
+    config = prepared.config
+    usual = config.max_concurrent_episodes == SETTINGS["max_concurrent_episodes"].default
+    if not usual or prepared.sources["max_concurrent_episodes"] not in ("default", "the run"):
+        return {}
+    here = 1 if config.executor == "asyncio" else config.workers or os.cpu_count() or 1
+    if config.executor == "ray" and config.workers is None:
+        here = _WORKERS_OF_A_CLUSTER
+    found = {}
+    for arm in prepared.arms:
+        name = arm.model
+        if arm.agent == RANDOM or (
+            name is not None and arm.agent is None and is_played_here(name, config)
+        ):
+            found[arm.label] = Answerer("builtin", lambda: here)
+        elif name is not None and name in pool.addresses:
+            provider = pool.entry(name).provider.name
+            found[arm.label] = Answerer(provider, partial(pool.calls_allowed, name))
+    return found
+
+
+def hooks_of(config: RunConfig) -> tuple[type[Hook], ...]:
+    """The classes of a run's hooks: those that ship, installed ones, and its files'."""
+    found: dict[type[Hook], None] = {}
+    places: tuple[Path | None, ...] = config.hooks
+    if config.environment is None:
+        # Those that come with assay and with packages know Crafter.
+        found, places = dict.fromkeys(DEFAULT_HOOKS), (None, *config.hooks)
+    for path in places:
+        found |= dict.fromkeys(gather_hooks(path).classes)
+    return tuple(found)
+
+
+def metrics_of(config: RunConfig) -> MetricSet | None:
+    """The metrics of a run's file, if it names one."""
+    return None if config.metrics_from is None else load_metrics(config.metrics_from)
+
+
+def _worlds(config: RunConfig) -> "WorldClient":
+    from assay.crafter.service.client import LocalClient
+    from assay.crafter.service.worlds import Worlds
+
+    if config.service_url is not None:
+        return _service(config, timeout=config.service_timeout)
+    # Ours alone: as many as may be open, and none is ever forgotten.
+    worlds = Worlds(
+        seed=config.seed,
+        max_instances=config.max_concurrent_episodes,
+        idle_timeout=_FOR_EVER,
+    )
+    return LocalClient(worlds)
+
+
+def check_service_answers(config: RunConfig) -> None:
+    """Find out before anything is loaded that nobody has worlds there, or somebody else is."""
+    if config.service_url is None:
+        return
+    from assay.crafter.service.http_client import RequestRetries
+
+    once = RequestRetries(attempts=1)
+    seconds = min(config.service_timeout, _PROBE_S)
+
+    async def ask() -> None:
+        async with _service(config, timeout=seconds, retries=once) as client:
+            await client.health()
+
+    try:
+        run_apart(ask)
+    except ServiceError as error:
+        raise UsageError(str(error)) from error
+
+
+def _service(config: RunConfig, **choices: Any) -> "HttpClient":
+    from assay.crafter.service.http_client import HttpClient
+
+    token = os.environ.get(_TOKEN_VARIABLE) or None
+    return HttpClient(config.service_url or "", token=token, **choices)
+
+
+_DEFAULT: Final = "default"
+_OPTIONS: Final = {
+    "view": "--view",
+    "history": "--history",
+    "actions_per_turn": "--actions-per-turn",
+}
+
+Taught = Mapping[str, Mapping[str, Any]]
+"""By model, what its teaching episodes were played with."""
+
+
+def as_taught(
+    prepared: PreparedRun[RunConfig],
+    again: Callable[[Mapping[str, Any]], PreparedRun[RunConfig]],
+) -> PreparedRun[RunConfig]:
+    """The run with what its fine-tuned models were taught with, unless the user says otherwise.
+
+    Args:
+        prepared: The run as it would be.
+        again: Prepares it with other settings.
+    """
+    taught = _taught(prepared)
+    if not taught:
+        return prepared
+    brought = {
+        name: value
+        for name, value in next(iter(taught.values())).items()
+        if prepared.sources[name] == _DEFAULT
+        and all(each.get(name) == value for each in taught.values())
+        and getattr(prepared.config.agent, name) != value
+    }
+    words = []
+    if brought:
+        models = ", ".join(taught)
+        prepared = again(brought)
+        sources = {**prepared.sources, **dict.fromkeys(brought, f"the teaching of {models}")}
+        prepared = replace(prepared, sources=sources)
+        chosen = " and ".join(_OPTIONS[name] for name in brought)
+        words.append(
+            f"{models} was taught with {_listed(brought)}, so this run is played with it;"
+            f" {chosen} would say otherwise"
+        )
+    words += _mismatches(prepared, taught)
+    return replace(prepared, warnings=(*prepared.warnings, *words))
+
+
+def _taught(prepared: PreparedRun[RunConfig]) -> Taught:
+    asked = dict.fromkeys(
+        arm.model for arm in prepared.arms if arm.model is not None and arm.agent is None
+    )
+    tuned = [name for name in asked if is_tuned(name)]
+    if not tuned:
+        return {}
+    from assay.store.finetune_jobs import PLAYED
+
+    known = {
+        job.result_model.casefold(): job.lineage.get(PLAYED) or {}
+        for job in jobs_of(prepared.config.database)
+        if job.result_model is not None
+    }
+    found = {}
+    for model in tuned:
+        played = known.get(model[model.casefold().index("ft:") :].casefold(), {})
+        kept = {name: played[name] for name in _OPTIONS if played.get(name) is not None}
+        if kept:
+            found[model] = kept
+    return found
+
+
+def _mismatches(prepared: PreparedRun[RunConfig], taught: Taught) -> Iterator[str]:
+    for arm in prepared.arms:
+        options = arm_options(prepared.config, arm)
+        wanted = taught.get(arm.model or "", {})
+        other = {name: v for name, v in wanted.items() if getattr(options, name) != v}
+        if other:
+            played = {name: getattr(options, name) for name in other}
+            yield (
+                f"{arm.label} was taught with {_listed(other)}, and this run plays with"
+                f" {_listed(played)}: what it learned may not show"
+            )
+
+
+def _listed(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in values.items())
+
+
+def prepare(
+    settings: Mapping[str, Any],
+    config: Path | None = None,
+    *,
+    command: str = "",
+    run_id: str | None = None,
+    resume: str | None = None,
+    fresh: bool = False,
+    allow_different: Collection[str] = (),
+    dry: bool = False,
+    model_map: Mapping[str, str] | None = None,
+    provider: str | None = None,
+    source: str = "command line",
+    own: OwnObjects = NOTHING_OWN,
+    base: Mapping[str, Any] | None = None,
+    load_agent: AgentLoader,
+) -> PreparedRun[RunConfig]:
+    """Settle what a run would do, and check all that can be checked; starts nothing.
+
+    Args:
+        settings: What to choose, by the names of `RunConfig`.
+        config: A configuration file; the settings count before it.
+        command: The command line, for the record.
+        run_id: The id of the run.
+        resume: The id of an unfinished run to go on with.
+        fresh: Start anew, whatever is unfinished.
+        allow_different: What a resumed run may have otherwise than before: address, ledger.
+        dry: Leave out what only a run needs: keys, addresses and the file of replies.
+        model_map: Names of models to replace, each with the name that takes its place.
+        provider: Who answers for fine-tuned models whose names do not tell.
+        source: Who gives the settings, for errors and the record.
+        own: Agents and models of a program.
+        base: Settings of another run, as stored, that a new one has unless it says otherwise.
+        load_agent: Makes the agents that the settings name.
+    """
+
+    def prepared_with(given: Mapping[str, Any]) -> PreparedRun[RunConfig]:
+        return prepare_run(
+            RunConfig,
+            lambda chosen: arms_of(
+                chosen,
+                agents_of(chosen, own.agents, load_agent),
+                environment_of(chosen, own.environment),
+            ),
+            given,
+            config,
+            command=command,
+            run_id=run_id,
+            resume=resume,
+            fresh=fresh,
+            allow_different=allow_different,
+            source=source,
+            base=base,
+        )
+
+    prepared = prepared_with(settings)
+    if resume is None and (
+        renamed := _renamed(prepared.config, model_map or {}, provider, own)
+    ):
+        settings = {**settings, "models": renamed}
+        prepared = prepared_with(settings)
+    if resume is None:
+        prepared = as_taught(prepared, lambda taught: prepared_with({**settings, **taught}))
+    chosen = prepared.config
+    # A file of the user that cannot be used is found out before anything is played.
+    hooks_of(chosen)
+    metrics_of(chosen)
+    if chosen.forks:
+        _check_forks(prepared, load_agent)
+    if dry:
+        return prepared
+    check_service_answers(chosen)
+    pool = pool_of(chosen, None if chosen.budget is None else Budget(chosen.budget))
+    started: list[str] = []
+    try:
+        run_models(prepared, pool, own)
+        prepared = with_addresses(prepared, _asked_at(prepared, pool))
+        check_reachable(pool, chosen, started.append)
+    finally:
+        pool.close()
+    words = (*prepared.warnings, *started, *_known_worlds(chosen, own))
+    return replace(prepared, warnings=words)
+
+
+def _check_forks(prepared: PreparedRun[RunConfig], load_agent: AgentLoader) -> None:
+    """Find out before anything is asked that every state can be made again, exactly."""
+    from assay.agents.builtin import make_builtin
+    from assay.core.aio import run_apart
+    from assay.episodes.forks import check_replays
+    from assay.episodes.kind import EpisodeKind
+    from assay.store.records import SessionRecord
+
+    config = prepared.config
+    here = replace(config, service_url=None)
+    nobody = make_builtin("builtin/noop")
+    arm, *_ = prepared.arms
+    kind = EpisodeKind(
+        here,
+        [arm],
+        partial(episode_parts, own=NOTHING_OWN, load_agent=load_agent),
+        {arm.model or "": nobody},
+    )
+    # The state after a turn is on the way to those after later ones.
+    latest: dict[str, int] = {}
+    for number, point in enumerate(config.forks):
+        known = latest.setdefault(point.session, number)
+        if point.turn > config.forks[known].turn:
+            latest[point.session] = number
+    group, *_ = kind.plan(prepared.record).groups
+
+    async def check() -> None:
+        try:
+            for number in latest.values():
+                trial = group.make(number * config.replicates)
+                begun = kind.header(trial)
+                assert isinstance(begun, SessionRecord), "a fork has a beginning"
+                await check_replays(begun, partial(kind.attempt, trial))
+        finally:
+            await kind.close()
+
+    run_apart(check)
+
+
+def _known_worlds(config: RunConfig, own: OwnObjects) -> list[str]:
+    """What the store knows of training data that was made of the worlds of a run."""
+    from assay.store.finetune_jobs import trained_worlds
+    from assay.store.store import Store
+
+    if not config.database.exists():
+        return []
+    place = environment_of(config, own.environment)
+    tasks = [f"{TASK}{name}" for name in config.difficulty_names]
+    worlds = [
+        (place.name if place is not None else tasks[task], seed) for task, seed in config.worlds
+    ]
+    try:
+        # Somebody who writes to the store is not waited for: this is only a word of warning.
+        with Store(config.database, patience=0.5).reading() as connection:
+            found = trained_worlds(connection, worlds)
+    except (StoreError, UsageError):
+        return []
+    return [f"this run plays {each}: a model trained on it knows them" for each in found]
+
+
+def _renamed(
+    config: RunConfig, model_map: Mapping[str, str], provider: str | None, own: OwnObjects
+) -> list[str] | None:
+    """The models as they are to be called; None if that is as they were named."""
+    unknown = next((name for name in model_map if name not in config.models), None)
+    if unknown is not None:
+        raise UsageError(unknown_name("model in --model-map", unknown, config.models))
+    names = [model_map.get(name, name) for name in config.models]
+    if provider is not None:
+        names = [at_provider(name, provider) for name in names]
+    if config.openai_base_url is None:
+        registry = registry_for(config.database, names)
+        names = [
+            name if name in own.models else registry.spelled(name, also=BUILTIN_MODELS)
+            for name in names
+        ]
+    return names if names != [*config.models] else None
+
+
+def _asked_at(prepared: PreparedRun[RunConfig], pool: ModelPool) -> dict[str, str]:
+    """Where the model of each arm is asked, by the arm's label, and under which name."""
+    found = {}
+    for arm in prepared.arms:
+        asked = pool.addresses.get(arm.model or "")
+        if arm.model is not None and asked is not None:
+            name = pool.entry(arm.model).remote_name
+            found[arm.label] = without_secrets(asked[0]) + (
+                "" if name == arm.model else f" as {name}"
+            )
+    return found

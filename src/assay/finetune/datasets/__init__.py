@@ -1,0 +1,1 @@
+"""Training data from what was recorded: filters, rows, formats, lineage and validation."""

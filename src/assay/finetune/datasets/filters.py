@@ -1,0 +1,231 @@
+"""Which episodes training data is made of: each filter is a step, and each step is counted.
+
+What a filter cannot tell, because a number is missing, does not pass it and is counted apart.
+Knows no SQL and no message.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from hashlib import blake2b
+from math import ceil
+from typing import Any, Final, NamedTuple
+
+from assay.store.session_facts import SessionFacts
+from assay.types import StopReason, TrialState
+
+TERMINATED: Final = frozenset(
+    {StopReason.DIED, StopReason.LENGTH, StopReason.TERMINATE, StopReason.DONE}
+)
+"""How an episode ends by itself, and not by a limit of the run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeFilters:
+    """What an episode must have to be trained on; what is empty or None asks for nothing."""
+
+    experiments: frozenset[str] = frozenset()
+    """Ids of experiments."""
+    models: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = ()
+    difficulties: tuple[str, ...] = ()
+    min_achievements: int | None = None
+    min_reward: float | None = None
+    max_turns: int | None = None
+    require_termination: bool = False
+    require_achievements: tuple[str, ...] = ()
+    max_invalid_rate: float | None = None
+    max_cost: float | None = None
+    hooks: tuple[str, ...] = ()
+    min_quality: float | None = None
+    sql: str | None = None
+    top: float | None = None
+    """The best share of the episodes of each world, between 0 and 1."""
+    max_per_world: int | None = None
+
+    def given(self) -> dict[str, Any]:
+        """The filters that ask for something, as JSON has them."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {
+            name: sorted(value) if isinstance(value, frozenset) else value
+            for name, value in values.items()
+            if value not in (None, (), frozenset(), False)
+        }
+
+
+class ChosenEpisode(NamedTuple):
+    """An episode that passed."""
+
+    session_id: str
+    turns: int
+    """Calls of a model that were answered."""
+    tokens: int
+    task: str
+    seed: int | None
+    experiment_id: str
+    model: str
+    score: tuple[float, float]
+    """Achievements, then reward: by this the best of a world are told."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """Episodes, turns and tokens."""
+
+    episodes: int = 0
+    turns: int = 0
+    tokens: int = 0
+
+    def add(self, turns: int, tokens: int, episodes: int = 1) -> None:
+        """Count an episode, or a part of one."""
+        self.episodes += episodes
+        self.turns += turns
+        self.tokens += tokens
+
+
+@dataclass(slots=True)
+class FunnelStep:
+    """One filter, and what it took away."""
+
+    name: str
+    removed: Tally = field(default_factory=Tally)
+    missing: int = 0
+    """Episodes among those for which the store does not say what the filter asks."""
+
+
+_Test = Callable[[SessionFacts], bool | None]
+
+
+def episode_tests(
+    filters: EpisodeFilters, quality: Mapping[str, float] | None = None
+) -> Iterator[tuple[str, _Test]]:
+    """The filters that look at one episode, in their order, each with its name.
+
+    A test says None where what it needs is missing. `quality` is a score by session.
+    """
+    yield "completed", lambda facts: facts.state == TrialState.RESULT
+    yield "asked a model", lambda facts: facts.calls > 0
+    if filters.models:
+        yield "--models", lambda facts: facts.model in filters.models
+    else:
+        yield "not a baseline", lambda facts: not facts.baseline
+    if filters.experiments:
+        yield "--experiment", lambda facts: facts.experiment_id in filters.experiments
+    if filters.seeds:
+        yield "--seeds", lambda facts: facts.seed in filters.seeds
+    if filters.difficulties:
+        yield "--difficulty", lambda facts: facts.difficulty in filters.difficulties
+    yield from _thresholds(filters)
+    if filters.require_termination:
+        yield (
+            "--require-termination",
+            lambda facts: facts.stop_reason.partition(":")[0] in TERMINATED,
+        )
+    if filters.require_achievements:
+        wanted = frozenset(filters.require_achievements)
+        yield "--require-achievement", lambda facts: wanted <= facts.achievements
+    if filters.hooks:
+        noticed = frozenset(filters.hooks)
+        yield "--hook", lambda facts: noticed <= facts.hooks
+    if filters.min_quality is not None:
+        known, least = quality or {}, filters.min_quality
+        yield "--min-quality", lambda facts: _at_least(known.get(facts.session_id), least)
+    if filters.sql is not None:
+        yield "--sql", lambda facts: facts.own
+
+
+def _thresholds(filters: EpisodeFilters) -> Iterator[tuple[str, _Test]]:
+    if (achievements := filters.min_achievements) is not None:
+        yield (
+            "--min-achievements",
+            lambda facts: _at_least(facts.num_achievements, achievements),
+        )
+    if (reward := filters.min_reward) is not None:
+        yield "--min-reward", lambda facts: _at_least(facts.reward, reward)
+    if (turns := filters.max_turns) is not None:
+        yield "--max-turns", lambda facts: _at_most(facts.turns, turns)
+    if (rate := filters.max_invalid_rate) is not None:
+        yield "--max-invalid-rate", lambda facts: _at_most(facts.invalid_rate, rate)
+    if (cost := filters.max_cost) is not None:
+        yield "--max-cost", lambda facts: _at_most(facts.cost_usd, cost)
+
+
+def _at_least(value: float | None, least: float) -> bool | None:
+    return None if value is None else value >= least
+
+
+def _at_most(value: float | None, most: float) -> bool | None:
+    return None if value is None else value <= most
+
+
+def choose_episodes(
+    sessions: Iterable[SessionFacts],
+    filters: EpisodeFilters,
+    quality: Mapping[str, float] | None = None,
+) -> tuple[Tally, list[FunnelStep], list[ChosenEpisode]]:
+    """What there was, what each filter took away, and what is left, in the order it came."""
+    tests = [(FunnelStep(name), test) for name, test in episode_tests(filters, quality)]
+    found, chosen = Tally(), []
+    kept: dict[str, str] = {}
+    for facts in sessions:
+        found.add(facts.calls, facts.tokens)
+        for step, test in tests:
+            passed = test(facts)
+            if not passed:
+                step.removed.add(facts.calls, facts.tokens)
+                step.missing += passed is None
+                break
+        else:
+            # Few names stand in very many episodes.
+            task = kept.setdefault(facts.task, facts.task)
+            experiment = kept.setdefault(facts.experiment_id, facts.experiment_id)
+            score = (float(facts.num_achievements or 0), facts.reward or 0.0)
+            chosen.append(
+                ChosenEpisode(
+                    facts.session_id,
+                    facts.calls,
+                    facts.tokens,
+                    task,
+                    facts.seed,
+                    experiment,
+                    kept.setdefault(facts.model, facts.model),
+                    score,
+                )
+            )
+    steps = [step for step, _ in tests]
+    if filters.top is not None:
+        share = filters.top
+        chosen = _best(chosen, lambda n: ceil(share * n - 1e-9), steps, f"--top {share:.6g}")
+    if filters.max_per_world is not None:
+        most = filters.max_per_world
+        chosen = _best(chosen, lambda n: most, steps, "--max-per-world")
+    return found, steps, chosen
+
+
+def _best(
+    episodes: Sequence[ChosenEpisode],
+    how_many: Callable[[int], int],
+    steps: list[FunnelStep],
+    name: str,
+) -> list[ChosenEpisode]:
+    """The best episodes of each world, in the order they came."""
+    worlds: dict[tuple[str, int | None], list[ChosenEpisode]] = {}
+    for episode in episodes:
+        worlds.setdefault((episode.task, episode.seed), []).append(episode)
+    kept: set[str] = set()
+    for those in worlds.values():
+        ranked = sorted(those, key=lambda each: (*(-part for part in each.score), _mixed(each)))
+        kept.update(each.session_id for each in ranked[: how_many(len(those))])
+    step = FunnelStep(name)
+    steps.append(step)
+    left = []
+    for episode in episodes:
+        if episode.session_id in kept:
+            left.append(episode)
+        else:
+            step.removed.add(episode.turns, episode.tokens)
+    return left
+
+
+def _mixed(episode: ChosenEpisode) -> bytes:
+    """An order among equals that prefers no model and no run, and is the same every time."""
+    return blake2b(episode.session_id.encode(), digest_size=8).digest()

@@ -1,0 +1,216 @@
+"""Where the rows of a data set came from: a JSON file beside it, one line for each row.
+
+`data.jsonl` has `data.manifest.json`. It says how the rows were chosen and made, and for each
+of them the session, the turns and the reward. Read in pieces: it may have a million rows.
+
+One file of rows, JSON Lines or Parquet, written and hashed by a thread of its own.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any, Final, NamedTuple
+
+from assay.core.canonical_json import canonical_json
+from assay.core.files import atomic_file
+from assay.errors import UsageError
+from assay.store.parquet import ChatParquet
+
+FORMAT: Final = "assay-dataset/1"
+_ROWS: Final = b'"rows":['
+_BUFFER: Final = 1 << 20
+"""Bytes that are written or copied together."""
+
+
+class RowOrigin(NamedTuple):
+    """Where one row came from."""
+
+    session_id: str
+    first_turn: int
+    last_turn: int
+    reward: float
+    """What its turns earned."""
+    split: str
+    """train, or holdout."""
+    other: str = ""
+    """Of a pair of answers, an episode with the one that is not preferred."""
+
+
+def manifest_path(data: Path) -> Path:
+    """The manifest of a data file, which need not be there."""
+    name = data.name.removesuffix(data.suffix).removesuffix(".holdout")
+    return data.with_name(f"{name}.manifest.json")
+
+
+class Lineage:
+    """The origins of rows while they are written, in a file of their own."""
+
+    def __init__(self, spool: IO[bytes]) -> None:
+        self._spool = spool
+        self._first = True
+
+    @classmethod
+    @contextmanager
+    def begun(cls) -> "Iterator[Lineage]":
+        """A lineage without rows."""
+        with tempfile.TemporaryFile(buffering=_BUFFER) as spool:
+            yield cls(spool)
+
+    def add(self, rows: list[str]) -> None:
+        """Add the origins of rows, each as JSON text."""
+        if rows:
+            self._spool.write(
+                ("\n" if self._first else ",\n").encode() + ",\n".join(rows).encode()
+            )
+            self._first = False
+
+    def write(self, path: Path, about: Mapping[str, Any]) -> None:
+        """Write the manifest: what it says of all, then a line for each row."""
+        with atomic_file(path) as stream:
+            stream.write(b"{\n")
+            for name, value in about.items():
+                stream.write(canonical_json(name) + b":" + canonical_json(value) + b",\n")
+            stream.write(b'"columns":' + canonical_json(RowOrigin._fields) + b",\n" + _ROWS)
+            self._spool.seek(0)
+            shutil.copyfileobj(self._spool, stream, _BUFFER)
+            stream.write(b"\n]}\n")
+
+
+def read_lineage(data: Path) -> dict[str, Any] | None:
+    """What the manifest of a data file says of all rows; None where there is none.
+
+    Raises:
+        UsageError: It is damaged.
+    """
+    path = manifest_path(data)
+    head: list[bytes] = []
+    try:
+        with path.open("rb") as stream:
+            for line in stream:
+                if line.startswith(_ROWS):
+                    break
+                head.append(line)
+            about = json.loads(b"".join(head).rstrip(b",\n") + b"}")
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{str(path)!r} is no manifest that can be read: {error}") from error
+    if about.get("format") != FORMAT:
+        raise UsageError(f"{str(path)!r} is no manifest of a data set ({FORMAT})")
+    return dict(about)
+
+
+def row_origins(data: Path, split: str = "train") -> Iterator[RowOrigin]:
+    """Where the rows of a data file came from, one after the other.
+
+    Raises:
+        UsageError: There is no manifest, or it is damaged.
+    """
+    path = manifest_path(data)
+    try:
+        with path.open("rb") as stream:
+            for line in stream:
+                if line.startswith(_ROWS):
+                    break
+            for line in stream:
+                if not line.startswith(b"["):
+                    break
+                origin = RowOrigin(*json.loads(line.rstrip(b",\n")))
+                if origin.split == split:
+                    yield origin
+    except FileNotFoundError:
+        raise UsageError(
+            f"there is no {str(path)!r}, which says where the rows came from; "
+            "'assay sft filter' writes it beside its data"
+        ) from None
+    except (OSError, ValueError, TypeError) as error:
+        raise UsageError(f"{str(path)!r} is no manifest that can be read: {error}") from error
+
+
+RowPieces = list[bytes | memoryview]
+"""A row, with its newline, as texts to be put together; many rows share them."""
+
+_LINES: Final = 100
+"""Lines that are written together."""
+_TABLE_ROWS: Final = 500
+"""Rows of Parquet that are."""
+_GROUPS: Final = 8
+"""Groups that may wait for it."""
+_CACHED: Final = 1 << 24
+"""Bytes of a file that may wait in memory for the disk."""
+
+
+class RowFile:
+    """One file of rows, JSON Lines or Parquet, written and hashed by a thread of its own."""
+
+    def __init__(self, stream: IO[bytes], columns: Sequence[str] | None) -> None:
+        self._stream = stream
+        self._hash = hashlib.sha256()
+        self._table = None if columns is None else ChatParquet(stream, columns)
+        self._group = _LINES if columns is None else _TABLE_ROWS
+        self._waiting: list[RowPieces] = []
+        self._thread = ThreadPoolExecutor(1)
+        self._groups: deque[Future[None]] = deque()
+        self._cached = 0
+        self.rows = 0
+
+    def write(self, lines: list[RowPieces]) -> None:
+        """Add rows; waits where too many are in memory."""
+        self.rows += len(lines)
+        self._waiting += lines
+        if len(self._waiting) >= self._group:
+            self._flush()
+
+    def _flush(self) -> None:
+        while len(self._groups) >= _GROUPS:
+            self._groups.popleft().result()
+        self._groups.append(self._thread.submit(self._put, self._waiting))
+        self._waiting = []
+
+    def _put(self, lines: list[RowPieces]) -> None:
+        if self._table is not None:
+            self._table.write([b"".join(pieces) for pieces in lines])
+            return
+        # At once: between two calls a busy thread keeps this one waiting.
+        whole = b"".join(chain.from_iterable(lines))
+        self._hash.update(whole)
+        self._stream.write(whole)
+        self._cached += len(whole)
+        if self._cached >= _CACHED:
+            self._cached = 0
+            _put_on_disk(self._stream)
+
+    def close(self) -> str:
+        """Write what is left; returns the hash of the whole file."""
+        try:
+            if self._waiting:
+                self._flush()
+            for group in self._groups:
+                group.result()
+        finally:
+            self._thread.shutdown()
+        if self._table is None:
+            return self._hash.hexdigest()
+        self._table.close()
+        self._stream.flush()
+        return hashlib.sha256(Path(self._stream.name).read_bytes()).hexdigest()
+
+
+def _put_on_disk(stream: IO[bytes]) -> None:
+    """Let the disk have now what it must have at the end, and its memory be used again.
+
+    A system that keeps the whole of a large file in memory spends more time on finding that
+    memory than on writing.
+    """
+    stream.flush()
+    if hasattr(os, "posix_fadvise"):
+        os.fdatasync(stream.fileno())
+        os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

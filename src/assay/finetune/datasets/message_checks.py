@@ -1,0 +1,282 @@
+"""What is wrong with one message by itself, and what else a row needs to know of it.
+
+Whether the arguments of a tool call are what the tool declares.
+
+The part of JSON Schema that tools use: types, properties, required ones, items, enumerations,
+and bounds. What else a schema says is not looked at.
+
+What can be wrong with rows, and what was found: how often, and where first.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+from pydantic_core import from_json
+
+from assay.core.secrets import has_secret
+from assay.core.text import cut, shown
+from assay.finetune.datasets.formats import message_text
+
+FIRST_PLACES: Final = 3
+"""Of each kind of problem, so many places are told."""
+
+
+class RowFault(StrEnum):
+    """What can be wrong with a row."""
+
+    JSON = "not JSON"
+    SHAPE = "not the shape of a row"
+    ROLE = "an unknown role"
+    ORDER = "roles in a wrong order"
+    CONTENT = "a message without content"
+    CALL = "a tool call that cannot be read"
+    SCHEMA = "a tool call that its tool does not allow"
+    NOTHING = "nothing to train"
+    TEMPLATE = "what the chat template does not take"
+    LONG = "too long"
+    SECRET = "what looks like a secret"
+    LEAK = "a world that is held out"
+    DUPLICATE = "the same as a row before"
+    BLANK = "an empty line"
+    ONE_SIDED = "one action in most rows"
+    CHANGED = "not what the manifest says"
+
+
+_WARNINGS: Final = frozenset(
+    {RowFault.DUPLICATE, RowFault.BLANK, RowFault.ONE_SIDED, RowFault.CHANGED}
+)
+
+
+@dataclass(slots=True)
+class RowFinding:
+    """One kind of problem."""
+
+    kind: RowFault
+    count: int = 0
+    first: list[tuple[int, str]] = field(default_factory=list)
+    """The first places: a line, counted from 1, and what is wrong there."""
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the file should not be trained on as it is."""
+        return self.kind not in _WARNINGS
+
+
+class RowFindings:
+    """What was found so far, each kind once."""
+
+    def __init__(self) -> None:
+        self._by_kind: dict[RowFault, RowFinding] = {}
+
+    def add(self, kind: RowFault, line: int, words: str, *, times: int = 1) -> None:
+        """Count a problem, and keep its place if it is among the first."""
+        finding = self._by_kind.get(kind)
+        if finding is None:
+            finding = self._by_kind[kind] = RowFinding(kind)
+        finding.count += times
+        if len(finding.first) < FIRST_PLACES:
+            finding.first.append((line, words))
+
+    def in_order(self) -> tuple[RowFinding, ...]:
+        """All that was found, the errors first."""
+        order = list(RowFault)
+        findings = sorted(self._by_kind.values(), key=lambda each: order.index(each.kind))
+        return tuple(sorted(findings, key=lambda each: not each.is_error))
+
+
+_TYPES: Final[Mapping[str, frozenset[type]]] = {
+    "string": frozenset({str}),
+    "integer": frozenset({int}),
+    "number": frozenset({int, float}),
+    "boolean": frozenset({bool}),
+    "array": frozenset({list}),
+    "object": frozenset({dict}),
+    "null": frozenset({type(None)}),
+}
+_ANY: Final = frozenset[type]().union(*_TYPES.values())
+
+
+def _allowed(kinds: Any) -> frozenset[type]:
+    """The types that a type of a schema, or a list of them, stands for."""
+    if isinstance(kinds, str):
+        return _TYPES.get(kinds, _ANY)
+    if not isinstance(kinds, list):
+        return _ANY
+    return frozenset[type]().union(*(_TYPES.get(str(name), _ANY) for name in kinds))
+
+
+def tool_schemas(tools: Sequence[Any]) -> dict[str, Mapping[str, Any]]:
+    """The schemas of arguments by the names of the tools; of what is no tool there is none."""
+    schemas: dict[str, Mapping[str, Any]] = {}
+    for tool in tools:
+        about = tool.get("function", tool) if isinstance(tool, Mapping) else None
+        if isinstance(about, Mapping) and isinstance(about.get("name"), str):
+            parameters = about.get("parameters")
+            schemas[about["name"]] = parameters if isinstance(parameters, Mapping) else {}
+    return schemas
+
+
+def argument_problem(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> str | None:
+    """What is wrong with the arguments of a call; None if nothing is."""
+    return _problem(arguments, schema, "")
+
+
+def _problem(value: Any, schema: Any, where: str) -> str | None:
+    if not isinstance(schema, Mapping):
+        return None
+    kinds = schema.get("type")
+    if kinds is not None and value.__class__ not in _allowed(kinds):
+        names = kinds if isinstance(kinds, list) else [kinds]
+        return f"{where or 'arguments'} must be {' or '.join(map(str, names))}"
+    if "enum" in schema and value not in schema["enum"]:
+        return f"{where or 'arguments'} is none of the values allowed"
+    if isinstance(value, dict):
+        return _object_problem(value, schema, where)
+    if isinstance(value, list):
+        if len(value) < schema.get("minItems", 0):
+            return f"{where} has fewer than {schema['minItems']} items"
+        if len(value) > schema.get("maxItems", len(value)):
+            return f"{where} has more than {schema['maxItems']} items"
+        items = schema.get("items")
+        for item in value:
+            if problem := _problem(item, items, "an item"):
+                return f"{where}: {problem}" if where else problem
+    return None
+
+
+def _object_problem(
+    value: Mapping[str, Any], schema: Mapping[str, Any], where: str
+) -> str | None:
+    declared = schema.get("properties")
+    properties = declared if isinstance(declared, Mapping) else {}
+    prefix = f"{where}." if where else ""
+    for name in schema.get("required", ()):
+        if name not in value:
+            return f"{prefix}{name} is missing"
+    for name, part in value.items():
+        if name in properties:
+            if problem := _problem(part, properties[name], f"{prefix}{name}"):
+                return problem
+        elif schema.get("additionalProperties") is False:
+            return f"{prefix}{name} is not declared"
+    return None
+
+
+_PER_TOKEN: Final = 4
+_ROLES: Final = frozenset({"system", "developer", "user", "assistant", "tool"})
+_CONTENTS: Final = (str, list)
+
+Count = Callable[[str], int]
+"""Counts the tokens of a text."""
+Problem = tuple[RowFault, str]
+"""What is wrong, and in words."""
+
+
+def estimated(text: str) -> int:
+    """About how many tokens a text has."""
+    return len(text) // _PER_TOKEN + 1
+
+
+class CheckedMessage(NamedTuple):
+    """One message, once it was looked at."""
+
+    role: str
+    """Empty where it is none that is known."""
+    tokens: int
+    problem: Problem | None
+    """What is wrong with it wherever it stands."""
+    secret: bool
+    trained: bool
+    """Whether it is an answer whose weight is not 0."""
+    key: int
+    """A hash of what it says."""
+    action: str
+    """The first action that an answer asks for."""
+    ids: frozenset[str] | None
+    """The ids of the calls of an answer; None where it calls nothing."""
+    answered: str | None
+    """The id of the call that it is the result of."""
+
+
+def check_message(
+    message: Mapping[str, Any], schemas: Mapping[str, Mapping[str, Any]], count: Count
+) -> CheckedMessage:
+    """Look at one message.
+
+    Args:
+        message: What a row says it is.
+        schemas: The tools that its row offers.
+        count: Counts its tokens.
+    """
+    role, content = message.get("role"), message.get("content")
+    text = content if isinstance(content, str) else message_text(message)
+    problem: Problem | None = None
+    action, ids, trained = "", None, False
+    tokens = count(text) if text else 0
+    secret, key = has_secret(text), hash((str(role), text))
+    if not isinstance(role, str) or role not in _ROLES:
+        problem = (RowFault.ROLE, shown(role, 40))
+        role = ""
+    elif role != "assistant":
+        if not isinstance(content, _CONTENTS):
+            problem = (RowFault.CONTENT, role)
+    else:
+        trained = message.get("weight") != 0
+        calls = message.get("tool_calls")
+        if calls:
+            problem, action = calls_problem(calls, schemas)
+            if problem is None:
+                functions = [call["function"] for call in calls]
+                said = [str(function["arguments"]) for function in functions]
+                ids = frozenset([str(call.get("id")) for call in calls])
+                tokens += sum(map(count, said))
+                secret = secret or any(map(has_secret, said))
+                key = hash((key, *said, *(function["name"] for function in functions)))
+        elif not text:
+            problem = (RowFault.CONTENT, "an answer says and calls nothing")
+    answered = message.get("tool_call_id")
+    return CheckedMessage(
+        role,
+        tokens,
+        problem,
+        secret,
+        trained,
+        key,
+        action,
+        ids,
+        answered if isinstance(answered, str) else None,
+    )
+
+
+def calls_problem(
+    calls: Any, schemas: Mapping[str, Mapping[str, Any]]
+) -> tuple[Problem | None, str]:
+    """What is wrong with tool calls, and the first action that they ask for."""
+    if not isinstance(calls, list):
+        return (RowFault.CALL, "tool_calls is no list"), ""
+    action = ""
+    for call in calls:
+        function = call.get("function") if isinstance(call, Mapping) else None
+        name = function.get("name") if isinstance(function, Mapping) else None
+        if not isinstance(function, Mapping) or not isinstance(name, str):
+            return (RowFault.CALL, "a call has no function, or no name"), ""
+        value = function.get("arguments")
+        if isinstance(value, str):
+            try:
+                value = from_json(value)
+            except ValueError:
+                return (RowFault.CALL, f"{cut(name, 40)}: arguments are no JSON"), ""
+        if not isinstance(value, dict):
+            return (RowFault.CALL, f"{cut(name, 40)}: arguments are no object"), ""
+        if schemas and name not in schemas:
+            return (RowFault.SCHEMA, f"there is no tool {cut(name, 40)!r}"), ""
+        problem = argument_problem(value, schemas.get(name, {}))
+        if problem is not None:
+            return (RowFault.SCHEMA, f"{cut(name, 40)}: {cut(problem, 120)}"), ""
+        if not action:
+            actions = value.get("actions")
+            first = actions[0] if isinstance(actions, list) and actions else name
+            action = cut(str(first), 60)
+    return None, action

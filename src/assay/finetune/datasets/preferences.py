@@ -1,0 +1,284 @@
+"""Pairs of answers to the very same request in the very same state of one world.
+
+Two episodes share a state where the world has the same digest and the model was sent the same
+bytes. Answers that ask for the same actions are one, in whatever words. What an answer is worth
+is what was earned from there on, averaged over all episodes that gave it; each of those is a
+future. A pair is the best and the worst answer of a state, and kept if its order is clear: each
+side has two futures or more, and the interval of the margin (Welch's, 95 %, by Bonferroni for
+all pairs that could have been picked) is above 0. Futures that came out alike may be luck: the
+error of a side is at least that of one more future which is an achievement away.
+
+The states of the world at which calls were made, and what was earned from there on.
+
+The world is made again from its seed and its recorded actions; a session that cannot be played
+again, or that differs from its trace, has no states.
+
+What the expert would have answered in the states that another player came to.
+
+A student that only saw its teacher play does not know what to do after a mistake that the
+teacher never makes. Rows of the student's own episodes, with the teacher's answers, show it
+(DAgger: Ross, Gordon, Bagnell, 2011).
+"""
+
+import base64
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import comb
+from statistics import fmean
+from typing import Any, Final, NamedTuple
+
+from assay.agents.feedback import observation_in
+from assay.core.canonical_json import canonical_json
+from assay.crafter.players.expert.policy import ExpertPolicy
+from assay.crafter.rules import ACTIONS
+from assay.crafter.text.observation import as_view
+from assay.episodes.replay import Replay
+from assay.errors import EpisodeOver, ReplayError, UsageError, WorldFull
+from assay.finetune.datasets.filters import ChosenEpisode, FunnelStep
+from assay.stats.estimates import difference_estimate
+from assay.store.conversations import StoredConversation
+from assay.store.records import SessionRecord
+
+
+class CallState(NamedTuple):
+    """The world before a turn."""
+
+    step: int
+    """Steps made so far."""
+    snapshot: str
+    """For `World.restore`, in base64."""
+    digest: str
+    """In hexadecimal."""
+
+
+def call_states(session: SessionRecord, *, snapshots: bool = True) -> Mapping[int, CallState]:
+    """The state before each turn that was played; empty if the world cannot be played again."""
+    try:
+        replay = Replay(session)
+        states: dict[int, CallState] = {}
+        world = replay.world
+        for played in session.played:
+            saved = base64.b64encode(world.snapshot()).decode() if snapshots else ""
+            states[played.turn] = CallState(world.steps, saved, f"{world.digest():016x}")
+            for step in played.steps:
+                world.step(step.action)
+                if step.digest is not None and step.digest != f"{world.digest():016x}":
+                    return {}
+    except (EpisodeOver, ReplayError, WorldFull):
+        return {}
+    return states
+
+
+def returns_of(session: SessionRecord) -> Mapping[int, float]:
+    """What was earned from each turn on to the end of the episode."""
+    total, returns = 0.0, dict[int, float]()
+    for played in reversed(session.played):
+        total += sum(step.reward for step in played.steps)
+        returns[played.turn] = round(total, 6)
+    return returns
+
+
+_CHANCE: Final = 0.05
+"""How often the order of a state may be called clear that has none."""
+_STEP: Final = 1.0
+"""What an achievement earns."""
+
+
+class _Future(NamedTuple):
+    session_id: str
+    turn: int
+    earned: float
+    tokens: int
+    reply: str
+
+
+@dataclass(frozen=True, slots=True)
+class PreferencePair:
+    """Two answers to one request, the better one first."""
+
+    messages: tuple[str, ...]
+    """What both were sent, as JSON text."""
+    tools: str | None
+    preferred: str
+    other: str
+    margin: float
+    """What the better one earned more from there on, on average."""
+    standard_error: float
+    digest: str
+    """Of the state that both answered in."""
+    session_id: str
+    """An episode with the better answer."""
+    other_session_id: str
+    turn: int
+    futures: tuple[int, int]
+    """How many episodes gave each answer."""
+    calls: int
+    """How many calls are in it: those of both answers, and of any between them."""
+    tokens: int
+    sessions: frozenset[str]
+
+
+@dataclass(slots=True)
+class _Shared:
+    """All answers to one request in one state."""
+
+    messages: tuple[str, ...]
+    tools: str | None
+    digest: str
+    answers: dict[tuple[str, ...], list[_Future]] = field(default_factory=dict)
+    """By the actions that were asked for, or by the text where there are none."""
+
+
+class SharedStates:
+    """The states of one world, and what was answered in them."""
+
+    def __init__(self) -> None:
+        self._states: dict[bytes, _Shared] = {}
+
+    def add(self, session: StoredConversation, record: SessionRecord) -> bool:
+        """Add an episode; False for one that cannot be played again, and has no states."""
+        states, returns = call_states(record, snapshots=False), returns_of(record)
+        asked = {played.turn: played.asked for played in record.played}
+        calls = Counter(call.turn for call in session.calls)
+        for call in session.calls:
+            state = states.get(call.turn)
+            places = (*call.request, call.reply)
+            if state is None or max(places) >= len(session.bodies):
+                continue
+            sent = tuple(session.bodies[place] for place in call.request)
+            answer = session.bodies[call.reply]
+            if not answer or not all(sent):
+                continue
+            content = "\n".join((state.digest, session.tools or "", *sent)).encode()
+            key = hashlib.blake2b(content, digest_size=16).digest()
+            shared = self._states.get(key)
+            if shared is None:
+                shared = self._states[key] = _Shared(sent, session.tools, state.digest)
+            earned = returns.get(call.turn, 0.0)
+            future = _Future(session.session_id, call.turn, earned, call.tokens, answer)
+            # What is played of a turn follows from all its calls.
+            actions = asked.get(call.turn) if calls[call.turn] == 1 else None
+            shared.answers.setdefault(actions or (answer,), []).append(future)
+        return bool(states)
+
+    def pairs(self, alone: FunnelStep, unclear: FunnelStep) -> Iterator[PreferencePair]:
+        """The best and the worst answer of each state that has several, where that is clear.
+
+        Calls that have no other answer beside them, and those whose order is not clear, are
+        counted in these steps.
+        """
+        for shared in self._states.values():
+            pair = _pair(shared) if len(shared.answers) > 1 else None
+            if pair is not None:
+                yield pair
+                continue
+            step = alone if len(shared.answers) < 2 else unclear
+            for future in (each for those in shared.answers.values() for each in those):
+                step.removed.add(1, future.tokens, episodes=0)
+
+
+def _pair(shared: _Shared) -> PreferencePair | None:
+    known = {answer: each for answer, each in shared.answers.items() if len(each) > 1}
+    if len(known) < 2:
+        return None
+    ranked = sorted(known, key=lambda answer: (_mean(known[answer]), answer))
+    worst, best = ranked[0], ranked[-1]
+    sides = [[future.earned for future in known[answer]] for answer in (worst, best)]
+    margin, error, _ = estimate = difference_estimate(*sides, paired=False, step=_STEP)
+    level = 1 - _CHANCE / comb(len(known), 2)
+    if not estimate.interval(level).low > 0:
+        return None
+    first = known[best][0]
+    every = [future for those in shared.answers.values() for future in those]
+    return PreferencePair(
+        shared.messages,
+        shared.tools,
+        first.reply,
+        known[worst][0].reply,
+        round(margin, 6),
+        round(error, 6),
+        shared.digest,
+        first.session_id,
+        known[worst][0].session_id,
+        first.turn,
+        (len(known[best]), len(known[worst])),
+        len(every),
+        sum(future.tokens for future in every),
+        frozenset(future.session_id for future in every),
+    )
+
+
+def _mean(futures: Sequence[_Future]) -> float:
+    return fmean(future.earned for future in futures)
+
+
+def pair_text(pair: PreferencePair, *, trl: bool) -> str:
+    """A pair as one row of JSON, as OpenAI's preference files have it, or TRL's."""
+    sent = ",".join(pair.messages)
+    about = f'"margin":{pair.margin!r},"margin_se":{pair.standard_error!r}'
+    if trl:
+        tools = "" if pair.tools is None else f',"tools":{json.dumps(pair.tools)}'
+        return (
+            f'{{"prompt":[{sent}],"chosen":[{pair.preferred}],"rejected":[{pair.other}],'
+            f"{about}{tools}}}"
+        )
+    tools = "" if pair.tools is None else f',"tools":{pair.tools}'
+    return (
+        f'{{"input":{{"messages":[{sent}]{tools}}},"preferred_output":[{pair.preferred}],'
+        f'"non_preferred_output":[{pair.other}],{about}}}'
+    )
+
+
+def worlds_of(episodes: Sequence[ChosenEpisode]) -> list[list[str]]:
+    """The sessions of each world, in the order that worlds come."""
+    worlds: dict[tuple[str, int | None], list[str]] = {}
+    for episode in episodes:
+        worlds.setdefault((episode.task, episode.seed), []).append(episode.session_id)
+    return list(worlds.values())
+
+
+_NOOP = ACTIONS.index("noop")
+
+
+class ExpertAnswer(NamedTuple):
+    """What the expert would have answered."""
+
+    action: str
+    body: str
+    """The message as JSON text."""
+
+
+def expert_answers(session: StoredConversation) -> dict[int, ExpertAnswer]:
+    """The expert's answer to each call, by the position of the reply that was given.
+
+    The expert follows what was really played, and answers as its rows do without notes.
+    Calls without an observation that can be read are left out.
+
+    Raises:
+        UsageError: The model could ask for several actions in a turn.
+    """
+    if '"maxItems":1,' not in (session.tools or ""):
+        raise UsageError(
+            "--relabel needs episodes of one action in a turn, or it could not follow them; "
+            "play them with --actions-per-turn 1"
+        )
+    policy = ExpertPolicy(0)
+    answers = {}
+    for call in session.calls:
+        told: Any = json.loads(session.bodies[call.request[-1]]).get("content")
+        observation = observation_in(told) if isinstance(told, str) else None
+        if observation is None:
+            continue
+        action = ACTIONS[policy.act(as_view(observation))]
+        arguments = {"actions": [action], "reasoning": f"My goal is to {policy.goal}."}
+        function = {"arguments": canonical_json(arguments).decode(), "name": "interact"}
+        made = {"function": function, "id": f"call_{call.reply}", "type": "function"}
+        message = {"content": None, "role": "assistant", "tool_calls": [made]}
+        answers[call.reply] = ExpertAnswer(action, canonical_json(message).decode())
+        turn = session.turns.get(call.turn)
+        played = turn.action if turn is not None else ""
+        policy.took(ACTIONS.index(played) if played in ACTIONS else _NOOP)
+    return answers

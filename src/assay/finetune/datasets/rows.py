@@ -1,0 +1,368 @@
+"""Rows of one session after the other, and what was left out on the way.
+
+Takes the notes out of answers, in requests and replies alike.
+
+What a scripted teacher keeps in its notes, such as its memory in base 64, no student can learn
+to write. Without it, a row holds what the student will see.
+"""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate
+from typing import Any, Final
+
+import numpy as np
+
+from assay.core.canonical_json import canonical_json
+from assay.finetune.datasets.filters import FunnelStep, Tally
+from assay.finetune.datasets.formats import RowFormat, RowWriter
+from assay.finetune.datasets.manifest import RowFile, RowPieces
+from assay.finetune.datasets.plan import DatasetPlan, Example, examples_of
+from assay.finetune.datasets.preferences import (
+    SharedStates,
+    call_states,
+    expert_answers,
+    pair_text,
+    returns_of,
+)
+from assay.store.conversations import StoredConversation
+from assay.store.records import SessionRecord
+
+_UNTRAINED: Final = b',"weight":0}'
+
+
+class RowMaker:
+    """Rows of one session after the other, and what was left out on the way."""
+
+    def __init__(self, plan: DatasetPlan) -> None:
+        self.plan = plan
+        self.writer = RowWriter(plan.form, plan.train_history, plan.prompt_completion)
+        self.limits: Mapping[str, int] | None = None
+        self.left = Tally()
+        self.actions: Counter[str] = Counter()
+        self._seen = _SeenRows()
+        self._copied = FunnelStep("not copied from a forked episode")
+        self._incomplete = FunnelStep("messages are stored")
+        self._waste = FunnelStep("--drop-waste")
+        self._untrained = FunnelStep("something to train")
+        self._balance = FunnelStep("--balance-actions")
+        self._stateless = FunnelStep("can be played again")
+        self._dedupe = FunnelStep("--dedupe")
+        self._unseen = FunnelStep("--relabel")
+        self._alone = FunnelStep("another answer in the same state")
+        self._unclear = FunnelStep("the order is clear")
+        self.starts: Mapping[str, Mapping[int, bytes]] = {}
+
+    @property
+    def steps(self) -> list[FunnelStep]:
+        """What rows went through, in order; what nobody asked for only if it took something."""
+        plan = self.plan
+        asked = (
+            (self._copied, False),
+            (self._incomplete, False),
+            (self._waste, plan.drop_waste),
+            (self._untrained, plan.mask_waste),
+            (self._balance, plan.balance_actions),
+            (self._stateless, plan.has_states),
+            (self._alone, plan.is_preference),
+            (self._unclear, plan.is_preference),
+            (self._dedupe, plan.dedupe),
+            (self._unseen, plan.relabel),
+        )
+        return [step for step, wanted in asked if wanted or step.removed.turns]
+
+    def rows_of(self, session: StoredConversation, split: str, sink: RowFile) -> list[str]:
+        """Write the rows of a session; returns their origins, as JSON text."""
+        plan = self.plan
+        answers = expert_answers(session) if plan.relabel else {}
+        written = _SessionText(
+            session, self.writer, {reply: answer.body for reply, answer in answers.items()}
+        )
+        lines: list[RowPieces] = []
+        origins: list[str] = []
+        kept: list[Example] = []
+        last: FunnelStep | None = self._copied if self._without_copied(session) else None
+        name = json.dumps(session.session_id)
+        for example in examples_of(session, plan.mode, plan.turns, mask_waste=plan.mask_waste):
+            if plan.relabel:
+                [reply] = example.trained
+                example.action = answers[reply].action if reply in answers else ""
+            step, line = self._tried(session, example, written)
+            if step is not None:
+                step.removed.add(example.calls, example.tokens, episodes=0)
+                last = step
+                continue
+            lines.append(line)
+            kept.append(example)
+            origins.append(
+                f"[{name},{example.first_turn},{example.last_turn},"
+                f'{round(example.reward, 6)!r},"{split}"]'
+            )
+        sink.write(lines)
+        if kept:
+            self.left.add(sum(each.calls for each in kept), sum(each.tokens for each in kept))
+            self.actions.update(each.action for each in kept)
+        elif last is not None:
+            last.removed.episodes += 1
+        return origins
+
+    def _without_copied(self, session: StoredConversation, *, but_last: bool = False) -> bool:
+        """Leave calls out that a fork has in common with another episode; whether it had any.
+
+        What comes after the last of them is the fork's own, so that it is one more future of
+        that answer; of those before it is not, because all forks share the answers between.
+        """
+        copied = [call.turn for call in session.calls if call.copied]
+        if not copied:
+            return False
+        first = copied[-1] + (not but_last)
+        own = [call for call in session.calls if call.turn >= first]
+        left_out = session.calls[: len(session.calls) - len(own)]
+        tokens = sum(call.tokens for call in left_out)
+        self._copied.removed.add(len(left_out), tokens, episodes=0)
+        session.calls = own
+        return True
+
+    def pairs_of(
+        self,
+        sessions: Sequence[StoredConversation],
+        records: Sequence[SessionRecord],
+        split: str,
+        sink: RowFile,
+    ) -> list[str]:
+        """Write the pairs of one world; returns their origins, as JSON text."""
+        states = SharedStates()
+        replayed: set[str] = set()
+        for session, record in zip(sessions, records, strict=True):
+            self._without_copied(session, but_last=True)
+            if states.add(session, record):
+                replayed.add(session.session_id)
+            else:
+                tokens = sum(call.tokens for call in session.calls)
+                self._stateless.removed.add(len(session.calls), tokens)
+        lines: list[RowPieces] = []
+        origins, used = [], set[str]()
+        trl = self.plan.form is RowFormat.PREFERENCE_TRL
+        for pair in states.pairs(self._alone, self._unclear):
+            lines.append([pair_text(pair, trl=trl).encode(), b"\n"])
+            origins.append(
+                f"[{json.dumps(pair.session_id)},{pair.turn},{pair.turn},"
+                f'{pair.margin!r},"{split}",{json.dumps(pair.other_session_id)}]'
+            )
+            self.left.add(pair.calls, pair.tokens, episodes=0)
+            used |= pair.sessions
+        self.left.episodes += len(used)
+        self._alone.removed.episodes += len(replayed - used)
+        sink.write(lines)
+        return origins
+
+    def _tried(
+        self, session: StoredConversation, example: Example, written: "_SessionText"
+    ) -> tuple[FunnelStep | None, RowPieces]:
+        """The row of an example, or the step that leaves it out."""
+        plan = self.plan
+        if not written.has(example):
+            return self._incomplete, []
+        if plan.drop_waste and example.wasted:
+            return self._waste, []
+        if not example.trained:
+            return self._untrained, []
+        if plan.relabel and not example.action:
+            return self._unseen, []
+        if self.limits is not None:
+            mixed = mixed_number(session.session_id, example.first_turn)
+            if mixed > self.limits.get(example.action, 0):
+                return self._balance, []
+        if plan.form is RowFormat.PROMPTS:
+            about = self.starts.get(session.session_id, {}).get(example.first_turn)
+            if about is None:
+                return self._stateless, []
+            line = written.prompt(example, about)
+        else:
+            line = written.row(example)
+        if plan.dedupe and not self._seen.add(line):
+            return self._dedupe, []
+        return None, line
+
+
+class _SessionText:
+    """The messages of a session as a format writes them, each written once.
+
+    A row is mostly a piece of one long text: the messages that follow one another in a
+    request, each with a comma before it.
+    """
+
+    def __init__(
+        self, session: StoredConversation, writer: RowWriter, taught: Mapping[int, str]
+    ) -> None:
+        self._session = session
+        self._writer = writer
+        self._taught = taught
+        """By position, answers to learn in place of those that were given."""
+        self._answers: dict[int, bytes] | list[bytes] = {}
+        if writer.form is RowFormat.OPENAI and not writer.train_history:
+            # What nearly everybody asks for, without a call for each message.
+            raw = [body.encode() for body in session.bodies]
+            self._answers = [*raw]
+            for position, body in taught.items():
+                self._answers[position] = body.encode()
+            self._context = [
+                body[:-1] + _UNTRAINED if role == "assistant" else body
+                for body, role in zip(raw, session.roles, strict=True)
+            ]
+        else:
+            self._context = [self._written(place) for place in range(len(session.bodies))]
+        self._text = memoryview(b"," + b",".join(self._context))
+        self._at = [0, *accumulate(len(message) + 1 for message in self._context)]
+        self._first: dict[int, bytes] = {}
+        self._head, self._between = writer.head, writer.between
+        self._tail = writer.tail(session.tools)
+        self._whole = all(session.bodies)
+
+    def has(self, example: Example) -> bool:
+        """Whether every message of an example is stored."""
+        bodies, size = self._session.bodies, len(self._session.bodies)
+        if max(example.rest) >= size or any(end > size for _, end in example.prompt):
+            return False
+        return self._whole or (
+            all(bodies[position] for position in example.rest)
+            and all(all(bodies[first:end]) for first, end in example.prompt)
+        )
+
+    def row(self, example: Example) -> RowPieces:
+        """One row."""
+        pieces = self._begun(example)
+        context, trained = self._context, example.trained
+        pieces.append(self._between if example.prompt else self._between.lstrip(b","))
+        pieces.append(
+            b",".join(
+                [
+                    self._answer(position) if position in trained else context[position]
+                    for position in example.rest
+                ]
+            )
+        )
+        pieces.append(self._tail)
+        return pieces
+
+    def prompt(self, example: Example, about: bytes) -> RowPieces:
+        """One row without an answer, with what is known of its state."""
+        return [*self._begun(example), self._tail.removesuffix(b"}\n"), b",", about, b"}\n"]
+
+    def _begun(self, example: Example) -> RowPieces:
+        """A row up to the last message of its prompt."""
+        if not example.prompt:
+            return [self._head]
+        text, at = self._text, self._at
+        (first, end), *others = example.prompt
+        pieces: RowPieces = [self._opening(first), text[at[first + 1] : at[end]]]
+        pieces += [text[at[first] : at[end]] for first, end in others]
+        return pieces
+
+    def _opening(self, position: int) -> bytes:
+        """The first message of a row, with what stands before it."""
+        text = self._first.get(position)
+        if text is None:
+            message = self._written(position, tools=self._session.tools)
+            text = self._first[position] = self._head + message
+        return text
+
+    def _answer(self, position: int) -> bytes:
+        if isinstance(self._answers, list):
+            return self._answers[position]
+        text = self._answers.get(position)
+        if text is None:
+            text = self._answers[position] = self._written(position, trained=True)
+        return text
+
+    def _written(
+        self, position: int, *, trained: bool = False, tools: str | None = None
+    ) -> bytes:
+        body, role = self._session.bodies[position], self._session.roles[position]
+        if trained:
+            body = self._taught.get(position, body)
+        if not body:
+            return b""
+        return self._writer.fragment(body, role, trained=trained, tools=tools).encode()
+
+
+def starting_points(session: SessionRecord) -> dict[int, bytes]:
+    """For each turn what a row of `prompts` says of it, as the inside of a JSON object."""
+    returns, header = returns_of(session), session.header
+    about = {}
+    for turn, state in call_states(session).items():
+        values = {
+            "difficulty": header.metadata.get("difficulty", header.difficulty),
+            "digest": state.digest,
+            "reward": returns[turn],
+            "seed": header.seed,
+            "snapshot": state.snapshot,
+            "step": state.step,
+            "task": header.task,
+        }
+        about[turn] = canonical_json(values)[1:-1]
+    return about
+
+
+class _SeenRows:
+    """Which rows were there before, by 64 bits of a hash, in 8 bytes each."""
+
+    def __init__(self) -> None:
+        self._old = np.empty(0, np.uint64)
+        self._new: set[int] = set()
+
+    def add(self, line: RowPieces) -> bool:
+        """Whether a row is new; it is not from now on."""
+        key = int.from_bytes(hashlib.blake2b(b"".join(line), digest_size=8).digest(), "big")
+        if key in self._new:
+            return False
+        place = int(np.searchsorted(self._old, np.uint64(key)))
+        if place < len(self._old) and int(self._old[place]) == key:
+            return False
+        self._new.add(key)
+        if len(self._new) >= 50_000:
+            fresh = np.fromiter(self._new, np.uint64, len(self._new))
+            self._old = np.sort(np.concatenate((self._old, fresh)))
+            self._new.clear()
+        return True
+
+
+def mixed_number(session_id: str, turn: int) -> int:
+    """A number that is the same every time, and has nothing to do with what was played."""
+    digest = hashlib.blake2b(f"{session_id} {turn}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big")
+
+
+_NAME = "notes"
+
+
+def without_notes(session: StoredConversation) -> StoredConversation:
+    """The session with answers that have no notes; all else stays as it is."""
+    bodies = [
+        _without(body) if role == "assistant" and _NAME in body else body
+        for body, role in zip(session.bodies, session.roles, strict=True)
+    ]
+    return replace(session, bodies=bodies)
+
+
+def _without(body: str) -> str:
+    message = json.loads(body)
+    for call in message.get("tool_calls") or ():
+        call["function"]["arguments"] = _cut(call["function"].get("arguments"))
+    message["content"] = _cut(message.get("content"))
+    return canonical_json(message).decode()
+
+
+def _cut(text: Any) -> Any:
+    """A JSON object as text without its notes; anything else as it is."""
+    try:
+        value = json.loads(text)
+    except (TypeError, ValueError):
+        return text
+    if not isinstance(value, dict) or _NAME not in value:
+        return text
+    del value[_NAME]
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,312 @@
+"""All that can be chosen about a loop; the exam is fixed before anything is trained.
+
+Stages one after the other; what was done with the same inputs is not done again.
+
+The key of a stage is a hash of its settings and of what the stage before it came to. A
+notebook beside the results says which keys are done, and with what. Each line of it is there
+whole or not at all, so that a loop that was killed resumes with the stage it was in.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from assay.core.canonical_json import canonical_json, content_hash
+from assay.core.files import atomic_write
+from assay.core.settings import Configuration, Counts, Setting
+from assay.core.values import choice, flag, label, names, path, real, text, value_type, whole
+from assay.errors import AssayError, UsageError
+
+_LAST_SEED: Final = 2**31 - 1
+
+
+@value_type("a share such as 20%")
+def _share(value: Any) -> str:
+    number = str(value).strip().removesuffix("%")
+    if not str(value).strip().endswith("%") or not 0 < float(number) < 100:
+        raise ValueError
+    return f"{float(number):g}%"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopConfig(Configuration):
+    """A loop. A value that is not allowed is a UsageError."""
+
+    name: str = Setting("loop", label, at="loop", group="The loop").about(
+        "What the loop is called in its report"
+    )
+    folder: Path = Setting("loop", path, Counts.NOTHING, at="loop").about(
+        "Where data, figures and the report go"
+    )
+    database: Path | None = Setting(
+        None, path, Counts.NOTHING, at="loop", without="traces.duckdb in the folder"
+    ).about("The store for what is played")
+    budget: float | None = Setting(
+        None, real(0.000001, 1e9), Counts.NOTHING, at="loop", without="none"
+    ).about("The most dollars that the whole loop may spend")
+
+    difficulty: str = Setting(
+        "classic", choice("easy", "medium", "hard", "classic"), at="play", group="The game"
+    ).about("The rules of the worlds, in teaching and in the exam")
+    view: str = Setting("short", choice("full", "short"), at="play").about(
+        "How models see the world"
+    )
+    history: int = Setting(1, whole(1, 100), at="play").about("Turns that models see again")
+    actions_per_turn: int = Setting(1, whole(1, 50), at="play").about(
+        "The most actions in a turn"
+    )
+    step_limit: int = Setting(300, whole(1, 10**6), at="play").about(
+        "The most environment steps in an episode"
+    )
+    max_turns: int = Setting(300, whole(1, 10**6), at="play").about(
+        "The most turns (model calls) in an episode"
+    )
+    concurrent: int = Setting(16, whole(1, 1000), Counts.NOTHING, at="play").about(
+        "Episodes at the same time"
+    )
+
+    teacher: str = Setting("builtin/expert", label, at="teacher.model", group="Teaching").about(
+        "The model that plays what is learned"
+    )
+    teacher_worlds: int = Setting(80, whole(1, 10**6), at="teacher.worlds").about(
+        "Worlds that it plays"
+    )
+    teacher_seed: int = Setting(100_000, whole(0, _LAST_SEED), at="teacher.seed").about(
+        "The seed of the first of them; the next ones count up"
+    )
+
+    min_achievements: int | None = Setting(
+        None, whole(1, 100), at="filter", group="The data", without="any"
+    ).about("Only episodes with at least so many achievements")
+    top: str | None = Setting(None, _share, at="filter", without="all").about(
+        "Only the best share of each world's episodes"
+    )
+    drop_notes: bool = Setting(True, flag, at="filter").about(
+        "Take the teacher's notes out of requests and replies"
+    )
+    holdout: str = Setting("10%", _share, at="filter").about(
+        "The share of worlds whose rows are not trained on, to validate by"
+    )
+
+    relabel_rounds: int = Setting(
+        0, whole(0, 100), at="relabel.rounds", group="Practice"
+    ).about("How often a pupil plays and builtin/expert says what it would have done there")
+    relabel_worlds: int = Setting(40, whole(1, 10**6), at="relabel.worlds").about(
+        "Worlds that a pupil plays in a round; their seeds follow those of the teacher"
+    )
+    relabel_epochs: int = Setting(1, whole(1, 1000), at="relabel.epochs").about(
+        "How often a pupil goes through the data before it plays"
+    )
+    relabel_temperature: float = Setting(0.7, real(0.0, 2.0), at="relabel.temperature").about(
+        "How freely a pupil answers: the more freely, the more mistakes it is corrected for"
+    )
+
+    student: str = Setting("local/tiny", label, at="finetune.model", group="Training").about(
+        "The model that is trained further"
+    )
+    backend: str = Setting("local", choice("openai", "synth", "local"), at="finetune").about(
+        "Who trains it"
+    )
+    subset: int | None = Setting(None, whole(1, 10**9), at="finetune", without="all").about(
+        "How many of the rows are trained on, drawn by the training seed"
+    )
+    epochs: int | None = Setting(
+        None, whole(1, 1000), at="finetune", without="the model's own"
+    ).about("How often the data is gone through")
+    batch_size: int | None = Setting(
+        None, whole(1, 4096), at="finetune", without="the model's own"
+    ).about("Rows of a training step")
+    learning_rate: float | None = Setting(
+        None, real(1e-9, 1.0), at="finetune", without="the model's own"
+    ).about("How far each step goes")
+    training_seed: int = Setting(42, whole(0, _LAST_SEED), at="finetune.seed").about(
+        "Of the first weights and the order of rows"
+    )
+    training_price: float | None = Setting(
+        None,
+        real(0.0, 1e6),
+        Counts.NOTHING,
+        at="finetune.price",
+        without="the backend's own, where it is known",
+    ).about("Dollars for a million trained tokens, as your provider lists them")
+    suffix: str | None = Setting(None, text(64), at="finetune", without="none").about(
+        "A part of the new model's name"
+    )
+
+    exam_worlds: int = Setting(50, whole(2, 10**6), at="exam.worlds", group="The exam").about(
+        "Fresh worlds that all play"
+    )
+    exam_seed: int = Setting(900_000, whole(0, _LAST_SEED), at="exam.seed").about(
+        "The seed of the first of them"
+    )
+    until_decided: bool = Setting(False, flag, at="exam").about(
+        "End the exam as soon as it is known whether the student got better"
+    )
+    temperature: float = Setting(0.7, real(0.0, 2.0), at="exam").about(
+        "How freely models answer in the exam; small ones go round in circles at 0"
+    )
+    max_tokens: int = Setting(128, whole(1, 10**6), at="exam").about(
+        "The most tokens of a reply in the exam"
+    )
+    price: str | None = Setting(
+        None, text(64), Counts.NOTHING, at="exam.price", without="none"
+    ).about("The price of models without a known one: IN/OUT in dollars per million tokens")
+    beside: tuple[str, ...] = Setting(("builtin/random",), names, at="exam.beside").about(
+        "Models that sit the same exam, for comparison"
+    )
+
+    def complete(self) -> None:
+        """Refuse an exam on worlds that were taught, and two teachers in one file."""
+        if self.relabel_rounds and (
+            self.teacher != "builtin/expert" or self.actions_per_turn > 1
+        ):
+            raise UsageError(
+                f"with [relabel] rounds = {self.relabel_rounds}, builtin/expert answers for"
+                f" pupils, one action in a turn; the teacher is {self.teacher}, with"
+                f" actions_per_turn = {self.actions_per_turn}: take builtin/expert and 1, or"
+                " rounds = 0"
+            )
+        taught = range(self.teacher_seed, self.practice_seed(self.relabel_rounds))
+        asked = range(self.exam_seed, self.exam_seed + self.exam_worlds)
+        if max(taught.start, asked.start) < min(taught.stop, asked.stop):
+            raise UsageError(
+                f"the exam's worlds, seeds {asked.start} to {asked.stop - 1}, are among those"
+                f" that are taught, {taught.start} to {taught.stop - 1}; choose another seed in"
+                " [exam] or [teacher]"
+            )
+
+    def practice_seed(self, number: int) -> int:
+        """The first world of a round of practice, counted from 0."""
+        return self.teacher_seed + self.teacher_worlds + number * self.relabel_worlds
+
+
+_FORMAT: Final = "assay-loop/1"
+Result = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One step of a loop."""
+
+    name: str
+    about: str
+    """What happens, for whoever waits."""
+    settings: Mapping[str, Any]
+    """What decides its result, beside what came before."""
+    work: Callable[[str, Mapping[str, Result]], Result]
+    """Takes its key and the results so far; returns its own, as JSON has it."""
+    is_there: Callable[[Result], bool] = lambda result: True
+    """Whether what it made is still where it was."""
+
+
+class StageDone(NamedTuple):
+    """What a stage came to."""
+
+    name: str
+    key: str
+    result: Result
+    seconds: float
+    at: float
+    """When it ended, in seconds since 1970."""
+
+
+class StageEvent(NamedTuple):
+    """Something happened to a stage."""
+
+    stage: Stage
+    number: int
+    """Counted from 1."""
+    of: int
+    done: StageDone | None = None
+    """None when it begins."""
+    kept: bool = False
+    """Whether it was done before."""
+
+
+class Notebook:
+    """What is done, in a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._done: dict[str, StageDone] = {}
+        if path.exists():
+            try:
+                told = json.loads(path.read_bytes())
+                if told["format"] != _FORMAT:
+                    raise ValueError(f"its format is {told['format']!r}")
+                self._done = {each["key"]: StageDone(**each) for each in told["done"]}
+            except (ValueError, KeyError, TypeError, OSError) as error:
+                raise UsageError(
+                    f"{path} is no notebook of a loop: {error}; remove it to begin anew, or"
+                    " name another folder"
+                ) from error
+
+    def find(self, key: str) -> StageDone | None:
+        """What a key came to, if that is done."""
+        return self._done.get(key)
+
+    def latest(self, stage: str) -> StageDone | None:
+        """What a stage came to last, with any settings."""
+        done = [each for each in self._done.values() if each.name == stage]
+        return max(done, key=lambda each: each.at, default=None)
+
+    def keep(self, done: StageDone) -> None:
+        """Note that a stage is done."""
+        self._done[done.key] = done
+        told = {"format": _FORMAT, "done": [each._asdict() for each in self._done.values()]}
+        atomic_write(self._path, canonical_json(told))
+
+
+def run_stages(
+    stages: Sequence[Stage], notebook: Notebook, listen: Callable[[StageEvent], None]
+) -> dict[str, StageDone]:
+    """Do all stages that are not done, in their order.
+
+    Raises:
+        AssayError: A stage failed; a note says which. The same call resumes it.
+    """
+    results: dict[str, StageDone] = {}
+    for number, (stage, key) in enumerate(_keys(stages, results), 1):
+        event = StageEvent(stage, number, len(stages))
+        known = notebook.find(key)
+        if known is not None and stage.is_there(known.result):
+            results[stage.name] = known
+            listen(event._replace(done=known, kept=True))
+            continue
+        listen(event)
+        began = time.monotonic()
+        try:
+            result = stage.work(key, {name: done.result for name, done in results.items()})
+        except AssayError as error:
+            error.add_note(f"in stage {number} of {len(stages)}, {stage.name}")
+            raise
+        done = StageDone(stage.name, key, result, time.monotonic() - began, time.time())
+        notebook.keep(done)
+        results[stage.name] = done
+        listen(event._replace(done=done))
+    return results
+
+
+def done_before(stages: Sequence[Stage], notebook: Notebook) -> dict[str, StageDone]:
+    """The first stages, as far as they need not be done again."""
+    results: dict[str, StageDone] = {}
+    for stage, key in _keys(stages, results):
+        known = notebook.find(key)
+        if known is None or not stage.is_there(known.result):
+            break
+        results[stage.name] = known
+    return results
+
+
+def _keys(
+    stages: Sequence[Stage], results: Mapping[str, StageDone]
+) -> Iterator[tuple[Stage, str]]:
+    """Each stage with its key, which can be known once the stage before it is done."""
+    before: Any = None
+    for stage in stages:
+        key = content_hash(canonical_json([_FORMAT, stage.name, stage.settings, before]))
+        yield stage, key
+        before = [key, results[stage.name].result]

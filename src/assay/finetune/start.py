@@ -1,0 +1,599 @@
+"""Fine-tuning jobs that are planned and started, each with a row in the store.
+
+A plan asks nobody and uploads nothing. What is started is in the store as soon as its service
+has given it an id.
+
+What the commands about fine-tuning share: where services are, what is in order, jobs.
+"""
+
+import hashlib
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from assay.errors import ModelRejected, StoreError, UsageError
+from assay.models.local_service import check_local
+from assay.store.opening import Where, store_at
+
+if TYPE_CHECKING:
+    from assay.core.secrets import Secret
+    from assay.finetune.backends import Backend, TunableModel
+    from assay.finetune.client import FinetuneClient, JobEvent, RemoteJob
+    from assay.finetune.datasets.validate import ValidationReport
+    from assay.finetune.plan import PlannedJob
+    from assay.store.finetune_jobs import FinetuneEvent, FinetuneJob
+    from assay.store.store import Store
+
+_FORMS = ("openai", "messages")
+SOON = 2.0
+"""Seconds of patience with a service that is only asked whether it is there."""
+Progress = Callable[[int, int], None]
+"""Told how much is done, and of how much."""
+Told = Callable[[str], None]
+"""Told of something that is tried again, in words."""
+
+
+class ServicePlace(NamedTuple):
+    """Where a backend is, as far as it is known."""
+
+    address: str | None
+    key: "Secret | None"
+    missing: tuple[str, ...]
+
+
+def backend_of(name: str | None, model: str | None) -> "Backend":
+    """The backend of a name, or else the one that trains a model."""
+    from assay.finetune.backends import backend_of_model, find_backend
+
+    if name is not None:
+        return find_backend(name)
+    return backend_of_model(model or "")
+
+
+def model_of_backend(backend: "Backend", name: str, *, anywhere: bool) -> "TunableModel":
+    """The model of a name; at an address of the user's own any name may be one."""
+    from assay.finetune.backends import TunableModel
+
+    found = backend.find_model(name)
+    if found is None and not anywhere:
+        raise backend.unknown_model(name)
+    return found or TunableModel(name=name, price=0.0 if backend.loopback else None)
+
+
+def place_of(backend: "Backend", base_url: str | None) -> ServicePlace:
+    """The address and the key of a backend, and what is missing of them."""
+    from urllib.parse import urlsplit
+
+    from assay.core.http import is_loopback
+    from assay.models.registry import find_base_url, find_key, is_address
+    from assay.models.registry_file import load_registry
+
+    provider = load_registry().providers[backend.name]
+    missing = []
+    address: str | None = None
+    key = None
+    if base_url is not None:
+        if not is_address(base_url):
+            raise UsageError(
+                "--base-url is no URL such as http://127.0.0.1:8904/v1, without a name,"
+                " a password or a query in it"
+            )
+        address = base_url.rstrip("/")
+        if provider.path and not address.endswith(provider.path):
+            address += provider.path
+    else:
+        try:
+            address = find_base_url(provider)
+        except ModelRejected as error:
+            missing.append(str(error))
+    host = urlsplit(address or "").hostname or ""
+    if backend.loopback and address is not None and not is_loopback(host):
+        raise UsageError(
+            f"backend {backend.name!r} is on this machine, and {host!r} is not; give an address"
+            " such as http://127.0.0.1:8904/v1, or another --backend"
+        )
+    try:
+        key = find_key(provider)
+    except ModelRejected as error:
+        missing.append(str(error))
+    return ServicePlace(address, key, tuple(missing))
+
+
+def open_warning(address: str | None) -> list[str]:
+    """What to say of an address to which anybody on the way can listen."""
+    from urllib.parse import urlsplit
+
+    from assay.core.http import is_loopback
+
+    parts = urlsplit(address or "")
+    if parts.scheme != "http" or is_loopback(parts.hostname or ""):
+        return []
+    return [f"{address} is not encrypted: whoever is on the way can read the data and the key"]
+
+
+def client_of(
+    address: str, key: "Secret | None", on_trouble: Told, retries: Any = None
+) -> "FinetuneClient":
+    """A client of the service at an address; the local service is started first."""
+    from assay.finetune.client import FinetuneClient
+    from assay.models.local_service import ensure_local
+
+    ensure_local(address, on_trouble)
+    return FinetuneClient(
+        address,
+        key=key,
+        retries=retries,
+        on_fault=lambda reason, wait: on_trouble(f"{reason}; again in {wait:.1f} s"),
+    )
+
+
+def stored_job(
+    store: "Store", name: str, backend: str | None, base_url: str | None
+) -> "FinetuneJob":
+    """A job of the store, or one of a service, which is then stored."""
+    from assay.store.finetune_jobs import FinetuneJob, add_job, find_job
+
+    if backend is None or store.path.exists():
+        try:
+            with store.reading() as connection:
+                return find_job(connection, name)
+        except UsageError:
+            if backend is None:
+                raise
+    chosen = backend_of(backend, None)
+    place = place_of(chosen, base_url)
+    if place.address is None or place.missing:
+        raise ModelRejected("; ".join(place.missing))
+    with client_of(place.address, place.key, lambda words: None) as client:
+        remote = client.job(name)
+    row = FinetuneJob(
+        id=remote.id,
+        address=place.address,
+        backend=chosen.name,
+        model=remote.model or "unknown",
+        suffix=remote.suffix,
+        status=remote.status,
+        created_at=created_at(remote),
+        hyperparameters=remote.hyperparameters,
+    )
+    with store.writing() as connection:
+        return add_job(connection, updated_job(row, remote))
+
+
+def key_of(job: "FinetuneJob") -> "Secret | None":
+    """The key of the service that a job is at."""
+    return _key(place_of(backend_of(job.backend, None), job.address))
+
+
+def _key(place: ServicePlace) -> "Secret | None":
+    if place.missing:
+        raise ModelRejected("; ".join(place.missing))
+    return place.key
+
+
+def stored_events(store: "Store", job: "FinetuneJob") -> "list[FinetuneEvent]":
+    """The events of a job that the store has."""
+    from assay.store.finetune_jobs import job_events
+
+    with store.reading() as connection:
+        return job_events(connection, job)
+
+
+def event_of(event: "JobEvent") -> "FinetuneEvent":
+    """An event of a service's job, as the store keeps it."""
+    from assay.store.finetune_jobs import FinetuneEvent
+
+    return FinetuneEvent(
+        id=event.id,
+        created_at=_time(event.at),
+        level=event.level,
+        message=event.message,
+        step=event.step,
+        total_steps=event.total_steps,
+        metrics=event.metrics,
+    )
+
+
+def updated_job(job: "FinetuneJob", remote: "RemoteJob") -> "FinetuneJob":
+    """A stored job with what its service says of it now."""
+    return replace(
+        job,
+        status=remote.status,
+        result_model=remote.fine_tuned_model or job.result_model,
+        error=remote.error,
+        trained_tokens=remote.trained_tokens or job.trained_tokens,
+        finished_at=_time(remote.finished_at) or job.finished_at,
+    )
+
+
+def created_at(remote: "RemoteJob") -> datetime:
+    """When a service was asked for a job, by its clock, or by ours if it does not say."""
+    return _time(remote.created_at) or datetime.now(UTC).replace(tzinfo=None)
+
+
+def _time(seconds: int | None) -> datetime | None:
+    if not seconds or seconds > 253_402_300_799:
+        return None
+    return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None)
+
+
+def checked_data(path: Path, backend: "Backend", progress: Progress) -> "ValidationReport":
+    """A data file that a service can train on.
+
+    Raises:
+        UsageError: It has errors, or another format.
+    """
+    from assay.finetune.datasets.validate import validate_file
+
+    report = validate_file(path, progress=progress)
+    other = [form for form in report.forms if form not in _FORMS]
+    if path.suffix == ".parquet" or other:
+        form = "Parquet" if path.suffix == ".parquet" else other[0]
+        raise UsageError(
+            f"{str(path)!r} is of the format {form!r}, which services do not read;"
+            " 'assay sft filter --format openai' writes one that they do"
+        )
+    if not report.ok:
+        finding = next(each for each in report.findings if each.is_error)
+        line, words = finding.first[0] if finding.first else (0, "")
+        where = f"line {line}: " if line else ""
+        raise UsageError(
+            f"{str(path)!r} should not be trained on as it is: {finding.kind} ({where}{words});"
+            f" 'assay sft validate {path}' lists all that is wrong"
+        )
+    if (size := path.stat().st_size) > backend.most_bytes:
+        raise UsageError(
+            f"{str(path)!r} has {size:,} bytes, and backend {backend.name!r} takes"
+            f" {backend.most_bytes:,}; --subset takes a part of it"
+        )
+    return report
+
+
+def model_warnings(models: "Sequence[TunableModel]") -> list[str]:
+    """What the registry says of base models that will be gone.
+
+    Raises:
+        ModelRejected: One is gone.
+    """
+    from assay.models.registry_file import load_registry
+
+    entries = load_registry().entries
+    found = []
+    for model in models:
+        entry = entries.get(model.name)
+        if entry is not None:
+            entry.check_callable()
+        if entry is not None and entry.retired is not None:
+            found.append(
+                f"{model.name} retires on {entry.retired}, and models made from it with it"
+            )
+    return found
+
+
+def length_warnings(report: "ValidationReport", models: "Sequence[TunableModel]") -> list[str]:
+    """What to say of rows that are longer than a model reads."""
+    if report.lengths is None:
+        return []
+    return [
+        f"the longest row has about {report.lengths.longest:,} tokens, and {model.name} reads"
+        f" {model.context:,} of a row: the service may cut it off or refuse it"
+        for model in models
+        if model.context is not None and report.lengths.longest > model.context
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinetunePlan:
+    """The jobs of a command, checked; nothing was uploaded."""
+
+    data: Path
+    report: "ValidationReport"
+    validation: Path | None
+    backend: "Backend"
+    address: str | None
+    """Where the data would go; None where nobody says it yet."""
+    jobs: "tuple[PlannedJob, ...]"
+    price: float | None
+    """Dollars per million trained tokens that the user gave."""
+    speeds: Mapping[str, float]
+    """Seconds a trained token took in earlier jobs, by model."""
+    warnings: tuple[str, ...]
+    missing: tuple[str, ...]
+    """What has to be set before it can be started, in sentences."""
+
+    @property
+    def cost(self) -> float | None:
+        """Dollars of all jobs, estimated; None where a price is not known."""
+        costs = [job.cost(self.price) for job in self.jobs]
+        return None if None in costs else sum(cost or 0.0 for cost in costs)
+
+    def seconds(self, job: "PlannedJob") -> float | None:
+        """How long a job may take, estimated; None where nothing is known of the speed."""
+        return job.seconds(self.speeds.get(job.model.name))
+
+
+def finetune_plan(
+    data: Path | str,
+    *,
+    model: str | Sequence[str],
+    backend: str | None = None,
+    base_url: str | None = None,
+    epochs: int | Sequence[int] = (),
+    batch_size: int | Sequence[int] = (),
+    learning_rate: float | Sequence[float] | None = None,
+    learning_rate_multiplier: float | Sequence[float] | None = None,
+    subset: int | Sequence[int] = (),
+    validation: Path | str | bool | None = None,
+    suffix: str | None = None,
+    seed: int = 42,
+    price: float | None = None,
+    database: Where = None,
+    progress: Progress = lambda done, total: None,
+) -> FinetunePlan:
+    """Check the data and all values, and estimate tokens, cost and time; asks no service.
+
+    Several values of `model`, `subset`, `epochs`, `batch_size` or `learning_rate` make one
+    job each.
+
+    Args:
+        data: JSON Lines, as `sft_filter` writes them.
+        model: The models to train further.
+        backend: openai, synth or local; without it, whoever trains the model.
+        base_url: Where the service is, if not where its variable says.
+        epochs: How often the data is gone through: 3 if not given, or a local model's own.
+        batch_size: Rows of a training step: 4 if not given, or the same.
+        learning_rate: 5e-5 if not given, or the same; OpenAI picks its own.
+        learning_rate_multiplier: For OpenAI: of the rate that it picks.
+        subset: Numbers of rows; each subset is inside the next larger one.
+        validation: A file to compute the loss on that is not trained on; False for none.
+            Without it, the held-out file beside the data, if there is one.
+        suffix: A part of the new model's name.
+        seed: Of the subsets, and for the service.
+        price: Dollars per million trained tokens, if you know better.
+        database: The store; earlier jobs in it say how long one takes.
+        progress: Told how many rows are checked.
+
+    Raises:
+        UsageError: The data cannot be trained on, or a value is not allowed.
+    """
+    from assay.finetune.plan import plan_jobs
+
+    path = Path(data)
+    names = _listed(model)
+    if not names:
+        raise UsageError("--model is missing; name the model to train further")
+    chosen = backend_of(backend, names[0])
+    place = place_of(chosen, base_url)
+    models = [model_of_backend(chosen, name, anywhere=base_url is not None) for name in names]
+    report = checked_data(path, chosen, progress)
+    beside = _validation(path, validation)
+    warnings = [
+        *open_warning(place.address),
+        *model_warnings(models),
+        *length_warnings(report, models),
+    ]
+    if beside is not None:
+        checked_data(beside, chosen, progress)
+    if report.lengths is None:
+        raise UsageError(f"{str(path)!r} has no rows; 'assay sft filter' writes some")
+    jobs = plan_jobs(
+        chosen,
+        models,
+        rows=report.rows,
+        tokens=report.lengths.total,
+        subsets=_listed(subset),
+        epochs=_listed(epochs),
+        batch_sizes=_listed(batch_size),
+        learning_rates=_listed(learning_rate),
+        multipliers=_listed(learning_rate_multiplier),
+        suffix=suffix,
+        seed=seed,
+    )
+    return FinetunePlan(
+        data=path,
+        report=report,
+        validation=beside,
+        backend=chosen,
+        address=place.address,
+        jobs=jobs,
+        price=price,
+        speeds=speeds_of(database, place.address, models),
+        warnings=tuple(warnings),
+        missing=place.missing,
+    )
+
+
+def finetune_start(
+    plan: FinetunePlan,
+    *,
+    database: Where = None,
+    command: str = "",
+    on_upload: Callable[[str], Progress] = lambda name: lambda done, total: None,
+    on_trouble: Told = lambda words: None,
+) -> "list[FinetuneJob]":
+    """Upload the data and ask for the jobs of a plan; each is in the store as it is made.
+
+    A file that this store knows to be there already is not sent again.
+
+    Args:
+        plan: What `finetune_plan` made.
+        database: The store.
+        command: What the user typed, for the rows.
+        on_upload: Gives, for the name of a file, who hears how many bytes are sent.
+        on_trouble: Told of what is tried again.
+
+    Raises:
+        ModelRejected: A key or an address is missing, or the service refuses.
+        ServiceError: The service cannot be reached.
+    """
+    from assay.core.provenance import provenance
+    from assay.finetune.datasets.manifest import read_lineage
+    from assay.store.finetune_jobs import FinetuneJob, add_job, list_jobs
+
+    if plan.address is None or plan.missing:
+        raise ModelRejected("; ".join(plan.missing))
+    store = store_at(database)
+    lineage = read_lineage(plan.data) or {}
+    made: list[FinetuneJob] = []
+    with ExitStack() as stack:
+        key = place_of(plan.backend, plan.address).key
+        client = stack.enter_context(client_of(plan.address, key, on_trouble))
+        if plan.backend.loopback:
+            check_local(plan.address)
+        _check_models(client, plan)
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="assay-")))
+        sent = _Uploads(client, store, plan.backend, on_upload)
+        validation = None if plan.validation is None else sent.file(plan.validation)
+        for job in plan.jobs:
+            training = sent.file(_subset_file(plan.data, job, folder))
+            with store.writing() as connection:
+                known = {each.id for each in list_jobs(connection)}
+            request = job.request(training.id, None if validation is None else validation.id)
+            remote = client.create(request, known=known)
+            row = FinetuneJob(
+                id=remote.id,
+                address=plan.address,
+                backend=plan.backend.name,
+                model=job.model.name,
+                suffix=job.suffix,
+                status=remote.status,
+                created_at=created_at(remote),
+                data=str(plan.data),
+                data_sha256=training.sha256,
+                rows=job.rows,
+                subset_of=None if job.subset is None else plan.report.rows,
+                tokens=job.tokens,
+                validation=None if plan.validation is None else str(plan.validation),
+                validation_sha256=None if validation is None else validation.sha256,
+                hyperparameters=job.hyperparameters,
+                seed=job.seed,
+                lineage=lineage,
+                provenance=provenance().record(),
+                command=command,
+            )
+            try:
+                with store.writing() as connection:
+                    made.append(add_job(connection, row))
+            except StoreError as error:
+                raise StoreError(
+                    f"job {remote.id} was started, and could not be stored: {error};"
+                    f" 'assay finetune wait {remote.id} --backend {plan.backend.name}' follows"
+                    " it and stores it"
+                ) from error
+    return made
+
+
+def _listed(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    return [value] if isinstance(value, str | int | float) else list(value)
+
+
+def _validation(path: Path, given: Path | str | bool | None) -> Path | None:
+    if given is False:
+        return None
+    if given is not None and given is not True:
+        return Path(given)
+    beside = path.with_name(f"{path.stem}.holdout{path.suffix}")
+    return beside if beside.is_file() else None
+
+
+def speeds_of(
+    database: Where, address: str | None, models: "Sequence[TunableModel]"
+) -> dict[str, float]:
+    """Seconds a trained token took in earlier jobs of a store, by model."""
+    from assay.store.finetune_jobs import seconds_per_token
+
+    store = store_at(database)
+    if address is None or not store.path.exists():
+        return {}
+    with store.reading() as connection:
+        speeds = {
+            model.name: seconds_per_token(connection, address, model.name) for model in models
+        }
+    return {name: speed for name, speed in speeds.items() if speed is not None}
+
+
+def _check_models(client: "FinetuneClient", plan: FinetunePlan) -> None:
+    """Refuse, before anything is sent, a name that is in nobody's list.
+
+    Raises:
+        ModelRejected: The service lists models, and not this one.
+    """
+    new = [
+        job.model.name for job in plan.jobs if plan.backend.find_model(job.model.name) is None
+    ]
+    listed = client.models() if new else None
+    for name in dict.fromkeys(new):
+        if listed is not None and name not in listed:
+            raise ModelRejected(
+                f"{client.address} does not list a model {name!r};"
+                f" it has {', '.join(listed[:12]) or 'none'}"
+            )
+
+
+class _Sent(NamedTuple):
+    id: str
+    sha256: str
+
+
+class _Uploads:
+    """Sends each file once; what the store knows to be there is not sent at all."""
+
+    def __init__(
+        self,
+        client: "FinetuneClient",
+        store: "Store",
+        backend: "Backend",
+        on_upload: Callable[[str], Progress],
+    ) -> None:
+        self._client, self._store = client, store
+        self._backend, self._on_upload = backend, on_upload
+        self._sent: dict[str, _Sent] = {}
+
+    def file(self, path: Path) -> _Sent:
+        from assay.store.finetune_jobs import add_upload, find_upload
+
+        with path.open("rb") as stream:
+            sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
+        if sha256 in self._sent:
+            return self._sent[sha256]
+        address = self._client.address
+        with self._store.writing() as connection:
+            known = find_upload(connection, address, sha256)
+        if known is None or not self._client.has_file(known):
+            file = self._client.upload(
+                path,
+                path.name,
+                sha256,
+                purpose_in_query=self._backend.purpose_in_query,
+                progress=self._on_upload(path.name),
+            )
+            known = file.id
+            with self._store.writing() as connection:
+                add_upload(
+                    connection,
+                    address,
+                    sha256,
+                    file_id=known,
+                    name=path.name,
+                    size=path.stat().st_size,
+                )
+        self._sent[sha256] = _Sent(known, sha256)
+        return self._sent[sha256]
+
+
+def _subset_file(data: Path, job: "PlannedJob", folder: Path) -> Path:
+    from assay.finetune.plan import write_subset
+
+    if job.subset is None:
+        return data
+    path = folder / f"{data.stem}.subset-{job.subset}{data.suffix}"
+    if not path.exists():
+        with path.open("wb") as out:
+            write_subset(data, job.subset, job.seed, out)
+    return path

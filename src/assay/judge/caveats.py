@@ -1,0 +1,293 @@
+"""What a reader of a comparison has to know beyond its numbers, in sentences.
+
+Trials that were lost, and what a comparison would say had they ended otherwise.
+
+Who loses the harder worlds looks better in the rest. From a few percent on the difference is
+given at its bounds: the lost trials of one side at the worst value and those of the other at
+the best, and the other way round. A metric without known ends takes the extremes seen.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from assay.core.text import counted
+from assay.judge.contrasts import contrast, decided
+from assay.judge.looks import looked_before
+from assay.judge.matching import trial_values
+from assay.judge.outcomes import scale_of
+from assay.judge.results import Contrast, LeftOut, Losses, Setup, SubjectFacts
+from assay.judge.subjects import Subject, TrialOutcome
+from assay.stats.shares import fisher_exact, losses_matter
+from assay.types import TrialState
+
+_SHOWN = 3
+
+
+def notes(
+    facts: Sequence[SubjectFacts],
+    contrasts: Sequence[Contrast],
+    setup: Setup,
+    left_out: Mapping[str, str],
+    lacking: Mapping[str, Sequence[str]],
+) -> tuple[str, ...]:
+    """All sentences that hold for the whole comparison."""
+    sentences = [f"Left out: {reason}." for reason in left_out.values()]
+    sentences += _unjudged(facts)
+    sentences += _forked(facts)
+    sentences += pair_notes(
+        (one for one in contrasts if one.metric == setup.primary),
+        {subject.id: subject.subject for subject in facts},
+    )
+    sentences += [
+        f"{metric} is not compared: {', '.join(names)} has no values of it."
+        for metric, names in lacking.items()
+    ]
+    if len(setup.metrics) > 1:
+        sentences.append(
+            f"The verdict rests on {setup.primary} alone. The other metrics are shown without"
+            " adjusting for their number: among many of them some differ by chance."
+        )
+    return tuple(dict.fromkeys(sentences))
+
+
+def empty_reason(subject: Subject) -> str:
+    """Why a subject has nothing that could be compared, and what to do."""
+    states = [trial.state for trial in subject.trials]
+    failures, errors = states.count(TrialState.FAILURE), states.count(TrialState.INFRASTRUCTURE)
+    if not states:
+        return f"{subject.name!r} has no trials; let it play first, with 'assay run'"
+    if failures + errors < len(states):
+        return f"{subject.name!r} has results without any finite number; give it metrics"
+    where = f" --resume {subject.run_id}" if subject.run_id else ""
+    ended = [
+        counted(failures, "failure") if failures else "",
+        counted(errors, "infrastructure error") if errors else "",
+    ]
+    return (
+        f"{subject.name!r} has no trial that completed"
+        f" ({', '.join(filter(None, ended))}); find out why, then run it again:"
+        f" 'assay run{where}'"
+    )
+
+
+def left_out_words(left: LeftOut, who: str) -> str | None:
+    """Which trials of one side were not used, in words; None if all were."""
+    reasons = [
+        (left.unpaired, "without a partner"),
+        (left.failures, "failed"),
+        (left.infrastructure, "ended by infrastructure errors"),
+        (left.without_value, "without this metric"),
+    ]
+    said = [f"{number:,} {why}" for number, why in reasons if number]
+    return f"trials of {who} not used: {', '.join(said)}" if said else None
+
+
+def _forked(facts: Sequence[SubjectFacts]) -> list[str]:
+    names = [subject.name for subject in facts if subject.subject.facts.get("forks")]
+    if not names:
+        return []
+    return [
+        f"Not whole episodes, but forks, played on from states of stored ones: "
+        f"{', '.join(names)}. All futures in a world count as one world, and what the turns in "
+        "common earned is in every number."
+    ]
+
+
+def _unjudged(facts: Sequence[SubjectFacts]) -> list[str]:
+    names = [subject.name for subject in facts if not subject.judged]
+    if not names:
+        return []
+    return [f"Baselines, shown and not judged: {', '.join(names)}; name one to have it judged."]
+
+
+def pair_notes(contrasts: Iterable[Contrast], subjects: Mapping[str, Subject]) -> list[str]:
+    """What has to be known of each pair of subjects; subjects by their ids."""
+    sentences: list[str] = []
+    for found in contrasts:
+        baseline, candidate = subjects[found.baseline], subjects[found.candidate]
+        sentences += [
+            f"{words[0].upper()}{words[1:]}."
+            for subject, left in (
+                (baseline, found.left_out_baseline),
+                (candidate, found.left_out_candidate),
+            )
+            if (words := left_out_words(left, subject.name)) is not None
+        ]
+        if found.left_out_baseline.failures + found.left_out_candidate.failures:
+            sentences.append("A trial that failed has no value; it is not scored 0.")
+        if found.losses is not None:
+            sentences.append(_losses(found, baseline, candidate))
+        if any(left.without_value for left in _left(found)):
+            sentences.append(
+                f"{found.metric} is missing in some trials that completed: it is compared"
+                " among those that have it, which may be other worlds for each subject."
+            )
+        if not found.paired and not found.units.partly_shared:
+            sentences.append(_unpaired(baseline, candidate))
+        elif any(trial.seed is None for trial in baseline.trials):
+            sentences.append(
+                f"{baseline.name} and {candidate.name} have no seeds: the first trial on an"
+                " instance is paired with the first, the second with the second. Nothing says"
+                " that these were the same world."
+            )
+        unknown = [own.name for own in (baseline, candidate) if "max_turns" not in own.facts]
+        if len(unknown) == 1:
+            sentences.append(
+                f"The settings of {unknown[0]} are not recorded: nothing says that both were"
+                " given the same task."
+            )
+        if names := looked_before(found, baseline, candidate):
+            sentences.append(
+                f"{' and '.join(names)} stopped by looks at another comparison than this one;"
+                " the intervals here take no account of that."
+            )
+    return sentences
+
+
+def _left(contrast: Contrast) -> tuple[LeftOut, LeftOut]:
+    return contrast.left_out_baseline, contrast.left_out_candidate
+
+
+def _losses(contrast: Contrast, baseline: Subject, candidate: Subject) -> str:
+    lost = contrast.losses
+    assert lost is not None
+    ends = "the worst and the best value" if lost.known_ends else "the extremes seen"
+    return (
+        f"Lost trials: {lost.baseline:,} of {lost.of_baseline:,} of {baseline.name},"
+        f" {lost.candidate:,} of {lost.of_candidate:,} of {candidate.name}. If those were the"
+        " harder worlds, the rest looks better than it is: with the lost trials at"
+        f" {ends} the difference lies between {_shown(lost.lowest.point)} and"
+        f" {_shown(lost.highest.point)}."
+    )
+
+
+def _shown(difference: float) -> str:
+    # What is left of a sum of thirds is no difference.
+    return f"{round(difference, 12) + 0.0:+.3g}"
+
+
+def _unpaired(baseline: Subject, candidate: Subject) -> str:
+    names = f"{baseline.name} and {candidate.name}"
+    both = (baseline, candidate)
+    tasks = [Counter(trial.task for trial in subject.trials) for subject in both]
+    if not set(tasks[0]) & set(tasks[1]):
+        return (
+            f"{names} did different tasks ({_some(tasks[0])};"
+            f" {_some(tasks[1])}): a difference may be that of the tasks. Let both do the same."
+        )
+    seeds = [dict.fromkeys(trial.seed for trial in subject.trials) for subject in both]
+    if (
+        len(tasks[0] | tasks[1]) == 1
+        and None not in tasks[0]
+        and {*seeds[0], *seeds[1]} == {None}
+    ):
+        return (
+            f"{names} did one task, {_some(tasks[0])}: its trials are independent samples, and"
+            " the answer is about this task alone."
+        )
+    sentence = (
+        f"{names} have no two worlds in common"
+        f" ({_some(seeds[0])}; {_some(seeds[1])}): compared as independent samples, which takes"
+        " more trials. Let both play the same seeds to compare them pair by pair."
+    )
+    if any(
+        tasks[0][task] * tasks[1].total() != tasks[1][task] * tasks[0].total()
+        for task in tasks[0] | tasks[1]
+    ):
+        sentence += (
+            " They did tasks in other proportions: part of the difference may be that of the"
+            " tasks."
+        )
+    return sentence
+
+
+def _some(values: Iterable[str | int | None]) -> str:
+    texts = ["none" if value is None else str(value) for value in values]
+    more = ", …" if len(texts) > _SHOWN else ""
+    return ", ".join(texts[:_SHOWN]) + more
+
+
+def with_losses(
+    found: Contrast, baseline: Subject, candidate: Subject, setup: Setup, family: int = 1
+) -> Contrast:
+    """The contrast with its bounds, where enough trials were lost to matter.
+
+    Args:
+        found: The contrast, with its verdict.
+        baseline: The subject of its baseline.
+        candidate: The subject of its candidate.
+        setup: How they were compared.
+        family: Comparisons that share the error; the bounds divide it by their number.
+    """
+    counts = [(_lost(subject), _all(subject)) for subject in (baseline, candidate)]
+    if not any(lost for lost, _ in counts) or found.same is not None:
+        return found
+    (lost_a, all_a), (lost_b, all_b) = counts
+    if not losses_matter(lost_a, all_a, lost_b, all_b):
+        return found
+    low, high, known = _ends((baseline, candidate), found.metric)
+    strict = replace(setup, level=1 - setup.alpha / family)
+    edges = [
+        decided(
+            [
+                contrast(
+                    _filled(baseline, found.metric, first),
+                    _filled(candidate, found.metric, second),
+                    found.metric,
+                    strict,
+                )
+            ],
+            strict,
+        )[0]
+        for first, second in ((high, low), (low, high))
+    ]
+    return replace(
+        found,
+        losses=Losses(
+            baseline=lost_a,
+            of_baseline=all_a,
+            candidate=lost_b,
+            of_candidate=all_b,
+            p_value=fisher_exact(lost_a, all_a, lost_b, all_b),
+            lowest=edges[0].naive,
+            highest=edges[1].naive,
+            known_ends=known,
+            holds=all(edge.verdict is found.verdict for edge in edges) and found.look is None,
+        ),
+    )
+
+
+def _lost(subject: Subject) -> int:
+    unlisted = subject.facts.get("without_result")
+    listed = sum(trial.state is not TrialState.RESULT for trial in subject.trials)
+    return listed + (unlisted if isinstance(unlisted, int) else 0)
+
+
+def _all(subject: Subject) -> int:
+    return _lost(subject) + sum(trial.state is TrialState.RESULT for trial in subject.trials)
+
+
+def _ends(subjects: Sequence[Subject], metric: str) -> tuple[float, float, bool]:
+    """The least and the greatest value a trial may have, and whether that is known."""
+    values = [value for subject in subjects for value in trial_values(subject.trials, metric)]
+    scale = scale_of(metric, values)
+    if scale.known_ends:
+        return scale.low, scale.high, True
+    return min(values), max(values), False
+
+
+def _filled(subject: Subject, metric: str, value: float) -> Subject:
+    """The subject as if all its lost trials had come to this value."""
+    unlisted = subject.facts.get("without_result")
+    missing = [
+        TrialOutcome(trial_id=f"{subject.id} lost {place}", pair=None, values={metric: value})
+        for place in range(unlisted if isinstance(unlisted, int) else 0)
+    ]
+    trials = [
+        trial
+        if trial.state is TrialState.RESULT
+        else replace(trial, state=TrialState.RESULT, values={metric: value})
+        for trial in subject.trials
+    ]
+    return replace(subject, trials=(*trials, *missing), looks=(), facts={})

@@ -1,0 +1,366 @@
+"""Subjects compared: from the outcomes of trials to everything a report says.
+
+The first metric decides, the rest is shown beside it. Reads no file and prints nothing.
+"""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from enum import StrEnum
+from typing import TypeVar
+
+from assay.core.text import unknown_name
+from assay.errors import UsageError
+from assay.judge.caveats import empty_reason, notes, with_losses
+from assay.judge.contrasts import contrast, decided
+from assay.judge.describe import (
+    UNLOCKED,
+    describe,
+    instances,
+    lower_is_better_metrics,
+    metrics_of,
+    passes,
+    score_gaps,
+    scores,
+)
+from assay.judge.design import allowed_names, without_copies
+from assay.judge.power import planned
+from assay.judge.ranking import standings
+from assay.judge.results import (
+    SUCCESS_ACHIEVEMENTS,
+    Comparison,
+    Contrast,
+    Setup,
+    Standings,
+    SubjectFacts,
+    TaskRule,
+)
+from assay.judge.subjects import SUBJECT_METRICS, Subject
+from assay.stats.intervals import Method
+from assay.stats.multiplicity import Correction
+from assay.types import TrialState
+
+_FIRST = (
+    *("achievements", "score", "reward", "success", "invalid_rate", "steps", "turns"),
+    *("tokens", "cost_usd", "duration_s"),
+)
+"""The order of metrics nobody chose; the rest follows as it comes."""
+_CHOICES = (TaskRule.FIXED, TaskRule.SAMPLE)
+
+
+def compare(
+    subjects: Sequence[Subject],
+    *,
+    metrics: Sequence[str] | None = None,
+    baseline: str | None = None,
+    level: float = 0.95,
+    min_effect: float | None = None,
+    success_achievements: float = SUCCESS_ACHIEVEMENTS,
+    seed: int = 0,
+    method: Method | str = Method.AUTO,
+    correction: Correction | str = Correction.HOLM,
+    lower_is_better: Collection[str] = (),
+    tasks: TaskRule | str | None = None,
+    allow_different: Collection[str] = (),
+    seeds: tuple[int, int] | None = None,
+) -> Comparison:
+    """Compare subjects with one of them, and with each other where there are three or more.
+
+    A world, one task with one seed, is the unit; a subject's trials in it are averaged. Worlds
+    that two subjects have in common are paired; with fewer than two of those, they are
+    compared as independent samples.
+
+    Args:
+        subjects: Two or more. Those played only to compare with are shown and not judged, as
+            long as two others are there.
+        metrics: What to compare; the first decides. Without it all that everybody has.
+        baseline: The id or name of the one to compare with. If not given, the first that did
+            not play only to compare with; if there is one of those alone, the last other.
+        level: Of the intervals; 1 - level is the chance of a false finding.
+        min_effect: The smallest difference of the first metric that matters, in its unit.
+        success_achievements: An episode with as many achievements is a success.
+        seed: Of the generator; the same seed gives the same report.
+        method: How intervals of differences are made.
+        correction: How p values of several candidates are adjusted.
+        lower_is_better: Metrics of which less is better.
+        tasks: What several tasks are: `fixed`, the ones that are meant, or a `sample` of
+            many. If not given, they are a sample from ten on.
+        allow_different: Settings of the task that may differ, such as `max_turns`; there is
+            no verdict where any other does.
+        seeds: The first and the last seed of the trials to compare; None: all.
+
+    Raises:
+        UsageError: There are not two subjects with results, or something chosen is not there.
+    """
+    check_choices(level, min_effect, success_achievements, seed)
+    kept = [without_copies(subject) for subject in _of_seeds(subjects, seeds)]
+    usable, left_out = _usable([subject for subject, _ in kept])
+    usable, without = _having(usable, metrics)
+    left_out |= without
+    chosen, lacking = common_metrics(usable, metrics)
+    first = _baseline(usable, baseline)
+    setup = Setup(
+        metrics=chosen,
+        baseline=first.id,
+        level=level,
+        min_effect=min_effect,
+        success_achievements=success_achievements,
+        seed=seed,
+        method=_member(Method, "method", method),
+        correction=_member(Correction, "correction", correction),
+        lower_is_better=lower_is_better_metrics(usable) | frozenset(lower_is_better),
+        tasks=task_rule(tasks),
+        allow_different=allowed_names(allow_different),
+        seeds=seeds,
+        known_metrics=common_metrics(usable, None)[0] if metrics else chosen,
+    )
+    facts = tuple(
+        describe(
+            subject,
+            _described(chosen),
+            level,
+            judged=_judged(subject, first, usable),
+            tasks=setup.tasks,
+        )
+        for subject in usable
+    )
+    ranked = standings([subject for subject in facts if subject.judged], setup)
+    contrasts = _contrasts(first, facts, setup, ranked)
+    return Comparison(
+        setup=setup,
+        subjects=facts,
+        contrasts=contrasts,
+        standings=ranked
+        and replace(ranked, pairs=tuple(replace(pair, pairs=()) for pair in ranked.pairs)),
+        instances=instances(usable, success_achievements, level),
+        passes=passes(usable, success_achievements, level),
+        scores=scores(usable, level),
+        score_gaps=score_gaps(first.id, usable, level),
+        notes=(
+            *(sentence for _, said in kept for sentence in said),
+            *notes(facts, contrasts, setup, left_out, lacking),
+        ),
+        left_out=left_out,
+        next_seed=_next_seed(subjects),
+    )
+
+
+def _next_seed(subjects: Sequence[Subject]) -> int | None:
+    seeds = [t.seed for subject in subjects for t in subject.trials if t.seed is not None]
+    return max(seeds) + 1 if seeds else None
+
+
+def _contrasts(
+    baseline: Subject,
+    facts: Sequence[SubjectFacts],
+    setup: Setup,
+    ranked: Standings | None,
+) -> tuple[Contrast, ...]:
+    """Every candidate in every metric.
+
+    With all pairs on the page, the metric that decides is adjusted for all of them at once:
+    two families beside each other would find more than they allow.
+    """
+    candidates = [subject for subject in facts if subject.judged and subject.id != baseline.id]
+    by_id = {subject.id: subject for subject in facts}
+    contrasts: list[Contrast] = []
+    for metric in setup.metrics:
+        if metric == setup.primary and ranked is not None:
+            own = [pair for pair in ranked.pairs if pair.baseline == baseline.id]
+            size = len(ranked.pairs)
+        else:
+            own = list(
+                decided(
+                    [contrast(baseline, one.subject, metric, setup) for one in candidates],
+                    setup,
+                )
+            )
+            size = len(own)
+        for found in own:
+            if metric == setup.primary:
+                found = planned(found, by_id, setup, size)
+                candidate = by_id[found.candidate].subject
+                found = with_losses(found, baseline, candidate, setup, size)
+            contrasts.append(found)
+    return tuple(contrasts)
+
+
+def _described(metrics: Sequence[str]) -> list[str]:
+    """What is compared, and what it costs."""
+    return list(dict.fromkeys([*metrics, "achievements", "cost_usd", "duration_s", "tokens"]))
+
+
+def _judged(subject: Subject, baseline: Subject, subjects: Sequence[Subject]) -> bool:
+    players = [other for other in subjects if not other.baseline or other.id == baseline.id]
+    return not subject.baseline or subject.id == baseline.id or len(players) < 2
+
+
+def _usable(subjects: Sequence[Subject]) -> tuple[list[Subject], dict[str, str]]:
+    """The subjects that have results, and why the others are left out, by name."""
+    for what, texts in (("id", [s.id for s in subjects]), ("name", [s.name for s in subjects])):
+        for text in texts:
+            if texts.count(text) > 1:
+                raise UsageError(
+                    f"two subjects have the {what} {text!r}; give each its own, or name it once"
+                )
+    left_out = {
+        subject.name: empty_reason(subject) for subject in subjects if not _has_results(subject)
+    }
+    usable = [subject for subject in subjects if subject.name not in left_out]
+    if len(usable) < 2:
+        raise UsageError(_too_few(usable, left_out))
+    return usable, left_out
+
+
+def _having(
+    subjects: list[Subject], wanted: Sequence[str] | None
+) -> tuple[list[Subject], dict[str, str]]:
+    """The subjects but for baselines that lack a metric that is wanted; and why not those."""
+    lacking = {
+        subject.name: f"{subject.name} has no {', '.join(missing)}"
+        for subject in subjects
+        if subject.baseline and (missing := sorted({*(wanted or ())} - {*metrics_of(subject)}))
+    }
+    kept = [subject for subject in subjects if subject.name not in lacking]
+    return (kept, lacking) if len(kept) > 1 else (subjects, {})
+
+
+def _of_seeds(subjects: Sequence[Subject], seeds: tuple[int, int] | None) -> Sequence[Subject]:
+    """The subjects with the trials of these seeds alone."""
+    if seeds is None:
+        return subjects
+    found = []
+    for subject in subjects:
+        known = [trial.seed for trial in subject.trials if trial.seed is not None]
+        trials = tuple(
+            trial
+            for trial in subject.trials
+            if trial.seed is not None and seeds[0] <= trial.seed <= seeds[1]
+        )
+        if not trials:
+            played = (
+                f"it has seeds {min(known)} to {max(known)}" if known else "it has no seeds"
+            )
+            raise UsageError(
+                f"no trial of {subject.name!r} has a seed from {seeds[0]} to {seeds[1]};"
+                f" {played}"
+            )
+        # Looks were made at all trials, and hold for no part of them.
+        found.append(replace(subject, trials=trials, looks=(), run_id=None))
+    return found
+
+
+def _has_results(subject: Subject) -> bool:
+    return any(
+        trial.state is TrialState.RESULT and any(map(math.isfinite, trial.values.values()))
+        for trial in subject.trials
+    )
+
+
+def _too_few(usable: Sequence[Subject], left_out: Mapping[str, str]) -> str:
+    if left_out:
+        return f"there are no two to compare: {'; '.join(left_out.values())}"
+    if usable:
+        return (
+            f"{usable[0].name!r} alone cannot be compared; name another one to compare it with"
+        )
+    return "there is nothing to compare; name two experiments or more"
+
+
+def _baseline(subjects: Sequence[Subject], wanted: str | None) -> Subject:
+    if wanted is None:
+        players = [subject for subject in subjects if not subject.baseline]
+        beside = [subject for subject in subjects if subject.baseline]
+        # The last is the random player, which tells more than one that does nothing.
+        return (players or beside)[0] if len(players) != 1 or not beside else beside[-1]
+    for subject in subjects:
+        if wanted in (subject.id, subject.name):
+            return subject
+    raise UsageError(unknown_name("baseline", wanted, [subject.name for subject in subjects]))
+
+
+def common_metrics(
+    subjects: Sequence[Subject], wanted: Sequence[str] | None
+) -> tuple[tuple[str, ...], dict[str, list[str]]]:
+    """The metrics to compare, and for each that is passed over the names of who lacks it.
+
+    Raises:
+        UsageError: Somebody lacks one that is wanted, or they have none in common.
+    """
+    having = {subject.name: metrics_of(subject) for subject in subjects}
+    everything = list(dict.fromkeys(name for names in having.values() for name in names))
+    if wanted is not None:
+        for metric in wanted:
+            if metric not in everything and any(
+                metric in subject.facts.get(SUBJECT_METRICS, {}) for subject in subjects
+            ):
+                raise UsageError(
+                    f"{metric!r} is one number for each experiment as a whole, and cannot be "
+                    "tested; 'assay experiments show' and 'assay compare --detail' print it"
+                )
+        return _wanted(wanted, having), {}
+    plain = [name for name in everything if not name.startswith(UNLOCKED)]
+    plain.sort(key=lambda name: _FIRST.index(name) if name in _FIRST else len(_FIRST))
+    lacking = {
+        metric: [name for name, own in having.items() if metric not in own] for metric in plain
+    }
+    shared = tuple(metric for metric in plain if not lacking[metric])
+    if not shared:
+        owned = "; ".join(f"{name!r} has {', '.join(own)}" for name, own in having.items())
+        raise UsageError(f"there is no metric that all of them have: {owned}")
+    return shared, {metric: names for metric, names in lacking.items() if names}
+
+
+def _wanted(wanted: Sequence[str], having: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    if not wanted:
+        raise UsageError("no metric was named; name one or more, such as achievements")
+    for metric in wanted:
+        for subject, own in having.items():
+            if metric not in own:
+                shown = [name for name in own if not name.startswith(UNLOCKED)] or own
+                raise UsageError(f"{subject!r}: {unknown_name('metric', metric, shown)}")
+    return tuple(dict.fromkeys(wanted))
+
+
+def task_rule(chosen: TaskRule | str | None) -> TaskRule | None:
+    """What somebody says several tasks are; None: that goes by their number.
+
+    Raises:
+        UsageError: There is no such rule.
+    """
+    if chosen is None:
+        return None
+    if chosen not in _CHOICES:
+        raise UsageError(unknown_name("rule of tasks", str(chosen), _CHOICES))
+    return TaskRule(chosen)
+
+
+_Choice = TypeVar("_Choice", bound=StrEnum)
+
+
+def _member(kind: type[_Choice], what: str, value: str) -> _Choice:
+    try:
+        return kind(value)
+    except ValueError:
+        raise UsageError(unknown_name(what, value, kind)) from None
+
+
+def check_choices(
+    level: float, min_effect: float | None = None, enough: float = 3, seed: int = 0
+) -> None:
+    """Refuse what cannot be meant.
+
+    Raises:
+        UsageError: A value is not allowed.
+    """
+    if not 0.5 <= level < 1:
+        raise UsageError(f"level {level!r} is not from 0.5 to below 1; 0.95 is usual")
+    if min_effect is not None and not 0 < min_effect < math.inf:
+        raise UsageError(
+            f"min_effect {min_effect!r} is no size of a difference; give a number above 0, in"
+            " the unit of the first metric"
+        )
+    if not math.isfinite(enough):
+        raise UsageError(f"success_achievements {enough!r} is not allowed; give a number")
+    if seed < 0:
+        raise UsageError(f"seed {seed} is not allowed; give 0 or more")

@@ -1,0 +1,141 @@
+"""A metric from version to version of one series.
+
+The experiments of a version are taken together: trials of the same world are averaged, so that
+playing a version again makes its mean surer only where it played other worlds. Each version
+is compared with the one before it.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from assay.errors import UsageError
+from assay.judge.caveats import empty_reason, pair_notes, with_losses
+from assay.judge.comparison import check_choices, common_metrics, task_rule
+from assay.judge.contrasts import contrast, decided
+from assay.judge.describe import lower_is_better_metrics
+from assay.judge.design import allowed_names, without_copies
+from assay.judge.matching import mean_of, trial_values
+from assay.judge.results import Contrast, Setup, TaskRule
+from assay.judge.subjects import Subject
+from assay.stats.intervals import Interval
+
+_NO_VERSION = "(no version)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionFacts:
+    """What one version of a series earned."""
+
+    version: str
+    experiments: tuple[Subject, ...]
+    trials: int
+    mean: Interval
+    change: Contrast | None
+    """Beside the version before it; None for the first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverTime:
+    """One metric over the versions of a series, the oldest first."""
+
+    series: str
+    setup: Setup
+    rows: tuple[VersionFacts, ...]
+    notes: tuple[str, ...]
+
+
+def over_time(
+    subjects: Sequence[Subject],
+    *,
+    metric: str | None = None,
+    level: float = 0.95,
+    seed: int = 0,
+    tasks: TaskRule | str | None = None,
+    allow_different: Collection[str] = (),
+) -> OverTime:
+    """Follow a metric over the versions of a series.
+
+    Args:
+        subjects: The experiments of the series, the oldest first.
+        metric: What to follow; without it achievements, or the first that all have.
+        level: Of the intervals.
+        seed: Of the generator.
+        tasks: What several tasks are, as `compare` takes it.
+        allow_different: Settings of the task that may differ, as `compare` takes them.
+
+    Raises:
+        UsageError: No experiment has results, or one lacks the metric.
+    """
+    check_choices(level, seed=seed)
+    empty = [
+        subject for subject in subjects if not any(trial.values for trial in subject.trials)
+    ]
+    usable = [subject for subject in subjects if subject not in empty]
+    if not usable:
+        reasons = "; ".join(map(empty_reason, empty)) or "it has no experiments"
+        raise UsageError(f"there is nothing to follow over time: {reasons}")
+    chosen, _ = common_metrics(usable, None if metric is None else [metric])
+    setup = Setup(
+        metrics=chosen[:1],
+        baseline=usable[0].id,
+        level=level,
+        seed=seed,
+        lower_is_better=lower_is_better_metrics(usable),
+        tasks=task_rule(tasks),
+        allow_different=allowed_names(allow_different),
+    )
+    merged, copies = _merged(usable)
+    changes = decided(
+        [contrast(before, after, chosen[0], setup) for before, after in pairwise(merged)],
+        setup,
+    )
+    changes = tuple(
+        with_losses(change, before, after, setup, len(changes))
+        for change, (before, after) in zip(changes, pairwise(merged), strict=True)
+    )
+    return OverTime(
+        series=usable[0].series or usable[0].name,
+        setup=setup,
+        rows=tuple(
+            VersionFacts(
+                version=subject.name,
+                experiments=tuple(_of_version(usable, subject.name)),
+                trials=len(trial_values(subject.trials, chosen[0])),
+                mean=mean_of(subject.trials, chosen[0], setup.level, setup.tasks),
+                change=change,
+            )
+            for subject, change in zip(merged, (None, *changes), strict=True)
+        ),
+        notes=(
+            *(f"Left out: {empty_reason(subject)}." for subject in empty),
+            *copies,
+            *pair_notes(changes, {subject.id: subject for subject in merged}),
+        ),
+    )
+
+
+def _of_version(subjects: Sequence[Subject], version: str) -> list[Subject]:
+    return [subject for subject in subjects if (subject.version or _NO_VERSION) == version]
+
+
+def _merged(subjects: Sequence[Subject]) -> tuple[list[Subject], list[str]]:
+    """One subject a version, with each trial once, and what was left out, in sentences."""
+    merged, said = [], []
+    for version in dict.fromkeys(subject.version or _NO_VERSION for subject in subjects):
+        group = _of_version(subjects, version)
+        trials = tuple(trial for subject in group for trial in subject.trials)
+        # Looks hold for the trials they were made at, and no others.
+        alone = len(group) == 1
+        subject, copies = without_copies(
+            replace(
+                group[0],
+                name=version,
+                trials=trials,
+                looks=group[0].looks if alone else (),
+                run_id=group[0].run_id if alone else None,
+            )
+        )
+        merged.append(subject)
+        said += copies
+    return merged, said

@@ -1,0 +1,241 @@
+"""Answers as they go over HTTP: right ones, refusals, and those that are broken on purpose.
+
+A reply as a stream of server-sent events: what its pieces add up to is the reply.
+
+Pauses that all end at once when the server does.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
+
+from starlette.types import Receive, Scope, Send
+
+from assay.core.hosting import BoundedHttp
+from assay.core.refusal import Refusal
+from assay.models.serving.chat_wire import Question, error_body, pieces, usage_of
+from assay.models.serving.faults import TooMuch
+from assay.types import ChatReply
+
+_CUT: Final = "assay.cut"
+_FAILURES: Final = (
+    (500, "the server had an error, on request"),
+    (502, "bad gateway, on request"),
+    (503, "the server is overloaded, on request"),
+)
+_PAGE: Final = b"<html><body><h1>It works!</h1></body></html>"
+
+
+class ErrorShape(Protocol):
+    """How a protocol says what is wrong."""
+
+    def __call__(
+        self, status: int, message: str, *, code: str | None = None, param: str | None = None
+    ) -> bytes:
+        """The body of an answer."""
+        ...
+
+
+class ModelAnswer(NamedTuple):
+    """An answer, as yet unsent."""
+
+    status: int
+    parts: Sequence[bytes]
+    """The body; each part is written by itself."""
+    headers: Mapping[str, str] = {}
+    stream: bool = False
+    """Whether it is a stream of events, whose length nobody tells."""
+
+
+def json_answer(
+    body: bytes, status: int = 200, headers: Mapping[str, str] | None = None
+) -> ModelAnswer:
+    """An answer of JSON."""
+    return ModelAnswer(status, (body,), headers or {})
+
+
+def failed(
+    status: int,
+    message: str,
+    *,
+    code: str | None = None,
+    param: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    shape: ErrorShape = error_body,
+) -> ModelAnswer:
+    """An answer that says what is wrong, in the shape of the protocol."""
+    return json_answer(shape(status, message, code=code, param=param), status, headers)
+
+
+def too_much(
+    reason: TooMuch,
+    headers: Mapping[str, str] | None = None,
+    shape: ErrorShape = error_body,
+) -> ModelAnswer:
+    """The refusal of a call, with the time after which to try again.
+
+    Whole seconds are all that one header can tell, so another has the milliseconds.
+    """
+    milliseconds = max(1, -int(-reason.seconds * 1000 // 1))
+    told = {
+        "retry-after": str(-(-milliseconds // 1000)),
+        "retry-after-ms": str(milliseconds),
+    }
+    message = f"{reason.message}; try again in {milliseconds} ms"
+    told = {**(headers or {}), **told}
+    return failed(429, message, code=reason.code, headers=told, shape=shape)
+
+
+def reshaped(refusal: Refusal, shape: ErrorShape = error_body) -> Refusal:
+    """A refusal of the guard, in the shape that clients of the protocol know."""
+    code = {401: "invalid_api_key"}.get(refusal.status, refusal.body["code"])
+    message = refusal.body["detail"]
+    if refusal.status == 401:
+        message = "the API key is missing or wrong: send 'Authorization: Bearer <key>'"
+    body = json.loads(shape(refusal.status, message, code=code))
+    return Refusal(refusal.status, body, refusal.headers)
+
+
+def broken(answer: ModelAnswer, draw: int) -> ModelAnswer:
+    """An answer with status 200 that is no completion; `draw` chooses how."""
+    if answer.stream:
+        half = answer.parts[: len(answer.parts) // 2]
+        return answer._replace(parts=(*half, b'data: {"id":"chatcmpl-\n\n'))
+    (body,) = answer.parts
+    kinds = (b"", body[: len(body) // 2], _PAGE, b'{"object":"chat.completion"}')
+    return answer._replace(parts=((*kinds, b'{"choices":[]}')[draw % 5],))
+
+
+def failure(draw: int, shape: ErrorShape = error_body) -> ModelAnswer:
+    """One of the errors that servers have."""
+    status, message = _FAILURES[draw % len(_FAILURES)]
+    return failed(status, message, shape=shape)
+
+
+async def send_answer(answer: ModelAnswer, send: Send) -> None:
+    """Send a whole answer."""
+    await send(_start(answer))
+    for part in answer.parts[:-1]:
+        await send({"type": "http.response.body", "body": part, "more_body": True})
+    await send({"type": "http.response.body", "body": answer.parts[-1]})
+
+
+def _start(answer: ModelAnswer) -> dict[str, Any]:
+    headers = [
+        (name.encode("ascii"), value.encode("latin-1"))
+        for name, value in answer.headers.items()
+    ]
+    if answer.stream:
+        headers.append((b"content-type", b"text/event-stream"))
+        headers.append((b"cache-control", b"no-store"))
+    else:
+        headers.append((b"content-type", b"application/json"))
+        headers.append((b"content-length", b"%d" % sum(map(len, answer.parts))))
+    return {"type": "http.response.start", "status": answer.status, "headers": headers}
+
+
+async def send_cut(
+    answer: ModelAnswer, draw: int, scope: Scope, receive: Receive, send: Send
+) -> None:
+    """Lose the connection: one time in four before the answer, else in the middle of it."""
+    line: CuttableHttp = scope["extensions"][_CUT]["line"]
+    if draw % 4:
+        await send(_start(answer))
+        whole = b"".join(answer.parts)
+        part = whole[: draw // 4 % max(1, len(whole))]
+        await send({"type": "http.response.body", "body": part, "more_body": True})
+        line.transport.close()  # what was written is still sent
+    else:
+        line.transport.abort()
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+class CuttableHttp(BoundedHttp):
+    """Lets the application close the connection in the middle of an answer."""
+
+    def on_message_begin(self) -> None:
+        """Tell the application where it is connected."""
+        super().on_message_begin()
+        self.scope["extensions"] = {_CUT: {"line": self}}
+
+
+DONE: Final = b"data: [DONE]\n\n"
+"""The last event of a stream."""
+
+
+def events(reply: ChatReply, question: Question, *, id: str, created: int) -> Iterator[bytes]:
+    """The events of a reply, the last one included."""
+    include_usage = question.include_usage
+    head: dict[str, Any] = {
+        "id": id,
+        "object": "chat.completion.chunk",
+        "created": created,
+        "model": question.request.model,
+    }
+    extra: dict[str, Any] = {"usage": None} if include_usage else {}
+    for delta in _deltas(reply):
+        choice = {"index": 0, "delta": delta, "finish_reason": None}
+        yield _event({**head, "choices": [choice], **extra})
+    last = {"index": 0, "delta": {}, "finish_reason": reply.finish_reason}
+    yield _event({**head, "choices": [last], **extra})
+    if include_usage:
+        yield _event({**head, "choices": [], "usage": usage_of(reply.usage)})
+    yield DONE
+
+
+def _deltas(reply: ChatReply) -> Iterator[dict[str, Any]]:
+    """The message in pieces; all but text and arguments comes whole, in the first of them."""
+    value = dict(reply.message.value)
+    content, calls = value.pop("content", None), value.pop("tool_calls", None) or []
+    text = content if isinstance(content, str) else ""
+    yield {**value, "content": "" if text else content}
+    yield from ({"content": piece} for piece in pieces(text))
+    for index, call in enumerate(calls):
+        function = call["function"]
+        opened = {**call, "index": index, "function": {**function, "arguments": ""}}
+        yield {"tool_calls": [opened]}
+        for piece in pieces(function["arguments"]):
+            yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
+
+
+def _event(value: dict[str, Any]) -> bytes:
+    return b"data: " + json.dumps(value, separators=(",", ":")).encode() + b"\n\n"
+
+
+class Pauses:
+    """Waits for many; belongs to one event loop."""
+
+    def __init__(self) -> None:
+        self._waiting: set[asyncio.Future[bool]] = set()
+        self._closed = False
+
+    async def until(self, due: float) -> bool:
+        """Wait until a time of the monotonic clock; False if there was no time for it."""
+        seconds = due - time.monotonic()
+        if seconds <= 0:
+            return True
+        if self._closed:
+            return False
+        loop = asyncio.get_running_loop()
+        over: asyncio.Future[bool] = loop.create_future()
+        self._waiting.add(over)
+        timer = loop.call_later(seconds, _finish, over, True)
+        try:
+            return await over
+        finally:
+            timer.cancel()
+            self._waiting.discard(over)
+
+    def close(self) -> None:
+        """End every pause, and let none begin."""
+        self._closed = True
+        for over in self._waiting:
+            _finish(over, False)
+
+
+def _finish(over: asyncio.Future[bool], value: bool) -> None:
+    if not over.done():
+        over.set_result(value)

@@ -1,0 +1,267 @@
+"""What would settle a comparison, and what a verdict that is clear counts on.
+
+*Settled* is only what was set down before its trials. Names in these sentences are untrusted:
+whoever prints them makes them safe.
+
+How to go on: the command that lets two subjects play worlds that nobody has seen.
+
+New trials are judged by themselves. To add them to those that asked for them, and test all of
+them again, finds twice as many differences that are not there.
+"""
+
+import math
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from assay.judge.looks import looked_before
+from assay.judge.results import Comparison, Contrast, PowerPlan, TaskRule
+from assay.judge.subjects import Subject
+from assay.report.numbers import dollars, hours, level_text, value
+from assay.stats.intervals import Interval
+from assay.types import Verdict
+
+
+def play_new_worlds(comparison: Comparison, contrast: Contrast, trials: int) -> str:
+    """What to type to play so many new worlds, and to judge them by themselves."""
+    pair = [comparison.of(side).subject for side in (contrast.baseline, contrast.candidate)]
+    if any(subject.facts.get("forks") for subject in pair):
+        return (
+            "Fork episodes of other worlds and compare those alone: added to these, they would"
+            " test these twice."
+        )
+    first = comparison.next_seed
+    if first is None:
+        return (
+            "Play new trials and compare those alone: added to these, they would test these"
+            " twice."
+        )
+    alone = f"--seeds {first}-{first + trials - 1}"
+    commands = _commands(pair, first, trials)
+    if not commands:
+        return (
+            f"Play seeds from {first} on, which none of these has played, and compare those"
+            f" alone, with {alone}."
+        )
+    what = " and ".join(f"'{command}'" for command in commands)
+    again = (
+        f"'{shlex.join(['assay', 'compare', 'latest', *alone.split(), *in_database(pair[0])])}'"
+        if len(commands) == 1
+        else f"compare the two new experiments with {alone}"
+    )
+    return f"Play new worlds: {what}; then {again}."
+
+
+def in_database(subject: Subject) -> list[str]:
+    """The option with which a command finds the store of a subject."""
+    return [] if subject.database is None else ["--database", subject.database]
+
+
+class _Player(NamedTuple):
+    """An arm without settings of its own."""
+
+    agent: str | None
+    model: str | None
+
+
+def _commands(pair: list[Subject], first: int, trials: int) -> list[str]:
+    """One command if both are played alike, else one for each; [] if there is none."""
+    options = [_options(subject) for subject in pair]
+    players = [_player(subject) for subject in pair]
+    if options[0] == options[1] and players[0] != players[1]:
+        groups = [(players, options[0])]
+    else:
+        groups = [([player], own) for player, own in zip(players, options, strict=True)]
+    where = ["--seed", str(first), "--episodes", str(trials), "--no-baselines"]
+    where += in_database(pair[0])
+    commands = []
+    for together, own in groups:
+        who = _who(together)
+        if who is None or own is None:
+            return []
+        commands.append(shlex.join(["assay", "run", *who, *where, *own]))
+    return commands
+
+
+def _player(subject: Subject) -> _Player | None:
+    """Who plays for a subject; None if no option of `assay run` can name it."""
+    from assay.episodes.environments import RANDOM
+
+    agent = None if subject.agent == RANDOM else subject.agent
+    model = RANDOM if subject.agent == RANDOM else subject.asked_model
+    if agent is None:
+        return None if model is None else _Player(None, model)
+    return _Player(agent, model) if ".py:" in agent else None
+
+
+def _who(players: Sequence[_Player | None]) -> list[str] | None:
+    """The options that let exactly these play; None if there are none."""
+    known = [player for player in players if player is not None]
+    models = [*dict.fromkeys(player.model for player in known if player.model)]
+    agents = [*dict.fromkeys(player.agent for player in known if player.agent)]
+    # Each model plays by itself too, and each agent that asks plays with every model.
+    asking = {player.agent for player in known if player.agent and player.model}
+    played = [
+        *(_Player(None, model) for model in models),
+        *(_Player(agent, None) for agent in agents if agent not in asking),
+        *(_Player(agent, model) for agent in asking for model in models),
+    ]
+    if len(known) < len(players) or {*played} != {*known}:
+        return None
+    return [
+        *(["--models", *models] if models else []),
+        *(["--agents", *agents] if agents else []),
+    ]
+
+
+def _options(subject: Subject) -> list[str] | None:
+    """The options that a stored configuration stands for; None if a file would be needed."""
+    from assay.core.settings import Counts, written
+    from assay.crafter.difficulty import DIFFICULTIES
+    from assay.episodes.config import SETTINGS
+
+    if "max_turns" not in subject.facts:
+        return None
+    found: list[str] = []
+    for name, setting in SETTINGS.items():
+        holder: Any = subject.facts.get(setting.section) if setting.section else subject.facts
+        kept = (holder or {}).get(name, setting.default)
+        if setting.counts is not Counts.VERSION:
+            continue
+        if name == "difficulty" and kept != setting.default:
+            named = (label for label, one in DIFFICULTIES.items() if kept == written(one))
+            kept = next(named, None)
+        if kept == setting.default:
+            continue
+        if not isinstance(kept, (str, int, float)) or setting.given is not None:
+            return None
+        if name == "environment" and "@" in str(kept):  # a class that a program had given
+            return None
+        found += [setting.option, str(kept)]
+    return found
+
+
+def settle_words(comparison: Comparison, contrast: Contrast) -> str:
+    """What would settle a contrast, or what its verdict counts on."""
+    plan = contrast.settle
+    if contrast.confounds:
+        names = " ".join(f"--allow-different {one.name}" for one in contrast.confounds)
+        return f"Let both do the same task; or say that this is what you compare: {names}."
+    if contrast.same is not None:
+        return "Other trials: these tell nothing about a difference."
+    if contrast.verdict is not Verdict.UNDECIDED:
+        return _settled(comparison, contrast)
+    if contrast.look is not None and contrast.look.decision is None:
+        return "Its run has not ended: resume it."
+    if plan is None:
+        if contrast.tests is None:
+            return "Two trials of each at the least, better 5 or more: on the same seeds."
+        if contrast.naive.point and not contrast.tests.spread_known:
+            least = fewest_exact(comparison.setup.alpha)
+            return (
+                "All differences are equal, so nothing tells how many more it takes;"
+                f" {least} pairs at the least."
+            )
+        return (
+            "No difference was seen, so there is none to plan for; say which one would matter"
+            " with --min-effect."
+        )
+    what = "new pairs" if contrast.paired else "new trials of each"
+    units = contrast.units
+    if units.rule is TaskRule.SAMPLE:
+        tasks = plan.trials // units.worlds_per_task
+        what += f" on {tasks:,} new tasks, of {units.worlds_per_task} worlds each,"
+    size = "the one asked for" if plan.asked else "the one seen, less luck"
+    text = (
+        f"About {plan.trials:,} {what} ({_range(plan)}) would find a difference of"
+        f" {value(contrast.metric, plan.effect)} ({size}) with a power of 80 %"
+    )
+    price = _price(plan)
+    text += f": {price}." if price else "."
+    return f"{text} {play_new_worlds(comparison, contrast, plan.trials)}"
+
+
+def _settled(comparison: Comparison, contrast: Contrast) -> str:
+    """What a clear verdict is worth, and what it counts on."""
+    level, alpha = level_text(comparison.setup.level), comparison.setup.alpha
+    against = [*_reservations(comparison, contrast)]
+    before = contrast.look is not None or comparison.planned
+    if before and not against:
+        how = "the run was set up to stop here" if contrast.look else "it was planned before"
+        return f"Settled at the {level} level: {how}, and nothing was chosen by its result."
+    chosen = "" if before else _chosen(comparison)
+    about = "" if contrast.promised or contrast.look else "about "
+    text = f"It is decided at {about}the {level} level{chosen}."
+    if not before:
+        share = f"{about}1 in {1 / alpha:.3g}"
+        text += f" Where there is no real difference, {share} comparisons still finds one."
+    again = play_new_worlds(comparison, contrast, contrast.n_baseline)
+    return " ".join([text, *against, f"To confirm it: {again[0].lower()}{again[1:]}"])
+
+
+def _chosen(comparison: Comparison) -> str:
+    """On what a verdict counts that nobody set down before."""
+    setup = comparison.setup
+    many = len(setup.known_metrics)
+    one_of = f" (one of {many} metrics here)" if many > 1 else ""
+    return (
+        f", provided that {setup.primary}{one_of} and these trials were chosen before anybody"
+        " saw a result"
+    )
+
+
+def _reservations(comparison: Comparison, contrast: Contrast) -> Iterator[str]:
+    """Why a clear verdict does not settle it."""
+    lost, least = contrast.losses, fewest_exact(comparison.setup.alpha)
+    n, unit = independent(contrast)
+    if lost is not None and not lost.holds:
+        yield "It would not hold with the lost trials at their worst."
+    pair = [comparison.of(side).subject for side in (contrast.baseline, contrast.candidate)]
+    if looked_before(contrast, *pair):
+        yield "A run stopped by looks at another comparison, which nothing here corrects for."
+    settings = ["max_turns" in subject.facts for subject in pair]
+    if any(settings) and not all(settings):
+        yield "Nothing says that both were given the same task."
+    if contrast.look is None and n < least:
+        what = "trials of each" if unit == "trial" else f"{unit}s"
+        yield (
+            f"With so few it counts on values close to normal; from {least} {what} on, a test"
+            " without that condition can confirm it."
+        )
+
+
+def _range(plan: PowerPlan) -> str:
+    if plan.low is None:
+        return "a guess from too few trials"
+    if plan.high is None:
+        return f"{plan.low:,} or more: so few trials tell little of the spread"
+    return f"{plan.low:,} to {plan.high:,}: so few trials tell little of the spread"
+
+
+def _price(plan: PowerPlan) -> str:
+    said = []
+    if plan.dollars is not None:
+        said.append(_spread(plan.dollars, dollars))
+    if plan.hours is not None:
+        said.append(f"{_spread(plan.hours, hours)} one after the other")
+    return f"at the price of the trials so far {' and '.join(said)} for both" if said else ""
+
+
+def _spread(amount: Interval, shown: Callable[[float], str]) -> str:
+    middle = shown(amount.point)
+    if not (math.isfinite(amount.low) and math.isfinite(amount.high)) or amount.point == 0:
+        return middle
+    return f"{middle} ({shown(amount.low)} to {shown(amount.high)})"
+
+
+def independent(contrast: Contrast) -> tuple[int, str]:
+    """How many independent units a side has at the least, and what they are."""
+    if contrast.units.rule is TaskRule.SAMPLE:
+        return contrast.units.tasks, "task"
+    n = min(contrast.n_baseline, contrast.n_candidate)
+    return n, "pair" if contrast.paired else "trial"
+
+
+def fewest_exact(alpha: float) -> int:
+    """The number of pairs from which on the exact test can go below alpha."""
+    return math.floor(1 - math.log2(alpha)) + 1

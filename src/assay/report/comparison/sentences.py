@@ -1,0 +1,343 @@
+"""The answers of a comparison in plain words, in the order in which people ask.
+
+Is it better, by how much, how sure is that, and what would settle it. Names in these
+sentences are untrusted: whoever prints them makes them safe.
+"""
+
+from collections.abc import Sequence
+
+from assay.core.text import counted
+from assay.judge.outcomes import COUNTS, NEITHER_IS_BETTER
+from assay.judge.results import Comparison, Contrast, DesignDifference, TaskRule, Tests
+from assay.report.comparison.next_steps import fewest_exact, independent, settle_words
+from assay.report.document import Answer
+from assay.report.numbers import (
+    bounds,
+    change,
+    digits_like,
+    level_text,
+    p_text,
+    percent,
+    share_text,
+    value,
+)
+from assay.stats.power import trials_needed
+from assay.types import Verdict
+
+VERDICTS = {
+    Verdict.BETTER: "better",
+    Verdict.WORSE: "worse",
+    Verdict.HIGHER: "higher",
+    Verdict.LOWER: "lower",
+    Verdict.NO_DIFFERENCE: "no difference that matters",
+    Verdict.UNDECIDED: "undecided",
+    Verdict.UNKNOWN: "unknown",
+}
+"""The verdicts as a person would say them."""
+_CLEAR = (Verdict.BETTER, Verdict.WORSE)
+_COSTS = NEITHER_IS_BETTER | {"cost_usd", "duration_s", "tokens"}
+"""Metrics that say nothing about how well something was done."""
+
+
+def verdict_word(contrast: Contrast) -> str:
+    """The verdict of a contrast in one or a few words."""
+    if contrast.confounds:
+        return "not comparable"
+    if contrast.same is not None:
+        return "the same"
+    if contrast.metric in NEITHER_IS_BETTER:
+        more = contrast.difference.point > 0
+        word = "higher" if more else "lower"
+        return word if contrast.verdict in _CLEAR else VERDICTS[contrast.verdict]
+    return VERDICTS[contrast.verdict]
+
+
+def answers(comparison: Comparison, contrast: Contrast) -> tuple[Answer, ...]:
+    """The four answers about a candidate, in the metric that decides."""
+    a, b = (comparison.of(side).name for side in (contrast.baseline, contrast.candidate))
+    return (
+        Answer(f"Is {b} better than {a}?", headline(comparison, contrast)),
+        Answer("By how much?", _how_much(contrast)),
+        Answer("How sure is that?", _how_sure(comparison, contrast)),
+        Answer("What would settle it?", settle_words(comparison, contrast)),
+    )
+
+
+def headline(comparison: Comparison, contrast: Contrast) -> str:
+    """The first answer: yes, no, or not known; what stands in the way of it first."""
+    metric, n, where = contrast.metric, sample_words(contrast), on_these_tasks(contrast)
+    if contrast.confounds:
+        return (
+            f"Not comparable: {_differing(comparison, contrast, contrast.confounds)}. The"
+            f" difference may come from that alone ({n})."
+        )
+    if contrast.same is not None:
+        return f"The same: {contrast.same} ({n})."
+    if contrast.verdict is not Verdict.UNDECIDED:
+        yes = {
+            Verdict.BETTER: f"Yes, it has {_direction(contrast)}",
+            Verdict.WORSE: f"No, it is worse: it has {_direction(contrast)}",
+            Verdict.NO_DIFFERENCE: f"No, nor worse: no difference in {metric} that matters",
+        }[contrast.verdict]
+        allowed = [one for one in contrast.design if one.allowed]
+        but = f", where {_differing(comparison, contrast, allowed)}" if allowed else ""
+        return f"{yes}{where} ({n}){but}.{_lost(comparison, contrast)}"
+    if contrast.tests is None:
+        return f"Nobody can say: one value on a side tells nothing about the spread ({n})."
+    return (
+        f"Undecided: a difference in {metric} like this one can be chance{where} ({n})."
+        f"{_lost(comparison, contrast)}"
+    )
+
+
+def _differing(
+    comparison: Comparison, contrast: Contrast, differing: Sequence[DesignDifference]
+) -> str:
+    a, b = (comparison.of(side).name for side in (contrast.baseline, contrast.candidate))
+    return "; ".join(
+        f"{one.name} is {one.baseline} for {a} and {one.candidate} for {b}" for one in differing
+    )
+
+
+def compared_words(differing: Sequence[DesignDifference]) -> str:
+    """What differs between two, the baseline's first."""
+    return "; ".join(f"{one.name}: {one.baseline} -> {one.candidate}" for one in differing)
+
+
+def sensitive_words(comparison: Comparison, contrasts: Sequence[Contrast]) -> str:
+    """Which metric would take the fewest trials, if it is not the one that decides."""
+    sizes = {
+        contrast.metric: abs(contrast.standardised.point)
+        for contrast in contrasts
+        if contrast.standardised is not None and contrast.metric not in _COSTS
+    }
+    first = comparison.setup.primary
+    best = max(sizes, key=lambda metric: sizes[metric], default=first)
+    if not sizes.get(first):
+        return ""
+    paired, pilot = contrasts[0].paired, min(contrasts[0].n_baseline, contrasts[0].n_candidate)
+    needed = [
+        trials_needed(sizes[metric], 1.0, pilot_n=max(2, pilot), paired=paired).trials
+        for metric in (best, first)
+    ]
+    if needed[0] >= needed[1]:
+        return ""
+    what = "pairs" if paired else "trials of each"
+    return (
+        f" The most sensitive here is {best}: about {needed[0]:,} {what} where {first} takes"
+        f" {needed[1]:,}. Choose it before the next trials, not for these."
+    )
+
+
+def _lost(comparison: Comparison, contrast: Contrast) -> str:
+    lost = contrast.losses
+    if lost is None:
+        return ""
+    a, b = (comparison.of(side).name for side in (contrast.baseline, contrast.candidate))
+    counts = (
+        f" But trials were lost, {lost.candidate:,} of {lost.of_candidate:,} of {b} and"
+        f" {lost.baseline:,} of {lost.of_baseline:,} of {a}"
+    )
+    if contrast.verdict is Verdict.UNDECIDED:
+        return f"{counts}."
+    how = "would hold whatever" if lost.holds else "depends on what"
+    return f"{counts}; the answer {how} these had come to."
+
+
+def sample_words(contrast: Contrast) -> str:
+    """How much data a contrast rests on."""
+    if contrast.look is not None:
+        return f"{counted(contrast.look.pairs, 'pair')}, looked at as they came"
+    units = contrast.units
+    tasks = f" of {units.tasks:,} tasks" if units.rule is not TaskRule.WORLDS else ""
+    if contrast.paired:
+        return counted(contrast.n_baseline, "pair") + tasks
+    if units.partly_shared:
+        shared = counted(units.partly_shared, "world")
+        return (
+            f"{contrast.n_candidate:,} against {contrast.n_baseline:,} worlds, {shared} in"
+            " common"
+        )
+    return f"not paired: {contrast.n_candidate:,} against {contrast.n_baseline:,} trials{tasks}"
+
+
+def on_these_tasks(contrast: Contrast) -> str:
+    """Where a verdict holds, if it holds for no other tasks."""
+    fixed = contrast.look is None and contrast.units.rule is TaskRule.FIXED
+    return " on these tasks" if fixed else ""
+
+
+def _direction(contrast: Contrast) -> str:
+    more, metric = contrast.difference.point > 0, contrast.metric
+    if metric in COUNTS:
+        return f"{'more' if more else 'fewer'} {metric}"
+    return f"a {'higher' if more else 'lower'} {metric}"
+
+
+def _how_much(contrast: Contrast) -> str:
+    metric, like = contrast.metric, digits_like(contrast.difference)
+    text = change(metric, contrast.difference.point, like)
+    if contrast.look is not None:
+        every = counted(contrast.n_baseline, "pair") if contrast.paired else "trials"
+        text += f" at the last look; over all {every}"
+        text += f" {change(metric, contrast.naive.point, like)}"
+    if contrast.relative is not None:
+        text += f", or {percent(contrast.relative.point)}"
+    means = (contrast.mean_candidate.point, contrast.mean_baseline.point)
+    against = " against ".join(value(metric, mean, like) for mean in means)
+    text += f": {against} on average"
+    if contrast.effects is not None:
+        chance = share_text(contrast.effects.improvement.point)
+        where = "pairs" if contrast.paired else "draws of one trial of each"
+        text += f". It is higher in {chance} % of {where}"
+        if any(row.difference == 0 for row in contrast.pairs):
+            text += ", ties counting half"
+    if contrast.shrunken is not None and contrast.look is None:
+        less = change(metric, contrast.shrunken, like)
+        text += f". Corrected for the luck in a clear verdict (winner's curse): {less}"
+    return f"{text}."
+
+
+def _how_sure(comparison: Comparison, contrast: Contrast) -> str:
+    level = level_text(comparison.setup.level)
+    if contrast.look is not None:
+        return _looked(contrast, level)
+    if contrast.tests is None:
+        return "Not at all: an interval takes two values or more on either side."
+    said = [
+        _interval(contrast, level) if contrast.difference.known else None,
+        _p_value(comparison, contrast),
+        _equivalence(comparison, contrast),
+        _tasks(contrast),
+        _few(contrast, comparison.setup.alpha),
+        _skewed(contrast),
+    ]
+    return " ".join(filter(None, said))
+
+
+def _interval(contrast: Contrast, level: str) -> str:
+    ends = bounds(contrast.metric, contrast.difference)
+    if contrast.promised:
+        return f"The {level} interval of the difference is {ends}."
+    return f"The interval of the difference is {ends}, at a level of about {level}."
+
+
+def detail_words(comparison: Comparison, contrast: Contrast) -> str:
+    """What else was tested, and what pairing was worth: for those who ask."""
+    tests = contrast.tests
+    if tests is None or contrast.look is not None:
+        return ""
+    said = [
+        f"Other tests of {contrast.metric}:",
+        f"{_resampling(tests)}; {tests.rank.name}: {p_text(tests.rank.p_value)}.",
+        _exact_limit(contrast, comparison.setup.alpha),
+        contrast.pairing.sentence if contrast.pairing is not None else None,
+    ]
+    return " ".join(filter(None, said))
+
+
+def _tasks(contrast: Contrast) -> str | None:
+    units = contrast.units
+    if units.rule is TaskRule.WORLDS:
+        return None
+    averaged = ", trials of a world averaged" if units.replicates > 1 else ""
+    said = f"{units.tasks:,} tasks, {counted(units.worlds, 'world')}{averaged}:"
+    if units.rule is TaskRule.FIXED:
+        return (
+            f"{said} the answer is about these tasks and no others (--tasks sample takes them"
+            " as a sample of many)."
+        )
+    return (
+        f"{said} the tasks are taken as a sample of many, so that what trials of a task have in"
+        " common counts once (--tasks fixed judges these tasks alone)."
+    )
+
+
+def _few(contrast: Contrast, alpha: float) -> str | None:
+    n, what = independent(contrast)
+    if n >= fewest_exact(alpha):
+        return None
+    return (
+        f"{counted(n, what).capitalize()} {'is' if n == 1 else 'are'} very few: this counts on"
+        " values close to normal."
+    )
+
+
+def _skewed(contrast: Contrast) -> str | None:
+    if contrast.skewness is None:
+        return None
+    return (
+        "The differences are skewed: in simulations with such data, intervals called 95 % held"
+        " the truth in 82 to 93 % of cases."
+    )
+
+
+def _looked(contrast: Contrast, level: str) -> str:
+    look = contrast.look
+    assert look is not None
+    kind = str(look.design.get("kind", "sequential"))
+    alpha = look.design.get("alpha")
+    if isinstance(alpha, float):
+        level = level_text(1 - alpha)
+    text = (
+        f"The run was looked at until it was decided ({kind} boundary). At look {look.look},"
+        f" after {counted(look.pairs, 'pair')}, the interval that holds at every look ({level})"
+        f" was {bounds(contrast.metric, contrast.difference)}; the verdict is the one of that"
+        " look."
+    )
+    if contrast.naive.known:
+        text += (
+            f" The plain interval of all trials,"
+            f" {bounds(contrast.metric, contrast.naive)}, ignores the looks: do not use it."
+        )
+    return text
+
+
+def _resampling(tests: Tests) -> str:
+    name = f"{'exact ' if tests.resampling.exact else ''}{tests.resampling.name}"
+    return f"{name}: {p_text(tests.resampling.p_value)}"
+
+
+def _p_value(comparison: Comparison, contrast: Contrast) -> str:
+    tests = contrast.tests
+    assert tests is not None
+    if not tests.spread_known:
+        return (
+            "All differences are equal, so their spread is not known and a t test cannot be"
+            f" used; the verdict is that of the {_resampling(tests)}."
+        )
+    others = comparison.family
+    adjusted = ""
+    if others > 1:
+        adjusted = f", {p_text(tests.p_adjusted)} adjusted for {others} comparisons"
+        if tests.p_value < comparison.setup.alpha <= tests.p_adjusted:
+            adjusted += ", which is why it stays undecided"
+    name = tests.t.name[:1].upper() + tests.t.name[1:]
+    return f"{name}: {p_text(tests.t.p_value)}{adjusted}."
+
+
+def _equivalence(comparison: Comparison, contrast: Contrast) -> str | None:
+    tests, margin = contrast.tests, comparison.setup.min_effect
+    if tests is None or tests.equivalence_p is None or margin is None:
+        return None
+    size = value(contrast.metric, margin)
+    if contrast.verdict is Verdict.NO_DIFFERENCE:
+        return (
+            f"It differs by less than {size} either way, the smallest difference that matters"
+            f" (two one-sided tests, {p_text(tests.equivalence_p)})."
+        )
+    return (
+        f"That it differs by less than {size} either way is not shown"
+        f" ({p_text(tests.equivalence_p)})."
+    )
+
+
+def _exact_limit(contrast: Contrast, alpha: float) -> str | None:
+    """With few pairs the exact test cannot be small, whatever the data say."""
+    n, what = independent(contrast)
+    if not contrast.paired or n >= fewest_exact(alpha):
+        return None
+    return (
+        f"With {counted(n, what)} the exact test cannot go below {p_text(2.0 ** (1 - n))},"
+        " whatever the data."
+    )

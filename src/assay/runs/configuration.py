@@ -1,0 +1,311 @@
+"""Settles a configuration: what a command gives, a file, a stored run, the environment.
+
+Every value is read once, where it comes in, so that an error names who gave it. Every table
+and key of a file must be known, and one setting may not be given two values there; files of
+several layouts are read, even mixed. Works for any `Configuration`.
+
+Configuration files: one with every setting commented out, and one with settings that count.
+
+In the first a line that begins with `#` and a key is a setting at its default, or an example
+where the default shows nothing; without the `#` it counts.
+"""
+
+import json
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from textwrap import wrap
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+from assay.core.settings import Configuration, Counts, Setting, settings_of
+from assay.core.text import unknown_name
+from assay.core.values import file_text
+from assay.errors import UsageError
+
+COMMAND_LINE: Final = "command line"
+"""The source of what is given as options."""
+
+_PLACEHOLDER: Final = "your-api-key"
+_POSITION: Final = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
+
+C = TypeVar("C", bound=Configuration)
+
+
+class SourcedValue(NamedTuple):
+    """A value that was read, and where it came from."""
+
+    value: Any
+    source: str
+    """Such as `assay.toml [experiment] episodes`."""
+
+
+class Resolved(NamedTuple, Generic[C]):
+    """A configuration, and how it came about."""
+
+    config: C
+    sources: Mapping[str, str]
+    """For each setting: `command line`, `default`, a place in a file, and so on."""
+    warnings: tuple[str, ...]
+    """What the user should know, though nothing is wrong."""
+
+
+def resolve(
+    configuration: type[C],
+    given: Mapping[str, Any],
+    file: Path | None = None,
+    *,
+    source: str = COMMAND_LINE,
+    stored: Mapping[str, Any] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Resolved[C]:
+    """Settle every setting: what is given counts before the file, the file before defaults.
+
+    Args:
+        configuration: What is to be made.
+        given: Values by the names of the settings; None means not given.
+        file: A configuration file, if there is one.
+        source: Who gives the values; only on the command line do settings have the names of
+            options.
+        stored: The configuration of a run that is to be resumed, as `Configuration.stored`
+            gave it; it takes the place of the defaults.
+        environment: Variables to look at; those of the process unless given.
+    """
+    settings = settings_of(configuration)
+    variables = os.environ if environment is None else environment
+    values: dict[str, SourcedValue] = {}
+    for name, setting in settings.items():
+        kept = (stored or {}).get(setting.section, {}) if setting.section else stored or {}
+        if setting.variable is None and name in kept:
+            value = setting.read(kept[name], f"{name} of the run", kept=True)
+            values[name] = SourcedValue(value, "the run")
+        elif setting.variable and (text := variables.get(setting.variable)):
+            origin = f"environment {setting.variable}"
+            values[name] = SourcedValue(setting.read(text, setting.variable), origin)
+    from_file = {} if file is None else _read_file(configuration, file)
+    warnings = list(_secrets(settings, from_file))
+    values |= from_file
+    for name, raw in given.items():
+        if name not in settings:
+            raise UsageError(unknown_name("setting", name, settings))
+        if raw is not None:
+            label = settings[name].option if source == COMMAND_LINE else name
+            values[name] = SourcedValue(settings[name].read(raw, label), source)
+    config = configuration.of({name: sourced.value for name, sourced in values.items()})
+    sources = {name: values[name].source if name in values else "default" for name in settings}
+    return Resolved(config, sources, (*warnings, *config.warnings()))
+
+
+def difference(
+    configuration: type[Configuration], old: Mapping[str, Any], new: Mapping[str, Any]
+) -> list[str]:
+    """What in two configurations, as stored, makes other runs; empty if nothing.
+
+    Lines such as `episodes: 10 -> 20`.
+    """
+    counted = [key for key, counts in configuration.counted().items() if counts >= Counts.RUN]
+    before, after = (dict(_leaves(counted, stored)) for stored in (old, new))
+    lines = []
+    for key in dict.fromkeys([*before, *after]):
+        if before.get(key) != after.get(key):
+            shown = [_brief(values.get(key)) for values in (before, after)]
+            lines.append(
+                f"{key}: " + ("changed" if len(set(shown)) == 1 else " -> ".join(shown))
+            )
+    return lines
+
+
+def tables_of(configuration: type[Configuration]) -> Mapping[str, Mapping[str, Setting]]:
+    """The tables of a file, and the settings by the keys they have there.
+
+    A table that as a whole is one setting has that under the key "".
+    """
+    tables: dict[str, dict[str, Setting]] = {}
+    for setting in settings_of(configuration).values():
+        for table, key in setting.places:
+            tables.setdefault(table, {})[key] = setting
+    return tables
+
+
+def _read_file(configuration: type[Configuration], path: Path) -> dict[str, SourcedValue]:
+    values: dict[str, SourcedValue] = {}
+    for setting, place, raw in _entries(configuration, path):
+        new = SourcedValue(setting.read(raw, f"{path}: {place}"), f"{path} {place}")
+        old = values.setdefault(setting.name, new)
+        if old.value != new.value:
+            raise UsageError(
+                f"{path}: {old.source.removeprefix(f'{path} ')} and {place} set the same "
+                "thing to different values; remove one of them"
+            )
+    tables = _document(path)
+    for name, setting in settings_of(configuration).items():
+        if setting.beside is not None and setting.beside[0] in tables and name not in values:
+            table, raw = setting.beside
+            place = f"[{table}]"
+            values[name] = SourcedValue(setting.read(raw, place), f"{path} {place}")
+    return values
+
+
+def _entries(
+    configuration: type[Configuration], path: Path
+) -> Iterator[tuple[Setting, str, Any]]:
+    tables = tables_of(configuration)
+    for table, content in _document(path).items():
+        keys = tables.get(table, {})
+        is_table = isinstance(content, dict) or ("" in keys and isinstance(content, list))
+        homes = "" if is_table else _homes(configuration, table)
+        if homes:
+            raise UsageError(
+                f"{path}: {table!r} stands outside a table; write it below {homes}"
+            )
+        if not keys:
+            raise UsageError(f"{path}: {unknown_name('table', table, tables)}")
+        if not is_table:
+            raise UsageError(
+                # It may be a key, so it is not repeated.
+                f"{path}: {table} is not a table; "
+                f"write it as a table: [{table}], and below it {', '.join(keys)}"
+            )
+        if "" in keys:
+            # A heading with nothing below it says nothing.
+            yield from [(keys[""], f"[{table}]", content)] if content else ()
+            continue
+        for key, raw in content.items():
+            if key not in keys:
+                message = unknown_name(f"key in [{table}]", key, keys)
+                homes = _homes(configuration, key)
+                belongs = f"; {key!r} belongs below {homes}" if homes else ""
+                raise UsageError(f"{path}: {message}{belongs}")
+            yield keys[key], f"[{table}] {key}", raw
+
+
+def _document(path: Path) -> dict[str, Any]:
+    if not os.path.exists(path):  # unlike Path.exists, it takes any name
+        raise UsageError(
+            f"there is no configuration file {str(path)!r}; 'assay init' writes one"
+        )
+    text = file_text(path).removeprefix("\ufeff")
+    try:
+        return tomllib.loads(text)
+    except RecursionError as error:
+        reason = ": tables or lists are nested too deeply"
+        raise UsageError(f"{path}{reason}; see https://toml.io") from error
+    except ValueError as error:
+        reason, position = str(error), _POSITION.search(str(error))
+        where = ""
+        if position is not None:
+            reason = reason[: position.start()]
+            where = f", line {position[1]}, column {position[2]}"
+            where = where if position[1] else ", at its end"
+        raise UsageError(
+            f"{path}{where}: not valid TOML: {reason}; see https://toml.io"
+        ) from error
+
+
+def _homes(configuration: type[Configuration], key: str) -> str:
+    """The tables that have a key, or in which the setting of that name has its first place."""
+    tables = [table for table, keys in tables_of(configuration).items() if key in keys]
+    if tables:
+        return " or ".join(f"[{table}]" for table in tables)
+    setting = settings_of(configuration).get(key)
+    if setting is None:
+        return ""
+    table, home = setting.places[0]
+    return f"[{table}] as {home!r}"
+
+
+def _secrets(
+    settings: Mapping[str, Setting], from_file: dict[str, SourcedValue]
+) -> Iterator[str]:
+    """Warn of a secret in a file, and drop one that only shows where a secret would go."""
+    for name, (secret, place) in list(from_file.items()):
+        variable = settings[name].secret
+        if variable is None or secret is None:
+            continue
+        if secret.reveal() == _PLACEHOLDER:
+            del from_file[name]
+            yield f"{place} is a placeholder, not a key, and is not used"
+        else:
+            yield (
+                f"{place} is a secret in a file that others may read; "
+                f"remove it there and set the variable {variable}"
+            )
+
+
+def _leaves(keys: list[str], stored: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for key in keys:
+        value = stored.get(key)
+        if isinstance(value, Mapping):
+            yield from ((f"{key}.{inner}", leaf) for inner, leaf in value.items())
+        else:
+            yield key, value
+
+
+def _brief(value: Any) -> str:
+    if value is None:
+        return "none"
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    text = " ".join(text.split())
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+_WIDTH = 96
+
+
+def template(configuration: type[Configuration], head: str, tail: str = "") -> str:
+    """The text of the file.
+
+    Args:
+        configuration: Whose settings it has, each in its first place.
+        head: What stands before them, as lines of comment.
+        tail: What stands after them, such as a table that as a whole is one setting.
+    """
+    tables: dict[str, list[str]] = {}
+    for setting in settings_of(configuration).values():
+        if not setting.places:
+            continue  # nothing that a person would write
+        table, key = setting.places[0]
+        if not key:
+            continue  # a whole table, which the tail shows
+        lines = tables.setdefault(table, [f"[{table}]"])
+        lines += wrap(_comment(setting), _WIDTH, initial_indent="# ", subsequent_indent="# ")
+        lines.append(f"#{key} = {_toml(_shown(setting))}")
+    return "\n\n".join(filter(None, (head, *map("\n".join, tables.values()), tail))) + "\n"
+
+
+def configuration_file(
+    configuration: type[Configuration], values: Mapping[str, Any], head: str
+) -> str:
+    """The text of a file with settings that count.
+
+    Args:
+        configuration: Whose settings they are.
+        values: By the names of the settings, each of which has a place in a file.
+        head: What stands before them, as lines of comment.
+    """
+    tables: dict[str, list[str]] = {}
+    for name, value in values.items():
+        table, key = settings_of(configuration)[name].places[0]
+        tables.setdefault(table, [f"[{table}]"]).append(f"{key} = {_toml(value)}")
+    return "\n\n".join((head, *map("\n".join, tables.values()))) + "\n"
+
+
+def _shown(setting: Setting) -> Any:
+    if setting.example is not None:
+        return setting.example
+    return setting.takes.none[0] if setting.default is None else setting.default
+
+
+def _comment(setting: Setting) -> str:
+    takes = setting.given or setting.takes
+    hint = takes.hint if setting.default is not None else f"{_toml(takes.none[0])} for none"
+    if setting.variable is not None:
+        hint = f"without it, the variable {setting.variable} counts"
+    return f"{setting.text} ({hint})." if hint else f"{setting.text}."
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, (tuple, list)):
+        return f"[{', '.join(map(_toml, value))}]"
+    return json.dumps(str(value) if isinstance(value, Path) else value)

@@ -1,0 +1,375 @@
+"""A run from its first trial to its last row: tries, stores, and leaves files behind.
+
+Whatever stops it, the journals that are not stored yet stay where they are, and the same
+command goes on from there. Receives a kind of trial; knows nothing of what is tried.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from assay.core.aio import run_apart
+from assay.errors import BudgetSpent, StoreBusy, StoreError, UsageError
+from assay.judge.subjects import Look
+from assay.runs.control import Interrupted, Limits, Retries, Stop, TrialVerdict
+from assay.runs.engine import AsyncioExecutor, Context, run_trials
+from assay.runs.events import Event, TrialEnded
+from assay.runs.executors import Answerer, InProcess, TrialExecutor, room_for
+from assay.runs.kind import PreparedRun, RunChoices, TrialKind
+from assay.runs.looks import CandidateResult, SequentialMonitor
+from assay.runs.plan import Admission, GroupCounts, Trial
+from assay.runs.resume import catch_up
+from assay.runs.spending import OpenSpending, lost_so_far, open_spending
+from assay.store.ingest import ensure_run, finish_run, store_limits
+from assay.store.load import load_outcomes, load_stored_run
+from assay.store.looks import store_looks
+from assay.store.queries import EpisodeRow, episodes
+from assay.store.records import LimitRecord
+from assay.store.results_file import results_name, write_results
+from assay.store.run_folder import RunFolder
+from assay.store.schema import RunStatus
+from assay.store.store import Store
+from assay.store.trace_folder import check_trace_folder, publish_traces, write_trace_folder
+from assay.store.writer import JournalDamaged, StoringFailed, Writer, WriterEvent
+
+_NOBODY: Mapping[str, Answerer] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """What came of a run."""
+
+    run_id: str
+    database: Path
+    status: RunStatus
+    interrupted: bool
+    """Whether it was stopped on request; it can be resumed."""
+    resumed: bool
+    """Whether it went on from an earlier attempt."""
+    tallies: Mapping[str, GroupCounts]
+    """How the trials of each arm ended."""
+    episodes: tuple[EpisodeRow, ...]
+    """Every episode that is stored, in arm, episode order."""
+    results_file: Path | None
+    """Where the numbers are, as a file; None if the run was interrupted."""
+    decisions: tuple[CandidateResult, ...] = ()
+    """What the looks at each candidate came to, if it was to go on until that is decided."""
+    looks: tuple[Look, ...] = ()
+    """Those looks one by one, as stored."""
+    outcomes: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """What each episode earned, by session; empty if the run was interrupted."""
+    stopped_by: str | None = None
+    """What stopped it, if it was not the user: the budget."""
+    open_spending: Mapping[str, OpenSpending] = field(default_factory=dict)
+    """What trials without an end have cost so far, by arm."""
+    lost_usd: float = 0.0
+    """Dollars of calls whose answers were lost, at most."""
+    last_trouble: str | None = None
+    """Why a call had to be asked again the last time; None if none had."""
+
+    @property
+    def started(self) -> dict[str, int]:
+        """How many episodes of each arm were started, now or earlier."""
+        return {name: tally.skipped + tally.started for name, tally in self.tallies.items()}
+
+
+def execute(
+    run: PreparedRun[RunChoices],
+    kind: TrialKind[Any],
+    *,
+    executor: TrialExecutor | None = None,
+    retries: Retries | None = None,
+    measure: Callable[[Store, Sequence[str]], None] = lambda _, __: None,
+    analyse: Callable[[RunResult], Mapping[str, Any]] = lambda _: {},
+    limits_seen: Callable[[], Iterable[LimitRecord]] = tuple,
+    begin: Callable[[RunFolder], None] = lambda _: None,
+    stored: Callable[[Any], None] = lambda _: None,
+    on_stop: Callable[[], None] = lambda: None,
+    answerers: Mapping[str, Answerer] = _NOBODY,
+    listen: Callable[[Event], None] = lambda _: None,
+    notice: Callable[[str], None] = lambda _: None,
+    stop: Stop | None = None,
+) -> RunResult:
+    """Try all trials of a prepared run to their ends, or to the wish to stop.
+
+    Args:
+        run: The run.
+        kind: What its trials are.
+        executor: Where they run; in this process unless said otherwise.
+        retries: How infrastructure errors are tried again.
+        measure: What else the trials of these experiments earn, asked when all have ended.
+        analyse: What the results file says of all trials together.
+        limits_seen: What providers allowed, asked at the end.
+        begin: Called once this process holds the run, before anything is asked.
+        stored: Called while the store is open, after trials were stored.
+        on_stop: Called in the loop of the trials whenever somebody asks to stop.
+        answerers: Who answers each arm, by its label; those who are in it have no more trials
+            open than calls can be of use for.
+        listen: Who hears of progress.
+        notice: Who hears of everything else, in sentences.
+        stop: How to stop early.
+    """
+    _check_outputs(run)
+    running = _Running(run, kind, listen, notice, stored, stop or Stop())
+    with running.folder.hold():
+        begin(running.folder)
+        running.writer.start()
+        try:
+            running.catch_up()
+            tallies = run_apart(
+                lambda: running.play(
+                    executor or InProcess(), retries or Retries(), on_stop, answerers
+                )
+            )
+            if not running.writer.drain(running.tell_storing):
+                return running.left()
+            return running.conclude(tallies, measure, analyse, limits_seen())
+        except StoreBusy:
+            if not running.stop.forced:
+                raise
+            return running.left()
+        finally:
+            running.writer.close()
+
+
+def finished_result(run_id: str, database: Path) -> RunResult:
+    """The result of a run that was finished by an earlier process, without its episodes."""
+    return RunResult(
+        run_id=run_id,
+        database=database,
+        status=RunStatus.FINISHED,
+        interrupted=False,
+        resumed=False,
+        tallies={},
+        episodes=(),
+        results_file=None,
+    )
+
+
+class _Running:
+    """What the parts of one run share."""
+
+    def __init__(
+        self,
+        run: PreparedRun[RunChoices],
+        kind: TrialKind[Any],
+        listen: Callable[[Event], None],
+        notice: Callable[[str], None],
+        stored: Callable[[Any], None],
+        stop: Stop,
+    ) -> None:
+        self.run, self.config, self.kind = run, run.config, kind
+        self.stop = stop
+        # Code of users may change the working directory.
+        database = run.config.database.absolute()
+        folder = run.config.traces_dir
+        self._traces_dir = None if folder is None else folder.absolute()
+        self._listen, self._notice = listen, notice
+        self._out_of_budget: str | None = None
+        self._done: set[str] = set()
+        self._monitor: SequentialMonitor | None = None
+        self._store = Store(
+            database,
+            on_wait=lambda busy: notice(f"waiting: {busy}"),
+            given_up=lambda: stop.forced,
+        )
+        self.folder = run.resumed or RunFolder.create(database, run.record)
+        self.writer = Writer(
+            self._store, on_event=self._tell, then=stored, given_up=lambda: stop.forced
+        )
+
+    def _tell(self, event: WriterEvent) -> None:
+        match event:
+            case JournalDamaged(session_id=session, path=path, reason=reason):
+                self._notice(
+                    f"episode {session} could not be read, {path} is kept: {reason}; move it "
+                    "away to have its episode played anew"
+                )
+            case StoringFailed(session_id=session, reason=reason):
+                self._notice(
+                    f"episode {session} is not stored yet, its journal is kept: {reason}"
+                )
+
+    def tell_storing(self, left: int) -> None:
+        """Say how far storing has come, once nothing is played any longer."""
+        self._notice(
+            f"storing: {left:,} episodes left; two Ctrl-C leave them in their journals, from "
+            "which a resume stores them"
+        )
+
+    def catch_up(self) -> None:
+        """Hand on what earlier attempts have left, and look at it."""
+        left = catch_up(self.run, self.folder, self._store, self.writer)
+        self._done = set(left.earned)
+        if self.config.until_decided is not None:
+            plan = self.kind.plan(self.run.record)
+            self._monitor = SequentialMonitor(
+                self.run, plan, known=left.earned, begun=left.begun
+            )
+
+    async def play(
+        self,
+        executor: TrialExecutor,
+        retries: Retries,
+        on_stop: Callable[[], None],
+        answerers: Mapping[str, Answerer],
+    ) -> dict[str, GroupCounts]:
+        """Try what is left of the plan."""
+        plan, monitor = self.kind.plan(self.run.record), self._monitor
+        try:
+            async with executor.open(self.kind) as start:
+
+                async def body(trial: Trial[Any], context: Context) -> TrialVerdict:
+                    try:
+                        return await start(trial, self.folder.path(trial.id), context)
+                    except BudgetSpent as error:
+                        # Every open trial finds out by itself; asking twice would cut them off.
+                        if self._out_of_budget is None:
+                            self._out_of_budget = str(error)
+                            self.stop.ask()
+                        raise Interrupted(str(error)) from error
+
+                with self.stop.watched(on_stop):
+                    return await run_trials(
+                        plan,
+                        AsyncioExecutor(body),
+                        limits=Limits(
+                            max_open=self.config.max_concurrent_episodes,
+                            # Side by side: who is ahead waits for the others.
+                            max_groups=len(plan.groups)
+                            if monitor
+                            else self.config.arms_at_once,
+                        ),
+                        retries=retries,
+                        done=self._done.__contains__,
+                        admit=monitor.admit if monitor else lambda _: Admission.NOW,
+                        room=room_for(answerers),
+                        listen=self._hear,
+                        stop=self.stop,
+                    )
+        finally:
+            await self.kind.close()
+            for model in self.kind.models.values():
+                await model.close()
+
+    def _hear(self, event: Event) -> None:
+        if isinstance(event, TrialEnded):
+            self.writer.submit(self.folder.record, self.folder.path(event.trial.id))
+        if self._monitor is not None:
+            self._monitor.hear(event)
+        self._listen(event)
+
+    def conclude(
+        self,
+        tallies: Mapping[str, GroupCounts],
+        measure: Callable[[Store, Sequence[str]], None],
+        analyse: Callable[[RunResult], Mapping[str, Any]],
+        limits_seen: Iterable[LimitRecord],
+    ) -> RunResult:
+        """Store what is about the run as a whole, and write its files."""
+        record, store = self.run.record, self._store
+        complete = not self.folder.journals() and all(
+            tally.infrastructure == tally.interrupted == tally.not_started == 0
+            for tally in tallies.values()
+        )
+        interrupted = self.stop.asked and not complete
+        status = RunStatus.FINISHED if complete else RunStatus.INCOMPLETE
+        now = time.time()
+        looks = self._monitor.records() if self._monitor else []
+        with store.writing() as connection:
+            ensure_run(connection, record)
+            finish_run(connection, record.id, status, at=now)
+            store_limits(connection, record.id, limits_seen)
+            store_looks(connection, record.id, looks)
+            rows = episodes(connection, run_id=record.id)
+        earned: Mapping[str, Mapping[str, float]] = {}
+        if not interrupted:
+            measure(store, [experiment.id for experiment in record.experiments])
+            with store.reading() as connection:
+                earned = load_outcomes(connection, [row.session_id for row in rows])
+        result = replace(
+            self.left(),
+            status=status,
+            interrupted=interrupted,
+            tallies=tallies,
+            episodes=tuple(rows),
+            decisions=self._monitor.comparisons() if self._monitor else (),
+            looks=tuple(looks),
+            outcomes=earned,
+            open_spending=open_spending(self.folder),
+            lost_usd=lost_so_far(self.folder),
+            stopped_by=self._out_of_budget,
+        )
+        if not interrupted and self._traces_dir is not None:
+            written = self._write_files(self._traces_dir, now, result, analyse)
+            result = replace(result, results_file=written)
+        if complete:
+            self.folder.remove()
+        return result
+
+    def _write_files(
+        self,
+        folder: Path,
+        now: float,
+        result: RunResult,
+        analyse: Callable[[RunResult], Mapping[str, Any]],
+    ) -> Path:
+        """Write the traces and the results, and copies of them above; returns the results."""
+        config, store, run_id = self.config, self._store, self.run.record.id
+        named = config.traces_dir or folder
+        results = named / run_id / results_name(now)
+        write_trace_folder(
+            folder, store, run_id, traces=config.save_traces, results=results.name
+        )
+        with store.reading() as connection:
+            stored = load_stored_run(connection, run_id)
+        write_results(
+            folder / run_id / results.name,
+            stored,
+            result.episodes,
+            result.outcomes,
+            analyse(result),
+            detailed=config.save_detailed_results,
+        )
+        for name in publish_traces(folder, run_id):
+            self._notice(
+                f"{named / name} is no copy of the file of a run, and stays as "
+                f"it is; that of this run is in {results.parent}"
+            )
+        return results
+
+    def left(self) -> RunResult:
+        """What is known of a run that was left while another process held the database."""
+        return RunResult(
+            run_id=self.run.record.id,
+            database=self.config.database,
+            status=RunStatus.INCOMPLETE,
+            interrupted=True,
+            resumed=self.run.resumed is not None,
+            tallies={},
+            episodes=(),
+            results_file=None,
+        )
+
+
+def _check_outputs(run: PreparedRun[RunChoices]) -> None:
+    """Find out before the first trial that a database or a folder cannot be used at all."""
+    config = run.config
+    store = Store(config.database, patience=0)
+    try:
+        config.database.parent.mkdir(parents=True, exist_ok=True)
+        with store.writing():
+            pass
+        if config.traces_dir is not None:
+            check_trace_folder(config.traces_dir, run.record.id)
+    except StoreBusy:
+        pass  # it will be free again, and until then journals are enough
+    except StoreError as error:
+        raise UsageError(str(error)) from error
+    except OSError as error:
+        raise UsageError(
+            f"cannot make the folder of {str(config.database)!r}: {error.strerror}; "
+            "name another file with --database"
+        ) from error

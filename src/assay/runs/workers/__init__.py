@@ -1,0 +1,1 @@
+"""Processes and Ray workers that run trials for a driver."""

@@ -1,0 +1,430 @@
+"""What runs on a node of a Ray cluster: it holds the place of a worker, and its process.
+
+The worker itself is the same program as on one machine. Its environment is that of the node,
+without the variables that hold keys; what it sends goes to the driver over a connection that it
+opens and that a secret made for it alone lets in. It ends with this process and its driver.
+
+Attempts in workers that Ray places on the nodes of a cluster.
+
+Ray decides where a worker is and holds its CPU and memory; nothing else of it is used: no
+trial, answer or line of a journal goes through its object store, and it retries nothing. The
+driver keeps journals, models, keys, pace, budget and retries, as it does for workers on one
+machine, and each worker has a connection of its own to it.
+"""
+
+import asyncio
+import hmac
+import logging
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from assay._version import __version__
+from assay.errors import UsageError, WorkerLost
+from assay.runs.executors import Start
+from assay.runs.kind import TrialKind
+from assay.runs.workers.channel import program
+from assay.runs.workers.pool import MANY, WorkerPool, setup_of
+from assay.runs.workers.process import NoPlace, WorkerProcess
+
+SECRET_BYTES: Final = 32
+_CONNECT_S: Final = 20.0
+_KEEPALIVE: Final = {"TCP_KEEPIDLE": 20, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
+"""After how many seconds of silence, how often and how many times it is asked for a sign."""
+
+
+class Origin(NamedTuple):
+    """A Python on a machine."""
+
+    machine: str
+    python: str
+
+
+def this_origin() -> Origin:
+    """The Python that this process is."""
+    return Origin(socket.gethostname(), sys.executable)
+
+
+class PlaceOrder(NamedTuple):
+    """What a node has to know to start a worker."""
+
+    driver: tuple[str, int]
+    """Where the driver listens."""
+    secret: bytes
+    """Lets this one worker in."""
+    version: str
+    """The assay of the driver."""
+    origin: Origin
+    """The Python of the driver."""
+    path: tuple[str, ...]
+    """Where the driver finds modules."""
+    folder: str
+    """Where the driver works."""
+    withheld: frozenset[str]
+    """Variables that the worker does not get, by name."""
+
+
+def hold_worker(order: PlaceOrder) -> int:
+    """Run a worker to its end; returns the status of its process."""
+    if order.version != __version__:
+        raise WorkerLost(
+            f"node {socket.gethostname()!r} has assay {__version__}, the driver has "
+            f"{order.version}; install the same version on every node"
+        )
+    with _connected(order) as connection:
+        is_same = order.origin == this_origin()
+        process = subprocess.Popen(
+            program(
+                [*order.path] if is_same else [*filter(os.path.isdir, order.path)],
+                connection.fileno(),
+                parent=os.getpid(),
+                own_path=not is_same,
+            ),
+            stdin=subprocess.DEVNULL,
+            pass_fds=(connection.fileno(),),
+            env={
+                name: value for name, value in os.environ.items() if name not in order.withheld
+            },
+            cwd=order.folder if Path(order.folder).is_dir() else None,
+            process_group=0,
+        )
+    return process.wait()
+
+
+def _connected(order: PlaceOrder) -> socket.socket:
+    try:
+        connection = socket.create_connection(order.driver, timeout=_CONNECT_S)
+    except OSError as error:
+        host, port = order.driver
+        raise WorkerLost(
+            f"node {socket.gethostname()!r} cannot reach the driver at {host}:{port}: {error}; "
+            "let the nodes of the cluster connect to the machine that runs assay"
+        ) from None
+    connection.settimeout(None)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE.items():
+        if hasattr(socket, name):
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    connection.sendall(order.secret)
+    return connection
+
+
+MEMORY: Final = 1 << 30
+"""Bytes of memory that Ray keeps for a worker, unless told otherwise."""
+_REACH_S: Final = 5.0
+"""Seconds in which the head of a cluster has to let itself be reached."""
+_LOOK_S: Final = 1.0
+"""Seconds between two looks whether a worker has its place."""
+_LAST_WORD_S: Final = 2.0
+"""Seconds between the end of a process and that of its connection."""
+_STATUS_S: Final = 10.0
+"""Seconds that Ray gets to say how a worker ended."""
+
+
+class RayWorkers:
+    """Runs attempts in workers on a Ray cluster, each of which has many open at once."""
+
+    def __init__(
+        self,
+        address: str = "auto",
+        workers: int | None = None,
+        *,
+        withheld: Collection[str] = (),
+        hang_s: float = 90.0,
+        each: int = MANY,
+        memory: int = MEMORY,
+        room_s: float = 60.0,
+        more_s: float = 60.0,
+        notice: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Connects to nothing yet.
+
+        Args:
+            address: HOST:PORT of the head of a cluster, `auto` for the one that this machine
+                is a node of, `local` to start one here for this run.
+            workers: How many there are, at most; None for one per CPU of the cluster.
+            withheld: Environment variables that they do not get, because they hold keys.
+            hang_s: Seconds after which a worker ends in which no thread of Python can run.
+            each: Trials that one worker has open at once, at most.
+            memory: Bytes that Ray keeps for each.
+            room_s: Seconds to wait for the place of the first.
+            more_s: Seconds to wait for that of another one.
+            notice: Who hears of lost workers and of what code of users prints.
+        """
+        self._address, self._workers = address, workers
+        self._withheld, self._hang_s = frozenset(withheld), hang_s
+        self._memory, self._room_s, self._more_s = memory, room_s, more_s
+        self._notice, self._each = notice, each
+
+    @asynccontextmanager
+    async def open(self, kind: TrialKind[Any]) -> AsyncIterator[Start]:
+        """Join the cluster and start the first worker there; the others follow."""
+        setup = setup_of(kind, self._hang_s)
+        async with _cluster(self._address, self._workers) as ray, _Reception.open(ray) as desk:
+
+            async def start_worker(beside: bool) -> WorkerProcess:
+                worker = WorkerProcess(kind, setup, self._notice)
+                order = PlaceOrder(
+                    desk.address,
+                    secrets.token_bytes(SECRET_BYTES),
+                    __version__,
+                    this_origin(),
+                    tuple(sys.path),
+                    os.getcwd(),
+                    self._withheld,
+                )
+                # One beside the others must not wait for them to leave.
+                needs = {} if beside else {"num_cpus": 1, "memory": self._memory}
+                desk.expect(order.secret, worker)
+                room_s = self._more_s if pool.is_begun else self._room_s
+                worker.host = _Placed(ray, order, needs, worker, desk, room_s, fits)
+                return worker
+
+            async def capacity() -> int:
+                return max(
+                    1, int((await asyncio.to_thread(ray.cluster_resources)).get("CPU", 0))
+                )
+
+            async def fits() -> bool:
+                return pool.shared <= await capacity()
+
+            pool = WorkerPool(
+                kind, self._workers or MANY, start_worker, capacity, each=self._each
+            )
+            try:
+                await pool.begin()
+                yield pool.start
+            finally:
+                await pool.close()
+
+
+class _Placed:
+    """The process of a worker, somewhere in the cluster."""
+
+    def __init__(
+        self,
+        ray: Any,
+        order: PlaceOrder,
+        needs: dict[str, int],
+        worker: WorkerProcess,
+        desk: "_Reception",
+        room_s: float,
+        fits: Callable[[], Awaitable[bool]],
+    ) -> None:
+        self._ray, self._worker, self._desk, self._secret = ray, worker, desk, order.secret
+        hold = ray.remote(
+            **({"num_cpus": 0} | needs), max_retries=0, scheduling_strategy="SPREAD"
+        )(hold_worker)
+        self._task = hold.remote(order)
+        self._result: asyncio.Future[int] = asyncio.wrap_future(self._task.future())
+        self._result.add_done_callback(self._over)
+        self._waiting = asyncio.create_task(self._wait(needs, room_s, fits))
+
+    def _over(self, result: "asyncio.Future[int]") -> None:
+        """Its process has ended, or Ray has lost sight of it."""
+        if not result.cancelled():
+            result.exception()  # whoever asks hears of it
+        if self._desk.forget(self._secret):
+            self._worker.lost()
+        else:
+            # What it sent last may still arrive.
+            asyncio.get_running_loop().call_later(_LAST_WORD_S, self._worker.channel.abort)
+
+    async def _wait(
+        self, needs: dict[str, int], room_s: float, fits: Callable[[], Awaitable[bool]]
+    ) -> None:
+        """Give up once it has had no place for so long, or the cluster is too small for it."""
+        end = time.monotonic() + room_s
+        while self._desk.expects(self._secret):
+            await asyncio.sleep(_LOOK_S)
+            if time.monotonic() > end or not (await fits() or not needs):
+                break
+        if not self._worker.is_gone and self._desk.forget(self._secret):
+            self._ray.cancel(self._task, force=True)
+            self._worker.refuse(NoPlace(_no_room(self._ray, needs, room_s)))
+
+    async def ended(self) -> int | str:
+        """Its status, or what Ray says of it."""
+        try:
+            return await asyncio.wait_for(asyncio.shield(self._result), _STATUS_S)
+        except TimeoutError:
+            return "closed its connection, and Ray does not say why"
+        except self._ray.exceptions.RayError as error:
+            return _lost_words(self._ray, error)
+
+    async def end(self) -> None:
+        """Have Ray kill it, unless it has ended."""
+        self._waiting.cancel()
+        if not self._result.done():
+            self._ray.cancel(self._task, force=True)
+            await asyncio.wait({self._result}, timeout=_STATUS_S)
+
+
+class _Reception:
+    """Lets in the workers that are expected, and nobody else."""
+
+    address: tuple[str, int]
+
+    def __init__(self) -> None:
+        self._expected: dict[bytes, WorkerProcess] = {}
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, ray: Any) -> AsyncIterator["_Reception"]:
+        """Listen where the nodes of a cluster reach this machine."""
+        desk, host = cls(), ray.util.get_node_ip_address()
+        server = await asyncio.get_running_loop().create_server(lambda: _Arrival(desk), host, 0)
+        desk.address = (host, server.sockets[0].getsockname()[1])
+        try:
+            yield desk
+        finally:
+            server.close()
+
+    def expect(self, secret: bytes, worker: WorkerProcess) -> None:
+        """Let in who shows a secret, once, as a worker."""
+        self._expected[secret] = worker
+
+    def expects(self, secret: bytes) -> bool:
+        """Whether nobody has come with it yet."""
+        return secret in self._expected
+
+    def forget(self, secret: bytes) -> bool:
+        """Let in nobody with it any more; whether it was still waited for."""
+        return self._expected.pop(secret, None) is not None
+
+    def welcome(self, shown: bytes) -> WorkerProcess | None:
+        """Who comes with a secret."""
+        known = next((one for one in self._expected if hmac.compare_digest(one, shown)), None)
+        return None if known is None else self._expected.pop(known)
+
+
+class _Arrival(asyncio.Protocol):
+    """A connection of which nobody knows yet whose it is."""
+
+    _transport: asyncio.Transport
+
+    def __init__(self, desk: _Reception) -> None:
+        self._desk, self._shown = desk, b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the event loop."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._patience = asyncio.get_running_loop().call_later(_REACH_S, transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        """Called by the event loop."""
+        self._shown += data
+        if len(self._shown) < SECRET_BYTES:
+            return
+        self._patience.cancel()
+        secret, more = self._shown[:SECRET_BYTES], self._shown[SECRET_BYTES:]
+        worker = self._desk.welcome(secret)
+        if worker is None:
+            self._transport.abort()
+            return
+        self._transport.set_protocol(worker.channel)
+        worker.channel.connection_made(self._transport)
+        if more:
+            worker.channel.data_received(more)
+
+
+@asynccontextmanager
+async def _cluster(address: str, workers: int | None) -> AsyncIterator[Any]:
+    """Ray, connected to a cluster; one that this process has joined before stays joined."""
+    ray = await asyncio.to_thread(_ray)
+    if ray.is_initialized():
+        yield ray
+        return
+    await _reach(address)
+    more = {"include_dashboard": False, "num_cpus": workers} if address == "local" else {}
+    try:
+        await asyncio.to_thread(
+            ray.init, address=address, log_to_driver=False, configure_logging=False, **more
+        )
+    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        raise UsageError(f"{_unreachable(address)}: {_first_line(error)}") from error
+    try:
+        yield ray
+    finally:
+        await asyncio.to_thread(ray.shutdown)
+
+
+def _ray() -> Any:
+    # Ray asks for these when it is imported; what it counts is nobody's business.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    try:
+        import ray
+    except ImportError as error:
+        raise UsageError(
+            '--executor ray needs Ray, which is not installed; pip install "assay[ray]" here '
+            "and on every node, or choose --executor processes"
+        ) from error
+    # It warns of drivers in threads and of lost nodes, which is told in our own words.
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    return ray
+
+
+async def _reach(address: str) -> None:
+    """Find out quickly that nobody is there; Ray itself waits for a minute."""
+    if address in ("auto", "local"):
+        return
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or "/" in host:
+        raise UsageError(
+            f"--ray-address {address!r} is no address; give HOST:PORT of the head of a cluster "
+            "that this machine is a node of, auto for the cluster that runs here, or local to "
+            "start one for this run"
+        )
+    try:
+        async with asyncio.timeout(_REACH_S):
+            _, writer = await asyncio.open_connection(host, int(port))
+        writer.close()
+    except (OSError, TimeoutError) as error:
+        why = f"it does not answer within {_REACH_S:g} s"
+        raise UsageError(
+            f"{_unreachable(address)}: {why if isinstance(error, TimeoutError) else error}"
+        ) from error
+
+
+def _unreachable(address: str) -> str:
+    start = "start one with 'ray start --head', or choose --ray-address local"
+    if address == "auto":
+        return f"no Ray cluster runs on this machine (--ray-address auto); {start}"
+    return f"no Ray cluster can be reached at --ray-address {address}; see 'ray status' there"
+
+
+def _no_room(ray: Any, needs: dict[str, int], room_s: float) -> str:
+    with suppress(ray.exceptions.RayError):
+        there, free = ray.cluster_resources(), ray.available_resources()
+        memory = needs.get("memory", 0) / (1 << 30)
+        return (
+            f"Ray has had no place for a worker (1 CPU, {memory:g} GiB) in {room_s:g} s: the "
+            f"cluster has {there.get('CPU', 0):g} CPUs, {free.get('CPU', 0):g} of them free; "
+            "add a node, or wait until others have left"
+        )
+    return f"Ray has had no place for a worker in {room_s:g} s"
+
+
+def _lost_words(ray: Any, error: Exception) -> str:
+    """What became of a worker, in words that follow "a worker process"."""
+    exceptions = ray.exceptions
+    if isinstance(error, exceptions.RayTaskError):
+        return f"could not start: {_first_line(error.cause)}"
+    if isinstance(error, exceptions.OutOfMemoryError):
+        return "was ended by Ray, because its node ran out of memory"
+    if isinstance(error, exceptions.TaskCancelledError):
+        return "was ended"
+    return f"was lost with its place in the cluster ({type(error).__name__})"
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,0 +1,249 @@
+"""Sandboxes by Docker: a container each, in which commands are started one after another.
+
+The engine must run on this machine, since its processes are looked at from here. A folder of
+assay's own stands for each container, and is locked as long as its owner lives, so that the
+containers of a killed assay can be told from those in use.
+"""
+
+import asyncio
+import fcntl
+import json
+import os
+import platform
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from assay.core.aio import run_apart, to_the_end
+from assay.errors import SandboxUnavailable
+from assay.sandboxes.base import (
+    Enforcement,
+    ImageRecipe,
+    ImageSandbox,
+    Mount,
+    ResourceLimits,
+    SandboxSpec,
+)
+from assay.sandboxes.cgroups import remove_noted
+from assay.sandboxes.docker.container import FOLDER_LABEL, MACHINE_LABEL, Container
+from assay.sandboxes.docker.engine import DockerEngine
+from assay.sandboxes.docker.images import LABEL, build_image, has_image
+from assay.sandboxes.docker.sandbox import DockerSandbox
+from assay.sandboxes.egress import describe_network
+from assay.sandboxes.folders import (
+    OWN_DISK,
+    WATCHED_DISK,
+    DiskLimit,
+    disk_held_by,
+    held_with,
+    new_folder,
+    remove_locked,
+    sweep_folders,
+)
+from assay.sandboxes.host_user import lend_folders, return_folders
+from assay.sandboxes.roots import USER_ID, prepare, writable_folders
+
+
+class DockerBackend:
+    """Runs commands in containers of Docker's engine, with all limits held."""
+
+    name = "docker"
+
+    def __init__(self) -> None:
+        """Use the engine that `$DOCKER_HOST` names, else that of this machine."""
+        self._is_swept = False
+
+    def enforcement(self, limits: ResourceLimits) -> Enforcement:
+        """By what these limits are held here.
+
+        Raises:
+            SandboxUnavailable: One of them cannot be, or no engine answers.
+        """
+        _check_platform()
+
+        async def ask() -> Enforcement:
+            async with DockerEngine.connected() as engine:
+                return await _enforcement(engine, limits)
+
+        return run_apart(ask)
+
+    async def build(self, recipe: ImageRecipe) -> str:
+        """Build an image, unless the engine has it; its name.
+
+        Raises:
+            UsageError: A base image is neither mapped nor there, or the image has volumes.
+            SandboxUnavailable: The build failed; with the end of what it printed.
+        """
+        async with DockerEngine.connected() as engine:
+            return await build_image(
+                engine, recipe, network=await _network(engine, recipe.network)
+            )
+
+    def open(self, spec: SandboxSpec) -> AbstractAsyncContextManager[ImageSandbox]:
+        """A container, which is removed when it is left."""
+        return self._open(spec)
+
+    @asynccontextmanager
+    async def _open(self, spec: SandboxSpec) -> AsyncIterator[ImageSandbox]:
+        _check_platform()
+        for mount in spec.mounts:
+            if not mount.source.exists():
+                raise SandboxUnavailable(f"{mount.source} is to be mounted and is not there")
+        async with DockerEngine.connected() as engine:
+            enforcement = held_with(spec.disk, await _enforcement(engine, spec.limits))
+            if not self._is_swept:
+                self._is_swept = True
+                await _sweep(engine)
+            folder, lock = new_folder()
+            container = Container(engine, folder)
+            writable = [mount.source for mount in spec.mounts if mount.writable]
+            try:
+                prepare(folder, spec)
+                user = await _user(engine, spec)
+                if spec.image is None:
+                    writable += writable_folders(folder, spec).values()
+                    disk = DiskLimit(writable, spec.limits.disk_mb, disk=spec.disk)
+                    await asyncio.to_thread(lend_folders, writable, spec.mounts, _user_id())
+                else:
+                    disk = DiskLimit(writable, spec.limits.disk_mb, container.layer_bytes)
+                    _let_write(spec.mounts)
+                await container.create(spec)
+                await disk.begin()
+                yield DockerSandbox(spec, enforcement, container, user, disk)
+            finally:
+                await to_the_end(_clear_up(container, folder, lock, writable))
+
+
+async def _clear_up(
+    container: Container, folder: Path, lock: int, writable: Sequence[Path]
+) -> None:
+    try:
+        await container.remove()
+        await asyncio.to_thread(return_folders, writable)
+        await asyncio.to_thread(remove_locked, folder)
+    finally:
+        os.close(lock)
+
+
+async def _enforcement(engine: DockerEngine, limits: ResourceLimits) -> Enforcement:
+    info = await engine.call("GET", "/info")
+    _check_engine(info)
+    if limits.network and os.geteuid() != 0:
+        raise SandboxUnavailable(
+            "a network in a Docker sandbox needs assay to run as root, because its proxy "
+            "enters the container's network; run as root, use --sandbox bubblewrap, or leave "
+            "--allow-network out"
+        )
+    held = f"docker, cgroup v{info.get('CgroupVersion', '1')}"
+    disk = await asyncio.to_thread(disk_held_by)
+    if disk == OWN_DISK:
+        disk += f"; on the image of a task {WATCHED_DISK}"
+    return Enforcement(
+        backend=DockerBackend.name,
+        memory=held,
+        processes=held,
+        cpus=held,
+        disk=disk,
+        network=describe_network(limits.network),
+    )
+
+
+def _check_platform() -> None:
+    if sys.platform != "linux":
+        raise SandboxUnavailable(
+            f"sandbox 'docker' needs Linux, and this is {sys.platform}, where the engine runs "
+            "in a virtual machine whose processes cannot be followed from here; run assay in a "
+            "Linux machine, or without protection, only with agents and tasks you trust: "
+            "--sandbox none"
+        )
+
+
+def _check_engine(info: Mapping[str, Any]) -> None:
+    """SandboxUnavailable if this engine cannot hold all limits, or not be looked at."""
+    if info.get("OSType") != "linux":
+        raise SandboxUnavailable(
+            f"Docker's engine runs containers of {info.get('OSType')}, and those of linux are "
+            "needed; switch it to Linux containers"
+        )
+    options = {option.split(",")[0] for option in info.get("SecurityOptions") or ()}
+    for option in ("name=rootless", "name=userns"):
+        if option in options:
+            raise SandboxUnavailable(
+                f"Docker's engine gives containers other users than this machine ({option}), "
+                "so that files cannot be shared with them; use an engine without it, or "
+                "--sandbox bubblewrap"
+            )
+    for key, word in (
+        *(("MemoryLimit", "memory"), ("PidsLimit", "processes")),
+        ("CpuCfsQuota", "CPUs"),
+    ):
+        if not info.get(key):
+            raise SandboxUnavailable(
+                f"Docker's engine cannot hold the limit on {word} here ({key} in docker info); "
+                "the kernel must have that controller of control groups"
+            )
+
+
+async def _network(engine: DockerEngine, allowed: bool) -> str:
+    """The mode for a build: none, the engine's bridge, or this machine's where it has none."""
+    if not allowed:
+        return "none"
+    names = {network["Name"] for network in await engine.call("GET", "/networks")}
+    return "bridge" if "bridge" in names else "host"
+
+
+async def _user(engine: DockerEngine, spec: SandboxSpec) -> str:
+    """Who runs commands."""
+    if spec.image is None:
+        return f"{_user_id()}:{_group_id()}"
+    image = await has_image(engine, spec.image)
+    if image is None:
+        raise SandboxUnavailable(
+            f"the engine has no image {spec.image!r} (any more); build it again"
+        )
+    return spec.user or image["Config"].get("User") or "0:0"
+
+
+def _user_id() -> int:
+    return os.getuid() or USER_ID
+
+
+def _group_id() -> int:
+    return os.getgid() if os.getuid() else USER_ID
+
+
+def _let_write(mounts: Sequence[Mount]) -> None:
+    """An image has users of its own, whom the folders of this machine do not know."""
+    for mount in mounts:
+        if mount.writable and mount.source.is_dir():
+            mount.source.chmod(0o777)
+
+
+async def _sweep(engine: DockerEngine) -> None:
+    """Remove the containers and folders of sandboxes whose owner is dead."""
+    query = {"all": "1", "filters": json.dumps({"label": [f"{LABEL}=sandbox"]})}
+    for found in await engine.call("GET", "/containers/json", query=query):
+        labels = found["Labels"]
+        folder = Path(labels[FOLDER_LABEL])
+        if labels[MACHINE_LABEL] == platform.node() and not _is_locked(folder):
+            await Container(engine, folder, found["Id"]).remove()
+    await asyncio.to_thread(sweep_folders, remove_noted)
+
+
+def _is_locked(folder: Path) -> bool:
+    """Whether whoever made it lives; a folder is removed after its container."""
+    try:
+        handle = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return False
+    except OSError:  # somebody else's
+        return True
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(handle)
+    return False

@@ -1,0 +1,224 @@
+"""A client of Docker's engine: its HTTP API, over its Unix socket.
+
+It knows requests, streams and their errors, and nothing of sandboxes. An engine that refuses
+or does not answer is SandboxUnavailable, in the engine's own words.
+"""
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any, Final, Self
+
+import aiohttp
+
+from assay.core.text import cut, printable
+from assay.errors import SandboxUnavailable, UsageError
+from assay.sandboxes.procfs import BoundedOutput
+
+_VARIABLE: Final = "DOCKER_HOST"
+_DEFAULT: Final = "/var/run/docker.sock"
+_VERSION: Final = "/v1.41"
+"""Of the API: Docker 20.10 and newer speak it."""
+START: Final = (
+    "install and start Docker: sudo apt install docker.io (Debian, Ubuntu), "
+    "sudo systemctl start docker; be in the group docker, or name another engine with DOCKER_HOST=unix:///path/to/socket"
+)
+_HEADER: Final = 8
+"""Bytes before each piece of a stream: which output, three zeros, how long."""
+_PATIENCE_S: Final = 60.0
+"""For an answer that takes no work."""
+
+
+def engine_socket() -> str:
+    """Where the engine listens: `$DOCKER_HOST`, else where Docker puts it.
+
+    Raises:
+        UsageError: It is named by something else than a Unix socket.
+    """
+    host = os.environ.get(_VARIABLE)
+    if not host:
+        return _DEFAULT
+    scheme, _, path = host.partition("://")
+    if scheme != "unix" or not path.startswith("/"):
+        raise UsageError(
+            f"${_VARIABLE} is {host!r}, and only an engine on this machine can be used: "
+            "unix:///path/to/socket"
+        )
+    return path
+
+
+class EngineRefused(SandboxUnavailable):
+    """The engine answered that it will not."""
+
+    def __init__(self, message: str, status: int = 500) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class EngineStream:
+    """The two ways of one attached process; what it prints is gathered in `output`."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.output = BoundedOutput()
+        self._reader, self._writer = reader, writer
+
+    async def give(self, stdin: bytes) -> None:
+        """Send all of standard input; one who ends before it has read it is no fault."""
+        try:
+            self._writer.write(stdin)
+            await self._writer.drain()
+            self._writer.write_eof()
+        except OSError:
+            return
+
+    async def gather(self) -> None:
+        """Take all that is printed, until nobody can print any more."""
+        try:
+            while True:
+                header = await self._reader.readexactly(_HEADER)
+                left = int.from_bytes(header[4:], "big")
+                while left:
+                    chunk = await self._reader.read(min(left, 2**18))
+                    if not chunk:
+                        return
+                    self.output.add(chunk)
+                    left -= len(chunk)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return
+
+    def close(self) -> None:
+        """Let go of it; the process sees the end of its standard input."""
+        self._writer.close()
+
+
+class DockerEngine:
+    """A connection to the engine, for one event loop."""
+
+    def __init__(self, socket: str, session: aiohttp.ClientSession) -> None:
+        self.socket = socket
+        self._session = session
+
+    @classmethod
+    @asynccontextmanager
+    async def connected(cls) -> AsyncIterator[Self]:
+        """The engine of this machine; whether it answers is seen at the first call."""
+        socket = engine_socket()
+        async with aiohttp.ClientSession(
+            connector=aiohttp.UnixConnector(socket, limit=0),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_PATIENCE_S),
+        ) as session:
+            yield cls(socket, session)
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        accept: tuple[int, ...] = (),
+        timeout_s: float = _PATIENCE_S,
+    ) -> Any:
+        """Ask for one thing; the answer, None if it is empty or of a status in `accept`.
+
+        Raises:
+            SandboxUnavailable: It is refused, or there is no answer in time.
+        """
+        with self._answering():
+            async with (
+                asyncio.timeout(timeout_s),
+                self._session.request(
+                    method, self._url(path), params=query, json=body
+                ) as response,
+            ):
+                text = await response.read()
+                if response.status in accept:
+                    return None
+                self._check(response.status, text, f"{method} {path}")
+                return json.loads(text) if text.strip() else None
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str],
+        file: Path,
+    ) -> list[dict[str, Any]]:
+        """Send a tar file; the lines of JSON that it answers with, one after another."""
+        headers = {"Content-Type": "application/x-tar"}
+        with file.open("rb") as content, self._answering():
+            async with self._session.request(
+                method, self._url(path), params=query, data=content, headers=headers
+            ) as response:
+                text = await response.read()
+                self._check(response.status, text, f"{method} {path}")
+        return [json.loads(line) for line in text.splitlines() if line.strip()]
+
+    async def fetch(self, path: str, target: Path, *, query: Mapping[str, str]) -> None:
+        """Write what it answers to a file."""
+        with target.open("wb") as file, self._answering():
+            async with self._session.get(self._url(path), params=query) as response:
+                if response.status >= 400:
+                    self._check(response.status, await response.read(), f"GET {path}")
+                async for chunk in response.content.iter_chunked(2**18):
+                    file.write(chunk)
+
+    async def attach(self, path: str, body: Any = None) -> EngineStream:
+        """A connection that leaves HTTP after its first answer: the streams of a process."""
+        content = json.dumps(body if body is not None else {}).encode()
+        with self._answering():
+            reader, writer = await asyncio.open_unix_connection(self.socket)
+            try:
+                writer.write(
+                    f"POST {_VERSION}{path} HTTP/1.1\r\nHost: docker\r\nConnection: Upgrade\r\n"
+                    "Upgrade: tcp\r\nContent-Type: application/json\r\n"
+                    f"Content-Length: {len(content)}\r\n\r\n".encode()
+                    + content
+                )
+                await writer.drain()
+                head = await reader.readuntil(b"\r\n\r\n")
+                status = int(head.split(b" ", 2)[1])
+                if status != 101:
+                    rest = await asyncio.wait_for(reader.read(4096), _PATIENCE_S)
+                    self._check(max(status, 400), rest, f"POST {path}")
+            except BaseException:
+                writer.close()
+                raise
+        return EngineStream(reader, writer)
+
+    def _url(self, path: str) -> str:
+        return f"http://docker{_VERSION}{path}"
+
+    def _check(self, status: int, text: bytes, asked: str) -> None:
+        if status < 400:
+            return
+        try:
+            said = json.loads(text)["message"]
+        except (ValueError, KeyError, TypeError):
+            said = text.decode(errors="replace")
+        told = cut(printable(said.strip()), 600)
+        raise EngineRefused(f"Docker's engine refused {asked} ({status}): {told}", status)
+
+    @contextmanager
+    def _answering(self) -> Iterator[None]:
+        """Where errors of the connection become ours."""
+        try:
+            yield
+        except SandboxUnavailable:
+            raise
+        except (aiohttp.ClientError, OSError, asyncio.IncompleteReadError) as error:
+            raise self._unreachable(error) from error
+
+    def _unreachable(self, error: BaseException) -> SandboxUnavailable:
+        if isinstance(error, TimeoutError):
+            return SandboxUnavailable(
+                f"Docker's engine at {self.socket} does not answer in time"
+            )
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        return SandboxUnavailable(
+            f"no engine of Docker answers at {self.socket} ({reason}); {START}"
+        )

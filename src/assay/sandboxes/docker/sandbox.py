@@ -1,0 +1,279 @@
+"""Commands in a container, one after another.
+
+A command is followed from outside, by /proc and its control group, so that it can report
+nothing wrong. One that leaves processes behind has the container killed, and the next command
+starts it again on the same files.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from assay.core.aio import to_the_end
+from assay.errors import SandboxUnavailable
+from assay.sandboxes.base import (
+    MIB,
+    Command,
+    CommandEnd,
+    Enforcement,
+    SandboxSpec,
+    TrialFinding,
+)
+from assay.sandboxes.cgroups import GroupCounts, GroupOfProcess, limit_findings
+from assay.sandboxes.docker.container import Container, RunningContainer, environment_list
+from assay.sandboxes.docker.engine import EngineStream
+from assay.sandboxes.docker.layers import export_layer
+from assay.sandboxes.egress import Egress
+from assay.sandboxes.folders import DiskLimit
+from assay.sandboxes.procfs import names_of, refused_connections
+
+_WRAPPED: Final = ("/bin/sh", "-c", 'exec "$@" 2>&1', "sh")
+"""Output and errors in one pipe, so that they come in their order."""
+_LOOK_S: Final = 0.05
+_DISK_S: Final = 0.1
+_GRACE_S: Final = 0.1
+"""How long processes may take to end after the command that started them."""
+_PATIENCE_S: Final = 30.0
+"""How long what is killed may take to be gone."""
+
+
+class _Stop(NamedTuple):
+    """Why a command stopped."""
+
+    timed_out: bool = False
+    finding: TrialFinding | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether by itself."""
+        return not self.timed_out and self.finding is None
+
+
+class _Before(NamedTuple):
+    """What was counted before a command began."""
+
+    counts: GroupCounts
+    refused: int
+
+
+class DockerSandbox:
+    """Runs one command after another on the same files."""
+
+    def __init__(
+        self,
+        spec: SandboxSpec,
+        enforcement: Enforcement,
+        container: Container,
+        user: str,
+        disk: DiskLimit,
+    ) -> None:
+        self.enforcement = enforcement
+        self._spec = spec
+        self._container = container
+        self._engine = container.engine
+        self._user = user
+        self._disk = disk
+        self._egress = Egress(spec.limits.network)
+        self._turn = asyncio.Lock()
+
+    async def run(self, command: Command) -> CommandEnd:
+        """Run a command, after those that were given before."""
+        async with self._turn:
+            try:
+                return await self._run(command)
+            except BaseException:
+                await to_the_end(self._container.kill())
+                raise
+
+    async def export(self, target: Path, *, exclude: Sequence[str] = ()) -> None:
+        """Write all files that differ from the image to a tar file, mounts left out."""
+        async with self._turn:
+            await to_the_end(self._container.kill())
+            without = (*exclude, *(mount.target for mount in self._spec.mounts))
+            await export_layer(
+                self._engine,
+                self._container.path,
+                target,
+                exclude=without,
+                deleted=self._container.deleted,
+            )
+
+    async def _run(self, command: Command) -> CommandEnd:
+        running = await self._container.running()
+        async with self._egress.serving(running.init):
+            return await self._execute(command, running)
+
+    async def _execute(self, command: Command, running: RunningContainer) -> CommandEnd:
+        before = _Before(running.group.counts(), refused_connections(running.init))
+        started = time.monotonic()
+        execution = await self._prepared(command)
+        stream = await self._engine.attach(f"/exec/{execution}/start", {"Detach": False})
+        gathering = asyncio.ensure_future(stream.gather())
+        giving = asyncio.ensure_future(stream.give(command.stdin))
+        try:
+            pid = await self._process(execution, gathering, stream)
+            with _Exit(pid, running.group) as gone:
+                stop, peak = await self._until_end(gone, running, command.timeout_s)
+            seconds = time.monotonic() - started
+            left, findings = await self._look(running, stop, before)
+            counts = running.group.counts()
+            if left or not stop.ended or not running.is_kept:
+                await self._container.kill()
+            await asyncio.wait_for(gathering, _PATIENCE_S)
+            code = await self._exit_code(execution) if stop.ended else None
+        finally:
+            for task in (gathering, giving):
+                task.cancel()
+            await asyncio.gather(gathering, giving, return_exceptions=True)
+            stream.close()
+        killed = counts.killed - before.counts.killed
+        refused = counts.refused - before.counts.refused
+        findings += limit_findings(killed, refused, self._spec.limits)
+        full = await self._disk.end(code)
+        if full and (stop.finding is None or stop.finding.name != full.name):
+            findings.append(full)
+        if stream.output.dropped:
+            text = f"{stream.output.dropped} bytes of its output are left out"
+            findings.append(TrialFinding("output_cut", text))
+        # Of all commands so far; if it rose, then by this one.
+        if (counts.peak_memory or 0) > (before.counts.peak_memory or 0):
+            peak = counts.peak_memory or 0
+        return CommandEnd(
+            exit_code=code,
+            output=stream.output.kept(),
+            seconds=seconds,
+            timed_out=stop.timed_out,
+            cpu_s=max(0.0, (counts.cpu_s or 0.0) - (before.counts.cpu_s or 0.0)),
+            peak_memory_mb=peak / MIB,
+            findings=tuple(findings),
+        )
+
+    async def _prepared(self, command: Command) -> str:
+        """The engine's number of the command, which is not started yet."""
+        made = await self._engine.call(
+            "POST",
+            f"{self._container.path}/exec",
+            body={
+                "AttachStdin": True,
+                "AttachStdout": True,
+                "AttachStderr": True,
+                "Cmd": [*_WRAPPED, *command.argv],
+                "Env": environment_list(command.environment),
+                "User": self._user,
+                # Where it is empty, the image says.
+                "WorkingDir": self._spec.workdir,
+            },
+        )
+        return str(made["Id"])
+
+    async def _process(
+        self, execution: str, gathering: "asyncio.Future[None]", stream: EngineStream
+    ) -> int:
+        """The number of the started process.
+
+        Raises:
+            SandboxUnavailable: It could not be started; in the engine's words.
+        """
+        deadline = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < deadline:
+            state = await self._engine.call("GET", f"/exec/{execution}/json")
+            if state["Pid"]:
+                return int(state["Pid"])
+            if state["ExitCode"] is not None and not state["Running"]:
+                await asyncio.wait({gathering}, timeout=1.0)
+                break
+            await asyncio.sleep(0.01)
+        said = stream.output.kept().decode(errors="replace").strip()
+        raise SandboxUnavailable(f"Docker's engine could not start a command: {said}")
+
+    async def _exit_code(self, execution: str) -> int:
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            state = await self._engine.call("GET", f"/exec/{execution}/json")
+            if not state["Running"] and state["ExitCode"] is not None:
+                return int(state["ExitCode"])
+            if time.monotonic() > deadline:
+                raise SandboxUnavailable("Docker's engine does not tell how a command ended")
+            await asyncio.sleep(0.01)
+
+    async def _until_end(
+        self, gone: "_Exit", running: RunningContainer, timeout_s: float
+    ) -> tuple[_Stop, int]:
+        """Why it stopped, and the most memory that was seen."""
+        deadline = time.monotonic() + timeout_s
+        next_disk = 0.0
+        peak = 0
+        while True:
+            ended = await gone.within(min(_LOOK_S, deadline - time.monotonic()))
+            peak = max(peak, running.group.counts().memory)
+            if ended:
+                return _Stop(), peak
+            if (now := time.monotonic()) >= deadline:
+                return _Stop(timed_out=True), peak
+            if now >= next_disk:
+                found = await self._disk.look(running.processes)
+                if found is not None:
+                    return _Stop(finding=found), peak
+                # A quarter of the time at most is spent on looking.
+                next_disk = time.monotonic() + max(_DISK_S, 3 * (time.monotonic() - now))
+
+    async def _look(
+        self, running: RunningContainer, stop: _Stop, before: _Before
+    ) -> tuple[bool, list[TrialFinding]]:
+        """Whether processes are left, and what can be seen only while they are there."""
+        found = [] if stop.finding is None else [stop.finding]
+        deadline = time.monotonic() + _GRACE_S
+        while (left := running.processes()) and stop.ended and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+        if not running.is_kept:
+            text = "what it left behind and whether it tried to reach the network is not known"
+            found.append(TrialFinding("supervisor_killed", f"it ended its container; {text}"))
+            return bool(left), found
+        if left and stop.ended:
+            detail = f"{len(left)} still ran when it ended, and were killed: {names_of(left)}"
+            found.append(TrialFinding("left_processes", detail))
+        refused = refused_connections(running.init) - before.refused
+        if refused > 0:
+            detail = f"{refused} times it sent something to an address that has no route"
+            found.append(TrialFinding("network_refused", detail))
+        found += self._egress.findings()
+        return bool(left), found
+
+
+class _Exit:
+    """Sees the end of a process, which need not be a child of ours."""
+
+    def __init__(self, pid: int, group: GroupOfProcess) -> None:
+        try:
+            self._handle: int | None = os.pidfd_open(pid)
+        except ProcessLookupError:
+            self._handle = None
+        if self._handle is not None and pid not in group.processes():
+            # It has ended, and somebody else may have its number.
+            os.close(self._handle)
+            self._handle = None
+        self._seen = asyncio.Event()
+        if self._handle is None:
+            self._seen.set()
+        else:
+            asyncio.get_running_loop().add_reader(self._handle, self._seen.set)
+
+    async def within(self, seconds: float) -> bool:
+        """Whether it has ended, or ends in this time."""
+        try:
+            await asyncio.wait_for(self._seen.wait(), max(0.0, seconds))
+        except TimeoutError:
+            return self._seen.is_set()
+        return True
+
+    def __enter__(self) -> "_Exit":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._handle is not None:
+            asyncio.get_running_loop().remove_reader(self._handle)
+            os.close(self._handle)
+            self._handle = None

@@ -1,0 +1,1 @@
+"""Sandboxes on Modal's machines."""

@@ -1,0 +1,338 @@
+"""Subjects of a comparison from files, and back into one.
+
+Two layouts are read. An experiments file is written by hand or by `assay experiments export`:
+a list of experiments, each with its achievements and instances. A results file is what
+`assay run` writes, or one model of it. Whatever is wrong with a file is a UsageError that
+names the place. Nothing here computes a statistic.
+
+One experiment of an experiments file as a subject of a comparison, and back.
+
+Whatever is wrong with an entry is a UsageError that names the experiment. Opens no file.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from assay.core.canonical_json import laid_out
+from assay.core.files import atomic_file
+from assay.core.text import printable, shown, unknown_name
+from assay.crafter.rules import TASK
+from assay.errors import UsageError
+from assay.judge.subjects import SUBJECT_METRICS, Subject, TrialOutcome
+from assay.store.results_file import (
+    checked_flags,
+    checked_label,
+    checked_list,
+    checked_numbers,
+    checked_seeds,
+    read_object,
+    shown_json,
+    subject_of_results,
+    values_at,
+)
+from assay.types import TrialState
+
+_LONGEST = 10_000
+_TEXTS = ("model", "version", "series", "note", "commit", "run_id")
+"""Texts of an experiment that have a place of their own in a subject."""
+_OWN_MACHINE = frozenset(
+    {
+        *("database", "traces_dir", "cache", "hooks", "metrics_from", "service_url"),
+        SUBJECT_METRICS,
+    }
+)
+"""Parts of a configuration that mean nothing in a file for others."""
+_LISTS = ("achievements", "instances", "success", "durations", "seeds")
+
+
+def subject_of_entry(entry: dict[str, Any], where: str, source: str) -> Subject:
+    """Read one experiment; `where` says which it is until its name is known."""
+    name = checked_label(entry.get("name"), where, "name")
+    where = f"experiment {printable(name)!r} of {source!r}"
+    lists = {
+        key: checked_list(entry[key], where, key)
+        for key in _LISTS
+        if entry.get(key) is not None
+    }
+    for key in ("achievements", "instances"):
+        if key not in lists:
+            raise UsageError(f"{where} has no {key}; give a list with a value for each trial")
+    count = len(lists["achievements"])
+    for key, values in lists.items():
+        if len(values) != count:
+            raise UsageError(
+                f"{where} has {count} achievements and {len(values)} {key}; value i of the one "
+                "belongs to value i of the other, so give as many"
+            )
+    texts = {
+        key: None if entry.get(key) is None else checked_label(entry[key], where, key, _LONGEST)
+        for key in _TEXTS
+    }
+    known = {"name", "configuration", *_TEXTS, *_LISTS}
+    configuration = entry.get("configuration")
+    others = {key: value for key, value in entry.items() if key not in known}
+    return Subject(
+        id=name,
+        name=name,
+        model=texts["model"],
+        version=texts["version"],
+        series=texts["series"],
+        note=texts["note"],
+        commit=texts["commit"],
+        run_id=texts["run_id"],
+        source=source,
+        facts={
+            **(configuration if isinstance(configuration, dict) else {}),
+            **others,
+        },
+        remarks={
+            key: value
+            if isinstance(value, str | int | float)
+            else shown(value, write=json.dumps)
+            for key, value in others.items()
+            if value is not None and key not in ("without_result", SUBJECT_METRICS)
+        },
+        trials=tuple(_trials_of_lists(name, lists, where)),
+    )
+
+
+def entry_of_subject(subject: Subject) -> dict[str, Any]:
+    """The experiment that stands for a subject in a file: its trials with achievements."""
+    trials = [
+        trial
+        for trial in subject.trials
+        if trial.state is TrialState.RESULT and "achievements" in trial.values
+    ]
+    if not trials:
+        raise UsageError(
+            f"experiment {printable(subject.name)!r} has no result with achievements, which an "
+            "experiments file needs; leave it out, or play it again"
+        )
+    entry: dict[str, Any] = {"name": subject.name}
+    entry |= {key: value for key in _TEXTS if (value := getattr(subject, key)) is not None}
+    for key in ("training_data", "epochs"):
+        if key in subject.facts:
+            entry[key] = subject.facts[key]
+    entry["achievements"] = [trial.values["achievements"] for trial in trials]
+    entry["instances"] = [(trial.task or "unknown").removeprefix(TASK) for trial in trials]
+    if all(trial.seed is not None for trial in trials):
+        entry["seeds"] = [trial.seed for trial in trials]
+    for key, metric in (("durations", "duration_s"), ("success", "success")):
+        if any(metric in trial.values for trial in trials):
+            entry[key] = [trial.values.get(metric) for trial in trials]
+    if left_out := len(subject.trials) - len(trials):
+        entry["without_result"] = left_out
+    if "max_turns" in subject.facts:
+        entry["configuration"] = {
+            key: value for key, value in subject.facts.items() if key not in _OWN_MACHINE
+        }
+    return entry
+
+
+def _trials_of_lists(
+    name: str, lists: Mapping[str, list[Any]], where: str
+) -> Iterator[TrialOutcome]:
+    count = len(lists["achievements"])
+    instances = [
+        checked_label(
+            str(value) if type(value) is int else value, where, f"value {place} of instances"
+        )
+        for place, value in enumerate(lists["instances"], start=1)
+    ]
+    metrics = {
+        "achievements": checked_numbers(lists["achievements"], where, "achievements"),
+    }
+    if "success" in lists:
+        metrics["success"] = checked_flags(lists["success"], where, "success")
+    if "durations" in lists:
+        metrics["duration_s"] = checked_numbers(
+            lists["durations"], where, "durations", least=0.0
+        )
+    seeds = checked_seeds(lists["seeds"], where, "seeds") if "seeds" in lists else None
+    met: Counter[str] = Counter()
+    for at in range(count):
+        seed = None if seeds is None else seeds[at]
+        world = f"{instances[at]} {seed}"
+        met[world] += 1
+        has_result = metrics["achievements"][at] is not None
+        pair = f"{instances[at]} #{met[world]}" if seeds is None else world
+        yield TrialOutcome(
+            trial_id=f"{name} #{at + 1}",
+            pair=None if seeds is not None and seed is None else pair,
+            task=instances[at],
+            seed=seed,
+            # Without seeds nothing says that a world was met before.
+            replicate=met[world] - 1 if seed is not None else 0,
+            state=TrialState.RESULT if has_result else TrialState.FAILURE,
+            values=values_at(metrics, at) if has_result else {},
+        )
+
+
+EXPERIMENTS_FORMAT: Final = "assay-experiments/1"
+"""What the field `format` of a file says that `write_experiments_file` wrote."""
+
+_LARGEST_EXPERIMENTS = 100_000_000
+_LARGEST_RESULTS = 1_000_000_000
+
+
+def read_experiments_file(path: Path | str) -> list[Subject]:
+    """Read the experiments of a file, in their order.
+
+    Each has a `name`, and `achievements` and `instances` of equal length: value i was earned
+    on instance i. `success` (true or false), `durations` (seconds) and `seeds` may stand
+    beside them, as long. They become the metrics `achievements`, `success` and `duration_s`.
+    A trial is paired with those of other experiments on the same instance and seed; without
+    seeds, the first trial on an instance with the first, the second with the second. What
+    else the file says of an experiment is in its facts. A null among the achievements is a
+    trial without a result.
+
+    Raises:
+        UsageError: The file cannot be read, or an experiment in it is not as it should be.
+    """
+    path = Path(path)
+    content = read_object(path, _LARGEST_EXPERIMENTS)
+    entries = content.get("experiments")
+    if entries is None and "models" in content:
+        raise UsageError(
+            f"{str(path)!r} is a results file; give it as --baseline or --improved, and as "
+            "--experiments a file with a list 'experiments'"
+        )
+    if not isinstance(entries, list) or not entries:
+        raise UsageError(
+            f"{str(path)!r} has {'no' if entries is None else shown_json(entries) + ' as'} "
+            "'experiments'; give a list of objects with name, achievements and instances"
+        )
+    subjects: dict[str, Subject] = {}
+    for place, entry in enumerate(entries, start=1):
+        if not isinstance(entry, dict):
+            raise UsageError(
+                f"experiment {place} of {str(path)!r} is {shown_json(entry)}; give an object "
+                "with name, achievements and instances"
+            )
+        subject = subject_of_entry(entry, f"experiment {place} of {str(path)!r}", str(path))
+        if subject.name in subjects:
+            raise UsageError(
+                f"two experiments of {str(path)!r} are called {printable(subject.name)!r}; "
+                "give each a name of its own"
+            )
+        subjects[subject.name] = subject
+    return list(subjects.values())
+
+
+def read_results_file(path: Path | str) -> list[Subject]:
+    """Read one model of a results file; `run.json#MODEL` says which.
+
+    The file is what `assay run` writes, or one entry of its `models`: an object with `name`,
+    `seeds` and `metrics`, which has a list with one value per seed for each metric. Trials
+    with the same seed are paired. A trial whose values are all null has no result; if the
+    file does not say why, it counts as a failure. Without `#MODEL`, the only model that is no
+    baseline is meant.
+
+    Raises:
+        UsageError: The file cannot be read, is not as it should be, or has several models.
+    """
+    place, wanted = _split(str(path))
+    content = read_object(place, _LARGEST_RESULTS)
+    if "experiments" in content and "models" not in content:
+        raise UsageError(f"{str(place)!r} lists experiments; give it as --experiments")
+    if "models" not in content:
+        if wanted is not None and wanted != content.get("name"):
+            raise UsageError(
+                f"{str(place)!r} holds one model; name it without '#' and the rest"
+            )
+        return [subject_of_results(content, {}, place.stem, str(place))]
+    models = content["models"]
+    if not isinstance(models, dict) or not models:
+        raise UsageError(
+            f"{str(place)!r} has {shown_json(models)} as 'models'; it holds no results"
+        )
+    name = _chosen(models, wanted, str(place))
+    if not isinstance(models[name], dict):
+        raise UsageError(f"model {printable(name)!r} of {str(place)!r} is no object")
+    return [subject_of_results(models[name], content, name, str(place))]
+
+
+def disambiguate(subjects: Sequence[Subject]) -> list[Subject]:
+    """The same subjects, with names and ids that no two of them share.
+
+    Where several files call a subject alike, the file is added; where that is not enough, a
+    number.
+    """
+    names = Counter(subject.name for subject in subjects)
+    taken: Counter[str] = Counter()
+    ids: Counter[str] = Counter()
+    found: list[Subject] = []
+    for subject in subjects:
+        name = subject.name
+        if names[name] > 1:
+            name = f"{name} ({Path(subject.source).name})"
+        taken[name] += 1
+        ids[subject.id] += 1
+        if taken[name] > 1:
+            name = f"{name} #{taken[name]}"
+        key = subject.id if ids[subject.id] == 1 else f"{subject.id} #{ids[subject.id]}"
+        found.append(replace(subject, id=key, name=name))
+    return found
+
+
+def write_experiments_file(path: Path, subjects: Sequence[Subject]) -> int:
+    """Write subjects as an experiments file; returns how many trials were left out.
+
+    Only trials with a result and a number of achievements can stand in such a file; an
+    experiment says in `without_result` how many it lacks.
+
+    Raises:
+        UsageError: There is nothing to write of a subject.
+        OutputError: The file cannot be written.
+    """
+    if not subjects:
+        raise UsageError("no experiment is named that could be written; name one or more")
+    entries = [entry_of_subject(subject) for subject in subjects]
+    with atomic_file(path) as stream:
+        stream.writelines(
+            laid_out({"format": EXPERIMENTS_FORMAT, "experiments": entries}, levels=3)
+        )
+    return sum(entry.get("without_result", 0) for entry in entries)
+
+
+def _split(text: str) -> tuple[Path, str | None]:
+    """A file and the model that is meant; either may have a # in its name."""
+    if Path(text).exists():
+        return Path(text), None
+    for place in (found.start() for found in re.finditer("#", text)):
+        if Path(text[:place]).is_file():
+            return Path(text[:place]), text[place + 1 :]
+    return Path(text.partition("#")[0]), None
+
+
+def _chosen(models: Mapping[str, Any], wanted: str | None, source: str) -> str:
+    if wanted is None:
+        subjects = [
+            name
+            for name, entry in models.items()
+            if not (isinstance(entry, dict) and entry.get("baseline") is True)
+        ]
+        if len(subjects) == 1:
+            return subjects[0]
+        if len(models) == 1:
+            return next(iter(models))
+        names = ", ".join(map(printable, models))
+        raise UsageError(
+            f"{source!r} has {len(models)} models; say which after a '#', such as "
+            f"'{Path(source).name}#{printable(next(iter(models)))}': {names}"
+        )
+    if wanted in models:
+        return wanted
+    of_experiments = [
+        name
+        for name, entry in models.items()
+        if isinstance(entry, dict) and wanted in (entry.get("name"), entry.get("experiment"))
+    ]
+    if len(of_experiments) == 1:
+        return of_experiments[0]
+    raise UsageError(f"{source!r}: {unknown_name('model', wanted, map(printable, models))}")

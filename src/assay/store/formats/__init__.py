@@ -1,0 +1,1 @@
+"""The formats in which a session leaves and enters a store."""

@@ -1,0 +1,282 @@
+"""Moves runs and sessions into a store. A session is there as a whole or not at all.
+
+A session that is already there is replaced, so that ingesting twice adds nothing. A message
+body is stored once, whoever says it: to look for new ones costs a pass over the hashes of
+all, which the sessions of a batch share. Takes an open connection that may write.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple
+
+import duckdb
+import pyarrow as pa
+
+from assay.store.records import ExperimentRecord, LimitRecord, RunRecord, SessionRecord
+from assay.store.rows import SessionRows, columns_of, microseconds, session_rows, to_table
+from assay.store.schema import ASSAY_SOURCE, SESSION_TABLES, RunStatus, table
+
+_VERSION = re.compile(r"v(\d+)\.(\d+)")
+
+
+@contextmanager
+def transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """All of the block, or nothing of it."""
+    connection.begin()
+    try:
+        yield
+        connection.commit()
+    except BaseException:
+        # A commit that failed has ended it already, and its own error is the one to tell.
+        with suppress(duckdb.Error):
+            connection.rollback()
+        raise
+
+
+def ingest_session(
+    connection: duckdb.DuckDBPyConnection,
+    session: SessionRecord,
+    *,
+    source: str = ASSAY_SOURCE,
+) -> None:
+    """Store one session that has ended; an Ingestion is faster for many."""
+    rows = session_rows(session, source=source)
+    Ingestion(connection, [rows]).store(rows)
+
+
+class Ingestion:
+    """Stores a batch of sessions over an open connection."""
+
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, batch: Sequence[SessionRows]
+    ) -> None:
+        """Find out what of the batch is stored already.
+
+        Nobody else writes while the connection is open, so that asking once is enough.
+        """
+        self._connection = connection
+        bodies = list(dict.fromkeys(name for rows in batch for name in rows.bodies))
+        self._new_bodies = _missing(connection, "message_bodies", "hash", bodies)
+        ids = [rows.session_id for rows in batch]
+        self._stored = set(ids) - _missing(connection, "session_traces", "session_id", ids)
+
+    def store(self, *group: SessionRows) -> None:
+        """Store sessions of the batch, all of them in one transaction or none."""
+        last = {rows.session_id: rows for rows in group}
+        bodies = {
+            name: body
+            for rows in last.values()
+            for name, body in rows.bodies.items()
+            if name in self._new_bodies
+        }
+        with transaction(self._connection):
+            if stored := [each for each in last if each in self._stored]:
+                delete_sessions(self._connection, stored)
+            for name in group[0].tables:
+                parts = [rows.tables[name] for rows in last.values()]
+                _insert(self._connection, name, pa.concat_tables(parts))
+            columns = {"hash": list(bodies), "body": list(bodies.values())}
+            insert_rows(self._connection, "message_bodies", columns)
+        self._new_bodies.difference_update(bodies)
+        self._stored.update(last)
+
+
+def _missing(
+    connection: duckdb.DuckDBPyConnection, name: str, column: str, values: list[str]
+) -> set[str]:
+    """Those of the values that a column does not have."""
+    kind = next(each.type for each in table(name).columns if each.name == column)
+    connection.register("batch", pa.table({"value": pa.array(values, pa.string())}))
+    try:
+        found = connection.execute(
+            f"SELECT value FROM batch ANTI JOIN {name} t ON t.{column} = batch.value::{kind}"
+        )
+        return {row[0] for row in found.fetchall()}
+    finally:
+        connection.unregister("batch")
+
+
+def insert_rows(
+    connection: duckdb.DuckDBPyConnection, name: str, columns: Mapping[str, Sequence[Any]]
+) -> None:
+    """Add rows to a table, by its columns; those not given are NULL."""
+    _insert(connection, name, to_table(name, columns))
+
+
+def _insert(connection: duckdb.DuckDBPyConnection, name: str, rows: pa.Table) -> None:
+    if not rows.num_rows:
+        return
+    connection.register("incoming", rows)
+    try:
+        connection.execute(f"INSERT INTO {name} BY NAME SELECT * FROM incoming")
+    finally:
+        connection.unregister("incoming")
+
+
+def delete_sessions(connection: duckdb.DuckDBPyConnection, session_ids: list[str]) -> None:
+    """Delete all rows of sessions but the bodies of their messages; in your transaction."""
+    chosen = "IN (SELECT unnest(?::VARCHAR[]))"
+    for each in SESSION_TABLES:
+        connection.execute(f"DELETE FROM {each.name} WHERE session_id {chosen}", [session_ids])
+    connection.execute(f"DELETE FROM outcomes WHERE trial_id {chosen}", [session_ids])
+    connection.execute(f"DELETE FROM trials WHERE id {chosen}", [session_ids])
+    connection.execute(f"DELETE FROM session_traces WHERE session_id {chosen}", [session_ids])
+
+
+def ensure_run(connection: duckdb.DuckDBPyConnection, *records: RunRecord) -> None:
+    """Store runs and their experiments, and name those, unless they are there already."""
+    with transaction(connection):
+        missing = _missing(connection, "runs", "id", [record.id for record in records])
+        new = [record for record in records if record.id in missing]
+        status = [RunStatus.RUNNING.value] * len(new)
+        columns = columns_of("runs", RunRecord, new)
+        insert_rows(connection, "runs", {**columns, "status": status})
+        ensure_experiments(
+            connection,
+            [
+                NewExperiment(experiment, record.created_at, record.id, position)
+                for record in records
+                for position, experiment in enumerate(record.experiments)
+            ],
+        )
+
+
+class NewExperiment(NamedTuple):
+    """An experiment that may be new, and what its row says beside it."""
+
+    record: ExperimentRecord
+    created_at: float
+    run_id: str | None = None
+    """None for one that no command of assay ran."""
+    position: int = 0
+
+
+def ensure_experiments(
+    connection: duckdb.DuckDBPyConnection, experiments: Sequence[NewExperiment]
+) -> None:
+    """Store experiments, each with a name and a version, unless they are there already."""
+    ids = [experiment.record.id for experiment in experiments]
+    missing = _missing(connection, "experiments", "id", ids)
+    new = [experiment for experiment in experiments if experiment.record.id in missing]
+    series: dict[str, list[_Known]] = {}
+    taken: dict[str, set[str]] = {}
+    versions: list[str] = []
+    names: list[str] = []
+    for experiment in new:
+        name = experiment.record.series
+        if name not in series:
+            series[name] = _known(connection, name)
+        version = _version(series[name], experiment)
+        series[name].append(
+            _Known(
+                microseconds(experiment.created_at),
+                experiment.run_id or "",
+                experiment.position,
+                version,
+                experiment.record.fingerprint,
+            )
+        )
+        base = f"{name} {version}"
+        if base not in taken:
+            taken[base] = _taken(connection, base)
+        versions.append(version)
+        names.append(_free(taken[base], base, base))
+        taken[base].add(names[-1])
+    times = [microseconds(experiment.created_at) for experiment in new]
+    columns = {
+        **columns_of("experiments", ExperimentRecord, [each.record for each in new]),
+        "name": names,
+        "version": versions,
+        "run_id": [experiment.run_id for experiment in new],
+        "position": [experiment.position for experiment in new],
+        "created_at": times,
+        "updated_at": times,
+    }
+    insert_rows(connection, "experiments", columns)
+
+
+class _Known(NamedTuple):
+    """An experiment of a series; in the order of these fields, the last is the latest."""
+
+    created_at: int
+    run_id: str
+    position: int
+    version: str
+    fingerprint: str
+
+
+def _known(connection: duckdb.DuckDBPyConnection, series: str) -> list[_Known]:
+    rows = connection.execute(
+        "SELECT epoch_us(created_at), coalesce(run_id, ''), coalesce(position, 0), "
+        "coalesce(version, ''), coalesce(fingerprint, '') FROM experiments WHERE series = ?",
+        [series],
+    ).fetchall()
+    return [_Known(*row) for row in rows]
+
+
+def _version(series: Iterable[_Known], experiment: NewExperiment) -> str:
+    """The version of the last run of the series that had this fingerprint, or a new one."""
+    latest = sorted(series, reverse=True)
+    run_id = experiment.run_id or ""
+    before = next((known.run_id for known in latest if known.run_id != run_id), None)
+    for known in latest:
+        same = known.fingerprint == experiment.record.fingerprint
+        if same and known.run_id in (run_id, before):
+            return known.version
+    if latest and experiment.record.tags.get("baseline") is True:
+        return latest[0].version  # it has no development of its own to follow
+    found = [_VERSION.fullmatch(known.version) for known in latest]
+    numbers = [(int(match[1]), int(match[2])) for match in found if match]
+    if not numbers:
+        return "v1.0"
+    major, minor = max(numbers)
+    return f"v{major}.{minor + 1}"
+
+
+def free_name(
+    connection: duckdb.DuckDBPyConnection, base: str, wanted: str | None = None
+) -> str:
+    """Return the wanted name, or `base #2` and so on: the first that no experiment has.
+
+    Without a wish, `base` itself is wanted.
+    """
+    return _free(_taken(connection, base), base, wanted or base)
+
+
+def _taken(connection: duckdb.DuckDBPyConnection, base: str) -> set[str]:
+    rows = connection.execute(
+        "SELECT name FROM experiments WHERE starts_with(name, ?)", [base]
+    ).fetchall()
+    return {name for (name,) in rows}
+
+
+def _free(taken: Collection[str], base: str, wanted: str) -> str:
+    name, count = wanted, 1
+    while name in taken:
+        count += 1
+        name = f"{base} #{count}"
+    return name
+
+
+def store_limits(
+    connection: duckdb.DuckDBPyConnection, run_id: str, records: Iterable[LimitRecord]
+) -> None:
+    """Store how the limits of providers changed in a run."""
+    rows = list(records)
+    columns = columns_of("provider_limits", LimitRecord, rows)
+    insert_rows(connection, "provider_limits", {**columns, "run_id": [run_id] * len(rows)})
+
+
+def finish_run(
+    connection: duckdb.DuckDBPyConnection,
+    run_id: str,
+    status: RunStatus,
+    *,
+    at: float | None = None,
+) -> None:
+    """Say how a run came to its end; `at` is seconds since 1970."""
+    connection.execute(
+        "UPDATE runs SET status = ?, finished_at = make_timestamp(?) WHERE id = ?",
+        [status.value, None if at is None else microseconds(at), run_id],
+    )

@@ -1,0 +1,381 @@
+"""Rows back into records: a stored session as it was journaled.
+
+Sessions are read in batches, because a table is searched once for a whole batch. What comes
+back equals what was written, with times to the microsecond.
+
+Steps, calls and hook results of many sessions, by session, without a message.
+
+What analyses over thousands of sessions read: a session is a few tuples and arrays, and words
+that stand in very many rows are kept once.
+"""
+
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from duckdb import DuckDBPyConnection
+from numpy.typing import NDArray
+
+from assay.core.text import printable
+from assay.errors import UsageError
+from assay.store.records import (
+    CallRecord,
+    EndRecord,
+    ErrorRecord,
+    HookRecord,
+    MessageRecord,
+    PlayedRecord,
+    SessionHeader,
+    SessionRecord,
+    StepRecord,
+    StoredExperiment,
+    StoredRun,
+    Trace,
+)
+from assay.store.rows import record_of, select_list
+from assay.store.views import COPIED_CALL
+from assay.types import Usage
+
+_BATCH = 64
+_TRIALS_AT_ONCE = 500
+_COMMON = {0.0: 0.0, 1.0: 1.0}
+"""Numbers that are kept once."""
+_Row = Mapping[str, Any]
+
+
+def load_session(connection: DuckDBPyConnection, session_id: str) -> SessionRecord:
+    """Read one session.
+
+    Raises:
+        UsageError: There is no such session.
+    """
+    return next(load_sessions(connection, [session_id]))
+
+
+def load_sessions(
+    connection: DuckDBPyConnection, session_ids: Sequence[str], *, messages: bool = True
+) -> Iterator[SessionRecord]:
+    """Read sessions in the order of their ids, a few at a time in memory.
+
+    Without `messages`, which are the bulk of a session, they are what can be played again.
+
+    Raises:
+        UsageError: There is no such session.
+    """
+    for start in range(0, len(session_ids), _BATCH):
+        ids = list(session_ids[start : start + _BATCH])
+        batch = _Batch(connection, ids, messages=messages)
+        yield from (batch.session(session_id) for session_id in ids)
+
+
+def load_traces(connection: DuckDBPyConnection, session_ids: Sequence[str]) -> Iterator[Trace]:
+    """Read sessions together with their runs and experiments."""
+    runs: dict[str, StoredRun] = {}
+    experiments: dict[str, StoredExperiment] = {}
+    sources = dict(
+        connection.execute(
+            "SELECT session_id, source FROM session_traces"
+            " WHERE session_id IN (SELECT unnest(?::VARCHAR[]))",
+            [list(session_ids)],
+        ).fetchall()
+    )
+    for session in load_sessions(connection, session_ids):
+        header = session.header
+        if header.run_id not in runs:
+            runs[header.run_id] = load_stored_run(connection, header.run_id)
+        if header.experiment_id not in experiments:
+            experiment = load_experiment(connection, header.experiment_id)
+            experiments[header.experiment_id] = experiment
+        yield Trace(
+            runs[header.run_id],
+            experiments[header.experiment_id],
+            session,
+            sources[header.session_id] or "assay",
+        )
+
+
+def load_stored_run(connection: DuckDBPyConnection, run_id: str) -> StoredRun:
+    """Read the row of a run.
+
+    Raises:
+        UsageError: There is no such run.
+    """
+    rows = _rows(connection, f"SELECT {_RUN} FROM runs WHERE id = ?", [run_id])
+    if not rows:
+        raise _missing("run", run_id)
+    return record_of(StoredRun, rows[0])
+
+
+def load_experiment(connection: DuckDBPyConnection, experiment_id: str) -> StoredExperiment:
+    """Read the row of an experiment.
+
+    Raises:
+        UsageError: There is no such experiment.
+    """
+    sql = f"SELECT {_EXPERIMENT} FROM experiments WHERE id = ?"
+    rows = _rows(connection, sql, [experiment_id])
+    if not rows:
+        raise _missing("experiment", experiment_id)
+    return record_of(StoredExperiment, rows[0])
+
+
+def load_outcomes(
+    connection: DuckDBPyConnection, trial_ids: Sequence[str]
+) -> dict[str, dict[str, float]]:
+    """Read the outcomes of trials: for each that has some, the numbers by metric."""
+    outcomes: dict[str, dict[str, float]] = {}
+    # An answer is held as a whole, so a few trials are asked for at a time.
+    for start in range(0, len(trial_ids), _TRIALS_AT_ONCE):
+        rows = connection.execute(
+            "SELECT trial_id, metric, value FROM outcomes"
+            " WHERE trial_id IN (SELECT unnest(?::VARCHAR[]))",
+            [list(trial_ids[start : start + _TRIALS_AT_ONCE])],
+        ).fetchall()
+        for trial_id, metric, value in rows:
+            # Few names and, for most of them, two numbers stand in very many rows.
+            earned = outcomes.setdefault(trial_id, {})
+            earned[sys.intern(metric)] = _COMMON.get(value, value)
+    return outcomes
+
+
+class _Batch:
+    """The rows of some sessions, by session."""
+
+    def __init__(
+        self, connection: DuckDBPyConnection, ids: list[str], *, messages: bool
+    ) -> None:
+        self._connection = connection
+        self._ids = ids
+        self._sessions = self._read(_SESSIONS)
+        self._messages = self._read(_MESSAGES) if messages else {}
+        self._calls = self._read(_CALLS)
+        self._turns = self._read(_TURNS)
+        self._steps = self._read(_STEPS)
+        self._hooks = self._read(_HOOKS)
+        self._outcomes = load_outcomes(connection, ids)
+
+    def _read(self, sql: str) -> Mapping[str, list[_Row]]:
+        by_session: dict[str, list[_Row]] = defaultdict(list)
+        for row in _rows(self._connection, sql, [self._ids]):
+            by_session[row["session_id"]].append(row)
+        return by_session
+
+    def session(self, session_id: str) -> SessionRecord:
+        """Put one session together."""
+        rows = self._sessions.get(session_id)
+        if not rows:
+            raise _missing("episode", session_id)
+        (row,) = rows
+        end = record_of(
+            EndRecord,
+            row,
+            outcomes=self._outcomes.get(session_id, {}),
+            error=None if row["error_type"] is None else record_of(ErrorRecord, row),
+        )
+        return SessionRecord(
+            record_of(SessionHeader, row),
+            [record_of(MessageRecord, row) for row in self._messages.get(session_id, ())],
+            [
+                record_of(CallRecord, row, usage=record_of(Usage, row))
+                for row in self._calls.get(session_id, ())
+            ],
+            self._played(session_id),
+            end,
+        )
+
+    def _played(self, session_id: str) -> list[PlayedRecord]:
+        steps: dict[int, list[StepRecord]] = defaultdict(list)
+        for row in self._steps.get(session_id, ()):
+            steps[row["turn"]].append(record_of(StepRecord, row))
+        hooks: dict[int, list[HookRecord]] = defaultdict(list)
+        for row in self._hooks.get(session_id, ()):
+            hooks[row["turn"]].append(record_of(HookRecord, row))
+        return [
+            record_of(
+                PlayedRecord,
+                row,
+                steps=tuple(steps[row["turn"]]),
+                hooks=tuple(hooks[row["turn"]]),
+            )
+            for row in self._turns.get(session_id, ())
+        ]
+
+
+_CHOSEN = "session_id IN (SELECT unnest(?::VARCHAR[]))"
+_TOOLS = "(SELECT any_value(body) FROM message_bodies WHERE hash = tools_hash)"
+_HEADER = select_list(SessionHeader, body=_TOOLS)
+_RUN, _EXPERIMENT = select_list(StoredRun), select_list(StoredExperiment)
+_SESSIONS = f"""
+    SELECT {_HEADER}, {select_list(EndRecord)}, {select_list(ErrorRecord)}
+    FROM session_traces LEFT JOIN trials ON trials.id = session_id WHERE {_CHOSEN}
+"""
+_MESSAGES = f"""
+    SELECT r.session_id, {select_list(MessageRecord, body="b.body", message_rows="r")}
+    FROM (SELECT * FROM message_rows WHERE {_CHOSEN}) r JOIN message_bodies b USING (hash)
+    ORDER BY r.session_id, r.position
+"""
+_CALLS = f"""
+    SELECT session_id, {select_list(CallRecord)}, {select_list(Usage)}
+    FROM events WHERE event_type = 'cais' AND {_CHOSEN} ORDER BY session_id, turn, id
+"""
+_TURNS = f"""
+    SELECT session_id, {select_list(PlayedRecord)}
+    FROM events WHERE event_type = 'runtime' AND {_CHOSEN} ORDER BY session_id, turn
+"""
+_STEPS = f"""
+    SELECT t.session_id, t.turn, {select_list(StepRecord, session_timesteps="t", events="e")}
+    FROM (SELECT * FROM session_timesteps WHERE {_CHOSEN}) t
+    JOIN events e ON e.session_id = t.session_id AND e.timestep_id = t.id
+    WHERE e.event_type = 'environment' ORDER BY t.session_id, t.step_index
+"""
+_HOOKS = f"""
+    SELECT session_id, turn, {select_list(HookRecord)}
+    FROM hook_results WHERE {_CHOSEN} ORDER BY session_id, id
+"""
+
+
+def _rows(connection: DuckDBPyConnection, sql: str, values: list[Any]) -> list[_Row]:
+    """What a query finds, by the names of its columns."""
+    result = connection.execute(sql, values)
+    names = [column[0] for column in result.description]
+    return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
+
+
+def _missing(kind: str, name: str) -> UsageError:
+    return UsageError(
+        f"there is no {kind} {printable(name)!r} in this database; see 'assay traces list'"
+    )
+
+
+_ROWS_AT_ONCE = 500
+
+
+class SessionSteps(NamedTuple):
+    """The steps of one session, in their order."""
+
+    actions: tuple[str, ...] = ()
+    no_effect: tuple[str | None, ...] = ()
+    """Why each changed nothing; None where it had an effect."""
+
+
+class SessionCalls(NamedTuple):
+    """The calls of one session, in their order; all arrays have the shape (calls,)."""
+
+    turns: NDArray[np.int64]
+    """Counted from 1."""
+    prompt_tokens: NDArray[np.int64]
+    completion_tokens: NDArray[np.int64]
+    cached_tokens: NDArray[np.int64]
+    """Part of the prompt tokens."""
+    reasoning_tokens: NDArray[np.int64]
+    """Part of the completion tokens."""
+    costs: NDArray[np.float64]
+    """In dollars; NaN where a price is not known."""
+
+
+class HookFiring(NamedTuple):
+    """Something a hook noticed."""
+
+    name: str
+    turn: int
+    step: int | None
+    """None for what concerns the turn as a whole."""
+
+
+class LostTurn(NamedTuple):
+    """A turn whose reply was not all of use."""
+
+    turn: int
+    unknown: int
+    """Actions that do not exist."""
+    malformed: bool
+    """Whether it could not be read."""
+    cut: bool
+    """Whether it was cut at the token limit."""
+
+
+def load_steps(
+    connection: DuckDBPyConnection, session_ids: Sequence[str]
+) -> dict[str, SessionSteps]:
+    """The steps of those sessions that have some."""
+    rows = connection.execute(
+        "SELECT session_id, list(action ORDER BY step_index),"
+        " list(no_effect ORDER BY step_index)"
+        f" FROM session_timesteps WHERE {_CHOSEN} GROUP BY session_id",
+        [list(session_ids)],
+    )
+    kept: dict[Any, Any] = {}
+    found: dict[str, SessionSteps] = {}
+    while some := rows.fetchmany(_ROWS_AT_ONCE):
+        for session_id, actions, no_effect in some:
+            found[session_id] = SessionSteps(
+                *(
+                    tuple([kept.setdefault(word, word) for word in words])
+                    for words in (actions, no_effect)
+                )
+            )
+    return found
+
+
+def load_calls(
+    connection: DuckDBPyConnection, session_ids: Sequence[str]
+) -> dict[str, SessionCalls]:
+    """The calls of those sessions that have some, without those that a fork has in common."""
+    columns = ("prompt_tokens", "completion_tokens", "cached_tokens", "reasoning_tokens")
+    lists = ", ".join(f"list(coalesce({name}, 0) ORDER BY turn, id)" for name in columns)
+    rows = connection.execute(
+        f"SELECT session_id, list(turn ORDER BY turn, id), {lists},"
+        " list(coalesce(cost, 'NaN'::DOUBLE) ORDER BY turn, id)"
+        f" FROM events WHERE event_type = 'cais' AND NOT {COPIED_CALL} AND {_CHOSEN}"
+        " GROUP BY session_id",
+        [list(session_ids)],
+    )
+    found: dict[str, SessionCalls] = {}
+    while some := rows.fetchmany(_ROWS_AT_ONCE):
+        for session_id, *counts, costs in some:
+            turns, prompt, completion, cached, reasoning = (
+                np.array(one, np.int64) for one in counts
+            )
+            found[session_id] = SessionCalls(
+                turns, prompt, completion, cached, reasoning, np.array(costs, np.float64)
+            )
+    return found
+
+
+def load_hooks(
+    connection: DuckDBPyConnection, session_ids: Sequence[str]
+) -> dict[str, tuple[HookFiring, ...]]:
+    """What hooks noticed in those sessions in which they noticed something, in its order."""
+    rows = connection.execute(
+        "SELECT session_id, hook_name, coalesce(turn, 0), step"
+        f" FROM hook_results WHERE {_CHOSEN} ORDER BY session_id, id",
+        [list(session_ids)],
+    )
+    kept: dict[str, str] = {}
+    found: dict[str, list[HookFiring]] = defaultdict(list)
+    while some := rows.fetchmany(_ROWS_AT_ONCE):
+        for session_id, name, turn, step in some:
+            found[session_id].append(HookFiring(kept.setdefault(name, name), turn, step))
+    return {session_id: tuple(firings) for session_id, firings in found.items()}
+
+
+def load_lost_turns(
+    connection: DuckDBPyConnection, session_ids: Sequence[str]
+) -> dict[str, tuple[LostTurn, ...]]:
+    """The turns of sessions that lost something, in their order."""
+    rows = connection.execute(
+        'SELECT session_id, turn, coalesce(max(len("unknown")), 0),'
+        " bool_or(malformed IS NOT NULL), bool_or(coalesce(finish_reason = 'length', false))"
+        f" FROM events WHERE event_type IN ('cais', 'runtime') AND {_CHOSEN}"
+        " GROUP BY session_id, turn"
+        ' HAVING max(len("unknown")) > 0 OR bool_or(malformed IS NOT NULL)'
+        " OR bool_or(coalesce(finish_reason = 'length', false)) ORDER BY session_id, turn",
+        [list(session_ids)],
+    )
+    found: dict[str, list[LostTurn]] = defaultdict(list)
+    while some := rows.fetchmany(_ROWS_AT_ONCE):
+        for session_id, *lost in some:
+            found[session_id].append(LostTurn(*lost))
+    return {session_id: tuple(turns) for session_id, turns in found.items()}

@@ -1,0 +1,207 @@
+"""All that several stores hold, in one.
+
+Rows are copied from file to file by DuckDB itself: their ids follow from the session, so
+that they mean the same in every store. A session that is there already stays as it is.
+
+Runs and experiments of another store, taken into this one with the names they had.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from duckdb import DuckDBPyConnection
+
+from assay.core.canonical_json import content_hash
+from assay.errors import StoreError, UsageError
+from assay.store.database import BESIDE
+from assay.store.ingest import free_name, insert_rows, transaction
+from assay.store.load import load_experiment, load_stored_run
+from assay.store.records import StoredExperiment, StoredRun
+from assay.store.rows import columns_of
+from assay.store.schema import SESSION_TABLES, Table, table
+from assay.store.store import Store
+
+_COUNTER = re.compile(r" #\d+$")
+
+
+def adopt_run(connection: DuckDBPyConnection, run: StoredRun) -> None:
+    """Add a run, unless one with its id is there."""
+    if not connection.execute("FROM runs WHERE id = ?", [run.id]).fetchone():
+        insert_rows(connection, "runs", columns_of("runs", StoredRun, [run]))
+
+
+def adopt_experiment(
+    connection: DuckDBPyConnection, run_id: str, experiment: StoredExperiment
+) -> str:
+    """Add an experiment, unless one with its id is there; returns the name it has here.
+
+    A name that is taken gets the next free number.
+
+    Raises:
+        UsageError: An experiment with its id is there, in another run.
+    """
+    known = connection.execute(
+        "SELECT name, run_id FROM experiments WHERE id = ?", [experiment.id]
+    ).fetchone()
+    if known is not None:
+        if known[1] != run_id:
+            raise UsageError(
+                f"experiment {experiment.id!r} belongs to run {known[1]!r} in this store"
+            )
+        return str(known[0])
+    name = free_name(connection, _COUNTER.sub("", experiment.name), experiment.name)
+    columns = columns_of("experiments", StoredExperiment, [experiment])
+    insert_rows(connection, "experiments", {**columns, "name": [name], "run_id": [run_id]})
+    return name
+
+
+_AT_ONCE = 10_000
+"""Messages that are checked at once."""
+_LOOKS = table("looks")
+_BY_KEY = (
+    *(table("provider_limits"), _LOOKS, table("training_runs"), table("metric_points")),
+    *(table("analysis_plans"), table("analysis_looks"), table("dataset_worlds")),
+    *(table("finetune_files"), table("finetune_jobs"), table("finetune_events")),
+)
+"""Tables whose rows belong to no session: a row that is there stays as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What a merge did."""
+
+    added: int
+    """Sessions that were copied."""
+    present: int
+    """Sessions that were there already."""
+    renamed: Mapping[str, str]
+    """Experiments whose names were taken: the old name to the new one."""
+
+
+def merge_stores(
+    into: Store,
+    others: Sequence[Store],
+    *,
+    on_store: Callable[[int], None] = lambda done: None,
+) -> Merged:
+    """Copy what other stores hold into one; `on_store` is told how many are done.
+
+    Raises:
+        UsageError: A store is missing, or is the one to copy into.
+        StoreError: A store cannot be read or written.
+    """
+    for other in others:
+        if not other.path.exists():
+            raise UsageError(f"there is no database {str(other.path)!r} to copy from")
+        if into.path.exists() and into.path.samefile(other.path):
+            raise UsageError(f"{str(other.path)!r} cannot be copied into itself")
+    added = present = 0
+    renamed: dict[str, str] = {}
+    for done, other in enumerate(others, start=1):
+        more, known = _merge(into, other, renamed)
+        added += more
+        present += known
+        on_store(done)
+    return Merged(added, present, renamed)
+
+
+def _merge(into: Store, other: Store, renamed: dict[str, str]) -> tuple[int, int]:
+    # Opened as a store first: that waits for its turn, and brings an older file to the
+    # schema of this program.
+    with other.reading() as connection:
+        runs = _runs(connection)
+        experiments = _experiments(connection)
+    with into.writing(beside=other.path) as connection, transaction(connection):
+        for run in runs:
+            adopt_run(connection, run)
+        for run_id, experiment in experiments:
+            name = adopt_experiment(connection, run_id, experiment)
+            if name != experiment.name:
+                renamed[experiment.name] = name
+        _check_bodies(connection, other)
+        return _copy(connection)
+
+
+def _check_bodies(connection: DuckDBPyConnection, other: Store) -> None:
+    """Refuse a store with a message that is not the one its hash names.
+
+    Sessions that say the same share one message, so that it would also stand in others.
+    """
+    connection.execute(
+        f"SELECT hash, body FROM {BESIDE}.message_bodies"
+        " WHERE hash NOT IN (SELECT hash FROM message_bodies)"
+    )
+    wrong: list[str] = []
+    while rows := connection.fetchmany(_AT_ONCE):
+        wrong += [name.hex for name, body in rows if content_hash(body.encode()) != name.hex]
+    if wrong:
+        raise StoreError(
+            f"{str(other.path)!r} is not copied: {len(wrong)} of its messages are not what was "
+            f"recorded, the first has the hash {wrong[0]}; somebody has changed the file"
+        )
+
+
+def _runs(connection: DuckDBPyConnection) -> list[StoredRun]:
+    rows = connection.execute("SELECT id FROM runs ORDER BY created_at, id").fetchall()
+    return [load_stored_run(connection, run_id) for (run_id,) in rows]
+
+
+def _experiments(connection: DuckDBPyConnection) -> list[tuple[str, StoredExperiment]]:
+    rows = connection.execute(
+        "SELECT run_id, id FROM experiments ORDER BY created_at, run_id, position, id"
+    ).fetchall()
+    return [(run_id, load_experiment(connection, name)) for run_id, name in rows]
+
+
+def _copy(connection: DuckDBPyConnection) -> tuple[int, int]:
+    """Copy what is missing; how many sessions that is, and how many were there."""
+    connection.execute(
+        "CREATE OR REPLACE TEMP TABLE missing AS SELECT session_id"
+        f" FROM {BESIDE}.session_traces o ANTI JOIN session_traces USING (session_id)"
+        # What was stored since the experiments were read is for the next merge.
+        " WHERE o.experiment_id IN (SELECT id FROM experiments)"
+    )
+    row = connection.execute(
+        "SELECT (SELECT count(*) FROM missing),"
+        f" (SELECT count(*) FROM {BESIDE}.session_traces SEMI JOIN session_traces"
+        " USING (session_id))"
+    ).fetchone()
+    added, present = row or (0, 0)
+    for each in (table("session_traces"), *SESSION_TABLES):
+        _copy_rows(connection, each, "session_id IN (FROM missing)")
+    # Trials and outcomes may also be of what is no session.
+    _copy_rows(
+        connection,
+        table("trials"),
+        "id NOT IN (SELECT id FROM trials)"
+        " AND (experiment_id IS NULL OR experiment_id IN (SELECT id FROM experiments))",
+    )
+    _copy_rows(connection, table("outcomes"), "trial_id NOT IN (SELECT trial_id FROM outcomes)")
+    _copy_rows(
+        connection, table("message_bodies"), "hash NOT IN (SELECT hash FROM message_bodies)"
+    )
+    for each in _BY_KEY:
+        _copy_new(connection, each)
+    connection.execute("DROP TABLE missing")
+    return int(added), int(present)
+
+
+def _copy_rows(connection: DuckDBPyConnection, what: Table, which: str) -> None:
+    columns = ", ".join(f'"{name}"' for name in what.names)
+    connection.execute(
+        f"INSERT INTO {what.name} ({columns})"
+        f" SELECT {columns} FROM {BESIDE}.{what.name} WHERE {which}"
+    )
+
+
+def _copy_new(connection: DuckDBPyConnection, what: Table) -> None:
+    """Copy rows whose key is not there."""
+    columns = ", ".join(f'"{name}"' for name in what.names)
+    # What was stored since the experiments were read is for the next merge.
+    known = "WHERE experiment_id IN (SELECT id FROM experiments)" if what is _LOOKS else ""
+    connection.execute(
+        f"INSERT INTO {what.name} ({columns})"
+        f" SELECT {columns} FROM {BESIDE}.{what.name} ANTI JOIN {what.name}"
+        f" USING ({', '.join(what.key)}) {known}"
+    )

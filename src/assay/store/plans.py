@@ -1,0 +1,70 @@
+"""Plans of analyses and comparisons, as rows of the table `analysis_plans`.
+
+A plan is known by the hash of its content and stored once: storing it again changes neither
+the time nor what had been seen by then.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import duckdb
+
+from assay.core.canonical_json import canonical_json
+from assay.judge.plans import StoredPlan
+from assay.store.ingest import transaction
+
+
+def store_plan(
+    connection: duckdb.DuckDBPyConnection,
+    hash: str,
+    plan: Mapping[str, Any],
+    seen: Sequence[str],
+) -> tuple[StoredPlan, bool]:
+    """Store a plan unless it is there; the plan as stored, and whether it is a first time."""
+    with transaction(connection):
+        if (found := find_plan(connection, hash)) is not None:
+            return found, False
+        kept = StoredPlan(
+            hash=hash,
+            plan=dict(plan),
+            created_at=datetime.now(UTC).replace(tzinfo=None),
+            seen=tuple(seen),
+        )
+        connection.execute(
+            "INSERT INTO analysis_plans (hash, plan, created_at, seen) VALUES (?, ?, ?, ?)",
+            [
+                hash,
+                canonical_json(kept.plan).decode(),
+                kept.created_at,
+                canonical_json(list(kept.seen)).decode(),
+            ],
+        )
+    return kept, True
+
+
+def find_plan(connection: duckdb.DuckDBPyConnection, hash: str) -> StoredPlan | None:
+    """The plan with this hash, if it was registered."""
+    row = connection.execute(
+        "SELECT plan, created_at, seen FROM analysis_plans WHERE hash = ?", [hash]
+    ).fetchone()
+    if row is None:
+        return None
+    plan, created_at, seen = row
+    return StoredPlan(
+        hash=hash,
+        plan=json.loads(plan),
+        created_at=created_at,
+        seen=tuple(json.loads(seen or "[]")),
+    )
+
+
+def experiments_with_trials(connection: duckdb.DuckDBPyConnection) -> list[str]:
+    """The ids of the experiments of a store that have a trial by now."""
+    rows = connection.execute(
+        "SELECT DISTINCT experiment_id FROM session_traces WHERE experiment_id IS NOT NULL "
+        "UNION SELECT DISTINCT experiment_id FROM outcomes WHERE experiment_id IS NOT NULL "
+        "ORDER BY 1"
+    ).fetchall()
+    return [row[0] for row in rows]

@@ -1,0 +1,537 @@
+"""A session as rows: one Arrow table per table of the store.
+
+Pure: the same session always gives the same rows. Columns are built whole, never row by row.
+The id of a row is a number that follows from the session and the kind of row, plus its
+position, so that ids grow within a session and no two sessions are likely to share any.
+
+Which columns of the store hold the fields of a record, and in which form.
+
+A column has the name of its field, but for those listed here; its type in `schema` says how
+a value is held. A field that has a column nowhere is a mistake, which is raised. What NULL
+stands for, in rows that are older than a column, is the default of the field.
+"""
+
+import json
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from datetime import UTC, datetime
+from enum import Enum, StrEnum
+from functools import cache, cached_property
+from hashlib import blake2b
+from math import fsum
+from operator import attrgetter
+from typing import Any, Final, NamedTuple, TypeVar, get_type_hints
+
+import pyarrow as pa
+
+from assay.core.canonical_json import canonical_json, well_formed
+from assay.store.records import (
+    CallRecord,
+    EndRecord,
+    ErrorRecord,
+    ExperimentRecord,
+    HookRecord,
+    LimitRecord,
+    MessageRecord,
+    PlayedRecord,
+    RunRecord,
+    SessionHeader,
+    SessionRecord,
+    StepRecord,
+    StoredExperiment,
+    StoredRun,
+    imported_columns,
+)
+from assay.store.schema import (
+    ASLEEP,
+    ASSAY_SOURCE,
+    EventType,
+    StoredKind,
+    Type,
+    arrow_schema,
+    table,
+)
+from assay.types import Encoded, Message, Usage
+
+_T = TypeVar("_T")
+
+_TABLES: Final[Mapping[type, tuple[str, ...]]] = {
+    RunRecord: ("runs",),
+    StoredRun: ("runs",),
+    ExperimentRecord: ("experiments",),
+    StoredExperiment: ("experiments",),
+    SessionHeader: ("session_traces", "trials"),
+    EndRecord: ("session_traces",),
+    ErrorRecord: ("session_traces",),
+    MessageRecord: ("message_rows",),
+    CallRecord: ("events",),
+    Usage: ("events",),
+    PlayedRecord: ("events",),
+    StepRecord: ("session_timesteps", "events"),
+    HookRecord: ("hook_results",),
+    LimitRecord: ("provider_limits",),
+}
+"""Where records are stored; a field is in the first of its tables that has it."""
+
+_OTHER_NAMES: Final[Mapping[type, Mapping[str, str]]] = {
+    SessionHeader: {"tools": "tools_hash", "trial_kind": "kind"},
+    EndRecord: {"at": "ended_at"},
+    ErrorRecord: {name: f"error_{name}" for name in ("type", "message", "traceback")},
+    MessageRecord: {"message": "hash", "at": "timestamp"},
+    CallRecord: {
+        "at": "event_time",
+        "model": "model_name",
+        "cost_usd": "cost",
+        "latency_s": "latency_ms",
+        "waited_s": "waited_ms",
+        "parameters": "metadata",
+    },
+    Usage: {name: f"{name}_tokens" for name in ("prompt", "completion", "cached", "reasoning")},
+    PlayedRecord: {"at": "event_time"},
+    StepRecord: {"index": "step_index"},
+    HookRecord: {"name": "hook_name"},
+    LimitRecord: {"at": "changed_at"},
+}
+"""The fields whose columns have another name."""
+
+_APART: Final = {"experiments", "usage", "error", "steps", "hooks", "outcomes"}
+"""The fields that hold records or numbers with columns of their own."""
+
+
+class _Stored(NamedTuple):
+    field: str
+    table: str
+    column: str
+    type: Type
+    write: Callable[[Any], Any] | None
+    read: Callable[[Any], Any] | None
+    null: Any
+    """What NULL stands for."""
+
+
+@cache
+def _stored(kind: Any) -> tuple[_Stored, ...]:
+    hints, names = get_type_hints(kind), _OTHER_NAMES.get(kind, {})
+    found = []
+    for field in fields(kind):
+        if field.name in _APART:
+            continue
+        name = names.get(field.name, field.name)
+        places = [
+            (place, column)
+            for place in _TABLES[kind]
+            for column in table(place).columns
+            if column.name == name
+        ]
+        if not places:
+            raise LookupError(f"{kind.__name__}.{field.name} has no column {name!r}")
+        place, column = places[0]
+        hint = hints[field.name]
+        write, read = _WRITE.get(column.type), _READ.get(column.type)
+        if isinstance(hint, type) and issubclass(hint, Enum):
+            write, read = attrgetter("value"), hint
+        elif name.endswith("_ms"):
+            write, read = _milliseconds, _of_milliseconds
+        elif column.type is Type.HASH:
+            read = Message.stored if hint is Message else Encoded.stored
+        default = field.default
+        if default is MISSING and field.default_factory is not MISSING:
+            default = field.default_factory()
+        elif default is MISSING:
+            default = "" if hint is str else None
+        found.append(_Stored(field.name, place, name, column.type, write, read, default))
+    return tuple(found)
+
+
+def columns_of(name: str, kind: type, records: Sequence[Any]) -> dict[str, list[Any]]:
+    """The columns of a table that hold the fields of records of one class."""
+    columns = {}
+    for stored in _stored(kind):
+        if stored.table != name:
+            continue
+        values = map(attrgetter(stored.field), records)
+        write = stored.write
+        columns[stored.column] = (
+            [*values] if write is None else [None if v is None else write(v) for v in values]
+        )
+    return columns
+
+
+def select_list(kind: type, *, body: str = "", **aliases: str) -> str:
+    """The columns of a record, for SELECT; `record_of` knows them by their names.
+
+    Args:
+        kind: The class of the record.
+        body: What gives the body of a message or of tools, in the place of its hash.
+        aliases: By table, what it is called in the query; the tables themselves if not given.
+    """
+    columns = []
+    for stored in _stored(kind):
+        value = f'{aliases.get(stored.table, stored.table)}."{stored.column}"'
+        if stored.type is Type.TIME:
+            value = f"epoch_us({value})"
+        elif stored.type is Type.HASH:
+            value = body
+        columns.append(f'{value} AS "{stored.column}"')
+    return ", ".join(columns)
+
+
+def record_of(kind: type[_T], row: Mapping[str, Any], **apart: Any) -> _T:
+    """The record of a row, whose values stand under the names of `select_list`."""
+    known: Any = kind
+    for field, _, column, _, _, read, null in _stored(known):
+        value = row[column]
+        apart[field] = null if value is None else value if read is None else read(value)
+    return kind(**apart)
+
+
+def microseconds(seconds: float) -> int:
+    """Seconds since 1970 as a column of times holds them."""
+    return round(seconds * 1_000_000)
+
+
+def _of_microseconds(number: int) -> float:
+    return number / 1_000_000
+
+
+def _milliseconds(seconds: float) -> float:
+    return round(seconds * 1000, 3)
+
+
+def _of_milliseconds(number: float) -> float:
+    return round(number / 1000, 6)
+
+
+def _json_text(value: Mapping[str, Any]) -> str:
+    return canonical_json(dict(value)).decode()
+
+
+def json_object(text: str | None) -> dict[str, Any]:
+    """What a column of JSON holds, as an object; an empty one for NULL and anything else."""
+    value = json.loads(text) if text else {}
+    return value if isinstance(value, dict) else {}
+
+
+def moment(microseconds: int) -> datetime:
+    """What a column of times holds, as `epoch_us` gives it."""
+    return datetime.fromtimestamp(microseconds / 1_000_000, UTC)
+
+
+_WRITE: Final[Mapping[Type, Callable[[Any], Any]]] = {
+    Type.TIME: microseconds,
+    Type.JSON: _json_text,
+    Type.HASH: attrgetter("hash"),
+}
+_READ: Final[Mapping[Type, Callable[[Any], Any]]] = {
+    Type.TIME: _of_microseconds,
+    Type.JSON: json_object,
+    Type.TEXTS: tuple,
+    Type.INTEGERS: tuple,
+}
+
+Columns = Mapping[str, Sequence[Any]]
+
+
+class Kind(StrEnum):
+    """The kinds of rows below a session; ids of different kinds do not depend on each other."""
+
+    STEP = "step"
+    EVENT = "event"
+    MESSAGE = "message"
+    HOOK = "hook"
+
+
+def row_id(session_id: str, kind: Kind, position: int = 0) -> int:
+    """The id of a row, from its place among the rows of its kind in the session."""
+    start = blake2b(f"{session_id}\0{kind}".encode(), digest_size=8).digest()
+    # 62 bits leave room to count up without leaving the positive numbers.
+    return (int.from_bytes(start, "big") >> 2) + position
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRows:
+    """All rows of one session."""
+
+    session_id: str
+    tables: Mapping[str, pa.Table]
+    """By the name of the table: the session itself, what is below it, and its outcomes."""
+    bodies: Mapping[str, str]
+    """By hash: the bodies of its messages and of its tools."""
+
+
+def session_rows(session: SessionRecord, *, source: str = ASSAY_SOURCE) -> SessionRows:
+    """Make the rows of a session that has ended."""
+    if session.end is None:
+        raise ValueError(f"session {session.header.session_id} has not ended")
+    builder = _Builder(session, session.end, source)
+    tables = {
+        "trials": to_table("trials", builder.trial()),
+        "session_traces": to_table("session_traces", builder.session()),
+        "session_timesteps": to_table("session_timesteps", builder.steps()),
+        "events": pa.concat_tables(to_table("events", part) for part in builder.events()),
+        "message_rows": to_table("message_rows", builder.messages()),
+        "hook_results": to_table("hook_results", builder.hooks()),
+        "outcomes": to_table("outcomes", builder.outcomes()),
+    }
+    bodies = {
+        record.message.hash: record.message.encoded.decode() for record in session.messages
+    }
+    if (tools := session.header.tools) is not None:
+        bodies[tools.hash] = tools.encoded.decode()
+    return SessionRows(session.header.session_id, tables, bodies)
+
+
+def to_table(name: str, columns: Columns) -> pa.Table:
+    """Columns as an Arrow table in the order of the schema; those not given are NULL."""
+    schema = arrow_schema(name)
+    count = len(next(iter(columns.values())))
+    if not count:
+        return schema.empty_table()
+    arrays = [
+        _array(columns[field.name], field.type)
+        if field.name in columns
+        else pa.nulls(count, field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    try:
+        return pa.array(values, kind)
+    except UnicodeEncodeError:
+        return pa.array([*map(_mended, values)], kind)
+
+
+def _mended(value: Any) -> Any:
+    """Text that UTF-8 can hold; what was journaled or imported is so already."""
+    if isinstance(value, str):
+        return well_formed(value)
+    return [well_formed(text) for text in value] if isinstance(value, list | tuple) else value
+
+
+class _Builder:
+    """The columns of one session's rows, table by table."""
+
+    def __init__(self, session: SessionRecord, end: EndRecord, source: str) -> None:
+        self.it = session
+        self.id = session.header.session_id
+        self.end = end
+        self.source = source
+        turned = [(played, step) for played in session.played for step in played.steps]
+        self.steps_made: list[StepRecord] = [step for _, step in turned]
+        self.step_turns = [played.turn for played, _ in turned]
+        """For each step its turn."""
+        self.step_times = [microseconds(played.at) for played, _ in turned]
+        """For each step the time of its turn."""
+        self.first_step: dict[int, int] = {}
+        """The id of the first step of each turn that made one."""
+        for turn, key in zip(self.step_turns, self._step_ids, strict=True):
+            self.first_step.setdefault(turn, key)
+
+    def session(self) -> Columns:
+        header, end = self.it.header, self.end
+        totals = {
+            "num_timesteps": len(self.steps_made),
+            "num_events": len(self.it.calls) + len(self.it.played) + len(self.steps_made),
+            "num_messages": len(self.it.messages),
+            "source": self.source,
+            **self._played(),
+            **self._spent(),
+        }
+        if self.source != ASSAY_SOURCE:
+            totals |= imported_columns(header.metadata)
+        errors = [] if end.error is None else [end.error]
+        return {
+            **columns_of("session_traces", SessionHeader, [header]),
+            **columns_of("session_traces", EndRecord, [end]),
+            **(columns_of("session_traces", ErrorRecord, errors) if errors else {}),
+            **{name: [value] for name, value in totals.items()},
+        }
+
+    def trial(self) -> Columns:
+        header, error = self.it.header, self.end.error
+        said = "" if error is None or not error.message else f": {error.message}"
+        columns = {
+            **columns_of("trials", SessionHeader, [header]),
+            "id": [self.id],
+            "state": [self.end.state.value],
+            "reason": [self.end.stop_reason],
+            "error": [None if error is None else f"{error.type}{said}"],
+            "started_at": [microseconds(header.created_at)],
+            "ended_at": [microseconds(self.end.at)],
+        }
+        for name in ("run_id", "experiment_id", "subject", "task", "seed", "replicate"):
+            columns[name] = [getattr(header, name)]
+        if self.source != ASSAY_SOURCE:
+            columns["kind"] = [StoredKind.IMPORTED.value]
+        return columns
+
+    def _played(self) -> dict[str, Any]:
+        played, steps = self.it.played, self.steps_made
+        no_effects = [step.no_effect for step in steps if step.no_effect is not None]
+        asleep = no_effects.count(ASLEEP)
+        return {
+            "num_turns": len(self._records_of_turns),
+            "total_reward": fsum(step.reward for step in steps),
+            "num_achievements": len({name for step in steps for name in step.unlocked}),
+            "actions_asked": sum(len(turn.asked) for turn in played),
+            "unknown_actions": sum(len(turn.unknown) for turn in played),
+            "no_effect_actions": len(no_effects) - asleep,
+            "asleep_actions": asleep,
+            "malformed_replies": sum(turn.malformed is not None for turn in played),
+            "skipped_actions": sum(turn.skipped for turn in played),
+            "verifiable": all(step.digest is not None for step in steps),
+        }
+
+    def _spent(self) -> dict[str, Any]:
+        calls = self.it.calls
+        costs = [call.cost_usd for call in calls if call.cost_usd is not None]
+        tokens = columns_of("events", Usage, [call.usage for call in calls])
+        return {
+            **{name: sum(numbers) for name, numbers in tokens.items()},
+            "cost_usd": fsum(costs) if len(costs) == len(calls) else None,
+        }
+
+    def steps(self) -> Columns:
+        ids = self._step_ids
+        first = set(self.first_step.values())
+        per_turn = self._records_of_turns
+        heard = Counter(self._message_steps)
+        return {
+            **columns_of("session_timesteps", StepRecord, self.steps_made),
+            "id": ids,
+            "session_id": [self.id] * len(ids),
+            "step_id": [f"step-{step.index}" for step in self.steps_made],
+            "timestamp": self.step_times,
+            "num_events": [
+                1 + (per_turn[turn] if key in first else 0)
+                for key, turn in zip(ids, self.step_turns, strict=True)
+            ],
+            "num_messages": [heard[key] for key in ids],
+            "turn": self.step_turns,
+        }
+
+    @cached_property
+    def _records_of_turns(self) -> Counter[int]:
+        """For each turn how many calls and plays it has."""
+        turns = Counter(call.turn for call in self.it.calls)
+        turns.update(played.turn for played in self.it.played)
+        return turns
+
+    @cached_property
+    def _step_ids(self) -> list[int]:
+        start = row_id(self.id, Kind.STEP)
+        return [start + step.index for step in self.steps_made]
+
+    def events(self) -> Sequence[Columns]:
+        """Calls, then turns, then steps; ids run on over the three."""
+        start = row_id(self.id, Kind.EVENT)
+        calls, played, steps = self.it.calls, self.it.played, self.steps_made
+        call_turns, turns = [call.turn for call in calls], [turn.turn for turn in played]
+        models = [call.model for call in calls]
+        return (
+            {
+                **self._event(start, EventType.CALL, models, call_turns),
+                **columns_of("events", CallRecord, calls),
+                **columns_of("events", Usage, [call.usage for call in calls]),
+                "total_tokens": [call.usage.total for call in calls],
+            },
+            {
+                **self._event(
+                    start + len(calls),
+                    EventType.TURN,
+                    [self.it.header.subject] * len(turns),
+                    turns,
+                ),
+                **columns_of("events", PlayedRecord, played),
+            },
+            {
+                **self._event(
+                    start + len(calls) + len(played),
+                    EventType.STEP,
+                    [self.it.header.task] * len(steps),
+                    self.step_turns,
+                ),
+                **columns_of("events", StepRecord, steps),
+                "timestep_id": self._step_ids,
+                "event_time": self.step_times,
+            },
+        )
+
+    def _event(
+        self, start: int, kind: EventType, systems: list[str], turns: list[int]
+    ) -> Columns:
+        count = len(turns)
+        return {
+            "id": range(start, start + count),
+            "session_id": [self.id] * count,
+            "event_type": [kind.value] * count,
+            "system_instance_id": systems,
+            "timestep_id": [self.first_step.get(turn) for turn in turns],
+            "turn": turns,
+            "message_time": turns,
+        }
+
+    def messages(self) -> Columns:
+        messages = self.it.messages
+        columns = columns_of("message_rows", MessageRecord, messages)
+        start = row_id(self.id, Kind.MESSAGE)
+        return {
+            **columns,
+            "id": [start + position for position in columns["position"]],
+            "session_id": [self.id] * len(messages),
+            "timestep_id": self._message_steps,
+            "role": [record.message.role for record in messages],
+            "event_time": columns["timestamp"],
+            "message_time": columns["turn"],
+        }
+
+    @cached_property
+    def _message_steps(self) -> list[int | None]:
+        """For each message the step it belongs to."""
+        replies = [call.reply for call in self.it.calls]
+        answered = [call.turn for call in self.it.calls]
+        steps: list[int | None] = []
+        for record in self.it.messages:
+            if record.message.role == "assistant":
+                steps.append(self.first_step.get(record.turn))
+                continue
+            # What stands after the last answer of a turn was written when that had been played.
+            done = bisect_left(replies, record.position)
+            turn = answered[done - 1] if done else 0
+            if done and answered[done : done + 1] == [turn]:
+                turn -= 1
+            made = bisect_left(self.step_turns, max(turn, record.turn - 1) + 1)
+            steps.append(self._step_ids[made - 1] if made else None)
+        return steps
+
+    def hooks(self) -> Columns:
+        hooks = [(played.turn, hook) for played in self.it.played for hook in played.hooks]
+        start, steps = row_id(self.id, Kind.HOOK), row_id(self.id, Kind.STEP)
+        return {
+            **columns_of("hook_results", HookRecord, [hook for _, hook in hooks]),
+            "id": range(start, start + len(hooks)),
+            "session_id": [self.id] * len(hooks),
+            "timestep_id": [
+                self.first_step.get(turn) if hook.step is None else steps + hook.step
+                for turn, hook in hooks
+            ],
+            "turn": [turn for turn, _ in hooks],
+        }
+
+    def outcomes(self) -> Columns:
+        header, outcomes = self.it.header, self.end.outcomes
+        count = len(outcomes)
+        return {
+            "trial_id": [self.id] * count,
+            "experiment_id": [header.experiment_id] * count,
+            "subject": [header.subject] * count,
+            "task": [header.task] * count,
+            "seed": [header.seed] * count,
+            "replicate": [header.replicate] * count,
+            "metric": list(outcomes),
+            "value": [float(value) for value in outcomes.values()],
+        }

@@ -1,0 +1,222 @@
+"""What is known of each session before its messages are read, one at a time.
+
+For whoever chooses among very many sessions: nothing is held but the ids that were chosen.
+A number that is missing is None, whether the store has NULL or NaN there.
+"""
+
+import json
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from math import isnan
+from typing import Any, Final
+
+import duckdb
+
+from assay.core.text import cut, unknown_name
+from assay.errors import UsageError
+from assay.store.names import resolve
+from assay.store.views import EPISODES
+
+_ROWS_AT_ONCE: Final = 1_000
+_NAMED: Final = (
+    *("session_id", "run_id", "experiment_id", "experiment_name", "model", "task"),
+    *("difficulty", "seed", "state", "stop_reason", "reward", "num_achievements", "steps"),
+    *("turns", "invalid_rate", "cost_usd", "baseline"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionFacts:
+    """One session, as a filter sees it."""
+
+    session_id: str
+    run_id: str
+    experiment_id: str
+    experiment_name: str | None
+    model: str
+    task: str
+    difficulty: str | None
+    seed: int | None
+    state: str
+    stop_reason: str
+    reward: float | None
+    num_achievements: int | None
+    steps: int
+    turns: int
+    invalid_rate: float | None
+    """None where no action was asked for."""
+    cost_usd: float | None
+    """None where the price of a call is not known."""
+    baseline: bool
+    """Whether it was played only to compare with."""
+    tokens: int
+    """Sent and received, over all calls."""
+    calls: int
+    """Calls of a model that were answered."""
+    achievements: frozenset[str]
+    hooks: frozenset[str]
+    """The names of the hooks that noticed something."""
+    own: bool | None
+    """What the user's own condition says; True where there is none, None for NULL."""
+
+
+def session_facts(
+    connection: duckdb.DuckDBPyConnection, condition: str | None = None
+) -> Iterator[SessionFacts]:
+    """All sessions in the order of runs, experiments and episodes.
+
+    Args:
+        connection: The store.
+        condition: One SQL expression over the columns of the view `episodes`.
+
+    Raises:
+        UsageError: The condition is not one expression that is true or false.
+    """
+    own = "true" if condition is None else f"({checked_condition(connection, condition)}\n)"
+    query = f"""
+        WITH asked AS (
+            SELECT session_id, count(*) AS calls FROM events
+            WHERE event_type = 'cais' AND reply IS NOT NULL
+            GROUP BY session_id
+        ), unlocked AS (
+            SELECT session_id, list(DISTINCT achievement) AS names FROM achievements
+            GROUP BY session_id
+        ), noticed AS (
+            SELECT session_id, list(DISTINCT hook_name) AS names FROM hook_results
+            GROUP BY session_id
+        ), judged AS (SELECT session_id, {own} AS own FROM episodes)
+        SELECT {", ".join(f"v.{name}" for name in _NAMED)},
+               coalesce(v.prompt_tokens, 0) + coalesce(v.completion_tokens, 0),
+               coalesce(asked.calls, 0), unlocked.names, noticed.names, judged.own
+        FROM episodes v JOIN judged USING (session_id)
+        LEFT JOIN asked USING (session_id) LEFT JOIN unlocked USING (session_id)
+        LEFT JOIN noticed USING (session_id)
+        LEFT JOIN runs r ON r.id = v.run_id LEFT JOIN experiments e ON e.id = v.experiment_id
+        ORDER BY r.created_at, v.run_id, e.position, v.experiment_id, v.episode, v.replicate,
+                 v.session_id
+        """
+    try:
+        rows = connection.execute(query)
+        while some := rows.fetchmany(_ROWS_AT_ONCE):
+            yield from map(_facts, some)
+    except duckdb.Error as error:
+        if condition is None:
+            raise
+        raise _refused(condition, str(error).splitlines()[0]) from error
+
+
+def _facts(row: tuple[Any, ...]) -> SessionFacts:
+    *plain, tokens, calls, achievements, hooks, own = row
+    return SessionFacts(
+        **{name: _known(value) for name, value in zip(_NAMED, plain, strict=True)},
+        tokens=tokens,
+        calls=calls,
+        achievements=frozenset(achievements or ()),
+        hooks=frozenset(hooks or ()),
+        own=own,
+    )
+
+
+def _known(value: Any) -> Any:
+    return None if isinstance(value, float) and isnan(value) else value
+
+
+def checked_condition(connection: duckdb.DuckDBPyConnection, condition: str) -> str:
+    """The condition, once it is known to be one expression over columns of `episodes`.
+
+    Raises:
+        UsageError: It is not; an unknown column gets the nearest one.
+    """
+    names = [name for name, _ in EPISODES.columns]
+    (parsed,) = connection.execute(
+        "SELECT json_serialize_sql(?)", [f"SELECT ({condition}\n)"]
+    ).fetchall()[0]
+    tree = json.loads(parsed)
+    if tree.get("error"):
+        raise _refused(condition, str(tree.get("error_message", "")).splitlines()[0])
+    nodes = [statement["node"] for statement in tree["statements"]]
+    plain = len(nodes) == 1 and nodes[0]["type"] == "SELECT_NODE"
+    plain = plain and len(nodes[0]["select_list"]) == 1 and not nodes[0]["modifiers"]
+    plain = plain and nodes[0]["from_table"]["type"] == "EMPTY" and not nodes[0]["where_clause"]
+    if not plain:
+        raise _refused(condition, "it is more than one expression")
+    try:
+        kind = connection.sql(f"SELECT ({condition}\n) AS own FROM episodes").types
+    except duckdb.BinderException as error:
+        wrong = _missing_column(str(error))
+        if wrong is not None and wrong not in names:
+            raise _refused(condition, unknown_name("column", wrong, names)) from error
+        raise _refused(condition, str(error).splitlines()[0]) from error
+    except duckdb.Error as error:
+        raise _refused(condition, str(error).splitlines()[0]) from error
+    if str(kind[0]) != "BOOLEAN":
+        raise _refused(condition, f"it is a {kind[0]} and no condition; compare it: … > 3")
+    return condition
+
+
+def _missing_column(message: str) -> str | None:
+    _, quote, rest = message.partition('Referenced column "')
+    return rest.partition('"')[0] if quote else None
+
+
+def _refused(condition: str, why: str) -> UsageError:
+    return UsageError(
+        f"--sql {cut(condition, 200)!r} cannot be used: {why}; give one expression over the "
+        "columns of the view episodes, such as 'reward > 3 AND steps < 500'"
+    )
+
+
+def named_experiments(
+    connection: duckdb.DuckDBPyConnection, names: Sequence[str]
+) -> frozenset[str]:
+    """The ids of the experiments that are named, by themselves or by their runs.
+
+    Raises:
+        UsageError: A name means nothing, or several things.
+    """
+    ids: set[str] = set()
+    for name in names:
+        meant = resolve(connection, name, "experiment", "run")
+        if meant is None:
+            raise UsageError(
+                f"no experiment or run is called {name!r}; 'assay experiments list' shows them"
+            )
+        if meant.kind == "experiment":
+            ids.add(meant.id)
+        else:
+            rows = connection.execute(
+                "SELECT id FROM experiments WHERE run_id = ?", [meant.id]
+            ).fetchall()
+            ids.update(experiment for (experiment,) in rows)
+    return frozenset(ids)
+
+
+def agent_settings(
+    connection: duckdb.DuckDBPyConnection, experiments: Collection[str]
+) -> dict[str, Any]:
+    """How the model was asked, as far as all sessions of these experiments agree."""
+    rows = connection.execute(
+        """
+        SELECT DISTINCT metadata -> '$.agent' FROM session_traces
+        WHERE list_contains(?, experiment_id)
+        """,
+        [list(experiments)],
+    ).fetchall()
+    told = [json.loads(agent) if agent else {} for (agent,) in rows]
+    return {
+        name: value
+        for name, value in (told[0] if told else {}).items()
+        if all(each.get(name) == value for each in told)
+    }
+
+
+def known_hooks(connection: duckdb.DuckDBPyConnection) -> list[str]:
+    """The names of the hooks that noticed something in any session."""
+    rows = connection.execute("SELECT DISTINCT hook_name FROM hook_results ORDER BY ALL")
+    return [name for (name,) in rows.fetchall()]
+
+
+def known_achievements(connection: duckdb.DuckDBPyConnection) -> list[str]:
+    """The names of the achievements that any session unlocked."""
+    rows = connection.execute("SELECT DISTINCT achievement FROM achievements ORDER BY ALL")
+    return [name for (name,) in rows.fetchall()]

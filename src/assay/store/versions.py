@@ -1,0 +1,377 @@
+"""The experiments of a store and their versions, listed and named by hand.
+
+The store gives every experiment a version when its run starts: the one of the last run of the
+series if nothing changed that decides how it plays, else the next. What changed from one to
+the next is told by `changelog`. Takes an open connection.
+
+What changed from one experiment of a series to the next, and what came of each.
+
+Changes are read off the configurations that runs recorded. Takes an open connection. Nothing
+here computes an interval.
+"""
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from duckdb import DuckDBPyConnection
+
+from assay.core.canonical_json import canonical_json
+from assay.core.text import printable, unknown_name
+from assay.errors import UsageError
+from assay.judge.design import Change, changes_between, short_value
+from assay.store.ingest import free_name, transaction
+from assay.store.metric_outcomes import METRICS_TAG
+from assay.store.rows import json_object, moment
+from assay.store.subjects import recorded_commit, series_experiments
+
+_VERSION = re.compile(r"v(0|[1-9]\d{0,5})\.(0|[1-9]\d{0,5})")
+_LONGEST_NOTE = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedExperiment:
+    """One experiment, in brief."""
+
+    id: str
+    name: str
+    series: str
+    version: str
+    model: str
+    run_id: str
+    created_at: datetime
+    trials: int
+    results: int
+    """Trials that completed."""
+    mean: float | None
+    """Of the metric asked for, over its results; None if none has it."""
+    baseline: bool
+    note: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tagged:
+    """What a tag changed."""
+
+    id: str
+    name: str
+    old_name: str
+    version: str
+    old_version: str
+    note: str | None
+    old_note: str | None
+    others: tuple[str, ...]
+    """Experiments of the series with the same version that played otherwise."""
+
+
+def list_experiments(
+    connection: DuckDBPyConnection,
+    *,
+    series: str | None = None,
+    metric: str = "achievements",
+) -> list[ListedExperiment]:
+    """All experiments, or those of a series, the oldest first.
+
+    Raises:
+        UsageError: There is no such series.
+    """
+    chosen = None if series is None else series_experiments(connection, series)
+    rows = connection.execute(
+        f"""
+        SELECT e.id, e.name, e.series, e.version, e.model, e.run_id, epoch_us(e.created_at),
+               coalesce(s.trials, 0), coalesce(s.results, 0), s.mean, e.tags, e.note
+        FROM experiments e LEFT JOIN ({_TOTALS}) s ON s.experiment_id = e.id
+        WHERE $ids IS NULL OR list_contains($ids::VARCHAR[], e.id)
+        ORDER BY e.created_at, e.run_id, e.position, e.id
+        """,
+        {"metric": metric, "ids": chosen},
+    ).fetchall()
+    return [
+        ListedExperiment(
+            id=row[0],
+            name=row[1] or row[0],
+            series=row[2] or "",
+            version=row[3] or "",
+            model=row[4] or "",
+            run_id=row[5] or "",
+            created_at=moment(row[6]),
+            trials=row[7],
+            results=row[8],
+            mean=row[9],
+            baseline=json_object(row[10]).get("baseline") is True,
+            note=row[11],
+        )
+        for row in rows
+    ]
+
+
+def check_metric(connection: DuckDBPyConnection, metric: str) -> None:
+    """Refuse a metric that no trial of a store has; one without outcomes has none to refuse.
+
+    Raises:
+        UsageError: It is in no outcome; the message names some that are.
+    """
+    rows = connection.execute("SELECT DISTINCT metric FROM outcomes ORDER BY metric").fetchall()
+    names = [printable(row[0]) for row in rows if row[0] and "/" not in row[0]]
+    if rows and (metric,) not in rows:
+        raise UsageError(unknown_name("metric", metric, names))
+
+
+_TOTALS = """
+    SELECT t.experiment_id, count(*) AS trials,
+           count(*) FILTER (t.state = 'result') AS results,
+           avg(o.value) FILTER (t.state = 'result' AND isfinite(o.value)) AS mean
+    FROM (
+        SELECT id AS trial_id, experiment_id, state FROM trials WHERE state IS NOT NULL
+        UNION ALL
+        SELECT DISTINCT trial_id, experiment_id, 'result' FROM outcomes o
+        WHERE trial_id <> experiment_id
+              AND NOT EXISTS (FROM trials t WHERE t.id = o.trial_id)
+    ) t
+    LEFT JOIN (FROM outcomes WHERE metric = $metric) o USING (trial_id)
+    GROUP BY t.experiment_id
+"""
+
+
+def set_tag(connection: DuckDBPyConnection, experiment_id: str, name: str, value: str) -> None:
+    """Set one of the tags of an experiment, if it is stored."""
+    connection.execute(
+        "UPDATE experiments SET tags = json_merge_patch(coalesce(tags, '{}'), ?::JSON) "
+        "WHERE id = ?",
+        [canonical_json({name: value}).decode(), experiment_id],
+    )
+
+
+def tag_experiment(
+    connection: DuckDBPyConnection,
+    experiment_id: str,
+    *,
+    version: str | None = None,
+    note: str | None = None,
+) -> Tagged:
+    """Give an experiment a version, a note, or both; an empty note takes the old one away.
+
+    Its name follows the version. Versions that the store gives later go on from the highest.
+
+    Raises:
+        UsageError: There is no such experiment, or the version or the note is not allowed.
+    """
+    _check_tag(version, note)
+    rows = connection.execute(
+        "SELECT name, series, version, note, fingerprint FROM experiments WHERE id = ?",
+        [experiment_id],
+    ).fetchall()
+    if not rows:
+        raise UsageError(
+            f"there is no experiment {printable(experiment_id)!r} in this database; "
+            "see 'assay experiments list'"
+        )
+    old_name, series, old_version, old_note, fingerprint = rows[0]
+    wanted = old_version if version is None else version
+    name = old_name
+    new_note = old_note if note is None else note.strip() or None
+    with transaction(connection):
+        if wanted != old_version:
+            name = free_name(connection, f"{series} {wanted}")
+        connection.execute(
+            "UPDATE experiments SET name = ?, version = ?, note = ?, "
+            "updated_at = now() AT TIME ZONE 'UTC' WHERE id = ?",
+            [name, wanted, new_note, experiment_id],
+        )
+    others = connection.execute(
+        "SELECT name FROM experiments WHERE series = ? AND version = ? AND id <> ? "
+        "AND fingerprint IS DISTINCT FROM ? ORDER BY created_at, name",
+        [series, wanted, experiment_id, fingerprint],
+    ).fetchall()
+    return Tagged(
+        id=experiment_id,
+        name=name,
+        old_name=old_name,
+        version=wanted,
+        old_version=old_version,
+        note=new_note,
+        old_note=old_note,
+        others=tuple(other for (other,) in others) if version is not None else (),
+    )
+
+
+def _check_tag(version: str | None, note: str | None) -> None:
+    if version is None and note is None:
+        raise UsageError("nothing to change; give --version such as v2.0, --note, or both")
+    if version is not None and not _VERSION.fullmatch(version):
+        raise UsageError(
+            f"version {version!r} is not allowed; give v<major>.<minor>, such as v2.0"
+        )
+    if note is not None and len(note) > _LONGEST_NOTE:
+        raise UsageError(
+            f"the note has {len(note):,} letters; give at most {_LONGEST_NOTE:,}, and keep the "
+            "rest in a file"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEntry:
+    """One experiment of a series: where it came from and what came of it."""
+
+    id: str
+    name: str
+    version: str
+    model: str
+    run_id: str
+    created_at: datetime
+    commit: str | None
+    dirty: bool
+    """Whether the checkout had changes that are not in the commit."""
+    project: str | None
+    """The commit of the user's own repository, with `+` if it had other changes."""
+    note: str | None
+    previous: str | None
+    """The name of the experiment it is compared with: the one before it in the series."""
+    same: bool
+    """Whether all that makes a version is as it was."""
+    changes: tuple[Change, ...]
+    """Since the one before it; episodes and seed are named too, though they make no version."""
+    trials: int
+    values: tuple[float, ...]
+    """Of the metric asked for, one for each result that has it."""
+    arm: Mapping[str, Any] = field(default_factory=dict)
+    """What its run says of it alone: an agent of the user's own, its model, its settings."""
+    worlds: tuple[str, ...] = ()
+    """The world of each of `values`; those of one world are not independent."""
+
+
+def series_log(
+    connection: DuckDBPyConnection,
+    series: str,
+    *,
+    unlogged: Collection[str],
+    metric: str = "achievements",
+) -> list[LogEntry]:
+    """The experiments of a series, the oldest first, each with what changed before it.
+
+    Keys of a configuration that are `unlogged` are passed over: who declares the settings
+    knows which of them say where, beside whom and how fast, and not what is played.
+
+    Raises:
+        UsageError: There is no such series.
+    """
+    ids = series_experiments(connection, series)
+    rows = {
+        row[0]: row
+        for row in connection.execute(
+            "SELECT e.id, e.name, e.version, e.model, e.run_id, epoch_us(e.created_at), "
+            "e.note, e.fingerprint, e.tags, r.configuration, r.provenance "
+            "FROM experiments e LEFT JOIN runs r ON r.id = e.run_id "
+            "WHERE e.id IN (SELECT unnest(?::VARCHAR[]))",
+            [ids],
+        ).fetchall()
+    }
+    counts, values, worlds = _earned(connection, ids, metric)
+    entries: list[LogEntry] = []
+    before: tuple[Any, ...] | None = None
+    for name in ids:
+        row = rows[name]
+        earned = values.get(name, []), worlds.get(name, [])
+        entries.append(_entry(row, before, counts.get(name, 0), *earned, unlogged))
+        before = row
+    return entries
+
+
+def experiment_log(
+    connection: DuckDBPyConnection,
+    experiment_id: str,
+    *,
+    unlogged: Collection[str],
+    metric: str = "achievements",
+) -> LogEntry:
+    """One experiment as the log of its series has it.
+
+    Raises:
+        UsageError: There is no such experiment, or it has no series.
+    """
+    rows = connection.execute(
+        "SELECT series FROM experiments WHERE id = ? AND series IS NOT NULL", [experiment_id]
+    ).fetchall()
+    if not rows:
+        raise UsageError(
+            f"experiment {printable(experiment_id)!r} has no series; "
+            "see 'assay experiments list'"
+        )
+    entries = series_log(connection, rows[0][0], unlogged=unlogged, metric=metric)
+    return next(entry for entry in entries if entry.id == experiment_id)
+
+
+def _earned(
+    connection: DuckDBPyConnection, ids: Sequence[str], metric: str
+) -> tuple[dict[str, int], dict[str, list[float]], dict[str, list[str]]]:
+    """For each experiment its number of trials, the values of a metric, and their worlds."""
+    rows = connection.execute(
+        "SELECT experiment_id, count(*) FROM trials WHERE state IS NOT NULL "
+        "AND experiment_id IN (SELECT unnest(?::VARCHAR[])) GROUP BY experiment_id",
+        [list(ids)],
+    ).fetchall()
+    values = connection.execute(
+        "SELECT o.experiment_id, list(o.value ORDER BY o.seed, o.replicate, o.trial_id), "
+        "list(coalesce(o.task || ' ' || o.seed::VARCHAR, o.trial_id) "
+        "ORDER BY o.seed, o.replicate, o.trial_id), "
+        "count(*) FILTER (t.id IS NULL) "
+        "FROM outcomes o LEFT JOIN trials t ON t.id = o.trial_id "
+        "WHERE o.experiment_id IN (SELECT unnest(?::VARCHAR[])) AND o.metric = ? "
+        "AND o.trial_id <> o.experiment_id AND isfinite(o.value) "
+        "AND (t.id IS NULL OR t.state = 'result') GROUP BY o.experiment_id",
+        [list(ids), metric],
+    ).fetchall()
+    counts = dict(rows)
+    for name, _, _, without_trial in values:
+        counts[name] = counts.get(name, 0) + without_trial
+    earned = {name: found for name, found, _, _ in values}
+    return counts, earned, {name: worlds for name, _, worlds, _ in values}
+
+
+def _entry(
+    row: tuple[Any, ...],
+    before: tuple[Any, ...] | None,
+    trials: int,
+    values: Sequence[float],
+    worlds: Sequence[str],
+    unlogged: Collection[str],
+) -> LogEntry:
+    key, name, version, model, run_id, at, note, fingerprint, *_ = row
+    origin = json_object(row[10])
+    commit = origin.get("commit")
+    return LogEntry(
+        id=key,
+        name=name or key,
+        version=version or "",
+        model=model or "",
+        run_id=run_id or "",
+        created_at=moment(at),
+        commit=commit if isinstance(commit, str) else None,
+        dirty=origin.get("dirty") is True,
+        project=recorded_commit(origin, "project_"),
+        note=note,
+        previous=None if before is None else before[1],
+        same=before is not None and before[7] == fingerprint,
+        changes=() if before is None else _changes(before, row, unlogged),
+        trials=trials,
+        values=tuple(values),
+        worlds=tuple(worlds),
+        arm=_tags(row),
+    )
+
+
+def _changes(
+    before: tuple[Any, ...], after: tuple[Any, ...], unlogged: Collection[str]
+) -> tuple[Change, ...]:
+    found: list[Change] = []
+    if before[3] != after[3]:
+        found.append(Change("model", short_value(before[3]), short_value(after[3])))
+    found += changes_between(json_object(before[9]), json_object(after[9]), unlogged)
+    return (*found, *changes_between(_tags(before), _tags(after)))
+
+
+def _tags(row: tuple[Any, ...]) -> dict[str, Any]:
+    others = ("baseline", METRICS_TAG)
+    return {key: value for key, value in json_object(row[8]).items() if key not in others}

@@ -1,0 +1,20 @@
+"""The store of sessions, by the path that documents name.
+
+The definitions are in `assay.store`.
+"""
+
+from typing import TYPE_CHECKING
+
+from assay.core.lazy import lazy_names as _lazy_names
+
+if TYPE_CHECKING:
+    from assay.store.store import Store, ingest_leftovers
+    from assay.store.tracer import SessionTracer
+
+__all__ = [
+    "SessionTracer",
+    "Store",
+    "ingest_leftovers",
+]
+
+__getattr__, __dir__ = _lazy_names(__name__)

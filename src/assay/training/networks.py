@@ -1,0 +1,294 @@
+"""What every network does: read observations in order, and say what to do.
+
+Sequences are (T, N, ...): T steps of N worlds. What is remembered is one flat tensor (N, S), so
+that whoever keeps it need not know what is in it; S is 0 where nothing is remembered. A step
+that starts an episode is read as if nothing had been before.
+
+The network of `mlp`.
+
+Tokens read by latents, and what is chosen from it: shared by networks with a memory.
+
+The network of `trxl`: Transformer-XL (Dai et al., 2019), one block, without dropout.
+
+What is remembered are keys and values, where the paper keeps what they are made from: so a step
+costs no more than one of `vit_reset`. They are those of the weights at the time.
+
+Dropout is left out because PPO compares the chances of an action at two times, and dropout
+would count as a change of policy.
+
+The network of `vit_reset`.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from assay.training.network_sizes import (
+    ATTRIBUTE,
+    FEATURES,
+    FREQUENCIES,
+    HEADS,
+    LATENTS,
+    LAYERS,
+    MEMORY,
+)
+from assay.training.token_environment import TokenSpace
+
+
+class PolicyOutput(NamedTuple):
+    """What a network says of a sequence."""
+
+    logits: Tensor
+    """(T, N, actions)"""
+    values: Tensor
+    """(T, N): the return that is expected."""
+    memory: Tensor
+    """(N, S), after the last step."""
+
+
+class Network(nn.Module):
+    """The base of all networks."""
+
+    remembers: int = 0
+    """S, the numbers that are remembered of a world."""
+
+    def blank(self, worlds: int) -> Tensor:
+        """What is remembered before anything was seen, (N, S)."""
+        return torch.zeros(worlds, self.remembers)
+
+    def forward(self, tokens: Tensor, starts: Tensor, memory: Tensor) -> PolicyOutput:
+        """Read a sequence.
+
+        Args:
+            tokens: (T, N, tokens, 3), whole numbers.
+            starts: (T, N), whether an episode starts with this step.
+            memory: (N, S), from before the first step.
+        """
+        raise TypeError(f"{type(self).__name__} does not say how it reads")
+
+
+def linear(
+    inside: int,
+    outside: int,
+    generator: torch.Generator,
+    gain: float = 2**0.5,
+    *,
+    bias: bool = True,
+) -> nn.Linear:
+    """A layer with orthogonal weights of this gain and no bias at first."""
+    layer = nn.Linear(inside, outside, bias=bias)
+    nn.init.orthogonal_(layer.weight, gain, generator=generator)
+    if bias:
+        nn.init.zeros_(layer.bias)
+    return layer
+
+
+class MlpNetwork(Network):
+    """Rows of tokens, summed: a layer on a one-hot vector, at a third of its time."""
+
+    def __init__(self, space: TokenSpace, width: int, generator: torch.Generator) -> None:
+        super().__init__()
+        self.register_buffer("rows", torch.from_numpy(space.row_table), persistent=False)
+        self.table = nn.EmbeddingBag(space.rows, width, mode="sum", padding_idx=0)
+        nn.init.normal_(self.table.weight, std=space.tokens**-0.5, generator=generator)
+        self.bias = nn.Parameter(torch.zeros(width))
+        self.inner = linear(width, width, generator)
+        self.actor = linear(width, len(space.actions), generator, 0.01)
+        self.critic = linear(width, 1, generator, 1.0)
+
+    def forward(self, tokens: Tensor, starts: Tensor, memory: Tensor) -> PolicyOutput:
+        """Read each step on its own."""
+        steps, worlds, count, _ = tokens.shape
+        seen = tokens.view(steps * worlds, count, 3).long()
+        attribute, place, value = seen.unbind(2)
+        first, stride = self.rows[attribute].unbind(2)
+        inside = torch.tanh(self.table(first + stride * place + value) + self.bias)
+        inside = torch.tanh(self.inner(inside))
+        logits = self.actor(inside).view(steps, worlds, -1)
+        return PolicyOutput(logits, self.critic(inside).view(steps, worlds), memory)
+
+
+class Perceiver(nn.Module):
+    """Latents that look at tokens, twice; (B, tokens, 3) becomes (B, latents * width)."""
+
+    def __init__(self, space: TokenSpace, width: int, generator: torch.Generator) -> None:
+        super().__init__()
+        self.attributes = nn.Embedding(1 + len(space.attributes), ATTRIBUTE)
+        nn.init.normal_(self.attributes.weight, generator=generator)
+        self.latents = nn.Parameter(torch.randn(LATENTS, width, generator=generator))
+        self.layers = nn.ModuleList(_Layer(width, generator) for _ in range(LAYERS))
+        self.register_buffer("places", _place_waves(*space.view), persistent=False)
+        self.register_buffer("scales", torch.from_numpy(space.scales), persistent=False)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """What the latents have seen."""
+        attribute, place, value = tokens.long().unbind(2)
+        amount = (value * self.scales[attribute]).unsqueeze(2)
+        features = torch.cat([self.attributes(attribute), self.places[place], amount], 2)
+        missing = torch.zeros(attribute.shape).masked_fill_(attribute == 0, -1e9)
+        latents = self.latents.expand(len(tokens), -1, -1)
+        for layer in self.layers:
+            latents = layer(latents, features, missing[:, None, None, :])
+        return latents.flatten(1)
+
+
+class _Layer(nn.Module):
+    def __init__(self, width: int, generator: torch.Generator) -> None:
+        super().__init__()
+        self.before = nn.LayerNorm(width)
+        self.query = linear(width, width, generator, 1.0)
+        self.token = linear(FEATURES, 2 * width, generator, 1.0)
+        self.out = linear(width, width, generator, 1.0)
+        self.between = nn.LayerNorm(width)
+        self.wide = linear(width, 2 * width, generator)
+        self.narrow = linear(2 * width, width, generator, 1.0)
+
+    def forward(self, latents: Tensor, features: Tensor, missing: Tensor) -> Tensor:
+        query = _heads(self.query(self.before(latents)))
+        keys, values = self.token(features).chunk(2, 2)
+        keys, values = _heads(keys), _heads(values)
+        weights = query @ keys.transpose(2, 3) / math.sqrt(query.shape[3]) + missing
+        seen = torch.softmax(weights, 3) @ values
+        latents = latents + self.out(seen.transpose(1, 2).flatten(2))
+        return latents + self.narrow(F.relu(self.wide(self.between(latents))))
+
+
+def _heads(x: Tensor) -> Tensor:
+    """(B, L, width) as (B, heads, L, width / heads)."""
+    return x.unflatten(2, (HEADS, -1)).transpose(1, 2)
+
+
+def _place_waves(across: int, down: int) -> Tensor:
+    """(places, 4 * frequencies): where a place is, as waves of growing frequency."""
+    x = torch.linspace(-1, 1, across).repeat_interleave(down)
+    y = torch.linspace(-1, 1, down).repeat(across)
+    angles = [math.pi * 2**k / 2 * axis for axis in (x, y) for k in range(FREQUENCIES)]
+    return torch.stack([wave(angle) for angle in angles for wave in (torch.sin, torch.cos)], 1)
+
+
+class Heads(nn.Module):
+    """Chooses an action, and values a state."""
+
+    def __init__(
+        self, space: TokenSpace, inside: int, width: int, generator: torch.Generator
+    ) -> None:
+        super().__init__()
+        self.actor = linear(inside, 4 * width, generator)
+        self.action = linear(4 * width, len(space.actions), generator, 0.01)
+        self.critic = linear(inside, 4 * width, generator)
+        self.value = linear(4 * width, 1, generator, 1.0)
+
+    def forward(self, inside: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits and values."""
+        logits = self.action(torch.tanh(self.actor(inside)))
+        return logits, self.value(torch.tanh(self.critic(inside))).squeeze(-1)
+
+
+_HEADS = 2
+
+
+class TrxlNetwork(Network):
+    """A perceiver, a block that looks back up to 32 steps of the episode, and two heads."""
+
+    def __init__(self, space: TokenSpace, width: int, generator: torch.Generator) -> None:
+        super().__init__()
+        inside = 2 * width
+        # Keys and values of each of the last steps, and whether it is of this episode.
+        self.remembers = MEMORY * (2 * inside + 1)
+        self.perceiver = Perceiver(space, width, generator)
+        self.enter = linear(LATENTS * width, inside, generator, 1.0)
+        self.before = nn.LayerNorm(inside)
+        self.query = linear(inside, inside, generator, 1.0)
+        self.past = linear(inside, 2 * inside, generator, 1.0)
+        self.distance = linear(inside, inside, generator, 1.0, bias=False)
+        self.content_bias = nn.Parameter(torch.zeros(inside))
+        self.distance_bias = nn.Parameter(torch.zeros(inside))
+        self.out = linear(inside, inside, generator, 1.0)
+        self.between = nn.LayerNorm(inside)
+        self.wide = linear(inside, 5 * inside, generator)
+        self.narrow = linear(5 * inside, inside, generator, 1.0)
+        self.heads = Heads(space, inside, width, generator)
+        self.register_buffer("waves", _time_waves(inside), persistent=False)
+
+    def forward(self, tokens: Tensor, starts: Tensor, memory: Tensor) -> PolicyOutput:
+        """Read a sequence at once: each step sees itself and those before it."""
+        steps, worlds = starts.shape
+        read = self.enter(self.perceiver(tokens.flatten(0, 1)))
+        read = read.unflatten(0, (steps, worlds)).transpose(0, 1)
+        known, kept = memory.split([memory.shape[1] - MEMORY, MEMORY], 1)
+        read_before = self.before(read)
+        past = torch.cat([known.unflatten(1, (MEMORY, -1)), self.past(read_before)], 1)
+        # Which episode a step is of, counted in this sequence; what is not kept is of none.
+        now = starts.t().long().cumsum(1)
+        episode = torch.cat([kept.long() - 1, now], 1)
+        told = self._looked_back(self.query(read_before), past, episode, now)
+        inside = read + self.out(told)
+        inside = inside + self.narrow(F.relu(self.wide(self.between(inside))))
+        logits, values = self.heads(inside.transpose(0, 1))
+        same = (episode == now[:, -1:])[:, -MEMORY:].to(memory.dtype)
+        remembered = torch.cat([past[:, -MEMORY:].flatten(1), same], 1)
+        return PolicyOutput(logits, values, remembered)
+
+    def _looked_back(self, query: Tensor, past: Tensor, episode: Tensor, now: Tensor) -> Tensor:
+        """(N, T, width): what each step makes of itself and the steps before it."""
+        steps = query.shape[1]
+        keys, values = past.chunk(2, 2)
+        back = torch.arange(steps).unsqueeze(1) + MEMORY - torch.arange(MEMORY + steps)
+        near = (back >= 0) & (back <= MEMORY)
+        seen = near & (episode.unsqueeze(1) == now.unsqueeze(2))
+        by_content = _memory_heads(query + self.content_bias) @ _memory_heads(keys).transpose(
+            2, 3
+        )
+        waves = _memory_heads(self.distance(self.waves).unsqueeze(0))
+        by_distance = _memory_heads(query + self.distance_bias) @ waves.transpose(2, 3)
+        index = back.clamp(0, MEMORY).expand(*by_content.shape)
+        weights = by_content + by_distance.gather(3, index)
+        weights = weights / math.sqrt(keys.shape[2] / _HEADS)
+        weights = weights.masked_fill(~seen.unsqueeze(1), -1e9)
+        return (torch.softmax(weights, 3) @ _memory_heads(values)).transpose(1, 2).flatten(2)
+
+
+def _memory_heads(x: Tensor) -> Tensor:
+    """(B, L, width) as (B, heads, L, width / heads)."""
+    return x.unflatten(2, (_HEADS, -1)).transpose(1, 2)
+
+
+def _time_waves(width: int) -> Tensor:
+    """(1 + MEMORY, width): how many steps ago, as waves of falling frequency."""
+    steps = torch.arange(MEMORY + 1).unsqueeze(1)
+    angles = steps * 10_000 ** (-torch.arange(0, width, 2) / width)
+    return torch.cat([angles.sin(), angles.cos()], 1)
+
+
+class VitResetNetwork(Network):
+    """A perceiver, an LSTM that forgets where an episode starts, and two heads."""
+
+    def __init__(self, space: TokenSpace, width: int, generator: torch.Generator) -> None:
+        super().__init__()
+        hidden = 2 * width
+        self.remembers = 2 * hidden
+        self.perceiver = Perceiver(space, width, generator)
+        self.seen = linear(LATENTS * width, 4 * hidden, generator, 1.0)
+        self.before = linear(hidden, 4 * hidden, generator, 1.0, bias=False)
+        self.heads = Heads(space, hidden, width, generator)
+
+    def forward(self, tokens: Tensor, starts: Tensor, memory: Tensor) -> PolicyOutput:
+        """Read step by step; only what the LSTM does needs the step before."""
+        steps, worlds = starts.shape
+        seen = self.seen(self.perceiver(tokens.flatten(0, 1))).unflatten(0, (steps, worlds))
+        kept = 1 - starts.unsqueeze(2).to(seen.dtype)
+        hidden, cell = memory.chunk(2, 1)
+        told = []
+        for step in range(steps):
+            hidden, cell = hidden * kept[step], cell * kept[step]
+            gates = seen[step] + self.before(hidden)
+            enters, stays, new, leaves = gates.chunk(4, 1)
+            # A forget gate is open at first: 1 is added to what it is given.
+            cell = torch.sigmoid(stays + 1) * cell + torch.sigmoid(enters) * torch.tanh(new)
+            hidden = torch.sigmoid(leaves) * torch.tanh(cell)
+            told.append(hidden)
+        logits, values = self.heads(torch.stack(told))
+        return PolicyOutput(logits, values, torch.cat([hidden, cell], 1))

@@ -1,0 +1,1 @@
+"""Metric curves of training runs, read from files and trackers."""

@@ -1,0 +1,237 @@
+"""A run of MLflow as a training run.
+
+Runs in a store of MLflow, as plain values: its SQLite file, or a run's folder in `mlruns`.
+
+Both are read without that package, and never written. Runs that were deleted there count as
+absent.
+"""
+
+import json
+import math
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from assay.core.text import choose, unknown
+from assay.errors import UsageError
+from assay.store.training_runs import TrainingRun
+from assay.training.readers.tables import Points, described_run
+
+_SQLITE = b"SQLite format 3\0"
+_INFINITE = 1.7976931348623157e308
+"""What its databases hold for an infinite value."""
+_STATUSES = {1: "running", 2: "scheduled", 3: "finished", 4: "failed", 5: "killed"}
+"""What a number in `meta.yaml` means."""
+
+
+class MlflowRun(NamedTuple):
+    """What MLflow keeps of a run."""
+
+    id: str
+    name: str
+    experiment: str
+    status: str
+    started_ms: int | None
+    ended_ms: int | None
+    parameters: dict[str, str]
+    tags: dict[str, str]
+    points: list[tuple[str, int, float]]
+    """Metric, step and value, in the order they were logged."""
+
+
+def is_sqlite_file(path: Path) -> bool:
+    """Whether a file is a database of SQLite, of MLflow or another program."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(_SQLITE)) == _SQLITE
+
+
+def mlflow_names(path: Path) -> dict[str, str]:
+    """The names of all runs in a database, by their ids, the oldest first.
+
+    Raises:
+        UsageError: It is no store of MLflow.
+    """
+    with _reading(path) as connection:
+        rows = connection.execute(
+            "SELECT run_uuid, name FROM runs WHERE lifecycle_stage = 'active' "
+            "ORDER BY start_time, run_uuid"
+        ).fetchall()
+    return {run_id: name or run_id for run_id, name in rows}
+
+
+def load_mlflow_run(path: Path, run_id: str) -> MlflowRun:
+    """A run of a database by its id.
+
+    Raises:
+        UsageError: It is no store of MLflow, or has no such run.
+    """
+    with _reading(path) as connection:
+        row = connection.execute(
+            "SELECT r.name, e.name, r.status, r.start_time, r.end_time "
+            "FROM runs r LEFT JOIN experiments e USING (experiment_id) WHERE r.run_uuid = ?",
+            [run_id],
+        ).fetchone()
+        if row is None:
+            raise UsageError(f"it has no run {run_id!r}")
+        name, experiment, status, started, ended = row
+        parameters, tags = (
+            dict(
+                connection.execute(
+                    f"SELECT key, value FROM {table} WHERE run_uuid = ?", [run_id]
+                )
+            )
+            for table in ("params", "tags")
+        )
+        # Points of one time stand in the order they were written.
+        points = connection.execute(
+            "SELECT key, step, value, is_nan FROM metrics WHERE run_uuid = ? "
+            "ORDER BY timestamp, rowid",
+            [run_id],
+        ).fetchall()
+    return MlflowRun(
+        id=run_id,
+        name=name or "",
+        experiment=experiment or "",
+        status=(status or "running").lower(),
+        started_ms=started,
+        ended_ms=ended,
+        parameters=parameters,
+        tags=tags,
+        points=[
+            (key, step, math.nan if is_nan else _value(value))
+            for key, step, value, is_nan in points
+        ],
+    )
+
+
+def is_mlflow_folder(folder: Path) -> bool:
+    """Whether a folder is that of one run in `mlruns`."""
+    return (folder / "meta.yaml").is_file() and (folder / "metrics").is_dir()
+
+
+def load_mlflow_folder(folder: Path) -> MlflowRun:
+    """The run of a folder in `mlruns`.
+
+    Raises:
+        UsageError: A line of a metric is none.
+    """
+    meta = _meta(folder / "meta.yaml")
+    experiment = folder.resolve().parent / "meta.yaml"
+    status = meta.get("status", "")
+    return MlflowRun(
+        id=meta.get("run_id") or folder.resolve().name,
+        name=meta.get("run_name", ""),
+        experiment=_meta(experiment).get("name", "") if experiment.is_file() else "",
+        status=_STATUSES.get(int(status), status) if status.isdecimal() else status.lower(),
+        started_ms=_milliseconds(meta.get("start_time")),
+        ended_ms=_milliseconds(meta.get("end_time")),
+        parameters=dict(_texts(folder / "params")),
+        tags=dict(_texts(folder / "tags")),
+        points=[
+            (key, *_point(key, at, line))
+            for key, text in _texts(folder / "metrics")
+            for at, line in enumerate(text.splitlines(), start=1)
+        ],
+    )
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[sqlite3.Connection]:
+    connection = sqlite3.connect(f"file:{quote(str(path.resolve()))}?mode=ro", uri=True)
+    try:
+        yield connection
+    except sqlite3.Error as error:
+        raise UsageError(
+            f"it is no store of MLflow that can be read: {error}; name the file that MLflow's "
+            "sqlite:/// points to, of MLflow 1.0 or newer"
+        ) from error
+    finally:
+        connection.close()
+
+
+def _value(value: float) -> float:
+    return math.copysign(math.inf, value) if abs(value) >= _INFINITE else value
+
+
+def _meta(path: Path) -> dict[str, str]:
+    """The flat YAML that MLflow writes, without quotes."""
+    pairs = (line.partition(": ") for line in path.read_text("utf-8").splitlines())
+    return {key: value.strip().strip("'\"") for key, colon, value in pairs if colon}
+
+
+def _milliseconds(text: str | None) -> int | None:
+    return int(text) if text and text.isdecimal() else None
+
+
+def _texts(folder: Path) -> Iterator[tuple[str, str]]:
+    """Each file below a folder: its name, with slashes, and its text."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            yield path.relative_to(folder).as_posix(), path.read_text("utf-8")
+
+
+def _point(key: str, at: int, line: str) -> tuple[int, float]:
+    parts = line.split(" ")
+    if len(parts) not in (2, 3):
+        raise UsageError(f"line {at} of metric {key!r} is {line!r}, not a time, value and step")
+    return (int(parts[2]) if len(parts) == 3 else 0), float(parts[1])
+
+
+_DEFAULT_EXPERIMENT = "Default"
+_COMMIT = "mlflow.source.git.commit"
+
+
+def read_mlflow_database(path: Path, name: str) -> TrainingRun:
+    """The run of a database that has an id or a name, or the start of one.
+
+    Raises:
+        UsageError: It is no store of MLflow, or has no such run.
+    """
+    names = mlflow_names(path)
+    meant = choose("MLflow run", name, names.items())
+    if meant is None:
+        raise unknown("MLflow run", name, [*names.values()], empty="the file has none")
+    return _run(load_mlflow_run(path, meant.id), f"{path}:{meant.id}")
+
+
+def read_mlflow_folder(folder: Path) -> TrainingRun:
+    """The run of a folder in `mlruns`."""
+    return _run(load_mlflow_folder(folder), folder)
+
+
+def _run(found: MlflowRun, source: Path | str) -> TrainingRun:
+    points = Points()
+    for metric, step, value in found.points:
+        points.add(metric, step, value)
+    facts = {
+        "id": found.id,
+        "series": None if found.experiment == _DEFAULT_EXPERIMENT else found.experiment,
+        "status": found.status,
+        "commit": found.tags.get(_COMMIT),
+        "configuration": {key: _setting(text) for key, text in found.parameters.items()},
+        "provenance": {"name": found.name},
+        "created_at": _datetime(found.started_ms),
+        "finished_at": _datetime(found.ended_ms),
+    }
+    return described_run(facts, points, source=source, names=[found.id, found.name])
+
+
+def _setting(text: str) -> Any:
+    """A parameter, which MLflow keeps as text: a number where it is one."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if type(value) in (int, float) else text
+
+
+def _datetime(milliseconds: int | None) -> datetime | None:
+    if milliseconds is None:
+        return None
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).replace(tzinfo=None)

@@ -1,0 +1,488 @@
+"""Reads a training run from a file with a step and a value per metric in each row.
+
+CSV, TSV and Parquet have a column `step` (or `_step`) and one per metric; JSONL has an object
+per line; JSON has a list of such objects, an object with columns, or an object that tells of
+the run and has its points under `points` or `history`. What a file says of the run itself
+(id, seed, status, …) is taken from fields of that name. An empty cell is a metric that was not
+logged at that step; NaN and infinity are left out and counted. It writes nothing.
+
+Cells and fields of files, as numbers, words and objects.
+
+Gathers the points of a run, whatever they were read from, into curves.
+
+A training run from what its file says of it, of whatever kind the file is.
+"""
+
+import csv
+import io
+import json
+import math
+import re
+import stat
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from assay.core.canonical_json import content_hash
+from assay.core.text import check_unicode, printable, shown
+from assay.errors import UsageError
+from assay.store.training_runs import Curve, TrainingRun, TrainingStatus, make_curve
+
+_LARGEST = {"step": 2**53, "seed": 2**63 - 1}
+"""Steps are computed with, as floats; seeds are names."""
+
+
+def number_of(value: Any) -> float | None:
+    """A cell as a number; None for words."""
+    if isinstance(value, bool):
+        return float(value)
+    if isinstance(value, int | float):
+        return _float(value)
+    if not isinstance(value, str):
+        return None
+    try:
+        return float(value)
+    except ValueError:
+        return None
+
+
+def _float(value: int | float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def whole_number(what: str, value: Any, where: str = "") -> int:
+    """A step or a seed: a whole number, however it is written."""
+    number = None
+    if isinstance(value, str) and re.fullmatch(r"[+-]?\d{1,19}", value):
+        number = int(value)
+    elif isinstance(value, int) and not isinstance(value, bool):
+        number = value
+    elif (real := number_of(value)) is not None and math.isfinite(real) and real == round(real):
+        number = int(real)
+    largest = _LARGEST[what]
+    if number is None or abs(number) > largest:
+        at = f"{where}: " if where else ""
+        raise UsageError(
+            f"{at}{what} {shown(value, 60)} is no whole number of at most {largest:,}; "
+            "write it in digits alone"
+        )
+    return number
+
+
+def mapping_of(what: str, value: Any) -> Mapping[str, Any]:
+    """An object, also where a table holds it as JSON text; other text stands by itself."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except json.JSONDecodeError:
+            return {what: value}
+    if value is None or isinstance(value, Mapping):
+        return {} if value is None else _known_numbers(value)
+    raise UsageError(f"{what} is an object, not {type(value).__name__}")
+
+
+def _known_numbers(value: Any) -> Any:
+    """JSON without NaN and infinity, which have no place in it, as text."""
+    if isinstance(value, Mapping):
+        return {str(name): _known_numbers(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_known_numbers(one) for one in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def text_of(what: str, value: Any) -> str | None:
+    """A value as text; None where there is none."""
+    if isinstance(value, Mapping | list):
+        raise UsageError(f"{what} {shown(value, 60)} is no text; give a name in quotes")
+    return None if value is None or value == "" else str(value)
+
+
+def some_names(names: Sequence[str]) -> str:
+    """Names for a message, the first dozen of them."""
+    shown = ", ".join(repr(name) for name in names[:12])
+    return shown + (", …" if len(names) > 12 else "")
+
+
+_MOST_METRICS: Final = 10_000
+_MOST_POINTS: Final = 20_000_000
+"""Of a run: in memory a point has 16 bytes."""
+
+
+def check_size(metrics: int, points: int) -> None:
+    """Refuse a run that is too large to compute with, if possible before it is read.
+
+    Raises:
+        UsageError: It is.
+    """
+    for what, count, most in (
+        ("metrics", metrics, _MOST_METRICS),
+        ("points", points, _MOST_POINTS),
+    ):
+        if count > most:
+            raise UsageError(
+                f"it has {count:,} {what}, and at most {most:,} are read; leave out metrics, "
+                "or log every tenth step"
+            )
+
+
+class Points:
+    """Values by metric and step, in the order they were logged."""
+
+    def __init__(self) -> None:
+        self._steps: dict[str, array[int]] = {}
+        self._values: dict[str, array[float]] = {}
+        self._texts: set[str] = set()
+        self._count = 0
+
+    def add(self, metric: str, step: int, value: Any) -> None:
+        """A value that was logged: a number, or what is none."""
+        number = number_of(value)
+        if number is None:
+            self._texts.add(metric)
+            return
+        if metric not in self._steps:
+            check_size(len(self._steps) + 1, 0)
+            self._steps[metric], self._values[metric] = array("q"), array("d")
+        self._count += 1
+        if self._count > _MOST_POINTS:
+            check_size(0, self._count)
+        self._steps[metric].append(step)
+        self._values[metric].append(number)
+
+    def forget_from(self, step: int) -> int:
+        """Take out what was logged at a step or after it; how many points that were."""
+        forgotten = 0
+        for metric, steps in self._steps.items():
+            kept = [place for place, one in enumerate(steps) if one < step]
+            forgotten += len(steps) - len(kept)
+            self._steps[metric] = array("q", (steps[place] for place in kept))
+            values = self._values[metric]
+            self._values[metric] = array("d", (values[place] for place in kept))
+        self._count -= forgotten
+        return forgotten
+
+    def curves(self) -> dict[str, Curve]:
+        """The curve of each metric; one with words in it is none, whatever else it has."""
+        return {
+            metric: make_curve(self._steps[metric], values)
+            for metric, values in self._values.items()
+            if metric not in self._texts
+        }
+
+    def notes(self) -> list[str]:
+        """What was left out, in sentences."""
+        mixed = [metric for metric in self._values if metric in self._texts]
+        if not mixed:
+            return []
+        return [f"{some_names(mixed)} has words beside numbers, so it is no metric"]
+
+
+UNENDED = "nothing says how it ended: it was killed, or is still running"
+"""The note of a run whose file breaks off."""
+_SEED = re.compile(r"seed[-_=]?(\d+)", re.IGNORECASE)
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Whatever is wrong with a file becomes a sentence that names it."""
+    name = repr(printable(str(path)))
+    try:
+        yield
+    except UsageError as error:
+        raise type(error)(f"{name}: {error}") from error
+    except OSError as error:
+        raise UsageError(f"{name} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{name} is not UTF-8 text; save it as UTF-8") from error
+    except RecursionError as error:
+        raise UsageError(f"{name} is nested too deeply; give a list of points") from error
+    except (csv.Error, ValueError, OverflowError) as error:
+        raise UsageError(f"{name} cannot be read: {error}") from error
+
+
+def described_run(
+    facts: Mapping[str, Any],
+    points: Points,
+    *,
+    source: Path | str,
+    names: Sequence[str],
+    notes: Sequence[str] = (),
+) -> TrainingRun:
+    """The run that facts and points tell of.
+
+    Args:
+        facts: Fields of a run by their names, as they were read, and `commit`.
+        points: What it logged.
+        source: Where it was read from.
+        names: What it is called. The first is its id if the facts have none; its seed is the
+            fact `seed`, else that of its configuration, else the digits after `seed` in a name.
+        notes: What its reader has to tell.
+
+    Raises:
+        UsageError: It finished and has no metric, or a fact makes no sense.
+    """
+    curves = points.curves()
+    status = TrainingStatus.named(str(facts.get("status") or "finished"))
+    if not curves and status is TrainingStatus.FINISHED:
+        raise UsageError("it has no metric with a number in it; log numbers by their steps")
+    configuration = mapping_of("configuration", facts.get("configuration"))
+    provenance = dict(mapping_of("provenance", facts.get("provenance")))
+    if facts.get("commit") is not None:
+        provenance["commit"] = str(facts["commit"])
+    seed = facts.get("seed")
+    run = TrainingRun(
+        id=text_of("id", facts.get("id")) or names[0].encode("utf-8", "replace").decode(),
+        series=text_of("series", facts.get("series")),
+        subject=text_of("subject", facts.get("subject")),
+        task=text_of("task", facts.get("task")),
+        seed=_seed(configuration, names) if seed is None else whole_number("seed", seed),
+        status=status,
+        configuration=configuration,
+        provenance=provenance,
+        created_at=facts.get("created_at"),
+        finished_at=facts.get("finished_at"),
+        source=str(source).encode("utf-8", "replace").decode(),
+        curves=curves,
+        notes=(*notes, *points.notes()),
+    )
+    _check_texts(run)
+    return run
+
+
+def _seed(configuration: Mapping[str, Any], names: Sequence[str]) -> int | None:
+    configured = configuration.get("seed")
+    if isinstance(configured, int) and not isinstance(configured, bool):
+        return whole_number("seed", configured)
+    named = next(filter(None, map(_SEED.search, names)), None)
+    return whole_number("seed", named.group(1)) if named else None
+
+
+def _check_texts(run: TrainingRun) -> None:
+    for what in ("id", "series", "subject", "task"):
+        check_unicode(what, getattr(run, what) or "")
+    for what in ("configuration", "provenance"):
+        check_unicode(what, json.dumps(getattr(run, what), ensure_ascii=False))
+    for metric in run.curves:
+        check_unicode("metric", metric)
+
+
+_STEPS = ("step", "_step")
+_FACTS = {
+    "id": "id",
+    "run_id": "id",
+    "series": "series",
+    "subject": "subject",
+    "task": "task",
+    "seed": "seed",
+    "status": "status",
+    "state": "status",
+    "commit": "commit",
+    "configuration": "configuration",
+    "config": "configuration",
+    "provenance": "provenance",
+}
+"""What a file may say of its run, and what we call it."""
+_POINTS = ("points", "history")
+_MOST_BYTES: Final = 1 << 30
+"""Of a file, packed and unpacked."""
+
+_Row = Mapping[str, Any]
+"""One row as it was read: a step, metrics, and perhaps facts."""
+
+
+def is_run_file(name: str) -> bool:
+    """Whether a name is that of a file by its ending, whether or not the file is there."""
+    return Path(name).suffix.lower() in SUFFIXES
+
+
+def read_run_file(path: Path) -> TrainingRun:
+    """The training run that a file tells of.
+
+    Its id is the field `id`, else the name of the file; its seed the field `seed`, else the
+    digits after `seed` in the name.
+
+    Raises:
+        UsageError: The file is missing, of a kind that is not read, or makes no sense.
+    """
+    with reading(path):
+        read = SUFFIXES.get(path.suffix.lower())
+        if read is None:
+            raise UsageError(f"it is of a kind that is not read; give {', '.join(SUFFIXES)}")
+        about = path.stat()
+        if not stat.S_ISREG(about.st_mode):
+            raise UsageError("it is not a regular file; name a file of points")
+        if about.st_size > _MOST_BYTES:
+            raise UsageError(
+                f"it has {about.st_size:,} bytes, and at most {_MOST_BYTES:,} are read; leave "
+                "out metrics, or log every tenth step"
+            )
+        content = path.read_bytes()
+        # Rows are read as they are gathered, so that both may find something wrong.
+        return _run(path, content, *read(content))
+
+
+def _run(
+    path: Path, content: bytes, facts: dict[str, Any], rows: Iterable[tuple[str, _Row]]
+) -> TrainingRun:
+    said, points = _gather(rows)
+    facts = {**said, **facts}
+    provenance = {**mapping_of("provenance", facts.get("provenance"))}
+    facts["provenance"] = provenance | {"file_hash": content_hash(content)}
+    return described_run(facts, points, source=path, names=[path.stem])
+
+
+def _gather(rows: Iterable[tuple[str, _Row]]) -> tuple[dict[str, Any], Points]:
+    """What rows say of the run, and the points they hold."""
+    facts: dict[str, Any] = {}
+    points, seen = Points(), False
+    for where, row in rows:
+        _add_facts(facts, where, row)
+        key = next((name for name in _STEPS if row.get(name) is not None), None)
+        if key is None:
+            if set(row) <= _FACTS.keys():
+                continue
+            raise UsageError(f"{where} has no step; give a column 'step' (or '_step')")
+        step, seen = whole_number("step", row[key], where), True
+        for metric, value in row.items():
+            if value is not None and metric not in _STEPS and metric not in _FACTS:
+                points.add(metric, step, value)
+    if not seen:
+        raise UsageError("it has no rows; give one for each step")
+    return facts, points
+
+
+def _add_facts(facts: dict[str, Any], where: str, row: _Row) -> None:
+    for name, meaning in _FACTS.items():
+        value = row.get(name)
+        if value is None:
+            continue
+        # A log may say its status in every line: the last word counts. All else is constant.
+        if meaning not in ("status", "configuration", "provenance") and (
+            facts.get(meaning, value) != value
+        ):
+            raise UsageError(
+                f"{where} says {name} {value!r} after {facts[meaning]!r}; a file holds one run"
+            )
+        facts[meaning] = value
+
+
+def _read_csv(content: bytes, delimiter: str = ",") -> tuple[dict[str, Any], Any]:
+    reader = csv.reader(
+        io.StringIO(content.decode("utf-8-sig"), newline=""), delimiter=delimiter, strict=True
+    )
+    heads = [head.strip() for head in next(reader, [])]
+    if not any(heads):
+        raise UsageError("it is empty; the first line names the columns")
+    check_size(len(heads) - 1, 0)
+    if twice := [head for head, times in Counter(filter(None, heads)).items() if times > 1]:
+        raise UsageError(f"column {twice[0]!r} is there twice; give each a name of its own")
+    if not set(heads) & set(_STEPS):
+        raise UsageError(f"no column 'step' (or '_step') among: {some_names(heads)}")
+
+    def rows() -> Iterable[tuple[str, _Row]]:
+        for cells in reader:
+            if not any(cell.strip() for cell in cells):
+                continue
+            where = f"line {reader.line_num}"
+            if len(cells) != len(heads):
+                raise UsageError(f"{where} has {len(cells)} cells, the header {len(heads)}")
+            stripped = (cell.strip() or None for cell in cells)
+            yield where, {h: c for h, c in zip(heads, stripped, strict=True) if h}
+
+    return {}, rows()
+
+
+def _read_tsv(content: bytes) -> tuple[dict[str, Any], Any]:
+    return _read_csv(content, "\t")
+
+
+def _read_jsonl(content: bytes) -> tuple[dict[str, Any], Any]:
+    def rows() -> Iterable[tuple[str, _Row]]:
+        for at, line in enumerate(content.decode("utf-8-sig").splitlines(), start=1):
+            if not line.strip():
+                continue
+            try:
+                value = json.loads(line, parse_int=_int)
+            except json.JSONDecodeError as error:
+                raise UsageError(f"line {at} is no JSON: {error.msg}") from error
+            if not isinstance(value, dict):
+                raise UsageError(f"line {at} is no JSON object")
+            yield f"line {at}", _flat(value)
+
+    return {}, rows()
+
+
+def _read_json(content: bytes) -> tuple[dict[str, Any], Any]:
+    value = json.loads(content.decode("utf-8-sig"), parse_int=_int)
+    facts: dict[str, Any] = {}
+    if isinstance(value, dict):
+        facts = {
+            meaning: value[name]
+            for name, meaning in _FACTS.items()
+            if value.get(name) is not None and not isinstance(value[name], list)
+        }
+        points = next((value[name] for name in _POINTS if name in value), None)
+        if points is None and any(isinstance(value.get(name), list) for name in _STEPS):
+            points = _across({k: v for k, v in value.items() if isinstance(v, list)})
+        value = points
+    if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+        raise UsageError(
+            "points are a list of objects with a step, columns with a list 'step', or an "
+            "object with such a list under 'points'"
+        )
+    return facts, ((f"point {at}", _flat(one)) for at, one in enumerate(value, start=1))
+
+
+def _read_parquet(content: bytes) -> tuple[dict[str, Any], Any]:
+    from assay.store.parquet import ParquetTable
+
+    table = ParquetTable(content)
+    check_size(len(table.columns) - 1, table.cells)
+    if table.unpacked > _MOST_BYTES:
+        raise UsageError(
+            f"it unpacks to {table.unpacked:,} bytes, and at most {_MOST_BYTES:,} are read; "
+            "leave out columns"
+        )
+    if not set(table.columns) & set(_STEPS):
+        raise UsageError(f"no column 'step' (or '_step') among: {some_names(table.columns)}")
+    return {}, ((f"row {at}", row) for at, row in enumerate(table.rows(), start=1))
+
+
+SUFFIXES: Mapping[str, Callable[[bytes], tuple[dict[str, Any], Any]]] = {
+    ".csv": _read_csv,
+    ".tsv": _read_tsv,
+    ".jsonl": _read_jsonl,
+    ".json": _read_json,
+    ".parquet": _read_parquet,
+}
+"""The kinds of files that are read, by the end of their names."""
+
+
+def _across(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """Columns as rows."""
+    lengths = {len(column) for column in columns.values()}
+    if len(lengths) > 1:
+        raise UsageError("columns have different lengths; give each a value per step")
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def _flat(value: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Nested objects as one, with the names joined by a slash."""
+    found: dict[str, Any] = {}
+    for name, one in value.items():
+        if isinstance(one, Mapping) and not (not above and name in _FACTS):
+            found |= _flat(one, f"{above}{name}/")
+        else:
+            found[f"{above}{name}"] = one
+    return found
+
+
+def _int(text: str) -> int | float:
+    """A whole number of JSON; what no step, seed or value can be is read as a float."""
+    return int(text) if len(text) <= 400 else float(text)

@@ -1,0 +1,186 @@
+"""Reads the scalars of TensorBoard event files, without that package.
+
+A run is a folder with files `events.out.tfevents.*`: one, or more after a restart, read in the
+order of their names. Their records are `Event` messages of
+https://github.com/tensorflow/tensorboard/tree/master/tensorboard/compat/proto; scalars are
+numbers of their own, or tensors that hold one. Hyperparameters are those of the plugin hparams.
+"""
+
+import struct
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from assay.core.canonical_json import content_hash
+from assay.core.text import natural_key
+from assay.store.training_runs import TrainingRun, TrainingStatus
+from assay.training.readers.tables import UNENDED, Points, described_run
+from assay.training.readers.wandb import EventFrames, fields, signed
+
+EVENT_FILES = "events.out.tfevents.*"
+_WALL_TIME, _STEP, _SUMMARY, _SESSION = 1, 2, 5, 7
+_START = 1
+_ENDS = {1: TrainingStatus.FINISHED, 2: TrainingStatus.CRASHED, 3: TrainingStatus.RUNNING}
+"""What the plugin hparams says of the end of a session."""
+_DTYPES: Mapping[int, str] = {
+    **{1: "<f4", 2: "<f8", 3: "<i4", 4: "<u1", 5: "<i2", 6: "<i1", 9: "<i8"},
+    **{10: "?", 17: "<u2", 19: "<f2", 22: "<u4", 23: "<u8"},
+}
+"""The kinds of numbers of a tensor."""
+_PACKED: Mapping[int, str] = {5: "<f4", 6: "<f8"}
+"""The fields of a tensor with numbers of a fixed length."""
+_WHOLE = (7, 10, 11, 16, 17)
+"""Those with whole numbers and truth values."""
+
+
+class _Events:
+    """What was read so far of a run."""
+
+    def __init__(self) -> None:
+        self.points = Points()
+        self.configuration: dict[str, Any] = {}
+        self.status: TrainingStatus | None = None
+        self.began: float | None = None
+        self.notes: list[str] = []
+
+    def read(self, event: bytes) -> None:
+        step, summaries, session, time = 0, [], None, None
+        for number, value in fields(event):
+            if number == _STEP and isinstance(value, int):
+                step = signed(value)
+            elif number == _SUMMARY and isinstance(value, bytes):
+                summaries.append(value)
+            elif number == _SESSION and isinstance(value, bytes):
+                session = value
+            elif number == _WALL_TIME and isinstance(value, bytes):
+                (time,) = struct.unpack("<d", value)
+        self.began = time if self.began is None else self.began
+        if session is not None and (1, _START) in fields(session):
+            self._restart(step)
+        for summary in summaries:
+            for number, value in fields(summary):
+                if number == 1 and isinstance(value, bytes):
+                    self._summary(step, value)
+
+    def _restart(self, step: int) -> None:
+        if forgotten := self.points.forget_from(step):
+            self.notes.append(
+                f"it restarted at step {step:,}: {forgotten} points from there on that were "
+                "logged before do not count"
+            )
+
+    def _summary(self, step: int, message: bytes) -> None:
+        tag, number = "", None
+        for field, value in fields(message):
+            if not isinstance(value, bytes):
+                continue
+            if field == 1:
+                tag = value.decode()
+            elif field == 2:
+                (number,) = struct.unpack("<f", value)
+            elif field == 8:
+                number = _tensor(value)
+            elif field == 9:
+                self._hyperparameters(value)
+        if number is not None:
+            self.points.add(tag, step, number)
+
+    def _hyperparameters(self, metadata: bytes) -> None:
+        plugin = _inside(metadata, 1)
+        if _inside(plugin, 1) != b"hparams":
+            return
+        content = _inside(plugin, 2)
+        for number, entry in fields(_inside(content, 3)):
+            if number == 1 and isinstance(entry, bytes):
+                name = _inside(entry, 1).decode()
+                self.configuration[name] = _value(_inside(entry, 2))
+        for number, word in fields(_inside(content, 4)):
+            if number == 1 and isinstance(word, int):
+                self.status = _ENDS.get(word)
+
+
+def read_event_folder(folder: Path) -> TrainingRun:
+    """The run whose event files are in a folder, those of folders inside it left out.
+
+    Raises:
+        UsageError: A file is damaged, or there is no scalar.
+        ValueError: A record is no event.
+    """
+    events = _Events()
+    contents = []
+    torn: str | None = None
+    for path in sorted(folder.glob(EVENT_FILES), key=lambda path: natural_key(path.name)):
+        contents.append(path.read_bytes())
+        frames = EventFrames(contents[-1])
+        for event in frames:
+            events.read(event)
+        torn = frames.torn
+        if torn:
+            events.notes.append(f"{path.name}: {torn}")
+    status = events.status or (TrainingStatus.CRASHED if torn else TrainingStatus.FINISHED)
+    facts: dict[str, Any] = {
+        "status": status,
+        "configuration": events.configuration,
+        "provenance": {"file_hash": content_hash(b"".join(contents))},
+    }
+    if events.began is not None:
+        facts["created_at"] = datetime.fromtimestamp(events.began, UTC).replace(tzinfo=None)
+    notes = [*events.notes, *([UNENDED] if torn else [])]
+    names = [folder.resolve().name]
+    return described_run(facts, events.points, source=folder, names=names, notes=notes)
+
+
+def _tensor(message: bytes) -> float | None:
+    """The number in a tensor that holds one; None for all others."""
+    dtype: str | None = None
+    numbers: list[float] = []
+    for field, value in fields(message):
+        if field == 1 and isinstance(value, int):
+            dtype = _DTYPES.get(value)
+        elif field == 4 and isinstance(value, bytes) and dtype is not None:
+            numbers += np.frombuffer(value, dtype).astype(np.float64).tolist()
+        elif field in _PACKED and isinstance(value, bytes):
+            numbers += np.frombuffer(value, _PACKED[field]).astype(np.float64).tolist()
+        elif field in _WHOLE:
+            numbers += [float(signed(one)) for one in _varints(value)]
+        elif field == 13:
+            # Numbers of half the length, as the whole numbers of their bits.
+            bits = np.array([*_varints(value)], np.uint16)
+            numbers += bits.view(np.float16).astype(np.float64).tolist()
+    return numbers[0] if len(numbers) == 1 and dtype is not None else None
+
+
+def _varints(value: int | bytes) -> list[int]:
+    """Whole numbers, alone or packed one after another."""
+    if isinstance(value, int):
+        return [value]
+    found, number, shift = [], 0, 0
+    for byte in value:
+        number |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            found.append(number)
+            number = shift = 0
+    return found
+
+
+def _value(message: bytes) -> Any:
+    """A value of google.protobuf.Value: a number, a text or a truth value."""
+    for field, value in fields(message):
+        if field == 2 and isinstance(value, bytes):
+            (number,) = struct.unpack("<d", value)
+            return int(number) if number.is_integer() else number
+        if field == 3 and isinstance(value, bytes):
+            return value.decode()
+        if field == 4:
+            return bool(value)
+    return None
+
+
+def _inside(message: bytes, number: int) -> bytes:
+    """The last field of a number; empty if there is none."""
+    found = [v for n, v in fields(message) if n == number and isinstance(v, bytes)]
+    return found[-1] if found else b""

@@ -1,0 +1,481 @@
+"""The search: trials one after another, then what won on seeds that the search never saw.
+
+A folder holds all of it: `sweep.json` what was planned, `optuna.log` what Optuna knows,
+`results.json` what came out, and a folder for each run. The same plan in the same folder
+resumes: trials that ended stay, one that was cut off is run again in its folder. What a trial
+tries follows from the plan, its number and the trials before it alone, so that a search that
+was killed goes on as if it had not been.
+
+Sweeps: hyperparameters are searched, and what wins is run on fresh seeds.
+"""
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from assay.core.canonical_json import derived_id
+from assay.core.files import atomic_write
+from assay.errors import UsageError
+from assay.stats.intervals import Interval, mean_interval
+from assay.stats.learning_curves import DEFAULT_PERCENT, auc
+from assay.store.opening import Where, store_at
+from assay.store.training_runs import Curve, TrainingRun, TrainingStatus
+from assay.training.sweep_space import Choices, Pruner, Sampler, SweepPlan
+from assay.training.trainers import Trained, TrialTrainer
+
+if TYPE_CHECKING:
+    import optuna
+
+_PLAN, _RESULTS, _JOURNAL = "sweep.json", "results.json", "optuna.log"
+_STUDY = "sweep"
+_FOLDER = "folder"
+"""What Optuna keeps of a trial besides: the name of its folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepTrial:
+    """One run of a sweep."""
+
+    folder: str
+    """Its name in the folder of the sweep."""
+    options: Mapping[str, Any]
+    """What was chosen."""
+    seed: int
+    state: str
+    """complete, pruned or failed."""
+    value: float | None
+    """The area below the last quarter of its curve; None where it did not complete."""
+    steps: int
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SweepResult:
+    """What a sweep found."""
+
+    plan: SweepPlan
+    name: str
+    trials: tuple[SweepTrial, ...]
+    winner: SweepTrial | None
+    """The best of the trials that completed."""
+    fresh: tuple[SweepTrial, ...]
+    """What won, on fresh seeds."""
+
+    @property
+    def fresh_mean(self) -> Interval | None:
+        """The mean on fresh seeds, with its 95 % interval; None below two runs."""
+        values = [trial.value for trial in self.fresh if trial.value is not None]
+        return mean_interval(values, level=0.95) if len(values) > 1 else None
+
+    @property
+    def steps(self) -> int:
+        """Training steps that the search took."""
+        return sum(trial.steps for trial in self.trials)
+
+
+def require_optuna() -> None:
+    """Say what to install, if Optuna is missing.
+
+    Raises:
+        UsageError: It is.
+    """
+    from importlib.util import find_spec
+
+    if find_spec("optuna") is None:
+        raise UsageError(
+            "a sweep needs optuna, not installed here; install it with: pip install"
+            " 'assay[train]', or look at the plan alone: --dry-run"
+        )
+
+
+def search(
+    plan: SweepPlan,
+    folder: Path,
+    trainer: TrialTrainer,
+    *,
+    record: Callable[[TrainingRun], None] = lambda run: None,
+    watch: Callable[[SweepTrial], None] = lambda trial: None,
+) -> SweepResult:
+    """Run a sweep in a folder, or resume the one that is there.
+
+    Args:
+        plan: What to search, and how much.
+        folder: Where everything is kept.
+        trainer: What trains.
+        record: Told the run of each trial and of each fresh seed.
+        watch: Told each as it ends.
+
+    Raises:
+        UsageError: The folder holds another sweep, Optuna is missing, or no trial completed.
+    """
+    require_optuna()
+    _begin(plan, folder)
+    sweep = _Sweep(plan, folder, trainer, record, watch)
+    sweep.run_trials()
+    return sweep.run_fresh()
+
+
+def _begin(plan: SweepPlan, folder: Path) -> None:
+    """Write the plan down, or find that it is that of the folder."""
+    content = json.loads(json.dumps(plan.content()))
+    path = folder / _PLAN
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        atomic_write(path, json.dumps(content, indent=2).encode() + b"\n")
+        return
+    known = json.loads(path.read_text("utf-8"))
+    if differing := [name for name in content if known.get(name) != content[name]]:
+        raise UsageError(
+            f"{str(folder)!r} holds a sweep with another {', '.join(differing)}; resume it "
+            "with the settings it began with, or name another --folder"
+        )
+
+
+class _Sweep:
+    def __init__(
+        self,
+        plan: SweepPlan,
+        folder: Path,
+        trainer: TrialTrainer,
+        record: Callable[[TrainingRun], None],
+        watch: Callable[[SweepTrial], None],
+    ) -> None:
+        self._plan, self._folder, self._trainer = plan, folder, trainer
+        self._record, self._watch = record, watch
+        self._trials, self._fresh = _read_results(folder / _RESULTS)
+        self._journal = _open_journal(plan, folder / _JOURNAL)
+        self._study = _new_study(plan)
+        self._begun: dict[str, dict[str, Any]] = {}
+        self._take_up()
+
+    def _take_up(self) -> None:
+        """Tell a study in memory what the journal knows of the trials that ended."""
+        from optuna.trial import TrialState
+
+        known = {
+            trial.user_attrs.get(_FOLDER): trial
+            for trial in self._journal.get_trials(deepcopy=False)
+        }
+        for name, done in self._trials.items():
+            if (trial := known.pop(name, None)) is not None:
+                self._study.add_trial(trial)
+                if not trial.state.is_finished():
+                    self._tell(len(self._study.trials) - 1, done)
+        # An earlier assay drew the values of a trial that was cut off from another stream.
+        self._begun = {
+            name: trial.params or trial.system_attrs.get("fixed_params", {})
+            for name, trial in known.items()
+            if name and trial.state in (TrialState.RUNNING, TrialState.WAITING)
+        }
+
+    def run_trials(self) -> None:
+        """All trials that the plan still lacks."""
+        grid = self._plan.space.grid() if self._plan.sampler is Sampler.GRID else []
+        while (number := len(self._trials)) < self._plan.planned_trials:
+            name = f"trial-{number:03}"
+            if chosen := grid[number] if grid else self._begun.get(name):
+                self._study.enqueue_trial(chosen)
+            self._study.sampler = _sampler(self._plan, number)
+            trial = self._study.ask()
+            trial.set_user_attr(_FOLDER, name)
+            done = self._run(trial, _suggested(trial, self._plan), name)
+            self._tell(trial.number, done)
+            # In this order: what is not among the results is run again.
+            self._journal.add_trial(self._study.trials[-1])
+            self._trials[name] = done
+            self._write()
+
+    def run_fresh(self) -> SweepResult:
+        """What won, on each fresh seed that the plan still lacks."""
+        winner = _best(self._plan, [*self._trials.values()])
+        for seed in self._plan.seeds if winner is not None else ():
+            name = f"winner.seed{seed}"
+            if name not in self._fresh and winner is not None:
+                self._fresh[name] = self._train(
+                    winner.options, name, seed, lambda step, value: True
+                )
+                self._write()
+        return SweepResult(
+            self._plan,
+            self._folder.resolve().name,
+            tuple(self._trials.values()),
+            winner,
+            tuple(self._fresh.values()),
+        )
+
+    def _tell(self, number: int, done: SweepTrial) -> None:
+        from optuna.trial import TrialState
+
+        if done.value is not None:
+            self._study.tell(number, done.value)
+        else:
+            pruned = done.state == "pruned"
+            self._study.tell(number, state=TrialState.PRUNED if pruned else TrialState.FAIL)
+
+    def _run(self, trial: "optuna.Trial", options: Mapping[str, Any], name: str) -> SweepTrial:
+        pruned = False
+
+        def keep(step: int, value: float) -> bool:
+            nonlocal pruned
+            if math.isfinite(value):
+                trial.report(value, step)
+                pruned = trial.should_prune()
+            return not pruned
+
+        return self._train(options, name, self._plan.seed, keep, lambda: pruned)
+
+    def _train(
+        self,
+        options: Mapping[str, Any],
+        name: str,
+        seed: int,
+        keep: Callable[[int, float], bool],
+        pruned: Callable[[], bool] = lambda: False,
+    ) -> SweepTrial:
+        everything = {**self._plan.space.fixed, **options}
+        trained = self._trainer(everything, seed=seed, folder=self._folder / name, keep=keep)
+        value, note = _value(trained, self._plan.metric)
+        state = "pruned" if pruned() else "failed" if value is None else "complete"
+        steps = max((int(c.steps_P[-1]) for c in trained.curves.values() if len(c)), default=0)
+        if state != "complete":
+            value = None
+        note = f"after {steps:,} steps" if state == "pruned" else note
+        done = SweepTrial(name, dict(options), seed, state, value, steps, note)
+        self._record(self._stored(done, everything, trained.curves))
+        self._watch(done)
+        return done
+
+    def _stored(
+        self, trial: SweepTrial, options: Mapping[str, Any], curves: Mapping[str, Curve]
+    ) -> TrainingRun:
+        sweep = self._folder.resolve().name
+        fresh = trial.folder.startswith("winner")
+        ended = TrainingStatus.FINISHED if trial.value is not None else TrainingStatus.CRASHED
+        return TrainingRun(
+            id=f"{sweep}/{trial.folder}",
+            series=f"{sweep}.winner" if fresh else sweep,
+            seed=trial.seed,
+            status=ended,
+            configuration={**options, "total_steps": self._plan.total_steps},
+            provenance={
+                **{"sweep": sweep, "sampler": self._plan.sampler, "pruner": self._plan.pruner},
+                **{"state": trial.state, "note": trial.note},
+            },
+            source=str(self._folder / trial.folder),
+            curves=curves,
+        )
+
+    def _write(self) -> None:
+        found = {
+            "trials": [asdict(trial) for trial in self._trials.values()],
+            "fresh": [asdict(trial) for trial in self._fresh.values()],
+        }
+        atomic_write(self._folder / _RESULTS, json.dumps(found, indent=2).encode() + b"\n")
+
+
+def _value(trained: Trained, metric: str) -> tuple[float | None, str | None]:
+    """The number that trials are compared by, else why there is none."""
+    curve = trained.curves.get(metric)
+    if trained.failure is not None:
+        return None, trained.failure
+    if curve is None:
+        known = ", ".join(sorted(trained.curves)[:12]) or "none"
+        return None, f"it logged no {metric!r}; its metrics: {known}"
+    try:
+        return auc(curve.steps_P, curve.values_P, percent=DEFAULT_PERCENT), None
+    except UsageError as error:
+        return None, str(error)
+
+
+def _best(plan: SweepPlan, trials: Sequence[SweepTrial]) -> SweepTrial | None:
+    completed = [trial for trial in trials if trial.value is not None]
+    sign = -1 if plan.minimize else 1
+    return max(completed, key=lambda trial: sign * (trial.value or 0.0), default=None)
+
+
+def _read_results(path: Path) -> tuple[dict[str, SweepTrial], dict[str, SweepTrial]]:
+    if not path.exists():
+        return {}, {}
+    found = json.loads(path.read_text("utf-8"))
+    trials, fresh = (
+        {one["folder"]: SweepTrial(**one) for one in found[part]}
+        for part in ("trials", "fresh")
+    )
+    return trials, fresh
+
+
+def _open_journal(plan: SweepPlan, journal: Path) -> "optuna.Study":
+    import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna.create_study(
+        storage=JournalStorage(JournalFileBackend(str(journal))),
+        study_name=_STUDY,
+        load_if_exists=True,
+        direction=_direction(plan),
+    )
+
+
+def _new_study(plan: SweepPlan) -> "optuna.Study":
+    import optuna
+
+    pruner = {
+        Pruner.MEDIAN: lambda: optuna.pruners.MedianPruner(
+            n_startup_trials=4, n_warmup_steps=plan.total_steps // 4
+        ),
+        Pruner.HALVING: lambda: optuna.pruners.SuccessiveHalvingPruner(
+            min_resource=max(1, plan.total_steps // 64)
+        ),
+        Pruner.NONE: optuna.pruners.NopPruner,
+    }[plan.pruner]()
+    return optuna.create_study(direction=_direction(plan), pruner=pruner)
+
+
+def _direction(plan: SweepPlan) -> Literal["minimize", "maximize"]:
+    return "minimize" if plan.minimize else "maximize"
+
+
+def _sampler(plan: SweepPlan, number: int) -> "optuna.samplers.BaseSampler":
+    import optuna
+
+    seed = int(derived_id("sweep", plan.seed, number), 16) % 2**32
+    tpe = plan.sampler is Sampler.TPE
+    return (optuna.samplers.TPESampler if tpe else optuna.samplers.RandomSampler)(seed=seed)
+
+
+def _suggested(trial: "optuna.Trial", plan: SweepPlan) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    for name, domain in plan.space.space.items():
+        if isinstance(domain, Choices):
+            options[name] = trial.suggest_categorical(name, domain.values)
+        elif domain.whole:
+            low, high = int(domain.low), int(domain.high)
+            options[name] = trial.suggest_int(name, low, high, log=domain.log)
+        else:
+            options[name] = trial.suggest_float(name, domain.low, domain.high, log=domain.log)
+    return options
+
+
+SWEEP_WINNER = "winner.toml"
+"""In the folder of a sweep by `assay train`: what won, as a file that it takes."""
+
+
+def plan_sweep(
+    space: Path | str,
+    *,
+    sampler: str = "tpe",
+    pruner: str = "median",
+    trials: int = 20,
+    total_steps: int = 100_000,
+    metric: str = "overview/reward",
+    minimize: bool = False,
+    seed: int = 1,
+    fresh_seeds: int = 5,
+    command: str | None = None,
+) -> "SweepPlan":
+    """What a sweep would do and spend; nothing is started, and Optuna is not needed.
+
+    Args:
+        space: A TOML file with [fixed] and [space].
+        sampler: tpe, random or grid.
+        pruner: median, halving or none.
+        trials: At most so many.
+        total_steps: Of each run.
+        metric: What is searched for: the area below the last quarter of its curve.
+        minimize: Whether less of it is better.
+        seed: Of the training of every trial, and of the search.
+        fresh_seeds: Runs of what wins, on seeds that the search never saw.
+        command: A program that trains and logs metrics.jsonl into {folder}; `assay train` if
+            None.
+    """
+    from assay.training.sweep_space import (
+        DEFAULT_COMMAND,
+        Pruner,
+        Sampler,
+        SweepPlan,
+        read_space,
+    )
+
+    return SweepPlan(
+        space=read_space(Path(space)),
+        sampler=Sampler(sampler),
+        pruner=Pruner(pruner),
+        trials=trials,
+        total_steps=total_steps,
+        metric=metric,
+        minimize=minimize,
+        seed=seed,
+        fresh_seeds=fresh_seeds,
+        command=DEFAULT_COMMAND if command is None else command,
+    )
+
+
+def sweep_command(plan: "SweepPlan", folder: Path | str) -> list[str]:
+    """The command of a first trial, with the first value or the lower bound of each option.
+
+    Args:
+        plan: What `plan_sweep` settled.
+        folder: That of the sweep.
+    """
+    from assay.training.trainers import TrialCommand
+
+    options = {**plan.space.fixed, **plan.space.first()}
+    trainer = TrialCommand(plan.command, plan.metric, plan.total_steps)
+    return trainer.arguments(options, plan.seed, Path(folder) / "trial-000")
+
+
+def sweep(
+    plan: "SweepPlan",
+    folder: Path | str,
+    *,
+    trainer: "TrialTrainer | None" = None,
+    watch: "Callable[[SweepTrial], None]" = lambda trial: None,
+    database: Where = None,
+) -> "SweepResult":
+    """Run a sweep in a folder, or resume the one that is there.
+
+    If `assay train` trains, the folder gets `SWEEP_WINNER`, a file for it and `assay launch`.
+
+    Args:
+        plan: What `plan_sweep` settled.
+        folder: Where everything is kept.
+        trainer: A callable, instead of the command of the plan.
+        watch: Told each trial as it ends.
+        database: The store for the curves of all runs, made if missing.
+    """
+    from assay.store.training_runs import write_training_runs
+    from assay.training.sweep_space import DEFAULT_COMMAND
+    from assay.training.trainers import TrialCommand
+
+    store = store_at(database)
+    by_us = trainer is None and plan.command == DEFAULT_COMMAND
+    if trainer is None:
+        trainer = TrialCommand(plan.command, plan.metric, plan.total_steps)
+
+    def record(run: "TrainingRun") -> None:
+        with store.writing() as connection:
+            write_training_runs(connection, [run], swap=True)
+
+    found = search(plan, Path(folder), trainer, record=record, watch=watch)
+    if by_us and found.winner is not None:
+        _write_winner(found.plan, found.winner, Path(folder))
+    return found
+
+
+def _write_winner(plan: "SweepPlan", winner: "SweepTrial", folder: Path) -> None:
+    """What won, as a file that `assay train` and `assay launch` take."""
+    from assay.core.files import atomic_write
+    from assay.runs.configuration import configuration_file
+    from assay.training.config import TrainingConfig
+
+    text = configuration_file(
+        TrainingConfig,
+        {**plan.space.fixed, **winner.options},
+        f"# What won the sweep in this folder: {winner.folder}.",
+    )
+    atomic_write(folder / SWEEP_WINNER, text.encode())

@@ -1,0 +1,223 @@
+"""What a sweep may choose, as a TOML file says it.
+
+    [fixed]
+    architecture = "trxl"
+
+    [space]
+    learning_rate = {low = 1e-5, high = 1e-2, log = true}
+    epochs = {low = 1, high = 4}
+    width = [64, 128, 256]
+
+Whole bounds give whole numbers. A list is chosen from.
+
+What a sweep does and spends, settled before its first trial.
+"""
+
+import itertools
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from assay.core.text import printable, shown, unknown_name
+from assay.errors import UsageError
+
+_FORM = "{low = 1e-5, high = 1e-2, log = true}, or a list of values"
+
+
+class Range(NamedTuple):
+    """A number between two bounds, both included."""
+
+    low: float
+    high: float
+    log: bool = False
+    """Whether all orders of magnitude are as likely."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is a whole number."""
+        return isinstance(self.low, int) and isinstance(self.high, int)
+
+
+class Choices(NamedTuple):
+    """One of several values."""
+
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SweepSpace:
+    """Options of a trainer: those of every run, and those that are searched."""
+
+    fixed: Mapping[str, Any]
+    space: Mapping[str, Range | Choices]
+
+    def first(self) -> dict[str, Any]:
+        """The first value, or the lower bound, of each option."""
+        return {
+            name: domain.values[0] if isinstance(domain, Choices) else domain.low
+            for name, domain in self.space.items()
+        }
+
+    def grid(self) -> list[dict[str, Any]]:
+        """Every combination.
+
+        Raises:
+            UsageError: There is no end to them.
+        """
+        names, columns = list(self.space), []
+        for name, domain in self.space.items():
+            if isinstance(domain, Choices):
+                columns.append(domain.values)
+            elif domain.whole:
+                columns.append(tuple(range(int(domain.low), int(domain.high) + 1)))
+            else:
+                raise UsageError(
+                    f"space.{name} is a range, and a grid takes single values; give a list, "
+                    "such as [0.001, 0.01], or --sampler tpe"
+                )
+        return [dict(zip(names, row, strict=True)) for row in itertools.product(*columns)]
+
+    def content(self) -> dict[str, Any]:
+        """What it means, as plain values."""
+        space = {
+            name: list(domain.values) if isinstance(domain, Choices) else domain._asdict()
+            for name, domain in self.space.items()
+        }
+        return {"fixed": dict(self.fixed), "space": space}
+
+
+def read_space(path: Path) -> SweepSpace:
+    """The space in a file.
+
+    Raises:
+        UsageError: The file cannot be read, or is no space.
+    """
+    name = repr(printable(str(path)))
+    try:
+        found = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise UsageError(f"{name} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise UsageError(f"{name} is no TOML: {error}") from error
+    try:
+        return _space(found)
+    except UsageError as error:
+        raise UsageError(f"{name}: {error}") from error
+
+
+def _space(found: Mapping[str, Any]) -> SweepSpace:
+    for table in found:
+        if table not in ("fixed", "space"):
+            raise UsageError(unknown_name("table", table, ("fixed", "space")))
+        if not isinstance(found[table], dict):
+            raise UsageError(f"{table} is a table; write [{table}] above its options")
+    space = {name: _domain(name, value) for name, value in found.get("space", {}).items()}
+    if not space:
+        raise UsageError(f"[space] names no option; give each {_FORM}")
+    fixed = found.get("fixed", {})
+    for name, value in fixed.items():
+        if name in space:
+            raise UsageError(f"{name} is in [fixed] and in [space]; leave one out")
+        _check_value(f"fixed.{name}", value)
+    return SweepSpace(fixed, space)
+
+
+def _domain(name: str, value: Any) -> Range | Choices:
+    if isinstance(value, list) and value:
+        for one in value:
+            _check_value(f"space.{name}", one)
+        return Choices(tuple(value))
+    if not isinstance(value, dict) or not {"low", "high"} <= value.keys() <= {*Range._fields}:
+        raise UsageError(f"space.{name} is {shown(value)}; give {_FORM}")
+    bounds = Range(**value)
+    numbers = [one for one in bounds[:2] if type(one) in (int, float) and math.isfinite(one)]
+    if len(numbers) < 2 or not bounds.low < bounds.high or type(bounds.log) is not bool:
+        raise UsageError(f"space.{name} is {shown(value)}; low is a number below high")
+    if bounds.log and bounds.low <= 0:
+        raise UsageError(f"space.{name}: low {bounds.low} has no logarithm; give one above 0")
+    return bounds
+
+
+def _check_value(where: str, value: Any) -> None:
+    if not isinstance(value, str | int | float | bool):
+        raise UsageError(f"{where} is {shown(value)}; give numbers, texts, true or false")
+
+
+DEFAULT_COMMAND = (
+    "assay train --seed {seed} --total-steps {total_steps} --folder {folder}"
+    " --database {folder}.duckdb {options}"
+)
+
+
+class Sampler(StrEnum):
+    """How values are chosen."""
+
+    TPE = "tpe"
+    """By what did well so far: tree-structured Parzen estimators."""
+    RANDOM = "random"
+    GRID = "grid"
+    """Every combination, in order."""
+
+
+class Pruner(StrEnum):
+    """When a trial ends early."""
+
+    MEDIAN = "median"
+    """Below the median of earlier trials at the same step, after a quarter of the steps."""
+    HALVING = "halving"
+    """Not among the best quarter, at steps four times as far from each other each time."""
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepPlan:
+    """All that decides what a sweep finds."""
+
+    space: SweepSpace
+    sampler: Sampler = Sampler.TPE
+    pruner: Pruner = Pruner.MEDIAN
+    trials: int = 20
+    total_steps: int = 100_000
+    """Of each run."""
+    metric: str = "overview/reward"
+    minimize: bool = False
+    seed: int = 1
+    """Of the training of every trial, and of the search."""
+    fresh_seeds: int = 5
+    """Runs of what wins, each with a seed that the search never saw."""
+    command: str = DEFAULT_COMMAND
+    """What trains, unless a callable does; see `trainers`."""
+
+    def __post_init__(self) -> None:
+        bounds = {"trials": 2, "total_steps": 1, "seed": 0, "fresh_seeds": 2}
+        for name, least in bounds.items():
+            if getattr(self, name) < least:
+                option = name.replace("_", "-")
+                raise UsageError(
+                    f"--{option} {getattr(self, name)} is too few; give {least} or more"
+                )
+
+    @property
+    def planned_trials(self) -> int:
+        """How many trials there are: a grid may have fewer combinations."""
+        if self.sampler is Sampler.GRID:
+            return min(self.trials, len(self.space.grid()))
+        return self.trials
+
+    @property
+    def budget(self) -> int:
+        """The most training steps of the search; pruning saves some."""
+        return self.planned_trials * self.total_steps
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds of the winner's runs."""
+        return tuple(range(self.seed + 1, self.seed + 1 + self.fresh_seeds))
+
+    def content(self) -> dict[str, Any]:
+        """What it means, as plain values."""
+        return {**asdict(self), "space": self.space.content()}

@@ -1,0 +1,522 @@
+"""Who trains: our own PPO, or any command that logs metrics into the folder it is given.
+
+A trainer works in a folder, and resumes there what an earlier call began. It blocks; it is told
+through `stop` that it is to leave. Knows nothing of queues, journals and stores.
+
+How a sweep trains: any callable, or a program that logs metrics into a folder.
+
+A program writes `metrics.jsonl` into its folder, an object per line with a `step`, as
+`assay train` does. A trial that is not worth its steps is ended by SIGTERM.
+"""
+
+import json
+import os
+import platform
+import re
+import shlex
+import signal
+import string
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from assay.core.provenance import provenance
+from assay.errors import TrainerFailed, UsageError, UserCodeError
+from assay.store.training_runs import Curve, TrainingRun, TrainingStatus
+from assay.training.readers.sources import read_source
+from assay.training.readers.tables import SUFFIXES, read_run_file
+
+if TYPE_CHECKING:
+    from assay.training.training_loop import TrainingProgress
+
+PLACEHOLDERS: Final = ("seed", "run_id", "folder", "architecture", "curriculum", "environment")
+"""What a template may have in braces."""
+_LOOK_S: Final = 0.2
+_GRACE_S: Final = 20.0
+"""Seconds that a command gets to write a checkpoint, before it is killed."""
+_TAIL: Final = 65_536
+_DIGITS: Final = re.compile(r"(\d+)")
+_END_WITH_PARENT: Final = (
+    "import ctypes, os, sys\n"
+    "if sys.platform == 'linux':\n"
+    "    ctypes.CDLL(None).prctl(1, 9)\n"
+    "    os.getppid() == int(sys.argv[1]) or os._exit(1)\n"
+    "os.execvp(sys.argv[2], sys.argv[2:])"
+)
+
+
+class TrainedSeed(NamedTuple):
+    """One run of a launch; the payload of its trial."""
+
+    run_id: str
+    """What the training run is called."""
+    seed: int
+    place: int
+    """Its place among the seeds, counted from 0."""
+    launch: str
+    """The run of `runs` that it belongs to."""
+
+
+class RunProgress(NamedTuple):
+    """How far a training run is."""
+
+    step: int
+    total: int | None
+    reward: float | None
+    checkpoint: str | None
+    """The last one, within its folder."""
+
+
+class Trainer(Protocol):
+    """Trains one seed at a time; picklable."""
+
+    def train(
+        self,
+        run: TrainedSeed,
+        folder: Path,
+        log: Path,
+        watch: Callable[[RunProgress], None],
+        stop: Callable[[], bool],
+    ) -> int | None:
+        """Train to the end; returns the steps that were made, None where it was to stop.
+
+        Raises:
+            TrainerFailed: It ended before its time, and may be tried again.
+            UserCodeError: It would do the same again, such as a loss that is no number.
+        """
+        ...
+
+    def recorded(self, run: TrainedSeed, folder: Path, *, ended: bool) -> TrainingRun:
+        """The run as the store has it: its curves and every fact needed to repeat it."""
+        ...
+
+    def command_of(self, run: TrainedSeed, folder: Path) -> list[str]:
+        """What would train it on a command line of its own."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PPOTrainer:
+    """`assay.training.training_loop.train`, in this process."""
+
+    settings: Mapping[str, Any]
+    """Those of a `TrainingConfig`, but for the seed."""
+
+    def train(
+        self,
+        run: TrainedSeed,
+        folder: Path,
+        log: Path,
+        watch: Callable[[RunProgress], None],
+        stop: Callable[[], bool],
+    ) -> int | None:
+        """See `Trainer`."""
+        from assay.training.config import TrainingConfig, require_train
+
+        config = TrainingConfig(**self.settings, seed=run.seed)
+        require_train(config.wandb, config.environment)
+        from assay.training.folder import TrainState
+        from assay.training.training_loop import logged_to_wandb, train
+
+        kept: str | None = None
+
+        def tell(progress: "TrainingProgress") -> None:
+            nonlocal kept
+            to_wandb(progress)
+            if progress.checkpoint is not None:
+                kept = str(progress.checkpoint.relative_to(folder))
+            reward = progress.metrics.get("overview/reward")
+            watch(RunProgress(progress.step, progress.total, reward, kept))
+            print(f"step {progress.step} of {progress.total}, reward {reward}", file=logged)
+
+        with (
+            log.open("a", encoding="utf-8", buffering=1) as logged,
+            logged_to_wandb(config, folder) as to_wandb,
+        ):
+            print(f"process {os.getpid()} on {platform.node()}", file=logged)
+            end = train(config, folder, watch=tell, stop=stop)
+            print(f"{end.state} at step {end.steps}: {end.reason or 'in order'}", file=logged)
+        if end.state is TrainState.DIVERGED:
+            raise UserCodeError(f"{run.run_id} diverged: {end.reason}")
+        return None if end.state is TrainState.STOPPED else end.steps
+
+    def recorded(self, run: TrainedSeed, folder: Path, *, ended: bool) -> TrainingRun:
+        """See `Trainer`."""
+        from assay.training.folder import training_run
+
+        try:
+            told = training_run(folder, name=run.run_id)
+        except UsageError:  # it ended before it could write anything
+            told = TrainingRun(
+                id=run.run_id,
+                subject=self.settings["architecture"],
+                task=f"{self.settings['environment']}/{self.settings['curriculum']}",
+                seed=run.seed,
+                status=TrainingStatus.CRASHED,
+                configuration={**self.settings, "seed": run.seed},
+                provenance=provenance().record(),
+            )
+        crashed = told.status is TrainingStatus.RUNNING
+        return replace(told, status=TrainingStatus.CRASHED) if crashed else told
+
+    def command_of(self, run: TrainedSeed, folder: Path) -> list[str]:
+        """See `Trainer`."""
+        from assay.core.settings import settings_of
+        from assay.training.config import TrainingConfig
+
+        words = ["assay", "train"]
+        for name, setting in settings_of(TrainingConfig).items():
+            value = run.seed if name == "seed" else self.settings.get(name, setting.default)
+            always = name in ("architecture", "curriculum", "environment", "seed")
+            if value is False and setting.default is True:
+                words.append(f"--no-{setting.option[2:]}")
+            elif value is True and setting.default is False:
+                words.append(setting.option)
+            elif value is not None and (always or value != setting.default):
+                words += [setting.option, str(value)]
+        return [*words, "--folder", str(folder)]
+
+
+@dataclass(frozen=True, slots=True)
+class CommandTrainer:
+    """Any program: it logs a file `metrics.*` with a step in each row into its folder."""
+
+    template: str
+    architecture: str
+    curriculum: str
+    environment: str
+
+    def train(
+        self,
+        run: TrainedSeed,
+        folder: Path,
+        log: Path,
+        watch: Callable[[RunProgress], None],
+        stop: Callable[[], bool],
+    ) -> int | None:
+        """See `Trainer`."""
+        folder.mkdir(parents=True, exist_ok=True)
+        words = self.command_of(run, folder)
+        with log.open("ab") as logged:
+            logged.write(f"$ {shlex.join(words)}\n".encode())
+            logged.flush()
+            try:
+                process = subprocess.Popen(
+                    # Nobody else may train in this folder after this process is gone.
+                    [sys.executable, "-c", _END_WITH_PARENT, str(os.getpid()), *words],
+                    stdin=subprocess.DEVNULL,
+                    stdout=logged,
+                    stderr=subprocess.STDOUT,
+                    process_group=0,
+                )
+            except OSError as error:
+                raise TrainerFailed(f"cannot start {words[0]!r}: {error.strerror}") from error
+        try:
+            stopped = _wait(process, folder, watch, stop)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            status = process.wait()
+        watch(_progress(folder))
+        if stopped:
+            return None
+        if status:
+            raise TrainerFailed(f"{run.run_id} {_how(status)}; {log} has what it said")
+        if _metrics_file(folder) is None:
+            raise UserCodeError(
+                f"{run.run_id} ended and left no metrics in {folder}; have it write "
+                f"metrics.jsonl there, with a 'step' in each line, or another of "
+                f"{', '.join(SUFFIXES)}"
+            )
+        return _progress(folder).step
+
+    def recorded(self, run: TrainedSeed, folder: Path, *, ended: bool) -> TrainingRun:
+        """See `Trainer`."""
+        file = _metrics_file(folder)
+        told = TrainingRun(id=run.run_id)
+        with suppress(UsageError):  # of one that crashed, half a file may be left
+            told = told if file is None else read_run_file(file)
+        now = datetime.now(UTC).replace(tzinfo=None)
+        return replace(
+            told,
+            id=run.run_id,
+            subject=self.architecture,
+            task=f"{self.environment}/{self.curriculum}",
+            seed=run.seed,
+            status=TrainingStatus.FINISHED if ended else TrainingStatus.CRASHED,
+            configuration={
+                **told.configuration,
+                "command": self.template,
+                "architecture": self.architecture,
+                "curriculum": self.curriculum,
+                "environment": self.environment,
+            },
+            provenance={**provenance().record(), **told.provenance},
+            created_at=told.created_at or now,
+            finished_at=now if ended else None,
+            source="assay",
+        )
+
+    def command_of(self, run: TrainedSeed, folder: Path) -> list[str]:
+        """See `Trainer`."""
+        return command_words(
+            self.template,
+            {
+                "seed": str(run.seed),
+                "run_id": run.run_id,
+                "folder": str(folder),
+                "architecture": self.architecture,
+                "curriculum": self.curriculum,
+                "environment": self.environment,
+            },
+        )
+
+
+def command_words(template: str, values: Mapping[str, str]) -> list[str]:
+    """The words of a command with what its template has in braces filled in.
+
+    Raises:
+        UsageError: It cannot be read, names something unknown, or says neither seed nor folder.
+    """
+    try:
+        named = {
+            name for _, name, _, _ in string.Formatter().parse(template) if name is not None
+        }
+        words = [word.format_map(_Known(values)) for word in shlex.split(template)]
+    except (ValueError, KeyError, IndexError, AttributeError) as error:
+        allowed = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
+        raise UsageError(
+            f"--command {template!r} cannot be read: {error}; it may have {allowed}, and "
+            "braces of its own doubled"
+        ) from error
+    for name, why in (("seed", "every run would be the same"), ("folder", "none has a place")):
+        if name not in named:
+            raise UsageError(f"--command {template!r} has no {{{name}}} in it, so that {why}")
+    return words
+
+
+class _Known(dict[str, str]):
+    def __missing__(self, name: str) -> str:
+        raise KeyError(f"there is no {{{name}}}")
+
+
+def _wait(
+    process: "subprocess.Popen[bytes]",
+    folder: Path,
+    watch: Callable[[RunProgress], None],
+    stop: Callable[[], bool],
+) -> bool:
+    """Wait for the end of a command, and tell how far it is; whether it was to stop."""
+    told = None
+    while process.poll() is None:
+        if stop():
+            process.send_signal(signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_GRACE_S)
+            return True
+        if (now := _progress(folder)) != told:
+            told = now
+            watch(now)
+        time.sleep(_LOOK_S)
+    return False
+
+
+def _how(status: int) -> str:
+    if status < 0:
+        return f"was killed by {signal.Signals(-status).name}"
+    return f"ended with status {status}"
+
+
+def _metrics_file(folder: Path) -> Path | None:
+    files = (folder / f"metrics{suffix}" for suffix in SUFFIXES)
+    return next((file for file in files if file.is_file()), None)
+
+
+def _progress(folder: Path) -> RunProgress:
+    """How far the run in a folder is, as far as its files say."""
+    step, reward = 0, None
+    file = folder / "metrics.jsonl"
+    if file.is_file():
+        with file.open("rb") as lines:
+            lines.seek(max(0, file.stat().st_size - _TAIL))
+            for line in reversed(lines.read().splitlines()):
+                with suppress(ValueError, TypeError, KeyError):
+                    row = json.loads(line)
+                    step, reward = int(row["step"]), row.get("overview/reward")
+                    break
+    kept = sorted((folder / "checkpoints").glob("*"), key=lambda path: _count(path.name))
+    return RunProgress(step, None, reward, f"checkpoints/{kept[-1].name}" if kept else None)
+
+
+def _count(name: str) -> tuple[int, str]:
+    numbers = _DIGITS.findall(name)
+    return (int(numbers[-1]) if numbers else -1, name)
+
+
+_METRICS = "metrics.jsonl"
+_POLL = 0.2
+_PATIENCE = 30.0
+"""Seconds that a program has to end after it was asked to."""
+
+
+class Trained(NamedTuple):
+    """What came of a training run."""
+
+    curves: Mapping[str, Curve]
+    failure: str | None = None
+    """Why it failed; None if it did not."""
+
+
+class TrialTrainer(Protocol):
+    """Trains once."""
+
+    def __call__(
+        self,
+        options: Mapping[str, Any],
+        *,
+        seed: int,
+        folder: Path,
+        keep: Callable[[int, float], bool],
+    ) -> Trained:
+        """Train with options and a seed, in a folder that may hold the start of the same run.
+
+        `keep` is told the steps and values of the metric as they come; where it says False the
+        run ends, and what there is by then is returned.
+        """
+        ...
+
+
+class TrialCommand:
+    """Trains by a command, in a process of its own.
+
+    In the command `{seed}`, `{total_steps}` and `{folder}` are filled in, each option as
+    `{name}`, and all options as `--name value` for `{options}`.
+    """
+
+    def __init__(self, command: str, metric: str, total_steps: int) -> None:
+        self._words = shlex.split(command)
+        self._metric, self._steps = metric, total_steps
+        if "{folder}" not in command:
+            raise UsageError(
+                f"--command {command!r} does not say where to log; it needs {{folder}}, into "
+                f"which it writes {_METRICS}"
+            )
+
+    def arguments(self, options: Mapping[str, Any], seed: int, folder: Path) -> list[str]:
+        """The command of a run.
+
+        Raises:
+            UsageError: It has a place for something that there is not.
+        """
+        known = {**options, "seed": seed, "total_steps": self._steps, "folder": folder}
+        words: list[str] = []
+        for word in self._words:
+            if word == "{options}":
+                words += [part for pair in options.items() for part in _option(*pair)]
+                continue
+            try:
+                words.append(word.format_map(known))
+            except (KeyError, ValueError, IndexError) as error:
+                names = ", ".join(f"{{{name}}}" for name in (*known, "options"))
+                raise UsageError(
+                    f"--command: {word!r} is not known ({error}); choose from: {names}"
+                ) from error
+        # The program that runs, whatever is on the path.
+        return [sys.executable, "-m", "assay", *words[1:]] if words[0] == "assay" else words
+
+    def __call__(
+        self,
+        options: Mapping[str, Any],
+        *,
+        seed: int,
+        folder: Path,
+        keep: Callable[[int, float], bool],
+    ) -> Trained:
+        """Run the command, and follow what it logs."""
+        metrics = folder / _METRICS
+        # Beside the folder, which is the trainer's own.
+        output = folder.with_name(f"{folder.name}.log")
+        values = _Tail(metrics, self._metric)
+        kept = True
+        with output.open("ab") as log:
+            process = self._start(self.arguments(options, seed, folder), log)
+            try:
+                while kept and process.poll() is None:
+                    time.sleep(_POLL)
+                    kept = all(keep(step, value) for step, value in values.new())
+                if kept:
+                    kept = all(keep(step, value) for step, value in values.new())
+            finally:
+                _end(process)
+        failure = None
+        if kept and process.returncode:
+            failure = f"exit code {process.returncode}: {_last_line(output)}"
+        if not metrics.is_file():
+            return Trained({}, failure or f"it wrote no {_METRICS} into its folder")
+        return Trained(read_source(str(metrics)).curves, failure)
+
+    def _start(self, arguments: list[str], log: Any) -> subprocess.Popen[bytes]:
+        try:
+            return subprocess.Popen(arguments, stdout=log, stderr=subprocess.STDOUT)
+        except OSError as error:
+            raise UsageError(
+                f"--command: {arguments[0]!r} cannot be started: {error.strerror}"
+            ) from error
+
+
+class _Tail:
+    """The new points of a file that grows; one that was cut is read on from its new end."""
+
+    def __init__(self, path: Path, metric: str) -> None:
+        self._path, self._metric = path, metric
+        self._at = 0
+        self._step = -1
+
+    def new(self) -> Iterator[tuple[int, float]]:
+        if not self._path.is_file():
+            return
+        with self._path.open("rb") as file:
+            size = file.seek(0, 2)
+            self._at = min(self._at, size)
+            file.seek(self._at)
+            lines = file.read().splitlines(keepends=True)
+        for line in lines:
+            if not line.endswith(b"\n"):
+                return
+            self._at += len(line)
+            try:
+                point = json.loads(line)
+            except ValueError as error:
+                raise UsageError(f"{str(self._path)!r}: {line[:60]!r} is no JSON") from error
+            value = point.get(self._metric)
+            if type(value) in (int, float) and point.get("step", -1) > self._step:
+                self._step = point["step"]
+                yield self._step, float(value)
+
+
+def _option(name: str, value: Any) -> list[str]:
+    flag = f"--{name.replace('_', '-')}"
+    if isinstance(value, bool):
+        return [flag if value else f"--no-{flag[2:]}"]
+    return [flag, str(value)]
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    process.wait()
+
+
+def _last_line(path: Path) -> str:
+    lines = path.read_text("utf-8", "replace").split("\n")
+    return next((line for line in reversed(lines) if line.strip()), "it printed nothing")

@@ -1,0 +1,188 @@
+"""How many runs are enough: what the plain rule says, and what the data really say.
+
+The plain rule takes the first n at which the coefficient of variation of the first n runs is
+below a threshold. It is reported because people ask for it. Beside it stands what answers the
+question: the standard error of the mean as a share of it, the runs until that is below the
+threshold, and the runs to find a difference of that share, each with the range that a small
+pilot leaves open. It prints nothing.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from assay.errors import UsageError
+from assay.stats.intervals import Interval
+from assay.stats.learning_curves import Summary, SummarySpec, summarize_curve
+from assay.stats.power import Needed, first_n_below, trials_for_precision, trials_needed
+from assay.stats.variance import relative_standard_error, sd_interval
+from assay.training.gather import FoundRun, Unusable, reasons
+
+_SMALLEST = 1e-70
+"""Of a summary: below it, squares of squares vanish."""
+
+WHY_THE_RULE_MISLEADS = (
+    "The plain rule misleads: sd / mean estimates a constant that more runs do not shrink, so "
+    "the first n below the threshold is luck, most often at n = 2; what shrinks is the "
+    "standard error, sd / (sqrt(n) mean)."
+)
+"""One sentence for every report of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VarianceSettings:
+    """What to ask of a set of runs."""
+
+    threshold: float = 0.05
+    """As a share of the mean."""
+    auc: SummarySpec
+    """The area that is taken; the slope is that of the whole curve unless bounds are given."""
+    power: float = 0.8
+    alpha: float = 0.05
+    correlation: float = 0.5
+    """Of two arms with the same seeds, supposed for the paired design."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.threshold < math.inf:
+            raise UsageError(
+                f"threshold {self.threshold!r} is no share above 0; 0.05 is 5 % of the mean"
+            )
+        if not -1 < self.correlation < 1:
+            raise UsageError(
+                f"correlation {self.correlation!r} is not between -1 and 1; 0.5 is supposed "
+                "unless given"
+            )
+        if not 0 < self.alpha < 1:
+            raise UsageError(f"alpha {self.alpha!r} is not between 0 and 1; 0.05 is usual")
+        if not self.alpha < self.power < 1:
+            raise UsageError(
+                f"power {self.power!r} is not between alpha ({self.alpha:g}) and 1; 0.8 is "
+                "usual"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SummaryVariance:
+    """One summary of the curves of all runs."""
+
+    name: str
+    summary: SummarySpec
+    values_R: NDArray[np.float64]
+    """Of each run, in the order given."""
+    mean: float
+    sd: float
+    rule_n: int | None
+    """The first n with sd / mean of the first n runs below the threshold; None: never."""
+    rule: tuple[tuple[int, float], ...]
+    """sd / mean of the first n runs, by n from 2."""
+    error: Interval
+    """The relative standard error at the number of runs there are."""
+    precision: Needed | None
+    """Runs until the relative standard error is below the threshold."""
+    two_arms: Needed | None
+    """Runs in each of two arms to find a difference of the threshold times the mean."""
+    paired: Needed | None
+    """Pairs to find it, if runs of one seed correlate as supposed."""
+    note: str | None = None
+    """Why something is not known."""
+
+
+def summarize_runs(runs: Sequence[FoundRun], spec: SummarySpec) -> NDArray[np.float64]:
+    """The summary of each run, infinity where it never gets to a threshold; shape (R,).
+
+    Raises:
+        UsageError: A curve does not cover the window; the message names the run.
+    """
+    values_R = np.empty(len(runs))
+    for at, one in enumerate(runs):
+        try:
+            values_R[at] = summarize_curve(one.curve.steps_P, one.curve.values_P, spec)
+        except UsageError as error:
+            raise UsageError(f"run {one.name!r}: {error}") from error
+        if 0 < abs(values_R[at]) < _SMALLEST:
+            raise UsageError(
+                f"run {one.name!r}: {values_R[at]:.4g} is too small to compute with; give "
+                "values in another unit"
+            )
+    return values_R
+
+
+def analyse_variance(
+    runs: Sequence[FoundRun],
+    settings: VarianceSettings,
+    unusable: Sequence[Unusable] = (),
+) -> tuple[SummaryVariance, SummaryVariance]:
+    """The area and the slope of all runs; `unusable` are those to name if too few are left.
+
+    Raises:
+        UsageError: There are fewer than two runs.
+    """
+    if len(runs) < 2:
+        raise UsageError(
+            f"{len(runs)} of {len(runs) + len(unusable)} runs can be used, and a spread takes "
+            f"two; name more runs{reasons(unusable)}"
+        )
+    auc = settings.auc
+    slope = SummarySpec(type=Summary.SLOPE, step_min=auc.step_min, step_max=auc.step_max)
+    return (
+        _analyse("AUC", auc, summarize_runs(runs, auc), settings),
+        _analyse("slope", slope, summarize_runs(runs, slope), settings),
+    )
+
+
+def _analyse(
+    name: str, spec: SummarySpec, values_R: NDArray[np.float64], settings: VarianceSettings
+) -> SummaryVariance:
+    n, mean = len(values_R), float(values_R.mean())
+    equal = values_R.min() == values_R.max()
+    sd = 0.0 if equal else float(values_R.std(ddof=1))
+    error = relative_standard_error(values_R, level=0.95)
+    precision = two_arms = paired = note = None
+    if mean == 0 or not math.isfinite(error.high):
+        note = (
+            f"the mean {name} ({mean:.4g}) is not clear of zero, so that a share of it means "
+            "nothing: no number of runs is given"
+        )
+    else:
+        precision = trials_for_precision(sd, mean, settings.threshold, n)
+        effect = settings.threshold * abs(mean)
+        two_arms = _to_find(effect, sd, n, settings, paired=False)
+        # The sd of a difference of two values that correlate: sd sqrt(2 (1 - r)).
+        factor = math.sqrt(2 * (1 - settings.correlation))
+        paired = _to_find(effect, sd * factor, n, settings, paired=True)
+        if equal:
+            note = f"all runs have the same {name}; there is no spread to plan by"
+    return SummaryVariance(
+        name=name,
+        summary=spec,
+        values_R=values_R,
+        mean=mean,
+        sd=sd,
+        rule_n=first_n_below(values_R, settings.threshold),
+        rule=tuple((k, _variation(values_R[:k])) for k in range(2, n + 1)),
+        error=error,
+        precision=precision,
+        two_arms=two_arms,
+        paired=paired,
+        note=note,
+    )
+
+
+def _to_find(
+    effect: float, sd: float, n: int, settings: VarianceSettings, *, paired: bool
+) -> Needed:
+    """Runs to find an effect; the range is that of the sd of one arm of n runs."""
+    spread = sd_interval(sd, n)
+    point, low, high = (
+        trials_needed(effect, s, paired=paired, power=settings.power, alpha=settings.alpha)
+        for s in spread
+    )
+    return Needed(point.trials, low.trials, high.trials, point.plain, n, 0.95)
+
+
+def _variation(values: NDArray[np.float64]) -> float:
+    mean = abs(float(values.mean()))
+    return float(values.std(ddof=1)) / mean if mean > 1e-10 else math.inf
