@@ -104,6 +104,12 @@ def test_worlds_that_not_all_played_are_left_out_of_the_shares() -> None:
     assert math.isnan(found.worlds[-1].effect)
 
 
+def test_models_without_a_common_world_are_refused() -> None:
+    apart = [facts("a", 1), facts("a", 2), facts("b", 3)]
+    with pytest.raises(UsageError, match=r"played by all 2 models \(a, b\).*--run"):
+        analyse_worlds(apart, lambda worlds: {})
+
+
 def test_one_world_is_told_to_play_more() -> None:
     with pytest.raises(UsageError, match=r"fewer than two worlds.*assay run --episodes 20"):
         analyse_worlds([facts("a", 1)], lambda worlds: {})

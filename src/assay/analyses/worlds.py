@@ -211,7 +211,8 @@ def analyse_worlds(
         seed: Of the draws behind the intervals of shares.
 
     Raises:
-        UsageError: There are fewer than two worlds, or the metric is not known.
+        UsageError: There are fewer than two worlds, no world that all models played, or the
+            metric is not known.
     """
     used = [one for one in completed(facts) if one.row.seed is not None]
     if metric is None:
@@ -227,6 +228,11 @@ def analyse_worlds(
     cells = _cells(groups, METRICS[metric])
     every = list(dict.fromkeys(world_of(one) for one in used))
     common = [world for world in every if all(world in cells[name] for name in groups)]
+    if not common:
+        raise UsageError(
+            f"no world was played by all {len(groups)} models ({', '.join(groups)}); analyze "
+            "models that played the same worlds, such as those of one run: --run ID"
+        )
     shares = None
     if len(common) > 1:
         table = [[cells[name][world] for world in common] for name in groups]
@@ -302,7 +308,7 @@ def _worlds(
     means_M_W = np.array(
         [[np.mean(cells[name][world]) for world in common] for name in names]
     ).reshape(len(names), len(common))
-    effects = means_M_W.mean(axis=0) - means_M_W.mean() if common else np.zeros(0)
+    effects = means_M_W.mean(axis=0) - means_M_W.mean()
     left_M_W = means_M_W - means_M_W.mean(axis=1, keepdims=True) - effects
     freedom = max((len(names) - 1) * (len(common) - 1), 1)
     spread = math.sqrt(float((left_M_W**2).sum()) / freedom)
