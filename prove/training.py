@@ -20,7 +20,8 @@ from assay.stats.differences import paired_difference
 from assay.stats.intervals import Interval, mean_interval
 from assay.store.load import load_stored_run
 from assay.store.store import Store
-from assay.store.training_runs import TrainingRun, load_training_runs, runs_of_series
+from assay.store.training_runs import TrainingRun
+from assay.store.training_tables import load_training_runs, runs_of_series
 
 from .parts import markdown
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from assay.store.store import Store
-from assay.store.training_runs import TrainingRun, make_curve, write_training_runs
+from assay.store.training_runs import TrainingRun, make_curve
+from assay.store.training_tables import write_training_runs
 
 METRIC = "overview/reward"
 STEPS = range(0, 100_001, 5_000)

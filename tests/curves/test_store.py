@@ -7,9 +7,9 @@ import pytest
 
 from assay.errors import UsageError
 from assay.store.plans import find_plan, store_plan
-from assay.store.training_runs import (
+from assay.store.training_runs import make_curve
+from assay.store.training_tables import (
     load_training_runs,
-    make_curve,
     runs_with_metric,
     write_training_runs,
 )

@@ -13,12 +13,8 @@ from assay.cli import main
 from assay.stats.learning_curves import auc
 from assay.store.migrations import migrate
 from assay.store.store import Store
-from assay.store.training_runs import (
-    TrainingRun,
-    TrainingStatus,
-    make_curve,
-    write_training_runs,
-)
+from assay.store.training_runs import TrainingRun, TrainingStatus, make_curve
+from assay.store.training_tables import write_training_runs
 
 STEPS = tuple(range(0, 101, 10))
 

@@ -13,7 +13,8 @@ import pytest
 
 from assay.errors import UsageError
 from assay.store.store import Store
-from assay.store.training_runs import TrainingRun, load_training_runs, make_curve
+from assay.store.training_runs import TrainingRun, make_curve
+from assay.store.training_tables import load_training_runs
 from assay.training.sweep import search
 from assay.training.sweep_space import Pruner, Sampler, SweepPlan, read_space
 from assay.training.trainers import Trained

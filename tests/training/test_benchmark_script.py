@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from assay.store.store import Store
-from assay.store.training_runs import runs_of_series
+from assay.store.training_tables import runs_of_series
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "training"

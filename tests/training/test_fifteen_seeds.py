@@ -19,7 +19,8 @@ import pytest
 from assay import api
 from assay.core.provenance import provenance
 from assay.store.store import Store
-from assay.store.training_runs import TrainingRun, load_training_runs
+from assay.store.training_runs import TrainingRun
+from assay.store.training_tables import load_training_runs
 from assay.training.launch.kind import SEEDS
 from tests.runs.places import Place, is_alive
 from tests.training.program import assay

@@ -19,7 +19,8 @@ from assay.runs.events import Event
 from assay.store.journal import read_journal
 from assay.store.run_folder import unfinished_runs
 from assay.store.store import Store
-from assay.store.training_runs import TrainingRun, load_training_runs
+from assay.store.training_runs import TrainingRun
+from assay.store.training_tables import load_training_runs
 from assay.training.launch.kind import SEEDS, chosen_seeds
 from assay.training.launch.manifest import read_launch_manifest
 from assay.training.trainers import command_words

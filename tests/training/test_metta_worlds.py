@@ -11,7 +11,7 @@ import pytest
 from assay import api
 from assay.errors import UsageError
 from assay.store.store import Store
-from assay.store.training_runs import load_training_runs
+from assay.store.training_tables import load_training_runs
 from assay.training.curricula import CURRICULA, held_out
 from assay.training.metta_worlds import SPACE, MettaWorlds
 from assay.training.token_environment import EndedEpisode, WorldStart

@@ -149,7 +149,7 @@ def over_time(
     """
     from assay.judge.versions import over_time
     from assay.store.subjects import series_experiments
-    from assay.store.training_runs import enrolled
+    from assay.store.training_tables import enrolled
 
     store = store_at(database)
     with enrolled(store) as connection:
@@ -194,7 +194,7 @@ def stored_subjects(
         resolve_subjects,
         run_baselines,
     )
-    from assay.store.training_runs import enrolled
+    from assay.store.training_tables import enrolled
 
     store = store_at(database)
     own = None if metrics_from is None else load_metrics(Path(metrics_from))
@@ -257,7 +257,7 @@ def list_experiments(
 ) -> "list[ListedExperiment]":
     """All experiments, or those of a series, the oldest first, each with a mean of `metric`."""
     from assay.store import versions
-    from assay.store.training_runs import enrolled
+    from assay.store.training_tables import enrolled
 
     with enrolled(store_at(database)) as connection:
         if metric not in _USUAL:
@@ -270,7 +270,7 @@ def show_experiment(experiment: str, *, database: Where = None) -> ExperimentDet
     from assay.episodes.config import UNLOGGED
     from assay.store.names import resolve_experiment
     from assay.store.subjects import load_subjects
-    from assay.store.training_runs import enrolled
+    from assay.store.training_tables import enrolled
     from assay.store.versions import experiment_log
 
     with enrolled(store_at(database)) as connection:
@@ -353,7 +353,7 @@ def delete_experiments(
     """
     from assay.store.deletion import delete, plan_deletion
     from assay.store.subjects import resolve_subjects
-    from assay.store.training_runs import enrolled
+    from assay.store.training_tables import enrolled
 
     if not names:
         raise UsageError("name the experiments to delete; 'assay experiments list' shows them")

@@ -159,7 +159,7 @@ def train_planned(
 
 
 def _store(plan: TrainingPlan, store: Any) -> None:
-    from assay.store.training_runs import write_training_runs
+    from assay.store.training_tables import write_training_runs
     from assay.training.folder import training_run
 
     series = f"{plan.config.curriculum}.{plan.config.architecture}"

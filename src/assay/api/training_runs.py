@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from assay.judge.looks import AnalysisLook
     from assay.judge.plans import AnalysisPlan, StoredPlan
     from assay.store.store import Store
-    from assay.store.training_runs import ListedTrainingRun, TrainingRun, Written
+    from assay.store.training_runs import TrainingRun
+    from assay.store.training_tables import ListedTrainingRun, Written
     from assay.training.analysis import Analysis
     from assay.training.analysis_settings import AnalysisSettings
     from assay.training.design import Design
@@ -77,7 +78,8 @@ def import_curves(
         database: The store to write, made if missing.
     """
     from assay.core.text import natural_key
-    from assay.store.training_runs import TrainingStatus, write_training_runs
+    from assay.store.training_runs import TrainingStatus
+    from assay.store.training_tables import write_training_runs
     from assay.training.readers.sources import read_all
     from assay.training.readers.wandb import WandbProject
 
@@ -114,7 +116,7 @@ def _check_ids(runs: "Sequence[TrainingRun]") -> None:
 
 def list_curves(*, database: Where = None) -> "list[ListedTrainingRun]":
     """The training runs of a store, without their points."""
-    from assay.store.training_runs import list_training_runs
+    from assay.store.training_tables import list_training_runs
 
     with store_at(database).reading() as connection:
         return list_training_runs(connection)
@@ -244,7 +246,7 @@ def _runs_of(
     arm: str, runs: Sequence[str] | None, series: str | None, store: "Store"
 ) -> Sequence[str] | None:
     """The runs of an arm: those that were named, or all of a series."""
-    from assay.store.training_runs import runs_of_series
+    from assay.store.training_tables import runs_of_series
 
     if series is None:
         return runs
@@ -381,7 +383,7 @@ def _deviations(planned: "AnalysisPlan", found: "Analysis", store: "Store") -> l
 def register_plan(plan: Path | str, *, database: Where = None) -> RegisteredPlan:
     """Store a plan of an analysis before its runs are there."""
     from assay.store.plans import store_plan
-    from assay.store.training_runs import runs_with_metric
+    from assay.store.training_tables import runs_with_metric
     from assay.training.analysis_settings import read_plan
 
     planned = read_plan(Path(plan))

@@ -14,7 +14,8 @@ from assay.errors import UsageError
 from assay.store.location import DEFAULT_DATABASE
 
 if TYPE_CHECKING:
-    from assay.store.training_runs import ListedTrainingRun, TrainingRun
+    from assay.store.training_runs import TrainingRun
+    from assay.store.training_tables import ListedTrainingRun
 
 _HEADS = (
     "run",

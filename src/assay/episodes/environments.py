@@ -1,7 +1,7 @@
 """Environments other than Crafter: classes of users, and whatever gymnasium has registered.
 
 Says what can be played and how its actions are kept as text: by their names where there are
-names, else as JSON. `own_world` plays.
+names, else as JSON. `OwnWorld` plays in one.
 
 An environment of the user's own as the world of an episode.
 

@@ -1,22 +1,25 @@
 """The world of one episode, as the episode sees it: it begins, steps, and is left.
 
-Crafter is one of them; `own_world` has those of users. What is recorded of a step is the
+Crafter is one of them; `environments` has those of users. What is recorded of a step is the
 world's to say, and so is what an episode in it earns.
 """
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from assay.crafter.difficulty import Difficulty
 from assay.crafter.rules import WORLD_LENGTH
-from assay.crafter.service.client import WorldClient
-from assay.crafter.service.results import StepReply
 from assay.crafter.view import cause_of_death
 from assay.episodes.totals import EpisodeTotals
 from assay.errors import AssayError
 from assay.store.records import StepRecord
 from assay.types import StopReason
+
+# What prepares a run imports this module, and must not load the compiled world.
+if TYPE_CHECKING:
+    from assay.crafter.service.client import WorldClient
+    from assay.crafter.service.results import StepReply
 
 
 class Stepped(NamedTuple):
@@ -58,7 +61,7 @@ class CrafterWorld:
 
     has_achievements = True
 
-    def __init__(self, client: WorldClient, seed: int, difficulty: Difficulty) -> None:
+    def __init__(self, client: "WorldClient", seed: int, difficulty: Difficulty) -> None:
         self._client, self._seed, self._difficulty = client, seed, difficulty
         self._id: str | None = None
         self._inventory: Mapping[str, int] = {}
@@ -98,7 +101,7 @@ class CrafterWorld:
                 await self._client.terminate(self._id)
 
 
-def _steps(actions: Sequence[str], reply: StepReply, before: int) -> tuple[StepRecord, ...]:
+def _steps(actions: Sequence[str], reply: "StepReply", before: int) -> tuple[StepRecord, ...]:
     info = reply.info
     last = len(info.rewards) - 1
     return tuple(

@@ -20,7 +20,8 @@ from assay.core.text import unknown_name
 from assay.errors import AmbiguousName, UsageError
 from assay.store.names import resolve_training_run
 from assay.store.store import Store
-from assay.store.training_runs import Curve, TrainingRun, TrainingStatus, load_training_runs
+from assay.store.training_runs import Curve, TrainingRun, TrainingStatus
+from assay.store.training_tables import load_training_runs
 from assay.training.readers.sources import expand_names, is_source, read_source, runs_at
 from assay.training.readers.tables import is_run_file, some_names
 

@@ -448,7 +448,7 @@ def sweep(
         watch: Told each trial as it ends.
         database: The store for the curves of all runs, made if missing.
     """
-    from assay.store.training_runs import write_training_runs
+    from assay.store.training_tables import write_training_runs
     from assay.training.sweep_space import DEFAULT_COMMAND
     from assay.training.trainers import TrialCommand
 

@@ -30,7 +30,8 @@ from assay.store.location import DATABASE_VARIABLE, DEFAULT_DATABASE
 from assay.store.recorder import Recorder
 from assay.store.records import PlayedRecord, RunRecord, SessionHeader
 from assay.store.schema import StoredKind
-from assay.store.training_runs import TrainingRun, series_experiment
+from assay.store.training_runs import TrainingRun
+from assay.store.training_tables import series_experiment
 from assay.training.trainers import (
     CommandTrainer,
     PPOTrainer,

@@ -229,7 +229,7 @@ def _settled(
     control: str | None,
     since: str | None,
 ) -> PreparedLaunch:
-    from assay.store.training_runs import series_experiment
+    from assay.store.training_tables import series_experiment
     from assay.training.launch.kind import TrainingKind, seeds_of
     from assay.training.launch.manifest import (
         LaunchManifest,
@@ -436,7 +436,7 @@ def launch_prepared(
     from assay.runs.control import Retries
     from assay.runs.run import execute, finished_result
     from assay.store.queries import committed_sessions
-    from assay.store.training_runs import write_training_runs
+    from assay.store.training_tables import write_training_runs
     from assay.training.launch.manifest import trainer_place, write_launch_manifest
     from assay.types import TrialState
 
