@@ -8,6 +8,7 @@ import os
 import pickle
 import re
 import signal
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -91,13 +92,20 @@ class Counted:
 
     name, provider = "counted", "mine"
 
-    def __init__(self, file: Path | None = None, pause: float = 0.0) -> None:
+    def __init__(
+        self,
+        file: Path | None = None,
+        pause: float = 0.0,
+        on_call: Callable[[int], Awaitable[None]] | None = None,
+    ) -> None:
         self.calls = 0
-        self._file, self._pause = file, pause
+        self._file, self._pause, self._on_call = file, pause, on_call
         self._inner = make_builtin("builtin/random")
 
     async def reply(self, request: ChatRequest) -> ChatReply:
         self.calls += 1
+        if self._on_call is not None:
+            await self._on_call(self.calls)
         if self._file is not None:
             with self._file.open("ab") as file:
                 file.write(b".")
@@ -143,6 +151,24 @@ class Killer:
                     self.killed += 1
 
 
+class CallKiller:
+    """Kills all workers of this process in the middle of a model's call."""
+
+    def __init__(self, place: Place, workers: int, call: int) -> None:
+        self.killed = 0
+        self._place, self._workers, self._call = place, workers, call
+
+    async def __call__(self, call: int) -> None:
+        if call != self._call:
+            return
+        # One may start so late that the others have played by then.
+        while len(pids := self._place.workers()) < self._workers:
+            await asyncio.sleep(0.02)
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        self.killed = len(pids)
+
+
 def without_places(database: Path) -> dict[str, list[Any]]:
     """All tables, without what says where trials ran and where files are."""
     found: dict[str, list[Any]] = dict(contents(database))
@@ -163,9 +189,10 @@ def test_a_run_in_processes_that_are_killed_equals_one_in_this_process(
     """And its models are asked as often: no answer is lost with a worker."""
     (tmp_path / "mine.py").write_text(AGENTS, "utf-8")
     agents = mine(tmp_path, "act", "Twice", "Broken")
-    here, there = Counted(), Counted(pause=0.01)
+    killer = CallKiller(place, workers, 20)
+    here, there = Counted(), Counted(pause=0.01, on_call=killer)
     first = play(tmp_path / "here", models=[here], agents=agents)
-    killer, said = Killer(place, 20), list[str]()
+    said: list[str] = []
     second = play(
         tmp_path / "there",
         models=[there],
@@ -173,7 +200,6 @@ def test_a_run_in_processes_that_are_killed_equals_one_in_this_process(
         **place.settings,
         workers=workers,
         concurrent_models=True,
-        listen=killer,
         notice=said.append,
     )
     assert first.status == second.status == "finished"
@@ -321,10 +347,11 @@ def test_a_killed_driver_takes_its_workers_along_and_its_run_is_resumed(
 
 def test_ctrl_c_stops_a_run_in_processes_in_good_order(tmp_path: Path, place: Place) -> None:
     more = (*place.options, "--workers", "2")
-    program = Program(tmp_path, *run_arguments(tmp_path, *more, pause=0.02))
-    program.until(lambda: program.turns >= 5, "some turns")
+    # Long enough for a worker that starts late.
+    program = Program(tmp_path, *run_arguments(tmp_path, *more, pause=0.2))
+    program.until(lambda: len(place.workers(program.pid)) == 2, "both workers")
     workers = place.workers(program.pid)
-    assert len(workers) == 2
+    program.until(lambda: program.turns >= 5, "some turns")
     for pid in workers:
         os.kill(pid, signal.SIGINT)  # not for them
     program.until(lambda: program.turns >= 10, "more turns")

@@ -92,6 +92,8 @@ def kill_in_the_middle(place: Path) -> None:
 
     workers: list[int] = []
     try:
+        # Both have written a log, so both have loaded what they train with.
+        wait_for_seeds(lambda seeds: len({pid for seed in seeds for pid in seed.pids}) == 2)
         wait_for_seeds(lambda seeds: sum(bool(seed.checkpoints) for seed in seeds) >= 2)
         workers = Place({}).workers(process.pid)
         assert len(workers) == 2
