@@ -63,11 +63,12 @@ class Job:
         """Set fields, and say what happened."""
         if fields.get("status") in ENDED:
             fields["finished_at"] = int(time.time())
-        self.told |= fields
-        kept = {"order": self.order, "told": self.told}
-        atomic_write(self.folder / "job.json", json.dumps(kept).encode())
+        # First the event: a client that sees a job's last status also finds its last event.
         if message is not None:
             append_event(self.folder, message, level="error" if "error" in fields else "info")
+        kept = {"order": self.order, "told": self.told | fields}
+        atomic_write(self.folder / "job.json", json.dumps(kept).encode())
+        self.told |= fields
 
     def events(self) -> list[dict[str, Any]]:
         """What happened, the newest first."""
