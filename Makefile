@@ -71,10 +71,10 @@ prove-bench: install bubblewrap
 	$(BIN)/python -m prove.bench
 
 prove-attacks: install bubblewrap docker-engine
-	tests/bench/with-engine $(BIN)/python -m prove.attacks
+	tests/sandboxes/with-engine $(BIN)/python -m prove.attacks
 
 prove-agents: install bubblewrap docker-engine
-	ASSAY_TEST_AGENTS=$${XDG_CACHE_HOME:-$$HOME/.cache}/assay-test-agents tests/bench/with-engine \
+	ASSAY_TEST_AGENTS=$${XDG_CACHE_HOME:-$$HOME/.cache}/assay-test-agents tests/sandboxes/with-engine \
 		$(BIN)/python -m pytest -m "bench or docker" tests/bench/test_programs.py
 
 prove-loop: .venv-local/installed
@@ -96,7 +96,7 @@ test-bench: install bubblewrap
 	$(BIN)/python -m pytest -m bench -n 2 $(OPTIONS)
 
 test-docker: install docker-engine
-	tests/bench/with-engine $(BIN)/python -m pytest -m docker -n 2 --dist loadfile $(OPTIONS)
+	tests/sandboxes/with-engine $(BIN)/python -m pytest -m docker -n 2 --dist loadfile $(OPTIONS)
 
 test-mettagrid: .venv-mettagrid/installed
 	.venv-mettagrid/bin/python -m pytest -m mettagrid $(OPTIONS)
@@ -133,7 +133,7 @@ browser:
 bubblewrap:
 	$(call program,bubblewrap,sandboxes,command -v bwrap || [ "$$(uname)" != Linux ])
 
-# Only where no engine answers; tests/bench/with-engine starts what is installed here.
+# Only where no engine answers; tests/sandboxes/with-engine starts what is installed here.
 docker-engine:
 	$(call program,docker.io,Docker's sandboxes,command -v dockerd || [ -S /var/run/docker.sock ] || [ -n "$$DOCKER_HOST" ] || [ "$$(uname)" != Linux ])
 

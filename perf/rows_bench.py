@@ -194,7 +194,7 @@ DOCKER: Final = Topic(
     notes=(
         "The same trial with the sandbox docker, beside `docker run --rm --network none` of "
         "its command with the same image and /usr, and no limits. It needs Docker's engine: "
-        "`tests/bench/with-engine python -m perf --only docker-trial` starts one.",
+        "`tests/sandboxes/with-engine python -m perf --only docker-trial` starts one.",
     ),
     rounds_at_most=5,
 )

@@ -38,9 +38,9 @@ FILES: Final = {
 TESTS: Final = {
     "judge": ("tests/judge", "tests/report/test_comparison_words.py"),
     "engine": (
-        *("tests/trials/test_run.py", "tests/trials/test_stop.py"),
-        *("tests/trials/test_admission.py", "tests/trials/test_parts.py"),
-        "tests/trials/test_any_plan.py",
+        *("tests/runs/test_run.py", "tests/runs/test_stop.py"),
+        *("tests/runs/test_admission.py", "tests/runs/test_parts.py"),
+        "tests/runs/test_any_plan.py",
     ),
 }
 """Parts, and the tests that have to notice; those that tell most come first."""

@@ -124,7 +124,7 @@ def _command(place: str, folder: Path) -> tuple[list[str], dict[str, str]]:
     is_root = os.geteuid() == 0
     engine = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
     if place == "docker" and not Path(engine.removeprefix("unix://")).exists():
-        raise NotHere("no engine of Docker answers; start this by tests/bench/with-engine")
+        raise NotHere("no engine of Docker answers; start this by tests/sandboxes/with-engine")
     if place == "root" and not is_root:
         raise NotHere("this is not root")
     if place != "user" or not is_root:

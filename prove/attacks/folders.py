@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from tests.bench.harbor_tasks import harbor_task
-from tests.bench.rootfs import make_root
+from tests.sandboxes.rootfs import make_root
 
 from .scene import KNOB, Attack, NotHere, Scene, git
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from assay.errors import JournalError
 from assay.store.journal import read_journal, read_session
 from assay.store.records import SessionRecord
-from tests.traces.sessions import make_run, make_session
-from tests.traces.test_journal import write
+from tests.store.sessions import make_run, make_session
+from tests.store.test_journal import write
 
 from .tried import Tried, times
 

@@ -10,8 +10,8 @@ from assay.api.checks import CheckState, check_database
 from assay.errors import AssayError
 from assay.store.merge import merge_stores
 from assay.store.store import Store
-from tests.traces.sessions import make_run, make_sessions
-from tests.traces.stores import fill
+from tests.store.sessions import make_run, make_sessions
+from tests.store.stores import fill
 
 from .tried import Tried, times
 

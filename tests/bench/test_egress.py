@@ -17,8 +17,8 @@ from assay.bench.tasks import load_task
 from assay.errors import UsageError
 from assay.sandboxes.base import ResourceLimits, SandboxBackend
 from assay.sandboxes.egress import Destination, _is_public, _parse_head, parse_destination
-from tests.bench.boxes import ANY_WAY, run, spec, usable
 from tests.bench.runs import calc_task, entry, here, toml
+from tests.sandboxes.boxes import ANY_WAY, run, spec, usable
 
 PROBE = """
 import json, os, socket, urllib.request

@@ -30,7 +30,7 @@ from tests.bench.benching import (
     script,
     small_task,
 )
-from tests.bench.boxes import ANY_WAY, usable
+from tests.sandboxes.boxes import ANY_WAY, usable
 
 COUNT_WORDS = Path(__file__).parents[2] / "examples/bench/tasks/count-words"
 RIGHT = PROGRAM.replace("else 0", "else sum(map(int, numbers))")
@@ -398,7 +398,7 @@ import asyncio, ctypes, json, struct, sys
 from pathlib import Path
 from tests.bench.benching import CALLS_APART, CALLS_PROGRAM, attack
 from tests.bench.test_grading_programs import RIGHT, calc_task, graded_by
-from tests.bench.boxes import usable
+from tests.sandboxes.boxes import usable
 
 # Load the number of the call; 444 fails with ENOSYS (38), all others are allowed.
 steps = [(0x20, 0, 0, 0), (0x15, 0, 1, 444), (6, 0, 0, 0x50000 | 38), (6, 0, 0, 0x7FFF0000)]

@@ -15,8 +15,8 @@ from assay.errors import SandboxUnavailable, UsageError
 from assay.sandboxes.backends import choose_backend
 from assay.sandboxes.base import ResourceLimits
 from assay.types import ChatModel
+from tests.sandboxes.boxes import leftovers
 
-from .boxes import leftovers
 from .coding_server import call
 from .harbor_tasks import DOCKERFILE, SOLVE, TEST, harbor_task, steps_task
 from .tasks import write

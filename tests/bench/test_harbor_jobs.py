@@ -10,8 +10,8 @@ from assay import api
 from assay.bench.rollout_imports import import_rollouts
 from assay.bench.rollouts import select_rollout
 from assay.bench.summary import counted_score
-from tests.exchange.test_import_atif import ask, trajectory
-from tests.exchange.test_import_harbor import TIMEOUT, result, trial
+from tests.store.test_import_atif import ask, trajectory
+from tests.store.test_import_harbor import TIMEOUT, result, trial
 
 
 def rewarded(name: str, **changes: Any) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from typing import Any
 import duckdb
 import pytest
 
-from .boxes import leftovers, marked
+from tests.sandboxes.boxes import leftovers, marked
+
 from .coding_server import CodingServer, call, judged, serving, steps
 from .runs import HALF, WHOLE, calc_task, command, entry, results, rollout, toml
 

@@ -14,10 +14,10 @@ from assay.api import BenchResult, bench_run
 from assay.bench.coders.installation import PROGRAMS, install_agent, installed_agent
 from assay.errors import UsageError
 from assay.types import ChatModel, ChatReply, ChatRequest, Message, Usage
+from tests.crafter.service.calls import ask
+from tests.models.serving.program import line_of, serving
+from tests.sandboxes.boxes import usable
 
-from ..service.calls import ask
-from ..serving.program import line_of, serving
-from .boxes import usable
 from .npm import fake_npm
 
 BENCH = Path(__file__).parents[2] / "examples" / "bench"

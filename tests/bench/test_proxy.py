@@ -20,9 +20,9 @@ from assay.sandboxes.base import REPOSITORY, SHARED, Mount, SandboxBackend, Sand
 from assay.sandboxes.bubblewrap import BubblewrapBackend
 from assay.sandboxes.roots import python_mounts
 from assay.types import ChatModel, ChatReply, ChatRequest, Encoded, Message, Usage
+from tests.crafter.service.calls import ask
+from tests.models.serving.program import line_of, serving
 
-from ..service.calls import ask
-from ..serving.program import line_of, serving
 from .benching import LIMITS, small_task
 
 USAGE = Usage(prompt=100, completion=20, cached=60, reasoning=7)

@@ -734,8 +734,8 @@ def test_a_metric_that_some_episodes_lack_says_what_it_conditions_on() -> None:
 
 
 def test_only_what_kept_to_a_plan_registered_before_is_settled(tmp_path: Path) -> None:
-    from tests.traces.sessions import START, make_run, make_sessions
-    from tests.traces.stores import fill
+    from tests.store.sessions import START, make_run, make_sessions
+    from tests.store.stores import fill
 
     store, plan = tmp_path / "t.duckdb", tmp_path / "plan.toml"
     plan.write_text('metric = "reward"\nn = 5\n')

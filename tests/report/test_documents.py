@@ -26,9 +26,9 @@ from assay.training.analysis_settings import make_settings, make_summary
 from assay.training.design import Design
 from assay.training.gather import FoundRun, Gathered, Unusable
 from assay.training.variance import VarianceSettings, analyse_variance
-from tests.curves.made import METRIC, level_of, make_run
 from tests.judge.subjects import NASTY, subject
 from tests.report.rows import episode, failed
+from tests.training.made import METRIC, level_of, make_run
 
 ROOT = Path(__file__).parents[2]
 NO_TEXT = ("<script", "\x1b", "\u202e")

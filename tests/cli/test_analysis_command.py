@@ -1,0 +1,313 @@
+"""`assay analysis`, as people type it."""
+
+import csv
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.cli import app
+from assay.training.config import TrainingConfig
+from tests.cli.program import Program
+from tests.training.made import METRIC, level_of, make_run, store_with, write_run
+
+PAIRS = [
+    '{"control": "control_run1", "candidate": "treatment_run1"}',
+    '{"control": "control_run2", "candidate": "treatment_run2"}',
+]
+LARGER = "the candidate has 30% more parameters than the control (1,300 against 1,000)"
+PLAN = f"""
+metric = "{METRIC}"
+n = 3
+paired = false
+[summary]
+type = "final"
+"""
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("store") / "t.duckdb"
+    runs = []
+    for at in range(1, 7):
+        new = at > 3
+        facts = {
+            "series": "trxl" if new else "vit",
+            "configuration": {"parameters": 1300 if new else 1000, "flops_per_step": 50},
+        }
+        runs.append(make_run(f"run{at}", at % 3, level_of(at, 0.1 * new), **facts))
+    for at in (1, 2):
+        runs.append(make_run(f"control_run{at}", None, level_of(at)))
+        runs.append(make_run(f"treatment_run{at}", None, level_of(at, 0.2 + at / 100)))
+    store_with(path, runs)
+    return path
+
+
+@pytest.fixture
+def analysis(
+    stored: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Program:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ASSAY_DATABASE", str(stored))
+    return Program(capsys, "analysis")
+
+
+GROUPS = ["--control-run-ids", "run1", "run2", "run3", "--candidate-run-ids", "run4", "..."]
+
+
+def test_pairs_of_the_command_line_people_come_with(analysis: Program) -> None:
+    done = analysis(
+        *("--pairs", *PAIRS, "--metric", METRIC, "--summary.type", "auc"),
+        *("--bootstrap.n_resamples", "10000", "--output.csv_path", "results.csv"),
+    )
+    assert done.code == 0, done.err
+    assert "difference, candidate - control" in done.out
+    assert "taken on trust" in " ".join(done.out.split())
+    assert "wrote results.csv" in done.out
+    rows = list(csv.DictReader(Path("results.csv").read_text("utf-8").splitlines()))
+    assert [row["run"] for row in rows if row["kind"] == "run"] == [
+        *("control_run1", "control_run2", "treatment_run1", "treatment_run2"),
+    ]
+
+
+def test_groups_are_compared_unpaired_and_the_paired_command_is_named(
+    analysis: Program,
+) -> None:
+    done = analysis(*GROUPS, "--metric", METRIC)
+    assert done.code == 0, done.err
+    assert "permutation test" in done.out
+    assert "add --pair-by-seed" in done.out
+    assert "shown, decides nothing" in done.out
+
+
+def test_series_are_paired_by_seed_with_one_word(analysis: Program) -> None:
+    series = ["--control", "vit", "--candidate", "trxl", "--pair-by-seed"]
+    found = analysis.json(*series, "--bootstrap.n_resamples", "100")
+    pairs = [[run["name"] for run in found[arm]["runs"]] for arm in ("control", "candidate")]
+    assert pairs == [["run1", "run2", "run3"], ["run4", "run5", "run6"]]
+    assert found["seeds"] == [1, 2, 0]
+    ids = ["--control-run-ids", "run1", "run3", "--candidate-run-ids", "run4", "...", "run6"]
+    other = analysis.json(*ids, "--pair-by-seed", "--bootstrap.n_resamples", "100", code=3)
+    assert other["seeds"] == [1, 0]
+    assert other["left_out"] == [
+        {"name": "run5", "reason": "no control run has its seed, 2", "seed": 2}
+    ]
+
+
+def test_arms_of_different_capacity_get_a_warning_wherever_the_answer_stands(
+    analysis: Program,
+) -> None:
+    found = analysis(*GROUPS, "--json", "--bootstrap.n_resamples", "100")
+    assert LARGER in found.err
+    [gap] = json.loads(found.out)["capacity"]
+    assert (gap["name"], gap["control"], gap["candidate"]) == ("parameters", 1000, 1300)
+    assert LARGER in gap["sentence"]
+
+
+def test_the_width_that_would_match_is_named_wherever_the_answer_stands(
+    analysis: Program,
+) -> None:
+    wide = TrainingConfig(architecture="trxl", width=64)
+    arms = {"a": configured(TrainingConfig()), "b": configured(wide), "c": foreign()}
+    store_arms(Path("own.duckdb"), arms)
+    where = ["--database", "own.duckdb", "--bootstrap.n_resamples", "100", "--control"]
+    words = (
+        "Train the candidate with --width 32: 114,146 parameters, 2.8 % fewer than the "
+        "control, and 1,002,880 FLOPs per step, 0.4 % fewer than the control."
+    )
+    done = analysis(*where, "a", "--candidate", "b", "--output.report", "report.html")
+    assert words in " ".join(done.out.split())
+    assert words in Path("report.html").read_text("utf-8")
+    gap, other = analysis.json(*where, "a", "--candidate", "b")["capacity"]
+    assert gap["sentence"].endswith(words)
+    nearest = {"width": 32, "parameters": 114_146, "flops_per_step": 1_002_880}
+    told = {"arm": "candidate", "nearest": nearest, "matches": True, "sentence": words}
+    assert gap["advice"] == told
+    assert other["advice"] is None
+    [gap] = analysis.json(*where, "a", "--candidate", "c")["capacity"]
+    assert "Train the control with --width 16:" in gap["sentence"]
+    [gap] = analysis.json(*where, "a", "--candidate", "d")["capacity"]
+    assert "No width of the control comes within 10%; the nearest is --width 16:" in str(gap)
+    [gap] = analysis.json(*where, "c", "--candidate", "d")["capacity"]
+    assert gap["sentence"].endswith("Train models of one size, within 10%.")
+
+
+def configured(config: TrainingConfig) -> dict[str, Any]:
+    sizes = {"parameters": config.capacity.parameters, "flops_per_step": config.capacity.flops}
+    return {**config.resolved().stored(), **sizes}
+
+
+def foreign(parameters: int = 31_000) -> dict[str, Any]:
+    """Of another trainer, whose network happens to have a name of ours."""
+    return {**TrainingConfig().resolved().stored(), "parameters": parameters}
+
+
+def store_arms(path: Path, arms: dict[str, dict[str, Any]]) -> None:
+    runs = [
+        make_run(f"{arm}{at}", at, level_of(10 * at + place), series=arm, configuration=told)
+        for place, (arm, told) in enumerate({**arms, "d": foreign(36_000)}.items())
+        for at in range(3)
+    ]
+    store_with(path, runs)
+
+
+@pytest.mark.extras
+def test_everything_that_can_be_asked_for_is_there(analysis: Program) -> None:
+    found = analysis.json(
+        *GROUPS,
+        *("--summary.type", "last_n", "--summary.n", "3", "--summary.step_min", "1000"),
+        *("--bootstrap.method", "studentised", "--bootstrap.alpha", "0.1"),
+        *("--bootstrap.side", "two-sided", "--bootstrap.seed", "9"),
+        *("--ttest.enabled", "--power.enabled", "--power.target_effect_size", "0.3"),
+        *("--power.power", "0.9", "--output.dir", "out", "--bootstrap.n_resamples", "500"),
+    )
+    assert found["settings"]["summary"]["n"] == 3
+    assert found["settings"]["n_resamples"] == 500
+    assert found["generator_seed"] == 9
+    assert {test["name"] for test in found["tests"]} == {"permutation test", "Welch's t test"}
+    assert found["power"]["needed"]["n"] >= 2
+    assert set(found["effects"]) >= {"Hedges' g", "probability of improvement"}
+    names = {file.name for file in Path("out").iterdir()}
+    assert names == {
+        *("learning_curves.png", "bootstrap_distribution.png", "radial.png"),
+        *("analysis.csv", "analysis.json"),
+    }
+    written = json.loads(Path("out/analysis.json").read_text("utf-8"))
+    assert written["difference"] == found["difference"]
+    assert found["versions"]["scipy"]
+
+
+def test_a_report_of_the_analysis_has_the_answer_the_tables_and_the_figures(
+    analysis: Program,
+) -> None:
+    done = analysis(*GROUPS, "--output.report", "report.html", "--bootstrap.n_resamples", "500")
+    assert done.code == 0, done.err
+    assert "wrote report.html" in done.out
+    assert LARGER in " ".join(done.out.split())
+    page = Path("report.html").read_text("utf-8")
+    assert page.count("<svg") == 3
+    for words in ('class="callout"', "candidate - control", "generator seed", LARGER):
+        assert words in page
+
+
+def test_a_report_of_no_known_kind_is_refused_before_anything_is_computed(
+    analysis: Program,
+) -> None:
+    assert "choose from: .html, .md, .json, .csv" in analysis.error(
+        *GROUPS, "--output.report", "report.pdf"
+    )
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "--summary.percent_window first",
+        "--summary.normalize_steps",
+        "--summary.no-normalize_steps",
+        "--summary.step_max 5",
+        "--bootstrap.n-resamples 100",
+        "--output.print_table",
+        "--output.no-print_table",
+        "--power.target-effect-size 1",
+    ],
+)
+def test_options_parse_with_dots_and_underscores(option: str) -> None:
+    app.parse_args(["analysis", *option.split()], exit_on_error=False, print_error=False)
+
+
+def test_the_table_can_be_left_out_and_warnings_then_go_to_standard_error(
+    analysis: Program,
+) -> None:
+    more = ["--candidate-run-ids", "run4", "run5", "nobody"]
+    done = analysis("--control-run-ids", "run1", "run2", *more, "--output.no-print_table")
+    assert done.code == 3
+    assert done.out.count("\n") == 1
+    assert "nobody is left out" in done.err
+
+
+def test_a_plan_is_registered_before_and_held_against_the_analysis(analysis: Program) -> None:
+    Path("plan.toml").write_text(PLAN, "utf-8")
+    fresh = ["--plan", "plan.toml", "--database", "new.duckdb"]
+    first = analysis.json(*fresh, "--register")
+    assert (first["registered"], first["seen"]) == (True, [])
+    again = analysis.json(*fresh, "--register")
+    assert (again["registered"], again["created_at"]) == (False, first["created_at"])
+    store_with(Path("new.duckdb"), [make_run(f"a{at}", at, level_of(at)) for at in range(6)])
+    names = ["--control-run-ids", "a0", "a1", "a2", "--candidate-run-ids", "a3", "a4", "a5"]
+    kept = analysis(*fresh, *names)
+    assert "The analysis kept to its plan." in kept.out
+    assert "final value" in kept.out
+    broken = analysis.json(*fresh, *names[:-1], "--bootstrap.alpha", "0.1")
+    assert len(broken["plan_deviations"]) == 2
+
+
+@pytest.mark.extras
+def test_runs_that_were_there_before_the_plan_and_plans_never_registered_are_told(
+    analysis: Program, stored: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("plan.toml").write_text(PLAN, "utf-8")
+    shutil.copy(stored, "copy.duckdb")
+    monkeypatch.setenv("ASSAY_DATABASE", "copy.duckdb")
+    done = analysis(*GROUPS, "--plan", "plan.toml")
+    assert "never registered" in done.out
+    assert "10 runs with its metric" in analysis("--plan", "plan.toml", "--register").out
+    done = analysis(*GROUPS, "--plan", "plan.toml")
+    assert "6 of the runs were in the store when the plan was registered" in done.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "name the runs"),
+        (["--control-run-ids", "run1", "run2"], "name the runs"),
+        (["--pairs", *PAIRS, *GROUPS], "two ways"),
+        (["--pairs", *PAIRS, "--pair-by-seed"], "--pairs and --pair-by-seed are two ways"),
+        ([*GROUPS, "--control", "vit"], "--control and --control-run-ids are two ways"),
+        (["--control", "vat", "--candidate", "trxl"], "did you mean 'vit'?"),
+        (["--pairs", "run1"], "is no JSON"),
+        (["--pairs", '{"control": "run1", "candidate": "run5"}'], "different seeds"),
+        (["--pairs", PAIRS[0]], "1 pair can be used"),
+        ([*GROUPS, "--metric", "speed"], "choose from: loss, overview/reward"),
+        ([*GROUPS, "--summary.percent", "0.5", "--summary.step_min", "3"], "percent"),
+        (
+            [*GROUPS, "--summary.percent_window", "first", "--summary.step_min", "3"],
+            "there is no share",
+        ),
+        ([*GROUPS, "--summary.type", "time_to_threshold"], "--summary.threshold"),
+        ([*GROUPS, "--summary.type", "mean"], "--summary.type"),
+        ([*GROUPS, "--bootstrap.alpha", "5"], "alpha 5.0"),
+        ([*GROUPS, "--plan", "none.toml"], "No such file"),
+        ([*GROUPS, "--bootstrap.n_resamples", "1000000000000"], "too many"),
+        ([*GROUPS, "--output.dir", "a.file"], "'a.file' is a file"),
+        ([*GROUPS, "--output.csv_path", "."], "is a folder"),
+        (["--register"], "--plan FILE"),
+        (["--plan", "plan.toml", "--register", "--metric", "loss"], "as its file has it"),
+        (["--plan", "plan.toml", "--register", "--bootstrap.alpha", "0.1"], "as its file has"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value)[-40:],
+)
+def test_a_wrong_command_line_gets_a_sentence(
+    arguments: list[str], words: str, analysis: Program
+) -> None:
+    Path("plan.toml").write_text(PLAN, "utf-8")
+    Path("a.file").touch()
+    assert words in analysis.error(*arguments)
+
+
+def test_files_of_two_folders_with_one_name_are_two_runs(analysis: Program) -> None:
+    pairs = []
+    for seed in (1, 2, 3):
+        for arm, gain in (("control", 0.0), ("candidate", 0.1)):
+            write_run(Path(arm) / f"seed{seed}.csv", level_of(seed, gain + seed / 1000))
+        pairs.append({arm: f"{arm}/seed{seed}.csv" for arm in ("control", "candidate")})
+    found = analysis.json("--pairs", json.dumps(pairs), "--database", "none.duckdb")
+    assert found["seeds"] == [1, 2, 3]
+    assert found["warnings"] == []
+    assert found["pairing"]["saved"] > 0.9
+    hash_ = found["control"]["runs"][0]["provenance"]["file_hash"]
+    assert len(hash_) == 32

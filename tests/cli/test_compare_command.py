@@ -1,0 +1,370 @@
+"""`assay compare`, as people type it."""
+
+import json
+import shlex
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from assay.cli import app, main
+from assay.types import TrialState
+from tests.store.experiments_file import SEED_FILE
+from tests.store.sessions import START, make_run, make_session, make_sessions
+from tests.store.stores import fill
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Assay = Callable[[str], Done]
+
+
+@pytest.fixture
+def assay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Assay:
+    """The program in a directory that has the files of the examples."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ASSAY_DATABASE", raising=False)
+    Path("experiments.json").write_text(json.dumps(SEED_FILE))
+    Path("baseline_results.json").write_text(json.dumps(results(0.0)))
+    Path("improved_results.json").write_text(json.dumps(results(0.2)))
+
+    def call(line: str) -> Done:
+        code = main(shlex.split(line))
+        return Done(code, *capsys.readouterr())
+
+    return call
+
+
+def results(up: float) -> dict:
+    """One entry of the models of a results file; both files call it the same."""
+    rates = [0.5, 0.4, 0.6, 0.55, 0.45, 0.52]
+    return {
+        "name": "model",
+        "seeds": [42, 43, 44, 45, 46, 47],
+        "metrics": {
+            "achievements": [3 + 10 * up + at % 2 for at in range(6)],
+            "time_efficiency": [rate + up + at / 100 for at, rate in enumerate(rates)],
+            "rule_understanding": [rate - up for rate in rates],
+        },
+    }
+
+
+def test_the_command_of_the_seed_writes_a_page(assay: Assay) -> None:
+    done = assay("compare --experiments experiments.json --output comparison_report.html")
+    assert done.code == 0
+    assert done.out == (
+        "improved-7b: better. Difference in achievements +1.13 [+0.99, +1.28], 3 pairs.\n"
+        "report: comparison_report.html\n"
+    )
+    assert "3 pairs are very few" in Path("comparison_report.html").read_text("utf-8")
+
+
+@pytest.mark.extras
+@pytest.mark.parametrize("kind", ["terminal", "html", "md", "csv", "json"])
+def test_keys_of_the_author_of_an_experiments_file_stand_in_every_report(
+    assay: Assay, kind: str
+) -> None:
+    file = deepcopy(SEED_FILE)
+    first, second = file["experiments"]
+    first["seed_model"] = second["seed_model"] = "alike"
+    second["rank"] = {"lora": 16}
+    Path("experiments.json").write_text(json.dumps(file))
+    line = "compare --experiments experiments.json"
+    if kind == "terminal":
+        text = assay(line).out
+    else:
+        assay(f"{line} --output report.{kind}")
+        text = Path(f"report.{kind}").read_text("utf-8").replace("\\", "")
+    for said in ("training_data", "crafter_improved.jsonl", "epochs", "seed_model", "alike"):
+        assert said in text
+    assert "lora" in text, "what only one of them has"
+
+
+def test_what_several_tasks_are_can_be_said(assay: Assay) -> None:
+    names, instances, seeds = "ab", ["easy", "hard", "odd"], [1, 2, 3, 4]
+    entries = [
+        {
+            "name": name,
+            "achievements": [
+                at + place * seed % 3 + at * place
+                for place in range(len(instances))
+                for seed in seeds
+            ],
+            "instances": [instance for instance in instances for _ in seeds],
+            "seeds": seeds * len(instances),
+        }
+        for at, name in enumerate(names)
+    ]
+    Path("tasks.json").write_text(json.dumps({"experiments": entries}))
+    fixed = assay("compare --experiments tasks.json --quiet")
+    assert "on these tasks" in fixed.out
+    assert "12 pairs of 3 tasks" in fixed.out
+    done = assay("compare --experiments tasks.json --tasks sample --json")
+    [units] = [one["units"] for one in json.loads(done.out)["contrasts"]]
+    assert units == {
+        "rule": "sample",
+        "tasks": 3,
+        "worlds": 12,
+        "replicates": 1,
+        "partly_shared": 0,
+    }
+    wrong = assay("compare --experiments tasks.json --tasks some")
+    assert wrong.code == 2
+    assert "unknown rule of tasks 'some'" in wrong.err
+
+
+def test_two_results_files_are_compared_in_the_metrics_named(assay: Assay) -> None:
+    done = assay(
+        "compare --baseline baseline_results.json --improved improved_results.json"
+        " --metrics achievements,time_efficiency,rule_understanding"
+        " --output comparison_summary.md"
+    )
+    assert (done.code, done.err) == (0, "")
+    text = Path("comparison_summary.md").read_text("utf-8")
+    assert text.index("| achievements |") < text.index("| time\\_efficiency |")
+    assert "| rule\\_understanding |" in text
+    assert "baseline\\_results.json" in text
+
+
+def test_a_metric_that_a_file_lacks_is_an_error_that_names_those_it_has(assay: Assay) -> None:
+    done = assay(
+        "compare --baseline baseline_results.json --improved improved_results.json"
+        " --metrics achievements,honesty"
+    )
+    assert done.code == 2
+    assert "unknown metric 'honesty'" in done.err
+    assert "achievements, time_efficiency, rule_understanding" in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_without_output_the_report_is_printed(assay: Assay) -> None:
+    done = assay("compare --experiments experiments.json")
+    assert done.code == 0
+    assert "Is improved-7b better than baseline-7b?\n  Yes" in done.out
+    assert "medium #1" not in done.out
+    assert "medium #1" in assay("compare --experiments experiments.json --detail").out
+
+
+def test_quiet_prints_the_verdicts_and_nothing_else(assay: Assay) -> None:
+    done = assay("compare --experiments experiments.json --quiet --output r.csv")
+    assert done.out.count("\n") == 1
+    assert done.out.startswith("improved-7b: better.")
+
+
+def test_json_is_one_object(assay: Assay) -> None:
+    done = assay("compare --experiments experiments.json --json")
+    values = json.loads(done.out)
+    assert values["format"] == "assay-comparison/1"
+    assert values["contrasts"][0]["verdict"] == "better"
+
+
+def test_output_may_be_given_more_than_once(assay: Assay) -> None:
+    assay("compare --experiments experiments.json --output a.md --output b/c.json")
+    assert Path("a.md").exists()
+    assert json.loads(Path("b/c.json").read_text())["configuration"]["seed"] == 0
+
+
+def test_the_baseline_may_be_another_than_the_first(assay: Assay) -> None:
+    line = "compare --experiments experiments.json --baseline improved-7b --quiet"
+    assert assay(line).out.startswith("baseline-7b: worse.")
+
+
+def test_fail_if_worse_is_an_exit_code(assay: Assay) -> None:
+    line = "compare --experiments experiments.json --quiet --fail-if-worse"
+    assert assay(line).code == 0
+    done = assay(f"{line} --baseline improved-7b")
+    assert done.code == 1
+    assert "baseline-7b is worse than improved-7b in achievements" in done.err
+
+
+def test_fail_if_worse_does_not_pass_what_it_cannot_judge(assay: Assay) -> None:
+    empty = {**results(0.1), "name": "broken"}
+    empty["metrics"] = {"achievements": [None] * 6}
+    Path("broken.json").write_text(json.dumps(empty))
+    line = (
+        "compare --baseline baseline_results.json --improved improved_results.json"
+        " --improved broken.json --metric achievements --quiet"
+    )
+    assert assay(line).code == 0
+    done = assay(f"{line} --fail-if-worse")
+    assert done.code == 1
+    assert "cannot be judged: 'broken'" in done.err
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("compare", "nothing to compare is named"),
+        ("compare --baseline baseline_results.json", "--improved FILE is missing"),
+        ("compare --improved improved_results.json", "--baseline FILE"),
+        ("compare a --experiments experiments.json", "compare either"),
+        ("compare --experiments missing.json", "missing.json"),
+        (
+            "compare --experiments experiments.json --output report.pdf",
+            ".html, .md, .json, .csv",
+        ),
+        ("compare --experiments experiments.json --metrics ,", "separated by commas"),
+        ("compare --experiments experiments.json --level 95", "0.95 is usual"),
+        ("compare --experiments experiments.json --min-effect -1", "above 0"),
+        ("compare --experiments experiments.json --over-time", "a series of the store"),
+        ("compare --experiments experiments.json --seeds 9-3", "such as 54-93"),
+        ("compare --experiments experiments.json --seeds 1-3", "it has no seeds"),
+        (
+            "compare --experiments experiments.json --allow-different turns",
+            "unknown setting of the task 'turns'",
+        ),
+        ("compare --register", "give --plan alone"),
+        ("compare --experiments experiments.json --plan none.toml", "none.toml"),
+        ("compare a b", "assay run"),
+    ],
+    ids=lambda value: value if value.startswith("compare") else "",
+)
+def test_bad_usage_is_one_line_that_says_what_to_do(assay: Assay, line: str, said: str) -> None:
+    done = assay(line)
+    assert done.code in (1, 2)
+    assert said in done.err
+    assert done.err.count("\n") == 1
+    assert done.out == ""
+
+
+NASTY = "\x1b[2J[bold]red[/] <script>"
+FIRST = make_run("run-1", ("model-a", "model-b", NASTY), created_at=START)
+SECOND = make_run("run-2", ("model-a",), fingerprint="f2", created_at=START + 3600)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("store") / "t.duckdb"
+    failed = make_session(FIRST, "model-b", 5, state=TrialState.FAILURE)
+    fill(path, FIRST, [*make_sessions(FIRST, 5), failed])
+    fill(path, SECOND, make_sessions(SECOND, 5, turns=6))
+    return path
+
+
+def test_experiments_of_the_store_are_compared_by_name_or_run(
+    assay: Assay, store: Path
+) -> None:
+    done = assay(f"compare model-a model-b --json --database {store}")
+    assert done.code == 2
+    assert "ambiguous" in done.err
+    done = assay(f"compare 'model-a v1.0' 'model-b v1.0' --json --database {store}")
+    values = json.loads(done.out)
+    assert [one["name"] for one in values["subjects"]] == ["model-a v1.0", "model-b v1.0"]
+    [contrast] = [one for one in values["contrasts"] if one["metric"] == "achievements"]
+    assert contrast["paired"]
+    assert contrast["n_baseline"] == 5
+    assert contrast["left_out_candidate"]["failures"] == 1
+    done = assay(f"compare run-1 --json --database {store}")
+    assert len(json.loads(done.out)["standings"]["pairs"]) == 3
+
+
+def test_a_series_of_one_is_followed_without_the_baselines_of_its_run(assay: Assay) -> None:
+    run = make_run(baselines=["builtin/expert"])
+    fill(Path("t.duckdb"), run, make_sessions(run))
+    done = assay(
+        "compare builtin/forager --over-time --metric steps --database t.duckdb --json"
+    )
+    [version] = json.loads(done.out)["versions"]
+    assert version["trials"] == len(make_sessions(run)) / 2
+
+
+def test_names_of_others_are_shown_as_text(assay: Assay, store: Path) -> None:
+    done = assay(f"compare run-1 --database {store} --output r.md")
+    assert "\x1b" not in done.out
+    assert "<script>" not in Path("r.md").read_text("utf-8")
+
+
+def test_a_run_with_one_experiment_says_what_is_missing(assay: Assay, store: Path) -> None:
+    done = assay(f"compare latest --database {store}")
+    assert done.code == 2
+    assert "'model-a v1.1' alone cannot be compared" in done.err
+
+
+def test_a_series_is_followed_over_time(assay: Assay, store: Path) -> None:
+    done = assay(f"compare model-a --over-time --metric reward --database {store}")
+    assert done.code == 0
+    assert "v1.0" in done.out
+    assert "v1.1" in done.out
+    line = f"compare model-a --over-time --database {store}"
+    assert assay(f"{line} --output h.md --output h.csv").out.endswith("report: h.csv\n")
+    assert "| v1.1 |" in Path("h.md").read_text("utf-8")
+    assert len(json.loads(assay(f"{line} --json").out)["versions"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("compare --over-time", "follows one series"),
+        ("compare model-a --over-time --metrics a,b", "one metric"),
+        ("compare modle-a --over-time", "unknown series 'modle-a'; did you mean 'model-a'?"),
+        ("compare nobody 'model-b v1.0'", "unknown experiment or run 'nobody'"),
+        ("compare run-1 --metric rewards", "did you mean 'reward'?"),
+    ],
+)
+def test_wrong_names_are_told_in_a_sentence(
+    assay: Assay, store: Path, line: str, said: str
+) -> None:
+    done = assay(f"{line} --database {store}")
+    assert (done.code, done.out) == (2, "")
+    assert said in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_the_help_has_examples_that_parse(assay: Assay) -> None:
+    shown = assay("compare --help").out
+    examples = [line.strip() for line in shown.splitlines() if line.startswith("    assay ")]
+    assert len(examples) == 5
+    for example in examples:
+        app.parse_args(shlex.split(example)[1:], exit_on_error=False, print_error=False)
+
+
+def test_seeds_are_judged_alone(assay: Assay) -> None:
+    line = "compare --baseline baseline_results.json --improved improved_results.json"
+    done = assay(f"{line} --metric achievements --seeds 44-47 --json")
+    values = json.loads(done.out)
+    assert values["configuration"]["seeds"] == [44, 47]
+    assert [row["pair"] for row in values["contrasts"][0]["pairs"]] == ["44", "45", "46", "47"]
+
+
+def test_other_limits_fail_a_pipeline_and_are_named(assay: Assay) -> None:
+    for name, turns in (("short", 20), ("long", 60)):
+        entry = {**results(0.1 * turns), "name": name, "max_turns": turns}
+        Path(f"{name}.json").write_text(json.dumps(entry))
+    line = "compare --baseline short.json --improved long.json --metric achievements --quiet"
+    done = assay(f"{line} --fail-if-worse")
+    assert done.code == 1
+    assert done.out.startswith("long: not comparable.")
+    assert "'long' had another task than the baseline: max_turns 60, not 20" in done.err
+    allowed = assay(f"{line} --fail-if-worse --allow-different max_turns")
+    assert (allowed.code, allowed.out[:12]) == (0, "long: better")
+
+
+def test_a_plan_is_registered_and_said_to_be_kept_or_not(assay: Assay, store: Path) -> None:
+    Path("plan.toml").write_text('metric = "reward"\nn = 5\nlevel = 0.9\n')
+    database = Path("t.duckdb")
+    database.write_bytes(store.read_bytes())
+    done = assay(f"compare --plan plan.toml --register --database {database}")
+    assert done.code == 0
+    assert "4 experiments had trials in the store then" in done.out
+    line = f"compare 'model-a v1.0' 'model-b v1.0' --plan plan.toml --database {database}"
+    values = json.loads(assay(f"{line} --json").out)
+    assert values["configuration"]["level"] == 0.9
+    assert "2 of the experiments were in the store when the plan was registered" in str(values)
+    assert "never registered" not in str(values)
+
+
+@pytest.mark.extras
+def test_a_page_folds_all_but_the_answers(assay: Assay) -> None:
+    assay("compare --experiments experiments.json --output page.html")
+    text = Path("page.html").read_text("utf-8")
+    assert '<section>\n<h2 id="answers">Answers</h2>' in text
+    assert '<section>\n<details><summary><h2 id="values">Values</h2></summary>' in text
+    assert text.count("<details>") == text.count("</details>")

@@ -1,0 +1,131 @@
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from assay import __version__
+from assay.core.provenance import provenance
+from assay.core.text import natural_key, printable, unknown_name
+
+SOURCE = Path(__file__).parents[2] / "src"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        pytest.param("plain, ünïcode, 世界", "plain, ünïcode, 世界", id="printable"),
+        pytest.param("\x1b[31mred\x07", r"\x1b[31mred\x07", id="terminal escapes"),
+        pytest.param("a\nb\tc\r", r"a\nb\tc\r", id="line ends"),
+        pytest.param("a\u202eb", r"a\u202eb", id="direction of writing"),
+        pytest.param("\udcff", r"\udcff", id="bytes that are no text"),
+        pytest.param("[bold]a[/]", "[bold]a[/]", id="markup is the printer's business"),
+    ],
+)
+def test_nothing_in_shown_text_can_command_a_terminal(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+def test_an_unknown_name_is_answered_with_the_near_one_and_all() -> None:
+    assert unknown_name("model", "gtp", ["gpt", "noop"]) == (
+        "unknown model 'gtp'; did you mean 'gpt'? choose from: gpt, noop"
+    )
+
+
+def test_provenance_is_one_line_with_all_versions() -> None:
+    line = str(provenance())
+    assert re.fullmatch(
+        rf"assay {re.escape(__version__)}( \(commit [0-9a-f]{{12}}(, changed since)?\))?,"
+        r"( in a project at commit [0-9a-f]{12}(, changed since)?,)?"
+        r" python \S+, numpy \S+, numba \S+",
+        line,
+    )
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A repository with a copy of assay in it and one commit."""
+    ignore = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(SOURCE, tmp_path / "src", ignore=ignore)
+    git(tmp_path, "init", "--quiet")
+    git(tmp_path, "add", "--all")
+    git(tmp_path, "commit", "--quiet", "--message", "all")
+    return tmp_path
+
+
+def git(where: Path, *arguments: str) -> str:
+    person = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+    command = ["git", "-C", str(where), *person, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def provenance_from(source: Path, folder: Path = Path("/")) -> str:
+    """What a process that runs the copy in `source` says of itself, started in a folder."""
+    program = (
+        f"import sys; sys.path.insert(0, {str(source)!r}); sys.dont_write_bytecode = True\n"
+        "from assay.core.provenance import provenance\n"
+        "print(provenance())"
+    )
+    command = [sys.executable, "-c", program]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=True, cwd=folder
+    ).stdout
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_provenance_names_the_commit_of_a_checkout_and_whether_it_was_changed(
+    checkout: Path,
+) -> None:
+    commit = git(checkout, "rev-parse", "HEAD")
+    assert f"(commit {commit[:12]})," in provenance_from(checkout / "src")
+    (checkout / "src" / "assay" / "__main__.py").write_text("# changed\n")
+    assert f"(commit {commit[:12]}, changed since)," in provenance_from(checkout / "src")
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_provenance_does_not_name_the_commit_of_somebody_elses_repository(
+    checkout: Path,
+) -> None:
+    installed = checkout / "some" / "environment"
+    shutil.copytree(checkout / "src", installed / "src")
+    assert "commit" not in provenance_from(installed / "src")
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_provenance_names_the_commit_of_the_project_it_is_used_in(
+    checkout: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    project = tmp_path_factory.mktemp("project")
+    git(project, "init", "--quiet")
+    assert "project" not in provenance_from(checkout / "src", project)
+    (project / "agent.py").write_text("")
+    git(project, "add", "--all")
+    git(project, "commit", "--quiet", "--message", "all")
+    commit = git(project, "rev-parse", "HEAD")[:12]
+    (project / "traces.duckdb").write_text("what a run leaves is no change")
+    said = provenance_from(checkout / "src", project)
+    assert f" in a project at commit {commit}, python" in said
+    assert git(checkout, "rev-parse", "HEAD")[:12] in said
+    (project / "agent.py").write_text("# changed")
+    said = provenance_from(checkout / "src", project)
+    assert f"commit {commit}, changed since, python" in said
+    assert "project" not in provenance_from(checkout / "src", checkout / "src")
+
+
+def test_names_sort_as_people_count() -> None:
+    names = [
+        "run10",
+        "run2",
+        "run1",
+        "a.seed02",
+        "a.seed2",
+        "a",
+        "run2b",
+        "7",
+        "run" + "9" * 5000,
+    ]
+    assert sorted(names, key=natural_key) == [
+        *("7", "a", "a.seed02", "a.seed2", "run1", "run2", "run2b", "run10", names[-1])
+    ]

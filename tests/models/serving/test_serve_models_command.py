@@ -1,0 +1,146 @@
+"""`assay serve-models` as a program: what it prints, what it refuses, and how it ends."""
+
+import json
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from assay.cli import main
+from tests.crafter.service.calls import ask
+
+from .calls import CHAT, HELLO, post
+from .program import line_of, serving
+
+KEY = "never-shown-anywhere"
+
+
+def ended(program: subprocess.Popen[str], number: signal.Signals) -> tuple[str, str]:
+    """What it still printed by its end, and its errors."""
+    program.send_signal(number)
+    assert program.wait(timeout=120) == 0
+    assert program.stdout is not None
+    assert program.stderr is not None
+    return program.stdout.read(), program.stderr.read()
+
+
+def test_it_prints_the_base_url_and_an_example_that_works() -> None:
+    with serving("--alias", "a=builtin/noop") as program:
+        line = line_of(program)
+        assert line.startswith("serving models on http://127.0.0.1:")
+        base_url = line.split()[3]
+        models, counts, clients, example = (line_of(program) for _ in range(4))
+        assert models.endswith("builtin/expert, a")
+        assert ask(counts.removeprefix("counts: "), "/stats").json["calls"] == 0
+        assert f"OPENAI_BASE_URL={base_url} " in clients
+        url, _, body = shlex.split(example.removeprefix("try: curl "))
+        assert url == f"{base_url}/chat/completions"
+        assert post(base_url, body.encode()).status == 200
+        assert ended(program, signal.SIGINT) == ("stopped\n", "")
+
+
+def test_its_options_reach_the_server_and_open_calls_do_not_hold_it_up() -> None:
+    options = "--rate-limit 100/min --rate-burst 2 --max-concurrency 9 --late-rate 0.5"
+    with serving("--json", "--seed", "3", "--jitter", "0.001", *options.split()) as program:
+        told: dict[str, Any] = json.loads(line_of(program))
+        assert told["limits"] == {"per_minute": 100, "burst": 2, "at_once": 9}
+        assert told["faults"]["seed"] == 3
+        assert told["faults"]["late_seconds"] == 30.0
+        assert told["pid"] == program.pid
+        late = {**HELLO, "stream": True}
+        with subprocess.Popen(
+            [sys.executable, "-c", ASK, told["address"], json.dumps(late)],
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as client:
+            assert client.stdout is not None
+            assert client.stdout.readline() == "sent\n"
+            assert ended(program, signal.SIGTERM) == ("", "")
+
+
+ASK = f"""
+import http.client, sys
+host, body = sys.argv[1].removeprefix("http://"), sys.argv[2]
+line = http.client.HTTPConnection(host)
+line.request("POST", {CHAT!r}, body)
+print("sent", flush=True)
+line.getresponse().read()
+"""
+
+
+@pytest.mark.extras
+def test_the_key_of_the_environment_is_asked_for_and_never_shown() -> None:
+    with serving("--api-key-env", "MINE", MINE=KEY) as program:
+        base_url = line_of(program).split()[3]
+        assert post(base_url, HELLO).status == 401
+        assert post(base_url, HELLO, Authorization=f"Bearer {KEY}").status == 200
+        output, errors = ended(program, signal.SIGTERM)
+    assert "Authorization: Bearer $MINE" in output
+    assert KEY not in output + errors
+
+
+@pytest.mark.extras
+def test_it_warns_when_other_machines_can_reach_it() -> None:
+    with serving("--host", "0.0.0.0", "--quiet") as program:
+        line = line_of(program)
+        port = line.removesuffix("/v1").rsplit(":", 1)[1]
+        assert ask(f"http://127.0.0.1:{port}", "/health").status == 200
+        output, errors = ended(program, signal.SIGINT)
+    assert output == ""
+    assert errors.startswith("warning: other machines can reach 0.0.0.0")
+    assert "ASSAY_SERVE_MODELS_KEY" in errors
+
+
+@pytest.fixture
+def fails(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., str]:
+    def run(*arguments: str, **environment: str) -> str:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        assert main(["serve-models", *arguments]) == 2
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        assert printed.err.count("\n") == 1
+        return printed.err
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        ("--latency -1", ["-1", "--latency"]),
+        ("--latency nan", ["nan"]),
+        ("--error-rate 2", ["2", "--error-rate"]),
+        ("--error-rate 0.6 --cut-rate 0.6", ["1.2", "at most 1"]),
+        ("--rate-limit many", ["many", "--rate-limit", "300/min"]),
+        ("--rate-limit 0", ["0", "--rate-limit"]),
+        ("--rate-burst 3", ["--rate-burst", "--rate-limit"]),
+        ("--max-concurrency 0", ["0", "--max-concurrency"]),
+        ("--alias noop", ["noop", "NAME=builtin/noop"]),
+        ("--alias a=builtin/nop", ["builtin/nop", "did you mean 'builtin/noop'"]),
+        ("--alias a=builtin/noop --alias a=builtin/random", ["'a'", "twice"]),
+        ("--alias builtin/noop=builtin/random", ["builtin/noop", "already"]),
+        ("--script not/there.toml", ["not/there.toml", "no such file"]),
+        ("--host no.such.host.invalid", ["no.such.host.invalid", "--host"]),
+        ("--api-key-env NOT_SET_ANYWHERE", ["NOT_SET_ANYWHERE", "--api-key-env"]),
+    ],
+)
+def test_a_wrong_option_ends_with_one_line(
+    fails: Callable[..., str], options: str, parts: list[str]
+) -> None:
+    line = fails(*options.split())
+    assert [part for part in parts if part not in line] == []
+
+
+def test_a_key_that_no_header_can_carry_is_refused_and_not_shown(
+    fails: Callable[..., str],
+) -> None:
+    line = fails(ASSAY_SERVE_MODELS_KEY="with blank")
+    assert "ASSAY_SERVE_MODELS_KEY" in line
+    assert "with blank" not in line

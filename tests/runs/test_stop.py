@@ -1,0 +1,244 @@
+"""Stopping: in good order, at once, from a signal, from a thread, from outside."""
+
+import asyncio
+import os
+import signal
+import threading
+
+import pytest
+
+from assay.runs.control import Limits, Stop, TrialVerdict
+from assay.runs.engine import AsyncioExecutor, Context, run_trials
+from assay.runs.events import Event, TrialEnded, TrialInterrupted, TrialProgress, TrialRetried
+from assay.runs.plan import GroupCounts, Trial
+
+from .trials import WON, Watched, of_kind, plan_of, run
+
+
+async def endless(trial: Trial[int], context: Context) -> TrialVerdict:
+    """Plays turns until it is asked to stop, and tells of each."""
+    turn = 0
+    while True:
+        context.check()
+        await asyncio.sleep(0)
+        turn += 1
+        context.progress(turn)
+
+
+def on_turn(stop: Stop, turn: int) -> object:
+    def listen(event: Event) -> None:
+        if isinstance(event, TrialProgress) and event.payload == turn:
+            stop.ask()
+
+    return listen
+
+
+def test_who_has_waited_long_enough_has_open_trials_cancelled() -> None:
+    stop = Stop()
+
+    async def deaf(trial: Trial[int], context: Context) -> TrialVerdict:
+        stop.hurry()
+        assert not stop.hurried, "nobody has asked yet"
+        stop.ask()
+        await asyncio.Event().wait()
+        return WON
+
+    tallies, _ = run(plan_of(2), deaf, stop=stop, limits=Limits(max_open=1))
+    assert tallies == {"a": GroupCounts(planned=2, started=1, interrupted=1, not_started=1)}
+    assert not stop.forced
+
+
+def test_asked_once_trials_finish_their_turn_and_nothing_starts() -> None:
+    stop = Stop()
+    watched = Watched(endless)
+    tallies, events = run(
+        plan_of(5, 2),
+        watched,
+        stop=stop,
+        listen=on_turn(stop, 3),
+        limits=Limits(max_open=2),
+        done={"a4", "b1"}.__contains__,
+    )
+    assert tallies == {
+        "a": GroupCounts(planned=5, skipped=1, started=2, interrupted=2, not_started=2),
+        "b": GroupCounts(planned=2, skipped=1, not_started=1),
+    }
+    last = of_kind(events, TrialProgress)[-2:]
+    assert [event.payload for event in last] == [3, 3]
+    assert len(of_kind(events, TrialInterrupted)) == 2
+    assert (stop.asked, stop.forced) == (True, True)
+
+
+def test_asked_before_the_start_nothing_starts() -> None:
+    stop = Stop()
+    stop.ask()
+    tallies, _ = run(plan_of(3), endless, stop=stop)
+    assert tallies["a"] == GroupCounts(planned=3, not_started=3)
+
+
+def test_a_trial_that_ends_after_all_is_counted_as_ended() -> None:
+    stop = Stop()
+
+    async def body(trial: Trial[int], context: Context) -> TrialVerdict:
+        stop.ask()
+        assert context.stopping
+        return WON
+
+    tallies, _ = run(plan_of(2), body, stop=stop, limits=Limits(max_open=1))
+    assert tallies["a"] == GroupCounts(planned=2, started=1, results=1, not_started=1)
+
+
+def test_asked_twice_trials_are_cancelled() -> None:
+    stop = Stop()
+    let_go: list[str] = []
+
+    async def body(trial: Trial[int], context: Context) -> TrialVerdict:
+        context.progress(1)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            let_go.append(trial.id)
+        return WON
+
+    tallies, _ = run(plan_of(3), body, stop=stop, listen=on_turn(stop, 1))
+    assert tallies["a"].interrupted == 3
+    assert sorted(let_go) == ["a0", "a1", "a2"]
+
+
+def test_a_trial_that_waits_for_another_attempt_is_interrupted() -> None:
+    stop = Stop()
+
+    async def forever(_: float) -> None:
+        await asyncio.Event().wait()
+
+    def listen(event: Event) -> None:
+        if isinstance(event, TrialRetried) and event.trial.index == 1:
+            stop.ask()
+
+    async def body(trial: Trial[int], context: Context) -> TrialVerdict:
+        raise ConnectionError
+
+    tallies, events = run(plan_of(2), body, stop=stop, listen=listen, sleep=forever)
+    assert tallies["a"] == GroupCounts(planned=2, started=2, interrupted=2, retries=2)
+    assert of_kind(events, TrialEnded) == []
+
+
+def test_a_signal_handler_may_ask() -> None:
+    stop = Stop()
+    before = signal.signal(signal.SIGUSR1, lambda *_: stop.ask())
+
+    async def body(trial: Trial[int], context: Context) -> TrialVerdict:
+        # Only one of them is awake to see the flag; the second signal ends the others.
+        if trial.index == 0:
+            os.kill(os.getpid(), signal.SIGUSR1)
+            os.kill(os.getpid(), signal.SIGUSR1)
+        await asyncio.Event().wait()
+        return WON
+
+    try:
+        tallies, _ = run(plan_of(3), body, stop=stop)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert tallies["a"].interrupted == 3
+
+
+def test_another_thread_may_ask() -> None:
+    stop = Stop()
+
+    async def body(trial: Trial[int], context: Context) -> TrialVerdict:
+        if trial.index == 2:
+            for _ in range(2):
+                threading.Thread(target=stop.ask).start()
+        await asyncio.Event().wait()
+        return WON
+
+    tallies, _ = run(plan_of(3), body, stop=stop)
+    assert tallies["a"].interrupted == 3
+
+
+def test_asking_after_the_end_does_no_harm() -> None:
+    stop = Stop()
+    run(plan_of(1), lambda *_: asyncio.sleep(0, WON), stop=stop)
+    stop.ask()
+    assert stop.asked
+    assert not stop.forced
+
+
+def test_a_run_that_is_cancelled_awaits_what_it_started() -> None:
+    watched = Watched(slow_to_leave)
+
+    async def main() -> None:
+        task = asyncio.create_task(run_trials(plan_of(4), watched))
+        await asyncio.sleep(0.001)
+        assert watched.open.total() == 4
+        task.cancel()
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(main())
+    assert watched.open.total() == 0
+
+
+async def slow_to_leave(trial: Trial[int], context: Context) -> TrialVerdict:
+    try:
+        await asyncio.Event().wait()
+    finally:
+        try:
+            for _ in range(5):
+                await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            await asyncio.sleep(0)
+    return WON
+
+
+def test_a_keyboard_interrupt_leaves_nothing_behind() -> None:
+    watched = Watched(slow_to_leave)
+
+    async def main() -> None:
+        def listen(event: Event) -> None:
+            if isinstance(event, TrialProgress):
+                raise KeyboardInterrupt
+
+        async def body(trial: Trial[int], context: Context) -> TrialVerdict:
+            if trial.index == 3:
+                context.progress(None)
+            return await slow_to_leave(trial, context)
+
+        watched._inner = AsyncioExecutor(body)
+        await run_trials(plan_of(4), watched, listen=listen)
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(main())
+    assert watched.open.total() == 0
+
+
+def test_a_body_that_cancels_itself_is_interrupted_and_the_rest_goes_on() -> None:
+    async def body(trial: Trial[int], context: Context) -> TrialVerdict:
+        if trial.index == 1:
+            raise asyncio.CancelledError
+        return WON
+
+    tallies, _ = run(plan_of(3), body)
+    assert tallies["a"] == GroupCounts(planned=3, started=3, results=2, interrupted=1)
+
+
+def test_who_has_left_is_not_woken_any_more() -> None:
+    stop, woken = Stop(), list[str]()
+
+    async def ask() -> None:
+        stop.ask()
+        await asyncio.sleep(0)
+
+    async def go() -> None:
+        with stop.watched(lambda: woken.append("outer")):
+            with stop.watched(lambda: woken.append("inner")):
+                await ask()
+            await ask()
+        await ask()
+
+    asyncio.run(go())
+    assert woken == ["outer", "inner", "outer"]

@@ -1,0 +1,147 @@
+"""The folder of a run and its lock."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from assay.errors import JournalError, UsageError
+from assay.store.journal import Journal, set_aside
+from assay.store.run_folder import RunFolder, RunHeld, journal_root, unfinished_runs
+from tests.store.sessions import START, make_run, make_session
+
+HOLD = """
+import sys
+from pathlib import Path
+from assay.store.run_folder import RunFolder
+with RunFolder.open(Path(sys.argv[1]), sys.argv[2]).hold():
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def held_elsewhere(database: Path, run_id: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(database), run_id],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    return tmp_path / "a.duckdb"
+
+
+def test_a_run_is_read_back_as_it_was_asked_for(database: Path) -> None:
+    run = make_run(baselines=["builtin/expert"])
+    RunFolder.create(database, run)
+    assert RunFolder.open(database, run.id).record == run
+
+
+def test_unfinished_runs_come_oldest_first(database: Path) -> None:
+    assert unfinished_runs(database) == []
+    for number in (3, 1, 2):
+        RunFolder.create(database, make_run(f"r{number}", created_at=START + number))
+    (journal_root(database) / "half").mkdir()
+    assert [folder.record.id for folder in unfinished_runs(database)] == ["r1", "r2", "r3"]
+
+
+def test_a_run_is_not_made_twice(database: Path) -> None:
+    RunFolder.create(database, make_run())
+    with pytest.raises(UsageError, match="--resume run-1"):
+        RunFolder.create(database, make_run())
+
+
+def test_a_finished_run_has_no_folder(database: Path) -> None:
+    with pytest.raises(UsageError, match="'gone' has no journals"):
+        RunFolder.open(database, "gone")
+
+
+@pytest.mark.parametrize("name", ["../x", "", "a/b", ".hidden", "a" * 101, "ü"])
+def test_an_id_that_is_no_file_name_is_refused(database: Path, name: str) -> None:
+    with pytest.raises(UsageError, match="cannot be the id of a run"):
+        RunFolder.create(database, make_run(name))
+    assert not journal_root(database).exists()
+
+
+def test_a_damaged_record_is_named(database: Path) -> None:
+    folder = RunFolder.create(database, make_run())
+    (folder.folder / "run.json").write_text("{")
+    with pytest.raises(JournalError, match=r"run\.json cannot be read"):
+        RunFolder.open(database, "run-1")
+
+
+def test_journals_without_a_header_are_not_listed(database: Path) -> None:
+    run = make_run()
+    folder = RunFolder.create(database, run)
+    header = make_session(run).header
+    Journal.create(folder.path(header.session_id), header)
+    folder.path("blank").touch()
+    assert folder.journals() == [folder.path(header.session_id)]
+
+
+def test_a_run_that_a_living_process_plays_is_refused_and_the_process_named(
+    database: Path,
+) -> None:
+    folder = RunFolder.create(database, make_run())
+    with held_elsewhere(database, "run-1") as process:
+        assert folder.holder() == process.pid
+        with pytest.raises(RunHeld, match=f"process {process.pid}") as caught, folder.hold():
+            pass
+        assert caught.value.pid == process.pid
+
+
+def test_the_lock_of_a_process_that_was_killed_is_free_at_once(database: Path) -> None:
+    folder = RunFolder.create(database, make_run())
+    with held_elsewhere(database, "run-1") as process:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert folder.holder() is None
+    with folder.hold():
+        assert folder.holder() == os.getpid()
+    assert folder.holder() is None
+
+
+def test_a_finished_run_leaves_nothing_behind(database: Path) -> None:
+    folder = RunFolder.create(database, make_run())
+    with folder.hold():
+        folder.remove()
+    assert not journal_root(database).exists()
+    assert folder.holder() is None
+
+
+def test_journals_that_are_not_stored_keep_a_run_from_being_removed(database: Path) -> None:
+    run = make_run()
+    folder = RunFolder.create(database, run)
+    header = make_session(run).header
+    path = folder.path(header.session_id)
+    Journal.create(path, header)
+    with pytest.raises(JournalError, match="not stored yet"):
+        folder.remove()
+    set_aside(path)
+    folder.remove()
+    assert [each.name for each in journal_root(database).iterdir()] == [
+        f"run-1.{header.session_id}.jsonl.damaged"
+    ]
+
+
+def test_losses_add_up_and_a_torn_line_counts_as_nothing(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "a.duckdb", make_run())
+    assert folder.losses() == 0
+    (folder.folder / "losses").write_bytes(b"0.25\n1e-07\n\xff\n0.5e")
+    assert folder.losses() == 0.25 + 1e-07
