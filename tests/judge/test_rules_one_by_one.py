@@ -322,6 +322,7 @@ def test_stored_looks_come_first_and_the_last_of_them_counts() -> None:
         ("success", [0, 1], Scale(0, 1, 1, share=True)),
         ("unlocked/eat_cow", [1], Scale(0, 1, 1, share=True)),
         ("mine", [0.0, 1.0], Scale(0, 1, 1, share=True)),
+        ("success", [0.5, 1.0], Scale(0, 1)),
         ("mine", [0.5], Scale()),
         ("reward", [0.0, 1.0], Scale()),
         ("invalid_rate", [0.2, 1.0], Scale(0, 1)),

@@ -14,7 +14,6 @@ from assay.errors import UsageError
 from assay.judge.caveats import empty_reason, notes, with_losses
 from assay.judge.contrasts import contrast, decided
 from assay.judge.describe import (
-    UNLOCKED,
     describe,
     instances,
     lower_is_better_metrics,
@@ -24,6 +23,7 @@ from assay.judge.describe import (
     scores,
 )
 from assay.judge.design import allowed_names, without_copies
+from assay.judge.outcomes import UNLOCKED
 from assay.judge.power import planned
 from assay.judge.ranking import standings
 from assay.judge.results import (

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from assay.crafter.rules import ACHIEVEMENTS
 from assay.judge.matching import MeasuredTrials, mean_over_worlds, measured_trials, resamples
-from assay.judge.outcomes import LOWER_IS_BETTER
+from assay.judge.outcomes import LOWER_IS_BETTER, UNLOCKED
 from assay.judge.results import (
     Description,
     InstanceRow,
@@ -40,8 +40,6 @@ from assay.stats.shares import pass_all, pass_any
 from assay.stats.survival import incidence_test, median_time, restricted_times
 from assay.types import TrialState
 
-UNLOCKED = "unlocked/"
-"""What the metrics begin with that say which achievements an episode unlocked."""
 _UNLOCKS = tuple(f"{UNLOCKED}{name}" for name in ACHIEVEMENTS)
 _NO_TASK = "(no task)"
 

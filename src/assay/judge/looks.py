@@ -19,7 +19,7 @@ from enum import StrEnum
 
 from assay.core.text import counted
 from assay.errors import UsageError
-from assay.judge.outcomes import LOWER_IS_BETTER
+from assay.judge.outcomes import LOWER_IS_BETTER, outcome_of
 from assay.judge.plans import AnalysisPlan
 from assay.judge.results import Contrast
 from assay.judge.subjects import Look, Subject
@@ -115,7 +115,7 @@ def _replayed(baseline: Subject, candidate: Subject, metric: str) -> Look | None
             comparisons=len(models) - 1,
             min_effect=facts.get("min_effect"),
             lower_is_better=metric in LOWER_IS_BETTER,
-            shares=metric == "success" or metric.startswith("unlocked/"),
+            shares=outcome_of(metric).share,
         )
     except UsageError:
         # A file may say anything; then nothing is known of its looks.

@@ -1,13 +1,14 @@
-"""The metrics of episodes: what each means, and which direction is better. Opens nothing.
+"""The catalogue of outcomes: meaning, direction, unit and range of every metric that ships.
 
-What values a metric can have: its ends, its steps, and whether it is a share.
-
-It goes by the name of the metric. A metric of somebody's own is a share if all its values are
-0 or 1, a truth value among them; else nothing is known of its ends.
+Verdicts, tables and figures read a metric's properties here and keep no lists of names. A
+metric that is not in the catalogue is a user's own: it is a share if all its values are 0 or
+1, and nothing is known of its range otherwise.
 """
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -16,50 +17,145 @@ from numpy.typing import NDArray
 
 from assay.crafter.rules import ACHIEVEMENTS
 
-OUTCOMES: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "achievements": "how many of the 22 achievements were unlocked",
-        "reward": "the sum of all rewards",
-        "steps": "steps of the environment",
-        "turns": "decisions, each with no, one or several calls of a model",
-        "invalid_rate": "actions that do not exist or had no effect, over actions asked for",
-        "tokens": "prompt and completion tokens of all calls",
-        "cost_usd": "what all calls cost; missing where a price is not known",
-        "duration_s": "seconds played, without waiting for a turn",
-        "achievement_rate": "achievements, as a share of the 22",
-        "efficiency_score": "achievement_rate times time_efficiency",
-        "rule_understanding": "share of the actions asked for that exist and had an effect",
-        "time_efficiency": "share of actions and malformed replies that was no waste",
-        "time_management": "share of the 22 that was unlocked, averaged over all steps",
-        **{f"unlocked/{name}": f"1 if {name} was unlocked, else 0" for name in ACHIEVEMENTS},
-    }
-)
-"""What an episode earns, by public name, with its meaning.
+UNLOCKED: Final = "unlocked/"
+"""Prefix of the outcomes that record whether an episode unlocked an achievement."""
 
-Those that judge play are defined in `assay.episodes.metrics`.
+
+class Direction(StrEnum):
+    """Which values of an outcome are better."""
+
+    HIGHER = "higher"
+    LOWER = "lower"
+    NEITHER = "neither"
+    """It is only described: a verdict calls it higher or lower, not better or worse."""
+
+
+class Unit(StrEnum):
+    """The unit in which values of an outcome are shown."""
+
+    NONE = ""
+    DOLLARS = "$"
+    SECONDS = "s"
+    PERCENT = "%"
+    """Values are fractions, shown times 100."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """A number that a trial has, and how to read it."""
+
+    name: str
+    meaning: str = ""
+    direction: Direction = Direction.HIGHER
+    unit: Unit = Unit.NONE
+    label: str = ""
+    """Name on an axis, with the unit; empty: the name itself."""
+    low: float = -math.inf
+    """The least value that a trial can have."""
+    high: float = math.inf
+    whole: bool = False
+    """Whether it is a whole number of things."""
+    share: bool = False
+    """Whether a trial has it or not: 1 or 0."""
+    is_cost: bool = False
+    """Whether it measures what a trial used, not how well it was done."""
+
+
+def _fraction(name: str, meaning: str) -> Outcome:
+    return Outcome(name=name, meaning=meaning, low=0, high=1)
+
+
+def _count_used(name: str, meaning: str, direction: Direction = Direction.NEITHER) -> Outcome:
+    return Outcome(
+        name=name, meaning=meaning, direction=direction, low=0, whole=True, is_cost=True
+    )
+
+
+def _share(name: str, meaning: str = "") -> Outcome:
+    return Outcome(name=name, meaning=meaning, low=0, high=1, share=True)
+
+
+_OF_EPISODES = (
+    Outcome(
+        name="achievements",
+        meaning="how many of the 22 achievements were unlocked",
+        low=0,
+        high=len(ACHIEVEMENTS),
+        whole=True,
+    ),
+    Outcome(name="reward", meaning="the sum of all rewards"),
+    _count_used("steps", "steps of the environment"),
+    _count_used("turns", "decisions, each with no, one or several calls of a model"),
+    Outcome(
+        name="invalid_rate",
+        meaning="actions that do not exist or had no effect, over actions asked for",
+        direction=Direction.LOWER,
+        unit=Unit.PERCENT,
+        label="invalid rate (%)",
+        low=0,
+        high=1,
+    ),
+    _count_used("tokens", "prompt and completion tokens of all calls", Direction.LOWER),
+    Outcome(
+        name="cost_usd",
+        meaning="what all calls cost; missing where a price is not known",
+        direction=Direction.LOWER,
+        unit=Unit.DOLLARS,
+        label="cost (dollars)",
+        low=0,
+        is_cost=True,
+    ),
+    Outcome(
+        name="duration_s",
+        meaning="seconds played, without waiting for a turn",
+        direction=Direction.LOWER,
+        unit=Unit.SECONDS,
+        label="duration (s)",
+        low=0,
+        is_cost=True,
+    ),
+    _fraction("achievement_rate", "achievements, as a share of the 22"),
+    _fraction("efficiency_score", "achievement_rate times time_efficiency"),
+    _fraction(
+        "rule_understanding", "share of the actions asked for that exist and had an effect"
+    ),
+    _fraction("time_efficiency", "share of actions and malformed replies that was no waste"),
+    _fraction("time_management", "share of the 22 that was unlocked, averaged over all steps"),
+    *(
+        _share(f"{UNLOCKED}{name}", f"1 if {name} was unlocked, else 0")
+        for name in ACHIEVEMENTS
+    ),
+)
+
+OUTCOMES: Final[Mapping[str, Outcome]] = MappingProxyType(
+    {outcome.name: outcome for outcome in _OF_EPISODES}
+)
+"""Outcomes of an episode by public name.
+
+Those that judge play are computed in `assay.episodes.metrics`.
 """
 
-LOWER_IS_BETTER: Final = frozenset({"cost_usd", "duration_s", "invalid_rate", "tokens"})
-"""Outcomes of which less is better; of every other one, more is."""
+_OTHERS: Final = {
+    "success": _share("success", "1 if the trial succeeded, else 0"),
+    "score": _fraction("score", "score of a coding task, or of a benchmark's trial"),
+}
 
-COUNTS: Final = frozenset({"achievements", "steps", "turns", "tokens"})
-"""Metrics that are whole numbers of things."""
-
-NEITHER_IS_BETTER: Final = frozenset({"steps", "turns"})
-"""Metrics that are only described: a verdict calls them higher or lower."""
-
-_RATES = frozenset(
-    {
-        *("invalid_rate", "achievement_rate", "efficiency_score", "rule_understanding"),
-        *("time_efficiency", "time_management", "score"),
-    }
+LOWER_IS_BETTER: Final = frozenset(
+    outcome.name for outcome in _OF_EPISODES if outcome.direction is Direction.LOWER
 )
-_POSITIVE = frozenset({*COUNTS, "cost_usd", "duration_s"})
-_UNLOCKED = "unlocked/"
+"""Names of the outcomes of which lower values are better."""
+
+
+def outcome_of(metric: str) -> Outcome:
+    """Return the outcome of this name; one that is not in the catalogue has no range."""
+    known = OUTCOMES.get(metric) or _OTHERS.get(metric)
+    if known is None:
+        known = _share(metric) if metric.startswith(UNLOCKED) else Outcome(name=metric)
+    return known
 
 
 class Scale(NamedTuple):
-    """The values that one trial can have."""
+    """The values that one trial can have, given those seen."""
 
     low: float = -math.inf
     high: float = math.inf
@@ -75,15 +171,17 @@ class Scale(NamedTuple):
 
 
 def scale_of(metric: str, values: Sequence[float] | NDArray[np.float64]) -> Scale:
-    """The scale of a metric, given the values of trials."""
+    """Return the scale of a metric, given the values of trials."""
     found = np.asarray(values, np.float64)
-    if ((found == 0) | (found == 1)).all() and (
-        metric == "success" or metric.startswith(_UNLOCKED) or metric not in OUTCOMES
-    ):
+    outcome = outcome_of(metric)
+    if ((found == 0) | (found == 1)).all() and (outcome.share or metric not in OUTCOMES):
         return Scale(0.0, 1.0, 1.0, share=True)
-    if metric in _RATES and ((found >= 0) & (found <= 1)).all():
-        return Scale(0.0, 1.0)
-    low = 0.0 if metric in _POSITIVE and (found >= 0).all() else -math.inf
-    whole = metric in COUNTS and (found == np.rint(found)).all()
-    few = metric == "achievements" and (found <= len(ACHIEVEMENTS)).all()
-    return Scale(low, float(len(ACHIEVEMENTS)) if few else math.inf, float(whole))
+    above, below = bool((found >= outcome.low).all()), bool((found <= outcome.high).all())
+    if not outcome.whole:
+        # A fraction beyond one of its ends is in another unit, so neither end holds.
+        above = below = above and below
+    return Scale(
+        float(outcome.low) if above else -math.inf,
+        float(outcome.high) if below else math.inf,
+        float(outcome.whole and (found == np.rint(found)).all()),
+    )

@@ -7,14 +7,13 @@ is not all or nothing is never shown as such, and bounds of shares are rounded o
 
 import math
 
+from assay.judge.outcomes import Unit, outcome_of
 from assay.report.document import Cell
 from assay.stats.intervals import Interval
 
 DASH = "-"
 """What is not known."""
 _MOST_DIGITS = 6
-_SHARES = frozenset({"invalid_rate"})
-_UNITS = {"duration_s": " s"}
 
 
 def count(number: int) -> Cell:
@@ -136,26 +135,21 @@ def hours(time: float) -> str:
 
 
 def unit_name(metric: str) -> str:
-    """The name of a metric with its unit, as for an axis."""
-    units = {"cost_usd": "cost (dollars)", "duration_s": "duration (s)"}
-    return units.get(metric, "invalid rate (%)" if metric in _SHARES else metric)
+    """Return the name of a metric with its unit, as for an axis."""
+    return outcome_of(metric).label or metric
 
 
 def _shown(metric: str, number: float | None, like: float | None, sign: str) -> str:
     if number is None or not math.isfinite(number):
         return plain(number)
-    if metric in _SHARES:
+    unit = outcome_of(metric).unit
+    if unit is Unit.PERCENT:
         return f"{_rounded(100 * number, 1, sign)}%"
     text = plain(number, like, sign)
-    if metric == "cost_usd":
-        return (
-            f"-${text[1:]}"
-            if text[0] == "-"
-            else text.replace("+", "+$")
-            if sign
-            else f"${text}"
-        )
-    return text + _UNITS.get(metric, "")
+    if unit is Unit.DOLLARS:
+        size = text.lstrip("+-")
+        return f"{text.removesuffix(size)}${size}"
+    return f"{text} s" if unit is Unit.SECONDS else text
 
 
 def digits_like(interval: Interval) -> float:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from assay.core.canonical_json import derived_id
+from assay.judge.outcomes import outcome_of
 from assay.judge.subjects import Look
 from assay.runs.events import Event, TrialEnded
 from assay.runs.kind import PreparedRun, RunChoices, TrialEnd
@@ -142,7 +143,7 @@ class SequentialMonitor:
             comparisons=len(rivals),
             min_effect=config.min_effect,
             lower_is_better=config.less_is_better,
-            shares=self._metric == "success" or self._metric.startswith("unlocked/"),
+            shares=outcome_of(self._metric).share,
         )
         self._candidates = {model: _Candidate(model) for model in rivals}
         self._begun = frozenset(begun)

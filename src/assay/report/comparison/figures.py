@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from assay.crafter.rules import EASIEST_FIRST, REFERENCES
-from assay.judge.describe import UNLOCKED
 from assay.judge.matching import MeasuredTrials, mean_over_worlds, measured_trials, trial_values
+from assay.judge.outcomes import UNLOCKED
 from assay.judge.results import Comparison, Contrast
 from assay.judge.subjects import death_cause, ordered_causes
 from assay.report.comparison.sentences import sample_words

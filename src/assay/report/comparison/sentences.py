@@ -7,7 +7,7 @@ sentences are untrusted: whoever prints them makes them safe.
 from collections.abc import Sequence
 
 from assay.core.text import counted
-from assay.judge.outcomes import COUNTS, NEITHER_IS_BETTER
+from assay.judge.outcomes import Direction, outcome_of
 from assay.judge.results import Comparison, Contrast, DesignDifference, TaskRule, Tests
 from assay.report.comparison.next_steps import fewest_exact, independent, settle_words
 from assay.report.document import Answer
@@ -35,8 +35,6 @@ VERDICTS = {
 }
 """The verdicts as a person would say them."""
 _CLEAR = (Verdict.BETTER, Verdict.WORSE)
-_COSTS = NEITHER_IS_BETTER | {"cost_usd", "duration_s", "tokens"}
-"""Metrics that say nothing about how well something was done."""
 
 
 def verdict_word(contrast: Contrast) -> str:
@@ -45,7 +43,7 @@ def verdict_word(contrast: Contrast) -> str:
         return "not comparable"
     if contrast.same is not None:
         return "the same"
-    if contrast.metric in NEITHER_IS_BETTER:
+    if outcome_of(contrast.metric).direction is Direction.NEITHER:
         more = contrast.difference.point > 0
         word = "higher" if more else "lower"
         return word if contrast.verdict in _CLEAR else VERDICTS[contrast.verdict]
@@ -109,7 +107,7 @@ def sensitive_words(comparison: Comparison, contrasts: Sequence[Contrast]) -> st
     sizes = {
         contrast.metric: abs(contrast.standardised.point)
         for contrast in contrasts
-        if contrast.standardised is not None and contrast.metric not in _COSTS
+        if contrast.standardised is not None and not outcome_of(contrast.metric).is_cost
     }
     first = comparison.setup.primary
     best = max(sizes, key=lambda metric: sizes[metric], default=first)
@@ -169,7 +167,7 @@ def on_these_tasks(contrast: Contrast) -> str:
 
 def _direction(contrast: Contrast) -> str:
     more, metric = contrast.difference.point > 0, contrast.metric
-    if metric in COUNTS:
+    if outcome_of(metric).whole:
         return f"{'more' if more else 'fewer'} {metric}"
     return f"a {'higher' if more else 'lower'} {metric}"
 

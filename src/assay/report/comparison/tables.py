@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
 from assay.core.canonical_json import derived_id
+from assay.judge.outcomes import Unit, outcome_of
 from assay.judge.results import Comparison, Contrast, InstanceRow, SubjectFacts
 from assay.judge.subjects import Subject, TrialOutcome, endings
 from assay.report.comparison.next_steps import in_database
@@ -301,12 +302,12 @@ def episodes(comparison: Comparison) -> Iterator[ReportTable]:
 
 def _exact(metric: str, number: float | None) -> str:
     """A number of one trial: counts are whole."""
-    if number is not None and number == int(number) and metric not in _NOT_COUNTED:
+    measured = outcome_of(metric).unit in (Unit.DOLLARS, Unit.SECONDS)
+    if number is not None and number == int(number) and not measured:
         return f"{number:,.0f}"
     return value(metric, number)
 
 
-_NOT_COUNTED = ("cost_usd", "duration_s")
 _FACTS = ("achievements", "reward", "steps", "turns", "tokens", "cost_usd", "duration_s")
 _SHORT_ID = 12
 
