@@ -9,6 +9,7 @@ import pytest
 from assay import __version__
 from assay.core.provenance import provenance
 from assay.core.text import natural_key, printable, unknown_name
+from assay.core.user_code import parse_object_spec
 
 SOURCE = Path(__file__).parents[2] / "src"
 
@@ -32,6 +33,23 @@ def test_an_unknown_name_is_answered_with_the_near_one_and_all() -> None:
     assert unknown_name("model", "gtp", ["gpt", "noop"]) == (
         "unknown model 'gtp'; did you mean 'gpt'? choose from: gpt, noop"
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        pytest.param("mine.py:Maze", ("mine.py", "Maze"), id="relative"),
+        pytest.param("/a:b/mine.py:act", ("/a:b/mine.py", "act"), id="colon in the path"),
+        pytest.param("gymnasium:CartPole-v1", None, id="another prefix"),
+        pytest.param("mine.py", None, id="no name"),
+        pytest.param("mine.py:a.b", None, id="no identifier"),
+        pytest.param("mine.txt:act", None, id="no Python file"),
+    ],
+)
+def test_file_and_name_of_a_user_object_are_parsed(
+    text: str, meant: tuple[str, str] | None
+) -> None:
+    assert parse_object_spec(text) == (meant and (Path(meant[0]), meant[1]))
 
 
 def test_provenance_is_one_line_with_all_versions() -> None:

@@ -19,7 +19,7 @@ from types import SimpleNamespace
 from typing import Any, Protocol
 
 from assay.core.canonical_json import content_hash
-from assay.core.user_code import run_user_file
+from assay.core.user_code import parse_object_spec, run_user_file
 from assay.errors import UsageError, UserCodeError
 from assay.types import ChatReply
 
@@ -90,13 +90,13 @@ def load_agent(spec: str) -> OwnAgent:
         raise UsageError(
             f"agent {spec!r} was given by a program; resume with the same call of assay.run"
         )
-    path, colon, name = spec.rpartition(":")
-    if not colon or not path.endswith(".py") or not name.isidentifier():
+    if (found := parse_object_spec(spec)) is None:
         raise UsageError(
             f"agent {spec!r} is not allowed; give a Python file and the name of a function or "
             "class in it, such as mine.py:act, or checkpoint:FOLDER for a trained policy"
         )
-    code = run_user_file(Path(path), "agents")
+    path, name = found
+    code = run_user_file(path, "agents")
     if name not in code.names:
         callables = [key for key, value in code.names.items() if callable(value)]
         there = f"; there is {', '.join(callables)}" if callables else ""
@@ -108,7 +108,8 @@ def agent_file(spec: str) -> Path | None:
     """The file that an agent is in, if it is in one."""
     if spec.startswith(CHECKPOINT):
         return checkpoint_file(Path(spec.removeprefix(CHECKPOINT)))
-    return Path(spec.rpartition(":")[0]) if ".py:" in spec else None
+    found = parse_object_spec(spec)
+    return None if found is None else found.path
 
 
 def checkpoint_file(path: Path) -> Path:

@@ -297,6 +297,21 @@ class UserCode(NamedTuple):
         return tuple({id(value): value for value in self.names.values()}.values())
 
 
+class ObjectSpec(NamedTuple):
+    """A thing that a file of the user's defines, as `file.py:name` names it."""
+
+    path: Path
+    name: str
+
+
+def parse_object_spec(text: str) -> ObjectSpec | None:
+    """Return the file and the name of `file.py:name`; None for a text of another form."""
+    path, colon, name = text.rpartition(":")
+    if not (colon and path.endswith(".py") and name.isidentifier()):
+        return None
+    return ObjectSpec(Path(path), name)
+
+
 def run_user_file(path: Path, what: str) -> UserCode:
     """Run a file; `what` is what it is expected to define, in the plural."""
     try:

@@ -17,6 +17,7 @@ from assay.agents.user_agents import agent_file
 from assay.core.secrets import Secret
 from assay.core.settings import Configuration, Counts, Setting, derived, section, settings_of
 from assay.core.text import unknown_name
+from assay.core.user_code import parse_object_spec
 from assay.core.values import (
     choice,
     file_text,
@@ -375,9 +376,9 @@ class RunConfig(Configuration):
         files = [file for file in map(agent_file, specs) if file is not None]
         hashes = tuple(content_hash(_content(path)) for path in files)
         object.__setattr__(self, "agent_hashes", hashes)
-        place = (self.environment or "").rpartition(":")[0]
-        if place.endswith(".py"):
-            sha = content_hash(file_text(Path(place)).encode())
+        world = parse_object_spec(self.environment or "")
+        if world is not None:
+            sha = content_hash(file_text(world.path).encode())
             object.__setattr__(self, "environment_hash", sha)
         if self.models is DEFAULT_MODELS and (self.agents or self.arms):
             # Nobody named them: those who were named play alone.

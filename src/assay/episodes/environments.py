@@ -16,7 +16,6 @@ from copy import deepcopy
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from math import isfinite
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -24,7 +23,7 @@ import numpy as np
 from assay.agents.options import AgentOptions
 from assay.agents.user_agents import OwnAgent, source_hash
 from assay.core.canonical_json import canonical_json, content_hash
-from assay.core.user_code import UserThread, run_user_file
+from assay.core.user_code import UserThread, parse_object_spec, run_user_file
 from assay.episodes.spec import EpisodeLimits
 from assay.episodes.totals import EpisodeTotals
 from assay.episodes.worlds import Stepped
@@ -123,13 +122,13 @@ def load_environment(spec: str) -> OwnEnvironment:
             f"environment {spec!r} was given as a class by a program; give the class again: "
             f"environment={spec.partition('@')[0]}"
         )
-    path, colon, name = spec.rpartition(":")
-    if not colon or not path.endswith(".py") or not name.isidentifier():
+    if (found := parse_object_spec(spec)) is None:
         raise UsageError(
             f"environment {spec!r} is not allowed; give a Python file and a class in it, such "
             "as maze.py:Maze, or an id of gymnasium, such as gymnasium:CartPole-v1"
         )
-    code = run_user_file(Path(path), "environments")
+    path, name = found
+    code = run_user_file(path, "environments")
     value = code.names.get(name)
     if not isinstance(value, type):
         classes = [key for key, there in code.names.items() if isinstance(there, type)]

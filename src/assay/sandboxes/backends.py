@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from assay.core.text import unknown_name
-from assay.core.user_code import run_user_file
+from assay.core.user_code import parse_object_spec, run_user_file
 from assay.errors import UsageError
 from assay.sandboxes.base import SandboxBackend
 from assay.sandboxes.bubblewrap import BubblewrapBackend
@@ -50,9 +50,8 @@ def choose_backend(name: str | None = None) -> SandboxBackend:
         return ModalBackend()
     if meant == UnprotectedBackend.name:
         return UnprotectedBackend()
-    path, colon, member = meant.rpartition(":")
-    if colon and path.endswith(".py") and member.isidentifier():
-        return _own(Path(path), member)
+    if (own := parse_object_spec(meant)) is not None:
+        return _own(*own)
     problem = unknown_name("sandbox", meant, [*BACKENDS, "a class in a file, mine.py:Class"])
     where = "" if name else f" (from ${VARIABLE})"
     raise UsageError(problem + where)
