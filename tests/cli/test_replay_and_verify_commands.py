@@ -11,11 +11,12 @@ import pytest
 from PIL import Image
 
 from assay.cli import main
-from assay.store.ingest import ensure_run, ingest_session
+from assay.store.ingest import ensure_run
 from assay.store.records import ExperimentRecord, RunRecord, SessionRecord
 from assay.store.store import Store
 from tests.cli.test_live_view import UPPER_HALF, Terminal
 from tests.episodes.episodes import play
+from tests.store.sessions import ingest_session
 
 pytestmark = pytest.mark.usefixtures("compiled_engine")
 

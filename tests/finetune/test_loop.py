@@ -51,7 +51,6 @@ def test_a_loop_reports_and_does_nothing_twice(
         "The data",
         "Training",
         "Stages",
-        "Malformed calls",
         other.student,
     ):
         assert words in page

@@ -95,8 +95,6 @@ def test_a_model_is_trained_and_answers_as_it_was_taught(tmp_path: Path) -> None
         assert job.trained_tokens > 0
         made = steps(client, first)
         assert made == list(range(1, len(made) + 1))
-        told = client.fine_tuning.jobs.list_events(first, limit=100).data
-        assert any("0 were answered with a malformed call" in event.message for event in told)
         assert client.fine_tuning.jobs.retrieve(second).status == "cancelled"
         with ThreadPoolExecutor(8) as pool:
             replies = list(pool.map(lambda number: ask(client, name, number), range(96, 112)))

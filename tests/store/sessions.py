@@ -10,7 +10,10 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
+import duckdb
+
 from assay.core.canonical_json import content_hash, derived_id
+from assay.store.ingest import Ingestion
 from assay.store.records import (
     CallRecord,
     EndRecord,
@@ -24,10 +27,12 @@ from assay.store.records import (
     SessionRecord,
     StepRecord,
 )
+from assay.store.rows import session_rows
+from assay.store.schema import ASSAY_SOURCE
 from assay.types import Encoded, Message, TrialState, Usage
 
 __all__ = [
-    *("START", "TOOLS", "make_run", "make_session", "make_sessions"),
+    *("START", "TOOLS", "ingest_session", "make_run", "make_session", "make_sessions"),
     *("rich_session", "uneven_session"),
 ]
 
@@ -68,6 +73,14 @@ def make_run(
             for model in models
         ),
     )
+
+
+def ingest_session(
+    connection: duckdb.DuckDBPyConnection, session: SessionRecord, *, source: str = ASSAY_SOURCE
+) -> None:
+    """Store one session."""
+    rows = session_rows(session, source=source)
+    Ingestion(connection, [rows]).store(rows)
 
 
 def make_sessions(run: RunRecord, episodes: int = 2, *, turns: int = 4) -> list[SessionRecord]:

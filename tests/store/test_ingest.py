@@ -8,13 +8,13 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from assay.store.ingest import Ingestion, ensure_run, finish_run, ingest_session
+from assay.store.ingest import Ingestion, ensure_run, finish_run
 from assay.store.records import RunRecord
 from assay.store.rows import Kind, row_id, session_rows
 from assay.store.schema import TABLES, RunStatus
 from assay.store.store import Store
 from assay.types import TrialState
-from tests.store.sessions import START, make_run, make_session, make_sessions
+from tests.store.sessions import START, ingest_session, make_run, make_session, make_sessions
 
 
 @pytest.fixture

@@ -7,12 +7,12 @@ import duckdb
 import pytest
 
 from assay.errors import UsageError
-from assay.store.ingest import ensure_run, ingest_session
+from assay.store.ingest import ensure_run
 from assay.store.names import resolve_experiment, resolve_run, resolve_session
 from assay.store.queries import committed_sessions, episodes
 from assay.store.store import Store
 from assay.types import TrialState
-from tests.store.sessions import START, make_run, make_session, make_sessions
+from tests.store.sessions import START, ingest_session, make_run, make_session, make_sessions
 
 OLD = make_run("old-run", ["b", "a"], baselines=["a"])
 NEW = make_run("new-run", ["a"], created_at=START + 100)

@@ -8,12 +8,12 @@ import pytest
 
 from assay.crafter import NoEffect
 from assay.errors import StoreError
-from assay.store.ingest import ensure_run, ingest_session
+from assay.store.ingest import ensure_run
 from assay.store.migrations import migrate, stored_version
 from assay.store.schema import ASLEEP, TABLES, VERSION, Column, Table, Type, arrow_schema, table
 from assay.store.store import Store
 from assay.store.views import VIEWS
-from tests.store.sessions import make_run, make_session
+from tests.store.sessions import ingest_session, make_run, make_session
 
 
 def columns(connection: duckdb.DuckDBPyConnection, name: str) -> list[tuple[str, str]]:

@@ -6,7 +6,6 @@ from typing import Any
 
 from assay.store.export import ExportFormat, export_sessions
 from assay.store.imports import import_traces, trace_files
-from assay.store.ingest import ingest_session
 from assay.store.journal import Journal, read_journal
 from assay.store.load import load_session
 from assay.store.merge import merge_stores
@@ -14,7 +13,7 @@ from assay.store.store import Store
 from assay.types import TrialState
 from tests.golden.files import unpack
 
-from .sessions import make_run, make_session, make_sessions
+from .sessions import ingest_session, make_run, make_session, make_sessions
 from .stores import add_training, fill, ids, rows_of
 
 RUN = make_run()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.store.ingest import ensure_run, ingest_session
+from assay.store.ingest import ensure_run
 from assay.store.journal import Journal, read_journal
 from assay.store.queries import committed_sessions
 from assay.store.records import RunRecord, SessionRecord
@@ -17,7 +17,7 @@ from assay.store.schema import TABLES
 from assay.store.store import Store
 from assay.store.writer import JournalDamaged, SessionStored, StoringFailed, Writer, WriterEvent
 from assay.types import TrialState
-from tests.store.sessions import make_run, make_session, make_sessions
+from tests.store.sessions import ingest_session, make_run, make_session, make_sessions
 from tests.store.test_journal import write
 from tests.store.test_store import reader
 

@@ -73,7 +73,8 @@ def serve(
     """Serve Crafter worlds over HTTP until Ctrl-C.
 
     Clients create worlds with POST /env/CrafterClassic/initialize and play them with
-    /step; /docs describes every route. Worlds are kept in memory until the service ends.
+    /step; /openapi.json describes every route. Worlds are kept in memory until the
+    service ends.
 
     For example:
 
@@ -139,7 +140,7 @@ def _announce_worlds(service: "RunningService", show: Show, variable: str) -> No
     else:
         header = f' -H "Authorization: Bearer ${variable}"' if settings.token else ""
         say(f"serving CrafterClassic on {service.address} (Ctrl-C ends it)")
-        say(f"routes: {service.address}/docs")
+        say(f"routes: {service.address}/openapi.json")
         say(f"worlds created without a seed get one from --seed {settings.seed}")
         say(
             f"try: curl{header} {service.address}/env/CrafterClassic/initialize"

@@ -116,7 +116,7 @@ async def whole_body(
     return b"".join(parts)
 
 
-_OPEN: Final = frozenset({"/health", "/docs", "/openapi.json"})
+_OPEN: Final = frozenset({"/health", "/openapi.json"})
 """Paths that tell nothing of any instance, and so ask for no token."""
 
 

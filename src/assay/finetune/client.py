@@ -45,7 +45,6 @@ ENDED: Final = frozenset({SUCCEEDED, "failed", "cancelled"})
 METRICS: Final = (
     *("train_loss", "train_mean_token_accuracy", "valid_loss", "valid_mean_token_accuracy"),
     *("full_valid_loss", "full_valid_mean_token_accuracy", "learning_rate"),
-    *("malformed_calls_constrained", "malformed_calls_free"),
 )
 """Numbers of a training step, or of its end, as events name them."""
 _LONGEST: Final = 2000

@@ -98,12 +98,6 @@ def _training(facts: LoopFacts) -> Iterator[Block]:
             f"The loss on rows of worlds that it was not trained on: {before:.3f} before,"
             f" {after:.3f} after."
         )
-    kept, free = (_curve(facts, f"malformed_calls_{how}") for how in ("constrained", "free"))
-    if kept and free:
-        yield Words(
-            f"Malformed calls: {kept[-1][1]:.0%} of its answers where calls are kept to their"
-            f" schema, as in the exam, and {free[-1][1]:.0%} where they are free."
-        )
     if _curve(facts, "train_loss"):
         yield Figures(partial(_losses, facts))
 

@@ -82,15 +82,6 @@ class FinetuneJob:
             return None
         return max(0.0, (self.finished_at - self.created_at).total_seconds())
 
-    @property
-    def running_seconds(self) -> float | None:
-        """How long it was seen running; None if that was not seen from start to end."""
-        times = {status: datetime.fromisoformat(at) for status, at in self.history}
-        end = next((times[status] for status in _ENDED if status in times), None)
-        if end is None or "running" not in times:
-            return None
-        return max(0.0, (end - times["running"]).total_seconds())
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinetuneEvent:

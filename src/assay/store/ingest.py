@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import duckdb
 import pyarrow as pa
 
-from assay.store.records import ExperimentRecord, LimitRecord, RunRecord, SessionRecord
-from assay.store.rows import SessionRows, columns_of, microseconds, session_rows, to_table
-from assay.store.schema import ASSAY_SOURCE, SESSION_TABLES, RunStatus, table
+from assay.store.records import ExperimentRecord, LimitRecord, RunRecord
+from assay.store.rows import SessionRows, columns_of, microseconds, to_table
+from assay.store.schema import SESSION_TABLES, RunStatus, table
 
 _VERSION = re.compile(r"v(\d+)\.(\d+)")
 
@@ -32,17 +32,6 @@ def transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
         with suppress(duckdb.Error):
             connection.rollback()
         raise
-
-
-def ingest_session(
-    connection: duckdb.DuckDBPyConnection,
-    session: SessionRecord,
-    *,
-    source: str = ASSAY_SOURCE,
-) -> None:
-    """Store one session that has ended; an Ingestion is faster for many."""
-    rows = session_rows(session, source=source)
-    Ingestion(connection, [rows]).store(rows)
 
 
 class Ingestion:

@@ -18,7 +18,7 @@ from pydantic_core import from_json, to_json
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import ASGIApp
 from starlette.websockets import WebSocket, WebSocketDisconnect
@@ -34,7 +34,7 @@ from assay.core.hosting import (
 from assay.core.http import Abandoned, Guard, deny, reply, reply_refusal, whole_body
 from assay.core.refusal import MAX_BODY, Refusal
 from assay.core.text import shown
-from assay.crafter.service.openapi import document, page
+from assay.crafter.service.openapi import document
 from assay.crafter.service.problems import refusal_of
 from assay.crafter.service.requests import (
     ENVIRONMENT,
@@ -111,10 +111,6 @@ def _routes(worlds: Worlds) -> list[BaseRoute]:
     async def openapi(request: Request) -> Response:
         return reply(document())
 
-    async def docs(request: Request) -> Response:
-        policy = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"}
-        return HTMLResponse(page(document()), headers=policy)
-
     def at(path: str, endpoint: _Endpoint, method: str) -> Route:
         return Route(f"/env/{{env_name}}/{path}", _named(endpoint), methods=[method])
 
@@ -132,7 +128,6 @@ def _routes(worlds: Worlds) -> list[BaseRoute]:
         WebSocketRoute("/env/{env_name}/ws", socket),
         Route("/health", health),
         Route("/openapi.json", openapi),
-        Route("/docs", docs),
     ]
 
 
@@ -239,7 +234,7 @@ async def _assay_error(request: Request, error: Exception) -> Response:
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "http")
-    body = {"detail": f"{error.detail}; see /docs", "code": code, "errors": None}
+    body = {"detail": f"{error.detail}; see /openapi.json", "code": code, "errors": None}
     return reply(body, error.status_code, dict(error.headers or {}))
 
 

@@ -3,8 +3,6 @@
 What requests begin with alike is computed once and kept. A reply follows from the request and
 its seed; sums over larger batches are taken in another order, so that a close decision may
 turn out differently beside other requests.
-
-How often a model writes a call that cannot be read, kept to the schema and left free.
 """
 
 import hashlib
@@ -20,14 +18,13 @@ from torch import Tensor
 
 from assay.errors import UsageError
 from assay.finetune.datasets.formats import with_calls
-from assay.finetune.datasets.message_checks import calls_problem, tool_schemas
 from assay.finetune.local.bases import base_named
 from assay.finetune.local.batches import causal, padded
 from assay.finetune.local.checkpoints import StoredModel
 from assay.finetune.local.decoder import Appended, Buffered, Decoder, merge_lora
 from assay.finetune.local.grammar import Grammar, call_grammar
 from assay.finetune.local.prefixes import PrefixCache
-from assay.finetune.local.templates import EncodedRow, Template, head_key, read_rows
+from assay.finetune.local.templates import EncodedRow, Template, head_key
 from assay.finetune.local.tokens import Tokenizer
 
 _GRAMMARS: Final = 64
@@ -270,52 +267,3 @@ def load_base(name: str) -> Generator:
     tokenizer = base.tokenizer(())
     model = base.model((), torch.Generator().manual_seed(0))
     return Generator(base.name, model, tokenizer, base.template(tokenizer), None)
-
-
-_ASKED: Final = 16
-_LONGEST: Final = 128
-_TEMPERATURE: Final = 0.7
-
-
-@dataclass(frozen=True, slots=True)
-class MalformedCalls:
-    """Replies without a call that the tools allow."""
-
-    asked: int
-    constrained: int
-    """With the grammar of the tools."""
-    free: int
-    """Without it."""
-
-
-def malformed_calls(generator: Generator, rows: Sequence[Any]) -> MalformedCalls | None:
-    """Ask a model what rows ask, twice; None where no row offers tools.
-
-    Args:
-        generator: The model.
-        rows: Training rows; the first of them that offer tools are asked.
-    """
-    offering = [row for row in read_rows(rows[:_ASKED]) if row.tools]
-    if not offering:
-        return None
-
-    def malformed(constrained: bool) -> int:
-        replies = generator.replies(
-            [
-                ModelRequest(
-                    messages=row.messages[:-1],
-                    tools=row.tools or (),
-                    temperature=_TEMPERATURE,
-                    max_tokens=_LONGEST,
-                    constrained=constrained,
-                )
-                for row in offering
-            ]
-        )
-        return sum(
-            not calls or calls_problem(calls, tool_schemas(row.tools or ()))[0] is not None
-            for row, reply in zip(offering, replies, strict=True)
-            for calls in [reply.message.get("tool_calls")]
-        )
-
-    return MalformedCalls(len(offering), malformed(True), malformed(False))

@@ -118,25 +118,7 @@ def _trained(
         f"{trained.parameters:,} parameters were trained on {trained.tokens.learned:,} tokens"
         f" of answers an epoch; {share:.0%} of all tokens are not head",
     )
-    _tell_malformed(folder, held or rows, trained.steps)
     return {"trained_tokens": trained.tokens.learned * numbers["n_epochs"]}
-
-
-def _tell_malformed(folder: Path, rows: list[Any], step: int) -> None:
-    from assay.finetune.local.generate import load, malformed_calls
-
-    found = malformed_calls(load(folder / "training"), rows)
-    if found is not None:
-        append_event(
-            folder,
-            f"Of {found.asked} requests, {found.constrained} were answered with a malformed"
-            f" call where calls are kept to their schema, and {found.free} where they are free",
-            {
-                "step": step,
-                "malformed_calls_constrained": found.constrained / found.asked,
-                "malformed_calls_free": found.free / found.asked,
-            },
-        )
 
 
 def _rows(files: Path, name: str) -> list[Any]:
