@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import assay
-from assay.analyses.documents import analysis_document
+from assay.analyses.episodes import analysis_document
 from assay.analyses.training import analyse_training
 from assay.cli import main
 from assay.errors import UsageError

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import assay
-from assay.analyses.documents import analysis_document
+from assay.analyses.episodes import analysis_document
 from assay.cli import main
 from assay.errors import UsageError
 from assay.report.comparison.document import comparison_document

@@ -1,5 +1,4 @@
 """Numbers over many episodes, and the report of each: one file an analysis.
 
-`episodes` has the facts of an episode, read without its messages; `documents` the report of an
-analysis by its type.
+`episodes` has the facts of an episode, read without its messages, and what all reports share.
 """

@@ -1,7 +1,4 @@
-"""How often and how soon each achievement is reached, and what was missing at the end.
-
-The report of how often and how soon achievements are reached.
-"""
+"""How often and how soon each achievement is reached, and what was missing at the end."""
 
 import math
 from collections import Counter
@@ -17,6 +14,7 @@ from assay.analyses.episodes import (
     LEVEL,
     Basis,
     EpisodeFacts,
+    analysis_document,
     basis_of,
     build,
     by_group,
@@ -278,7 +276,8 @@ def _items(uses: Mapping[str, int], inventory: Mapping[str, int]) -> list[str]:
     ]
 
 
-def achievements_document(found: AchievementsAnalysis) -> Document:
+@analysis_document.register
+def _document(found: AchievementsAnalysis) -> Document:
     """Success rates beside those of people and of chance, times, and what was missing."""
     summary = ReportTable(
         "Achievements by model",

@@ -1,7 +1,4 @@
-"""What models do: which actions, after which, which lead somewhere, and what is wasted.
-
-The report of what models do.
-"""
+"""What models do: which actions, after which, which lead somewhere, and what is wasted."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +11,7 @@ from assay.analyses.episodes import (
     RATE,
     Basis,
     EpisodeFacts,
+    analysis_document,
     basis_of,
     build,
     by_group,
@@ -260,7 +258,8 @@ _WORDS = {
 }
 
 
-def actions_document(found: ActionsAnalysis) -> Document:
+@analysis_document.register
+def _document(found: ActionsAnalysis) -> Document:
     """What is done, what is wasted, and what leads somewhere."""
     models = found.models
     waste = ReportTable(

@@ -1,7 +1,4 @@
-"""What results cost: tokens and dollars by model, by achievement and by turn.
-
-The report of what results cost.
-"""
+"""What results cost: tokens and dollars by model, by achievement and by turn."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,12 +15,14 @@ from assay.analyses.episodes import (
     Basis,
     EpisodeFacts,
     TaskWorld,
+    analysis_document,
     basis_of,
     build,
     by_group,
     completed,
     mean_over,
     percent,
+    turn_bins,
     world_of,
 )
 from assay.core.text import counted
@@ -198,10 +197,9 @@ def _ratio(
 
 
 def _by_turn(episodes: Sequence[EpisodeFacts], longest: int) -> list[TurnTokens]:
-    ends = sorted({round(longest * part / _BINS) for part in range(1, _BINS + 1)} - {0})
     asking = [one for one in episodes if one.calls is not None]
     found: list[TurnTokens] = []
-    for first, last in zip([1, *(end + 1 for end in ends[:-1])], ends, strict=True):
+    for first, last in turn_bins(longest, _BINS):
         there, sent, received, cached = [], [], [], 0.0
         for one in asking:
             calls = one.calls
@@ -268,7 +266,8 @@ _LABELS = {
 }
 
 
-def costs_document(found: CostsAnalysis) -> Document:
+@analysis_document.register
+def _document(found: CostsAnalysis) -> Document:
     """Dollars and tokens by model, per result and by turn, and the frontier."""
     one = "achievement" if found.result == "achievements" else "reward"
     prices = ReportTable(

@@ -4,8 +4,6 @@ How episodes ended, seen in their worlds: played again from what was recorded.
 
 Only episodes of Crafter can be played again. Of very many, some are enough: they are chosen
 evenly, and whoever asks says how many.
-
-The report of what episodes died of.
 """
 
 import math
@@ -21,6 +19,7 @@ from assay.analyses.episodes import (
     SHARE,
     Basis,
     EpisodeFacts,
+    analysis_document,
     basis_of,
     build,
     by_group,
@@ -278,7 +277,8 @@ _KILLED = {"zombie": "by a zombie", "arrow": "by an arrow", "lava": "in lava"}
 """What is not said with `of`, as of hunger, thirst and fatigue."""
 
 
-def deaths_document(found: DeathsAnalysis) -> Document:
+@analysis_document.register
+def _document(found: DeathsAnalysis) -> Document:
     """What of, when, and what the player was doing."""
     last = ReportTable(
         "The last steps, by cause of death",

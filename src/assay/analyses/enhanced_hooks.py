@@ -6,8 +6,6 @@ that are still going on are parted into those in which a hook has fired and thos
 has not, and what they reach after that step is compared, within models. Nothing that came
 before the step is counted, so that a hook does not look good because long episodes fire it.
 It is an association: whoever fires a hook may differ in other ways.
-
-The report of declared hooks.
 """
 
 import math
@@ -23,6 +21,7 @@ from assay.analyses.episodes import (
     SHARE,
     Basis,
     EpisodeFacts,
+    analysis_document,
     basis_of,
     build,
     by_group,
@@ -391,7 +390,8 @@ _ASSOCIATION = (
 )
 
 
-def enhanced_hooks_document(found: EnhancedHooksAnalysis) -> Document:
+@analysis_document.register
+def _document(found: EnhancedHooksAnalysis) -> Document:
     """How often each fires, what goes with it, and what follows."""
     at = found.landmark
     often = ReportTable(

@@ -10,6 +10,7 @@ What the reports of analyses share: how they begin, what they rest on, and their
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import singledispatch
 from typing import Any, Final, NamedTuple
 
 from assay.core.text import counted
@@ -239,6 +240,12 @@ def mean_over(facts: Sequence[EpisodeFacts], values: Sequence[float], metric: st
     return mean_over_worlds(MeasuredTrials.of(trials, values), metric, LEVEL)
 
 
+def turn_bins(longest: int, bins: int) -> list[tuple[int, int]]:
+    """Return the first and last turn of up to `bins` ranges of about the same length."""
+    ends = sorted({round(longest * part / bins) for part in range(1, bins + 1)} - {0})
+    return list(zip([1, *(end + 1 for end in ends[:-1])], ends, strict=True))
+
+
 def evenly(facts: Sequence[EpisodeFacts], most: int) -> list[EpisodeFacts]:
     """At most so many of them, spread over all: a sample that needs no random numbers."""
     if len(facts) <= most:
@@ -248,6 +255,12 @@ def evenly(facts: Sequence[EpisodeFacts], most: int) -> list[EpisodeFacts]:
 
 ANALYSIS_FORMAT: Final = "assay-analysis/1"
 INTERVALS: Final = "In brackets: 95 % intervals, over worlds."
+
+
+@singledispatch
+def analysis_document(found: object) -> Document:
+    """Return the report of an analysis; each analysis registers its own."""
+    raise TypeError(f"{type(found).__name__} is not an analysis")
 
 
 def build(

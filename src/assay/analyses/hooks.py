@@ -1,7 +1,4 @@
-"""How often hooks fire: by model, by turn, together, and on what.
-
-The report of how often hooks fire.
-"""
+"""How often hooks fire: by model, by turn, together, and on what."""
 
 import math
 from collections import Counter
@@ -18,6 +15,7 @@ from assay.analyses.episodes import (
     SHARE,
     Basis,
     EpisodeFacts,
+    analysis_document,
     basis_of,
     build,
     by_group,
@@ -25,6 +23,7 @@ from assay.analyses.episodes import (
     completed,
     mean_over,
     percent,
+    turn_bins,
 )
 from assay.core.text import counted
 from assay.errors import UsageError
@@ -124,8 +123,7 @@ def analyse_hooks(facts: Sequence[EpisodeFacts]) -> HooksAnalysis:
             " 'assay analyze actions' reads imported logs too"
         )
     names = [name for name, _ in counts.most_common()]
-    longest = max(one.row.turns for one in used)
-    edges = _edges(longest)
+    edges = turn_bins(max(one.row.turns for one in used), _BINS)
     played = Counter(action for one in used for action in one.steps.actions)
     return HooksAnalysis(
         basis=basis_of(facts),
@@ -144,12 +142,6 @@ def analyse_hooks(facts: Sequence[EpisodeFacts]) -> HooksAnalysis:
         together=_together(names, used),
         actions={action: n / played.total() for action, n in played.most_common()},
     )
-
-
-def _edges(longest: int) -> list[tuple[int, int]]:
-    """Up to ten stretches of turns of about the same length, first and last of each."""
-    ends = sorted({round(longest * part / _BINS) for part in range(1, _BINS + 1)} - {0})
-    return list(zip([1, *(end + 1 for end in ends[:-1])], ends, strict=True))
 
 
 def _of_model(
@@ -231,7 +223,8 @@ def _together(names: Sequence[str], used: Sequence[EpisodeFacts]) -> tuple[Toget
     return tuple(pairs)
 
 
-def hooks_document(found: HooksAnalysis) -> Document:
+@analysis_document.register
+def _document(found: HooksAnalysis) -> Document:
     """Each hook by model, by turn, together with others, and on what."""
     rows: list[Row] = [
         [

@@ -4,8 +4,6 @@ The score is a product of shares, so that what spoils a trace lowers it and noth
 it: achievements / 22 x (1 - waste) x (1 - loops) x (1 - replies without use). It judges the
 trace, not the model: `assay compare` does that. In other environments than Crafter nobody knows
 what was to be reached, nor what a loop is; the score then speaks of waste and replies alone.
-
-The report of how good traces are to learn from.
 """
 
 from collections import Counter
@@ -19,6 +17,7 @@ from assay.analyses.episodes import (
     Basis,
     EpisodeFacts,
     TaskWorld,
+    analysis_document,
     basis_of,
     build,
     by_group,
@@ -315,7 +314,8 @@ _WORDS = {
 }
 
 
-def quality_document(found: QualityAnalysis) -> Document:
+@analysis_document.register
+def _document(found: QualityAnalysis) -> Document:
     """Scores by model, what lowers them, and the best and the worst traces."""
     models = ReportTable(
         "Quality by model, from 0 to 1",

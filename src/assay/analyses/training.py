@@ -2,8 +2,6 @@
 
 A job's curve is made of the events that its service told. Numbers at the end of a curve are
 means of its last tenth, because the loss of one batch is mostly chance.
-
-The report of how fine-tuning jobs went.
 """
 
 import math
@@ -14,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from assay.analyses.episodes import ANALYSIS_FORMAT, percent
+from assay.analyses.episodes import ANALYSIS_FORMAT, analysis_document, percent
 from assay.errors import UsageError
 from assay.report.document import (
     Document,
@@ -271,7 +269,8 @@ _PANELS: Final = {
 _MOST_POINTS: Final = 40
 
 
-def training_document(found: TrainingAnalysis) -> Document:
+@analysis_document.register
+def _document(found: TrainingAnalysis) -> Document:
     """Losses, accuracy, rate and speed of jobs, side by side, and whether they overfit."""
     table = ReportTable(
         "Fine-tuning jobs",

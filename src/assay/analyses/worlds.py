@@ -4,8 +4,6 @@ What a world is like at its start: how far the things are that a player needs.
 
 Steps are those of a player who knows the map: one for a free cell, two for a cell of stone,
 which has to be dug first. The world is made anew from what an episode recorded.
-
-The report of how much the world decides.
 """
 
 import heapq
@@ -23,6 +21,7 @@ from assay.analyses.episodes import (
     Basis,
     EpisodeFacts,
     TaskWorld,
+    analysis_document,
     basis_of,
     build,
     by_group,
@@ -394,7 +393,8 @@ _WARNING = (
 )
 
 
-def seeds_document(found: WorldsAnalysis) -> Document:
+@analysis_document.register
+def _document(found: WorldsAnalysis) -> Document:
     """Shares of variance, stability, outliers, and the worlds that tell most."""
     metric = found.metric
     stability = ReportTable(

@@ -317,7 +317,7 @@ def _found(
 
 def _say_found(found: Any, to: Telling, show: Show) -> int:
     """Write and print what an analysis found."""
-    from assay.analyses.documents import analysis_document
+    from assay.analyses.episodes import analysis_document
     from assay.report.files import write_document
 
     paths = tuple(to.output or ())
