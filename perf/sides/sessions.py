@@ -7,7 +7,7 @@ from typing import NamedTuple
 from assay.episodes.arms import arms_of
 from assay.episodes.config import RunConfig
 from assay.runs.control import Limits, Retries
-from assay.runs.engine import AsyncioExecutor, run_trials
+from assay.runs.engine import AsyncioExecutor, Rules, run_trials
 from assay.runs.executors import InProcess
 from assay.runs.prepare import run_record
 from assay.store.records import RunRecord
@@ -46,7 +46,6 @@ async def _play(folder: Path, config: RunConfig, run: RunRecord) -> None:
         await run_trials(
             kind.plan(run),
             AsyncioExecutor(body),
-            limits=Limits(max_open=config.episodes),
-            retries=Retries(seed=0),
+            Rules(limits=Limits(max_open=config.episodes), retries=Retries(seed=0)),
         )
     await kind.close()

@@ -59,7 +59,8 @@ def test_a_run_tells_of_itself_in_a_notebook_alone(tmp_path: Path, where: str) -
 
 def test_one_line_is_written_over_and_says_what_is_retried() -> None:
     now, out = 0.0, StringIO()
-    tell = NotebookProgress(out, clock=lambda: now)
+    progress = NotebookProgress(out, clock=lambda: now)
+    tell = progress.on_event
     trial = Trial("t", "a", 0, None)
     tell(RunStarted({"a": 2}))
     tell(TrialStarted(trial, 1))
@@ -68,7 +69,7 @@ def test_one_line_is_written_over_and_says_what_is_retried() -> None:
     tell(CallRetried("a", "it is busy\x1b[31m", 1, 20.0))
     now = 4.0
     tell(TrialProgress(trial, None))
-    tell.notice("something else")
+    progress.on_message("something else")
     now = 9.0
     tell(TrialEnded(trial, 1, TrialVerdict(TrialState.RESULT, "died")))
     tell(RunEnded({}))

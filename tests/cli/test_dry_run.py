@@ -12,6 +12,7 @@ import pytest
 from assay import api
 from assay.cli import main
 from assay.runs.control import Stop
+from assay.runs.events import CallbackObserver
 
 pytestmark = pytest.mark.usefixtures("compiled_engine")
 
@@ -162,7 +163,7 @@ def test_of_a_run_that_goes_on_only_the_rest_is_counted(tmp_path: Path) -> None:
         if ended.count("TrialEnded") == 2:
             stop.ask()
 
-    api.run_prepared(api.prepare(settings), listen=listen, stop=stop)
+    api.run_prepared(api.prepare(settings), observer=CallbackObserver(listen), stop=stop)
     again = api.prepare(settings, dry=True)
     assert again.resumed is not None
     assert 0 < (left := api.estimate(again).models[0]).calls <= 6 * left.episodes

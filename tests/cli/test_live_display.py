@@ -13,8 +13,9 @@ from assay.cli.progress_text import LiveStanding, LiveStandings
 from assay.episodes.progress import EpisodeEnd, TurnProgress
 from assay.errors import ModelRejected, ModelUnavailable
 from assay.runs.control import Limits, Retries, Stop, TrialVerdict
-from assay.runs.engine import AsyncioExecutor, Context, run_trials
+from assay.runs.engine import AsyncioExecutor, Context, Rules, run_trials
 from assay.runs.events import (
+    CallbackObserver,
     CallRetried,
     Event,
     RunStarted,
@@ -80,9 +81,10 @@ def run(
     **options: Any,
 ) -> None:
     no_waiting = Retries(attempts=2, first_wait=0, longest_wait=0)
-    asyncio.run(
-        run_trials(what, AsyncioExecutor(body), listen=listen, retries=no_waiting, **options)
-    )
+    stop: Stop | None = options.pop("stop", None)
+    rules: Rules[None] = Rules(retries=no_waiting, **options)
+    observer = CallbackObserver(listen)
+    asyncio.run(run_trials(what, AsyncioExecutor(body), rules, observer=observer, stop=stop))
 
 
 class Screen:

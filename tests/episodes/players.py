@@ -12,9 +12,9 @@ from assay.episodes.arms import arms_of
 from assay.episodes.config import RunConfig
 from assay.episodes.kind import EpisodeKind, EpisodeParts
 from assay.metrics import DEFAULT_HOOKS, Hook
-from assay.runs.control import Limits, Retries, Stop
-from assay.runs.engine import AsyncioExecutor, run_trials
-from assay.runs.events import Event
+from assay.runs.control import Retries, Stop
+from assay.runs.engine import AsyncioExecutor, Rules, run_trials
+from assay.runs.events import CallbackObserver, Event
 from assay.runs.executors import InProcess
 from assay.runs.plan import GroupCounts
 from assay.store.records import RunRecord
@@ -78,7 +78,7 @@ def play(
     hooks: tuple[type[Hook], ...] = DEFAULT_HOOKS,
     retries: Retries | None = None,
     worlds: Callable[[], WorldClient] = LocalClient,
-    listen: Callable[[Event], None] = lambda _: None,
+    listen: Callable[[Event], None] | None = None,
     stop: Stop | None = None,
 ) -> GroupCounts:
     """Play some episodes of one model, with their journals in a folder."""
@@ -100,9 +100,8 @@ def play(
                 return await run_trials(
                     kind.plan(run),
                     executor,
-                    limits=Limits(),
-                    retries=retries or Retries(attempts=1),
-                    listen=listen,
+                    Rules(retries=retries or Retries(attempts=1)),
+                    observer=CallbackObserver(listen),
                     stop=stop,
                 )
             finally:

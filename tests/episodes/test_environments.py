@@ -15,7 +15,7 @@ from assay.episodes.environments import digest_of
 from assay.episodes.prepare import OwnObjects
 from assay.errors import UsageError
 from assay.runs.control import Stop
-from assay.runs.events import Event, TrialProgress
+from assay.runs.events import CallbackObserver, Event, TrialProgress
 from assay.runs.spending import spent_so_far
 from tests.runs.tables import rows
 
@@ -296,7 +296,7 @@ def interrupted(folder: Path, turns: int, **settings: Any) -> dict[str, Any]:
     own = OwnObjects(models={"counted": CountedModel(cost_usd=0.5)})
     with chdir(folder):
         first = api.run_prepared(
-            api.prepare(chosen, own=own), listen=listen, stop=stop, own=own
+            api.prepare(chosen, own=own), observer=CallbackObserver(listen), stop=stop, own=own
         )
     assert first.interrupted
     return chosen

@@ -12,7 +12,7 @@ from assay import api
 from assay.api import serve_models
 from assay.errors import ModelUnavailable, UsageError
 from assay.runs.control import Stop
-from assay.runs.events import Event, TrialProgress
+from assay.runs.events import CallbackObserver, Event, TrialProgress
 from assay.store.journal import is_blank, read_journal
 from assay.store.run_folder import journal_root
 from tests.runs.programs import Program, until
@@ -359,7 +359,9 @@ def test_an_agent_that_answers_differently_after_a_resume_fails_and_says_so(
 
     with chdir(tmp_path):
         settings |= {"episodes": 1, "max_turns": 1000}
-        first = api.run_prepared(api.prepare(settings), listen=listen, stop=stop)
+        first = api.run_prepared(
+            api.prepare(settings), observer=CallbackObserver(listen), stop=stop
+        )
         assert first.interrupted
         prepared = api.prepare(settings)
         assert prepared.resumed is not None

@@ -23,7 +23,7 @@ from assay.judge.subjects import Look
 from assay.metrics import DEFAULT_HOOKS
 from assay.runs.control import Retries, Stop
 from assay.runs.control import TrialVerdict as TrialVerdict
-from assay.runs.events import TrialEnded
+from assay.runs.events import CallbackObserver, TrialEnded
 from assay.runs.kind import PreparedRun
 from assay.runs.looks import SequentialMonitor
 from assay.runs.plan import Admission, Plan, Trial
@@ -95,7 +95,7 @@ def test_looks_do_not_depend_on_the_order_in_which_episodes_end() -> None:
         lookout = SequentialMonitor(*monitored(), known={})
         for trial in trials:
             if trial.group in MODELS:
-                lookout.hear(ended(trial, reward(trial.group, trial.index)))
+                lookout.on_event(ended(trial, reward(trial.group, trial.index)))
         seen.append(found(lookout))
     assert repr(seen[0]) == repr(seen[1]) == repr(seen[2])
     decisions = {one.model: one.decision for one in lookout.comparisons()}
@@ -108,7 +108,7 @@ def test_what_is_known_from_before_gives_the_same_looks_as_hearing_of_it() -> No
     for trial in all_trials():
         if trial.group in MODELS:
             known[trial.id] = reward(trial.group, trial.index)
-            heard.hear(ended(trial, known[trial.id]))
+            heard.on_event(ended(trial, known[trial.id]))
     assert repr(found(SequentialMonitor(*monitored(), known=known))) == repr(found(heard))
 
 
@@ -116,7 +116,7 @@ def test_looks_are_those_of_the_statistics() -> None:
     lookout = SequentialMonitor(*monitored(), known={})
     for trial in all_trials():
         if trial.group in MODELS:
-            lookout.hear(ended(trial, reward(trial.group, trial.index)))
+            lookout.on_event(ended(trial, reward(trial.group, trial.index)))
     differences = [reward("good", world) - reward("base", world) for world in range(20)]
     design = SequentialDesign(most=20, comparisons=2, min_effect=2.0)
     records = [one for one in lookout.records() if one.design["comparisons"] == 2]
@@ -134,7 +134,7 @@ def test_a_pair_with_a_failure_is_left_out_and_counted() -> None:
         failed = (trial.group, trial.index) in {("good", 1), ("base", 1), ("base", 2)}
         if trial.group in MODELS:
             value = 0.5 * (-1) ** trial.index if trial.group == "good" else 0.0
-            lookout.hear(ended(trial, None if failed else value))
+            lookout.on_event(ended(trial, None if failed else value))
     (one,) = lookout.comparisons()
     assert (one.decision, one.pairs, one.left_out) == (Verdict.UNDECIDED, 6, 2)
     assert [(look.pairs, look.decision) for look in lookout.records()] == [
@@ -151,9 +151,9 @@ def test_a_pair_that_infrastructure_broke_is_waited_for() -> None:
     for trial in trials:
         if (trial.group, trial.index) == ("base", 2):
             lost = TrialVerdict(TrialState.INFRASTRUCTURE, "ModelUnavailable")
-            lookout.hear(TrialEnded(trial, 5, lost))
+            lookout.on_event(TrialEnded(trial, 5, lost))
         else:
-            lookout.hear(ended(trial, reward(trial.group, trial.index)))
+            lookout.on_event(ended(trial, reward(trial.group, trial.index)))
     (one,) = lookout.comparisons()
     assert (one.decision, one.pairs, one.looks) == (None, 2, 0)
     assert "not decided yet" in one.sentence
@@ -172,7 +172,7 @@ def test_who_is_ahead_waits_and_who_is_decided_stops() -> None:
     world = 0
     while lookout.comparisons()[0].decision is None:
         for model in MODELS:
-            lookout.hear(ended(trials[model, world], reward(model, world)))
+            lookout.on_event(ended(trials[model, world], reward(model, world)))
         world += 1
     assert admitted("good", world) is Admission.NEVER
     assert admitted("same", world) is admitted("base", world) is Admission.NOW
@@ -180,7 +180,7 @@ def test_who_is_ahead_waits_and_who_is_decided_stops() -> None:
     assert admitted("builtin/noop", world) is Admission.LATER
     while lookout.comparisons()[1].decision is None:
         for model in ("base", "same"):
-            lookout.hear(ended(trials[model, world], reward(model, world)))
+            lookout.on_event(ended(trials[model, world], reward(model, world)))
         world += 1
     assert {admitted(model, world) for model in MODELS} == {Admission.NEVER}
     assert admitted("builtin/noop", world - 1) is Admission.NOW
@@ -292,7 +292,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_looks(
             stop.ask()
 
     few = {"max_concurrent_episodes": 2}
-    first = play(prepared(tmp_path, **few), listen=listen, stop=stop)
+    first = play(prepared(tmp_path, **few), observer=CallbackObserver(listen), stop=stop)
     assert first.interrupted
     assert first.decisions[0].decision is None
     second = play(prepared(tmp_path))

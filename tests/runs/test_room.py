@@ -12,8 +12,15 @@ from assay.api import serve_models
 from assay.models.serving.app import ModelServerSettings, running
 from assay.models.serving.faults import Faults
 from assay.runs.control import Stop
-from assay.runs.events import Event, TrialEnded, TrialInterrupted, TrialStarted
-from assay.runs.executors import Answerer, room_for
+from assay.runs.events import (
+    CallbackObserver,
+    Event,
+    TrialEnded,
+    TrialInterrupted,
+    TrialStarted,
+)
+from assay.runs.executors import admission_rule
+from assay.runs.kind import ProviderCapacity
 
 from .remote import play
 
@@ -48,7 +55,7 @@ class Openness:
 def test_a_quarter_more_are_open_than_calls_may_be_and_at_least_16(
     calls: int, begun: int, has_room: bool
 ) -> None:
-    room = room_for({name: Answerer("one", lambda: calls) for name in "ab"})
+    room = admission_rule({name: ProviderCapacity("one", lambda: calls) for name in "ab"})
     assert room("a", {"a": begun - 4, "b": 4, "theirs": 500}) is has_room
     assert room("theirs", {"theirs": 500}), "nobody knows how many calls it may make"
 
@@ -84,7 +91,7 @@ def test_built_in_models_finish_their_episodes_one_after_the_other_too(tmp_path:
     settings = {"models": ["builtin/noop"], "episodes": 60, "max_turns": 3}
     files = {"database": tmp_path / "traces.duckdb", "traces_dir": tmp_path / "files"}
     prepared = api.prepare({**settings, **files, "baselines": False})
-    result = api.run_prepared(prepared, listen=listen, stop=stop)
+    result = api.run_prepared(prepared, observer=CallbackObserver(listen), stop=stop)
     assert result.interrupted
     assert seen.most == 16
     assert len(result.episodes) >= 20
@@ -112,7 +119,7 @@ def test_a_run_that_is_asked_to_stop_does_not_wait_for_answers_for_ever(
                 **{"database": tmp_path / "t.duckdb", "traces_dir": tmp_path / "files"},
             }
         )
-        result = api.run_prepared(prepared, stop=stop, listen=listen)
+        result = api.run_prepared(prepared, stop=stop, observer=CallbackObserver(listen))
     assert result.interrupted
     assert not stop.forced
     assert result.tallies["builtin/noop"].interrupted == 2

@@ -9,7 +9,14 @@ import pytest
 
 from assay.runs.control import Limits, Stop, TrialVerdict
 from assay.runs.engine import AsyncioExecutor, Context, run_trials
-from assay.runs.events import Event, TrialEnded, TrialInterrupted, TrialProgress, TrialRetried
+from assay.runs.events import (
+    CallbackObserver,
+    Event,
+    TrialEnded,
+    TrialInterrupted,
+    TrialProgress,
+    TrialRetried,
+)
 from assay.runs.plan import GroupCounts, Trial
 
 from .trials import WON, Watched, of_kind, plan_of, run
@@ -209,7 +216,7 @@ def test_a_keyboard_interrupt_leaves_nothing_behind() -> None:
             return await slow_to_leave(trial, context)
 
         watched._inner = AsyncioExecutor(body)
-        await run_trials(plan_of(4), watched, listen=listen)
+        await run_trials(plan_of(4), watched, observer=CallbackObserver(listen))
 
     with pytest.raises(KeyboardInterrupt):
         asyncio.run(main())

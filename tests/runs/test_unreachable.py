@@ -14,7 +14,7 @@ from assay.errors import UsageError
 from assay.models.serving.app import RunningModels
 from assay.models.serving.faults import Faults
 from assay.runs.control import Stop
-from assay.runs.events import CallRetried, Event
+from assay.runs.events import CallbackObserver, CallRetried, Event
 
 from .remote import command, play
 
@@ -125,7 +125,7 @@ def test_a_stop_does_not_wait_until_a_call_may_be_asked_again(
         if isinstance(event, CallRetried) and not stop.asked:
             stop.ask()
 
-    result = api.run_prepared(prepared, stop=stop, listen=listen)
+    result = api.run_prepared(prepared, stop=stop, observer=CallbackObserver(listen))
     assert result.interrupted
     assert not stop.forced
     assert result.last_trouble is not None

@@ -5,9 +5,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from assay.runs.control import TrialVerdict
-from assay.runs.engine import AsyncioExecutor, Body, Context, run_trials
-from assay.runs.events import Event
+from assay.runs.control import Stop, TrialVerdict
+from assay.runs.engine import AsyncioExecutor, Body, Context, Rules, run_trials
+from assay.runs.events import CallbackObserver, Event
 from assay.runs.plan import Group, GroupCounts, Plan, Trial
 from assay.types import TrialState
 
@@ -52,9 +52,14 @@ class Watched:
 def run(
     plan: Plan[int], body: Body[int] | Watched, **options: Any
 ) -> tuple[dict[str, GroupCounts], list[Event]]:
-    """Work off a plan without waiting; fails if a task is left behind."""
+    """Work off a plan without waiting; fails if a task is left behind.
+
+    Options are `listen`, `stop` and the fields of `Rules`.
+    """
     events: list[Event] = []
     listen: Callable[[Event], None] = options.pop("listen", lambda _: None)
+    stop: Stop | None = options.pop("stop", None)
+    rules: Rules[int] = Rules(**{"sleep": no_sleep, **options})
 
     def hear(event: Event) -> None:
         events.append(event)
@@ -62,9 +67,9 @@ def run(
 
     async def main() -> dict[str, GroupCounts]:
         executor = body if isinstance(body, Watched) else AsyncioExecutor(body)
-        options.setdefault("sleep", no_sleep)
+        observer = CallbackObserver(hear)
         try:
-            return await run_trials(plan, executor, listen=hear, **options)
+            return await run_trials(plan, executor, rules, observer=observer, stop=stop)
         finally:
             assert asyncio.all_tasks() == {asyncio.current_task()}
 

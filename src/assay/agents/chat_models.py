@@ -19,9 +19,7 @@ from assay.models.local_service import ensure_local
 from assay.models.pool import ModelPool
 from assay.models.registry import FINE_TUNING, Price, Registry
 from assay.models.registry_file import load_registry
-from assay.models.throttle import PaceChange
 from assay.store.opening import Where, store_at
-from assay.store.records import LimitRecord
 from assay.types import ChatModel, ChatReply, ChatRequest, Encoded, Message
 
 if TYPE_CHECKING:
@@ -243,19 +241,6 @@ def price_of(text: str | None) -> Price | None:
         input=numbers[0],
         cached=numbers[1] if len(numbers) == 3 else None,
         output=numbers[-1],
-    )
-
-
-def limit_record(line: tuple[str, PaceChange]) -> LimitRecord:
-    """A change of a provider's pace, as it is stored."""
-    provider, change = line
-    return LimitRecord(
-        provider=provider,
-        at=change.at,
-        connections=change.limit,
-        per_second=change.rate,
-        pause_s=change.pause_s,
-        reason=change.reason,
     )
 
 

@@ -7,9 +7,11 @@ from typing import TextIO
 
 from assay.core.text import cut
 from assay.runs.events import (
+    CallbackObserver,
     CallRetried,
     Event,
     RunEnded,
+    RunObserver,
     RunStarted,
     TrialEnded,
     TrialProgress,
@@ -27,8 +29,8 @@ def in_notebook() -> bool:
     return shell is not None and getattr(shell, "get_ipython", lambda: None)() is not None
 
 
-class NotebookProgress:
-    """Hears the events and the notices of one run."""
+class NotebookProgress(RunObserver):
+    """Writes the progress of one run on a line."""
 
     def __init__(
         self, stream: TextIO | None = None, *, clock: Callable[[], float] = time.monotonic
@@ -40,7 +42,7 @@ class NotebookProgress:
         self._turns = self._width = 0
         self._started = self._next = clock()
 
-    def __call__(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Count, and write the line anew where it is time."""
         now = self._clock()
         match event:
@@ -64,7 +66,7 @@ class NotebookProgress:
             self._next = now + _EVERY_S
             self._write(now)
 
-    def notice(self, message: str) -> None:
+    def on_message(self, message: str) -> None:
         """Write a sentence of its own."""
         start = "\n" if self._width else ""
         self._width = 0
@@ -83,15 +85,11 @@ class NotebookProgress:
         self._width = len(line)
 
 
-def listeners(
+def make_observer(
     listen: Callable[[Event], None] | None, notice: Callable[[str], None] | None
-) -> tuple[Callable[[Event], None], Callable[[str], None]]:
-    """Who hears of progress and of all else; in a notebook a line, where nobody is named."""
+) -> RunObserver:
+    """Return an observer with these callbacks; in a notebook a line replaces missing ones."""
     if in_notebook():
         progress = NotebookProgress()
-        listen, notice = listen or progress, notice or progress.notice
-    return listen or _nobody, notice or _nobody
-
-
-def _nobody(_: object) -> None:
-    """Who does not listen."""
+        listen, notice = listen or progress.on_event, notice or progress.on_message
+    return CallbackObserver(listen, notice)

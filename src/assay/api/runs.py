@@ -14,9 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assay.agents.chat_models import is_played_here, limit_record, pool_of
+from assay.agents.chat_models import is_played_here, pool_of
 from assay.agents.user_agents import own_agent
-from assay.api.notebook import listeners
+from assay.api.notebook import make_observer
 from assay.api.run_preparation import load_agent, prepare
 from assay.core.settings import Counts
 from assay.core.user_code import contained
@@ -27,13 +27,11 @@ from assay.episodes.kind import EpisodeKind
 from assay.episodes.prepare import (
     NOTHING_OWN,
     OwnObjects,
-    answerers_of,
     environment_of,
     episode_parts,
     metrics_of,
     run_models,
 )
-from assay.episodes.stored_metrics import apply_metrics
 from assay.errors import UsageError
 from assay.judge.outcomes import OUTCOMES
 from assay.models.budget import Budget
@@ -41,13 +39,13 @@ from assay.models.pool import ModelPool
 from assay.models.registry import Price
 from assay.models.registry_file import load_registry
 from assay.runs.control import Retries, Stop
-from assay.runs.events import Event, Troubles
+from assay.runs.events import SILENT, Event, RetryLog, RunObserver
 from assay.runs.executor_choice import executor_of
 from assay.runs.kind import Arm, PreparedRun
 from assay.runs.prepare import remaining
 from assay.runs.resume import store_addresses
 from assay.runs.run import RunResult, execute
-from assay.runs.spending import begin_run, spent_so_far
+from assay.runs.spending import spent_so_far
 from assay.runs.workers.pool import pickled
 from assay.stats.intervals import Interval, t_interval
 from assay.store.opening import store_at
@@ -139,12 +137,12 @@ def run(
         resume: The id of an unfinished run to go on with.
         fresh: Start anew, whatever is unfinished.
         allow_different: What a resumed run may have otherwise than before: address, ledger.
-        listen: Who hears of progress, as events of `assay.runs`; in a notebook, without
-            it, a line on standard error.
-        notice: Who hears of everything else, in sentences; the same.
+        listen: Callback for events of `assay.runs`; in a notebook, a line on standard error
+            by default.
+        notice: Callback for messages; in a notebook, standard error by default.
         **settings: What to choose; the rest has its default.
     """
-    listen, notice = listeners(listen, notice)
+    observer = make_observer(listen, notice)
     named = [models] if isinstance(models, str) else models
     objects = {model.name: model for model in named or () if not isinstance(model, str)}
     given = {}
@@ -172,30 +170,22 @@ def run(
         own=own,
     )
     for warning in prepared.warnings:
-        notice(warning)
-    return run_prepared(prepared, listen=listen, notice=notice, own=own)
+        observer.on_message(warning)
+    return run_prepared(prepared, observer=observer, own=own)
 
 
 def run_prepared(
     prepared: PreparedRun[RunConfig],
     *,
-    listen: Callable[[Event], None] = lambda _: None,
-    notice: Callable[[str], None] = lambda _: None,
+    observer: RunObserver = SILENT,
     stop: Stop | None = None,
     own: OwnObjects = NOTHING_OWN,
 ) -> RunResult:
-    """Do what `prepare` settled."""
+    """Execute a run that `prepare` returned."""
     config = prepared.config
-    metrics = metrics_of(config)
-
-    def measure(store: Store, experiment_ids: Sequence[str]) -> None:
-        if metrics is not None:
-            apply_metrics(store, experiment_ids, metrics, notice, limit_s=config.decision_limit)
-
-    stop = stop or Stop()
-    troubles = Troubles(listen)
+    retries = RetryLog(observer)
     budget = None if config.budget is None else Budget(config.budget)
-    pool = pool_of(config, budget, troubles)
+    pool = pool_of(config, budget, retries)
     kind = EpisodeKind(
         config,
         prepared.arms,
@@ -205,6 +195,8 @@ def run_prepared(
             load_agent=load_agent,
         ),
         run_models(prepared, pool, own),
+        metrics=metrics_of(config),
+        analyse=analysis_values,
     )
     # What cannot be sent is found out before anything is written.
     for agent in own.agents.values() if config.executor != "asyncio" else ():
@@ -212,28 +204,21 @@ def run_prepared(
     executor = executor_of(
         config,
         config.decision_limit + _HANG_S,
-        notice,
         withheld=load_registry().key_variables,
     )
     try:
-        with contained(notice):
+        with contained(observer.on_message):
             result = execute(
                 prepared,
                 kind,
                 executor=executor,
                 retries=Retries(seed=config.seed),
-                measure=measure,
-                analyse=analysis_values,
-                limits_seen=lambda: map(limit_record, pool.history()),
-                begin=partial(begin_run, prepared, budget, notice),
-                on_stop=pool.leave,
-                answerers=answerers_of(prepared, pool),
-                listen=listen,
-                notice=notice,
+                pool=pool,
+                observer=observer,
                 stop=stop,
             )
         store_addresses(prepared)
-        return replace(result, last_trouble=troubles.last)
+        return replace(result, last_trouble=retries.last)
     finally:
         pool.close()
 
@@ -274,11 +259,11 @@ def fork(
         resume: The id of an unfinished run to go on with.
         fresh: Start anew, whatever is unfinished.
         allow_different: What a resumed run may have otherwise than before: address, ledger.
-        listen: Who hears of progress, as events of `assay.runs`.
-        notice: Who hears of everything else, in sentences.
+        listen: Callback for events of `assay.runs`.
+        notice: Callback for messages.
         **settings: More of `RunConfig`, such as temperature, budget and database.
     """
-    listen, notice = listeners(listen, notice)
+    observer = make_observer(listen, notice)
     named = [models] if isinstance(models, str) else models
     own = OwnObjects({}, {each.name: each for each in named if not isinstance(each, str)})
     settings["models"] = [each if isinstance(each, str) else each.name for each in named]
@@ -296,8 +281,8 @@ def fork(
         own=own,
     )
     for warning in prepared.warnings:
-        notice(warning)
-    return run_prepared(prepared, listen=listen, notice=notice, own=own)
+        observer.on_message(warning)
+    return run_prepared(prepared, observer=observer, own=own)
 
 
 def prepare_fork(

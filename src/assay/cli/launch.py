@@ -257,6 +257,7 @@ def launch(
 def _run(prepared: "PreparedLaunch", show: Show) -> int:
     from assay import api
     from assay.runs.control import Stop
+    from assay.runs.events import CallbackObserver
 
     silent = show.quiet or show.json
     if not silent:
@@ -268,7 +269,8 @@ def _run(prepared: "PreparedLaunch", show: Show) -> int:
     again = f"{program()} launch --resume {prepared.run.record.id}{_where(prepared)}"
     display = LaunchDisplay(len(prepared.seeds), silent=silent)
     with stopped_by_signals(stop, display.notice, again), display:
-        result = api.launch_prepared(prepared, listen=display, notice=display.notice, stop=stop)
+        observer = CallbackObserver(display, display.notice)
+        result = api.launch_prepared(prepared, observer=observer, stop=stop)
     return _ended(prepared, result, again, show)
 
 

@@ -160,6 +160,7 @@ def watched_run(prepared: "PreparedRun[Any]", show: Show, verbose: int) -> "RunR
     from assay import api
     from assay.cli.display import choose_display
     from assay.runs.control import Stop
+    from assay.runs.events import CallbackObserver
 
     stop = Stop()
     display = choose_display(silent=show.json or show.quiet, verbosity=verbose)
@@ -169,7 +170,8 @@ def watched_run(prepared: "PreparedRun[Any]", show: Show, verbose: int) -> "RunR
         )
     again = f"assay run --resume {prepared.record.id}"
     with stopped_by_signals(stop, display.notice, again), display:
-        return api.run_prepared(prepared, listen=display, notice=display.notice, stop=stop)
+        observer = CallbackObserver(display, display.notice)
+        return api.run_prepared(prepared, observer=observer, stop=stop)
 
 
 @contextmanager

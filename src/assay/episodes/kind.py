@@ -5,16 +5,18 @@ driver's unless they come with assay, and without what it has opened, which each
 for itself.
 """
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from copy import copy
 from dataclasses import replace
-from functools import cached_property
-from typing import Any, NamedTuple
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from assay.agents.builtin import BuiltinModel
+from assay.agents.chat_models import is_played_here
 from assay.agents.options import AgentOptions
 from assay.agents.prompts import CRAFTER, Game, PlainGame
 from assay.agents.react import ReactAgent
@@ -22,22 +24,31 @@ from assay.agents.user_agents import OwnAgent
 from assay.crafter.rules import TASK
 from assay.crafter.service.client import WorldClient
 from assay.episodes.arms import arm_options
-from assay.episodes.config import ForkPoint, RunConfig
+from assay.episodes.config import SETTINGS, ForkPoint, RunConfig
 from assay.episodes.environments import RANDOM, OwnEnvironment, OwnWorld, environment_metadata
 from assay.episodes.episode import EpisodeAttempt, EpisodePlayer, ReactPlayer
 from assay.episodes.forks import beginning, forked_header
 from assay.episodes.hooks import Hook
+from assay.episodes.metrics import MetricSet
 from assay.episodes.progress import EpisodeEnd
 from assay.episodes.spec import EpisodeLimits, EpisodeSpec, difficulty_name, episode_metadata
 from assay.episodes.user_agent import OwnPlayer
 from assay.episodes.worlds import CrafterWorld, EpisodeWorld
 from assay.errors import UserCodeError
 from assay.runs.engine import Context
-from assay.runs.kind import Arm
+from assay.runs.kind import Arm, PreparedRun, ProviderCapacity, TrialKind
 from assay.runs.plan import Group, Plan, Trial
 from assay.store.recorder import Recorder, ReplayDiffers
 from assay.store.records import RunRecord, SessionHeader, SessionRecord
 from assay.types import ChatModel
+
+if TYPE_CHECKING:
+    from assay.models.pool import ModelPool
+    from assay.runs.run import RunResult
+    from assay.store.store import Store
+
+_WORKERS_OF_A_CLUSTER: Final = 1024
+"""Workers assumed on a Ray cluster; their number is unknown before the cluster is joined."""
 
 
 class EpisodeParts(NamedTuple):
@@ -55,7 +66,7 @@ class EpisodeParts(NamedTuple):
     """Reads a stored session that episodes are forked from."""
 
 
-class EpisodeKind:
+class EpisodeKind(TrialKind[EpisodeSpec]):
     """Episodes of some arms, each in the same worlds."""
 
     name = "episode"
@@ -66,8 +77,22 @@ class EpisodeKind:
         arms: Sequence[Arm],
         load: Callable[[RunConfig], EpisodeParts],
         models: Mapping[str, ChatModel],
+        *,
+        metrics: MetricSet | None = None,
+        analyse: "Callable[[RunResult], Mapping[str, Any]] | None" = None,
     ) -> None:
+        """Store what episodes are made of; worker processes do not get `metrics` and `analyse`.
+
+        Args:
+            config: The settings of the run.
+            arms: Agents and models that play.
+            load: Loads the other parts, once in each process.
+            models: Models by name.
+            metrics: Metrics of the user's own, computed at the end.
+            analyse: Computes what the results file holds of all episodes together.
+        """
         self.models = models
+        self._metrics, self._analyse = metrics, analyse
         self._config, self._arms = config, {arm.label: arm for arm in arms}
         self._load = load
         self._parts: EpisodeParts | None = None
@@ -195,6 +220,47 @@ class EpisodeKind:
     async def close(self) -> None:
         """Close the worlds."""
         await self._opened.aclose()
+
+    def capacities(
+        self, run: PreparedRun[RunConfig], pool: "ModelPool | None"
+    ) -> dict[str, ProviderCapacity]:
+        """Return the capacity of each arm of ours; none if the user limits open episodes.
+
+        Agents and models of the user's own are left out.
+        """
+        config = self._config
+        usual = config.max_concurrent_episodes == SETTINGS["max_concurrent_episodes"].default
+        if not usual or run.sources["max_concurrent_episodes"] not in ("default", "the run"):
+            return {}
+        here = 1 if config.executor == "asyncio" else config.workers or os.cpu_count() or 1
+        if config.executor == "ray" and config.workers is None:
+            here = _WORKERS_OF_A_CLUSTER
+        found = {}
+        for arm in self._arms.values():
+            name = arm.model
+            if arm.agent == RANDOM or (
+                name is not None and arm.agent is None and is_played_here(name, config)
+            ):
+                found[arm.label] = ProviderCapacity("builtin", lambda: here)
+            elif pool is not None and name is not None and name in pool.addresses:
+                provider = pool.entry(name).provider.name
+                calls = partial(pool.calls_allowed, name)
+                found[arm.label] = ProviderCapacity(provider, calls)
+        return found
+
+    def measure(
+        self, store: "Store", experiment_ids: Sequence[str], on_message: Callable[[str], None]
+    ) -> None:
+        """Compute the metrics of the user's own."""
+        from assay.episodes.stored_metrics import apply_metrics
+
+        if self._metrics is not None:
+            limit_s = self._config.decision_limit
+            apply_metrics(store, experiment_ids, self._metrics, on_message, limit_s=limit_s)
+
+    def analyse(self, result: "RunResult") -> Mapping[str, Any]:
+        """Return what the results file holds of all episodes together."""
+        return {} if self._analyse is None else self._analyse(result)
 
     def resumes(self, trial: Trial[EpisodeSpec]) -> bool:
         """Whether an episode can be resumed in the middle."""

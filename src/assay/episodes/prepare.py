@@ -16,7 +16,6 @@ from assay.agents.builtin import BUILTIN_MODELS
 from assay.agents.chat_models import (
     at_provider,
     check_reachable,
-    is_played_here,
     is_tuned,
     jobs_of,
     model_of,
@@ -28,8 +27,8 @@ from assay.core.aio import run_apart
 from assay.core.text import unknown_name
 from assay.crafter.rules import TASK
 from assay.episodes.arms import arm_options, arms_of
-from assay.episodes.config import SETTINGS, RunConfig
-from assay.episodes.environments import RANDOM, OwnEnvironment, load_environment
+from assay.episodes.config import RunConfig
+from assay.episodes.environments import OwnEnvironment, load_environment
 from assay.episodes.hook_runner import gather_hooks
 from assay.episodes.hooks import DEFAULT_HOOKS, Hook
 from assay.episodes.metrics import MetricSet, load_metrics
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
     from assay.crafter.service.client import WorldClient
     from assay.crafter.service.http_client import HttpClient
     from assay.episodes.kind import EpisodeParts
-    from assay.runs.executors import Answerer
     from assay.store.records import SessionRecord
 
 _FOR_EVER = 1e9
@@ -53,9 +51,6 @@ _FOR_EVER = 1e9
 _PROBE_S = 3.0
 """Seconds in which a service has to say that it is one."""
 _TOKEN_VARIABLE = "ASSAY_SERVICE_TOKEN"
-_WORKERS_OF_A_CLUSTER = 1024
-"""How many there may be: nobody knows before the cluster is joined."""
-
 
 AgentLoader = Callable[[RunConfig, str], OwnAgent]
 """Makes the agent that a configuration names; workers get it by pickle."""
@@ -136,33 +131,6 @@ def run_models(
     return {
         name: own.models.get(name) or model_of(name, prepared.config, pool) for name in names
     }
-
-
-def answerers_of(prepared: "PreparedRun[RunConfig]", pool: ModelPool) -> "dict[str, Answerer]":
-    """Who answers each arm, by its label; agents and models of users are left out.
-
-    Nobody is named where the user says how many episodes are to be open.
-    """
-    from assay.runs.executors import Answerer
-
-    config = prepared.config
-    usual = config.max_concurrent_episodes == SETTINGS["max_concurrent_episodes"].default
-    if not usual or prepared.sources["max_concurrent_episodes"] not in ("default", "the run"):
-        return {}
-    here = 1 if config.executor == "asyncio" else config.workers or os.cpu_count() or 1
-    if config.executor == "ray" and config.workers is None:
-        here = _WORKERS_OF_A_CLUSTER
-    found = {}
-    for arm in prepared.arms:
-        name = arm.model
-        if arm.agent == RANDOM or (
-            name is not None and arm.agent is None and is_played_here(name, config)
-        ):
-            found[arm.label] = Answerer("builtin", lambda: here)
-        elif name is not None and name in pool.addresses:
-            provider = pool.entry(name).provider.name
-            found[arm.label] = Answerer(provider, partial(pool.calls_allowed, name))
-    return found
 
 
 def hooks_of(config: RunConfig) -> tuple[type[Hook], ...]:

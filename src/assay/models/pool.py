@@ -58,7 +58,7 @@ class ModelPool:
         self._addresses: dict[str, tuple[str, Secret | None]] = {}
         self._registry, self._also = registry, also
         self._base_url, self._key = base_url, key
-        self._budget, self._price = budget, price
+        self.budget, self._price = budget, price
         self._max_connections = min(max_connections or connections, connections)
         self._cache = None if cache is None else ReplyCache(cache)
         self._retries, self._seed = retries, seed
@@ -129,7 +129,7 @@ class ModelPool:
             key=key,
             base_url=self._base_url if own else None,
             pace=pace,
-            budget=self._budget,
+            budget=self.budget,
             price=self.price(entry),
             retries=self._retries,
             http=self._connections,

@@ -1,7 +1,7 @@
 """The engine: one loop that starts trials, and callbacks that judge how they ended.
 
 What it starts it awaits, whatever happens. A trial that fails is counted; an exception of
-the listener, the plan or the classifier is a broken program, and ends the run.
+the observer, the plan or the classifier is a broken program, and ends the run.
 
 The door to the engine.
 
@@ -19,11 +19,13 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 from assay.runs.control import GroupStop, Interrupted, Limits, Retries, Stop, TrialVerdict
 from assay.runs.control import classify as classify_error
 from assay.runs.events import (
+    SILENT,
     Event,
     GroupEnded,
     GroupStarted,
     GroupStopped,
     RunEnded,
+    RunObserver,
     RunStarted,
     TrialEnded,
     TrialInterrupted,
@@ -96,17 +98,27 @@ Sleep: TypeAlias = Callable[[float], Coroutine[Any, Any, None]]
 """Waits for so many seconds."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rules(Generic[P]):
-    """What the engine goes by; see `run_trials`."""
+    """How the engine schedules, retries and classifies trials."""
 
-    limits: Limits
-    retries: Retries
-    classify: Callable[[Exception], TrialVerdict | GroupStop]
-    sleep: Sleep
-    done: Callable[[str], bool]
-    admit: Callable[[Trial[P]], Admission]
-    room: Callable[[str, Mapping[str, int]], bool]
+    limits: Limits = Limits()
+    retries: Retries = Retries()
+    """When a trial is tried again. While it waits, others may take its place."""
+    classify: Callable[[Exception], TrialVerdict | GroupStop] = classify_error
+    """Classifies what the executor raises. Never sees Interrupted or a cancellation."""
+    sleep: Sleep = asyncio.sleep
+    """Waits between attempts."""
+    done: Callable[[str], bool] = lambda _: False
+    """Returns whether the trial with this id needs no more work."""
+    admit: Callable[[Trial[P]], Admission] = lambda _: Admission.NOW
+    """Returns whether the next trial of a group may start; called again whenever a trial has
+    ended. Trials that wait for others while nothing is open are not started. If trials of one
+    group wait for those of another, both groups must be open at once."""
+    room: Callable[[str, Mapping[str, int]], bool] = lambda _, __: True
+    """Returns whether another trial of a group may start, given how many trials of each open
+    group are begun and have not ended; called again whenever one makes progress or ends. There
+    is room where nothing is begun."""
 
 
 class Engine(Generic[P]):
@@ -117,13 +129,13 @@ class Engine(Generic[P]):
         plan: Plan[P],
         executor: Executor[P],
         rules: Rules[P],
-        listen: Callable[[Event], None],
+        observer: RunObserver,
         stop: Stop,
     ) -> None:
         self._plan = plan
         self._executor = executor
         self._rules = rules
-        self._listen = listen
+        self._observer = observer
         self._stop = stop
         self._wake = asyncio.Event()
         self._crash: BaseException | None = None
@@ -331,7 +343,7 @@ class Engine(Generic[P]):
         if self._crash is not None:
             return
         try:
-            self._listen(event)
+            self._observer.on_event(event)
         except BaseException as error:
             self._crash = error
             raise
@@ -366,43 +378,22 @@ class Engine(Generic[P]):
             raise asyncio.CancelledError
 
 
-_LIMITS = Limits()
-_RETRIES = Retries()
-
-
 async def run_trials(
     plan: Plan[P],
     executor: Executor[P],
+    rules: Rules[P] | None = None,
     *,
-    limits: Limits = _LIMITS,
-    retries: Retries = _RETRIES,
-    listen: Callable[[Event], None] = lambda _: None,
+    observer: RunObserver = SILENT,
     stop: Stop | None = None,
-    done: Callable[[str], bool] = lambda _: False,
-    classify: Callable[[Exception], TrialVerdict | GroupStop] = classify_error,
-    sleep: Sleep = asyncio.sleep,
-    admit: Callable[[Trial[P]], Admission] = lambda _: Admission.NOW,
-    room: Callable[[str, Mapping[str, int]], bool] = lambda _, __: True,
 ) -> dict[str, GroupCounts]:
-    """Work off a plan and count, for each group, how its trials ended.
+    """Run all trials of a plan; return, for each group, how they ended.
 
     Args:
-        plan: What is to be tried. Within a group, trials start in order.
+        plan: The trials. Within a group, they start in order.
         executor: Runs one attempt of a trial.
-        limits: How much goes on at once.
-        retries: When a trial is tried again. While it waits, others may take its place.
-        listen: Hears every event, in this thread and loop.
+        rules: How trials are scheduled, retried and classified.
+        observer: Receives every event, in this thread and loop.
         stop: Asked once, open trials leave when they can and nothing new starts; asked
             twice, they are cancelled.
-        done: Whether the trial with this id needs no more work.
-        classify: Sorts what the executor raises. Never sees Interrupted or a cancellation.
-        sleep: Waits for so many seconds between attempts.
-        admit: Whether a trial whose turn has come may start; asked again whenever a trial
-            has ended. Those that wait for others while nothing goes on are not started. Who
-            makes trials of one group wait for those of another opens both at once.
-        room: Whether another trial of a group may start, given how many trials of each open
-            group are begun and have not ended; asked again whenever one goes on or ends. There
-            is room where nothing is begun.
     """
-    rules = Rules(limits, retries, classify, sleep, done, admit, room)
-    return await Engine(plan, executor, rules, listen, stop or Stop()).run()
+    return await Engine(plan, executor, rules or Rules(), observer, stop or Stop()).run()

@@ -1,4 +1,4 @@
-"""What a run of trials tells whoever listens, in the order it happens.
+"""What happens in a run of trials, in order, and the callbacks that receive it.
 
 Each trial that is not skipped has a `TrialStarted` for each attempt, `TrialRetried` between
 two of them, and then exactly one of `TrialEnded` and `TrialInterrupted`.
@@ -133,17 +133,51 @@ Event = (
     | GroupEnded
     | RunEnded
 )
-"""Anything a listener hears."""
+"""Anything that happens in a run."""
 
 
-class Troubles:
-    """Tells of calls that are made again, and keeps the last reason."""
+class RunObserver:
+    """Callbacks of a run; those that are not overridden do nothing."""
 
-    def __init__(self, listen: Callable[[Event], None]) -> None:
+    def on_locked(self) -> None:
+        """Called once, after this process has locked the run and before the first trial."""
+
+    def on_event(self, event: Event) -> None:
+        """Called for every event, in the thread and event loop of the trials."""
+
+    def on_message(self, message: str) -> None:
+        """Called with a sentence for the user, from any thread."""
+
+
+SILENT = RunObserver()
+
+
+@dataclass(frozen=True, slots=True)
+class CallbackObserver(RunObserver):
+    """Passes events and messages to functions."""
+
+    listen: Callable[[Event], None] | None = None
+    notice: Callable[[str], None] | None = None
+
+    def on_event(self, event: Event) -> None:
+        """Call `listen`, if there is one."""
+        if self.listen is not None:
+            self.listen(event)
+
+    def on_message(self, message: str) -> None:
+        """Call `notice`, if there is one."""
+        if self.notice is not None:
+            self.notice(message)
+
+
+class RetryLog:
+    """Reports calls that are made again as events, and keeps the last reason."""
+
+    def __init__(self, observer: RunObserver) -> None:
         self.last: str | None = None
-        self._listen = listen
+        self._observer = observer
 
     def __call__(self, model: str, reason: str, attempt: int, wait: float) -> None:
-        """Keep the reason, and tell of the call."""
+        """Keep the reason, and report the call."""
         self.last = reason
-        self._listen(CallRetried(model, reason, attempt, wait))
+        self._observer.on_event(CallRetried(model, reason, attempt, wait))

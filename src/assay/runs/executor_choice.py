@@ -1,6 +1,6 @@
 """The executor that a configuration names."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Protocol
 
 from assay.runs.executors import InProcess, TrialExecutor
@@ -30,7 +30,6 @@ class ExecutorChoices(Protocol):
 def executor_of(
     config: ExecutorChoices,
     hang_s: float,
-    notice: Callable[[str], None],
     *,
     withheld: Collection[str],
     each: int = MANY,
@@ -40,7 +39,6 @@ def executor_of(
     Args:
         config: What was chosen.
         hang_s: Seconds in which no thread of a worker runs, after which it has hung.
-        notice: Who hears of lost workers.
         withheld: Environment variables that workers do not get, such as those of keys.
         each: Trials that one worker has open at once, at most.
     """
@@ -53,6 +51,5 @@ def executor_of(
             withheld=withheld,
             hang_s=hang_s,
             each=each,
-            notice=notice,
         )
-    return Processes(config.workers, withheld=withheld, hang_s=hang_s, each=each, notice=notice)
+    return Processes(config.workers, withheld=withheld, hang_s=hang_s, each=each)

@@ -15,12 +15,13 @@ least a few. Where nobody can say how many calls there may be, as many as the ru
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from assay.errors import BudgetSpent
 from assay.runs.control import GroupStop, Interrupted, TrialVerdict, classify, trial_error
 from assay.runs.engine import Context
-from assay.runs.kind import TrialEnd, TrialKind
+from assay.runs.events import SILENT, RunObserver
+from assay.runs.kind import ProviderCapacity, TrialEnd, TrialKind
 from assay.runs.plan import Trial
 from assay.store.recorder import Recorder
 from assay.store.records import ErrorRecord
@@ -66,8 +67,13 @@ Start: TypeAlias = Callable[[Trial[Any], Path, Context], Awaitable[TrialVerdict]
 class TrialExecutor(Protocol):
     """Runs attempts; many may be open at once."""
 
-    def open(self, kind: TrialKind[Any]) -> AbstractAsyncContextManager[Start]:
-        """Get ready for a kind of trial; leaves nothing running behind."""
+    def open(
+        self, kind: TrialKind[Any], observer: RunObserver = SILENT
+    ) -> AbstractAsyncContextManager[Start]:
+        """Get ready for a kind of trial; leaves nothing running behind.
+
+        `observer` gets messages about lost workers and what user code prints.
+        """
         ...
 
 
@@ -75,7 +81,9 @@ class InProcess:
     """Runs attempts as tasks of this event loop."""
 
     @asynccontextmanager
-    async def open(self, kind: TrialKind[Any]) -> AsyncIterator[Start]:
+    async def open(
+        self, kind: TrialKind[Any], observer: RunObserver = SILENT
+    ) -> AsyncIterator[Start]:
         """There is nothing to get ready."""
 
         async def start(trial: Trial[Any], journal: Path, context: Context) -> TrialVerdict:
@@ -91,29 +99,20 @@ _FEWEST: Final = 16
 _MORE: Final = 1.25
 
 
-class Answerer(NamedTuple):
-    """Who answers an arm: a provider, or this process."""
-
-    name: str
-    """Arms that share it share its calls."""
-    calls: Callable[[], int]
-    """How many may be in flight at this moment."""
-
-
-def room_for(
-    answerers: Mapping[str, Answerer],
+def admission_rule(
+    capacities: Mapping[str, ProviderCapacity],
 ) -> Callable[[str, Mapping[str, int]], bool]:
-    """Whether another trial of an arm may start, given how many of each are begun."""
+    """Return whether another trial of an arm may start, given how many of each are begun."""
 
     def has_room(arm: str, begun: Mapping[str, int]) -> bool:
-        asked = answerers.get(arm)
-        if asked is None:
+        capacity = capacities.get(arm)
+        if capacity is None:
             return True
         beside = sum(
             count
             for other, count in begun.items()
-            if other in answerers and answerers[other].name == asked.name
+            if other in capacities and capacities[other].name == capacity.name
         )
-        return beside < max(_FEWEST, _MORE * asked.calls())
+        return beside < max(_FEWEST, _MORE * capacity.calls())
 
     return has_room

@@ -7,10 +7,11 @@ in another process gets it by pickle, and asks the models of the driver.
 What plays in a run: each arm is an experiment of it, and a subject of statistics.
 """
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from assay.runs.engine import Context
 from assay.runs.plan import Plan, Trial
@@ -18,6 +19,10 @@ from assay.store.recorder import Recorder
 from assay.store.records import RunRecord, SessionHeader, SessionRecord
 from assay.store.run_folder import RunFolder
 from assay.types import ChatModel
+
+if TYPE_CHECKING:
+    from assay.models.pool import ModelPool
+    from assay.store.store import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,39 +60,69 @@ class TrialEnd:
     """What it earned, by metric; as stored."""
 
 
-class TrialKind(Protocol[P]):
-    """One sort of trial: an episode, a coding task, a training run."""
+class ProviderCapacity(NamedTuple):
+    """How many calls of an arm may be in flight at its provider, or in this process."""
+
+    name: str
+    """The provider; arms with the same one share its calls."""
+    calls: Callable[[], int]
+    """Returns how many calls are allowed now."""
+
+
+class TrialKind(ABC, Generic[P]):
+    """One kind of trial: an episode, a coding task, a training run.
+
+    Methods below `close` are called in the driver process only.
+    """
 
     name: str
     models: Mapping[str, ChatModel]
-    """Who is asked, by name; they are the driver's, wherever a trial runs."""
+    """Models by name. They always run in the driver process."""
 
+    @abstractmethod
     def resumes(self, trial: Trial[P]) -> bool:
-        """Whether a trial that is begun resumes in the middle; else it is tried anew."""
-        ...
+        """Return whether an interrupted trial continues; if not, it restarts."""
 
+    @abstractmethod
     def plan(self, run: RunRecord) -> Plan[P]:
-        """All trials of a run, a group for each arm; the same ones each time."""
-        ...
+        """Return all trials of a run, a group for each arm; the same ones each time."""
 
+    @abstractmethod
     def header(self, trial: Trial[P]) -> SessionHeader | SessionRecord:
-        """What the journal of a trial begins with: a header, or turns that are given as well.
+        """Return what the journal of a trial begins with: a header, or given turns as well.
 
         An attempt finds those turns recorded, as if an earlier one had made them.
         """
-        ...
 
+    @abstractmethod
     async def attempt(self, trial: Trial[P], recorder: Recorder, context: Context) -> TrialEnd:
-        """Try once, from where the recorder says that an earlier attempt has come to.
+        """Execute a trial once, from where the recorder's journal ends.
 
-        What it raises says whose fault it is; see `assay.runs.control.classify`. The time that
-        counts goes to `recorder.seconds`.
+        What it raises is classified by `assay.runs.control.classify`. The time that counts is
+        added to `recorder.seconds`.
         """
-        ...
 
+    @abstractmethod
     async def close(self) -> None:
-        """Let go of what attempts have opened."""
-        ...
+        """Close what attempts have opened."""
+
+    def capacities(
+        self, run: "PreparedRun[Any]", pool: "ModelPool | None"
+    ) -> Mapping[str, ProviderCapacity]:
+        """Return the capacities that bound the open trials of an arm, by its label."""
+        return {}
+
+    def on_stored(self, run: RunRecord, connection: Any) -> None:
+        """Store more of trials that were just stored; called in the thread of the writer."""
+
+    def measure(
+        self, store: "Store", experiment_ids: Sequence[str], on_message: Callable[[str], None]
+    ) -> None:
+        """Store further outcomes of the trials, after all have ended."""
+
+    def analyse(self, result: Any) -> Mapping[str, Any]:
+        """Return what the results file holds of all trials together, for a `RunResult`."""
+        return {}
 
 
 class RunChoices(Protocol):

@@ -153,7 +153,7 @@ class SequentialMonitor:
         for candidate in self._candidates.values():
             self._look(candidate)
 
-    def hear(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Take in how an episode ended; one that has to be played again has not ended."""
         if not isinstance(event, TrialEnded):
             return

@@ -5,23 +5,25 @@ command goes on from there. Receives a kind of trial; knows nothing of what is t
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from assay.core.aio import run_apart
 from assay.errors import BudgetSpent, StoreBusy, StoreError, UsageError
 from assay.judge.subjects import Look
+from assay.models.pool import ModelPool
 from assay.runs.control import Interrupted, Limits, Retries, Stop, TrialVerdict
-from assay.runs.engine import AsyncioExecutor, Context, run_trials
-from assay.runs.events import Event, TrialEnded
-from assay.runs.executors import Answerer, InProcess, TrialExecutor, room_for
+from assay.runs.engine import AsyncioExecutor, Context, Rules, run_trials
+from assay.runs.events import SILENT, Event, RunObserver, TrialEnded
+from assay.runs.executors import InProcess, TrialExecutor, admission_rule
 from assay.runs.kind import PreparedRun, RunChoices, TrialKind
 from assay.runs.looks import CandidateResult, SequentialMonitor
 from assay.runs.plan import Admission, GroupCounts, Trial
 from assay.runs.resume import catch_up
-from assay.runs.spending import OpenSpending, lost_so_far, open_spending
+from assay.runs.spending import OpenSpending, begin_run, lost_so_far, open_spending
 from assay.store.ingest import ensure_run, finish_run, store_limits
 from assay.store.load import load_outcomes, load_stored_run
 from assay.store.looks import store_looks
@@ -33,8 +35,6 @@ from assay.store.schema import RunStatus
 from assay.store.store import Store
 from assay.store.trace_folder import check_trace_folder, publish_traces, write_trace_folder
 from assay.store.writer import JournalDamaged, StoringFailed, Writer, WriterEvent
-
-_NOBODY: Mapping[str, Answerer] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,51 +81,37 @@ def execute(
     *,
     executor: TrialExecutor | None = None,
     retries: Retries | None = None,
-    measure: Callable[[Store, Sequence[str]], None] = lambda _, __: None,
-    analyse: Callable[[RunResult], Mapping[str, Any]] = lambda _: {},
-    limits_seen: Callable[[], Iterable[LimitRecord]] = tuple,
-    begin: Callable[[RunFolder], None] = lambda _: None,
-    stored: Callable[[Any], None] = lambda _: None,
-    on_stop: Callable[[], None] = lambda: None,
-    answerers: Mapping[str, Answerer] = _NOBODY,
-    listen: Callable[[Event], None] = lambda _: None,
-    notice: Callable[[str], None] = lambda _: None,
+    pool: ModelPool | None = None,
+    observer: RunObserver = SILENT,
     stop: Stop | None = None,
 ) -> RunResult:
-    """Try all trials of a prepared run to their ends, or to the wish to stop.
+    """Execute all trials of a prepared run, or stop on request.
 
     Args:
         run: The run.
-        kind: What its trials are.
-        executor: Where they run; in this process unless said otherwise.
-        retries: How infrastructure errors are tried again.
-        measure: What else the trials of these experiments earn, asked when all have ended.
-        analyse: What the results file says of all trials together.
-        limits_seen: What providers allowed, asked at the end.
-        begin: Called once this process holds the run, before anything is asked.
-        stored: Called while the store is open, after trials were stored.
-        on_stop: Called in the loop of the trials whenever somebody asks to stop.
-        answerers: Who answers each arm, by its label; those who are in it have no more trials
-            open than calls can be of use for.
-        listen: Who hears of progress.
-        notice: Who hears of everything else, in sentences.
+        kind: The kind of its trials.
+        executor: Where they run; in this process by default.
+        retries: How trials are retried after infrastructure errors.
+        pool: The models of providers: their budget continues from earlier attempts, and a stop
+            request ends their waits. Closed by the caller.
+        observer: Receives progress and messages.
         stop: How to stop early.
     """
     _check_outputs(run)
-    running = _Running(run, kind, listen, notice, stored, stop or Stop())
+    running = _Running(run, kind, pool, observer, stop or Stop())
     with running.folder.hold():
-        begin(running.folder)
+        observer.on_locked()
+        if pool is not None:
+            begin_run(run, pool.budget, observer.on_message, running.folder)
         running.writer.start()
         try:
             running.catch_up()
             tallies = run_apart(
-                lambda: running.play(
-                    executor or InProcess(), retries or Retries(), on_stop, answerers
-                )
+                lambda: running.play(executor or InProcess(), retries or Retries())
             )
-            if not running.writer.drain(running.tell_storing):
+            if not running.writer.drain(running.report_storing):
                 return running.left()
-            return running.conclude(tallies, measure, analyse, limits_seen())
+            return running.conclude(tallies)
         except StoreBusy:
             if not running.stop.forced:
                 raise
@@ -148,53 +134,55 @@ def finished_result(run_id: str, database: Path) -> RunResult:
     )
 
 
-class _Running:
-    """What the parts of one run share."""
+class _Running(RunObserver):
+    """What the parts of one run share; observes its trials."""
 
     def __init__(
         self,
         run: PreparedRun[RunChoices],
         kind: TrialKind[Any],
-        listen: Callable[[Event], None],
-        notice: Callable[[str], None],
-        stored: Callable[[Any], None],
+        pool: ModelPool | None,
+        observer: RunObserver,
         stop: Stop,
     ) -> None:
         self.run, self.config, self.kind = run, run.config, kind
         self.stop = stop
+        self._pool, self._observer = pool, observer
         # Code of users may change the working directory.
         database = run.config.database.absolute()
         folder = run.config.traces_dir
         self._traces_dir = None if folder is None else folder.absolute()
-        self._listen, self._notice = listen, notice
         self._out_of_budget: str | None = None
         self._done: set[str] = set()
         self._monitor: SequentialMonitor | None = None
         self._store = Store(
             database,
-            on_wait=lambda busy: notice(f"waiting: {busy}"),
+            on_wait=lambda busy: observer.on_message(f"waiting: {busy}"),
             given_up=lambda: stop.forced,
         )
         self.folder = run.resumed or RunFolder.create(database, run.record)
         self.writer = Writer(
-            self._store, on_event=self._tell, then=stored, given_up=lambda: stop.forced
+            self._store,
+            on_event=self._report,
+            then=partial(kind.on_stored, run.record),
+            given_up=lambda: stop.forced,
         )
 
-    def _tell(self, event: WriterEvent) -> None:
+    def _report(self, event: WriterEvent) -> None:
         match event:
             case JournalDamaged(session_id=session, path=path, reason=reason):
-                self._notice(
+                self._observer.on_message(
                     f"episode {session} could not be read, {path} is kept: {reason}; move it "
                     "away to have its episode played anew"
                 )
             case StoringFailed(session_id=session, reason=reason):
-                self._notice(
+                self._observer.on_message(
                     f"episode {session} is not stored yet, its journal is kept: {reason}"
                 )
 
-    def tell_storing(self, left: int) -> None:
-        """Say how far storing has come, once nothing is played any longer."""
-        self._notice(
+    def report_storing(self, left: int) -> None:
+        """Report how many trials are left to store, after all have ended."""
+        self._observer.on_message(
             f"storing: {left:,} episodes left; two Ctrl-C leave them in their journals, from "
             "which a resume stores them"
         )
@@ -213,13 +201,11 @@ class _Running:
         self,
         executor: TrialExecutor,
         retries: Retries,
-        on_stop: Callable[[], None],
-        answerers: Mapping[str, Answerer],
     ) -> dict[str, GroupCounts]:
         """Try what is left of the plan."""
         plan, monitor = self.kind.plan(self.run.record), self._monitor
         try:
-            async with executor.open(self.kind) as start:
+            async with executor.open(self.kind, self._observer) as start:
 
                 async def body(trial: Trial[Any], context: Context) -> TrialVerdict:
                     try:
@@ -231,43 +217,39 @@ class _Running:
                             self.stop.ask()
                         raise Interrupted(str(error)) from error
 
-                with self.stop.watched(on_stop):
+                rules = Rules(
+                    limits=Limits(
+                        max_open=self.config.max_concurrent_episodes,
+                        # Side by side: who is ahead waits for the others.
+                        max_groups=len(plan.groups) if monitor else self.config.arms_at_once,
+                    ),
+                    retries=retries,
+                    done=self._done.__contains__,
+                    admit=monitor.admit if monitor else lambda _: Admission.NOW,
+                    room=admission_rule(self.kind.capacities(self.run, self._pool)),
+                )
+                with self.stop.watched(self._on_stop):
                     return await run_trials(
-                        plan,
-                        AsyncioExecutor(body),
-                        limits=Limits(
-                            max_open=self.config.max_concurrent_episodes,
-                            # Side by side: who is ahead waits for the others.
-                            max_groups=len(plan.groups)
-                            if monitor
-                            else self.config.arms_at_once,
-                        ),
-                        retries=retries,
-                        done=self._done.__contains__,
-                        admit=monitor.admit if monitor else lambda _: Admission.NOW,
-                        room=room_for(answerers),
-                        listen=self._hear,
-                        stop=self.stop,
+                        plan, AsyncioExecutor(body), rules, observer=self, stop=self.stop
                     )
         finally:
             await self.kind.close()
             for model in self.kind.models.values():
                 await model.close()
 
-    def _hear(self, event: Event) -> None:
+    def _on_stop(self) -> None:
+        if self._pool is not None:
+            self._pool.leave()
+
+    def on_event(self, event: Event) -> None:
+        """Have the trial stored if it has ended, and pass the event on."""
         if isinstance(event, TrialEnded):
             self.writer.submit(self.folder.record, self.folder.path(event.trial.id))
         if self._monitor is not None:
-            self._monitor.hear(event)
-        self._listen(event)
+            self._monitor.on_event(event)
+        self._observer.on_event(event)
 
-    def conclude(
-        self,
-        tallies: Mapping[str, GroupCounts],
-        measure: Callable[[Store, Sequence[str]], None],
-        analyse: Callable[[RunResult], Mapping[str, Any]],
-        limits_seen: Iterable[LimitRecord],
-    ) -> RunResult:
+    def conclude(self, tallies: Mapping[str, GroupCounts]) -> RunResult:
         """Store what is about the run as a whole, and write its files."""
         record, store = self.run.record, self._store
         complete = not self.folder.journals() and all(
@@ -281,12 +263,13 @@ class _Running:
         with store.writing() as connection:
             ensure_run(connection, record)
             finish_run(connection, record.id, status, at=now)
-            store_limits(connection, record.id, limits_seen)
+            store_limits(connection, record.id, self._limit_records())
             store_looks(connection, record.id, looks)
             rows = episodes(connection, run_id=record.id)
         earned: Mapping[str, Mapping[str, float]] = {}
         if not interrupted:
-            measure(store, [experiment.id for experiment in record.experiments])
+            experiments = [experiment.id for experiment in record.experiments]
+            self.kind.measure(store, experiments, self._observer.on_message)
             with store.reading() as connection:
                 earned = load_outcomes(connection, [row.session_id for row in rows])
         result = replace(
@@ -303,19 +286,26 @@ class _Running:
             stopped_by=self._out_of_budget,
         )
         if not interrupted and self._traces_dir is not None:
-            written = self._write_files(self._traces_dir, now, result, analyse)
+            written = self._write_files(self._traces_dir, now, result)
             result = replace(result, results_file=written)
         if complete:
             self.folder.remove()
         return result
 
-    def _write_files(
-        self,
-        folder: Path,
-        now: float,
-        result: RunResult,
-        analyse: Callable[[RunResult], Mapping[str, Any]],
-    ) -> Path:
+    def _limit_records(self) -> list[LimitRecord]:
+        return [
+            LimitRecord(
+                provider=provider,
+                at=change.at,
+                connections=change.limit,
+                per_second=change.rate,
+                pause_s=change.pause_s,
+                reason=change.reason,
+            )
+            for provider, change in (self._pool.history() if self._pool else ())
+        ]
+
+    def _write_files(self, folder: Path, now: float, result: RunResult) -> Path:
         """Write the traces and the results, and copies of them above; returns the results."""
         config, store, run_id = self.config, self._store, self.run.record.id
         named = config.traces_dir or folder
@@ -330,11 +320,11 @@ class _Running:
             stored,
             result.episodes,
             result.outcomes,
-            analyse(result),
+            self.kind.analyse(result),
             detailed=config.save_detailed_results,
         )
         for name in publish_traces(folder, run_id):
-            self._notice(
+            self._observer.on_message(
                 f"{named / name} is no copy of the file of a run, and stays as "
                 f"it is; that of this run is in {results.parent}"
             )

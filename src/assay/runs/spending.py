@@ -231,7 +231,7 @@ def resume_budget(
 def begin_run(
     prepared: PreparedRun[Any],
     budget: Budget | None,
-    notice: Callable[[str], None],
+    on_message: Callable[[str], None],
     folder: RunFolder,
 ) -> None:
     """Keep who answers from now on, and count what earlier attempts have spent."""
@@ -241,7 +241,7 @@ def begin_run(
         return
     balance = resume_budget(prepared, folder, budget, prepared.allow_different)
     if balance.open:
-        notice(
+        on_message(
             f"{len(balance.open)} calls were under way when the run was last left and may be "
             f"billed: they count with ${balance.open_usd:.4f}, the most they can have cost"
         )

@@ -26,6 +26,7 @@ from typing import Any, Final
 from assay.errors import UsageError, WorkerLost
 from assay.runs.control import TrialVerdict
 from assay.runs.engine import Context
+from assay.runs.events import SILENT, RunObserver
 from assay.runs.executors import Start, attempt
 from assay.runs.kind import TrialEnd, TrialKind
 from assay.runs.plan import Trial
@@ -211,7 +212,6 @@ class Processes:
         withheld: Collection[str] = (),
         hang_s: float = 90.0,
         each: int = MANY,
-        notice: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Starts nothing yet.
 
@@ -220,14 +220,14 @@ class Processes:
             withheld: Environment variables that they do not get, because they hold keys.
             hang_s: Seconds after which a worker ends in which no thread of Python can run.
             each: Trials that one worker has open at once, at most.
-            notice: Who hears of lost workers and of what code of users prints.
         """
         self._workers = workers or _usable_cpus()
-        self._withheld, self._hang_s, self._notice = withheld, hang_s, notice
-        self._each = each
+        self._withheld, self._hang_s, self._each = withheld, hang_s, each
 
     @asynccontextmanager
-    async def open(self, kind: TrialKind[Any]) -> AsyncIterator[Start]:
+    async def open(
+        self, kind: TrialKind[Any], observer: RunObserver = SILENT
+    ) -> AsyncIterator[Start]:
         """Start the first worker; the others follow when there is something to do for them."""
         environment = {
             name: value for name, value in os.environ.items() if name not in self._withheld
@@ -235,7 +235,7 @@ class Processes:
         setup = setup_of(kind, self._hang_s)
 
         async def start_worker(_: bool) -> WorkerProcess:
-            worker = WorkerProcess(kind, setup, self._notice)
+            worker = WorkerProcess(kind, setup, observer.on_message)
             worker.host = await _Child.start(worker, environment)
             return worker
 

@@ -130,7 +130,7 @@ class WorkerProcess:
     host: WorkerHost
 
     def __init__(
-        self, kind: TrialKind[Any], setup: WorkerSetup, notice: Callable[[str], None]
+        self, kind: TrialKind[Any], setup: WorkerSetup, on_message: Callable[[str], None]
     ) -> None:
         """Whoever makes it gives it a host, and connects its channel."""
         self.open: dict[int, WorkerAttempt] = {}
@@ -142,7 +142,7 @@ class WorkerProcess:
         self.channel.send("begin", setup)
         self._gone: asyncio.Future[None] = loop.create_future()
         self._kind, self._hang_s = kind, setup.hang_s
-        self._notice, self._failure = notice, ""
+        self._on_message, self._failure = on_message, ""
         self._status: int | str = ""
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
@@ -210,7 +210,7 @@ class WorkerProcess:
                 if not ended.done():
                     ended.set_result((seconds, end, error))
             case ("notice", text):
-                self._notice(text)
+                self._on_message(text)
             case ("failed", PackedError() as error):
                 self._failure = f"{error.name}: {error.message}"
             case ("ready",):
@@ -245,7 +245,7 @@ class WorkerProcess:
         """See how the process ended, and tell those whose trials it had."""
         self._status = await self.host.ended()
         if not self._closing:
-            self._notice(
+            self._on_message(
                 f"a worker process {self._how()}; its {len(self.open)} open trials resume from "
                 "their journals"
             )

@@ -28,6 +28,7 @@ from typing import Any, Final, NamedTuple
 
 from assay._version import __version__
 from assay.errors import UsageError, WorkerLost
+from assay.runs.events import SILENT, RunObserver
 from assay.runs.executors import Start
 from assay.runs.kind import TrialKind
 from assay.runs.workers.channel import program
@@ -142,7 +143,6 @@ class RayWorkers:
         memory: int = MEMORY,
         room_s: float = 60.0,
         more_s: float = 60.0,
-        notice: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Connects to nothing yet.
 
@@ -156,21 +156,22 @@ class RayWorkers:
             memory: Bytes that Ray keeps for each.
             room_s: Seconds to wait for the place of the first.
             more_s: Seconds to wait for that of another one.
-            notice: Who hears of lost workers and of what code of users prints.
         """
         self._address, self._workers = address, workers
         self._withheld, self._hang_s = frozenset(withheld), hang_s
         self._memory, self._room_s, self._more_s = memory, room_s, more_s
-        self._notice, self._each = notice, each
+        self._each = each
 
     @asynccontextmanager
-    async def open(self, kind: TrialKind[Any]) -> AsyncIterator[Start]:
+    async def open(
+        self, kind: TrialKind[Any], observer: RunObserver = SILENT
+    ) -> AsyncIterator[Start]:
         """Join the cluster and start the first worker there; the others follow."""
         setup = setup_of(kind, self._hang_s)
         async with _cluster(self._address, self._workers) as ray, _Reception.open(ray) as desk:
 
             async def start_worker(beside: bool) -> WorkerProcess:
-                worker = WorkerProcess(kind, setup, self._notice)
+                worker = WorkerProcess(kind, setup, observer.on_message)
                 order = PlaceOrder(
                     desk.address,
                     secrets.token_bytes(SECRET_BYTES),

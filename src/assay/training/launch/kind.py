@@ -24,7 +24,7 @@ from assay.core.values import ValueType, choice, label, path, text, value_type, 
 from assay.errors import UsageError
 from assay.runs.control import Interrupted
 from assay.runs.engine import Context
-from assay.runs.kind import Arm, PlannedWhole, TrialEnd
+from assay.runs.kind import Arm, PlannedWhole, TrialEnd, TrialKind
 from assay.runs.plan import Group, Plan, Trial
 from assay.store.location import DATABASE_VARIABLE, DEFAULT_DATABASE
 from assay.store.recorder import Recorder
@@ -227,7 +227,7 @@ def seeds_of(config: LaunchConfig, launch: str) -> tuple[TrainedSeed, ...]:
     )
 
 
-class TrainingKind:
+class TrainingKind(TrialKind[TrainedSeed]):
     """One training run for each seed."""
 
     name = StoredKind.TRAINING.value
@@ -236,6 +236,9 @@ class TrainingKind:
         """Say what is launched, and what all its runs have in common, to be stored."""
         self.models: Mapping[str, ChatModel] = {}
         self._config, self._facts = config, facts
+        self.states: dict[str, TrialState] = {}
+        """How the stored runs ended, by name."""
+        self._with_curves: set[str] = set()
         self._trainer = trainer_of(config)
         # Attempts may run in another folder, or on another node.
         self._place = config.place.absolute()
@@ -314,8 +317,20 @@ class TrainingKind:
         await recorder.kept()
         return TrialEnd(stop_reason="trained")
 
-    def recorded(self, run: TrainedSeed, state: TrialState) -> TrainingRun:
-        """A run that has ended, as the store has it."""
+    def on_stored(self, run: RunRecord, connection: Any) -> None:
+        """Store the curves of runs that are stored without them."""
+        from assay.store.queries import committed_sessions
+        from assay.store.training_tables import write_training_runs
+
+        self.states.update(committed_sessions(connection, run.id))
+        for seed in seeds_of(self._config, run.id):
+            state = self.states.get(seed.run_id)
+            if state is not None and seed.run_id not in self._with_curves:
+                write_training_runs(connection, [self._recorded(seed, state)], swap=True)
+                if state is not TrialState.INFRASTRUCTURE:
+                    self._with_curves.add(seed.run_id)
+
+    def _recorded(self, run: TrainedSeed, state: TrialState) -> TrainingRun:
         ended = state is TrialState.RESULT
         told = self._trainer.recorded(run, self.folder(run), ended=ended)
         return replace(

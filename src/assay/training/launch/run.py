@@ -15,7 +15,7 @@ from assay.store.opening import store_at
 
 if TYPE_CHECKING:
     from assay.runs.control import Stop
-    from assay.runs.events import Event
+    from assay.runs.events import Event, RunObserver
     from assay.runs.executors import TrialExecutor
     from assay.runs.kind import PreparedRun
     from assay.runs.run import RunResult
@@ -111,8 +111,8 @@ def launch(
     control: str | None = None,
     since: str | None = None,
     fresh: bool = False,
-    listen: "Callable[[Event], None]" = lambda _: None,
-    notice: Callable[[str], None] = lambda _: None,
+    listen: "Callable[[Event], None] | None" = None,
+    notice: Callable[[str], None] | None = None,
     **settings: Any,
 ) -> LaunchResult:
     """Train the same for many seeds; the same call again finishes what was left.
@@ -129,10 +129,12 @@ def launch(
         control: The base name of another benchmark, to say in what this one differs.
         since: The commit since which changes in the trainer are told.
         fresh: Start anew, whatever is unfinished.
-        listen: Who hears of progress, as events of `assay.runs`.
-        notice: Who hears of everything else, in sentences.
+        listen: Callback for events of `assay.runs`.
+        notice: Callback for messages.
         **settings: What to choose; the rest has its default.
     """
+    from assay.runs.events import CallbackObserver
+
     prepared = prepare_launch(
         settings,
         training,
@@ -146,7 +148,7 @@ def launch(
         command="assay.launch(...)",
         source="assay.launch",
     )
-    result = launch_prepared(prepared, listen=listen, notice=notice)
+    result = launch_prepared(prepared, observer=CallbackObserver(listen, notice))
     launch_shown(prepared)
     return result
 
@@ -428,15 +430,13 @@ def launch_shown(prepared: PreparedLaunch) -> None:
 def launch_prepared(
     prepared: PreparedLaunch,
     *,
-    listen: "Callable[[Event], None]" = lambda _: None,
-    notice: Callable[[str], None] = lambda _: None,
+    observer: "RunObserver | None" = None,
     stop: "Stop | None" = None,
 ) -> LaunchResult:
-    """Do what `prepare_launch` settled; the manifest is written before the first run."""
+    """Execute a launch that `prepare_launch` returned; writes the manifest first."""
     from assay.runs.control import Retries
+    from assay.runs.events import SILENT
     from assay.runs.run import execute, finished_result
-    from assay.store.queries import committed_sessions
-    from assay.store.training_tables import write_training_runs
     from assay.training.launch.manifest import trainer_place, write_launch_manifest
     from assay.types import TrialState
 
@@ -445,19 +445,6 @@ def launch_prepared(
         from assay.training.config import require_train
 
         require_train(str((config.training or {}).get("wandb", "off")), config.environment)
-    written: set[str] = set()
-    states: dict[str, TrialState] = {}
-
-    def keep_curves(connection: Any) -> None:
-        states.update(committed_sessions(connection, run.record.id))
-        for seed in prepared.seeds:
-            state = states.get(seed.run_id)
-            if state is not None and seed.run_id not in written:
-                told = kind.recorded(seed, state)
-                write_training_runs(connection, [told], swap=True)
-                if state is not TrialState.INFRASTRUCTURE:
-                    written.add(seed.run_id)
-
     if prepared.finished:
         result = finished_result(run.record.id, config.database)
     else:
@@ -469,17 +456,15 @@ def launch_prepared(
         result = execute(
             run,
             kind,
-            executor=_executor(config, notice),
+            executor=_executor(config),
             retries=Retries(attempts=config.retries + 1),
-            stored=keep_curves,
-            listen=listen,
-            notice=notice,
+            observer=observer or SILENT,
             stop=stop,
         )
     # A process that was killed may have left sessions without their curves.
     with store_at(config.database).writing() as connection:
-        keep_curves(connection)
-    ours = {seed.run_id: states.get(seed.run_id) for seed in prepared.seeds}
+        kind.on_stored(run.record, connection)
+    ours = {seed.run_id: kind.states.get(seed.run_id) for seed in prepared.seeds}
     return LaunchResult(
         result,
         config.base_run_name,
@@ -493,14 +478,14 @@ def launch_prepared(
     )
 
 
-def _executor(config: "LaunchConfig", notice: Callable[[str], None]) -> "TrialExecutor":
+def _executor(config: "LaunchConfig") -> "TrialExecutor":
     from assay.models.registry_file import load_registry
     from assay.runs.executor_choice import executor_of
     from assay.runs.executors import InProcess
 
     if config.command is not None and config.executor == "processes":
         return InProcess()  # each run is a process of its own already
-    return executor_of(config, _HANG_S, notice, withheld=load_registry().key_variables, each=1)
+    return executor_of(config, _HANG_S, withheld=load_registry().key_variables, each=1)
 
 
 def skypilot_tasks(prepared: PreparedLaunch, *, gpus: int, accelerator: str) -> SkyLaunch:
