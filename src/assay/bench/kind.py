@@ -23,7 +23,7 @@ from assay.core.canonical_json import derived_id
 from assay.errors import BudgetSpent
 from assay.runs.control import GroupStop, Interrupted, classify
 from assay.runs.engine import Context
-from assay.runs.kind import Arm
+from assay.runs.kind import Arm, TrialKind
 from assay.runs.plan import Group, Plan, Trial
 from assay.sandboxes.backends import choose_backend
 from assay.sandboxes.base import SandboxBackend
@@ -105,7 +105,7 @@ def planned_results(
     )
 
 
-class CodingKind:
+class CodingKind(TrialKind[CodingSpec]):
     """Coding tasks, each worked on by its arm as often as the file says."""
 
     name = StoredKind.CODING.value

@@ -9,7 +9,6 @@ from assay.agents.builtin import BUILTIN_MODELS
 from assay.agents.chat_models import (
     check_reachable,
     is_played_here,
-    limit_record,
     model_of,
     pool_of,
 )
@@ -45,18 +44,23 @@ from assay.models.pool import ModelPool
 from assay.models.registry_file import load_registry
 from assay.runs.configuration import difference
 from assay.runs.control import Retries, Stop
-from assay.runs.events import Event, TrialProgress, Troubles
+from assay.runs.events import (
+    SILENT,
+    CallbackObserver,
+    Event,
+    RetryLog,
+    RunObserver,
+    TrialProgress,
+)
 from assay.runs.executor_choice import executor_of
 from assay.runs.kind import PreparedRun
 from assay.runs.prepare import prepare_run, stored_run
 from assay.runs.run import RunResult, execute, finished_result
-from assay.runs.spending import begin_run
 from assay.sandboxes.backends import choose_backend
 from assay.sandboxes.base import ResourceLimits, SandboxBackend
 from assay.sandboxes.egress import describe_network
 from assay.sandboxes.modal.backend import ModalBackend, check_program
 from assay.sandboxes.self_test import proven_enforcement
-from assay.store.run_folder import RunFolder
 from assay.types import ChatModel, TrialState
 
 _HANG_S = 600.0
@@ -127,8 +131,8 @@ def bench_run(
     agent: str | None = None,
     sandbox: str | None = None,
     fresh: bool = False,
-    listen: Callable[[Event], None] = lambda _: None,
-    notice: Callable[[str], None] = lambda _: None,
+    listen: Callable[[Event], None] | None = None,
+    notice: Callable[[str], None] | None = None,
     **settings: Any,
 ) -> BenchResult:
     """Run the benchmark of a TOML file, and return what came of it.
@@ -142,10 +146,11 @@ def bench_run(
         agent: Who works on every task, whatever the file says.
         sandbox: Where every task runs, whatever the file says.
         fresh: Start anew, whatever is unfinished.
-        listen: Who hears of progress, as events of `assay.runs`.
-        notice: Who hears of everything else, in sentences.
+        listen: Callback for events of `assay.runs`.
+        notice: Callback for messages.
         **settings: What to choose, by the names of `BenchConfig`; it counts before the file.
     """
+    observer = CallbackObserver(listen, notice)
     prepared = prepare_bench(
         Path(config),
         settings,
@@ -158,8 +163,8 @@ def bench_run(
         own=models or {},
     )
     for warning in prepared.run.warnings:
-        notice(warning)
-    result = run_prepared_bench(prepared, listen=listen, notice=notice, own=models or {})
+        observer.on_message(warning)
+    result = run_prepared_bench(prepared, observer=observer, own=models or {})
     bench_shown(result)
     return result
 
@@ -262,23 +267,23 @@ def prepare_bench(
 def run_prepared_bench(
     prepared: PreparedBench,
     *,
-    listen: Callable[[Event], None] = lambda _: None,
-    notice: Callable[[str], None] = lambda _: None,
+    observer: RunObserver = SILENT,
     stop: Stop | None = None,
     own: Mapping[str, ChatModel] | None = None,
 ) -> BenchResult:
-    """Do what `prepare_bench` settled."""
+    """Execute a benchmark that `prepare_bench` returned."""
     config, run, folder = prepared.config, prepared.run, prepared.folder
     if prepared.finished:
-        keeper = _Keeper(folder, replace(read_manifest(folder.path), finished=True))
+        keeper = _ManifestWriter(folder, replace(read_manifest(folder.path), finished=True))
         keeper.write()
         done = finished_result(run.record.id, config.database)
         return BenchResult(keeper.manifest, folder.path, done)
     budget = None if config.budget is None else Budget(config.budget)
-    troubles = Troubles(listen)
-    pool = pool_of(config, budget, troubles)
+    retries = RetryLog(observer)
+    pool = pool_of(config, budget, retries)
     planned = planned_results(config, run.record.id, prepared.tasks, folder)
-    keeper = _Keeper(folder, folder.brought_up(_manifest(prepared, planned)))
+    manifest = folder.brought_up(_manifest(prepared, planned))
+    keeper = _ManifestWriter(folder, manifest, observer)
     kind = CodingKind(
         config,
         run.arms,
@@ -288,40 +293,21 @@ def run_prepared_bench(
         folder,
         planned,
     )
-
-    def hear(event: Event) -> None:
-        if isinstance(event, TrialProgress) and isinstance(event.payload, TrialResult):
-            keeper.ended(event.payload)
-        listen(event)
-
-    def begin(journals: RunFolder) -> None:
-        # Not before the run can be resumed: a manifest of no run would stay unfinished.
-        keeper.write()
-        (folder.path / _UNSHOWN).touch()
-        begin_run(run, budget, notice, journals)
-
     try:
         result = execute(
             run,
             kind,
-            executor=executor_of(
-                config, _HANG_S, notice, withheld=load_registry().key_variables
-            ),
+            executor=executor_of(config, _HANG_S, withheld=load_registry().key_variables),
             retries=Retries(seed=config.seed),
-            limits_seen=lambda: map(limit_record, pool.history()),
-            begin=begin,
-            on_stop=pool.leave,
-            listen=hear,
-            notice=notice,
-            stop=stop or Stop(),
+            pool=pool,
+            observer=keeper,
+            stop=stop,
         )
     finally:
         pool.close()
     keeper.manifest = replace(keeper.manifest, finished=result.status == "finished")
     keeper.write()
-    return BenchResult(
-        keeper.manifest, folder.path, replace(result, last_trouble=troubles.last)
-    )
+    return BenchResult(keeper.manifest, folder.path, replace(result, last_trouble=retries.last))
 
 
 def bench_shown(result: BenchResult) -> None:
@@ -374,14 +360,30 @@ def estimate_bench(prepared: PreparedBench) -> tuple[BenchEstimate, ...]:
     return tuple(estimates)
 
 
-class _Keeper:
-    """Keeps the manifest up with the trials as they end."""
+class _ManifestWriter(RunObserver):
+    """Updates the manifest as trials end, and passes everything on."""
 
-    def __init__(self, folder: RolloutFolder, manifest: Manifest) -> None:
-        self._folder, self.manifest = folder, manifest
+    def __init__(
+        self, folder: RolloutFolder, manifest: Manifest, observer: RunObserver = SILENT
+    ) -> None:
+        self._folder, self.manifest, self._observer = folder, manifest, observer
 
-    def ended(self, result: TrialResult) -> None:
-        """Write down what a trial came to."""
+    def on_locked(self) -> None:
+        """Write the first manifest; without a run to resume it would stay unfinished."""
+        self.write()
+        (self._folder.path / _UNSHOWN).touch()
+
+    def on_event(self, event: Event) -> None:
+        """Write the result of a trial that has one."""
+        if isinstance(event, TrialProgress) and isinstance(event.payload, TrialResult):
+            self._add(event.payload)
+        self._observer.on_event(event)
+
+    def on_message(self, message: str) -> None:
+        """Pass it on."""
+        self._observer.on_message(message)
+
+    def _add(self, result: TrialResult) -> None:
         self._folder.write_result(result)
         results = tuple(
             result if known.run_id == result.run_id else known

@@ -291,6 +291,7 @@ def resume(
 def _run(prepared: "PreparedBench", show: Show, verbose: int) -> int:
     from assay import api
     from assay.runs.control import Stop
+    from assay.runs.events import CallbackObserver
 
     config, silent = prepared.config, show.quiet or show.json
     again = f"{program()} bench resume {config.name}@{config.stamp}"
@@ -319,9 +320,8 @@ def _run(prepared: "PreparedBench", show: Show, verbose: int) -> int:
                 f"resuming {config.name}@{config.stamp}, which is unfinished; "
                 "--fresh starts anew"
             )
-        result = api.run_prepared_bench(
-            prepared, listen=display, notice=display.notice, stop=stop
-        )
+        observer = CallbackObserver(display, display.notice)
+        result = api.run_prepared_bench(prepared, observer=observer, stop=stop)
     return _ended(result, show, again)
 
 
