@@ -18,7 +18,7 @@ from assay.core.canonical_json import canonical_json
 from assay.errors import JournalError, UsageError
 from assay.finetune.datasets.formats import RowFormat
 from assay.finetune.datasets.manifest import row_origins
-from assay.finetune.datasets.plan import DatasetPlan
+from assay.finetune.datasets.options import RowOptions
 from assay.finetune.datasets.preferences import SharedStates, call_states, returns_of
 from assay.finetune.datasets.rows import RowMaker
 from assay.judge.design import design_differences
@@ -398,7 +398,7 @@ def test_an_answer_has_all_futures_that_follow_it_and_no_others(
             conversations(connection, chosen),
             list(load_sessions(connection, chosen)),
         )
-    work, states = RowMaker(DatasetPlan(form=RowFormat.PREFERENCE)), SharedStates()
+    work, states = RowMaker(RowOptions(form=RowFormat.PREFERENCE)), SharedStates()
     for session, record in zip(sessions, records, strict=True):
         work._without_copied(session, but_last=True)
         assert states.add(session, record)

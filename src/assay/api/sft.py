@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assay.api.traces import traces_as_store
+from assay.core.options import takes_options
 from assay.errors import UsageError
+from assay.finetune.datasets.options import EpisodeFilters, Holdout, Mode, RowOptions
 from assay.store.opening import Where, store_at
 from assay.types import TrialState
 
 if TYPE_CHECKING:
     from assay.finetune.datasets.build import BuiltDataset
-    from assay.finetune.datasets.filters import EpisodeFilters
     from assay.store.store import Store
 
 
@@ -86,39 +87,15 @@ Progress = Callable[[int, int], None]
 """Told how much is done, and of how much."""
 
 
+@takes_options
 def sft_filter(
     output: Path | str | None = None,
     *,
     input_dir: Path | str | None = None,
     database: Where = None,
-    experiment: Sequence[str] = (),
-    models: Sequence[str] = (),
-    seeds: str | Sequence[int] = (),
-    difficulty: Sequence[str] = (),
-    min_achievements: int | None = None,
-    min_reward: float | None = None,
-    max_turns: int | None = None,
-    require_termination: bool = False,
-    require_achievement: Sequence[str] = (),
-    max_invalid_rate: float | None = None,
-    max_cost: float | None = None,
-    hook: Sequence[str] = (),
-    min_quality: float | None = None,
-    sql: str | None = None,
-    top: str | float | None = None,
-    max_per_world: int | None = None,
+    filters: EpisodeFilters,
     holdout_seeds: str | Sequence[int] | None = None,
-    mode: str = "call",
-    turns: int = 8,
-    format: str = "openai",
-    drop_waste: bool = False,
-    mask_waste: bool = False,
-    balance_actions: bool = False,
-    dedupe: bool = False,
-    drop_notes: bool = False,
-    relabel: bool = False,
-    train_history: bool = False,
-    prompt_completion: bool = False,
+    rows: RowOptions,
     card: bool = False,
     command: str = "",
     progress: Progress = lambda done, total: None,
@@ -129,34 +106,9 @@ def sft_filter(
         output: The file to write, such as data.jsonl; None for the funnel alone.
         input_dir: A folder of traces to read in place of a store.
         database: The store to read.
-        experiment: Only these experiments, or those of these runs.
-        models: Only episodes that these played.
-        seeds: Only these worlds: seeds, or a text such as "42,43,50-59".
-        difficulty: Only these difficulties.
-        min_achievements: At least so many different achievements.
-        min_reward: At least this reward.
-        max_turns: At most so many turns.
-        require_termination: Only episodes that ended by themselves, and by no limit.
-        require_achievement: Only episodes that unlocked all of these.
-        max_invalid_rate: At most this share of invalid actions.
-        max_cost: At most so many dollars.
-        hook: Only episodes in which all of these hooks noticed something.
-        min_quality: At least this score of `assay.analyze.quality`, from 0 to 1.
-        sql: A condition over the columns of the view `episodes`.
-        top: The best share of each world, such as "20%".
-        max_per_world: At most so many episodes of each world, the best ones.
+        filters: Which episodes are used.
         holdout_seeds: Worlds that go into a file of their own: seeds, or "20%" of them.
-        mode: call, window or episode.
-        turns: Turns of a window.
-        format: openai, messages, trl, sharegpt, preference, preference-trl or prompts.
-        drop_waste: Leave out rows whose turn came to nothing.
-        mask_waste: Give the answers of such turns the weight 0.
-        balance_actions: Let no first action have more rows than the median one.
-        dedupe: Leave out rows that are the same as one before.
-        relabel: Put in place of each answer what `builtin/expert` would have answered.
-        drop_notes: Take the notes out of all answers, in requests and replies.
-        train_history: Train the answers in a prompt too.
-        prompt_completion: For trl, prompt and completion in place of messages.
+        rows: How rows are made of them.
         card: Also write a card in Markdown with figures.
         command: What the user typed, for the manifest.
         progress: Told of the turns that are done.
@@ -164,59 +116,24 @@ def sft_filter(
     Raises:
         UsageError: A value is not allowed, or nothing is left to write.
     """
-    from assay.core.text import unknown_name
     from assay.finetune.datasets.build import build_dataset, episodes_only
-    from assay.finetune.datasets.filters import EpisodeFilters, choose_episodes
-    from assay.finetune.datasets.formats import RowFormat
-    from assay.finetune.datasets.plan import DatasetPlan, Holdout, Mode, read_seeds, read_share
+    from assay.finetune.datasets.filters import choose_episodes
     from assay.store.finetune_jobs import PLAYED
     from assay.store.session_facts import agent_settings, named_experiments, session_facts
 
-    for kind, name, allowed in (("mode", mode, Mode), ("format", format, RowFormat)):
-        if name not in list(allowed):
-            raise UsageError(unknown_name(kind, name, list(allowed)))
-    plan = DatasetPlan(
-        form=RowFormat(format),
-        mode=Mode(mode),
-        turns=turns,
-        drop_waste=drop_waste,
-        mask_waste=mask_waste,
-        balance_actions=balance_actions,
-        dedupe=dedupe,
-        drop_notes=drop_notes,
-        relabel=relabel,
-        train_history=train_history,
-        prompt_completion=prompt_completion,
-    )
-    filters = EpisodeFilters(
-        models=tuple(models),
-        seeds=read_seeds(seeds, "--seeds") if isinstance(seeds, str) else tuple(seeds),
-        difficulties=tuple(difficulty),
-        min_achievements=min_achievements,
-        min_reward=min_reward,
-        max_turns=max_turns,
-        require_termination=require_termination,
-        require_achievements=tuple(require_achievement),
-        max_invalid_rate=max_invalid_rate,
-        max_cost=max_cost,
-        hooks=tuple(hook),
-        min_quality=min_quality,
-        sql=sql,
-        top=None if top is None else read_share(str(top), "--top"),
-        max_per_world=max_per_world,
-    )
     held = Holdout()
     if holdout_seeds is not None:
         text = holdout_seeds
         held = Holdout.read(text) if isinstance(text, str) else Holdout(tuple(text))
     started = time.perf_counter()
     with open_source(input_dir, database) as store:
-        quality = {} if min_quality is None else _qualities(store)
+        quality = {} if filters.min_quality is None else _qualities(store)
         with store.reading() as connection:
-            filters = replace(filters, experiments=named_experiments(connection, experiment))
+            named = named_experiments(connection, filters.experiments)
+            filters = replace(filters, experiments=tuple(sorted(named)))
             _check_names(connection, filters)
             found, steps, chosen = choose_episodes(
-                session_facts(connection, sql), filters, quality
+                session_facts(connection, filters.sql), filters, quality
             )
             played = agent_settings(connection, {each.experiment_id for each in chosen})
         if output is None:
@@ -232,12 +149,12 @@ def sft_filter(
             "models": dict(Counter(each.model for each in chosen).most_common()),
             "holdout_seeds": sorted(out),
             # Rows of other modes show more or less of the past than a request did.
-            PLAYED: played if plan.mode is Mode.CALL else {**played, "history": None},
+            PLAYED: played if rows.mode is Mode.CALL else {**played, "history": None},
         }
         built = build_dataset(
             store,
             chosen,
-            plan,
+            rows,
             found=found,
             steps=steps,
             output=Path(output),
@@ -273,7 +190,7 @@ def _qualities(store: "Store") -> dict[str, float]:
     return scores
 
 
-def _check_names(connection: Any, filters: "EpisodeFilters") -> None:
+def _check_names(connection: Any, filters: EpisodeFilters) -> None:
     """Refuse names that no episode can have.
 
     Raises:

@@ -86,7 +86,7 @@ def sft_validate(
         UsageError: The file cannot be read, or has no rows.
     """
     from assay.finetune.datasets.message_checks import estimated
-    from assay.finetune.datasets.plan import read_seeds
+    from assay.finetune.datasets.options import read_seeds
     from assay.finetune.datasets.validate import validate_file
 
     seeds = holdout_seeds or ()

@@ -11,15 +11,30 @@ The option `--database`, which every command that reads or writes a store has.
 Options that commands about benchmarks share, and how they print a report.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypedDict
+from types import MappingProxyType
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ForwardRef,
+    Literal,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    get_args,
+    get_origin,
+)
 
 from cyclopts import Group, Parameter
+from cyclopts.validators import Number
 
 from assay.cli.output import Show, say, say_json, say_report
 from assay.cli.tables import Whole
+from assay.core.options import DeclaredOption, declared_options
 from assay.core.settings import Configuration, Setting, settings_of
 from assay.core.text import printable
 from assay.errors import UsageError
@@ -30,6 +45,63 @@ if TYPE_CHECKING:
     from assay.errors import StoreBusy
     from assay.report.document import Document
     from assay.store.store import Store
+
+
+Given: TypeAlias = dict[str, Any]
+"""Options of a group that were given, by the names of arguments in Python."""
+_C = TypeVar("_C", bound=Callable[..., Any])
+
+
+def option_groups(
+    groups: Mapping[str, Group | None] = MappingProxyType({}), **classes: str
+) -> Callable[[_C], _C]:
+    """Let parameters of a command be the options of dataclasses, such as `filters: Given`.
+
+    Each class is named by its path, `assay.module:Class`, and loaded when the command is
+    called or its help is asked for. `groups` has the headings above them, by parameter.
+    """
+
+    def annotate(command: _C) -> _C:
+        defaults = dict(command.__kwdefaults__ or {})
+        for name, path in classes.items():
+            made = ForwardRef(f"_options_at({path!r})", module=__name__)
+            flat = Parameter(name="*", group=groups.get(name), show_default=False)
+            command.__annotations__[name] = Annotated[made, flat]
+            defaults[name] = {}
+        command.__kwdefaults__ = defaults
+        return command
+
+    return annotate
+
+
+def _options_at(path: str) -> Any:
+    """A typed dictionary with an option for each field of a dataclass."""
+    module, _, name = path.partition(":")
+    declared = declared_options(getattr(import_module(module), name))
+    options = {option.name: _parsed(option) for option in declared.values()}
+    return TypedDict(name, options, total=False)  # type: ignore[operator]
+
+
+def _parsed(option: DeclaredOption) -> Any:
+    kind, default, extra = option.given, option.default, option.extra
+    more: dict[str, Any] = {"help": option.text}
+    if get_origin(kind) is tuple:
+        item: Any = _number(get_args(kind)[0])
+        kind = tuple[item, ...]
+        more |= {"negative": "", "consume_multiple": True}
+    elif str in get_args(kind):  # whatever else Python accepts
+        kind = str
+    elif default is False:
+        more["negative"] = ""
+    if extra.least is not None or extra.most is not None:
+        more["validator"] = Number(gte=extra.least, lte=extra.most)
+    shown = "" if default in (None, (), False) else str(default)
+    more["show_default"] = extra.without or shown or False
+    return Annotated[_number(kind), Parameter(**more)]
+
+
+def _number(kind: Any) -> Any:
+    return Whole if kind is int else kind
 
 
 def options_of(

@@ -18,7 +18,7 @@ from assay.core.text import counted
 from assay.errors import UsageError
 from assay.finetune.datasets.filters import ChosenEpisode, FunnelStep, Tally
 from assay.finetune.datasets.manifest import FORMAT, Lineage, RowFile, manifest_path
-from assay.finetune.datasets.plan import DatasetPlan
+from assay.finetune.datasets.options import RowOptions
 from assay.finetune.datasets.preferences import worlds_of
 from assay.finetune.datasets.rows import RowMaker, mixed_number, starting_points, without_notes
 from assay.store.conversations import batches, bound_memory, conversations, first_actions
@@ -85,7 +85,7 @@ def sorted_worlds(chosen: Sequence[ChosenEpisode]) -> list[tuple[str, int | None
 def build_dataset(
     store: Store,
     chosen: Sequence[ChosenEpisode],
-    plan: DatasetPlan,
+    plan: RowOptions,
     *,
     found: Tally,
     steps: Sequence[FunnelStep],

@@ -5,11 +5,12 @@ Knows no SQL and no message.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from math import ceil
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from assay.finetune.datasets.options import EpisodeFilters
 from assay.store.session_facts import SessionFacts
 from assay.types import StopReason, TrialState
 
@@ -17,39 +18,6 @@ TERMINATED: Final = frozenset(
     {StopReason.DIED, StopReason.LENGTH, StopReason.TERMINATE, StopReason.DONE}
 )
 """How an episode ends by itself, and not by a limit of the run."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EpisodeFilters:
-    """What an episode must have to be trained on; what is empty or None asks for nothing."""
-
-    experiments: frozenset[str] = frozenset()
-    """Ids of experiments."""
-    models: tuple[str, ...] = ()
-    seeds: tuple[int, ...] = ()
-    difficulties: tuple[str, ...] = ()
-    min_achievements: int | None = None
-    min_reward: float | None = None
-    max_turns: int | None = None
-    require_termination: bool = False
-    require_achievements: tuple[str, ...] = ()
-    max_invalid_rate: float | None = None
-    max_cost: float | None = None
-    hooks: tuple[str, ...] = ()
-    min_quality: float | None = None
-    sql: str | None = None
-    top: float | None = None
-    """The best share of the episodes of each world, between 0 and 1."""
-    max_per_world: int | None = None
-
-    def given(self) -> dict[str, Any]:
-        """The filters that ask for something, as JSON has them."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        return {
-            name: sorted(value) if isinstance(value, frozenset) else value
-            for name, value in values.items()
-            if value not in (None, (), frozenset(), False)
-        }
 
 
 class ChosenEpisode(NamedTuple):

@@ -17,10 +17,11 @@ from typing import Any, Final
 import numpy as np
 
 from assay.core.canonical_json import canonical_json
+from assay.finetune.datasets.examples import Example, examples_of
 from assay.finetune.datasets.filters import FunnelStep, Tally
 from assay.finetune.datasets.formats import RowFormat, RowWriter
 from assay.finetune.datasets.manifest import RowFile, RowPieces
-from assay.finetune.datasets.plan import DatasetPlan, Example, examples_of
+from assay.finetune.datasets.options import RowOptions
 from assay.finetune.datasets.preferences import (
     SharedStates,
     call_states,
@@ -37,7 +38,7 @@ _UNTRAINED: Final = b',"weight":0}'
 class RowMaker:
     """Rows of one session after the other, and what was left out on the way."""
 
-    def __init__(self, plan: DatasetPlan) -> None:
+    def __init__(self, plan: RowOptions) -> None:
         self.plan = plan
         self.writer = RowWriter(plan.form, plan.train_history, plan.prompt_completion)
         self.limits: Mapping[str, int] | None = None

@@ -1,0 +1,221 @@
+"""Options declared once, as the fields of a dataclass with a docstring under each field.
+
+    @dataclass(frozen=True, kw_only=True)
+    class EpisodeFilters:
+        min_reward: float | None = None
+        '''At least this reward.'''
+
+    @takes_options
+    def sft_filter(output: Path, *, filters: EpisodeFilters) -> BuiltDataset: ...
+
+The function is called with the fields as keyword arguments, `sft_filter(path, min_reward=3)`,
+and `help()` shows them. `option_groups` of `assay.cli.options` makes command-line options from
+the same class. Settings of a run, which have bounds and an identity, are in `core.settings`.
+"""
+
+import ast
+import inspect
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from enum import StrEnum
+from functools import cache, reduce, wraps
+from itertools import pairwise
+from operator import or_
+from pathlib import Path
+from types import UnionType
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from assay.core.text import unknown_name
+from assay.errors import UsageError
+
+R = TypeVar("R")
+
+
+class Option(NamedTuple):
+    """What the type and the default of a field do not say; given in its `Annotated`."""
+
+    name: str = ""
+    """What users call it, if not by the name of the field."""
+    given: Any = None
+    """The type of what users give, if it is not the type of the field."""
+    read: Callable[[Any], Any] | None = None
+    """Makes the value of the field from what is given; not called for None."""
+    least: float | None = None
+    """The smallest number that the command line accepts."""
+    most: float | None = None
+    """The largest one."""
+    without: str = ""
+    """What holds if it is not given, for the help, if the default does not say."""
+
+
+class DeclaredOption(NamedTuple):
+    """A field as users see it."""
+
+    name: str
+    field: str
+    given: Any
+    """The type of what users give, without None."""
+    default: Any
+    text: str
+    """The docstring of the field."""
+    extra: Option
+
+    def read(self, value: Any) -> Any:
+        """The value of the field; UsageError if it is not allowed."""
+        if value is None:
+            return None
+        if self.extra.read is not None:
+            return self.extra.read(value)
+        if isinstance(self.default, StrEnum):
+            if value not in get_args(self.given):
+                raise UsageError(unknown_name(self.name, str(value), get_args(self.given)))
+            return type(self.default)(value)
+        if isinstance(self.default, tuple):
+            return (value,) if isinstance(value, str) else tuple(value)
+        return value
+
+
+@cache
+def declared_options(options: type) -> Mapping[str, DeclaredOption]:
+    """The options of a dataclass by their public names, in their order."""
+    hints = get_type_hints(options, include_extras=True)
+    texts = _field_texts(options)
+    declared = {}
+    for part in fields(options):
+        hint = hints[part.name]
+        extra = Option()
+        if get_origin(hint) is Annotated:
+            hint, extra = get_args(hint)[:2]
+        default = part.default
+        if default is MISSING and part.default_factory is not MISSING:
+            default = part.default_factory()
+        given = extra.given or _without_none(hint)
+        if isinstance(default, StrEnum):
+            given = Literal[tuple(str(word) for word in type(default))]
+        name = extra.name or part.name
+        text = texts.get(part.name, "")
+        declared[name] = DeclaredOption(name, part.name, given, default, text, extra)
+    return declared
+
+
+def make_options(options: type[R], given: Mapping[str, Any]) -> R:
+    """The dataclass made of what users gave, by public names; the rest has its default."""
+    declared = declared_options(options)  # type: ignore[arg-type]
+    return options(
+        **{declared[name].field: declared[name].read(value) for name, value in given.items()}
+    )
+
+
+def takes_options(function: Callable[..., R]) -> Callable[..., R]:
+    """Let a function be called with the options of its dataclasses as keyword arguments.
+
+    Each keyword-only parameter that is annotated with a dataclass and has no default is
+    replaced by the options of that class. An object of the class may be given, too.
+    """
+    groups: dict[str, type] = {}
+    shown: list[inspect.Parameter] = []
+    signature = inspect.signature(function)
+    for parameter in signature.parameters.values():
+        kind = parameter.annotation
+        if (
+            is_dataclass(kind)
+            and isinstance(kind, type)
+            and parameter.default is parameter.empty
+        ):
+            groups[parameter.name] = kind
+            shown += map(_parameter, declared_options(kind).values())
+        else:
+            shown.append(parameter)
+    names = [parameter.name for parameter in shown]
+
+    @wraps(function)
+    def call(*args: Any, **given: Any) -> R:
+        for name in given:
+            if name not in names and name not in groups:
+                unknown = unknown_name("argument", name, names)
+                raise TypeError(f"{function.__name__}(): {unknown}")
+        for group, kind in groups.items():
+            if group not in given:
+                own = [name for name in declared_options(kind) if name in given]
+                given[group] = make_options(kind, {name: given.pop(name) for name in own})
+        return function(*args, **given)
+
+    call.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
+    call.__annotations__ = {
+        **{parameter.name: parameter.annotation for parameter in shown},
+        "return": signature.return_annotation,
+    }
+    call.__doc__ = _with_options(function.__doc__ or "", groups)
+    return call
+
+
+def _parameter(option: DeclaredOption) -> inspect.Parameter:
+    default, given = option.default, option.given
+    if isinstance(default, StrEnum):
+        default = str(default)
+    elif get_origin(given) is tuple:
+        given = Sequence[get_args(given)[0]]  # type: ignore[misc]
+    elif default is None:
+        given = given | None
+    return inspect.Parameter(
+        option.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=given
+    )
+
+
+def _without_none(hint: Any) -> Any:
+    if get_origin(hint) in (Union, UnionType):
+        kinds = [kind for kind in get_args(hint) if kind is not type(None)]
+        return reduce(or_, kinds)
+    return hint
+
+
+def _with_options(doc: str, groups: Mapping[str, type]) -> str:
+    """A docstring that lists the options of each group in place of its parameter."""
+    doc = inspect.cleandoc(doc)
+    for name, kind in groups.items():
+        lines = [
+            f"    {option.name}: {option.text}" for option in declared_options(kind).values()
+        ]
+        doc = doc.replace(_argument(doc, name), "\n".join(lines))
+    return doc
+
+
+def _argument(doc: str, name: str) -> str:
+    """The lines of a docstring on one parameter."""
+    found = re.search(rf"^    {name}: .*(\n     .*)*", doc, re.MULTILINE)
+    if found is None:
+        raise ValueError(f"no 'Args:' entry for {name!r}")
+    return found[0]
+
+
+def _field_texts(options: type) -> dict[str, str]:
+    """The docstring under each field, in one line, those of base classes included."""
+    texts: dict[str, str] = {}
+    for kind in reversed(options.__mro__):
+        file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+        if not is_dataclass(kind) or file is None:
+            continue
+        source = Path(file).read_text("utf-8")
+        # The class alone: parsing a whole file takes ten times as long.
+        found = re.search(
+            rf"^class {kind.__name__}\b.*?(?=^\S|\Z)", source, re.DOTALL | re.MULTILINE
+        )
+        body = ast.parse(found[0]).body[0].body if found else []  # type: ignore[attr-defined]
+        for part, below in pairwise(body):
+            if isinstance(part, ast.AnnAssign) and isinstance(below, ast.Expr):
+                texts[ast.unparse(part.target)] = " ".join(
+                    ast.literal_eval(below.value).split()
+                )
+    return texts
