@@ -37,10 +37,9 @@ from assay.judge.outcomes import OUTCOMES
 from assay.models.budget import Budget
 from assay.models.pool import ModelPool
 from assay.models.registry import Price
-from assay.models.registry_file import load_registry
 from assay.runs.control import Retries, Stop
 from assay.runs.events import SILENT, Event, RetryLog, RunObserver
-from assay.runs.executor_choice import executor_of
+from assay.runs.executor_choice import make_executor
 from assay.runs.kind import Arm, PreparedRun
 from assay.runs.prepare import remaining
 from assay.runs.resume import store_addresses
@@ -201,11 +200,7 @@ def run_prepared(
     # What cannot be sent is found out before anything is written.
     for agent in own.agents.values() if config.executor != "asyncio" else ():
         pickled(agent, f"agent {agent.name!r}")
-    executor = executor_of(
-        config,
-        config.decision_limit + _HANG_S,
-        withheld=load_registry().key_variables,
-    )
+    executor = make_executor(prepared.settings, config.decision_limit + _HANG_S)
     try:
         with contained(observer.on_message):
             result = execute(

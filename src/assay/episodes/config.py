@@ -10,7 +10,7 @@ The configuration file of a run in Crafter that `assay init` writes.
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from assay.agents.options import AgentOptions
 from assay.agents.user_agents import agent_file
@@ -38,6 +38,9 @@ from assay.crafter.difficulty import DIFFICULTIES, Difficulty, resolve_difficult
 from assay.errors import UsageError
 from assay.runs.configuration import template
 from assay.store.location import DATABASE_VARIABLE, DEFAULT_DATABASE
+
+if TYPE_CHECKING:
+    from assay.runs.kind import RunSettings
 
 DEFAULT_MODELS: Final = ("builtin/noop", "builtin/random", "builtin/forager", "builtin/expert")
 """Who plays if nobody is named; they need no key and no network."""
@@ -504,17 +507,25 @@ class RunConfig(Configuration):
             for task in range(len(self.difficulties)):
                 yield task, self.seed + number
 
-    @property
-    def arms_at_once(self) -> int:
-        """Arms that play at once, at most."""
-        return self.max_concurrent_models if self.concurrent_models else 1
-
-    @property
-    def less_is_better(self) -> bool:
-        """Whether less is better of what decides."""
+    def run_settings(self) -> "RunSettings":
+        """Return what the run itself takes from it."""
         from assay.judge.outcomes import LOWER_IS_BETTER
+        from assay.runs.kind import RunSettings
 
-        return self.until_decided in LOWER_IS_BETTER
+        return RunSettings(
+            database=self.database,
+            max_open=self.max_concurrent_episodes,
+            max_arms=self.max_concurrent_models if self.concurrent_models else 1,
+            executor=self.executor,
+            workers=self.workers,
+            ray_address=self.ray_address,
+            traces_dir=self.traces_dir,
+            save_traces=self.save_traces,
+            save_detailed_results=self.save_detailed_results,
+            until_decided=self.until_decided,
+            min_effect=self.min_effect,
+            less_is_better=self.until_decided in LOWER_IS_BETTER,
+        )
 
 
 SETTINGS: Final = settings_of(RunConfig)

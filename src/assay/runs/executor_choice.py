@@ -1,55 +1,26 @@
-"""The executor that a configuration names."""
+"""The executor that the settings of a run name."""
 
-from collections.abc import Collection
-from typing import Protocol
-
+from assay.models.registry_file import load_registry
 from assay.runs.executors import InProcess, TrialExecutor
+from assay.runs.kind import RunSettings
 from assay.runs.workers.pool import MANY, Processes
 from assay.runs.workers.ray import RayWorkers
 
 
-class ExecutorChoices(Protocol):
-    """What a configuration says of where its trials run."""
-
-    @property
-    def executor(self) -> str:
-        """asyncio, processes or ray."""
-        ...
-
-    @property
-    def workers(self) -> int | None:
-        """The most workers."""
-        ...
-
-    @property
-    def ray_address(self) -> str:
-        """The head of a cluster."""
-        ...
-
-
-def executor_of(
-    config: ExecutorChoices,
-    hang_s: float,
-    *,
-    withheld: Collection[str],
-    each: int = MANY,
-) -> TrialExecutor:
-    """Where trials run, as a configuration says.
+def make_executor(settings: RunSettings, hang_s: float, *, each: int = MANY) -> TrialExecutor:
+    """Return the executor of a run; its workers do not get the keys of providers.
 
     Args:
-        config: What was chosen.
-        hang_s: Seconds in which no thread of a worker runs, after which it has hung.
-        withheld: Environment variables that workers do not get, such as those of keys.
+        settings: The settings of the run.
+        hang_s: Seconds without a running thread after which a worker counts as hung.
         each: Trials that one worker has open at once, at most.
     """
-    if config.executor == "asyncio":
+    if settings.executor == "asyncio":
         return InProcess()
-    if config.executor == "ray":
+    withheld = load_registry().key_variables
+    if settings.executor == "ray":
+        address = settings.ray_address
         return RayWorkers(
-            config.ray_address,
-            config.workers,
-            withheld=withheld,
-            hang_s=hang_s,
-            each=each,
+            address, settings.workers, withheld=withheld, hang_s=hang_s, each=each
         )
-    return Processes(config.workers, withheld=withheld, hang_s=hang_s, each=each)
+    return Processes(settings.workers, withheld=withheld, hang_s=hang_s, each=each)

@@ -48,7 +48,7 @@ class Arm:
 
 
 P = TypeVar("P")
-C_co = TypeVar("C_co", bound="RunChoices", covariant=True)
+C_co = TypeVar("C_co", bound="RunConfiguration", covariant=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,91 +125,38 @@ class TrialKind(ABC, Generic[P]):
         return {}
 
 
-class RunChoices(Protocol):
-    """What every configuration of a run says, whatever its trials are; see `RunConfig`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSettings:
+    """What a run takes from its configuration, whatever its trials are."""
 
-    # Read-only, so that frozen configurations fit.
-    @property
-    def database(self) -> Path:
-        """The DuckDB file that traces go to."""
+    database: Path
+    max_open: int
+    """Trials that are open at once, at most."""
+    max_arms: int = 1
+    """Arms that run at once, at most."""
+    executor: str = "asyncio"
+    """Where trials run: asyncio, processes or ray."""
+    workers: int | None = None
+    ray_address: str = "auto"
+    traces_dir: Path | None = None
+    """The folder for the files of the run; None if its kind writes its own."""
+    save_traces: bool = False
+    """Whether each trial gets a file."""
+    save_detailed_results: bool = False
+    """Whether the results file lists every trial."""
+    until_decided: str | None = None
+    """The outcome that decides when to stop; None to run all trials."""
+    min_effect: float | None = None
+    """The smallest difference in it that matters."""
+    less_is_better: bool = False
+
+
+class RunConfiguration(Protocol):
+    """A configuration of a run, such as `RunConfig`."""
+
+    def run_settings(self) -> RunSettings:
+        """Return what the run itself takes from it."""
         ...
-
-    @property
-    def traces_dir(self) -> Path | None:
-        """The folder for the files of the run; None where its kind writes files of its own."""
-        ...
-
-    @property
-    def save_traces(self) -> bool:
-        """Whether each trial gets a file."""
-        ...
-
-    @property
-    def save_detailed_results(self) -> bool:
-        """Whether the results file lists every trial."""
-        ...
-
-    @property
-    def max_concurrent_episodes(self) -> int:
-        """Trials that are open at once, at most."""
-        ...
-
-    @property
-    def arms_at_once(self) -> int:
-        """Arms that play at once, at most."""
-        ...
-
-    @property
-    def until_decided(self) -> str | None:
-        """The outcome that decides when to stop, if one does."""
-        ...
-
-    @property
-    def min_effect(self) -> float | None:
-        """The smallest difference in it that matters, if one is named."""
-        ...
-
-    @property
-    def less_is_better(self) -> bool:
-        """Whether less of it is better."""
-        ...
-
-    def stored(self) -> dict[str, Any]:
-        """All of it as JSON, without secrets."""
-        ...
-
-
-class PlannedWhole:
-    """Choices of a kind that writes files of its own and tries all that is planned."""
-
-    __slots__ = ()
-
-    @property
-    def traces_dir(self) -> None:
-        """It writes files of its own."""
-
-    @property
-    def save_traces(self) -> bool:
-        """The same."""
-        return False
-
-    @property
-    def save_detailed_results(self) -> bool:
-        """The same."""
-        return False
-
-    @property
-    def until_decided(self) -> None:
-        """Every trial that is planned is tried."""
-
-    @property
-    def min_effect(self) -> None:
-        """The same."""
-
-    @property
-    def less_is_better(self) -> bool:
-        """More is better."""
-        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,3 +174,8 @@ class PreparedRun(Generic[C_co]):
     warnings: tuple[str, ...]
     allow_different: frozenset[str] = frozenset()
     """What a resumed run may have otherwise than before; of `ALLOWED`."""
+
+    @property
+    def settings(self) -> RunSettings:
+        """What the run itself takes from the configuration."""
+        return self.config.run_settings()

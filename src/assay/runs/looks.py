@@ -14,7 +14,7 @@ from assay.core.canonical_json import derived_id
 from assay.judge.outcomes import outcome_of
 from assay.judge.subjects import Look
 from assay.runs.events import Event, TrialEnded
-from assay.runs.kind import PreparedRun, RunChoices, TrialEnd
+from assay.runs.kind import PreparedRun, RunConfiguration, TrialEnd
 from assay.runs.plan import Admission, Plan, Trial
 from assay.stats.intervals import Interval
 from assay.stats.sequential import LookResult, SequentialDesign, decide, looks
@@ -118,7 +118,7 @@ class SequentialMonitor:
 
     def __init__(
         self,
-        run: PreparedRun[RunChoices],
+        run: PreparedRun[RunConfiguration],
         plan: Plan[Any],
         *,
         known: Mapping[str, float | None],
@@ -132,17 +132,17 @@ class SequentialMonitor:
             known: Sessions that have ended, and what they earned; None if nothing.
             begun: Sessions that have a journal and no end: they are played to it.
         """
-        config = run.config
-        assert config.until_decided is not None, "the run has a fixed number of episodes"
-        self._run_id, self._metric = run.record.id, config.until_decided
+        settings = run.settings
+        assert settings.until_decided is not None, "the run has a fixed number of episodes"
+        self._run_id, self._metric = run.record.id, settings.until_decided
         self._groups = {group.name: group for group in plan.groups}
         self._baseline, *rivals = [arm.label for arm in run.arms if arm.is_compared]
         self._worlds = self._groups[self._baseline].size
         self._design = SequentialDesign(
             most=self._worlds,
             comparisons=len(rivals),
-            min_effect=config.min_effect,
-            lower_is_better=config.less_is_better,
+            min_effect=settings.min_effect,
+            lower_is_better=settings.less_is_better,
             shares=outcome_of(self._metric).share,
         )
         self._candidates = {model: _Candidate(model) for model in rivals}

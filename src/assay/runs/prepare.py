@@ -20,7 +20,7 @@ from assay.core.settings import Configuration
 from assay.core.text import choose, unknown
 from assay.errors import UsageError
 from assay.runs.configuration import COMMAND_LINE, difference, resolve
-from assay.runs.kind import Arm, PreparedRun, RunChoices
+from assay.runs.kind import Arm, PreparedRun, RunConfiguration
 from assay.runs.plan import Plan
 from assay.runs.resume import sessions_left
 from assay.store.load import load_stored_run
@@ -284,7 +284,7 @@ class Remaining(NamedTuple):
 
 
 def remaining(
-    run: PreparedRun[RunChoices],
+    run: PreparedRun[RunConfiguration],
     plan: Plan[Any],
     turns: int,
     given: Callable[[Any], int] | None = None,
@@ -313,14 +313,14 @@ def remaining(
     return left
 
 
-def _asked(run: PreparedRun[RunChoices]) -> dict[str, int | None]:
+def _asked(run: PreparedRun[RunConfiguration]) -> dict[str, int | None]:
     """The turns that each session has already; None for those that are over."""
     asked: dict[str, int | None] = {}
     for _, session in sessions_left(run.resumed) if run.resumed else ():
         over = session.end and session.end.state is not TrialState.INFRASTRUCTURE
         asked[session.header.session_id] = None if over else len(session.calls)
     # Without a database nothing was stored yet.
-    store = Store(run.config.database, patience=_PATIENCE)
+    store = Store(run.settings.database, patience=_PATIENCE)
     with suppress(UsageError), store.reading() as connection:
         for session_id, state in committed_sessions(connection, run.record.id).items():
             if state is not TrialState.INFRASTRUCTURE:

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
 from assay.errors import JournalError, StoreBusy, StoreError, UsageError
-from assay.runs.kind import PreparedRun, RunChoices
+from assay.runs.kind import PreparedRun, RunConfiguration
 from assay.store.journal import read_session
 from assay.store.load import load_outcomes
 from assay.store.queries import committed_sessions
@@ -60,14 +60,14 @@ def sessions_left(folder: RunFolder) -> Iterator[tuple[Path, SessionRecord]]:
 
 
 def catch_up(
-    run: PreparedRun[RunChoices], folder: RunFolder, store: Store, writer: Writer
+    run: PreparedRun[RunConfiguration], folder: RunFolder, store: Store, writer: Writer
 ) -> EarlierAttempts:
     """Hand on journals that have an end, and say what earlier attempts came to.
 
     Raises:
         UsageError: Some journal cannot be read.
     """
-    metric = run.config.until_decided
+    metric = run.settings.until_decided
     earned: dict[str, float | None] = {}
     begun: set[str] = set()
     for path, session in sessions_left(folder):
@@ -138,6 +138,6 @@ def store_addresses(run: PreparedRun[Any]) -> None:
     }
     if mixed:
         # Where another holds it, the next resume does: the folder of the run knows, too.
-        with suppress(StoreError), Store(run.config.database).writing() as connection:
+        with suppress(StoreError), Store(run.settings.database).writing() as connection:
             for experiment_id, address in mixed.items():
                 set_tag(connection, experiment_id, _TAG, address)

@@ -19,7 +19,7 @@ from assay.runs.control import Interrupted, Limits, Retries, Stop, TrialVerdict
 from assay.runs.engine import AsyncioExecutor, Context, Rules, run_trials
 from assay.runs.events import SILENT, Event, RunObserver, TrialEnded
 from assay.runs.executors import InProcess, TrialExecutor, admission_rule
-from assay.runs.kind import PreparedRun, RunChoices, TrialKind
+from assay.runs.kind import PreparedRun, RunConfiguration, TrialKind
 from assay.runs.looks import CandidateResult, SequentialMonitor
 from assay.runs.plan import Admission, GroupCounts, Trial
 from assay.runs.resume import catch_up
@@ -76,7 +76,7 @@ class RunResult:
 
 
 def execute(
-    run: PreparedRun[RunChoices],
+    run: PreparedRun[RunConfiguration],
     kind: TrialKind[Any],
     *,
     executor: TrialExecutor | None = None,
@@ -139,18 +139,18 @@ class _Running(RunObserver):
 
     def __init__(
         self,
-        run: PreparedRun[RunChoices],
+        run: PreparedRun[RunConfiguration],
         kind: TrialKind[Any],
         pool: ModelPool | None,
         observer: RunObserver,
         stop: Stop,
     ) -> None:
-        self.run, self.config, self.kind = run, run.config, kind
+        self.run, self.settings, self.kind = run, run.settings, kind
         self.stop = stop
         self._pool, self._observer = pool, observer
         # Code of users may change the working directory.
-        database = run.config.database.absolute()
-        folder = run.config.traces_dir
+        database = self.settings.database.absolute()
+        folder = self.settings.traces_dir
         self._traces_dir = None if folder is None else folder.absolute()
         self._out_of_budget: str | None = None
         self._done: set[str] = set()
@@ -191,7 +191,7 @@ class _Running(RunObserver):
         """Hand on what earlier attempts have left, and look at it."""
         left = catch_up(self.run, self.folder, self._store, self.writer)
         self._done = set(left.earned)
-        if self.config.until_decided is not None:
+        if self.settings.until_decided is not None:
             plan = self.kind.plan(self.run.record)
             self._monitor = SequentialMonitor(
                 self.run, plan, known=left.earned, begun=left.begun
@@ -219,9 +219,9 @@ class _Running(RunObserver):
 
                 rules = Rules(
                     limits=Limits(
-                        max_open=self.config.max_concurrent_episodes,
+                        max_open=self.settings.max_open,
                         # Side by side: who is ahead waits for the others.
-                        max_groups=len(plan.groups) if monitor else self.config.arms_at_once,
+                        max_groups=len(plan.groups) if monitor else self.settings.max_arms,
                     ),
                     retries=retries,
                     done=self._done.__contains__,
@@ -307,11 +307,11 @@ class _Running(RunObserver):
 
     def _write_files(self, folder: Path, now: float, result: RunResult) -> Path:
         """Write the traces and the results, and copies of them above; returns the results."""
-        config, store, run_id = self.config, self._store, self.run.record.id
-        named = config.traces_dir or folder
+        settings, store, run_id = self.settings, self._store, self.run.record.id
+        named = settings.traces_dir or folder
         results = named / run_id / results_name(now)
         write_trace_folder(
-            folder, store, run_id, traces=config.save_traces, results=results.name
+            folder, store, run_id, traces=settings.save_traces, results=results.name
         )
         with store.reading() as connection:
             stored = load_stored_run(connection, run_id)
@@ -321,7 +321,7 @@ class _Running(RunObserver):
             result.episodes,
             result.outcomes,
             self.kind.analyse(result),
-            detailed=config.save_detailed_results,
+            detailed=settings.save_detailed_results,
         )
         for name in publish_traces(folder, run_id):
             self._observer.on_message(
@@ -334,7 +334,7 @@ class _Running(RunObserver):
         """What is known of a run that was left while another process held the database."""
         return RunResult(
             run_id=self.run.record.id,
-            database=self.config.database,
+            database=self.settings.database,
             status=RunStatus.INCOMPLETE,
             interrupted=True,
             resumed=self.run.resumed is not None,
@@ -344,22 +344,22 @@ class _Running(RunObserver):
         )
 
 
-def _check_outputs(run: PreparedRun[RunChoices]) -> None:
+def _check_outputs(run: PreparedRun[RunConfiguration]) -> None:
     """Find out before the first trial that a database or a folder cannot be used at all."""
-    config = run.config
-    store = Store(config.database, patience=0)
+    settings = run.settings
+    store = Store(settings.database, patience=0)
     try:
-        config.database.parent.mkdir(parents=True, exist_ok=True)
+        settings.database.parent.mkdir(parents=True, exist_ok=True)
         with store.writing():
             pass
-        if config.traces_dir is not None:
-            check_trace_folder(config.traces_dir, run.record.id)
+        if settings.traces_dir is not None:
+            check_trace_folder(settings.traces_dir, run.record.id)
     except StoreBusy:
         pass  # it will be free again, and until then journals are enough
     except StoreError as error:
         raise UsageError(str(error)) from error
     except OSError as error:
         raise UsageError(
-            f"cannot make the folder of {str(config.database)!r}: {error.strerror}; "
+            f"cannot make the folder of {str(settings.database)!r}: {error.strerror}; "
             "name another file with --database"
         ) from error

@@ -21,7 +21,7 @@ from zlib import crc32
 from assay.core.files import sync_now, sync_soon
 from assay.errors import JournalError, UsageError
 from assay.models.budget import Budget
-from assay.runs.kind import PreparedRun, RunChoices
+from assay.runs.kind import PreparedRun, RunConfiguration
 from assay.store.journal import read_journal
 from assay.store.queries import stored_cost
 from assay.store.run_folder import RunFolder
@@ -182,7 +182,7 @@ def open_spending(folder: RunFolder) -> dict[str, OpenSpending]:
 
 
 def spent_so_far(
-    run: PreparedRun[RunChoices],
+    run: PreparedRun[RunConfiguration],
     *,
     patience: float | None = None,
     allow_different: Collection[str] = (),
@@ -206,7 +206,7 @@ def spent_so_far(
 
 
 def resume_budget(
-    run: PreparedRun[RunChoices],
+    run: PreparedRun[RunConfiguration],
     folder: RunFolder,
     budget: Budget,
     allow_different: Collection[str] = (),
@@ -274,7 +274,9 @@ def _balance(folder: RunFolder, allow_different: Collection[str]) -> Balance | N
     )
 
 
-def _recorded(run: PreparedRun[RunChoices], folder: RunFolder, patience: float | None) -> float:
+def _recorded(
+    run: PreparedRun[RunConfiguration], folder: RunFolder, patience: float | None
+) -> float:
     """What journals and the database say."""
     dollars = folder.losses()
     journaled = []
@@ -285,7 +287,7 @@ def _recorded(run: PreparedRun[RunChoices], folder: RunFolder, patience: float |
                 journaled.append(session.header.session_id)
             dollars += sum(call.cost_usd or 0.0 for call in session.calls)
     # Without a database nothing was stored yet.
-    store = Store(run.config.database, patience=patience)
+    store = Store(run.settings.database, patience=patience)
     with suppress(UsageError), store.reading() as connection:
         dollars += stored_cost(connection, run.record.id, without=journaled)
     return dollars

@@ -24,7 +24,7 @@ from assay.core.values import ValueType, choice, label, path, text, value_type, 
 from assay.errors import UsageError
 from assay.runs.control import Interrupted
 from assay.runs.engine import Context
-from assay.runs.kind import Arm, PlannedWhole, TrialEnd, TrialKind
+from assay.runs.kind import Arm, RunSettings, TrialEnd, TrialKind
 from assay.runs.plan import Group, Plan, Trial
 from assay.store.location import DATABASE_VARIABLE, DEFAULT_DATABASE
 from assay.store.recorder import Recorder
@@ -101,7 +101,7 @@ def _seeds(value: Any) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchConfig(PlannedWhole, Configuration):
+class LaunchConfig(Configuration):
     """The same training, once for each seed."""
 
     base_run_name: str = Setting("", ValueType(str, "a name"), NOTHING, in_files=True).about(
@@ -174,17 +174,15 @@ class LaunchConfig(PlannedWhole, Configuration):
         """Processes that train; on a cluster one for each CPU, unless it is said."""
         return self.parallel if self.executor == "ray" else self.at_once
 
-    # What every run has, with the names that `runs` knows.
-
-    @property
-    def max_concurrent_episodes(self) -> int:
-        """Runs that are open at once."""
-        return self.at_once
-
-    @property
-    def arms_at_once(self) -> int:
-        """There is one."""
-        return 1
+    def run_settings(self) -> RunSettings:
+        """Return what the launch takes from it; all runs are executed."""
+        return RunSettings(
+            database=self.database,
+            max_open=self.at_once,
+            executor=self.executor,
+            workers=self.workers,
+            ray_address=self.ray_address,
+        )
 
 
 def _usable_cpus() -> int:

@@ -479,13 +479,12 @@ def launch_prepared(
 
 
 def _executor(config: "LaunchConfig") -> "TrialExecutor":
-    from assay.models.registry_file import load_registry
-    from assay.runs.executor_choice import executor_of
+    from assay.runs.executor_choice import make_executor
     from assay.runs.executors import InProcess
 
     if config.command is not None and config.executor == "processes":
         return InProcess()  # each run is a process of its own already
-    return executor_of(config, _HANG_S, withheld=load_registry().key_variables, each=1)
+    return make_executor(config.run_settings(), _HANG_S, each=1)
 
 
 def skypilot_tasks(prepared: PreparedLaunch, *, gpus: int, accelerator: str) -> SkyLaunch:
