@@ -51,7 +51,7 @@ from assay.core.values import (
     whole,
 )
 from assay.errors import UsageError
-from assay.runs.kind import Arm, PlannedWhole
+from assay.runs.kind import Arm, RunSettings
 from assay.sandboxes.base import ResourceLimits
 from assay.store.location import DATABASE_VARIABLE, DEFAULT_DATABASE
 
@@ -253,7 +253,7 @@ def _timeout(value: str, where: str) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BenchConfig(PlannedWhole, Configuration):
+class BenchConfig(Configuration):
     """A benchmark. A value that is not allowed is a UsageError."""
 
     name: str = Setting("benchmark", label, RUN).about("What the benchmark is called")
@@ -348,22 +348,21 @@ class BenchConfig(PlannedWhole, Configuration):
 
             yield UNPROTECTED
 
-    # What every run has, with the names that `runs` knows.
-
     @property
     def allowed(self) -> Allowed:
         """What tasks may read outside of their folders."""
         return Allowed(self.allow_repos, self.allow_variables)
 
-    @property
-    def max_concurrent_episodes(self) -> int:
-        """Trials that are open at once."""
-        return self.parallel
-
-    @property
-    def arms_at_once(self) -> int:
-        """All: their trials take turns."""
-        return max(1, len(self.tasks))
+    def run_settings(self) -> RunSettings:
+        """Return what the run takes from it; all trials are executed, arms take turns."""
+        return RunSettings(
+            database=self.database,
+            max_open=self.parallel,
+            max_arms=max(1, len(self.tasks)),
+            executor=self.executor,
+            workers=self.workers,
+            ray_address=self.ray_address,
+        )
 
     @property
     def seed(self) -> int:

@@ -41,7 +41,6 @@ from assay.core.text import counted
 from assay.errors import SandboxUnavailable, UsageError
 from assay.models.budget import Budget
 from assay.models.pool import ModelPool
-from assay.models.registry_file import load_registry
 from assay.runs.configuration import difference
 from assay.runs.control import Retries, Stop
 from assay.runs.events import (
@@ -52,7 +51,7 @@ from assay.runs.events import (
     RunObserver,
     TrialProgress,
 )
-from assay.runs.executor_choice import executor_of
+from assay.runs.executor_choice import make_executor
 from assay.runs.kind import PreparedRun
 from assay.runs.prepare import prepare_run, stored_run
 from assay.runs.run import RunResult, execute, finished_result
@@ -297,7 +296,7 @@ def run_prepared_bench(
         result = execute(
             run,
             kind,
-            executor=executor_of(config, _HANG_S, withheld=load_registry().key_variables),
+            executor=make_executor(run.settings, _HANG_S),
             retries=Retries(seed=config.seed),
             pool=pool,
             observer=keeper,
