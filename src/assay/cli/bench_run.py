@@ -8,7 +8,6 @@ What is printed while a benchmark runs: a line a trial, and how far it is.
 import shlex
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +18,7 @@ from assay.cli.bench_tasks import agents, check, new, prepare
 from assay.cli.options import AllowedOptions, Pairs, base_images_of
 from assay.cli.output import (
     Show,
+    StatusDisplay,
     command_line,
     complain,
     note,
@@ -30,43 +30,26 @@ from assay.cli.output import (
 )
 from assay.cli.run import model_map_of, stopped_by_signals
 from assay.cli.run_options import MayDiffer, RunFlag, Verbosity
-from assay.core.secrets import mask
-from assay.core.text import counted, printable
+from assay.core.text import counted
 
 if TYPE_CHECKING:
-    from rich.status import Status
-
     from assay.bench.run import BenchResult, PreparedBench
     from assay.report.document import Document
     from assay.runs.events import Event
 
 
-class BenchDisplay(AbstractContextManager["BenchDisplay"]):
+class BenchDisplay(StatusDisplay):
     """Hears the events of a run; silent, brief, with lines (1) or with whole logs (2)."""
 
     def __init__(self, prepared: "PreparedBench", *, silent: bool, verbosity: int) -> None:
-        self._silent, self._verbosity = silent, verbosity
+        super().__init__(silent=silent, lines_only=verbosity > 0)
+        self._verbosity = verbosity
         self._stamp, self._folder = prepared.config.stamp, prepared.folder
         self._total = prepared.trials
         self._done = self._here = 0
         self._scores: list[float] = []
         self._cost = 0.0
         self._begun = time.monotonic()
-        self._status: Status | None = None
-
-    def __enter__(self) -> "BenchDisplay":
-        from rich.console import Console
-
-        console = Console(stderr=True)
-        if console.is_terminal and not self._silent and self._verbosity == 0:
-            self._status = console.status(self._how_far(), spinner="dots")
-            self._status.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._status is not None:
-            self._status.stop()
-            self._status = None
 
     def __call__(self, event: "Event") -> None:
         """Take in what happened."""
@@ -84,19 +67,7 @@ class BenchDisplay(AbstractContextManager["BenchDisplay"]):
             self.notice(f"Task {run_id} is tried again in {event.wait:.0f} s: {said}")
         elif isinstance(event, TrialEnded):
             self._ended(event)
-        if self._status is not None:
-            self._status.update(self._how_far())
-
-    def notice(self, words: str) -> None:
-        """Print a line."""
-        if self._silent:
-            return
-        if self._status is not None:
-            self._status.console.print(
-                mask(printable(words)), markup=False, highlight=False, soft_wrap=True
-            )
-        else:
-            note(words)
+        self.update()
 
     def _ended(self, event: Any) -> None:
         self._done += 1
@@ -126,7 +97,8 @@ class BenchDisplay(AbstractContextManager["BenchDisplay"]):
     def _run_id(self, spec: Any) -> str:
         return f"{self._stamp}-{spec.index}"
 
-    def _how_far(self) -> str:
+    def status(self) -> str:
+        """Return how far the benchmark is."""
         parts = [f"Running tasks... {self._done}/{self._total} completed"]
         if self._here and self._done < self._total:
             each = (time.monotonic() - self._begun) / self._here

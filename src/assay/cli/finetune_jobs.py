@@ -7,8 +7,7 @@ What the commands of `assay finetune` say of jobs.
 
 import math
 import shlex
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
@@ -18,15 +17,12 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from assay.cli.options import Database, open_store
-from assay.cli.output import Show, note, program, say, say_json
+from assay.cli.output import JobBars, Show, note, program, say, say_json
 from assay.cli.tables import say_table
-from assay.core.secrets import mask
 from assay.core.text import printable
 from assay.store.location import DEFAULT_DATABASE, default_database
 
 if TYPE_CHECKING:
-    from rich.progress import TaskID
-
     from assay.finetune.follow import JobProgress
     from assay.store.finetune_jobs import FinetuneEvent, FinetuneJob
 
@@ -124,20 +120,20 @@ def follow(
     from assay import api
 
     last = {(job.address, job.id): job for job in jobs}
-    display = _display(show)
+    columns = ("{task.description}", "short bar", "count", "{task.fields[loss]}", "elapsed")
     try:
-        with ExitStack() as stack:
-            stack.enter_context(display)
-            for job in jobs:
-                display.begin(job)
+        with JobBars(show, *columns) as bars:
+            tell = _tell_bars(jobs, bars) if bars.drawn else _tell_lines(bars)
             for update in api.finetune_follow(
                 jobs,
                 database=database,
                 poll_interval=poll_interval,
-                on_trouble=display.trouble,
+                on_trouble=lambda words: bars.notice(f"trying again: {words}"),
             ):
                 last[update.job.address, update.job.id] = update.job
-                display.tell(update)
+                tell(update)
+                if update.job.ended:
+                    bars.notice(outcome(update.job))
     except KeyboardInterrupt:
         open_ones = [job for job in last.values() if not job.ended]
         names = " ".join(job.id for job in open_ones)
@@ -154,131 +150,57 @@ def exit_code(jobs: "Sequence[FinetuneJob]") -> int:
     return 0 if all(job.succeeded for job in jobs) else FAILED
 
 
-class _Silent:
-    """Says nothing."""
+def _tell_lines(bars: JobBars) -> "Callable[[JobProgress], None]":
+    """Print a line for each new state, and some with the loss."""
+    states: dict[str, str] = {}
+    told: dict[str, int] = {}
 
-    def __enter__(self) -> "_Silent":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def begin(self, job: "FinetuneJob") -> None:
-        """A job that will be told of."""
-
-    def tell(self, update: "JobProgress") -> None:
-        """Something became known."""
-
-    def trouble(self, words: str) -> None:
-        """Something is tried again."""
-
-
-class _Lines(_Silent):
-    """A line for each new state, and some with the loss."""
-
-    def __init__(self) -> None:
-        self._state: dict[str, str] = {}
-        self._told: dict[str, int] = {}
-
-    def tell(self, update: "JobProgress") -> None:
+    def tell(update: "JobProgress") -> None:
         job = update.job
         if update.trouble is not None:
-            note(f"{job.id}: {update.trouble}; asked again in {update.wait:.0f} s")
+            bars.notice(f"{job.id}: {update.trouble}; asked again in {update.wait:.0f} s")
             return
-        if self._state.get(job.id) != job.status and not job.ended:
-            note(f"{job.id}: {job.status}")
-        self._state[job.id] = job.status
+        if states.get(job.id) != job.status and not job.ended:
+            bars.notice(f"{job.id}: {job.status}")
+        states[job.id] = job.status
         for event in update.events:
             loss, step = event.metrics.get("train_loss"), event.step
             if loss is None or step is None:
                 continue
             total = event.total_steps or 0
             gap = max(1, total // _TOLD_STEPS)
-            if step >= self._told.get(job.id, 0) + gap or step == total:
-                self._told[job.id] = step
-                note(f"{job.id}: step {step}{f'/{total}' if total else ''}, loss {loss:.4f}")
-        if job.ended:
-            note(outcome(job))
+            if step >= told.get(job.id, 0) + gap or step == total:
+                told[job.id] = step
+                of = f"/{total}" if total else ""
+                bars.notice(f"{job.id}: step {step}{of}, loss {loss:.4f}")
 
-    def trouble(self, words: str) -> None:
-        note(f"trying again: {words}")
+    return tell
 
 
-class _Bars(_Silent):
-    """A bar for each job, with its loss as a curve."""
+def _tell_bars(jobs: "Sequence[FinetuneJob]", bars: JobBars) -> "Callable[[JobProgress], None]":
+    """Draw a bar for each job, with its loss as a curve."""
+    for job in jobs:
+        bars.begin(job.id, printable(f"{job.id} {job.status}"), loss="")
+    losses: dict[str, list[float]] = {job.id: [] for job in jobs}
 
-    def __init__(self, console: Any) -> None:
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeElapsedColumn,
-        )
-
-        self._progress: Progress = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[loss]}", markup=False),
-            TimeElapsedColumn(),
-            console=console,
-            transient=True,
-        )
-        self._tasks: dict[str, TaskID] = {}
-        self._losses: dict[str, list[float]] = {}
-
-    def __enter__(self) -> "_Bars":
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def begin(self, job: "FinetuneJob") -> None:
-        self._tasks[job.id] = self._progress.add_task(
-            printable(f"{job.id} {job.status}"), total=None, loss=""
-        )
-        self._losses[job.id] = []
-
-    def tell(self, update: "JobProgress") -> None:
+    def tell(update: "JobProgress") -> None:
         job = update.job
         words = job.status
         if update.trouble is not None:
             words = f"no answer, asked again in {update.wait:.0f} s"
         changes: dict[str, Any] = {"description": printable(f"{job.id} {words}")}
-        losses = self._losses[job.id]
         for event in update.events:
             if event.total_steps:
                 changes["total"] = event.total_steps
             if event.step is not None:
                 changes["completed"] = event.step
             if "train_loss" in event.metrics:
-                losses.append(event.metrics["train_loss"])
-        if losses:
-            changes["loss"] = f"loss {losses[-1]:.3f} {sparkline(losses)}"
-        self._progress.update(self._tasks[job.id], **changes)
-        if job.ended:
-            self._progress.console.print(
-                mask(printable(outcome(job))), markup=False, highlight=False, soft_wrap=True
-            )
+                losses[job.id].append(event.metrics["train_loss"])
+        if known := losses[job.id]:
+            changes["loss"] = f"loss {known[-1]:.3f} {sparkline(known)}"
+        bars.update(job.id, **changes)
 
-    def trouble(self, words: str) -> None:
-        self._progress.console.print(
-            mask(printable(f"trying again: {words}")),
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
-        )
-
-
-def _display(show: Show) -> _Silent:
-    from rich.console import Console
-
-    if show.quiet or show.json:
-        return _Silent()
-    console = Console(stderr=True)
-    return _Bars(console) if console.is_terminal else _Lines()
+    return tell
 
 
 _HEADS = ("job", "status", "backend", "model", "rows", "result", "started")

@@ -5,7 +5,6 @@ What is printed while a launch runs: how far each run is, and a line where one e
 
 import shlex
 import time
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +13,7 @@ from cyclopts import Group, Parameter
 from assay.cli import run_options
 from assay.cli.output import (
     Show,
+    StatusDisplay,
     command_line,
     complain,
     note,
@@ -27,13 +27,10 @@ from assay.cli.progress_text import duration
 from assay.cli.run import stopped_by_signals
 from assay.cli.run_options import RunFlag, RunName
 from assay.cli.tables import Whole
-from assay.core.secrets import mask
-from assay.core.text import counted, printable
+from assay.core.text import counted
 from assay.store.location import DEFAULT_DATABASE
 
 if TYPE_CHECKING:
-    from rich.status import Status
-
     from assay.runs.events import Event
     from assay.training.launch.run import LaunchResult, PreparedLaunch
 
@@ -41,30 +38,16 @@ _EVERY_S = 30.0
 """Seconds between two lines about progress, where nobody watches."""
 
 
-class LaunchDisplay(AbstractContextManager["LaunchDisplay"]):
+class LaunchDisplay(StatusDisplay):
     """Hears the events of a launch."""
 
     def __init__(self, total: int, *, silent: bool) -> None:
-        self._total, self._silent = total, silent
+        super().__init__(silent=silent)
+        self._total = total
         self._done = 0
         self._open: dict[str, str] = {}
         self._begun: dict[str, float] = {}
         self._told = time.monotonic()
-        self._status: Status | None = None
-
-    def __enter__(self) -> "LaunchDisplay":
-        from rich.console import Console
-
-        console = Console(stderr=True)
-        if console.is_terminal and not self._silent:
-            self._status = console.status(self._how_far(), spinner="dots")
-            self._status.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._status is not None:
-            self._status.stop()
-            self._status = None
 
     def __call__(self, event: "Event") -> None:
         """Take in what happened."""
@@ -100,27 +83,13 @@ class LaunchDisplay(AbstractContextManager["LaunchDisplay"]):
                 error = verdict.error
                 said = f"failed: {error.message}" if error else f"finished at {last}"
                 self.notice(f"[{self._done}/{self._total}] {trial.id} {said} ({took})")
-        self._update()
-
-    def notice(self, words: str) -> None:
-        """Print a line."""
-        if self._silent:
-            return
-        if self._status is not None:
-            self._status.console.print(
-                mask(printable(words)), markup=False, highlight=False, soft_wrap=True
-            )
-        else:
-            note(words)
-
-    def _update(self) -> None:
-        if self._status is not None:
-            self._status.update(self._how_far())
-        elif time.monotonic() - self._told > _EVERY_S:
+        self.update()
+        if self._status is None and time.monotonic() - self._told > _EVERY_S:
             self._told = time.monotonic()
-            self.notice(self._how_far())
+            self.notice(self.status())
 
-    def _how_far(self) -> str:
+    def status(self) -> str:
+        """Return how far each run is."""
         each = "; ".join(f"{name}: {how}" for name, how in self._open.items())
         return f"{self._done} of {self._total} runs ended{'; ' if each else ''}{each}"
 

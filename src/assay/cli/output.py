@@ -2,9 +2,7 @@
 
 Whatever is printed here is shown as it is: nothing in it is read as markup, and
 nothing in it reaches the terminal as a command. No known secret is in it, and beside results
-nothing that looks like one.
-
-A bar for work that counts, on standard error, where somebody watches.
+nothing that looks like one. Progress is drawn on standard error, in a terminal only.
 """
 
 import gc
@@ -13,10 +11,10 @@ import logging
 import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from cyclopts import Group, Parameter
 
@@ -25,7 +23,8 @@ from assay.core.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
-    from rich.progress import Progress
+    from rich.progress import Progress, TaskID
+    from rich.status import Status
 
 
 def program() -> str:
@@ -167,7 +166,9 @@ class _Notices(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         message = printable(record.getMessage())
         if self._console.is_terminal and self._clock is None:
-            self._clock = _clock(self._console, message)
+            self._clock = _bars(self._console, "spinner", "{task.description}", "elapsed")
+            self._clock.add_task(message, total=None)
+            self._clock.start()
         else:
             _print(self._console, message)
 
@@ -177,49 +178,111 @@ class _Notices(logging.Handler):
         super().close()
 
 
-def _clock(console: "Console", message: str) -> "Progress":
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+def _bars(console: "Console", *columns: str) -> "Progress":
+    """Make bars of named columns; other names are templates of text."""
+    from rich import progress
 
-    clock = Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}", markup=False),
-        TimeElapsedColumn(),
+    kinds: dict[str, Callable[[], Any]] = {
+        "bar": progress.BarColumn,
+        "count": progress.MofNCompleteColumn,
+        "elapsed": progress.TimeElapsedColumn,
+        "left": progress.TimeRemainingColumn,
+        "short bar": lambda: progress.BarColumn(bar_width=24),
+        "spinner": progress.SpinnerColumn,
+    }
+    return progress.Progress(
+        *(kinds[c]() if c in kinds else progress.TextColumn(c, markup=False) for c in columns),
         console=console,
         transient=True,
     )
-    clock.add_task(message, total=None)
-    clock.start()
-    return clock
 
 
 def _print(console: "Console", line: str, style: str | None = None) -> None:
     console.print(line, style=style, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
 
+class StatusDisplay(AbstractContextManager["StatusDisplay"]):
+    """A status line in a terminal, with other lines above it; elsewhere only those."""
+
+    def __init__(self, *, silent: bool, lines_only: bool = False) -> None:
+        self._silent, self._lines_only = silent, lines_only
+        self._status: Status | None = None
+
+    def status(self) -> str:
+        """Return the status line."""
+        raise NotImplementedError
+
+    def update(self) -> None:
+        """Draw the status line again."""
+        if self._status is not None:
+            self._status.update(self.status())
+
+    def notice(self, words: str) -> None:
+        """Print a line."""
+        if self._silent:
+            return
+        if self._status is not None:
+            _print(self._status.console, mask(printable(words)))
+        else:
+            note(words)
+
+    def __enter__(self) -> Self:
+        from rich.console import Console
+
+        console = Console(stderr=True)
+        if console.is_terminal and not self._silent and not self._lines_only:
+            self._status = console.status(self.status(), spinner="dots")
+            self._status.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+
+
+class JobBars(AbstractContextManager["JobBars"]):
+    """Bars of named jobs in a terminal, with other lines above them; elsewhere only those."""
+
+    def __init__(self, show: Show, *columns: str) -> None:
+        """Columns are `bar`, `short bar`, `count`, `elapsed`, `left`, or templates of text."""
+        from rich.console import Console
+
+        self._silent = show.quiet or show.json
+        self._console = Console(stderr=True)
+        self.drawn = self._console.is_terminal and not self._silent
+        """Whether there are bars."""
+        self._bars = _bars(self._console, *columns) if self.drawn else None
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> Self:
+        if self._bars is not None:
+            self._bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bars is not None:
+            self._bars.stop()
+
+    def begin(self, name: str, text: str, **columns: Any) -> None:
+        """Add the bar of a job."""
+        if self._bars is not None:
+            self._tasks[name] = self._bars.add_task(text, **{"total": None, **columns})
+
+    def update(self, name: str, **columns: Any) -> None:
+        """Change the bar of a job."""
+        if self._bars is not None:
+            self._bars.update(self._tasks[name], **columns)
+
+    def notice(self, line: str) -> None:
+        """Print a line."""
+        if not self._silent:
+            _print(self._console, mask(printable(line)))
+
+
 @contextmanager
 def counting(show: Show, what: str) -> Iterator[Callable[[int, int], None]]:
     """Show how many are done while the block runs; gives the function to tell it."""
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    if show.quiet or show.json or not console.is_terminal:
-        yield lambda done, total: None
-        return
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    with Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-    ) as progress:
-        task = progress.add_task(what, total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
+    with JobBars(show, "{task.description}", "bar", "count", "left") as bars:
+        bars.begin(what, what)
+        yield lambda done, total: bars.update(what, completed=done, total=total)

@@ -13,7 +13,7 @@ from cyclopts import Parameter
 
 from assay.cli import run_options
 from assay.cli.options import Database, open_store
-from assay.cli.output import Show, compiling_shown, note, program, say, say_json
+from assay.cli.output import JobBars, Show, compiling_shown, note, program, say, say_json
 from assay.cli.progress_text import duration
 from assay.cli.tables import say_table
 from assay.store.location import DEFAULT_DATABASE
@@ -118,54 +118,25 @@ def _stopped_by_ctrl_c() -> Iterator[Callable[[], bool]]:
 def _watching(
     plan: "TrainingPlan", show: Show
 ) -> "Iterator[Callable[[TrainingProgress], None]]":
-    """A bar where somebody watches, else some lines."""
-    from rich.console import Console
+    """Draw a bar in a terminal, else print some lines."""
+    total, told, began = plan.config.total_steps, plan.done, time.monotonic()
 
-    console = Console(stderr=True)
-    if show.quiet or show.json:
-        yield lambda progress: None
-    elif console.is_terminal:
-        yield from _bar(plan, console)
-    else:
-        yield _Lines(plan).tell
-
-
-def _bar(plan: "TrainingPlan", console: Any) -> "Iterator[Callable[[TrainingProgress], None]]":
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    with Progress(
-        TextColumn("{task.completed:,} of {task.total:,} steps", markup=False),
-        BarColumn(),
-        TextColumn("{task.description}", markup=False),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-    ) as bars:
-        task = bars.add_task("", total=plan.config.total_steps, completed=plan.done)
-
-        def tell(progress: "TrainingProgress") -> None:
-            done = min(progress.step, progress.total)
-            bars.update(task, completed=done, description=_standing(progress))
-
-        yield tell
-
-
-class _Lines:
-    def __init__(self, plan: "TrainingPlan") -> None:
-        self._every = max(1, plan.config.total_steps // _LINES)
-        self._first, self._began = plan.done, time.monotonic()
-        self._told = plan.done
-
-    def tell(self, progress: "TrainingProgress") -> None:
-        if progress.step < self._told + self._every and progress.step < progress.total:
+    def tell(progress: "TrainingProgress") -> None:
+        nonlocal told
+        standing, step = _standing(progress), progress.step
+        bars.update("", completed=min(step, progress.total), description=standing)
+        if bars.drawn or (step < told + max(1, total // _LINES) and step < progress.total):
             return
-        self._told = progress.step
-        made = max(1, progress.step - self._first)
-        seconds = (
-            (time.monotonic() - self._began) / made * max(0, progress.total - progress.step)
-        )
+        told = step
+        each = (time.monotonic() - began) / max(1, step - plan.done)
+        seconds = each * max(0, progress.total - step)
         left = f", {duration(seconds)} left" if seconds else ""
-        note(f"step {progress.step:,}: {_standing(progress)}{left}")
+        bars.notice(f"step {step:,}: {standing}{left}")
+
+    steps = "{task.completed:,} of {task.total:,} steps"
+    with JobBars(show, steps, "bar", "{task.description}", "left") as bars:
+        bars.begin("", "", total=total, completed=plan.done)
+        yield tell
 
 
 def _standing(progress: "TrainingProgress") -> str:
