@@ -127,3 +127,9 @@ def test_a_program_is_followed_as_it_logs_and_ended_when_it_is_not_worth_its_ste
     assert len(cut.curves["overview/reward"]) < 11
     failed = trainer({"rate": -1}, seed=0, folder=tmp_path / "b", keep=keep)
     assert failed.failure == "exit code 3: rate is negative"
+
+
+def test_a_program_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    trainer = TrialCommand("no-such-trainer --out {folder}", "overview/reward", 100)
+    with pytest.raises(UsageError, match="'no-such-trainer' cannot be started"):
+        trainer({}, seed=0, folder=tmp_path / "a", keep=lambda step, value: True)

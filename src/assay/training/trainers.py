@@ -3,10 +3,8 @@
 A trainer works in a folder, and resumes there what an earlier call began. It blocks; it is told
 through `stop` that it is to leave. Knows nothing of queues, journals and stores.
 
-How a sweep trains: any callable, or a program that logs metrics into a folder.
-
-A program writes `metrics.jsonl` into its folder, an object per line with a `step`, as
-`assay train` does. A trial that is not worth its steps is ended by SIGTERM.
+A trial of a sweep is trained by any callable, or by a command that writes `metrics.jsonl` into
+its folder, an object per line with a `step`, as `assay train` does.
 """
 
 import json
@@ -14,6 +12,7 @@ import os
 import platform
 import re
 import shlex
+import shutil
 import signal
 import string
 import subprocess
@@ -39,7 +38,7 @@ PLACEHOLDERS: Final = ("seed", "run_id", "folder", "architecture", "curriculum",
 """What a template may have in braces."""
 _LOOK_S: Final = 0.2
 _GRACE_S: Final = 20.0
-"""Seconds that a command gets to write a checkpoint, before it is killed."""
+"""Seconds between the signal that asks a command to end and the one that kills it."""
 _TAIL: Final = 65_536
 _DIGITS: Final = re.compile(r"(\d+)")
 _END_WITH_PARENT: Final = (
@@ -205,24 +204,18 @@ class CommandTrainer:
         words = self.command_of(run, folder)
         with log.open("ab") as logged:
             logged.write(f"$ {shlex.join(words)}\n".encode())
-            logged.flush()
-            try:
-                process = subprocess.Popen(
-                    # Nobody else may train in this folder after this process is gone.
-                    [sys.executable, "-c", _END_WITH_PARENT, str(os.getpid()), *words],
-                    stdin=subprocess.DEVNULL,
-                    stdout=logged,
-                    stderr=subprocess.STDOUT,
-                    process_group=0,
-                )
-            except OSError as error:
-                raise TrainerFailed(f"cannot start {words[0]!r}: {error.strerror}") from error
-        try:
-            stopped = _wait(process, folder, watch, stop)
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            status = process.wait()
+        told = None
+
+        def look() -> bool:
+            nonlocal told
+            if stop():
+                return False
+            if (now := _progress(folder)) != told:
+                told = now
+                watch(now)
+            return True
+
+        status, stopped = _follow(words, log, look, signal.SIGINT)
         watch(_progress(folder))
         if stopped:
             return None
@@ -306,25 +299,38 @@ class _Known(dict[str, str]):
         raise KeyError(f"there is no {{{name}}}")
 
 
-def _wait(
-    process: "subprocess.Popen[bytes]",
-    folder: Path,
-    watch: Callable[[RunProgress], None],
-    stop: Callable[[], bool],
-) -> bool:
-    """Wait for the end of a command, and tell how far it is; whether it was to stop."""
-    told = None
-    while process.poll() is None:
-        if stop():
-            process.send_signal(signal.SIGINT)
+def _follow(
+    words: list[str], log: Path, look: Callable[[], bool], ask: signal.Signals
+) -> tuple[int, bool]:
+    """Run a command until it ends or `look` returns False.
+
+    To end it, `ask` is sent; all of its processes are killed some seconds later, and at once
+    where this process is killed: nobody else may train in its folder afterwards.
+
+    Returns:
+        Its exit status, and whether `look` returned False.
+    """
+    with log.open("ab") as logged:
+        process = subprocess.Popen(
+            [sys.executable, "-c", _END_WITH_PARENT, str(os.getpid()), *words],
+            stdin=subprocess.DEVNULL,
+            stdout=logged,
+            stderr=subprocess.STDOUT,
+            process_group=0,
+        )
+    wanted = True
+    try:
+        while process.poll() is None and (wanted := look()):
+            time.sleep(_LOOK_S)
+    finally:
+        if process.poll() is None:
+            process.send_signal(ask)
             with suppress(subprocess.TimeoutExpired):
                 process.wait(_GRACE_S)
-            return True
-        if (now := _progress(folder)) != told:
-            told = now
-            watch(now)
-        time.sleep(_LOOK_S)
-    return False
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        status = process.wait()
+    return status, not wanted
 
 
 def _how(status: int) -> str:
@@ -360,9 +366,6 @@ def _count(name: str) -> tuple[int, str]:
 
 
 _METRICS = "metrics.jsonl"
-_POLL = 0.2
-_PATIENCE = 30.0
-"""Seconds that a program has to end after it was asked to."""
 
 
 class Trained(NamedTuple):
@@ -442,32 +445,21 @@ class TrialCommand:
         metrics = folder / _METRICS
         # Beside the folder, which is the trainer's own.
         output = folder.with_name(f"{folder.name}.log")
-        values = _Tail(metrics, self._metric)
-        kept = True
-        with output.open("ab") as log:
-            process = self._start(self.arguments(options, seed, folder), log)
-            try:
-                while kept and process.poll() is None:
-                    time.sleep(_POLL)
-                    kept = all(keep(step, value) for step, value in values.new())
-                if kept:
-                    kept = all(keep(step, value) for step, value in values.new())
-            finally:
-                _end(process)
+        arguments = self.arguments(options, seed, folder)
+        if shutil.which(arguments[0]) is None:
+            raise UsageError(f"--command: {arguments[0]!r} cannot be started: no such program")
+        points = _Tail(metrics, self._metric)
+
+        def look() -> bool:
+            return all(keep(step, value) for step, value in points.new())
+
+        status, pruned = _follow(arguments, output, look, signal.SIGTERM)
         failure = None
-        if kept and process.returncode:
-            failure = f"exit code {process.returncode}: {_last_line(output)}"
+        if not pruned and look() and status:
+            failure = f"exit code {status}: {_last_line(output)}"
         if not metrics.is_file():
             return Trained({}, failure or f"it wrote no {_METRICS} into its folder")
         return Trained(read_source(str(metrics)).curves, failure)
-
-    def _start(self, arguments: list[str], log: Any) -> subprocess.Popen[bytes]:
-        try:
-            return subprocess.Popen(arguments, stdout=log, stderr=subprocess.STDOUT)
-        except OSError as error:
-            raise UsageError(
-                f"--command: {arguments[0]!r} cannot be started: {error.strerror}"
-            ) from error
 
 
 class _Tail:
@@ -505,16 +497,6 @@ def _option(name: str, value: Any) -> list[str]:
     if isinstance(value, bool):
         return [flag if value else f"--no-{flag[2:]}"]
     return [flag, str(value)]
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
-        process.terminate()
-        try:
-            process.wait(_PATIENCE)
-        except subprocess.TimeoutExpired:
-            process.kill()
-    process.wait()
 
 
 def _last_line(path: Path) -> str:
