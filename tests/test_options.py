@@ -16,7 +16,15 @@ from assay.cli import app
 from assay.core.options import Option, declared_options, takes_options
 from assay.errors import UsageError
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {"sft filter": assay.sft_filter}
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "finetune cancel": assay.finetune_cancel,
+    "finetune check-model": assay.finetune_check_model,
+    "finetune events": assay.finetune_events,
+    "finetune start": assay.finetune_plan,
+    "finetune status": assay.finetune_status,
+    "finetune wait": assay.finetune_wait,
+    "sft filter": assay.sft_filter,
+}
 """The function of each command that has options of dataclasses."""
 
 PLAIN = pydoc.plaintext  # type: ignore[attr-defined]

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from assay.errors import ModelRejected, ServiceError, UsageError
 from assay.finetune.backends import BACKENDS, find_backend
 from assay.finetune.client import FinetuneClient
 from assay.finetune.follow import WatchedJob, watch
+from assay.finetune.options import TuningOptions
 from assay.finetune.plan import plan_jobs, write_subset
 from assay.models.faults import CallRetries
 from assay.models.registry import FINE_TUNING
@@ -297,11 +299,9 @@ def test_several_values_make_one_job_each() -> None:
     jobs = plan_jobs(
         synth,
         synth.models[:2],
+        TuningOptions(subsets=(100, 300), epochs=(1, 3), learning_rates=(1e-5,)),
         rows=1000,
         tokens=10_000,
-        subsets=(100, 300),
-        epochs=(1, 3),
-        learning_rates=(1e-5,),
     )
     assert len(jobs) == 8
     assert [(job.model.name, job.subset, job.epochs) for job in jobs[:3]] == [
@@ -318,7 +318,7 @@ def test_several_values_make_one_job_each() -> None:
 
 def test_the_requests_have_the_shapes_that_the_services_read() -> None:
     synth, openai = find_backend("synth"), find_backend("openai")
-    sent = plan_jobs(synth, synth.models[:1], rows=10, tokens=10, suffix="s")[0]
+    sent = plan_jobs(synth, synth.models[:1], TuningOptions(suffix="s"), rows=10, tokens=10)[0]
     assert sent.request("file-1", None) == {
         "model": "Qwen/Qwen2.5-0.5B-Instruct",
         "training_file": "file-1",
@@ -335,7 +335,9 @@ def test_the_requests_have_the_shapes_that_the_services_read() -> None:
             "lora_dropout": 0.1,
         },
     }
-    sent = plan_jobs(openai, openai.models[:1], rows=10, tokens=10, multipliers=(2.0,))[0]
+    sent = plan_jobs(
+        openai, openai.models[:1], TuningOptions(multipliers=(2.0,)), rows=10, tokens=10
+    )[0]
     hyperparameters = {"n_epochs": 3, "batch_size": 4, "learning_rate_multiplier": 2.0}
     assert sent.request("file-1", "file-2") == {
         "model": "gpt-4o-mini",
@@ -347,9 +349,9 @@ def test_the_requests_have_the_shapes_that_the_services_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "plan", "words"),
+    ("name", "given", "words"),
     [
-        pytest.param("openai", {"rows": 9}, "9 rows are too few .* 10 or more", id="few"),
+        pytest.param("openai", {}, "9 rows are too few .* 10 or more", id="few"),
         pytest.param("synth", {"subsets": (99,)}, "--subset 99 .* 1 to 50", id="subset"),
         pytest.param(
             "openai", {"learning_rates": (1e-5,)}, "--learning-rate-multiplier", id="rate"
@@ -359,12 +361,11 @@ def test_the_requests_have_the_shapes_that_the_services_read() -> None:
         pytest.param("synth", {"suffix": "a/b"}, "--suffix 'a/b' is not allowed", id="suffix"),
     ],
 )
-def test_a_plan_that_cannot_be_is_refused(
-    name: str, plan: dict[str, object], words: str
-) -> None:
+def test_a_plan_that_cannot_be_is_refused(name: str, given: dict[str, Any], words: str) -> None:
     backend = find_backend(name)
+    tuning, rows = TuningOptions(**given), 50 if given else 9
     with pytest.raises(UsageError, match=words):
-        plan_jobs(backend, backend.models, **{"rows": 50, "tokens": 5, **plan})  # type: ignore[arg-type]
+        plan_jobs(backend, backend.models, tuning, rows=rows, tokens=5)
 
 
 def test_models_are_found_whatever_the_case_and_unknown_ones_get_the_nearest() -> None:

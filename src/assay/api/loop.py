@@ -431,22 +431,18 @@ def _trained(
 
     config = plan.config
     data = [result for result in before.values() if "data" in result][-1]
-    wanted: dict[str, Any] = {
-        "epochs": epochs,
-        "batch_size": config.batch_size,
-        "learning_rate": config.learning_rate,
-        "subset": subset,
-    }
-    chosen = {name: value for name, value in wanted.items() if value is not None}
     job_plan = finetune_plan(
         data["data"],
         model=config.student,
         backend=config.backend,
+        epochs=epochs,
+        batch_size=config.batch_size,
+        learning_rate=config.learning_rate,
+        subset=subset,
         suffix=config.suffix,
         seed=config.training_seed,
         price=config.training_price,
         database=plan.database,
-        **chosen,
     )
     job = _known_job(plan, data, job_plan)
     if job is None:
@@ -677,6 +673,7 @@ def _practised(plan: LoopPlan, before: StageDone | None) -> dict[str, Any]:
 
 
 def _estimate_training(plan: LoopPlan, teach: Any) -> dict[str, Any]:
+    from assay.finetune.options import TuningOptions
     from assay.finetune.plan import plan_jobs
     from assay.finetune.start import backend_of, model_of_backend, place_of, speeds_of
 
@@ -685,17 +682,15 @@ def _estimate_training(plan: LoopPlan, teach: Any) -> dict[str, Any]:
     model = model_of_backend(backend, config.student, anywhere=False)
     share = 1 - float(config.holdout.removesuffix("%")) / 100
     rows = max(1, round(teach.calls * share))
-    [job] = plan_jobs(
-        backend,
-        [model],
-        rows=rows,
-        tokens=round((teach.prompt_tokens + teach.completion_tokens) * share),
-        subsets=[] if config.subset is None else [min(config.subset, rows)],
-        epochs=[config.epochs] if config.epochs else [],
-        batch_sizes=[config.batch_size] if config.batch_size else [],
+    tuning = TuningOptions(
+        subsets=() if config.subset is None else (min(config.subset, rows),),
+        epochs=(config.epochs,) if config.epochs else (),
+        batch_sizes=(config.batch_size,) if config.batch_size else (),
         suffix=config.suffix,
         seed=config.training_seed,
     )
+    tokens = round((teach.prompt_tokens + teach.completion_tokens) * share)
+    [job] = plan_jobs(backend, [model], tuning, rows=rows, tokens=tokens)
     place = place_of(backend, None)
     speed = speeds_of(plan.database, place.address, [model]).get(model.name)
     seconds, dollars = job.seconds(speed), job.cost(config.training_price)

@@ -8,7 +8,7 @@ import resource
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -94,7 +94,6 @@ def sft_filter(
     input_dir: Path | str | None = None,
     database: Where = None,
     filters: EpisodeFilters,
-    holdout_seeds: str | Sequence[int] | None = None,
     rows: RowOptions,
     card: bool = False,
     command: str = "",
@@ -107,7 +106,6 @@ def sft_filter(
         input_dir: A folder of traces to read in place of a store.
         database: The store to read.
         filters: Which episodes are used.
-        holdout_seeds: Worlds that go into a file of their own: seeds, or "20%" of them.
         rows: How rows are made of them.
         card: Also write a card in Markdown with figures.
         command: What the user typed, for the manifest.
@@ -121,10 +119,6 @@ def sft_filter(
     from assay.store.finetune_jobs import PLAYED
     from assay.store.session_facts import agent_settings, named_experiments, session_facts
 
-    held = Holdout()
-    if holdout_seeds is not None:
-        text = holdout_seeds
-        held = Holdout.read(text) if isinstance(text, str) else Holdout(tuple(text))
     started = time.perf_counter()
     with open_source(input_dir, database) as store:
         quality = {} if filters.min_quality is None else _qualities(store)
@@ -138,7 +132,8 @@ def sft_filter(
             played = agent_settings(connection, {each.experiment_id for each in chosen})
         if output is None:
             return episodes_only(found, steps, chosen, time.perf_counter() - started)
-        out = held.among({each.seed for each in chosen if each.seed is not None})
+        seeds = {each.seed for each in chosen if each.seed is not None}
+        out = (filters.holdout or Holdout()).among(seeds)
         about = {
             "command": command,
             "created_at": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -14,7 +14,6 @@ from cyclopts.validators import Number
 
 from assay.cli.finetune_jobs import (
     INTERRUPTED,
-    Address,
     as_json,
     cancel,
     events,
@@ -26,9 +25,9 @@ from assay.cli.finetune_jobs import (
     usage,
     wait,
 )
-from assay.cli.options import Database, open_store
+from assay.cli.options import Database, Given, Text, open_store, option_groups
 from assay.cli.output import Show, command_line, counting, note, say, say_json, warn
-from assay.cli.tables import Whole, say_table
+from assay.cli.tables import say_table
 from assay.core.text import counted, cut
 from assay.errors import AssayError
 from assay.store.location import DEFAULT_DATABASE
@@ -97,12 +96,12 @@ def say_test(found: "SmokeTest") -> None:
         warn(f"its answer cannot be played: {found.problem}")
 
 
+@option_groups(service="assay.finetune.options:ServiceOptions")
 def check_model(
     model: str,
     /,
     *,
-    backend: Annotated[str | None, Parameter(show_default="whoever has the model")] = None,
-    base_url: Address = None,
+    service: Given,
     data: Annotated[Path | None, Parameter(show_default=False)] = None,
     show: Show = Show(),
 ) -> int:
@@ -117,17 +116,14 @@ def check_model(
 
     Args:
         model: The model to train further.
-        backend: Who trains it. [choices: openai, synth, local]
-        base_url: Where that service is, if not where its variable says.
+        service: Who trains it.
         data: A data file that must fit it.
         show: What to print.
     """
     from assay import api
 
     with counting(show, "checking rows") as progress:
-        found = api.finetune_check_model(
-            model, backend=backend, base_url=base_url, data=data, progress=progress
-        )
+        found = api.finetune_check_model(model, data=data, progress=progress, **service)
     if show.json:
         say_json({**found._asdict(), "ok": not found.problems})
     elif show.quiet:
@@ -154,7 +150,7 @@ def check_model(
     return 1 if found.problems else 0
 
 
-def health(*, backend: str = "synth", base_url: Address = None, show: Show = Show()) -> int:
+def health(*, backend: str = "synth", base_url: Text = None, show: Show = Show()) -> int:
     """Ask whether a fine-tuning service answers, and takes the key.
 
     For example:
@@ -179,46 +175,20 @@ def health(*, backend: str = "synth", base_url: Address = None, show: Show = Sho
 
 _OWN = ("backend", "address")
 
-_TRAIN = Group("Training", sort_key=2)
-_MANY = Parameter(consume_multiple=True, negative="", group=_TRAIN)
 _HEADS = ("model", "rows", "epochs", "batch", "rate", "steps", "~tokens", "~cost", "~time")
 
 
+@option_groups(
+    {"tuning": Group("Training", sort_key=2)},
+    tuning="assay.finetune.options:TuningOptions",
+    service="assay.finetune.options:PaidServiceOptions",
+)
 def start(
     data: Path,
     /,
     *,
-    model: Annotated[tuple[str, ...], _MANY, Parameter(show_default=False)] = (),
-    backend: Annotated[str | None, Parameter(show_default="whoever has the model")] = None,
-    base_url: Address = None,
-    epochs: Annotated[
-        tuple[Whole, ...],
-        _MANY,
-        Parameter(validator=Number(gte=1), show_default="3; local models have their own"),
-    ] = (),
-    batch_size: Annotated[
-        tuple[Whole, ...],
-        _MANY,
-        Parameter(validator=Number(gte=1), show_default="4; local models have their own"),
-    ] = (),
-    learning_rate: Annotated[
-        tuple[float, ...],
-        _MANY,
-        Parameter(show_default="5e-5; OpenAI and local models have their own"),
-    ] = (),
-    learning_rate_multiplier: Annotated[
-        tuple[float, ...], _MANY, Parameter(show_default=False)
-    ] = (),
-    subset: Annotated[tuple[Whole, ...], _MANY, Parameter(show_default="all rows")] = (),
-    validation: Annotated[
-        Path | None, Parameter(group=_TRAIN, show_default="the .holdout file beside the data")
-    ] = None,
-    no_validation: Annotated[
-        bool, Parameter(group=_TRAIN, negative="", show_default=False)
-    ] = False,
-    suffix: Annotated[str | None, Parameter(group=_TRAIN, show_default=False)] = None,
-    seed: Annotated[Whole, Parameter(group=_TRAIN)] = 42,
-    price: Annotated[float | None, Parameter(show_default=False)] = None,
+    tuning: Given,
+    service: Given,
     poll_interval: Annotated[float, Parameter(validator=Number(gte=0, lte=3600))] = 30.0,
     wait: bool = True,
     dry_run: Annotated[bool, Parameter(negative="", show_default=False)] = False,
@@ -239,19 +209,8 @@ def start(
 
     Args:
         data: The data, as 'assay sft filter' writes it.
-        model: The model to train further; several make one job each.
-        backend: Who trains it. [choices: openai, synth, local]
-        base_url: Where that service is, if not where its variable says.
-        epochs: How often the data is gone through.
-        batch_size: Rows of a training step.
-        learning_rate: How far a step goes.
-        learning_rate_multiplier: For openai: of the rate that it picks.
-        subset: Rows to take, chosen by the seed; a smaller subset is inside a larger one.
-        validation: Data that is not trained on, to compute the loss on.
-        no_validation: Upload no validation data, even if there is some beside the data.
-        suffix: A part of the new model's name.
-        seed: Of the subsets, and for the service.
-        price: Dollars for a million trained tokens, as your provider lists them.
+        tuning: What is trained, and how.
+        service: Who trains it.
         poll_interval: Seconds between two questions about a job.
         wait: Follow the jobs to their end.
         dry_run: Check the data and print the plan; upload nothing, ask nobody.
@@ -262,23 +221,7 @@ def start(
 
     store = open_store(database, show)
     with counting(show, "checking rows") as progress:
-        plan = api.finetune_plan(
-            data,
-            model=model,
-            backend=backend,
-            base_url=base_url,
-            epochs=epochs,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            learning_rate_multiplier=learning_rate_multiplier,
-            subset=subset,
-            validation=False if no_validation else validation,
-            suffix=suffix,
-            seed=seed,
-            price=price,
-            database=store,
-            progress=progress,
-        )
+        plan = api.finetune_plan(data, database=store, progress=progress, **tuning, **service)
     if not show.quiet:
         for warning in plan.warnings:
             warn(warning)

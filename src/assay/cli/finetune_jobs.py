@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from assay.cli.options import Database, open_store
+from assay.cli.options import Database, Given, open_store, option_groups
 from assay.cli.output import JobBars, Show, note, program, say, say_json
 from assay.cli.tables import say_table
 from assay.core.text import printable
@@ -26,10 +26,7 @@ if TYPE_CHECKING:
     from assay.finetune.follow import JobProgress
     from assay.store.finetune_jobs import FinetuneEvent, FinetuneJob
 
-Backend: TypeAlias = Annotated[str | None, Parameter(show_default=False)]
-"""The service that trains."""
-Address: TypeAlias = Annotated[str | None, Parameter(name="--base-url", show_default=False)]
-"""Where the service is."""
+_OF_OTHER_JOBS = option_groups(service="assay.finetune.options:JobServiceOptions")
 _BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -206,12 +203,12 @@ def _tell_bars(jobs: "Sequence[FinetuneJob]", bars: JobBars) -> "Callable[[JobPr
 _HEADS = ("job", "status", "backend", "model", "rows", "result", "started")
 
 
+@_OF_OTHER_JOBS
 def status(
     job: str = "latest",
     /,
     *,
-    backend: Backend = None,
-    base_url: Address = None,
+    service: Given,
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
@@ -223,15 +220,14 @@ def status(
 
     Args:
         job: Its id, the start of one, the model it has made, or latest.
-        backend: Where to look for a job that the store does not know.
-        base_url: Where that backend is.
+        service: Where to look for a job that the store does not know.
         database: The store that keeps the jobs.
         show: What to print.
     """
     from assay import api
 
     store = open_store(database, show)
-    found = api.finetune_status(job, database=store, backend=backend, base_url=base_url)
+    found = api.finetune_status(job, database=store, **service)
     if show.json:
         say_json(as_json(found))
     elif show.quiet:
@@ -258,10 +254,10 @@ def _say_status(job: "FinetuneJob", told: "list[FinetuneEvent]", database: Path)
             say(line)
 
 
+@_OF_OTHER_JOBS
 def wait(
     *jobs: str,
-    backend: Backend = None,
-    base_url: Address = None,
+    service: Given,
     poll_interval: Annotated[float, Parameter(validator=Number(gte=0, lte=3600))] = 30.0,
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
@@ -274,8 +270,7 @@ def wait(
 
     Args:
         jobs: Their ids, starts of ids, or latest, which is meant if there is none.
-        backend: Where to look for a job that the store does not know.
-        base_url: Where that backend is.
+        service: Where to look for a job that the store does not know.
         poll_interval: Seconds between two questions about a job.
         database: The store that keeps the jobs.
         show: What to print.
@@ -284,7 +279,7 @@ def wait(
 
     store = open_store(database, show)
     found = [
-        api.finetune_status(name, database=store, backend=backend, base_url=base_url, ask=False)
+        api.finetune_status(name, database=store, ask=False, **service)
         for name in jobs or ("latest",)
     ]
     done, left = follow(found, database, poll_interval, show)
@@ -336,12 +331,12 @@ def list_(*, database: Database = DEFAULT_DATABASE, show: Show = Show()) -> int:
     return 0
 
 
+@_OF_OTHER_JOBS
 def events(
     job: str = "latest",
     /,
     *,
-    backend: Backend = None,
-    base_url: Address = None,
+    service: Given,
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
@@ -353,15 +348,14 @@ def events(
 
     Args:
         job: Its id, the start of one, the model it has made, or latest.
-        backend: Where to look for a job that the store does not know.
-        base_url: Where that backend is.
+        service: Where to look for a job that the store does not know.
         database: The store that keeps the jobs.
         show: What to print.
     """
     from assay import api
 
     store = open_store(database, show)
-    found = api.finetune_events(job, database=store, backend=backend, base_url=base_url)
+    found = api.finetune_events(job, database=store, **service)
     if show.json:
         say_json({"events": [event_json(event) for event in found]})
         return 0
@@ -372,10 +366,10 @@ def events(
     return 0
 
 
+@_OF_OTHER_JOBS
 def cancel(
     *jobs: str,
-    backend: Backend = None,
-    base_url: Address = None,
+    service: Given,
     database: Database = DEFAULT_DATABASE,
     show: Show = Show(),
 ) -> int:
@@ -387,8 +381,7 @@ def cancel(
 
     Args:
         jobs: Their ids, or starts of ids.
-        backend: Where to look for a job that the store does not know.
-        base_url: Where that backend is.
+        service: Where to look for a job that the store does not know.
         database: The store that keeps the jobs.
         show: What to print.
     """
@@ -398,10 +391,7 @@ def cancel(
     if not jobs:
         raise UsageError("no job is named; 'assay finetune list' shows them")
     store = open_store(database, show)
-    done = [
-        api.finetune_cancel(name, database=store, backend=backend, base_url=base_url)
-        for name in jobs
-    ]
+    done = [api.finetune_cancel(name, database=store, **service) for name in jobs]
     if show.json:
         say_json({"jobs": [as_json(job) for job in done]})
     elif not show.quiet:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, UnionType
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -25,6 +25,7 @@ from typing import (
     TypeAlias,
     TypedDict,
     TypeVar,
+    Union,
     get_args,
     get_origin,
 )
@@ -53,7 +54,7 @@ _C = TypeVar("_C", bound=Callable[..., Any])
 
 
 def option_groups(
-    groups: Mapping[str, Group | None] = MappingProxyType({}), **classes: str
+    groups: Mapping[str, Group] = MappingProxyType({}), **classes: str
 ) -> Callable[[_C], _C]:
     """Let parameters of a command be the options of dataclasses, such as `filters: Given`.
 
@@ -65,7 +66,8 @@ def option_groups(
         defaults = dict(command.__kwdefaults__ or {})
         for name, path in classes.items():
             made = ForwardRef(f"_options_at({path!r})", module=__name__)
-            flat = Parameter(name="*", group=groups.get(name), show_default=False)
+            group: dict[str, Any] = {"group": groups[name]} if name in groups else {}
+            flat = Parameter(name="*", show_default=False, **group)
             command.__annotations__[name] = Annotated[made, flat]
             defaults[name] = {}
         command.__kwdefaults__ = defaults
@@ -89,8 +91,8 @@ def _parsed(option: DeclaredOption) -> Any:
         item: Any = _number(get_args(kind)[0])
         kind = tuple[item, ...]
         more |= {"negative": "", "consume_multiple": True}
-    elif str in get_args(kind):  # whatever else Python accepts
-        kind = str
+    elif get_origin(kind) in (Union, UnionType):  # Python accepts more
+        kind = get_args(kind)[0]
     elif default is False:
         more["negative"] = ""
     if extra.least is not None or extra.most is not None:
@@ -300,6 +302,7 @@ def open_store(path: Path, show: Show) -> "Store":
 DEFAULT_DATA_DIR = Path("data")
 DataDir: TypeAlias = Annotated[Path, Parameter(name="--data-dir")]
 """Where benchmarks are."""
+Text: TypeAlias = Annotated[str | None, Parameter(show_default=False)]
 Flag: TypeAlias = Annotated[bool, Parameter(negative="", show_default=False)]
 Pairs: TypeAlias = Annotated[list[str] | None, Parameter(negative="", show_default=False)]
 Paths: TypeAlias = Annotated[list[Path] | None, Parameter(negative="")]

@@ -37,7 +37,6 @@ def filter_(
     database: Database = DEFAULT_DATABASE,
     stats_only: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     filters: Given,
-    holdout_seeds: Annotated[str | None, Parameter(show_default=False, group=_CHOOSE)] = None,
     rows: Given,
     card: Annotated[bool, Parameter(negative="--no-card")] = True,
     show: Show = Show(),
@@ -59,7 +58,6 @@ def filter_(
         database: The store to read.
         stats_only: Print what the filters leave, and write nothing.
         filters: Which episodes are used.
-        holdout_seeds: Worlds to write into a file of their own: seeds, or a share as 20%.
         rows: How rows are made of them.
         card: Also write a data card in Markdown, with figures.
         show: What to print.
@@ -71,7 +69,6 @@ def filter_(
             None if stats_only else output,
             input_dir=input_dir,
             database=open_store(database, show),
-            holdout_seeds=holdout_seeds,
             card=card,
             command=shlex.join(("assay", *command_line.get())),
             progress=progress,

@@ -17,7 +17,7 @@ import ast
 import inspect
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from enum import StrEnum
 from functools import cache, reduce, wraps
@@ -75,7 +75,7 @@ class DeclaredOption(NamedTuple):
     def read(self, value: Any) -> Any:
         """The value of the field; UsageError if it is not allowed."""
         if value is None:
-            return None
+            return () if isinstance(self.default, tuple) else None
         if self.extra.read is not None:
             return self.extra.read(value)
         if isinstance(self.default, StrEnum):
@@ -83,7 +83,8 @@ class DeclaredOption(NamedTuple):
                 raise UsageError(unknown_name(self.name, str(value), get_args(self.given)))
             return type(self.default)(value)
         if isinstance(self.default, tuple):
-            return (value,) if isinstance(value, str) else tuple(value)
+            single = isinstance(value, str) or not isinstance(value, Iterable)
+            return (value,) if single else tuple(value)
         return value
 
 
@@ -166,7 +167,8 @@ def _parameter(option: DeclaredOption) -> inspect.Parameter:
     if isinstance(default, StrEnum):
         default = str(default)
     elif get_origin(given) is tuple:
-        given = Sequence[get_args(given)[0]]  # type: ignore[misc]
+        item: Any = get_args(given)[0]
+        given = item | Sequence[item]
     elif default is None:
         given = given | None
     return inspect.Parameter(
@@ -185,19 +187,11 @@ def _with_options(doc: str, groups: Mapping[str, type]) -> str:
     """A docstring that lists the options of each group in place of its parameter."""
     doc = inspect.cleandoc(doc)
     for name, kind in groups.items():
-        lines = [
-            f"    {option.name}: {option.text}" for option in declared_options(kind).values()
-        ]
-        doc = doc.replace(_argument(doc, name), "\n".join(lines))
+        options = declared_options(kind).values()
+        lines = "\n".join(f"    {option.name}: {option.text}" for option in options)
+        entry = re.search(rf"^    {name}: .*(\n     .*)*", doc, re.MULTILINE)
+        doc = doc.replace(entry[0], lines) if entry else f"{doc}\n\nArgs:\n{lines}"
     return doc
-
-
-def _argument(doc: str, name: str) -> str:
-    """The lines of a docstring on one parameter."""
-    found = re.search(rf"^    {name}: .*(\n     .*)*", doc, re.MULTILINE)
-    if found is None:
-        raise ValueError(f"no 'Args:' entry for {name!r}")
-    return found[0]
 
 
 def _field_texts(options: type) -> dict[str, str]:

@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from assay.core.aio import backoff, run_apart
+from assay.core.options import takes_options
 from assay.errors import AssayError, ModelRejected, ServiceError, UsageError
 from assay.finetune.client import FinetuneClient, JobEvent, RemoteJob
+from assay.finetune.options import JobServiceOptions, ServiceOptions
 from assay.finetune.start import (
     SOON,
     Progress,
@@ -186,30 +188,27 @@ def finetune_follow(
             yield JobProgress(after, events)
 
 
+@takes_options
 def finetune_wait(
     *names: str,
     database: Where = None,
-    backend: str | None = None,
-    base_url: str | None = None,
+    service: JobServiceOptions,
     poll_interval: float = 30.0,
 ) -> "list[FinetuneJob]":
     """Wait until jobs have ended: ids, starts of ids, or `latest`."""
-    jobs = [
-        finetune_status(name, database=database, backend=backend, base_url=base_url)
-        for name in names
-    ]
+    jobs = [finetune_status(name, database=database, service=service) for name in names]
     last = {(job.address, job.id): job for job in jobs}
     for update in finetune_follow(jobs, database=database, poll_interval=poll_interval):
         last[update.job.address, update.job.id] = update.job
     return list(last.values())
 
 
+@takes_options
 def finetune_status(
     name: str = "latest",
     *,
     database: Where = None,
-    backend: str | None = None,
-    base_url: str | None = None,
+    service: JobServiceOptions,
     ask: bool = True,
 ) -> "FinetuneJob":
     """How a job stands, by its service; the store is brought up to date.
@@ -217,14 +216,13 @@ def finetune_status(
     Args:
         name: Its id, the start of one, the model it has made, or latest.
         database: The store.
-        backend: Where to look for a job that the store does not know; it is then stored.
-        base_url: Where that backend is.
+        service: Where to look for a job that the store does not know; it is then stored.
         ask: Whether its service is asked; otherwise what the store knows.
     """
     from assay.store.finetune_jobs import update_job
 
     store = store_at(database)
-    job = stored_job(store, name, backend, base_url)
+    job = stored_job(store, name, service)
     if not ask or job.ended:
         return job
     with client_of(job.address, key_of(job), lambda words: None) as client:
@@ -235,15 +233,15 @@ def finetune_status(
         return update_job(connection, updated_job(job, remote), events)
 
 
+@takes_options
 def finetune_events(
     name: str = "latest",
     *,
     database: Where = None,
-    backend: str | None = None,
-    base_url: str | None = None,
+    service: JobServiceOptions,
 ) -> "list[FinetuneEvent]":
     """What happened to a job, the oldest first; its service is asked while it runs."""
-    job = finetune_status(name, database=database, backend=backend, base_url=base_url)
+    job = finetune_status(name, database=database, service=service)
     return stored_events(store_at(database), job)
 
 
@@ -255,18 +253,18 @@ def finetune_list(*, database: Where = None) -> "list[FinetuneJob]":
         return list_jobs(connection)
 
 
+@takes_options
 def finetune_cancel(
     name: str,
     *,
     database: Where = None,
-    backend: str | None = None,
-    base_url: str | None = None,
+    service: JobServiceOptions,
 ) -> "FinetuneJob":
     """End a job before its time."""
     from assay.store.finetune_jobs import update_job
 
     store = store_at(database)
-    job = stored_job(store, name, backend, base_url)
+    job = stored_job(store, name, service)
     if job.ended:
         raise UsageError(f"job {job.id} has ended already: {job.status}")
     with client_of(job.address, key_of(job), lambda words: None) as client:
@@ -331,7 +329,7 @@ def finetune_test(
     """
     from assay.agents.chat_models import chat_model
 
-    job = stored_job(store_at(database), name, None, None)
+    job = stored_job(store_at(database), name, JobServiceOptions())
     if job.result_model is None:
         raise UsageError(
             f"job {job.id} has made no model: it is {job.status};"
@@ -371,11 +369,11 @@ def finetune_health(backend: str, *, base_url: str | None = None) -> dict[str, A
         return {"backend": chosen.name, "address": place.address, **client.health()}
 
 
+@takes_options
 def finetune_check_model(
     name: str,
     *,
-    backend: str | None = None,
-    base_url: str | None = None,
+    service: ServiceOptions,
     data: Path | str | None = None,
     database: Where = None,
     progress: Progress = lambda done, total: None,
@@ -384,9 +382,9 @@ def finetune_check_model(
 
     Its service is asked for its models where a key and an address are there.
     """
-    chosen = backend_of(backend, name)
-    place = place_of(chosen, base_url)
-    model = model_of_backend(chosen, name, anywhere=base_url is not None)
+    chosen = backend_of(service.backend, name)
+    place = place_of(chosen, service.base_url)
+    model = model_of_backend(chosen, name, anywhere=service.base_url is not None)
     problems: list[str] = []
     warnings: list[str] = []
     try:

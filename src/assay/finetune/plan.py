@@ -19,6 +19,7 @@ from typing import IO, Any, Final
 from assay.core.canonical_json import content_hash
 from assay.errors import UsageError
 from assay.finetune.backends import Backend, TunableModel
+from assay.finetune.options import TuningOptions
 
 _SUFFIX: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
@@ -106,43 +107,31 @@ class PlannedJob:
 def plan_jobs(
     backend: Backend,
     models: Sequence[TunableModel],
+    tuning: TuningOptions,
     *,
     rows: int,
     tokens: int,
-    subsets: Sequence[int] = (),
-    epochs: Sequence[int] = (),
-    batch_sizes: Sequence[int] = (),
-    learning_rates: Sequence[float] = (),
-    multipliers: Sequence[float] = (),
-    suffix: str | None = None,
-    seed: int = 42,
 ) -> tuple[PlannedJob, ...]:
     """One job for each combination of models, subsets and hyperparameters.
 
     Args:
         backend: Who trains.
         models: What is trained further.
+        tuning: The subsets and hyperparameters; the model's own number where none is given.
         rows: Rows of the data.
         tokens: Its tokens, estimated.
-        subsets: Numbers of rows; none for all.
-        epochs: How often the data is gone through; the model's own number unless given.
-        batch_sizes: Rows of a step; the same.
-        learning_rates: The same, where the service takes a rate.
-        multipliers: Of the service's own rate, where it takes that.
-        suffix: A part of the name of the result.
-        seed: Of the subsets, and for the service.
 
     Raises:
         UsageError: A value is not allowed.
     """
-    _check(backend, rows, subsets, learning_rates, multipliers, suffix)
+    _check(backend, rows, tuning)
     combined = product(
         dict.fromkeys(models),
-        dict.fromkeys(subsets or (None,)),
-        dict.fromkeys(epochs or (None,)),
-        dict.fromkeys(batch_sizes or (None,)),
-        dict.fromkeys(learning_rates or (None,)),
-        dict.fromkeys(multipliers or (None,)),
+        dict.fromkeys(tuning.subsets or (None,)),
+        dict.fromkeys(tuning.epochs or (None,)),
+        dict.fromkeys(tuning.batch_sizes or (None,)),
+        dict.fromkeys(tuning.learning_rates or (None,)),
+        dict.fromkeys(tuning.multipliers or (None,)),
     )
     return tuple(
         PlannedJob(
@@ -156,49 +145,43 @@ def plan_jobs(
             batch_size=batch or model.batch_size,
             learning_rate=rate or (None if backend.by_multiplier else model.learning_rate),
             multiplier=multiplier,
-            suffix=suffix,
-            seed=seed,
+            suffix=tuning.suffix,
+            seed=tuning.seed,
         )
         for model, subset, epoch, batch, rate, multiplier in combined
     )
 
 
-def _check(
-    backend: Backend,
-    rows: int,
-    subsets: Sequence[int],
-    learning_rates: Sequence[float],
-    multipliers: Sequence[float],
-    suffix: str | None,
-) -> None:
-    for number in subsets:
+def _check(backend: Backend, rows: int, tuning: TuningOptions) -> None:
+    for number in tuning.subsets:
         if not 1 <= number <= rows:
             raise UsageError(
                 f"--subset {number} is not allowed; the data has {rows:,} rows, so 1 to {rows}"
             )
-    fewest = min(subsets, default=rows)
+    fewest = min(tuning.subsets, default=rows)
     if fewest < backend.least_rows:
         raise UsageError(
             f"{fewest} rows are too few for backend {backend.name!r}; it takes"
             f" {backend.least_rows} or more"
         )
-    if learning_rates and backend.by_multiplier:
+    if tuning.learning_rates and backend.by_multiplier:
         raise UsageError(
             f"backend {backend.name!r} takes no --learning-rate, since it picks its own;"
             " --learning-rate-multiplier scales that"
         )
-    if multipliers and not backend.by_multiplier:
+    if tuning.multipliers and not backend.by_multiplier:
         raise UsageError(
             f"backend {backend.name!r} takes no --learning-rate-multiplier;"
             " give --learning-rate"
         )
     for name, values in (
-        ("--learning-rate", learning_rates),
-        ("--learning-rate-multiplier", multipliers),
+        ("--learning-rate", tuning.learning_rates),
+        ("--learning-rate-multiplier", tuning.multipliers),
     ):
         for value in values:
             if not 0 < value < float("inf"):
                 raise UsageError(f"{name} {value:g} is not allowed; give a number above 0")
+    suffix = tuning.suffix
     if suffix is not None and not _SUFFIX.fullmatch(suffix):
         raise UsageError(
             f"--suffix {suffix!r} is not allowed; give up to 64 letters, digits, '-', '_', '.'"

@@ -15,7 +15,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from assay.core.options import takes_options
 from assay.errors import ModelRejected, StoreError, UsageError
+from assay.finetune.options import JobServiceOptions, PaidServiceOptions, TuningOptions
 from assay.models.local_service import check_local
 from assay.store.opening import Where, store_at
 
@@ -131,21 +133,19 @@ def client_of(
     )
 
 
-def stored_job(
-    store: "Store", name: str, backend: str | None, base_url: str | None
-) -> "FinetuneJob":
+def stored_job(store: "Store", name: str, service: JobServiceOptions) -> "FinetuneJob":
     """A job of the store, or one of a service, which is then stored."""
     from assay.store.finetune_jobs import FinetuneJob, add_job, find_job
 
-    if backend is None or store.path.exists():
+    if service.backend is None or store.path.exists():
         try:
             with store.reading() as connection:
                 return find_job(connection, name)
         except UsageError:
-            if backend is None:
+            if service.backend is None:
                 raise
-    chosen = backend_of(backend, None)
-    place = place_of(chosen, base_url)
+    chosen = backend_of(service.backend, None)
+    place = place_of(chosen, service.base_url)
     if place.address is None or place.missing:
         raise ModelRejected("; ".join(place.missing))
     with client_of(place.address, place.key, lambda words: None) as client:
@@ -316,21 +316,12 @@ class FinetunePlan:
         return job.seconds(self.speeds.get(job.model.name))
 
 
+@takes_options
 def finetune_plan(
     data: Path | str,
     *,
-    model: str | Sequence[str],
-    backend: str | None = None,
-    base_url: str | None = None,
-    epochs: int | Sequence[int] = (),
-    batch_size: int | Sequence[int] = (),
-    learning_rate: float | Sequence[float] | None = None,
-    learning_rate_multiplier: float | Sequence[float] | None = None,
-    subset: int | Sequence[int] = (),
-    validation: Path | str | bool | None = None,
-    suffix: str | None = None,
-    seed: int = 42,
-    price: float | None = None,
+    tuning: TuningOptions,
+    service: PaidServiceOptions,
     database: Where = None,
     progress: Progress = lambda done, total: None,
 ) -> FinetunePlan:
@@ -341,19 +332,8 @@ def finetune_plan(
 
     Args:
         data: JSON Lines, as `sft_filter` writes them.
-        model: The models to train further.
-        backend: openai, synth or local; without it, whoever trains the model.
-        base_url: Where the service is, if not where its variable says.
-        epochs: How often the data is gone through: 3 if not given, or a local model's own.
-        batch_size: Rows of a training step: 4 if not given, or the same.
-        learning_rate: 5e-5 if not given, or the same; OpenAI picks its own.
-        learning_rate_multiplier: For OpenAI: of the rate that it picks.
-        subset: Numbers of rows; each subset is inside the next larger one.
-        validation: A file to compute the loss on that is not trained on; False for none.
-            Without it, the held-out file beside the data, if there is one.
-        suffix: A part of the new model's name.
-        seed: Of the subsets, and for the service.
-        price: Dollars per million trained tokens, if you know better.
+        tuning: What is trained, and how; `validation=False` is `no_validation=True`.
+        service: Who trains it.
         database: The store; earlier jobs in it say how long one takes.
         progress: Told how many rows are checked.
 
@@ -363,14 +343,14 @@ def finetune_plan(
     from assay.finetune.plan import plan_jobs
 
     path = Path(data)
-    names = _listed(model)
-    if not names:
+    if not tuning.models:
         raise UsageError("--model is missing; name the model to train further")
-    chosen = backend_of(backend, names[0])
-    place = place_of(chosen, base_url)
-    models = [model_of_backend(chosen, name, anywhere=base_url is not None) for name in names]
+    chosen = backend_of(service.backend, tuning.models[0])
+    place = place_of(chosen, service.base_url)
+    anywhere = service.base_url is not None
+    models = [model_of_backend(chosen, name, anywhere=anywhere) for name in tuning.models]
     report = checked_data(path, chosen, progress)
-    beside = _validation(path, validation)
+    beside = _validation(path, False if tuning.no_validation else tuning.validation)
     warnings = [
         *open_warning(place.address),
         *model_warnings(models),
@@ -380,19 +360,8 @@ def finetune_plan(
         checked_data(beside, chosen, progress)
     if report.lengths is None:
         raise UsageError(f"{str(path)!r} has no rows; 'assay sft filter' writes some")
-    jobs = plan_jobs(
-        chosen,
-        models,
-        rows=report.rows,
-        tokens=report.lengths.total,
-        subsets=_listed(subset),
-        epochs=_listed(epochs),
-        batch_sizes=_listed(batch_size),
-        learning_rates=_listed(learning_rate),
-        multipliers=_listed(learning_rate_multiplier),
-        suffix=suffix,
-        seed=seed,
-    )
+    tokens = report.lengths.total
+    jobs = plan_jobs(chosen, models, tuning, rows=report.rows, tokens=tokens)
     return FinetunePlan(
         data=path,
         report=report,
@@ -400,7 +369,7 @@ def finetune_plan(
         backend=chosen,
         address=place.address,
         jobs=jobs,
-        price=price,
+        price=service.price,
         speeds=speeds_of(database, place.address, models),
         warnings=tuple(warnings),
         missing=place.missing,
@@ -485,12 +454,6 @@ def finetune_start(
                     " it and stores it"
                 ) from error
     return made
-
-
-def _listed(value: Any) -> list[Any]:
-    if value is None:
-        return []
-    return [value] if isinstance(value, str | int | float) else list(value)
 
 
 def _validation(path: Path, given: Path | str | bool | None) -> Path | None:

@@ -70,6 +70,36 @@ def _read_seeds_given(seeds: str | Sequence[int]) -> tuple[int, ...]:
     return tuple(seeds)
 
 
+@dataclass(frozen=True, slots=True)
+class Holdout:
+    """Which seeds are held out: these, or a share of those there are."""
+
+    seeds: tuple[int, ...] = ()
+    share: float | None = None
+
+    @classmethod
+    def read(cls, text: str | Sequence[int]) -> "Holdout":
+        """What a list of seeds, or a share such as `20%`, stands for."""
+        if not isinstance(text, str):
+            return cls(tuple(text))
+        if "%" in text:
+            return cls(share=read_share(text, "--holdout-seeds"))
+        return cls(read_seeds(text, "--holdout-seeds"))
+
+    def among(self, seeds: Collection[int]) -> frozenset[int]:
+        """The seeds among these that are held out.
+
+        A share takes the seeds with the smallest hashes, so that the same ones are taken
+        every time and have nothing to do with how they were played.
+        """
+        if self.share is None:
+            return frozenset(self.seeds) & frozenset(seeds)
+        ranked = sorted(
+            set(seeds), key=lambda seed: blake2b(str(seed).encode(), digest_size=8).digest()
+        )
+        return frozenset(ranked[: max(1, round(self.share * len(ranked)))] if ranked else ())
+
+
 _Count = Annotated[int | None, Option(least=0)]
 
 
@@ -115,6 +145,11 @@ class EpisodeFilters:
     """The best share of the episodes of each world, such as 20%."""
     max_per_world: _Count = None
     """At most this many episodes of each world, the best ones."""
+    holdout: Annotated[
+        Holdout | None,
+        Option("holdout_seeds", given=str | Sequence[int], read=Holdout.read),
+    ] = None
+    """Worlds to write into a file of their own: seeds, or a share as 20%."""
 
     def given(self) -> dict[str, Any]:
         """The filters that ask for something, as JSON has them."""
@@ -218,31 +253,3 @@ class RowOptions:
     def given(self) -> dict[str, Any]:
         """The plan as JSON has it."""
         return {name: value for name, value in asdict(self).items() if value is not False}
-
-
-@dataclass(frozen=True, slots=True)
-class Holdout:
-    """Which seeds are held out: these, or a share of those there are."""
-
-    seeds: tuple[int, ...] = ()
-    share: float | None = None
-
-    @classmethod
-    def read(cls, text: str) -> "Holdout":
-        """What a list of seeds, or a share such as `20%`, stands for."""
-        if "%" in text:
-            return cls(share=read_share(text, "--holdout-seeds"))
-        return cls(read_seeds(text, "--holdout-seeds"))
-
-    def among(self, seeds: Collection[int]) -> frozenset[int]:
-        """The seeds among these that are held out.
-
-        A share takes the seeds with the smallest hashes, so that the same ones are taken
-        every time and have nothing to do with how they were played.
-        """
-        if self.share is None:
-            return frozenset(self.seeds) & frozenset(seeds)
-        ranked = sorted(
-            set(seeds), key=lambda seed: blake2b(str(seed).encode(), digest_size=8).digest()
-        )
-        return frozenset(ranked[: max(1, round(self.share * len(ranked)))] if ranked else ())
