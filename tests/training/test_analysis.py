@@ -128,12 +128,39 @@ def test_a_bootstrap_that_is_too_short_says_so() -> None:
 
 
 def test_values_that_are_all_equal_have_an_answer() -> None:
-    it = analyse(design(a=[1.0] * 4, b=[1.0] * 4), make_settings({"power": True}, {}))
-    assert it.difference == (0.0, 0.0, 0.0)
+    it = analyse(design(a=[2.0] * 4, b=[2.0] * 4), make_settings({"power": True}, {}))
+    assert it.difference.point == 0.0
+    assert not it.difference.known
     assert it.tests[0].p_value == 1.0
     assert it.verdict == "undecided"
-    assert "not copies" in it.notes[0]
+    assert it.sentence.endswith("; p = 1, sign-flip test.")
+    assert "there is no interval; check that the runs are not copies" in it.notes[0]
     assert analysis_document(it).values()["difference"]["point"] == 0.0
+    drawn = analyse(design(a=[2.0] * 4, b=[2.0] * 4), make_settings({"method": "bca"}, {}))
+    assert drawn.difference == (0.0, 0.0, 0.0)
+    assert any("the interval has no width" in note for note in drawn.notes)
+
+
+def test_pairs_that_all_differ_alike_are_judged_by_the_exact_test() -> None:
+    few, many = (
+        analyse(design(a=[3.0] * n, b=[5.0] * n), make_settings({}, {})) for n in (4, 7)
+    )
+    assert (few.verdict, many.verdict) == ("undecided", "higher")
+    assert "no interval, since nothing varies, 4 pairs" in few.sentence
+    assert many.sentence.startswith("The candidate is higher than the control by +2 (no")
+
+
+def test_values_that_are_0_or_1_are_shares_with_exact_tests() -> None:
+    a, b = [0.0, 0, 1, 0, 0, 1, 0], [1.0, 0, 1, 1, 1, 1, 1]
+    it = analyse(design(paired=False, a=a, b=b), make_settings({"side": "greater"}, {}))
+    assert it.contrast.tests is not None
+    assert it.contrast.tests.t.name == "Fisher's exact test"
+    assert it.verdict == "undecided"
+    assert it.sentence.endswith("; p = 0.0513, Fisher's exact test.")
+    assert it.notes == ()
+    ones = analyse(design(a=[1.0] * 4, b=[1.0] * 4), make_settings({}, {}))
+    assert ones.difference.low == pytest.approx(-0.8334431210760611)
+    assert ones.difference.high == -ones.difference.low
 
 
 def test_values_too_small_to_square_are_an_error() -> None:

@@ -1,21 +1,19 @@
 """Training runs: their curves in the store, how many are enough, and who is better."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from assay.errors import StoreError, UsageError
+from assay.errors import UsageError
 from assay.store.opening import Where, store_at
 
 if TYPE_CHECKING:
-    from assay.judge.looks import AnalysisLook
-    from assay.judge.plans import AnalysisPlan, StoredPlan
+    from assay.judge.plans import StoredPlan
     from assay.store.store import Store
     from assay.store.training_runs import TrainingRun
     from assay.store.training_tables import ListedTrainingRun, Written
     from assay.training.analysis import Analysis
-    from assay.training.analysis_settings import AnalysisSettings
     from assay.training.design import Design
     from assay.training.gather import Gathered, Places
     from assay.training.variance import SummaryVariance, VarianceSettings
@@ -219,7 +217,7 @@ def analysis(
         **choices: metric, n_resamples, alpha, side, method, seed, ttest, power,
             target_effect_size and target_power; None means what the plan says.
     """
-    from assay.training.analysis import analyse, check_enough
+    from assay.training.analysis import analyse_and_record, find_deviations
     from assay.training.analysis_settings import make_settings, read_plan
 
     store = store_at(database)
@@ -234,12 +232,9 @@ def analysis(
     places = _places(database, wandb)
     design = _design(pairs, *arms, pair_by_seed, settings.metric, places, allow_different)
     design = _with_width_advice(design)
-    check_enough(design)
-    look = _look(design, settings, planned, store)
-    found = _recorded(analyse(design, settings, look), look, store)
-    return AnalysisResult(
-        found, None if planned is None else _deviations(planned, found, store)
-    )
+    found = analyse_and_record(design, settings, planned, store)
+    deviations = None if planned is None else find_deviations(planned, found, store)
+    return AnalysisResult(found, deviations)
 
 
 def _runs_of(
@@ -301,83 +296,6 @@ def _with_width_advice(design: "Design") -> "Design":
     )
     gaps = with_width_advice(design.capacity, control, candidate, width_for)
     return replace(design, capacity=gaps)
-
-
-def _look(
-    design: "Design",
-    settings: "AnalysisSettings",
-    planned: "AnalysisPlan | None",
-    store: "Store",
-) -> "AnalysisLook":
-    from assay.judge.looks import settle_look
-    from assay.store.looks import looks_at
-    from assay.training.gather import RunPlace
-
-    stored = all(run.place is RunPlace.STORE for run in (*design.control, *design.candidate))
-    looks = []
-    if stored:
-        with store.reading() as connection:
-            looks = looks_at(connection, settings.metric, asdict(settings.summary))
-    return settle_look(
-        design.run_ids,
-        paired=design.paired,
-        alpha=settings.alpha,
-        side=settings.side,
-        plan=planned,
-        looks=looks,
-        extended_from=design.extended_from,
-        unrecorded=None if stored else "not all runs are in the store",
-    )
-
-
-def _recorded(found: "Analysis", look: "AnalysisLook", store: "Store") -> "Analysis":
-    """The analysis, whose look the store now keeps, or which says why not."""
-    from assay.judge.looks import RecordedLook
-    from assay.store.looks import record_look
-
-    if look.unrecorded is not None or look.repeated:
-        return found
-    control, candidate = found.design.run_ids
-    record = RecordedLook(
-        control=control,
-        candidate=candidate,
-        look=look.number,
-        alpha=look.two_sided,
-        estimate=found.difference.point,
-        low=found.difference.low,
-        high=found.difference.high,
-        verdict=found.verdict.value,
-        plan=look.plan,
-    )
-    settings = found.settings
-    try:
-        with store.writing() as connection:
-            record_look(connection, settings.metric, asdict(settings.summary), record)
-    except StoreError:
-        return replace(found, look=replace(look, unrecorded="the store cannot be written"))
-    return found
-
-
-def _deviations(planned: "AnalysisPlan", found: "Analysis", store: "Store") -> list[str]:
-    from assay.judge.plans import analysis_deviations
-    from assay.store.plans import find_plan
-    from assay.training.gather import RunPlace
-
-    stored = None
-    if store.path.exists():
-        with store.reading() as connection:
-            stored = find_plan(connection, planned.hash)
-    used = (*found.design.control, *found.design.candidate)
-    return analysis_deviations(
-        planned,
-        found.settings.as_dict(),
-        paired=found.paired,
-        n=(len(found.design.control), len(found.design.candidate)),
-        run_ids=[run.run.id for run in used if run.place is RunPlace.STORE],
-        from_files=sum(run.place is not RunPlace.STORE for run in used),
-        stored=stored,
-        earlier=() if found.look is None else [look.plan for look in found.look.earlier],
-    )
 
 
 def register_plan(plan: Path | str, *, database: Where = None) -> RegisteredPlan:

@@ -56,13 +56,30 @@ _SAME = 1e-9
 """Numbers are equal if they differ by less than this share of the largest."""
 
 
-def contrast(baseline: Subject, candidate: Subject, metric: str, setup: Setup) -> Contrast:
-    """Compare a candidate with a baseline in one metric; the verdict is still open."""
+def contrast(
+    baseline: Subject,
+    candidate: Subject,
+    metric: str,
+    setup: Setup,
+    *,
+    streams: Sequence[np.random.Generator] | None = None,
+) -> Contrast:
+    """Compare a candidate with a baseline in one metric; the verdict is still open.
+
+    Args:
+        baseline: The subject that the other is compared with.
+        candidate: The other.
+        metric: What is compared.
+        setup: How.
+        streams: Two generators, for the interval of the difference and for its tests; if not
+            given, one that follows from the seed, the subjects and the metric serves both.
+    """
     matched = match(baseline, candidate, metric, setup.tasks)
     a, b = matched.baseline, matched.candidate
     estimate = matched.estimate() if matched.grouped or matched.units.partly_shared else None
-    rng = _generator(setup.seed, baseline, candidate, metric)
-    difference = _difference(matched, estimate, setup, rng)
+    if streams is None:
+        streams = [_generator(setup.seed, baseline, candidate, metric)] * 2
+    difference = _difference(matched, estimate, setup, streams[0])
     enough = min(map(len, matched.independent()[:2])) > 1
     spread_known = enough and _spread_known(matched, estimate)
     look = last_look(baseline, candidate, metric)
@@ -81,7 +98,7 @@ def contrast(baseline: Subject, candidate: Subject, metric: str, setup: Setup) -
         naive=difference,
         relative=_relative(matched, mean_baseline, setup.level),
         verdict=Verdict.UNDECIDED,
-        tests=_tests(matched, estimate, setup, metric, rng) if enough else None,
+        tests=_tests(matched, estimate, setup, metric, streams[1]) if enough else None,
         effects=_effects(matched, setup.level) if spread_known else None,
         pairing=pairing(a, b)
         if matched.paired and len(a) > 3 and spread_known and estimate is None
@@ -177,23 +194,33 @@ def _difference(
                 f" {matched.units.partly_shared} in common; leave method out"
             )
         if not matched.shares:
-            return _within(matched, estimate, setup.level)
+            return _within(matched, estimate, setup)
     if matched.shares:
         return share_difference(
-            matched.baseline, matched.candidate, paired=matched.paired, level=setup.level
+            matched.baseline,
+            matched.candidate,
+            paired=matched.paired,
+            level=setup.level,
+            side=setup.side,
         )
     if setup.method in (Method.AUTO, Method.T):
-        return _within(matched, matched.estimate(), setup.level)
+        return _within(matched, matched.estimate(), setup)
     find = paired_difference if matched.paired else unpaired_difference
     return find(
-        matched.baseline, matched.candidate, level=setup.level, method=setup.method, rng=rng
+        matched.baseline,
+        matched.candidate,
+        level=setup.level,
+        method=setup.method,
+        side=setup.side,
+        rng=rng,
+        n_resamples=setup.n_resamples or 10_000,
     )
 
 
-def _within(matched: Matched, estimate: Estimate, level: float) -> Interval:
+def _within(matched: Matched, estimate: Estimate, setup: Setup) -> Interval:
     """The interval of a difference without what no two means can have."""
     most = matched.scale.high - matched.scale.low
-    return bounded(estimate, level, low=-most, high=most)
+    return bounded(estimate, setup.level, low=-most, high=most, side=setup.side)
 
 
 def _relative(matched: Matched, mean_baseline: Interval, level: float) -> Interval | None:
@@ -214,14 +241,14 @@ def _tests(
     rng: np.random.Generator,
 ) -> Tests:
     a, b, paired = matched.independent()
-    draws = resamples(len(a) + len(b))
+    side, draws = setup.side, setup.n_resamples or resamples(len(a) + len(b))
     if paired:
-        rank = wilcoxon_test(a, b)
-        resampling = sign_flip_test(pair_differences(a, b), rng=rng, n_resamples=draws)
+        rank, gaps = wilcoxon_test(a, b, side=side), pair_differences(a, b)
+        resampling = sign_flip_test(gaps, side=side, rng=rng, n_resamples=draws)
     else:
-        rank = mann_whitney_test(a, b)
-        resampling = permutation_test(a, b, rng=rng, n_resamples=draws)
-    t = _t_test(matched, estimate)
+        rank = mann_whitney_test(a, b, side=side)
+        resampling = permutation_test(a, b, side=side, rng=rng, n_resamples=draws)
+    t = _t_test(matched, estimate, side)
     known = _spread_known(matched, estimate)
     p_value = t.p_value if known else resampling.p_value
     return Tests(
@@ -237,11 +264,12 @@ def _tests(
     )
 
 
-def _t_test(matched: Matched, estimate: Estimate | None) -> TestResult:
+def _t_test(matched: Matched, estimate: Estimate | None, side: Side) -> TestResult:
     a, b = matched.baseline, matched.candidate
     if matched.shares:
-        return share_test(a, b, paired=matched.paired)
-    plain = paired_t_test(a, b) if matched.paired else welch_t_test(a, b)
+        return share_test(a, b, paired=matched.paired, side=side)
+    test = paired_t_test if matched.paired else welch_t_test
+    plain = test(a, b, side=side)
     if estimate is None:
         return plain
     how = {
@@ -252,7 +280,7 @@ def _t_test(matched: Matched, estimate: Estimate | None) -> TestResult:
     return TestResult(
         f"{plain.name} {how}",
         estimate.point / estimate.error if estimate.error else math.nan,
-        estimate.p_value(),
+        estimate.p_value(side=side),
         plain.n,
         exact=False,
     )

@@ -29,7 +29,7 @@ from assay.stats.clusters import (
     stratified_estimate,
 )
 from assay.stats.estimates import Estimate, difference_estimate, mean_estimate
-from assay.stats.intervals import Interval
+from assay.stats.intervals import Interval, Side
 from assay.stats.shares import exact_share
 from assay.stats.significance import welch_t_test
 from assay.types import TrialState
@@ -330,7 +330,14 @@ def _mean(
     return bounded(found, level, low=scale.low, high=scale.high)
 
 
-def bounded(estimate: Estimate, level: float, *, low: float, high: float) -> Interval:
+def bounded(
+    estimate: Estimate,
+    level: float,
+    *,
+    low: float,
+    high: float,
+    side: Side = Side.TWO_SIDED,
+) -> Interval:
     """The interval of an estimate; equal values tell nothing of their spread, so no bounds.
 
     But for what was never there at all, such as a price.
@@ -338,7 +345,7 @@ def bounded(estimate: Estimate, level: float, *, low: float, high: float) -> Int
     free = estimate.point == low == 0 and math.isinf(high)
     if estimate.error == 0 and not free:
         return Interval(estimate.point, math.nan, math.nan)
-    return estimate.interval(level, low=low, high=high)
+    return estimate.interval(level, low=low, high=high, side=side)
 
 
 def _by_task(worlds: Floats, tasks: Sequence[str | None]) -> dict[str | None, float]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from assay.judge.outcomes import LOWER_IS_BETTER
 from assay.judge.subjects import SUBJECT_METRICS, Look, Subject
 from assay.stats.differences import Pairing
-from assay.stats.intervals import Interval, Method
+from assay.stats.intervals import Interval, Method, Side
 from assay.stats.multiplicity import Correction
 from assay.stats.significance import TestResult
 from assay.types import Verdict
@@ -91,6 +91,10 @@ class Setup:
     seed: int = 0
     """Of the generator that resampling draws from."""
     method: Method = Method.AUTO
+    side: Side = Side.TWO_SIDED
+    """Of the difference and its tests."""
+    n_resamples: int | None = None
+    """Of a bootstrap and a resampling test; None: their defaults."""
     correction: Correction = Correction.HOLM
     lower_is_better: frozenset[str] = LOWER_IS_BETTER
     tasks: TaskRule | None = None

@@ -243,8 +243,8 @@ def _results(analysis: Analysis) -> Iterator[tuple[Row, dict[str, Any]]]:
     controls, candidates = len(analysis.control_R), len(analysis.candidate_R)
     n = controls if analysis.paired else controls + candidates
     for arm, size, mean in (
-        ("control", controls, analysis.control),
-        ("candidate", candidates, analysis.candidate),
+        ("control", controls, analysis.contrast.mean_baseline),
+        ("candidate", candidates, analysis.contrast.mean_candidate),
     ):
         yield _estimate(f"mean of {arm} (n = {size})", mean), _result("mean", arm, mean, size)
     change = _result("difference", "candidate - control", analysis.difference, n)
@@ -267,8 +267,9 @@ def _results(analysis: Analysis) -> Iterator[tuple[Row, dict[str, Any]]]:
                 "note": f"{exact}; {test.note}" if test.note else exact,
             },
         )
-    for name, effect in analysis.effects:
-        yield _estimate(name, effect), _result("effect", name, effect, n)
+    for name, effect in analysis.effects.items():
+        if effect is not None:
+            yield _estimate(name, effect), _result("effect", name, effect, n)
     if analysis.pairing is not None:
         correlation, saved = analysis.pairing.correlation, analysis.pairing.saved
         row = _result("pairing", "seed correlation", correlation, n)
@@ -344,7 +345,7 @@ def _compared(analysis: Analysis) -> Iterator[Words]:
         yield Words(analysis.look.sentence, Tone.NOTE)
     for gap in analysis.design.capacity:
         yield Words(gap.sentence, Tone.WARNING)
-    if differing := [one for one in analysis.design.differences if not one.confounds]:
+    if differing := [one for one in analysis.contrast.design if not one.confounds]:
         yield Words(f"What differs: {compared_words(differing)}.", Tone.NOTE)
 
 
@@ -369,19 +370,22 @@ def _values(analysis: Analysis, deviations: Sequence[str] | None) -> dict[str, A
         "n": {arm: len(runs) for arm, runs in arms.items()},
         "verdict": {"word": analysis.verdict.value, "sentence": analysis.sentence},
         "look": analysis.look and _look_values(analysis.look),
-        "control": {"mean": jsonable(analysis.control), "runs": arms["control"]},
-        "candidate": {"mean": jsonable(analysis.candidate), "runs": arms["candidate"]},
+        "control": {"mean": jsonable(analysis.contrast.mean_baseline), "runs": arms["control"]},
+        "candidate": {
+            "mean": jsonable(analysis.contrast.mean_candidate),
+            "runs": arms["candidate"],
+        },
         "seeds": list(design.seeds) if design.paired else None,
         "difference": jsonable(analysis.difference),
         "relative_change": jsonable(analysis.relative),
         "tests": jsonable(analysis.tests),
-        "effects": jsonable(dict(analysis.effects)),
+        "effects": jsonable(analysis.effects),
         "pairing": jsonable(analysis.pairing),
         "normality": jsonable(dict(analysis.normality)),
         "power": planning and {**jsonable(planning), "needed": needed_values(planning.needed)},
         "radial": jsonable(analysis.radial),
         "left_out": jsonable(design.unusable),
-        "differences": jsonable(design.differences),
+        "differences": jsonable(analysis.contrast.design),
         "capacity": [{**jsonable(gap), "sentence": gap.sentence} for gap in design.capacity],
         "warnings": list(design.warnings),
         "notes": [*design.notes, *analysis.notes],

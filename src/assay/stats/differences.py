@@ -43,6 +43,7 @@ from assay.stats.intervals import (
     check_level,
     check_resamples,
     mean_interval,
+    open_side,
     resample,
 )
 
@@ -178,7 +179,7 @@ def unpaired_difference(
         return Interval(mean_of(second) - mean_of(first), math.nan, math.nan)
     found = welch(first, second)
     if found.error == 0:
-        return _open(Interval(*[found.difference] * 3), wanted)
+        return open_side(Interval(*[found.difference] * 3), wanted)
     tail = (1 - level) / (2 if wanted is Side.TWO_SIDED else 1)
     if way in (Method.AUTO, Method.T):
         half = t_quantile(found.freedom, 1 - tail) * found.error
@@ -186,7 +187,7 @@ def unpaired_difference(
     else:
         low, high = _bootstrapped(first, second, way, tail, rng, n_resamples)
     point = found.difference
-    return _open(Interval(point, point + low, point + high), wanted)
+    return open_side(Interval(point, point + low, point + high), wanted)
 
 
 def relative_change(a: Sample, b: Sample, *, paired: bool, level: float = 0.95) -> Interval:
@@ -301,15 +302,6 @@ _BOOTSTRAPS = {
     Method.BCA: bca_bounds,
     Method.PERCENTILE: percentile_bounds,
 }
-
-
-def _open(found: Interval, side: Side) -> Interval:
-    """Open the side that was not asked for; a bound that is not finite is not known."""
-    asked = {Side.GREATER: (found.low,), Side.LESS: (found.high,)}.get(side, found[1:])
-    if not all(map(math.isfinite, asked)):
-        return Interval(found.point, math.nan, math.nan)
-    low = -math.inf if side is Side.LESS else found.low
-    return Interval(found.point, low, math.inf if side is Side.GREATER else found.high)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from assay.core.text import unknown_name
 from assay.errors import UsageError
-from assay.stats.intervals import Interval, Method, Side, as_sample, check_level
+from assay.stats.intervals import Interval, Method, Side, as_sample, check_level, open_side
 
 Sample = Sequence[float] | NDArray[Any]
 """What every function here takes as one sample, shape (N,)."""
@@ -165,7 +165,12 @@ class Estimate(NamedTuple):
     """Degrees of freedom of the t that (estimate - truth) / error has."""
 
     def interval(
-        self, level: float = 0.95, *, low: float = -math.inf, high: float = math.inf
+        self,
+        level: float = 0.95,
+        *,
+        low: float = -math.inf,
+        high: float = math.inf,
+        side: Side = Side.TWO_SIDED,
     ) -> Interval:
         """Student's interval without what lies beyond low and high, the values that can be.
 
@@ -177,8 +182,10 @@ class Estimate(NamedTuple):
         # SciPy takes a while to import, and most of assay does without.
         from scipy.special import stdtrit
 
-        half = float(stdtrit(self.freedom, (1 + level) / 2)) * self.error
-        return Interval(self.point, max(low, self.point - half), min(high, self.point + half))
+        below = (1 + level) / 2 if side is Side.TWO_SIDED else level
+        half = float(stdtrit(self.freedom, below)) * self.error
+        found = Interval(self.point, max(low, self.point - half), min(high, self.point + half))
+        return found if side is Side.TWO_SIDED else open_side(found, side)
 
     def p_value(self, null: float = 0.0, side: Side = Side.TWO_SIDED) -> float:
         """Of the t test that the truth is `null`; 1 where there is no error."""

@@ -357,7 +357,7 @@ def mean_interval(
             )
         check_resamples(n_resamples)
         low, high = _BOOTSTRAPS[way](centred, tail, rng, n_resamples)
-    return _one_side(Interval(mean, mean + scale * low, mean + scale * high), wanted)
+    return open_side(Interval(mean, mean + scale * low, mean + scale * high), wanted)
 
 
 def bootstrap_means(
@@ -439,20 +439,13 @@ def _side(name: Side | str) -> Side:
 def _equal(sample_N: NDArray[np.float64], side: Side) -> Interval:
     value = float(sample_N[0])
     bound = math.nan if len(sample_N) == 1 else value
-    return _one_side(Interval(value, bound, bound), side)
+    return open_side(Interval(value, bound, bound), side)
 
 
-def _one_side(found: Interval, side: Side) -> Interval:
-    """Open the side that was not asked for; what is not known stays so."""
-    if side is Side.GREATER:
-        known = math.isfinite(found.low)
-        return found._replace(high=math.inf) if known else _unknown(found)
-    if side is Side.LESS:
-        known = math.isfinite(found.high)
-        return found._replace(low=-math.inf) if known else _unknown(found)
-    known = math.isfinite(found.low) and math.isfinite(found.high)
-    return found if known else _unknown(found)
-
-
-def _unknown(found: Interval) -> Interval:
-    return Interval(found.point, math.nan, math.nan)
+def open_side(found: Interval, side: Side) -> Interval:
+    """Make the bound infinite that `side` leaves open; NaN if another is not finite."""
+    needed = {Side.GREATER: (found.low,), Side.LESS: (found.high,)}.get(side, found[1:])
+    if not all(map(math.isfinite, needed)):
+        return Interval(found.point, math.nan, math.nan)
+    low = -math.inf if side is Side.LESS else found.low
+    return Interval(found.point, low, math.inf if side is Side.GREATER else found.high)

@@ -29,7 +29,14 @@ from numpy.typing import NDArray
 from assay.errors import UsageError
 from assay.stats.effects import solve
 from assay.stats.estimates import Sample, as_side, mean_estimate, t_quantile
-from assay.stats.intervals import Interval, Side, as_sample, check_level, check_share
+from assay.stats.intervals import (
+    Interval,
+    Side,
+    as_sample,
+    check_level,
+    check_share,
+    open_side,
+)
 from assay.stats.significance import Equivalence, TestResult, check_margin
 
 
@@ -46,7 +53,14 @@ def exact_share(successes: int, trials: int, level: float = 0.95) -> Interval:
     return Interval(successes / trials, low, high)
 
 
-def share_difference(a: Sample, b: Sample, *, paired: bool, level: float = 0.95) -> Interval:
+def share_difference(
+    a: Sample,
+    b: Sample,
+    *,
+    paired: bool,
+    level: float = 0.95,
+    side: Side | str = Side.TWO_SIDED,
+) -> Interval:
     """The share of `b` less that of `a`, with an interval within [-1, 1] that has width.
 
     Pairs: Bonett and Price, "Adjusted Wald confidence interval for a difference of binomial
@@ -63,12 +77,12 @@ def share_difference(a: Sample, b: Sample, *, paired: bool, level: float = 0.95)
     """
     check_level(level)
     first, second = _outcomes(a, b, paired)
-    point = float(second.mean() - first.mean())
-    tail = (1 - level) / 2
+    point, wanted = float(second.mean() - first.mean()), as_side(side)
+    tail = (1 - level) / (2 if wanted is Side.TWO_SIDED else 1)
     low, high = (
         _paired_bounds(first, second, tail, 0.5) if paired else _hybrid(first, second, tail)
     )
-    return Interval(point, min(point, low), max(point, high))
+    return open_side(Interval(point, min(point, low), max(point, high)), wanted)
 
 
 def share_test(

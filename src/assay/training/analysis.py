@@ -1,62 +1,45 @@
-"""Control against candidate: one number per run, and what the two groups of numbers say.
+"""Control against candidate: training runs as two subjects with one number per run.
 
-Every figure comes from a function of `assay.stats`; what is reported never depends on the look
-of the data. Differences are candidate minus control. The same runs, settings and generator
-seed give the same result. It reads no file and prints nothing.
-
-Five summaries of one metric beside each other: what a radial plot shows.
-
-One number a run, and what becomes of those that never get to a threshold.
-
-Such a run is cut off, not late. To take a threshold that all reach, once the curves were seen,
-would choose by the result.
+`assay.judge` makes the difference, its tests and the verdict; here are what only training runs
+have: the summary of a curve, times to a threshold that some runs never reach, planning for a
+target, and the five summaries of a radial plot. Differences are candidate minus control. The
+same runs, settings and generator seed give the same result. It prints nothing.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from assay.errors import UsageError
-from assay.judge.contrasts import interval_verdict
-from assay.judge.looks import AnalysisLook
-from assay.stats.differences import (
-    Pairing,
-    denominator_note,
-    paired_difference,
-    pairing,
-    relative_change,
-    unpaired_difference,
-)
-from assay.stats.effects import cliffs_delta, cohens_d, hedges_g, probability_of_improvement
-from assay.stats.intervals import (
-    Interval,
-    Method,
-    Side,
-    bootstrap_means,
-    mean_interval,
-    skewness_note,
-)
+from assay.errors import StoreError, UsageError
+from assay.judge.contrasts import contrast, decided, interval_verdict
+from assay.judge.looks import AnalysisLook, RecordedLook, settle_look
+from assay.judge.plans import AnalysisPlan, analysis_deviations
+from assay.judge.results import Contrast, Setup
+from assay.judge.subjects import Subject, TrialOutcome
+from assay.stats.differences import Pairing, denominator_note, pairing, relative_change
+from assay.stats.estimates import deviation_of, pair_differences
+from assay.stats.intervals import Interval, Method, Side, bootstrap_means, skewness_note
 from assay.stats.learning_curves import Summary, SummarySpec, time_to_threshold
 from assay.stats.power import Needed, minimum_detectable_effect, power_of, trials_needed
-from assay.stats.significance import (
-    Normality,
-    TestResult,
-    normality,
-    paired_t_test,
-    permutation_test,
-    sign_flip_test,
-    welch_t_test,
-)
+from assay.stats.significance import Normality, TestResult, normality
 from assay.stats.survival import incidence_test, restricted_times
+from assay.store.looks import looks_at, record_look
+from assay.store.plans import find_plan
+from assay.store.store import Store
 from assay.training.analysis_settings import AnalysisSettings
 from assay.training.design import Design
-from assay.training.gather import FoundRun, reasons
+from assay.training.gather import FoundRun, RunPlace, reasons
 from assay.training.variance import summarize_runs
 from assay.types import Verdict
+
+Values = NDArray[np.float64]
+_T = (Method.AUTO, Method.T)
+_EFFECTS = ("Cohen's d", "Hedges' g", "Cliff's delta", "probability of improvement")
+_NEUTRAL = {Verdict.BETTER: Verdict.HIGHER, Verdict.WORSE: Verdict.LOWER}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +97,6 @@ def _mean(runs: Sequence[FoundRun], spec: SummarySpec) -> float | None:
     except UsageError:
         return None
     return mean if math.isfinite(mean) else None
-
-
-Values = NDArray[np.float64]
 
 
 class LateRuns(NamedTuple):
@@ -189,9 +169,6 @@ def log_rank(late: LateRuns, settings: AnalysisSettings, paired: bool) -> TestRe
     )
 
 
-_Values = NDArray[np.float64]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planning:
     """What more runs would give, for a difference that was named before."""
@@ -211,32 +188,26 @@ class Planning:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Analysis:
-    """All that was found."""
+    """Results of an analysis."""
 
     settings: AnalysisSettings
     design: Design
-    control_R: _Values
+    control_R: Values
     """The summary of each control run."""
-    candidate_R: _Values
-    control: Interval
-    """The mean of the control runs."""
-    candidate: Interval
-    difference: Interval
-    """Candidate minus control."""
+    candidate_R: Values
+    contrast: Contrast
+    """The comparison of the candidate with the control, as `assay.judge` made it."""
     relative: Interval
     """The difference as a share of the control's mean."""
     relative_note: str | None
     verdict: Verdict
     """Of the candidate against the control: higher, lower, undecided or unknown."""
-    sentence: str
-    """The verdict in words, with the interval it goes by."""
     tests: tuple[TestResult, ...]
-    effects: tuple[tuple[str, Interval], ...]
     pairing: Pairing | None
     """What pairing was worth; None where nothing is paired."""
     normality: tuple[tuple[str, Normality], ...]
     planning: Planning | None
-    estimates_B: _Values
+    estimates_B: Values
     """Differences of B resamples, to be drawn."""
     radial: tuple[RadialAxis, ...]
     notes: tuple[str, ...]
@@ -249,6 +220,62 @@ class Analysis:
     def paired(self) -> bool:
         """Whether runs were compared pair by pair."""
         return self.design.paired
+
+    @property
+    def difference(self) -> Interval:
+        """Mean of the candidate minus mean of the control."""
+        return self.contrast.difference
+
+    @property
+    def effects(self) -> dict[str, Interval | None]:
+        """Sizes of the difference without a unit, by name; None where nothing varies."""
+        found = self.contrast.effects
+        sizes = (
+            (None,) * 4 if found is None else (found.d, found.g, found.delta, found.improvement)
+        )
+        return dict(zip(_EFFECTS, sizes, strict=True))
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in words, with the interval it goes by."""
+        n, difference = len(self.design.control), self.difference
+        runs = f"{n} pairs" if self.paired else f"{n} and {len(self.design.candidate)} runs"
+        if confounds := self.contrast.confounds:
+            said = "; ".join(
+                f"{one.name} is {one.baseline} for the control, {one.candidate} for the"
+                " candidate"
+                for one in confounds
+            )
+            names = " ".join(f"--allow-different {one.name}" for one in confounds)
+            return (
+                f"Not comparable: {said}. A difference may be that of the task ({runs}). Let"
+                f" both arms do the same, or say that this is what you compare: {names}."
+            )
+        if self.design.copies:
+            return (
+                f"No verdict: {'; '.join(self.design.copies[:6])}, to the last digit. A copy is"
+                f" no run of its own, whatever its seed says ({runs})."
+            )
+        if self.verdict is Verdict.UNKNOWN:
+            return (
+                f"{runs} give no interval with method {self.settings.method}; add runs, or "
+                "choose --bootstrap.method t"
+            )
+        bounds = f"about {100 * self.level:.4g} % interval {_bounds(difference)}"
+        if not difference.known:
+            bounds = "no interval, since nothing varies"
+        change = f"{difference.point:+.4g} ({bounds}, {runs})"
+        if self.verdict is Verdict.HIGHER:
+            return f"The candidate is higher than the control by {change}."
+        if self.verdict is Verdict.LOWER:
+            return f"The candidate is lower than the control: {change}."
+        why = ""
+        if difference.low <= 0 <= difference.high:
+            why = "; the interval holds 0, which is no proof that both are equal"
+        elif (tests := self.contrast.tests) is not None:
+            test = tests.t if tests.spread_known else tests.resampling
+            why = f"; p = {tests.p_value:.3g}, {test.name}"
+        return f"No difference is shown: {change}{why}."
 
 
 def analyse(
@@ -270,45 +297,154 @@ def analyse(
     paired, level = design.paired, 1 - alpha
     # Each use has a stream of its own, so that asking for more changes nothing else.
     streams = [np.random.default_rng(s) for s in np.random.SeedSequence(settings.seed).spawn(3)]
-    compare = paired_difference if paired else unpaired_difference
-    difference = compare(
-        a,
-        b,
-        level=level,
-        method=settings.method,
-        side=settings.side,
-        rng=streams[0],
-        n_resamples=settings.n_resamples,
-    )
+    found = _contrast(design, settings, (a, b), level, streams[:2])
+    tests = found.tests
+    assert tests is not None, "there are two runs of each arm"
+    if design.copies:
+        verdict = Verdict.UNKNOWN
+    elif found.confounds or settings.method in _T:
+        verdict = _NEUTRAL.get(found.verdict, found.verdict)
+    else:
+        verdict = interval_verdict(found.difference)
+    samples = {"differences": b - a} if paired else {"control": a, "candidate": b}
+    drawn = [
+        bootstrap_means(sample, streams[2], settings.n_resamples)
+        for sample in reversed(samples.values())
+    ]
     return Analysis(
         settings=settings,
         design=design,
         control_R=a,
         candidate_R=b,
-        control=mean_interval(a, level=level),
-        candidate=mean_interval(b, level=level),
-        difference=difference,
+        contrast=found,
         relative=relative_change(a, b, paired=paired, level=level),
         relative_note=denominator_note(a, level=level),
-        verdict=(
-            verdict := Verdict.UNKNOWN
-            if design.confounds or design.copies
-            else interval_verdict(difference)
-        ),
-        sentence=_sentence(verdict, difference, design, settings.method, level),
+        verdict=verdict,
         tests=(
-            *_tests(a, b, paired, settings, streams[1]),
+            tests.resampling,
+            *((tests.t,) if settings.ttest else ()),
             *((log_rank(late, settings, paired),) if late else ()),
         ),
-        effects=_effects(a, b, paired, level),
         pairing=pairing(a, b, level=level) if paired else None,
-        normality=_shapes(a, b, paired),
+        normality=tuple((name, normality(sample)) for name, sample in samples.items()),
         planning=_planning(a, b, paired, settings) if settings.power else None,
-        estimates_B=_estimates(a, b, paired, settings, streams[2]),
+        estimates_B=drawn[0] if paired else drawn[0] - drawn[1],
         radial=radial_axes(design, settings.summary),
-        notes=(*([late.note] if late else ()), *_notes(a, b, paired, settings, alpha)),
+        notes=(*([late.note] if late else ()), *_notes(samples, found, settings, alpha)),
         level=level,
         look=look,
+    )
+
+
+def _contrast(
+    design: Design,
+    settings: AnalysisSettings,
+    arms: tuple[Values, Values],
+    level: float,
+    streams: Sequence[np.random.Generator],
+) -> Contrast:
+    """Let `assay.judge` compare the two arms, whose pairs stand at the same place."""
+    metric = f"{settings.metric}.{settings.summary.type}"
+    sides = zip(
+        ("control", "candidate"),
+        (design.control, design.candidate),
+        arms,
+        design.configurations or ({}, {}),
+        strict=True,
+    )
+    control, candidate = (
+        Subject(
+            id=name,
+            name=name,
+            facts=facts,
+            trials=tuple(
+                TrialOutcome(
+                    trial_id=":".join(run.identity),
+                    pair=str(place) if design.paired else None,
+                    values={metric: value},
+                    ended=run.run.status,
+                )
+                for place, (run, value) in enumerate(zip(runs, values.tolist(), strict=True))
+            ),
+        )
+        for name, runs, values, facts in sides
+    )
+    setup = Setup(
+        metrics=(metric,),
+        baseline=control.id,
+        level=level,
+        method=settings.method,
+        side=settings.side,
+        n_resamples=settings.n_resamples,
+        lower_is_better=frozenset(),
+        allow_different=design.allow_different,
+    )
+    return decided([contrast(control, candidate, metric, setup, streams=streams)], setup)[0]
+
+
+def analyse_and_record(
+    design: Design, settings: AnalysisSettings, plan: AnalysisPlan | None, store: Store
+) -> Analysis:
+    """Analyse runs, and record the look at them where all of them are in the store.
+
+    Raises:
+        UsageError: There are too few runs, or one has no such summary.
+    """
+    check_enough(design)
+    stored = all(run.place is RunPlace.STORE for run in (*design.control, *design.candidate))
+    looks = []
+    if stored:
+        with store.reading() as connection:
+            looks = looks_at(connection, settings.metric, asdict(settings.summary))
+    control, candidate = runs = design.run_ids
+    look = settle_look(
+        runs,
+        paired=design.paired,
+        alpha=settings.alpha,
+        side=settings.side,
+        plan=plan,
+        looks=looks,
+        extended_from=design.extended_from,
+        unrecorded=None if stored else "not all runs are in the store",
+    )
+    found = analyse(design, settings, look)
+    if not stored or look.repeated:
+        return found
+    record = RecordedLook(
+        control=control,
+        candidate=candidate,
+        look=look.number,
+        alpha=look.two_sided,
+        estimate=found.difference.point,
+        low=found.difference.low,
+        high=found.difference.high,
+        verdict=found.verdict.value,
+        plan=look.plan,
+    )
+    try:
+        with store.writing() as connection:
+            record_look(connection, settings.metric, asdict(settings.summary), record)
+    except StoreError:
+        return replace(found, look=replace(look, unrecorded="the store cannot be written"))
+    return found
+
+
+def find_deviations(plan: AnalysisPlan, found: Analysis, store: Store) -> list[str]:
+    """Return in what an analysis differs from its plan, in sentences."""
+    registered = None
+    if store.path.exists():
+        with store.reading() as connection:
+            registered = find_plan(connection, plan.hash)
+    used = (*found.design.control, *found.design.candidate)
+    return analysis_deviations(
+        plan,
+        found.settings.as_dict(),
+        paired=found.paired,
+        n=(len(found.design.control), len(found.design.candidate)),
+        run_ids=[run.run.id for run in used if run.place is RunPlace.STORE],
+        from_files=sum(run.place is not RunPlace.STORE for run in used),
+        stored=registered,
+        earlier=() if found.look is None else [look.plan for look in found.look.earlier],
     )
 
 
@@ -329,43 +465,6 @@ def check_enough(design: Design) -> None:
         )
 
 
-def _sentence(
-    verdict: Verdict, difference: Interval, design: Design, method: Method, level: float
-) -> str:
-    n = len(design.control)
-    runs = f"{n} pairs" if design.paired else f"{n} and {len(design.candidate)} runs"
-    if design.confounds:
-        said = "; ".join(
-            f"{one.name} is {one.baseline} for the control, {one.candidate} for the candidate"
-            for one in design.confounds
-        )
-        names = " ".join(f"--allow-different {one.name}" for one in design.confounds)
-        return (
-            f"Not comparable: {said}. A difference may be that of the task ({runs}). Let both"
-            f" arms do the same, or say that this is what you compare: {names}."
-        )
-    if design.copies:
-        return (
-            f"No verdict: {'; '.join(design.copies[:6])}, to the last digit. A copy is no run"
-            f" of its own, whatever its seed says ({runs})."
-        )
-    if verdict is Verdict.UNKNOWN:
-        return (
-            f"{runs} give no interval with method {method}; add runs, or choose "
-            "--bootstrap.method t"
-        )
-    bounds = f"about {100 * level:.4g} % interval {_bounds(difference)}, {runs}"
-    change = f"{difference.point:+.4g} ({bounds})"
-    if verdict is Verdict.HIGHER:
-        return f"The candidate is higher than the control by {change}."
-    if verdict is Verdict.LOWER:
-        return f"The candidate is lower than the control: {change}."
-    return (
-        f"No difference is shown: {change}; the interval holds 0, which is no proof that both "
-        "are equal."
-    )
-
-
 def _bounds(interval: Interval) -> str:
     if math.isinf(interval.high):
         return f"above {interval.low:.4g}"
@@ -374,50 +473,13 @@ def _bounds(interval: Interval) -> str:
     return f"{interval.low:.4g} to {interval.high:.4g}"
 
 
-def _tests(
-    a: _Values,
-    b: _Values,
-    paired: bool,
-    settings: AnalysisSettings,
-    rng: np.random.Generator,
-) -> tuple[TestResult, ...]:
-    side, count = settings.side, settings.n_resamples
-    if paired:
-        found = [sign_flip_test(b - a, side=side, rng=rng, n_resamples=count)]
-        found += [paired_t_test(a, b, side=side)] if settings.ttest else []
-    else:
-        found = [permutation_test(a, b, side=side, rng=rng, n_resamples=count)]
-        found += [welch_t_test(a, b, side=side)] if settings.ttest else []
-    return tuple(found)
-
-
-def _effects(
-    a: _Values, b: _Values, paired: bool, level: float
-) -> tuple[tuple[str, Interval], ...]:
-    return (
-        ("Cohen's d", cohens_d(a, b, paired=paired, level=level)),
-        ("Hedges' g", hedges_g(a, b, paired=paired, level=level)),
-        ("Cliff's delta", cliffs_delta(a, b, paired=paired, level=level)),
-        (
-            "probability of improvement",
-            probability_of_improvement(a, b, paired=paired, level=level),
-        ),
-    )
-
-
-def _shapes(a: _Values, b: _Values, paired: bool) -> tuple[tuple[str, Normality], ...]:
-    if paired:
-        return (("differences", normality(b - a)),)
-    return (("control", normality(a)), ("candidate", normality(b)))
-
-
-def _planning(a: _Values, b: _Values, paired: bool, settings: AnalysisSettings) -> Planning:
+def _planning(a: Values, b: Values, paired: bool, settings: AnalysisSettings) -> Planning:
     """What the planning functions say; they are two-sided, so one side has twice the alpha."""
     if paired:
-        sd, n = _sd(b - a), float(len(a))
+        sd, n = deviation_of(pair_differences(a, b)), float(len(a))
     else:
         # Arms of unequal size have the precision of two arms of their harmonic mean.
-        sd = math.sqrt((_sd(a) ** 2 + _sd(b) ** 2) / 2)
+        sd = math.sqrt((deviation_of(a) ** 2 + deviation_of(b) ** 2) / 2)
         n = 2 / (1 / len(a) + 1 / len(b))
     one_sided = settings.side is not Side.TWO_SIDED
     alpha = min(settings.alpha * (2 if one_sided else 1), 0.999)
@@ -435,41 +497,33 @@ def _planning(a: _Values, b: _Values, paired: bool, settings: AnalysisSettings) 
     )
 
 
-def _sd(values: _Values) -> float:
-    # Equal values have none; a sum of squares would leave rounding.
-    return 0.0 if values.min() == values.max() else float(values.std(ddof=1))
-
-
-def _estimates(
-    a: _Values, b: _Values, paired: bool, settings: AnalysisSettings, rng: np.random.Generator
-) -> _Values:
-    count = settings.n_resamples
-    if paired:
-        return bootstrap_means(b - a, rng, count)
-    return bootstrap_means(b, rng, count) - bootstrap_means(a, rng, count)
-
-
 def _notes(
-    a: _Values, b: _Values, paired: bool, settings: AnalysisSettings, alpha: float
+    samples: Mapping[str, Values], found: Contrast, settings: AnalysisSettings, alpha: float
 ) -> list[str]:
-    notes = []
-    samples = {"differences": b - a} if paired else {"control": a, "candidate": b}
-    if settings.method in (Method.AUTO, Method.T):
+    notes, paired, tests = [], found.paired, found.tests
+    assert tests is not None, "there are two runs of each arm"
+    # Shares have an interval of their own, whatever the method.
+    shares, few = tests.t.exact, min(map(len, samples.values())) < 30
+    if settings.method in _T and not shares:
         for name, sample in samples.items():
             if note := skewness_note(sample):
                 notes.append(f"{name}: {note} (--bootstrap.method studentised)")
-    elif min(map(len, samples.values())) < 30 and settings.method is not Method.STUDENTISED:
+    elif few and settings.method in (Method.BCA, Method.PERCENTILE) and not shares:
         notes.append(
             f"method {settings.method} is too short below 30 runs: its interval misses the "
             "truth more often than it says; auto is not"
         )
-    if all(sample.min() == sample.max() for sample in samples.values()):
+    if not tests.spread_known:
         what = "all pairs differ alike" if paired else "the runs of each arm are all equal"
-        notes.append(
-            f"{what}, so that nothing tells how a difference could vary: the interval has no "
-            "width; check that the runs are not copies, and were made with seeds of their own"
+        width = (
+            "the interval has no width" if found.difference.known else "there is no interval"
         )
-    ways = 2 ** len(a) if paired else math.comb(len(a) + len(b), len(a))
+        notes.append(
+            f"{what}, so that nothing tells how a difference could vary: {width}; check that "
+            "the runs are not copies, and were made with seeds of their own"
+        )
+    sizes = [*map(len, samples.values())]
+    ways = 2 ** sizes[0] if paired else math.comb(sum(sizes), sizes[0])
     least = (2 if settings.side is Side.TWO_SIDED else 1) / ways
     if least > alpha:
         unit = "pairs" if paired else "runs"

@@ -1,24 +1,20 @@
 """Which runs are compared with which: pairs, or two groups.
 
 Pairing is checked and not assumed: two runs of a pair have one seed, as far as seeds are known.
-A pair of which one run cannot be used is left out as a whole, and named.
-
-Whether two arms have models of the same size, as far as their runs say so.
-
-What is better may only be larger: parameters and FLOPs per step are compared before curves are.
+A pair of which one run cannot be used is left out as a whole, and named. What is better may
+only be larger: parameters and FLOPs per step are compared before curves are.
 """
 
 import json
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from assay.core.text import shown
 from assay.errors import UsageError
-from assay.judge.design import allowed_names, settings_differences
-from assay.judge.results import DesignDifference
+from assay.judge.design import allowed_names
 from assay.store.store import Store
 from assay.store.training_runs import TrainingRun
 from assay.training.gather import FoundRun, Gathered, Places, Unusable, gather_runs
@@ -169,18 +165,15 @@ class Design:
     """The seed of each pair, as far as it is known; empty where nothing is paired."""
     unusable: tuple[Unusable, ...] = ()
     warnings: tuple[str, ...] = ()
-    notes: tuple[str, ...] = field(default=())
-    differences: tuple[DesignDifference, ...] = ()
-    """What else differs between the arms, the task side first."""
+    notes: tuple[str, ...] = ()
+    configurations: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None
+    """Settings of each arm, of all its runs; None: not known."""
+    allow_different: frozenset[str] = frozenset()
+    """Settings of the task side that may differ."""
     capacity: tuple[CapacityGap, ...] = ()
     """Sizes of the models in which the arms differ."""
     copies: tuple[str, ...] = ()
     """Runs that have the curve of another to the last digit, in words."""
-
-    @property
-    def confounds(self) -> tuple[DesignDifference, ...]:
-        """What forbids a verdict: the task was not the same."""
-        return tuple(one for one in self.differences if one.confounds)
 
     @property
     def run_ids(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -230,7 +223,6 @@ def paired_design(
     """
     controls = gather_runs([pair.control for pair in pairs], metric, places, single=True)
     candidates = gather_runs([pair.candidate for pair in pairs], metric, places, single=True)
-    _check_arms(controls, candidates)
     whole: list[tuple[FoundRun, FoundRun, int | None]] = []
     unusable: list[Unusable] = []
     unknown: list[str] = []
@@ -257,7 +249,8 @@ def paired_design(
             f"the seeds of {len(unknown)} of {len(pairs)} pairs are not known, so that they "
             f"were made with the same seed is taken on trust: {_some(unknown)}"
         )
-    return _paired(whole, unusable, controls, candidates, allowed, warnings)
+    shared = _two_groups(controls, candidates, allowed)
+    return _paired(whole, replace(shared, unusable=tuple(unusable), warnings=tuple(warnings)))
 
 
 def seed_design(
@@ -276,7 +269,6 @@ def seed_design(
     """
     controls = gather_runs(control, metric, places, taken=candidate)
     candidates = gather_runs(candidate, metric, places, taken=control)
-    _check_arms(controls, candidates)
     first, second = _by_seed(controls, "control"), _by_seed(candidates, "candidate")
     whole = [(first[seed], second[seed], seed) for seed in first if seed in second]
     unusable = [
@@ -285,28 +277,18 @@ def seed_design(
         *candidates.unusable,
         *_alone(candidates, controls, "control"),
     ]
-    return _paired(whole, unusable, controls, candidates, allowed)
+    shared = _two_groups(controls, candidates, allowed)
+    return _paired(whole, replace(shared, unusable=tuple(unusable)))
 
 
-def _paired(
-    whole: Sequence[tuple[FoundRun, FoundRun, int | None]],
-    unusable: Sequence[Unusable],
-    controls: Gathered,
-    candidates: Gathered,
-    allowed: Collection[str],
-    warnings: Sequence[str] = (),
-) -> Design:
-    return Design(
+def _paired(pairs: Sequence[tuple[FoundRun, FoundRun, int | None]], design: Design) -> Design:
+    """Return the design with these pairs, each with its seed."""
+    return replace(
+        design,
         paired=True,
-        control=tuple(a for a, _, _ in whole),
-        candidate=tuple(b for _, b, _ in whole),
-        seeds=tuple(seed for _, _, seed in whole),
-        unusable=tuple(unusable),
-        warnings=tuple(warnings),
-        notes=tuple(dict.fromkeys([*controls.notes, *candidates.notes])),
-        differences=_differences(controls, candidates, allowed),
-        capacity=_capacity(controls, candidates),
-        copies=_copies((*controls.runs, *candidates.runs)),
+        control=tuple(a for a, _, _ in pairs),
+        candidate=tuple(b for _, b, _ in pairs),
+        seeds=tuple(seed for _, _, seed in pairs),
     )
 
 
@@ -358,23 +340,16 @@ def unpaired_design(
     """
     controls = gather_runs(control, metric, places, taken=candidate)
     candidates = gather_runs(candidate, metric, places, taken=control)
-    _check_arms(controls, candidates)
-    notes = [*controls.notes, *candidates.notes]
-    if _seeds_match(controls, candidates):
-        notes.append(
+    design = _two_groups(controls, candidates, allowed)
+    seeds = [{one.run.seed for one in arm.runs} for arm in (controls, candidates)]
+    alike = seeds[0] == seeds[1] and None not in seeds[0]
+    if alike and len(seeds[0]) == len(controls.runs) == len(candidates.runs) > 1:
+        note = (
             "every control run has a candidate run with its seed; compared pair by pair the "
             "seeds they share may tell more: add --pair-by-seed"
         )
-    return Design(
-        paired=False,
-        control=controls.runs,
-        candidate=candidates.runs,
-        unusable=controls.unusable + candidates.unusable,
-        notes=tuple(dict.fromkeys(notes)),
-        differences=_differences(controls, candidates, allowed),
-        capacity=_capacity(controls, candidates),
-        copies=_copies((*controls.runs, *candidates.runs)),
-    )
+        design = replace(design, notes=(*design.notes, note))
+    return design
 
 
 def _pair(value: Any) -> PairNames:
@@ -391,26 +366,31 @@ def _pair(value: Any) -> PairNames:
     return PairNames(value["control"], value["candidate"], seed)
 
 
-def _check_arms(controls: Gathered, candidates: Gathered) -> None:
+def _two_groups(controls: Gathered, candidates: Gathered, allowed: Collection[str]) -> Design:
+    """Return the design of two groups, with what it says of the arms however they are paired.
+
+    Raises:
+        UsageError: A run is in both arms, or no setting has a name that is allowed to differ.
+    """
     taken = {one.identity for one in controls.runs}
     for one in candidates.runs:
         if one.identity in taken:
             raise UsageError(
                 f"run {one.name!r} is a control and a candidate; name each run once"
             )
-
-
-def _differences(
-    controls: Gathered, candidates: Gathered, allowed: Collection[str]
-) -> tuple[DesignDifference, ...]:
-    """What the runs of one arm have that those of the other have not."""
-    arms = [_settings(arm) for arm in (controls, candidates)]
-    return settings_differences(arms[0], arms[1], allowed_names(allowed))
-
-
-def _capacity(controls: Gathered, candidates: Gathered) -> tuple[CapacityGap, ...]:
-    control, candidate = ([one.run for one in arm.runs] for arm in (controls, candidates))
-    return capacity_gaps(control, candidate)
+    return Design(
+        paired=False,
+        control=controls.runs,
+        candidate=candidates.runs,
+        unusable=controls.unusable + candidates.unusable,
+        notes=tuple(dict.fromkeys([*controls.notes, *candidates.notes])),
+        configurations=(_configuration(controls), _configuration(candidates)),
+        allow_different=allowed_names(allowed),
+        capacity=capacity_gaps(
+            *([one.run for one in arm.runs] for arm in (controls, candidates))
+        ),
+        copies=_copies((*controls.runs, *candidates.runs)),
+    )
 
 
 def _copies(runs: Sequence[FoundRun]) -> tuple[str, ...]:
@@ -427,8 +407,8 @@ def _copies(runs: Sequence[FoundRun]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _settings(arm: Gathered) -> dict[str, Any]:
-    """Each setting of an arm: its value, or its values where runs differ."""
+def _configuration(arm: Gathered) -> dict[str, Any]:
+    """Return each setting of an arm: its value, or its values where runs differ."""
     found: dict[str, list[Any]] = {}
     for one in arm.runs:
         known = {
@@ -476,14 +456,6 @@ def _broken(pair: PairNames, controls: Gathered, candidates: Gathered) -> list[U
 def _seeds(pair: PairNames, a: FoundRun, b: FoundRun) -> str:
     stated = "" if pair.seed is None else f", stated {pair.seed}"
     return f"{pair.control} has {a.run.seed}, {pair.candidate} has {b.run.seed}{stated}"
-
-
-def _seeds_match(controls: Gathered, candidates: Gathered) -> bool:
-    """Whether the runs of both arms could be paired one to one by their seeds."""
-    first = {one.run.seed for one in controls.runs}
-    second = {one.run.seed for one in candidates.runs}
-    alike = first == second and None not in first
-    return alike and len(first) == len(controls.runs) == len(candidates.runs) > 1
 
 
 def _some(names: Sequence[str]) -> str:
