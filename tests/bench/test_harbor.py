@@ -10,7 +10,7 @@ import pytest
 from assay import api
 from assay.api import BenchResult
 from assay.bench.manifest import TrialResult
-from assay.bench.task_checks import TaskCheck
+from assay.bench.task import TaskCheck
 from assay.errors import SandboxUnavailable, UsageError
 from assay.sandboxes.backends import choose_backend
 from assay.sandboxes.base import ResourceLimits

@@ -10,10 +10,10 @@ from assay.bench.harbor.schema import read_task_file
 from assay.bench.harbor.task import (
     HarborTask,
     is_harbor_task,
-    load_any_task,
     load_harbor_task,
     problems_of,
 )
+from assay.bench.task_layouts import load_any_task
 from assay.errors import UsageError
 
 from .harbor_tasks import harbor_task, steps_task
@@ -37,7 +37,7 @@ allow_internet = false
 
 
 def loaded(folder: Path) -> HarborTask:
-    task = load_any_task(folder)
+    task = load_any_task(folder).definition
     assert isinstance(task, HarborTask)
     return task
 
@@ -198,9 +198,9 @@ def test_a_folder_is_known_by_its_files_and_any_change_changes_its_checksum(
     folder = harbor_task(tmp_path / "task")
     own = make_task(tmp_path / "own")
     assert (is_harbor_task(folder), is_harbor_task(own)) == (True, False)
-    before = load_any_task(folder).checksum
+    before = load_any_task(folder).definition.checksum
     write(folder, {"tests/more.txt": "x"})
-    assert load_any_task(folder).checksum != before
+    assert load_any_task(folder).definition.checksum != before
     with pytest.raises(UsageError, match="has no overrides"):
         load_any_task(folder, tmp_path / "overrides.json")
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from assay.bench.base import Allowed
-from assay.bench.harbor.task import load_any_task, load_harbor_task, problems_of
+from assay.bench.harbor.task import load_harbor_task, problems_of
+from assay.bench.task_layouts import load_any_task
 from assay.bench.tasks import load_task, make_workspace, new_task, prepare_task
 from assay.bench.tasks.tree import write_blob, write_commit
 from assay.core.git import has_changes, new_repository, own_git, working_copy

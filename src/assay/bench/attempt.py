@@ -8,20 +8,20 @@ import asyncio
 import json
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from assay.bench.base import APP, Coder, CoderEnd, CoderStop, CodingJob, CodingTask, Grade
 from assay.bench.coders.agents import make_coder
 from assay.bench.config import BenchConfig, TaskEntry
-from assay.bench.grading.grade import grade
 from assay.bench.grading.llm_judge import Judge
 from assay.bench.grading.results import write_grade
 from assay.bench.manifest import LAUNCH_FAILED, LAUNCHED, TrialResult
+from assay.bench.task import BaseImages, Task, TrialSetup, Workplace
 from assay.bench.tasks.tree import walk
 from assay.bench.tasks.workspace import Workspace, capture, make_workspace
 from assay.bench.trial_files import (
@@ -39,7 +39,6 @@ from assay.bench.trial_files import (
 from assay.core.files import atomic_write, remove_folder
 from assay.core.secrets import mask
 from assay.errors import SetupTimeout
-from assay.runs.engine import Context
 from assay.sandboxes.base import (
     PROGRAM,
     REPOSITORY,
@@ -56,8 +55,7 @@ from assay.sandboxes.egress import PUBLIC
 from assay.sandboxes.folders import held_with, own_disk
 from assay.sandboxes.roots import python_mounts, sandbox_environment
 from assay.sandboxes.self_test import proven_enforcement
-from assay.store.recorder import Recorder
-from assay.types import ChatModel, ChatReply, Encoded, Message, TrialState
+from assay.types import TrialState
 
 _GRACE_S = 10.0
 """Seconds after its time limit until an agent that has not ended is stopped."""
@@ -88,32 +86,55 @@ def limits_of(
     return replace(ResourceLimits(), **said)
 
 
-class CodingAttempt:
-    """One attempt at a trial."""
+def workplace_of(
+    entry: TaskEntry,
+    config: BenchConfig,
+    backend: SandboxBackend,
+    limits: ResourceLimits,
+    folder: Path,
+) -> Workplace:
+    """Return where a trial is worked on or graded, as its benchmark says."""
+    return Workplace(
+        backend=backend,
+        images=BaseImages.of(config.base_images, network=config.build_network),
+        folder=folder,
+        limits=limits,
+        timeout_s=entry.grading_timeout,
+        variables=entry.environment_variables,
+    )
 
-    def __init__(
-        self,
-        entry: TaskEntry,
-        task: CodingTask,
-        backend: SandboxBackend,
-        planned: TrialResult,
-        recorder: Recorder,
-        context: Context,
-        models: Mapping[str, ChatModel],
-        config: BenchConfig,
-    ) -> None:
-        self._entry, self._task, self._backend = entry, task, backend
-        self._planned, self._recorder, self._context = planned, recorder, context
-        self._models, self._config = models, config
+
+async def grade_trial(
+    task: Task, run_dir: Path, place: Workplace, judge: Judge | None
+) -> tuple[Grade, float]:
+    """Grade what an agent left in the folder of a trial; return also the seconds it took."""
+    start = time.monotonic()
+    # A process that was killed while it graded has left files there.
+    await asyncio.to_thread(remove_folder, place.folder)
+    try:
+        graded = await task.grade(run_dir, place, judge)
+    finally:
+        await asyncio.to_thread(remove_folder, place.folder)
+    return graded, time.monotonic() - start
+
+
+T = TypeVar("T", bound=CodingTask)
+
+
+class CodingAttempt(Generic[T]):
+    """One attempt at a trial of a task on a repository."""
+
+    def __init__(self, task: Task, definition: T, setup: TrialSetup) -> None:
+        self._layout, self._task, self._setup = task, definition, setup
         # Programs start in folders of their own.
-        self._run_dir = Path(planned.run_dir).absolute()
-        self._limits = limits_of(task, entry, config.allow_network)
+        self._run_dir = Path(setup.planned.run_dir).absolute()
+        self._limits = limits_of(definition, setup.entry, setup.config.allow_network)
         self._launched = False
         self._seconds: dict[str, float] = {}
 
     async def run(self) -> CodingEnd:
         """From the first file to the grade."""
-        agent = agent_end(self._run_dir, self._planned.session_id)
+        agent = agent_end(self._run_dir, self._setup.planned.session_id)
         if agent is None:
             remove_folder(self._run_dir)
             self._run_dir.mkdir(parents=True, mode=0o700)
@@ -123,21 +144,21 @@ class CodingAttempt:
         self._launched = True
         self._seconds |= {"setup": agent.setup_s, "agent": agent.seconds}
         talk = CodingTranscript(
-            self._recorder,
-            self._context,
+            self._setup.recorder,
+            self._setup.context,
             turn=agent.turn,
             position=agent.position,
             steps=agent.steps,
         )
         diff = patch_of(self._run_dir)
         graded = await self._grade(agent, diff, talk)
-        self._recorder.seconds = agent.seconds
+        self._setup.recorder.seconds = agent.seconds
         return self._end(agent, graded, talk, diff)
 
     def failed(self, state: TrialState, error: Exception) -> TrialResult:
         """The trial as the manifest has it when it ended without a grade."""
         return replace(
-            self._planned,
+            self._setup.planned,
             status=LAUNCHED if self._launched else LAUNCH_FAILED,
             launch_rc=0 if self._launched else 1,
             state=state,
@@ -149,13 +170,13 @@ class CodingAttempt:
 
     async def _work(self) -> AgentEnd:
         """Let the agent work on a copy of the repository, and keep what it changed."""
-        entry, task = self._entry, self._task
+        entry, task, backend = self._setup.entry, self._task, self._setup.backend
         coder = make_coder(entry.agent, entry.command)
-        enforcement = await asyncio.to_thread(proven_enforcement, self._backend, self._limits)
+        enforcement = await asyncio.to_thread(proven_enforcement, backend, self._limits)
         start = time.monotonic()
         workspace = await self._workspace()
-        talk = CodingTranscript(self._recorder, self._context)
-        async with own_disk(self._backend, self._limits, workspace.app) as disk:
+        talk = CodingTranscript(self._setup.recorder, self._setup.context)
+        async with own_disk(backend, self._limits, workspace.app) as disk:
             workspace = replace(workspace, disk=disk)
             self._seconds["setup"] = time.monotonic() - start
             with shared_folder(coder) as shared:
@@ -193,7 +214,7 @@ class CodingAttempt:
         enforcement: Enforcement,
     ) -> AgentEnd:
         return AgentEnd(
-            session_id=self._planned.session_id,
+            session_id=self._setup.planned.session_id,
             stop=end.stop.value,
             notes=end.notes,
             seconds=seconds,
@@ -216,11 +237,11 @@ class CodingAttempt:
     async def _workspace(self) -> Workspace:
         made = asyncio.to_thread(make_workspace, self._task, self._run_dir / "work")
         try:
-            return await asyncio.wait_for(made, self._entry.setup_timeout)
+            return await asyncio.wait_for(made, self._setup.entry.setup_timeout)
         except TimeoutError as error:
             raise SetupTimeout(
                 f"the repository of {self._task.task_id} was not ready after "
-                f"{self._entry.setup_timeout:g} s; allow more with setup_timeout"
+                f"{self._setup.entry.setup_timeout:g} s; allow more with setup_timeout"
             ) from error
 
     @asynccontextmanager
@@ -237,22 +258,23 @@ class CodingAttempt:
             environment={
                 **sandbox_environment(),
                 **self._task.environment,
-                **self._entry.environment_variables,
+                **self._setup.entry.environment_variables,
             },
             limits=self._limits,
             disk=workspace.disk,
         )
         # The repository is mounted into it.
         (workspace.app / Path(REPOSITORY).name).mkdir(exist_ok=True)
-        async with self._backend.open(spec) as sandbox:
+        async with self._setup.backend.open(spec) as sandbox:
             yield sandbox
 
     def _job(self, sandbox: Sandbox, talk: CodingTranscript, asks: bool) -> CodingJob:
-        entry = self._entry
-        settings = CallSettings(entry.temperature, entry.max_tokens)
-
-        async def ask(messages: Sequence[Message], tools: Encoded) -> ChatReply:
-            return await talk.ask(self._models[entry.model or ""], messages, tools, settings)
+        entry = self._setup.entry
+        ask = None
+        if asks:
+            settings = CallSettings(entry.temperature, entry.max_tokens)
+            model = self._setup.models[entry.model or ""]
+            ask = partial(talk.ask, model, settings=settings)
 
         async def acted(action: str, came_of_it: str) -> None:
             await (talk.act(action) if asks else talk.tell(action, came_of_it))
@@ -261,7 +283,7 @@ class CodingAttempt:
             task=self._task,
             sandbox=sandbox,
             timeout_s=entry.timeout,
-            ask=ask if asks else None,
+            ask=ask,
             acted=acted,
             spent=partial(_spent, entry, talk),
             max_turns=entry.max_turns,
@@ -297,22 +319,16 @@ class CodingAttempt:
         atomic_write(self._run_dir / AGENT_FILE, json.dumps(asdict(agent), indent=2).encode())
 
     async def _grade(self, agent: AgentEnd, diff: bytes, talk: CodingTranscript) -> Grade:
-        config = self._config
+        config = self._setup.config
         judge = None
         if config.judge is not None:
-            model = self._models[config.judge]
-
-            async def ask(messages: Sequence[Message], tools: Encoded) -> ChatReply:
-                return await talk.ask(model, messages, tools, CallSettings())
-
+            ask = partial(talk.ask, self._setup.models[config.judge])
             judge = Judge(ask, model=config.judge, votes=config.judge_votes)
-        start = time.monotonic()
-        # Whoever was killed while it graded has left something there.
-        await asyncio.to_thread(remove_folder, self._run_dir / "grading")
-        graded = await self._graded(diff, judge)
+        place = self._place("grading")
+        graded, self._seconds["grading"] = await grade_trial(
+            self._layout, self._run_dir, place, judge
+        )
         await talk.graded(graded.outcome.value, graded.total_score)
-        self._seconds["grading"] = time.monotonic() - start
-        await asyncio.to_thread(remove_folder, self._run_dir / "grading")
         write_grade(
             self._run_dir,
             self._task,
@@ -323,22 +339,17 @@ class CodingAttempt:
         )
         return graded
 
-    async def _graded(self, diff: bytes, judge: Judge | None) -> Grade:
-        return await grade(
-            self._task,
-            diff,
-            self._backend,
-            folder=self._run_dir / "grading",
-            limits=self._limits,
-            timeout_s=self._entry.grading_timeout,
-            judge=judge,
+    def _place(self, folder: str) -> Workplace:
+        setup = self._setup
+        return workplace_of(
+            setup.entry, setup.config, setup.backend, self._limits, self._run_dir / folder
         )
 
     def _end(
         self, agent: AgentEnd, graded: Grade, talk: CodingTranscript, diff: bytes
     ) -> CodingEnd:
         result = graded_result(
-            self._planned,
+            self._setup.planned,
             agent,
             graded,
             grading_s=self._seconds["grading"],

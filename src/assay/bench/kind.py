@@ -9,15 +9,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from assay.bench.attempt import CodingAttempt, limits_of
-from assay.bench.base import CodingTask
+from assay.bench.attempt import limits_of
 from assay.bench.coders.agents import make_coder
 from assay.bench.coders.installation import installed_agent
 from assay.bench.coders.react import TOOLS
 from assay.bench.config import BenchConfig, arm_labels
-from assay.bench.harbor.attempt import HarborAttempt
-from assay.bench.harbor.task import HarborTask
 from assay.bench.manifest import RolloutFolder, TrialResult
+from assay.bench.task import Task, TrialSetup
 from assay.bench.trial_files import CodingEnd, agent_end, outcomes_of, patch_of
 from assay.core.canonical_json import derived_id
 from assay.errors import BudgetSpent
@@ -85,7 +83,7 @@ def specs_of(config: BenchConfig, run_id: str) -> tuple[CodingSpec, ...]:
 
 
 def planned_results(
-    config: BenchConfig, run_id: str, tasks: Sequence[CodingTask], folder: RolloutFolder
+    config: BenchConfig, run_id: str, tasks: Sequence[Task], folder: RolloutFolder
 ) -> tuple[TrialResult, ...]:
     """Every trial of a benchmark as the manifest has it before it has begun."""
     return tuple(
@@ -93,13 +91,13 @@ def planned_results(
             run_id=f"{folder.stamp}-{spec.index}",
             run_dir=str(folder.run_dir(f"{folder.stamp}-{spec.index}")),
             task_dir=config.tasks[spec.entry].prepared_dir,
-            task_id=tasks[spec.entry].task_id,
+            task_id=tasks[spec.entry].definition.task_id,
             arm=spec.arm,
             agent=config.tasks[spec.entry].agent,
             model=config.tasks[spec.entry].model,
             rollout=spec.rollout,
             session_id=spec.session_id,
-            task_checksum=tasks[spec.entry].checksum,
+            task_checksum=tasks[spec.entry].definition.checksum,
         )
         for spec in specs_of(config, run_id)
     )
@@ -114,7 +112,7 @@ class CodingKind(TrialKind[CodingSpec]):
         self,
         config: BenchConfig,
         arms: Sequence[Arm],
-        tasks: Sequence[CodingTask],
+        tasks: Sequence[Task],
         backends: Mapping[str, SandboxBackend],
         models: Mapping[str, ChatModel],
         folder: RolloutFolder,
@@ -164,7 +162,7 @@ class CodingKind(TrialKind[CodingSpec]):
     def header(self, trial: Trial[CodingSpec]) -> SessionHeader:
         """What the journal of a trial begins with."""
         spec = trial.payload
-        task, entry = self._tasks[spec.entry], self._config.tasks[spec.entry]
+        task, entry = self._tasks[spec.entry].definition, self._config.tasks[spec.entry]
         coder = make_coder(entry.agent, entry.command)
         return SessionHeader(
             session_id=spec.session_id,
@@ -205,17 +203,17 @@ class CodingKind(TrialKind[CodingSpec]):
         if (known := self._graded(trial)) is not None:
             recorder.seconds = known.result.seconds["agent"]
             return known
-        task = self._tasks[spec.entry]
-        kind = HarborAttempt if isinstance(task, HarborTask) else CodingAttempt
-        attempt = kind(
-            self._config.tasks[spec.entry],
-            task,
-            self._backends[self._config.tasks[spec.entry].sandbox],
-            self._planned[trial.id],
-            recorder,
-            context,
-            self.models,
-            self._config,
+        entry = self._config.tasks[spec.entry]
+        attempt = self._tasks[spec.entry].start_attempt(
+            TrialSetup(
+                entry=entry,
+                config=self._config,
+                backend=self._backends[entry.sandbox],
+                planned=self._planned[trial.id],
+                recorder=recorder,
+                context=context,
+                models=self.models,
+            )
         )
         try:
             end = await _unless_stopped(attempt.run(), context)

@@ -1,23 +1,23 @@
 """Tasks that are made and checked, and trials that are graded after their run."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from assay.agents.chat_models import model_of, pool_of
-from assay.bench.attempt import limits_of
-from assay.bench.base import NOTHING_ALLOWED, Allowed, CodingTask, Grade
-from assay.bench.config import BenchConfig, TaskEntry, overrides_of
-from assay.bench.grading.grade import check_gradable, grade
+from assay.bench.attempt import grade_trial, limits_of, workplace_of
+from assay.bench.base import NOTHING_ALLOWED, Allowed, Grade
+from assay.bench.config import BenchConfig, TaskEntry, arm_labels, overrides_of
 from assay.bench.grading.llm_judge import Judge
 from assay.bench.grading.results import read_grade, write_grade
-from assay.bench.harbor.attempt import check_harbor_task, grade_steps
-from assay.bench.harbor.phases import BaseImages, HarborPhases, check_images
-from assay.bench.harbor.task import HarborTask, is_harbor_task, load_any_task, problems_of
+from assay.bench.harbor.task import is_harbor_task, problems_of
 from assay.bench.manifest import Manifest, RolloutFolder, TrialResult
 from assay.bench.rollouts import Rollout, select_rollout
-from assay.bench.task_checks import TaskCheck, check_task, overrides_problems
+from assay.bench.task import BaseImages, Task, TaskCheck, Workplace
+from assay.bench.task_checks import check_task, overrides_problems
+from assay.bench.task_layouts import load_any_task
 from assay.bench.tasks.creation import new_task, prepare_task
 from assay.bench.trial_files import (
     AgentEnd,
@@ -29,14 +29,12 @@ from assay.bench.trial_files import (
 )
 from assay.core.aio import run_apart
 from assay.core.canonical_json import derived_id
-from assay.core.files import free_path, remove_folder
+from assay.core.files import free_path
 from assay.errors import UsageError
 from assay.models.budget import Budget
-from assay.models.pool import ModelPool
 from assay.sandboxes.backends import choose_backend
-from assay.sandboxes.base import ResourceLimits, SandboxBackend
 from assay.sandboxes.self_test import proven_enforcement
-from assay.types import ChatModel, ChatReply, ChatRequest, Encoded, Message
+from assay.types import ChatReply, ChatRequest, Encoded, Message, Usage
 
 bench_new = new_task
 bench_prepare = prepare_task
@@ -91,36 +89,25 @@ def bench_check(
         return tuple(TaskCheck(name="refused", passed=False, detail=why) for why in refused)
     task = load_any_task(Path(folder), applied, allowed)
     backend = choose_backend(sandbox)
-    limits = limits_of(task, entry, allow_network)
-    bases = BaseImages.of(base_images, network=build_network)
-    scratch = free_path(Path(folder).resolve().parent / f".check-{task.task_id}")
-    if isinstance(task, HarborTask):
-        try:
-            check_images(task, backend, bases)
-        except UsageError as error:
-            return (TaskCheck(name="refused", passed=False, detail=str(error)),)
-    else:
-        check_gradable(task)
+    limits = limits_of(task.definition, entry, allow_network)
+    images = BaseImages.of(base_images, network=build_network)
+    try:
+        task.check_runnable(backend, images, judged=False)
+    except UsageError as error:
+        if task.image is None:
+            raise
+        return (TaskCheck(name="refused", passed=False, detail=str(error)),)
     proven_enforcement(backend, limits)
-
-    scratch.mkdir(mode=0o700)
-
-    async def check() -> tuple[TaskCheck, ...]:
-        if isinstance(task, HarborTask):
-            return await check_harbor_task(
-                task,
-                backend,
-                bases,
-                folder=scratch,
-                tries=tries,
-                limits=limits,
-                timeout_s=timeout_s,
-            )
-        return await check_task(
-            task, backend, folder=scratch, tries=tries, limits=limits, timeout_s=timeout_s
-        )
-
-    return (*checks, *run_apart(check))
+    name = f".check-{task.definition.task_id}"
+    place = Workplace(
+        backend=backend,
+        images=images,
+        folder=free_path(Path(folder).resolve().parent / name),
+        limits=limits,
+        timeout_s=timeout_s,
+    )
+    place.folder.mkdir(mode=0o700)
+    return (*checks, *run_apart(lambda: check_task(task, place, tries=tries)))
 
 
 def bench_eval(
@@ -152,10 +139,11 @@ def bench_eval(
         done: Told of each trial.
     """
     found = select_rollout(rollout, Path(data_dir), latest=latest, stamp=stamp)
-    return tuple(
-        _told(trial, done)
-        for trial in _graded(found, again, judge, judge_votes, budget, allowed)
-    )
+    trials = []
+    for trial in _graded(found, again, judge, judge_votes, budget, allowed):
+        done(trial)
+        trials.append(trial)
+    return tuple(trials)
 
 
 def bench_trials(
@@ -168,11 +156,6 @@ def bench_trials(
     """The trials of a rollout as they are known; takes what `bench_eval` takes."""
     found = select_rollout(rollout, Path(data_dir), latest=latest, stamp=stamp)
     return found.manifest.results
-
-
-def _told(trial: GradedTrial, done: Callable[[GradedTrial], None]) -> GradedTrial:
-    done(trial)
-    return trial
 
 
 def _graded(
@@ -196,12 +179,12 @@ def _graded(
             continue
         if grader is None:
             grader = _Grader(manifest, judge, votes, budget, allowed)
-        graded, updated = grader.grade(result, agent, patch)
+        graded, updated = grader.grade(result, agent)
         if known is not None:
             _keep_old(run_dir)
         write_grade(
             run_dir,
-            grader.task_of(result),
+            grader.task_of(result).definition,
             graded,
             diff=patch,
             judge=grader.judged_by,
@@ -228,7 +211,7 @@ class _Grader:
         self._allowed = allowed
         self._config = BenchConfig(**_settings(manifest, judge, votes))
         self._budget = None if budget is None else Budget(budget)
-        self._tasks: dict[tuple[str, str], tuple[CodingTask, TaskEntry]] = {}
+        self._tasks: dict[tuple[str, str], tuple[Task, TaskEntry]] = {}
 
     @property
     def judged_by(self) -> dict[str, Any] | None:
@@ -238,70 +221,35 @@ class _Grader:
             return None
         return {"model": config.judge, "votes": config.judge_votes}
 
-    def task_of(self, result: TrialResult) -> CodingTask:
+    def task_of(self, result: TrialResult) -> Task:
         """The task of a trial, which must be what it was."""
         return self._entry_of(result)[0]
 
-    def grade(
-        self, result: TrialResult, agent: AgentEnd, diff: bytes
-    ) -> tuple[Grade, TrialResult]:
-        """Grade what an agent left; the trial with that grade, too."""
+    def grade(self, result: TrialResult, agent: AgentEnd) -> tuple[Grade, TrialResult]:
+        """Grade what an agent left; return also the trial with that grade."""
         task, entry = self._entry_of(result)
-        if not isinstance(task, HarborTask):
-            check_gradable(task, judged=self._config.judge is not None)
-        backend = choose_backend(entry.sandbox)
-        limits = limits_of(task, entry)
-        proven_enforcement(backend, limits)
+        config, backend = self._config, choose_backend(entry.sandbox)
+        limits = limits_of(task.definition, entry)
         run_dir = Path(result.run_dir).absolute()
-        asking = _Asking(self._config, self._budget)
+        place = workplace_of(entry, config, backend, limits, run_dir / "grading")
+        task.check_runnable(backend, place.images, judged=config.judge is not None)
+        proven_enforcement(backend, limits)
+        replies: list[ChatReply] = []
 
-        async def graded() -> Grade:
-            async with asking as judge:
-                if isinstance(task, HarborTask):
-                    trial = self._trial(task, backend, limits, entry, run_dir)
-                    return await grade_steps(
-                        task, trial, run_dir / "artifacts", timeout_s=entry.grading_timeout
-                    )
-                return await grade(
-                    task,
-                    diff,
-                    backend,
-                    folder=run_dir / "grading",
-                    limits=limits,
-                    timeout_s=entry.grading_timeout,
-                    judge=judge,
-                )
+        async def graded() -> tuple[Grade, float]:
+            async with _open_judge(config, self._budget, replies) as judge:
+                return await grade_trial(task, run_dir, place, judge)
 
-        begun = time.monotonic()
-        remove_folder(run_dir / "grading")
-        try:
-            new = run_apart(graded)
-        finally:
-            remove_folder(run_dir / "grading")
-        seconds = time.monotonic() - begun
-        return new, graded_result(result, agent, new, grading_s=seconds, judge=asking.bill)
-
-    def _trial(
-        self,
-        task: HarborTask,
-        backend: SandboxBackend,
-        limits: ResourceLimits,
-        entry: TaskEntry,
-        run_dir: Path,
-    ) -> HarborPhases:
-        config, folder = self._config, run_dir / "grading"
-        folder.mkdir(parents=True)
-        return HarborPhases(
-            task,
-            backend,
-            BaseImages.of(config.base_images, network=config.build_network),
-            folder=folder,
-            limits=limits,
+        new, seconds = run_apart(graded)
+        costs = [reply.cost_usd for reply in replies]
+        bill = JudgeBill(
+            sum((reply.usage for reply in replies), Usage()),
+            None if None in costs else sum(filter(None, costs)),
+            len(replies),
         )
+        return new, graded_result(result, agent, new, grading_s=seconds, judge=bill)
 
-    def _entry_of(self, result: TrialResult) -> tuple[CodingTask, TaskEntry]:
-        from assay.bench.config import arm_labels
-
+    def _entry_of(self, result: TrialResult) -> tuple[Task, TaskEntry]:
         key = (result.arm, result.task_dir)
         if key not in self._tasks:
             labels = arm_labels(self._config)
@@ -312,7 +260,7 @@ class _Grader:
             )
             folder, overrides = Path(entry.prepared_dir), overrides_of(entry)
             task = load_any_task(folder, overrides, self._allowed)
-            if result.task_checksum and task.checksum != result.task_checksum:
+            if result.task_checksum and task.definition.checksum != result.task_checksum:
                 raise UsageError(
                     f"{entry.prepared_dir} was changed since {result.run_id} ran; put it back, "
                     "or run the benchmark again"
@@ -321,40 +269,27 @@ class _Grader:
         return self._tasks[key]
 
 
-class _Asking:
-    """The judge of a configuration, if it has one; its connections close with the block."""
+@asynccontextmanager
+async def _open_judge(
+    config: BenchConfig, budget: Budget | None, replies: list[ChatReply]
+) -> AsyncIterator[Judge | None]:
+    """Yield the judge of a configuration, if it has one, and collect what it replies."""
+    if config.judge is None:
+        yield None
+        return
+    pool = pool_of(config, budget)
+    model = model_of(config.judge, config, pool)
 
-    def __init__(self, config: BenchConfig, budget: Budget | None) -> None:
-        self.bill = JudgeBill()
-        self._config, self._budget = config, budget
-        self._pool: ModelPool | None = None
-        self._model: ChatModel | None = None
+    async def ask(messages: Sequence[Message], tools: Encoded) -> ChatReply:
+        request = ChatRequest(model.name, messages, tools, max_tokens=4096)
+        replies.append(await model.reply(request))
+        return replies[-1]
 
-    async def __aenter__(self) -> Judge | None:
-        config = self._config
-        if config.judge is None:
-            return None
-        self._pool = pool_of(config, self._budget)
-        self._model = model_of(config.judge, config, self._pool)
-        return Judge(self._ask, model=config.judge, votes=config.judge_votes)
-
-    async def __aexit__(self, *_: object) -> None:
-        if self._model is not None:
-            await self._model.close()
-        if self._pool is not None:
-            self._pool.close()
-
-    async def _ask(self, messages: Sequence[Message], tools: Encoded) -> ChatReply:
-        assert self._model is not None
-        request = ChatRequest(self._model.name, messages, tools, max_tokens=4096)
-        reply = await self._model.reply(request)
-        spent, cost = self.bill.cost_usd, reply.cost_usd
-        self.bill = JudgeBill(
-            self.bill.usage + reply.usage,
-            None if spent is None or cost is None else spent + cost,
-            self.bill.calls + 1,
-        )
-        return reply
+    try:
+        yield Judge(ask, model=config.judge, votes=config.judge_votes)
+    finally:
+        await model.close()
+        pool.close()
 
 
 def _settings(manifest: Manifest, judge: str | None, votes: int) -> dict[str, Any]:
@@ -364,13 +299,10 @@ def _settings(manifest: Manifest, judge: str | None, votes: int) -> dict[str, An
             f"{manifest.name}@{manifest.created_at} does not say how it was configured, so it "
             "cannot be graded; it was written by another program"
         )
-    stored = {name: value for name, value in stored.items() if name not in _DERIVED}
+    stored.pop("models", None)  # follows from the tasks
     if judge is not None:
         stored |= {"judge": judge, "judge_votes": votes}
     return stored
-
-
-_DERIVED = ("models",)
 
 
 def _keep_old(run_dir: Path) -> None:

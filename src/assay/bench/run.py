@@ -13,7 +13,7 @@ from assay.agents.chat_models import (
     pool_of,
 )
 from assay.bench.attempt import limits_of
-from assay.bench.base import Allowed, CodingTask
+from assay.bench.base import Allowed
 from assay.bench.coders.agents import make_coder
 from assay.bench.config import (
     BenchConfig,
@@ -23,9 +23,6 @@ from assay.bench.config import (
     overrides_of,
     read_benchmark,
 )
-from assay.bench.grading.grade import check_gradable
-from assay.bench.harbor.phases import BaseImages, check_images
-from assay.bench.harbor.task import HarborTask, load_any_task
 from assay.bench.kind import CodingKind, planned_results, specs_of
 from assay.bench.manifest import (
     ArmEntry,
@@ -36,6 +33,8 @@ from assay.bench.manifest import (
     read_manifest,
 )
 from assay.bench.rollouts import select_rollout
+from assay.bench.task import BaseImages, Task
+from assay.bench.task_layouts import load_any_task
 from assay.core.provenance import provenance
 from assay.core.text import counted
 from assay.errors import SandboxUnavailable, UsageError
@@ -85,7 +84,7 @@ class PreparedBench:
     """What a command means, before anything has started."""
 
     run: PreparedRun[BenchConfig]
-    tasks: tuple[CodingTask, ...]
+    tasks: tuple[Task, ...]
     """The task of each entry of the file."""
     backends: Mapping[str, SandboxBackend]
     """By the words of the file."""
@@ -204,7 +203,7 @@ def prepare_bench(
         chosen = {**said, **given}
         names = [name for name in ("allow_repos", "allow_variables") if name in chosen]
         tasks = _load(entries, BenchConfig(**{name: chosen[name] for name in names}).allowed)
-        given = {**said, "checksums": [task.checksum for task in tasks], **given}
+        given = {**said, "checksums": [task.definition.checksum for task in tasks], **given}
     prepared: PreparedRun[BenchConfig] = prepare_run(
         BenchConfig,
         arms_of,
@@ -240,15 +239,13 @@ def prepare_bench(
     else:
         # What the user wrote is checked before what this machine has.
         _check_models(config, own or {}, reach=False)
-        bases = BaseImages.of(config.base_images, network=config.build_network)
+        images = BaseImages.of(config.base_images, network=config.build_network)
         unheld: dict[str, None] = {}
         for entry, task in zip(config.tasks, tasks, strict=True):
             backend = backends[entry.sandbox]
-            if isinstance(task, HarborTask):
-                check_images(task, backend, bases)
-            else:
-                check_gradable(task, judged=config.judge is not None)
-            told = proven_enforcement(backend, limits_of(task, entry, config.allow_network))
+            task.check_runnable(backend, images, judged=config.judge is not None)
+            limits = limits_of(task.definition, entry, config.allow_network)
+            told = proven_enforcement(backend, limits)
             if not_held := told.self_test.partition("; not held: ")[2]:
                 unheld[f"sandbox {backend.name!r} does not hold a limit here: {not_held}"] = (
                     None
@@ -420,9 +417,9 @@ def _manifest(prepared: PreparedBench, planned: Sequence[TrialResult]) -> Manife
     )
 
 
-def _load(entries: Sequence[TaskEntry], allowed: Allowed) -> tuple[CodingTask, ...]:
+def _load(entries: Sequence[TaskEntry], allowed: Allowed) -> tuple[Task, ...]:
     """The task of each entry; the same folder with the same overrides is read once."""
-    known: dict[tuple[str, Path | None], CodingTask] = {}
+    known: dict[tuple[str, Path | None], Task] = {}
     tasks = []
     for entry in entries:
         key = (entry.prepared_dir, overrides_of(entry))
@@ -431,25 +428,26 @@ def _load(entries: Sequence[TaskEntry], allowed: Allowed) -> tuple[CodingTask, .
         tasks.append(known[key])
     folders: dict[str, str] = {}
     for entry, task in zip(entries, tasks, strict=True):
-        other = folders.setdefault(task.task_id, entry.prepared_dir)
+        task_id = task.definition.task_id
+        other = folders.setdefault(task_id, entry.prepared_dir)
         if Path(other).resolve() != Path(entry.prepared_dir).resolve():
             raise UsageError(
-                f"{other} and {entry.prepared_dir} both hold a task {task.task_id!r}; give one "
+                f"{other} and {entry.prepared_dir} both hold a task {task_id!r}; give one "
                 "of them another task_id in its tb_meta.json, or another name in its task.toml"
             )
     return tuple(tasks)
 
 
-def _check_unchanged(config: BenchConfig, tasks: Sequence[CodingTask]) -> None:
+def _check_unchanged(config: BenchConfig, tasks: Sequence[Task]) -> None:
     for entry, known, task in zip(config.tasks, config.checksums, tasks, strict=True):
-        if known != task.checksum:
+        if known != task.definition.checksum:
             raise UsageError(
                 f"{entry.prepared_dir} was changed after the run began; put it back and "
                 "resume, or start anew with --fresh"
             )
 
 
-def _check_agents(config: BenchConfig, tasks: Sequence[CodingTask]) -> None:
+def _check_agents(config: BenchConfig, tasks: Sequence[Task]) -> None:
     for entry, task in zip(config.tasks, tasks, strict=True):
         coder = make_coder(entry.agent, entry.command)
         if coder.needs_model and entry.model is None:
@@ -464,11 +462,10 @@ def _check_agents(config: BenchConfig, tasks: Sequence[CodingTask]) -> None:
             )
         if coder.program is not None and entry.sandbox == ModalBackend.name:
             check_program(coder.name)
-        if entry.agent == "oracle" and not task.has_reference:
-            place = "solution/solve.sh" if isinstance(task, HarborTask) else "diff.patch"
+        if entry.agent == "oracle" and not task.definition.has_reference:
             raise UsageError(
                 f"{entry.prepared_dir} has no reference solution for the agent 'oracle'; put "
-                f"it there as {place}"
+                f"it there as {task.reference_file}"
             )
 
 
@@ -495,28 +492,27 @@ def _missing(config: BenchConfig, own: Mapping[str, ChatModel]) -> tuple[str, ..
 
 
 def _elsewhere(
-    config: BenchConfig, tasks: Sequence[CodingTask], backends: Mapping[str, SandboxBackend]
+    config: BenchConfig, tasks: Sequence[Task], backends: Mapping[str, SandboxBackend]
 ) -> tuple[str, ...]:
     """What sandboxes on other machines would be made of, and which tasks need another one."""
     plans = []
     for entry, task in zip(config.tasks, tasks, strict=True):
         backend = backends[entry.sandbox]
         if isinstance(backend, ModalBackend):
-            plans.append(
-                backend.plan(limits_of(task, entry, config.allow_network), _image_of(task))
-            )
-        elif isinstance(task, HarborTask):
+            limits = limits_of(task.definition, entry, config.allow_network)
+            plans.append(backend.plan(limits, task.image))
+        elif task.image is not None:
             try:
-                check_images(task, backend, BaseImages(names={}))
+                task.check_runnable(backend, BaseImages(names={}), judged=False)
             except UsageError as error:
-                plans.append(f"{task.task_id}: {error}")
+                plans.append(f"{task.definition.task_id}: {error}")
     return tuple(dict.fromkeys(plans))
 
 
-def _network_notes(config: BenchConfig, tasks: Sequence[CodingTask]) -> tuple[str, ...]:
+def _network_notes(config: BenchConfig, tasks: Sequence[Task]) -> tuple[str, ...]:
     """Return which tasks get a network, and which ask for one in vain."""
     notes = []
-    for entry, task in zip(config.tasks, tasks, strict=True):
+    for entry, task in zip(config.tasks, [task.definition for task in tasks], strict=True):
         reached = limits_of(task, entry, config.allow_network).network
         if entry.sandbox != "none" and reached:
             notes.append(f"network of {task.task_id}: {describe_network(reached)}")
@@ -526,10 +522,6 @@ def _network_notes(config: BenchConfig, tasks: Sequence[CodingTask]) -> tuple[st
                 "--allow-network public, or with the hosts that it needs"
             )
     return tuple(dict.fromkeys(notes))
-
-
-def _image_of(task: CodingTask) -> str | None:
-    return f"the image of {task.task_id}" if isinstance(task, HarborTask) else None
 
 
 def _models(
@@ -631,8 +623,8 @@ def bench_plan(prepared: PreparedBench) -> dict[str, Any]:
         "tasks": [
             {
                 "task_dir": entry.prepared_dir,
-                "task_id": task.task_id,
-                "checksum": task.checksum,
+                "task_id": task.definition.task_id,
+                "checksum": task.definition.checksum,
                 "arm": arm,
                 "rollouts": entry.rollouts,
             }

@@ -10,11 +10,11 @@ import asyncio
 import stat
 import tempfile
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 from assay.bench.base import APP, NOTHING_ALLOWED, Allowed, CodingTask, Grade
-from assay.bench.grading.grade import grade
+from assay.bench.task import Task, TaskCheck, Workplace
 from assay.bench.tasks.loading import load_task
 from assay.bench.tasks.source import check_out, look_up
 from assay.bench.tasks.tree import path_text, scan
@@ -26,8 +26,6 @@ from assay.sandboxes.base import (
     REPOSITORY,
     Command,
     Mount,
-    ResourceLimits,
-    SandboxBackend,
     SandboxSpec,
 )
 
@@ -80,73 +78,35 @@ def _paths(task: CodingTask) -> Iterable[str]:
         return scan(root).files
 
 
-_NOTHING = b"""\
-diff --git a/.assay-nothing b/.assay-nothing
-new file mode 100644
-index 0000000000000000000000000000000000000000..ce013625030ba8dba906f756967f9e9ca394464a
---- /dev/null
-+++ b/.assay-nothing
-@@ -0,0 +1 @@
-+hello
-"""
-"""A patch that does nothing of what any task asks for."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskCheck:
-    """One thing that was looked at."""
-
-    name: str
-    passed: bool
-    detail: str
-
-
-async def check_task(
-    task: CodingTask,
-    backend: SandboxBackend,
-    *,
-    folder: Path,
-    tries: int,
-    limits: ResourceLimits,
-    timeout_s: float,
-) -> tuple[TaskCheck, ...]:
-    """Grade the reference several times and two empty solutions, and look for what leaks.
+async def check_task(task: Task, place: Workplace, *, tries: int) -> tuple[TaskCheck, ...]:
+    """Grade the reference several times and idle solutions once, and look for what leaks.
 
     Args:
         task: The task.
-        backend: Where it is graded.
-        folder: For what is needed on the way; removed at the end.
+        place: Where it is graded; its folder is removed at the end.
         tries: How often the reference is graded.
-        limits: What a sandbox may use.
-        timeout_s: The most seconds for each grading.
     """
 
-    async def graded(diff: bytes, name: str) -> Grade:
-        return await grade(
-            task, diff, backend, folder=folder / name, limits=limits, timeout_s=timeout_s
-        )
+    def place_for(name: str) -> Workplace:
+        return replace(place, folder=place.folder / name)
 
-    checks = [*_about_the_rubrics(task)]
+    checks = [*_about_the_rubrics(task.definition)]
     try:
-        if task.reference_patch is None:
-            checks.append(
-                TaskCheck(
-                    name="reference",
-                    passed=False,
-                    detail="there is no diff.patch, so nobody knows that it can be solved",
-                )
-            )
+        if task.definition.has_reference:
+            grades = [
+                await task.grade_solution(None, place_for(f"reference-{k}"))
+                for k in range(tries)
+            ]
+            checks.append(_reference_check(grades))
         else:
-            reference = task.reference_patch
-            grades = [await graded(reference, f"reference-{k}") for k in range(tries)]
-            checks.append(reference_check(grades))
-        empty = await graded(b"", "empty")
-        checks.append(scores_nothing("an empty patch", empty))
-        idle = await graded(_NOTHING, "idle")
-        checks.append(scores_nothing("a patch that does nothing", idle))
-        checks.append(await _hidden(task, backend, folder / "seen", limits, timeout_s))
+            detail = f"there is no {task.reference_file}, so nobody knows that it can be solved"
+            checks.append(TaskCheck(name="reference", passed=False, detail=detail))
+        for k, what in enumerate(task.idle_solutions):
+            graded = await task.grade_solution(what, place_for(f"idle-{k}"))
+            checks.append(_scores_nothing(what, graded))
+        checks.append(await task.check_hidden_files(place_for("seen")))
     finally:
-        await asyncio.to_thread(remove_folder, folder)
+        await asyncio.to_thread(remove_folder, place.folder)
     return tuple(checks)
 
 
@@ -161,7 +121,7 @@ def _about_the_rubrics(task: CodingTask) -> Iterator[TaskCheck]:
         )
 
 
-def reference_check(grades: list[Grade]) -> TaskCheck:
+def _reference_check(grades: list[Grade]) -> TaskCheck:
     """Whether the reference scored 1 in every try."""
     from assay.stats.shares import exact_share
 
@@ -178,7 +138,7 @@ def reference_check(grades: list[Grade]) -> TaskCheck:
     return TaskCheck(name="reference", passed=solved == len(grades), detail=detail)
 
 
-def scores_nothing(what: str, graded: Grade) -> TaskCheck:
+def _scores_nothing(what: str, graded: Grade) -> TaskCheck:
     """Whether what solves nothing scored 0."""
     passed = [report.name for report in graded.tests if report.status == "passed"]
     detail = f"{what} scored {graded.total_score:.2f} ({graded.outcome})"
@@ -187,27 +147,21 @@ def scores_nothing(what: str, graded: Grade) -> TaskCheck:
     return TaskCheck(name=what, passed=graded.total_score == 0.0, detail=detail)
 
 
-async def _hidden(
-    task: CodingTask,
-    backend: SandboxBackend,
-    folder: Path,
-    limits: ResourceLimits,
-    timeout_s: float,
-) -> TaskCheck:
+async def check_hidden_files(task: CodingTask, place: Workplace) -> TaskCheck:
     """Look for hidden files from inside of the sandbox that an agent would have."""
-    workspace = await asyncio.to_thread(make_workspace, task, folder)
+    workspace = await asyncio.to_thread(make_workspace, task, place.folder)
     (workspace.app / Path(REPOSITORY).name).mkdir(exist_ok=True)
     spec = SandboxSpec(
         mounts=(Mount(workspace.app, APP), Mount(workspace.repo, REPOSITORY, writable=True)),
-        limits=limits,
+        limits=place.limits,
     )
     lines = _telling_lines(task)
-    async with backend.open(spec) as sandbox:
+    async with place.backend.open(spec) as sandbox:
         end = await sandbox.run(
             Command(
                 argv=("grep", "-rlFx", "-f", "-", APP),
                 stdin="\n".join(lines).encode(),
-                timeout_s=timeout_s,
+                timeout_s=place.timeout_s,
             )
         )
     # grep ends with 1 where it finds nothing, and with 2 where it could not look.

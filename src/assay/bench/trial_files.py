@@ -215,9 +215,10 @@ class CodingTranscript:
         model: ChatModel,
         messages: Sequence[Message],
         tools: Encoded,
-        settings: CallSettings,
+        settings: CallSettings | None = None,
     ) -> ChatReply:
         """Ask a model, as the next turn."""
+        settings = settings or CallSettings()
         await self.flush()
         self.turn += 1
         self._asking.turn = self.turn

@@ -377,7 +377,7 @@ def _planned(prepared: "PreparedBench", show: Show) -> int:
     config = prepared.config
     say(
         f"{config.name}: {counted(prepared.trials, 'trial')} of "
-        f"{counted(len({task.task_id for task in prepared.tasks}), 'task')} and "
+        f"{counted(len({task.definition.task_id for task in prepared.tasks}), 'task')} and "
         f"{counted(len(prepared.run.arms), 'arm')}, {config.parallel} at a time"
     )
     for line in (*_lines(prepared), *(f"  {line}" for line in _programs(prepared))):
@@ -415,7 +415,7 @@ def _lines(prepared: "PreparedBench") -> Sequence[str]:
 
     labels = arm_labels(prepared.config)
     return [
-        f"  {task.task_id} x {entry.rollouts}: {label} ({entry.prepared_dir})"
+        f"  {task.definition.task_id} x {entry.rollouts}: {label} ({entry.prepared_dir})"
         for task, entry, label in zip(
             prepared.tasks, prepared.config.tasks, labels, strict=True
         )

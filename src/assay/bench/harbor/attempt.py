@@ -1,14 +1,8 @@
-"""One attempt at a Harbor task: its steps are worked on one after another, then graded.
-
-The rewards of a Harbor task as a grade.
-
-Whether a Harbor task measures what it says: its solution solves it, nothing else does.
-"""
+"""One attempt at a Harbor task: its steps are worked on one after another, then graded."""
 
 import asyncio
 import shlex
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,22 +18,19 @@ from assay.bench.base import (
     TestReport,
 )
 from assay.bench.coders.agents import make_coder
-from assay.bench.grading.llm_judge import Judge
 from assay.bench.harbor.phases import (
     SOLUTION,
     TESTS,
-    BaseImages,
     HarborPhases,
     Verified,
     changed_programs,
 )
 from assay.bench.harbor.rewards import combined, outcome_of, score_of
 from assay.bench.harbor.task import SOLVE, HarborStep, HarborTask
-from assay.bench.task_checks import TaskCheck, reference_check, scores_nothing
+from assay.bench.task import TaskCheck, Workplace
 from assay.bench.trial_files import AgentEnd, CodingTranscript
-from assay.core.files import remove_folder
 from assay.errors import SandboxUnavailable
-from assay.sandboxes.base import Command, ResourceLimits, Sandbox, SandboxBackend, TrialFinding
+from assay.sandboxes.base import Command, Sandbox, TrialFinding
 from assay.sandboxes.folders import held_with
 from assay.sandboxes.layers import layer_paths
 from assay.sandboxes.self_test import proven_enforcement
@@ -57,22 +48,14 @@ def verifier_timeout(step: HarborStep, said: float) -> float:
     return step.verification.timeout_s if said == _DEFAULT_S else said
 
 
-def passes(step: HarborStep, rewards: Mapping[str, float] | None) -> bool:
-    """Whether a step was good enough for the next one."""
-    found = rewards or {}
-    return all(
-        found.get(name, float("-inf")) >= least for name, least in step.min_rewards.items()
-    )
-
-
 async def grade_steps(
-    task: HarborTask, trial: HarborPhases, artifacts: Path, *, timeout_s: float
+    task: HarborTask, phases: HarborPhases, artifacts: Path, *, timeout_s: float
 ) -> Grade:
     """Verify every step that was worked on.
 
     Args:
         task: As it was loaded.
-        trial: Makes the sandboxes.
+        phases: Makes the sandboxes.
         artifacts: Where the changes of each step are.
         timeout_s: The most seconds for each step, if it is not the default.
     """
@@ -81,7 +64,7 @@ async def grade_steps(
     for step in task.steps:
         layer = layer_of(artifacts, step)
         if layer.is_file():
-            found = await trial.verify(step, layer, verifier_timeout(step, timeout_s))
+            found = await phases.verify(step, layer, verifier_timeout(step, timeout_s))
             verified.append((step, found))
     return _grade(task, verified, time.monotonic() - start)
 
@@ -136,57 +119,33 @@ _MOST_FILES = 2000
 _PYTHON = "python3"
 
 
-class HarborAttempt(CodingAttempt):
+class HarborAttempt(CodingAttempt[HarborTask]):
     """One attempt at a trial of a Harbor task."""
-
-    @property
-    def _harbor(self) -> HarborTask:
-        assert isinstance(self._task, HarborTask), "kind.py gives no other"
-        return self._task
-
-    @property
-    def _artifacts(self) -> Path:
-        return self._run_dir / "artifacts"
-
-    def _trial(self, folder: Path) -> HarborPhases:
-        config = self._config
-        bases = BaseImages.of(config.base_images, network=config.build_network)
-        folder.mkdir(parents=True, exist_ok=True)
-        return HarborPhases(
-            self._harbor,
-            self._backend,
-            bases,
-            folder=folder,
-            limits=self._limits,
-            variables=self._entry.environment_variables,
-            network=partial(network_of, self._entry, config.allow_network),
-        )
 
     async def _work(self) -> AgentEnd:
         """Let the agent work on each step, until one is not good enough for the next."""
-        task, work = self._harbor, self._run_dir / "work"
-        coder = make_coder(self._entry.agent, self._entry.command)
-        proven = await asyncio.to_thread(proven_enforcement, self._backend, self._limits)
+        task, entry = self._task, self._setup.entry
+        coder = make_coder(entry.agent, entry.command)
+        backend = self._setup.backend
+        proven = await asyncio.to_thread(proven_enforcement, backend, self._limits)
         enforcement = held_with(None, proven)
-        trial = self._trial(work)
+        allowed = partial(network_of, entry, self._setup.config.allow_network)
+        phases = HarborPhases(task, self._place("work"), network=allowed)
         start = time.monotonic()
-        await trial.image()
+        await phases.image()
         self._seconds["setup"] = time.monotonic() - start
-        talk = CodingTranscript(self._recorder, self._context)
+        talk = CodingTranscript(self._setup.recorder, self._setup.context)
         ends: list[CoderEnd] = []
         seconds, layer = 0.0, None
         for step in task.steps:
-            target = layer_of(self._artifacts, step)
-            end, took = await self._step(trial, coder, step, layer, target, talk)
+            target = layer_of(self._run_dir / "artifacts", step)
+            end, took = await self._step(phases, coder, step, layer, target, talk)
             ends.append(end)
             seconds, layer = seconds + took, target
             if changed_programs(target) and end.stop is CoderStop.FAILED:
                 break
-            if step is not task.steps[-1] and step.min_rewards:
-                limit = verifier_timeout(step, self._entry.grading_timeout)
-                verified = await trial.verify(step, target, limit)
-                if not passes(step, verified.rewards):
-                    break
+            if not await _may_go_on(task, phases, step, target, entry.grading_timeout):
+                break
         await talk.flush()
         assert layer is not None, "a task has a step"
         changed = await asyncio.to_thread(lambda: [path for path, _ in layer_paths(layer)])
@@ -204,19 +163,19 @@ class HarborAttempt(CodingAttempt):
 
     async def _step(
         self,
-        trial: HarborPhases,
+        phases: HarborPhases,
         coder: Coder,
         step: HarborStep,
         layer: Path | None,
         target: Path,
         talk: CodingTranscript,
     ) -> tuple[CoderEnd, float]:
-        said = self._entry.timeout
+        said = self._setup.entry.timeout
         timeout_s = step.timeout_s if step.timeout_s and said == _AGENT_S else said
         solves = coder.name == "oracle"
         with shared_folder(coder) as shared:
             mounts = program_mounts(coder, shared)
-            async with trial.working(step, layer, mounts, with_solution=solves) as opened:
+            async with phases.working(step, layer, mounts, with_solution=solves) as opened:
                 sandbox, workdir = opened
                 if coder.program is not None:
                     await _check_python(sandbox, coder.name)
@@ -224,34 +183,37 @@ class HarborAttempt(CodingAttempt):
                 start = time.monotonic()
                 job = replace(
                     self._job(sandbox, talk, coder.needs_model),
-                    task=replace(self._harbor, instructions=step.instructions),
+                    task=replace(self._task, instructions=step.instructions),
                     timeout_s=timeout_s,
                     shared=shared,
                     workdir=workdir,
-                    solution=solution_of(self._harbor) if solves else None,
+                    solution=solution_of(self._task) if solves else None,
                     python=_PYTHON,
                 )
                 try:
                     end = await self._coded(coder.work(job), timeout_s)
                 except SandboxUnavailable as error:
                     # Nothing starts where the agent has removed the shell.
-                    await trial.export(sandbox, target)
+                    await phases.export(sandbox, target)
                     if not changed_programs(target):
                         raise
                     end = CoderEnd(stop=CoderStop.FAILED, notes=str(error))
                 seconds = time.monotonic() - start
-                await trial.export(sandbox, target)
+                await phases.export(sandbox, target)
         return end, seconds
 
-    async def _graded(self, diff: bytes, judge: Judge | None) -> Grade:
-        folder = self._run_dir / "grading"
-        limit = self._entry.grading_timeout
-        try:
-            return await grade_steps(
-                self._harbor, self._trial(folder), self._artifacts, timeout_s=limit
-            )
-        finally:
-            await asyncio.to_thread(remove_folder, folder)
+
+async def _may_go_on(
+    task: HarborTask, phases: HarborPhases, step: HarborStep, layer: Path, timeout_s: float
+) -> bool:
+    """Return whether what was left in a step is good enough for the next one."""
+    if step is task.steps[-1] or not step.min_rewards:
+        return True
+    verified = await phases.verify(step, layer, verifier_timeout(step, timeout_s))
+    rewards = verified.rewards or {}
+    return all(
+        rewards.get(name, float("-inf")) >= least for name, least in step.min_rewards.items()
+    )
 
 
 def solution_of(task: HarborTask) -> str:
@@ -293,105 +255,46 @@ def _together(ends: list[CoderEnd], findings: tuple[TrialFinding, ...]) -> Coder
     )
 
 
-async def check_harbor_task(
-    task: HarborTask,
-    backend: SandboxBackend,
-    bases: BaseImages,
-    *,
-    folder: Path,
-    tries: int,
-    limits: ResourceLimits,
-    timeout_s: float,
-) -> tuple[TaskCheck, ...]:
-    """Grade the solution several times and doing nothing once, and look for what leaks.
+async def grade_built_in_agent(task: HarborTask, agent: str, place: Workplace) -> Grade:
+    """Let an agent without a model work on a task, and grade what it left; nothing is stored.
 
     Args:
         task: The task.
-        backend: Where it is graded.
-        bases: What its images are built over.
-        folder: For what is needed on the way; removed at the end.
-        tries: How often the solution is graded.
-        limits: What a sandbox may use.
-        timeout_s: The most seconds for each grading, if it is not the default.
+        agent: `oracle` or `nop`.
+        place: Where; its time limit counts where the task has none, or not the default.
     """
-    check = _Check(task, backend, bases, folder, limits, timeout_s)
-    checks = []
-    try:
-        if task.has_reference:
-            grades = [await check.graded("oracle", f"oracle-{k}") for k in range(tries)]
-            checks.append(reference_check(grades))
-        else:
-            detail = "there is no solution/solve.sh, so nobody knows that it can be solved"
-            checks.append(TaskCheck(name="reference", passed=False, detail=detail))
-        checks.append(scores_nothing("doing nothing", await check.graded("nop", "nop")))
-        checks.append(await check.hidden())
-    finally:
-        await asyncio.to_thread(remove_folder, folder)
-    return tuple(checks)
+    phases, artifacts = HarborPhases(task, place), place.folder / "artifacts"
+    coder, layer = make_coder(agent), None
+    solves = agent == "oracle"
+
+    async def acted(action: str, came_of_it: str) -> None:
+        """Write nothing down."""
+
+    for step in task.steps:
+        async with phases.working(step, layer, with_solution=solves) as (sandbox, workdir):
+            job = CodingJob(
+                task=replace(task, instructions=step.instructions),
+                sandbox=sandbox,
+                timeout_s=step.timeout_s or place.timeout_s,
+                acted=acted,
+                workdir=workdir,
+                solution=solution_of(task) if solves else None,
+            )
+            await coder.work(job)
+            layer = layer_of(artifacts, step)
+            await phases.export(sandbox, layer)
+        if not await _may_go_on(task, phases, step, layer, place.timeout_s):
+            break
+    return await grade_steps(task, phases, artifacts, timeout_s=place.timeout_s)
 
 
-class _Check:
-    """Works on a task without a store."""
-
-    def __init__(
-        self,
-        task: HarborTask,
-        backend: SandboxBackend,
-        bases: BaseImages,
-        folder: Path,
-        limits: ResourceLimits,
-        timeout_s: float,
-    ) -> None:
-        self._task, self._backend, self._bases = task, backend, bases
-        self._folder, self._limits, self._timeout_s = folder, limits, timeout_s
-
-    def _trial(self, name: str) -> HarborPhases:
-        folder = self._folder / name
-        folder.mkdir(parents=True, exist_ok=True)
-        return HarborPhases(
-            self._task,
-            self._backend,
-            self._bases,
-            folder=folder,
-            limits=self._limits,
-            network=lambda *, asked: self._limits.network if asked else (),
-        )
-
-    async def graded(self, agent: str, name: str) -> Grade:
-        """What an agent without a model comes to."""
-        trial, artifacts = self._trial(name), self._folder / name / "artifacts"
-        coder, layer = make_coder(agent), None
-        solves = agent == "oracle"
-        for step in self._task.steps:
-            async with trial.working(step, layer, with_solution=solves) as (sandbox, workdir):
-                job = CodingJob(
-                    task=replace(self._task, instructions=step.instructions),
-                    sandbox=sandbox,
-                    timeout_s=step.timeout_s or self._timeout_s,
-                    acted=_ignored,
-                    workdir=workdir,
-                    solution=solution_of(self._task) if solves else None,
-                )
-                await coder.work(job)
-                layer = layer_of(artifacts, step)
-                await trial.export(sandbox, layer)
-            if step is not self._task.steps[-1] and step.min_rewards:
-                limit = verifier_timeout(step, self._timeout_s)
-                if not passes(step, (await trial.verify(step, layer, limit)).rewards):
-                    break
-        return await grade_steps(self._task, trial, artifacts, timeout_s=self._timeout_s)
-
-    async def hidden(self) -> TaskCheck:
-        """Look for tests and solution from inside of the sandbox that an agent would have."""
-        script = f"for p in {TESTS}/test.sh {SOLUTION}; do [ ! -e $p ] || echo $p; done"
-        async with self._trial("seen").working(self._task.steps[0], None) as (sandbox, _):
-            end = await sandbox.run(Command(argv=("sh", "-c", script), timeout_s=60.0))
-        seen = end.output.decode(errors="replace").split()
-        detail = "the agent sees neither tests nor solution"
-        if seen:
-            detail = f"the agent can read {', '.join(seen)}"
-        return TaskCheck(name="hidden files", passed=not seen, detail=detail)
-
-
-async def _ignored(action: str, came_of_it: str) -> None:
-    """Nobody writes down what a check does."""
+async def check_harbor_hidden_files(task: HarborTask, place: Workplace) -> TaskCheck:
+    """Look for tests and solution from inside of the sandbox that an agent would have."""
+    script = f"for p in {TESTS}/test.sh {SOLUTION}; do [ ! -e $p ] || echo $p; done"
+    async with HarborPhases(task, place).working(task.steps[0], None) as (sandbox, _):
+        end = await sandbox.run(Command(argv=("sh", "-c", script), timeout_s=60.0))
+    seen = end.output.decode(errors="replace").split()
+    detail = "the agent sees neither tests nor solution"
+    if seen:
+        detail = f"the agent can read {', '.join(seen)}"
+    return TaskCheck(name="hidden files", passed=not seen, detail=detail)

@@ -11,7 +11,7 @@ import shutil
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, NamedTuple
 
@@ -26,6 +26,7 @@ from assay.bench.harbor.task import (
     StepVerification,
     recipe_of,
 )
+from assay.bench.task import BaseImages, Workplace
 from assay.core.files import remove_folder
 from assay.errors import SandboxUnavailable, SetupTimeout, UsageError
 from assay.sandboxes.base import (
@@ -36,7 +37,6 @@ from assay.sandboxes.base import (
     ImageRecipe,
     ImageSandbox,
     Mount,
-    ResourceLimits,
     SandboxBackend,
     SandboxSpec,
     TrialFinding,
@@ -56,20 +56,6 @@ _PROGRAMS: Final = ("bin/", "sbin/", "lib/", "lib64/", "usr/bin/", "usr/sbin/", 
 _NAMED: Final = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BaseImages:
-    """What images are built over, and whether a build reaches the network."""
-
-    names: Mapping[str, str]
-    """By the name after FROM, a folder, a tar file or an image of the engine."""
-    network: bool = False
-
-    @classmethod
-    def of(cls, pairs: Sequence[str], *, network: bool) -> "BaseImages":
-        """From what a user writes, each as NAME=LOCAL."""
-        return cls(names=dict(pair.split("=", 1) for pair in pairs), network=network)
-
-
 class Verified(NamedTuple):
     """What a step came to."""
 
@@ -81,14 +67,14 @@ class Verified(NamedTuple):
     log: str = ""
 
 
-def check_images(task: HarborTask, backend: SandboxBackend, bases: BaseImages) -> None:
+def check_images(task: HarborTask, backend: SandboxBackend, images: BaseImages) -> None:
     """Find out whether the images of a task can be built, before anything is started.
 
     Raises:
         UsageError: The sandbox has no images, or one cannot be built; it is named.
     """
     image_backend(backend)
-    for recipe in recipes(task, bases):
+    for recipe in recipes(task, images):
         if isinstance(backend, ModalBackend):
             backend.check_recipe(recipe)
 
@@ -105,7 +91,7 @@ def image_backend(backend: SandboxBackend) -> ImageBackend:
     return has_images
 
 
-def recipes(task: HarborTask, bases: BaseImages) -> list[ImageRecipe]:
+def recipes(task: HarborTask, images: BaseImages) -> list[ImageRecipe]:
     """What all images of a task are built from."""
     folders = [(task.config.environment, task.folder / "environment")]
     folders += [
@@ -114,7 +100,7 @@ def recipes(task: HarborTask, bases: BaseImages) -> list[ImageRecipe]:
         if step.verification.separate
     ]
     return [
-        recipe_of(environment, folder, bases.names, network=bases.network)
+        recipe_of(environment, folder, images.names, network=images.network)
         for environment, folder in folders
     ]
 
@@ -125,28 +111,23 @@ class HarborPhases:
     def __init__(
         self,
         task: HarborTask,
-        backend: SandboxBackend,
-        bases: BaseImages,
+        place: Workplace,
         *,
-        folder: Path,
-        limits: ResourceLimits,
-        variables: Mapping[str, str] | None = None,
-        network: Callable[..., tuple[str, ...]] = lambda *, asked: (),
+        network: Callable[..., tuple[str, ...]] | None = None,
     ) -> None:
-        """Get ready; nothing is started.
+        """Make the folder of the workplace; nothing is started.
 
         Args:
             task: As it was loaded.
-            backend: Makes images and sandboxes.
-            bases: What images are built over.
-            folder: For what is needed on the way.
-            limits: What a sandbox may use.
-            variables: Of the agent's sandbox, beside those of the task.
-            network: Returns where a step that asked for a network, or did not, may connect.
+            place: Where images and sandboxes are made.
+            network: Returns where a step that asked for a network, or did not, may connect;
+                by default, what the limits allow to one that asked.
         """
-        self._task, self._backend, self._bases = task, image_backend(backend), bases
-        self._folder, self._limits, self._network = folder, limits, network
-        self._variables = {**task.environment, **(variables or {})}
+        self._task, self._place = task, place
+        self._backend = image_backend(place.backend)
+        self._network = network or (lambda *, asked: place.limits.network if asked else ())
+        self._variables = {**task.environment, **place.variables}
+        place.folder.mkdir(parents=True, exist_ok=True)
 
     async def image(self) -> str:
         """The image of the task, built unless it is there."""
@@ -155,7 +136,8 @@ class HarborPhases:
         )
 
     async def _built(self, environment: Any, folder: Path) -> str:
-        recipe = recipe_of(environment, folder, self._bases.names, network=self._bases.network)
+        images = self._place.images
+        recipe = recipe_of(environment, folder, images.names, network=images.network)
         limit = environment.build_timeout_sec
         try:
             return await asyncio.wait_for(self._backend.build(recipe), limit)
@@ -185,7 +167,7 @@ class HarborPhases:
             with_solution: Whether the reference solution is there, for the oracle.
         """
         image = await self.image()
-        prepared = self._folder / "prepared.tar"
+        prepared = self._place.folder / "prepared.tar"
         workdir = await self._prepare(step, image, layer, prepared)
         if with_solution and step.solution is not None:
             copied = self._copied("solution", [step.solution])
@@ -286,7 +268,7 @@ class HarborPhases:
                 script = f'[ ! -e "$1" ] || cp -a --parents -- "$1" {SHARED}/'
                 argv = ("sh", "-c", script, "collect", artifact.source.rstrip("/"))
                 await sandbox.run(Command(argv=argv, timeout_s=_SHORT_S))
-        target = self._folder / "artifacts.tar"
+        target = self._place.folder / "artifacts.tar"
         changes = [
             Changed(str(path.relative_to(collected)), path)
             for path in sorted(collected.rglob("*"))
@@ -312,7 +294,7 @@ class HarborPhases:
             mounts=tuple(mounts),
             environment=self._variables,
             workdir=own if workdir is None else workdir,
-            limits=replace(self._limits, network=network),
+            limits=replace(self._place.limits, network=network),
             image=image,
             layer=layer,
             user=user,
@@ -332,7 +314,7 @@ class HarborPhases:
         return end
 
     def _fresh(self, name: str) -> Path:
-        folder = self._folder / name
+        folder = self._place.folder / name
         remove_folder(folder)
         folder.mkdir(parents=True)
         return folder

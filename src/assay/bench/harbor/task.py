@@ -4,8 +4,6 @@
     task.toml  environment/  tests/  steps/<name>/…                 several
 
 What cannot be honoured here is named by `problems_of`, before anything is started.
-
-Any task folder: one of assay's own layout, or one of Harbor's.
 """
 
 import hashlib
@@ -30,7 +28,6 @@ from assay.bench.harbor.schema import (
     number_of,
     read_task_file,
 )
-from assay.bench.tasks.loading import load_task
 from assay.bench.tasks.tree import is_too_long, shown_path, walk
 from assay.core.canonical_json import canonical_json, content_hash
 from assay.core.files import read_plain_file
@@ -432,28 +429,3 @@ def _checksum(folder: Path) -> str:
                 digest = hashlib.file_digest(file, partial(hashlib.blake2b, digest_size=16))
             files.append([name, digest.hexdigest(), bool(mode & 0o100)])
     return content_hash(canonical_json([_FORMAT, files]))
-
-
-_META = "tb_meta.json"
-
-
-def load_any_task(
-    folder: Path, overrides: Path | None = None, allowed: Allowed = NOTHING_ALLOWED
-) -> CodingTask:
-    """Read a task, whichever layout its folder has.
-
-    Args:
-        folder: The task's.
-        overrides: A file that changes the task.
-        allowed: What the user lets it read outside of its folder.
-
-    Raises:
-        UsageError: A file is missing or wrong, or something cannot be honoured here.
-    """
-    if (folder / _META).is_file() or not is_harbor_task(folder):
-        return load_task(folder, overrides, allowed=allowed)
-    if overrides is not None:
-        raise UsageError(
-            f"{folder} has a {CONFIG} of Harbor, which has no overrides; take {overrides} away"
-        )
-    return load_harbor_task(folder, allowed)

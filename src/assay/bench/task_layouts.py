@@ -1,0 +1,143 @@
+"""The two layouts of task folders: a repository with a patch, and Harbor's image."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Final
+
+from assay.bench.attempt import CodingAttempt
+from assay.bench.base import NOTHING_ALLOWED, Allowed, CodingTask, Grade
+from assay.bench.grading.grade import check_gradable, grade
+from assay.bench.grading.llm_judge import Judge
+from assay.bench.harbor.attempt import (
+    HarborAttempt,
+    check_harbor_hidden_files,
+    grade_built_in_agent,
+    grade_steps,
+)
+from assay.bench.harbor.phases import HarborPhases, check_images
+from assay.bench.harbor.task import CONFIG, HarborTask, is_harbor_task, load_harbor_task
+from assay.bench.task import BaseImages, Task, TaskCheck, TrialSetup, Workplace
+from assay.bench.task_checks import check_hidden_files
+from assay.bench.tasks.loading import load_task
+from assay.bench.trial_files import patch_of
+from assay.errors import UsageError
+from assay.sandboxes.base import SandboxBackend
+
+_META: Final = "tb_meta.json"
+_IDLE_PATCH: Final = b"""\
+diff --git a/.assay-nothing b/.assay-nothing
+new file mode 100644
+index 0000000000000000000000000000000000000000..ce013625030ba8dba906f756967f9e9ca394464a
+--- /dev/null
++++ b/.assay-nothing
+@@ -0,0 +1 @@
++hello
+"""
+"""A patch that does nothing of what any task asks for."""
+
+
+@dataclass(frozen=True, slots=True)
+class RepositoryTask:
+    """A task on a repository: its agent leaves a patch, which hidden tests grade."""
+
+    definition: CodingTask
+    image: ClassVar[None] = None
+    reference_file: ClassVar[str] = "diff.patch"
+    idle_solutions: ClassVar[tuple[str, ...]] = ("an empty patch", "a patch that does nothing")
+
+    def check_runnable(
+        self, backend: SandboxBackend, images: BaseImages, *, judged: bool
+    ) -> None:
+        """Raise UsageError if nothing on this machine gives the task a score."""
+        check_gradable(self.definition, judged=judged)
+
+    def start_attempt(self, setup: TrialSetup) -> CodingAttempt[CodingTask]:
+        """Return an attempt that works on a copy of the repository."""
+        return CodingAttempt(self, self.definition, setup)
+
+    async def grade(self, run_dir: Path, place: Workplace, judge: Judge | None) -> Grade:
+        """Grade the patch in the folder of a trial."""
+        return await self._grade(patch_of(run_dir), place, judge)
+
+    async def grade_solution(self, name: str | None, place: Workplace) -> Grade:
+        """Grade the reference patch, or one of two that solve nothing."""
+        if name is None:
+            return await self._grade(self.definition.reference_patch or b"", place)
+        return await self._grade(_IDLE_PATCH if name == self.idle_solutions[1] else b"", place)
+
+    async def _grade(self, diff: bytes, place: Workplace, judge: Judge | None = None) -> Grade:
+        return await grade(
+            self.definition,
+            diff,
+            place.backend,
+            folder=place.folder,
+            limits=place.limits,
+            timeout_s=place.timeout_s,
+            judge=judge,
+        )
+
+    async def check_hidden_files(self, place: Workplace) -> TaskCheck:
+        """Look for lines of hidden tests, and for copies of hidden files."""
+        return await check_hidden_files(self.definition, place)
+
+
+@dataclass(frozen=True, slots=True)
+class ImageTask:
+    """A task in Harbor's layout: its agent changes an image, and a verifier gives rewards."""
+
+    definition: HarborTask
+    reference_file: ClassVar[str] = "solution/solve.sh"
+    idle_solutions: ClassVar[tuple[str, ...]] = ("doing nothing",)
+
+    @property
+    def image(self) -> str:
+        """Its image, in words."""
+        return f"the image of {self.definition.task_id}"
+
+    def check_runnable(
+        self, backend: SandboxBackend, images: BaseImages, *, judged: bool
+    ) -> None:
+        """Raise UsageError if the sandbox has no images, or one cannot be built."""
+        check_images(self.definition, backend, images)
+
+    def start_attempt(self, setup: TrialSetup) -> HarborAttempt:
+        """Return an attempt that works on the steps one after another."""
+        return HarborAttempt(self, self.definition, setup)
+
+    async def grade(self, run_dir: Path, place: Workplace, judge: Judge | None) -> Grade:
+        """Verify every step that was worked on."""
+        phases = HarborPhases(self.definition, place)
+        return await grade_steps(
+            self.definition, phases, run_dir / "artifacts", timeout_s=place.timeout_s
+        )
+
+    async def grade_solution(self, name: str | None, place: Workplace) -> Grade:
+        """Let the reference solution work, or nobody, and verify that."""
+        agent = "oracle" if name is None else "nop"
+        return await grade_built_in_agent(self.definition, agent, place)
+
+    async def check_hidden_files(self, place: Workplace) -> TaskCheck:
+        """Look where Harbor has tests and solution."""
+        return await check_harbor_hidden_files(self.definition, place)
+
+
+def load_any_task(
+    folder: Path, overrides: Path | None = None, allowed: Allowed = NOTHING_ALLOWED
+) -> Task:
+    """Read a task, whichever layout its folder has.
+
+    Args:
+        folder: The task's.
+        overrides: A file that changes the task.
+        allowed: What the user lets it read outside of its folder.
+
+    Raises:
+        UsageError: A file is missing or wrong, or something cannot be honoured here.
+    """
+    if (folder / _META).is_file() or not is_harbor_task(folder):
+        return RepositoryTask(load_task(folder, overrides, allowed=allowed))
+    if overrides is not None:
+        raise UsageError(
+            f"{folder} has a {CONFIG} of Harbor, which has no overrides; take {overrides} away"
+        )
+    return ImageTask(load_harbor_task(folder, allowed))
